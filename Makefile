@@ -1,0 +1,56 @@
+# Two commands matter: `make run` and `make test`. Both set up what they need, once.
+PYTHON ?= python3
+BIN := .venv/bin
+UV := $(BIN)/uv
+UV_VERSION := 0.13.7
+
+.PHONY: run test check bench fmt clean install lock help
+
+help:
+	@echo "make run     set up and serve on http://127.0.0.1:8000"
+	@echo "make test    set up and run every test"
+	@echo "make check   lint, types, import contracts"
+	@echo "make bench   every bench, small   (one alone: $(BIN)/python -m bench.log)"
+	@echo "make fmt     format the code      make lock   pin versions anew      make clean   remove what was made"
+
+run: .venv/.run
+	$(BIN)/coterie serve
+
+test: .venv/.dev
+	$(BIN)/python -m pytest $(PYTEST)
+
+check: .venv/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+bench: .venv/.dev
+	$(BIN)/python -m bench --quick
+
+fmt: .venv/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+install: .venv/.run
+
+lock: $(UV)
+	$(UV) pip compile -q --upgrade --universal --no-emit-index-url --no-header --no-annotate pyproject.toml -o locks/run.txt
+	$(UV) pip compile -q --upgrade --universal --no-emit-index-url --no-header --no-annotate --extra dev pyproject.toml -o locks/dev.txt
+
+clean:
+	rm -rf .venv .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+
+$(UV):
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Coterie needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 …")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+
+.venv/.run: $(UV) pyproject.toml locks/run.txt
+	$(UV) pip install --quiet -r locks/run.txt
+	$(UV) pip install --quiet --no-deps -e .
+	touch $@
+
+.venv/.dev: .venv/.run locks/dev.txt
+	$(UV) pip install --quiet -r locks/dev.txt
+	touch $@

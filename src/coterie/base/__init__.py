@@ -1,0 +1,1 @@
+"""What every room stands on: errors, ids, time, configuration and logs. Imports nothing of ours."""

@@ -1,0 +1,57 @@
+"""Time as something that is handed in, so that tests can hold it still."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+
+class Clock(Protocol):
+    def now(self) -> datetime:
+        """The wall-clock time, always aware and in UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that only ever grow; for measuring how long something took."""
+        ...
+
+
+class SystemClock:
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+class HeldClock:
+    """A clock that stands still until it is told to move."""
+
+    def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
+        if start.tzinfo is None:
+            raise ValueError("A held clock starts at an aware time: pass tzinfo.")
+        self._now = start.astimezone(UTC)
+        self._elapsed = 0.0
+
+    def now(self) -> datetime:
+        return self._now
+
+    def monotonic(self) -> float:
+        return self._elapsed
+
+    def advance(self, seconds: float) -> None:
+        self._now += timedelta(seconds=seconds)
+        self._elapsed += seconds
+
+
+def to_micros(moment: datetime) -> int:
+    """An aware time as whole microseconds since 1970: how times are stored."""
+    return round((moment - _EPOCH) / timedelta(microseconds=1))
+
+
+def from_micros(micros: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=micros)
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

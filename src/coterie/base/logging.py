@@ -1,0 +1,71 @@
+"""Structured logs: readable on a terminal, JSON elsewhere, with secrets masked in every field."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import MutableMapping
+from typing import Any, TextIO
+
+import structlog
+
+from coterie.base.masking import mask
+
+
+def setup_logging(level: str = "info", *, json: bool | None = None, stream: TextIO | None = None) -> None:
+    """Send our logs and those of libraries to one place. `json=None` means: unless it is a terminal."""
+    target = stream or sys.stderr
+    as_json = not target.isatty() if json is None else json
+    shared: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+        _mask_fields,
+    ]
+    renderer: structlog.typing.Processor = (
+        structlog.processors.JSONRenderer()
+        if as_json
+        else structlog.dev.ConsoleRenderer(colors=target.isatty())
+    )
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(target)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+
+
+def get_logger(name: str) -> structlog.stdlib.BoundLogger:
+    logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name)
+    return logger
+
+
+def _mask_fields(_logger: Any, _method: str, fields: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    for key, value in fields.items():
+        if not key.startswith("_"):
+            fields[key] = _masked(value)
+    return fields
+
+
+def _masked(value: Any) -> Any:
+    if isinstance(value, str):
+        return mask(value)
+    if isinstance(value, bool | int | float | None):
+        return value
+    if isinstance(value, dict):
+        return {mask(str(key)): _masked(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_masked(item) for item in value]
+    return mask(str(value))

@@ -1,0 +1,75 @@
+"""Keeps secrets out of what is written down.
+
+A `Mask` knows the secrets that were registered (in plain, base64, hex and URL form) and the shapes
+that well-known credentials have. Logs, errors, recordings and whatever leaves the house pass through it.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import threading
+from urllib.parse import quote, quote_plus
+
+MASKED = "[secret]"
+_SHORTEST_SECRET = 6
+
+_SHAPES = re.compile(
+    r"""
+      -----BEGIN[ A-Z]*PRIVATE\ KEY-----.*?(?:-----END[ A-Z]*PRIVATE\ KEY-----|\Z)
+    | \bsk-[A-Za-z0-9_-]{16,}
+    | \bgh[pousr]_[A-Za-z0-9]{20,}
+    | \bgithub_pat_[A-Za-z0-9_]{20,}
+    | \bAIza[A-Za-z0-9_-]{30,}
+    | \bxox[abprs]-[A-Za-z0-9-]{10,}
+    | \bAKIA[A-Z0-9]{16}\b
+    | (?<=Bearer\ )[A-Za-z0-9._~+/=-]{12,}
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+class Mask:
+    def __init__(self) -> None:
+        self._forms: set[str] = set()
+        self._pattern: re.Pattern[str] | None = None
+        self._lock = threading.Lock()
+
+    def register(self, secret: str) -> None:
+        """From now on `secret` is masked, however it is encoded. Very short ones are not: they are words."""
+        if len(secret) < _SHORTEST_SECRET:
+            return
+        with self._lock:
+            self._forms |= _forms_of(secret)
+            longest_first = sorted(self._forms, key=len, reverse=True)
+            self._pattern = re.compile("|".join(map(re.escape, longest_first)))
+
+    def __call__(self, text: str) -> str:
+        if self._pattern is not None:
+            text = self._pattern.sub(MASKED, text)
+        return _SHAPES.sub(MASKED, text)
+
+    def found_in(self, text: str) -> bool:
+        return self(text) != text
+
+
+def _forms_of(secret: str) -> set[str]:
+    raw = secret.encode()
+    forms = {secret, raw.hex(), raw.hex().upper(), quote(secret, safe=""), quote_plus(secret)}
+    forms.add("".join(f"%{byte:02X}" for byte in raw))
+    forms.add("".join(f"%{byte:02x}" for byte in raw))
+    for encode in (base64.b64encode, base64.urlsafe_b64encode):
+        # Inside a longer text a secret can start at any of three offsets within a base64 group; only
+        # the characters that no neighbour can influence are looked for.
+        for offset in range(3):
+            encoded = encode(b"\0" * offset + raw).decode().rstrip("=")
+            start = (offset * 8 + 5) // 6
+            whole = (offset + len(raw)) * 8 // 6
+            inner = encoded[start:whole]
+            if len(inner) >= _SHORTEST_SECRET:
+                forms.add(inner)
+    return forms
+
+
+mask = Mask()
+"""The process-wide mask: configuration and the secrets store register here, logs read from here."""
