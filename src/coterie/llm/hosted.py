@@ -86,7 +86,7 @@ class Hosted:
         async with self._opening:
             if name not in self._models:
                 # Importing the libraries takes seconds, and the event loop has other people to serve meanwhile.
-                await asyncio.to_thread(_import_libraries, self._spec.protocol)
+                await asyncio.to_thread(import_libraries, self._spec.protocol)
                 self._models[name] = self._connect(name)
             return self._models[name]
 
@@ -128,7 +128,7 @@ class Hosted:
         return OpenAIChatModel(name, provider=OpenAIProvider(openai_client=client), profile=profile)
 
 
-def _import_libraries(protocol: str) -> None:
+def import_libraries(protocol: str) -> None:
     if protocol == "anthropic":
         import pydantic_ai.models.anthropic
     else:

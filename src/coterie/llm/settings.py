@@ -73,7 +73,7 @@ class EmbeddedSettings(Section):
     slots: Annotated[int, Field(ge=1, le=16)] = 2
     """Calls answered at the same time; the last one is kept free for a person who waits."""
     threads: Annotated[int, Field(ge=1)] | None = None
-    """CPU threads; as many as there are cores, unless set."""
+    """CPU threads; one fewer than there are cores, unless set."""
     memory_mb: Annotated[int, Field(ge=256)] = 1536
     """The process may not grow past this; it ends, with a clear error, if it tries."""
     idle_unload_s: Seconds = 300
