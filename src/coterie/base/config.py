@@ -90,9 +90,7 @@ def _read_toml(file: Path) -> tuple[str, dict[str, Any]]:
         text = file.read_text(encoding="utf-8")
         return text, tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(
-            f"{file} is not valid TOML: {error}.", "Correct that line and start again."
-        ) from None
+        raise ConfigError(f"{file} is not valid TOML: {error}.", "Correct that line and start again.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"{file} cannot be read: {error}.", "Check its permissions and that it is UTF-8 text."
@@ -198,11 +196,7 @@ def _explain(model: type[BaseModel], detail: ErrorDetails, origins: Mapping[str,
     if detail["type"] == "extra_forbidden":
         known = _fields_at(model, detail["loc"][:-1])
         close = difflib.get_close_matches(str(detail["loc"][-1]), known, n=1)
-        hint = (
-            f'did you mean "{close[0]}"?'
-            if close
-            else f"known here: {', '.join(sorted(known)) or 'nothing'}."
-        )
+        hint = f'did you mean "{close[0]}"?' if close else f"known here: {', '.join(sorted(known)) or 'nothing'}."
         return f"{key}{place} is not a setting; {hint}"
     if detail["type"] == "missing":
         return f"{key} is missing."

@@ -1,0 +1,1 @@
+"""Figures, one file each: `python -m bench.NAME [--quick]` prints one JSON object as its last line."""

@@ -1,0 +1,48 @@
+"""The events that change which earlier events count. None of them deletes anything.
+
+`counted` after each of them is a pure function of the stream's own log up to it, which is why a redo is
+just a rewind to the moment before the rewind, and why a fork can inherit any line, even an abandoned one.
+"""
+
+from __future__ import annotations
+
+from coterie.kernel.events import Payload
+
+
+class Rewound(Payload, kind="rewound"):
+    """What counts is again exactly what counted when `to` was the stream's last event."""
+
+    to: int
+    redo: bool = False
+    """True when it takes a rewind or a reset back."""
+
+
+class Superseded(Payload, kind="superseded"):
+    """These stretches of the stream stop counting, and those count again (an alternative is chosen)."""
+
+    drop: tuple[tuple[int, int], ...] = ()
+    restore: tuple[tuple[int, int], ...] = ()
+
+
+class Reset(Payload, kind="reset"):
+    """Nothing before this counts any more."""
+
+
+class Forked(Payload, kind="forked"):
+    """The first event of a new line: it inherits what counted in `parent` at `at`, and goes on from there."""
+
+    parent: str
+    at: int
+
+
+class Purged(Payload, kind="purged"):
+    """The only deletion there is: these events were erased for privacy, and cannot come back."""
+
+    stream: str
+    events: int
+    first_seq: int
+    last_seq: int
+    reason: str = ""
+
+
+CONTROL = (Rewound.kind, Superseded.kind, Reset.kind, Forked.kind)

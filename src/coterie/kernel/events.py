@@ -1,0 +1,140 @@
+"""What happened, as data. A kind of event is a pydantic model; an event is one such payload in its place.
+
+Declaring a payload registers its kind. Old versions of a payload are lifted by upcasters when they are
+read, so handlers only ever see the newest shape; an unknown kind or a newer version is an error that says so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, ClassVar, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from coterie.base.clock import from_micros
+from coterie.base.errors import BadEvent, UnknownEvent
+
+Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
+
+_payloads: dict[str, type[Payload]] = {}
+_upcasters: dict[tuple[str, int], Upcaster] = {}
+
+
+class Payload(BaseModel):
+    """The content of one kind of event: `class UserTurn(Payload, kind="user_turn", version=1): …`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    kind: ClassVar[str]
+    version: ClassVar[int]
+
+    def __init_subclass__(cls, *, kind: str, version: int = 1, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        known = _payloads.get(kind)
+        if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise TypeError(f"The event kind {kind!r} is already declared by {known.__module__}.{known.__qualname__}.")
+        cls.kind, cls.version = kind, version
+        _payloads[kind] = cls
+
+
+def upcaster(kind: str, from_version: int) -> Callable[[Upcaster], Upcaster]:
+    """Register how the fields of `from_version` become those of the next version."""
+
+    def register(lift: Upcaster) -> Upcaster:
+        _upcasters[kind, from_version] = lift
+        return lift
+
+    return register
+
+
+def declared_kinds() -> dict[str, type[Payload]]:
+    """Every kind this process knows. Documentation and start-up checks read it."""
+    return dict(sorted(_payloads.items()))
+
+
+P = TypeVar("P", bound=Payload)
+P_co = TypeVar("P_co", bound=Payload, covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """An event that has not happened yet."""
+
+    stream: str
+    payload: Payload
+    actor: str = "system"
+    cause: int | None = None
+    """The id of the event that led to this one."""
+    key: str | None = None
+    """An idempotency key: of all drafts with one key, only the first is recorded."""
+    turn: str | None = None
+    """Events of one turn share this, so that they can be taken back together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event(Generic[P_co]):
+    id: int
+    stream: str
+    seq: int
+    kind: str
+    version: int
+    payload: P_co
+    ts: datetime
+    actor: str
+    cause: int | None
+    key: str | None
+    turn: str | None
+
+
+AnyEvent = Event[Payload]
+
+COLUMNS = "id, stream, seq, kind, version, payload, ts, actor, cause, key, turn"
+Record = tuple[int, str, int, str, int, str, int, str, int | None, str | None, str | None]
+"""One row of the log, in the order of COLUMNS; `ts` in microseconds, `payload` as JSON."""
+
+
+def encode(payload: Payload) -> str:
+    return payload.model_dump_json()
+
+
+def decode(record: Record) -> AnyEvent:
+    event_id, stream, seq, kind, version, text, ts, actor, cause, key, turn = record
+    payload_type = _payloads.get(kind)
+    if payload_type is None or version > payload_type.version:
+        raise unknown([(kind, version)])
+    try:
+        if version == payload_type.version:
+            payload = payload_type.model_validate_json(text)
+        else:
+            payload = payload_type.model_validate(_lift(kind, version, payload_type.version, json.loads(text)))
+    except (ValidationError, ValueError) as error:
+        raise BadEvent(
+            f"Event {event_id} ({kind}, version {version}) does not fit its kind: {error}.",
+            "The log or the code that reads it is damaged: run `coterie verify`, and restore a backup if it fails.",
+        ) from error
+    return Event(event_id, stream, seq, kind, version, payload, from_micros(ts), actor, cause, key, turn)
+
+
+def unknown_kinds(pairs: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Those of (kind, version) that this Coterie cannot read."""
+    return [(kind, version) for kind, version in pairs if kind not in _payloads or version > _payloads[kind].version]
+
+
+def unknown(pairs: Iterable[tuple[str, int]]) -> UnknownEvent:
+    named = ", ".join(f"{kind} (version {version})" for kind, version in pairs)
+    return UnknownEvent(
+        f"The log holds events that this Coterie does not know: {named}.",
+        "They come from a newer version or a missing extension: upgrade Coterie or install it. Nothing was changed.",
+    )
+
+
+def _lift(kind: str, version: int, target: int, fields: dict[str, Any]) -> dict[str, Any]:
+    for step in range(version, target):
+        lift = _upcasters.get((kind, step))
+        if lift is None:
+            raise ValueError(f"no upcaster from version {step} of {kind}")
+        fields = lift(fields)
+    return fields

@@ -1,0 +1,98 @@
+"""Folding: events go through the handlers of views, in order, and rows come out.
+
+The same fold serves the live tables, a rebuild and a comparison aside; it knows nothing of journals.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import apsw
+
+from coterie.kernel.control import CONTROL, Forked
+from coterie.kernel.database import Rows
+from coterie.kernel.events import COLUMNS, AnyEvent, Event, decode
+from coterie.kernel.lines import Lines
+from coterie.kernel.ranges import Ranges
+from coterie.kernel.view import View
+
+_PAGE = 2_000
+
+
+class Fold:
+    """The handlers of some views, ready to be run on a connection that holds their tables."""
+
+    def __init__(self, views: Sequence[View], rows: Rows, lines: Lines) -> None:
+        self._rows = rows
+        self._lines = lines
+        self._handlers: dict[str, list[Callable[[Rows, Event[Any]], None]]] = {}
+        for view in views:
+            for kind, handler in view.bound().items():
+                self._handlers.setdefault(kind, []).append(handler)
+
+    def handles(self, kind: str) -> bool:
+        return kind in self._handlers or kind == Forked.kind
+
+    def apply(self, event: AnyEvent) -> None:
+        if isinstance(event.payload, Forked):
+            self._inherit(event, event.payload.at)
+        for handler in self._handlers.get(event.kind, ()):
+            handler(self._rows, event)
+
+    def _inherit(self, fork: AnyEvent, at: int) -> None:
+        """Fold what the new line inherits and still counts in it, as if it had happened there."""
+        for event in self._lines.events(fork.stream, self._lines.counted(fork.stream).upto(at)):
+            if event.kind not in CONTROL:
+                addressed = replace(event, stream=fork.stream)
+                for handler in self._handlers.get(event.kind, ()):
+                    handler(self._rows, addressed)
+
+
+def counted_events(rows: Rows, lines: Lines, after: int = 0) -> Iterator[AnyEvent]:
+    """Every event of the log that counts in its own stream, in global order."""
+    counted: dict[str, Ranges] = {}
+    while page := rows.all(f"SELECT {COLUMNS} FROM event WHERE id > ? ORDER BY id LIMIT {_PAGE}", (after,)):
+        for record in page:
+            stream, seq = record[1], record[2]
+            ranges = counted.get(stream)
+            if ranges is None:
+                ranges = counted[stream] = lines.counted(stream)
+            if seq in ranges:
+                yield decode(record)
+        after = page[-1][0]
+
+
+def table_hash(rows: Rows, table: str) -> str:
+    """A hash of a table's rows in primary-key order: equal tables, equal hashes, on any machine."""
+    info = rows.all("SELECT name, pk FROM pragma_table_info(?)", (table,))
+    columns = ", ".join(f'"{name}"' for name, _ in info)
+    key = ", ".join(f'"{name}"' for name, pk in sorted(info, key=lambda column: column[1]) if pk)
+    digest = hashlib.sha256()
+    for row in rows.run(f"SELECT {columns} FROM {table} ORDER BY {key}"):
+        digest.update(repr(row).encode())
+    return digest.hexdigest()
+
+
+def view_hash(rows: Rows, view: View) -> str:
+    told = "\n".join(f"{table} {table_hash(rows, table)}" for table in sorted(view.tables))
+    return hashlib.sha256(told.encode()).hexdigest()
+
+
+def fold_aside(view: View, source: Rows) -> str:
+    """Fold the whole log into a throw-away database and return the hash of what came out."""
+    connection = apsw.Connection(":memory:")
+    try:
+        rows = Rows(connection)
+        rows.run(view.schema)
+        lines = Lines(source)
+        fold = Fold([view], rows, lines)
+        rows.run("BEGIN")
+        for event in counted_events(source, lines):
+            fold.apply(event)
+        rows.run("COMMIT")
+        return view_hash(rows, view)
+    finally:
+        connection.close()

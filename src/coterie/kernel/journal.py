@@ -1,0 +1,128 @@
+"""An undo journal for the tables of views, kept by triggers inside SQLite.
+
+Beside each table stands a twin that receives, for every row an event inserts, changes or deletes, what the row was
+before. Taking events back is then a few statements whatever the handlers did, and costs what the tail
+costs, not what the history costs. The triggers are temporary: they exist on the writing connection alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import apsw
+
+from coterie.kernel.database import Row, Rows
+
+
+class Folding:
+    """Which event is being folded right now; the triggers ask. None means: do not journal."""
+
+    __slots__ = ("event",)
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self.event: int | None = None
+        connection.create_scalar_function("folding", self._current, 0)
+
+    def _current(self, *_: object) -> int | None:
+        return self.event
+
+
+class Journal:
+    """The undo twin of one table."""
+
+    def __init__(self, rows: Rows, table: str) -> None:
+        self._rows = rows
+        self.table = table
+        info = rows.all("SELECT name, pk FROM pragma_table_info(?)", (table,))
+        self._columns = [name for name, _ in info]
+        self._key = [name for name, pk in sorted(info, key=lambda column: column[1]) if pk]
+        if not self._key:
+            raise TypeError(f"The view table {table} needs a primary key.")
+        self._twin = f"undo_{table}"
+        self._mark = 0
+
+    def create(self) -> None:
+        columns = ", ".join(f'"{name}"' for name in self._columns)
+        self._rows.run(
+            f"CREATE TABLE IF NOT EXISTS {self._twin}"
+            f"(_n INTEGER PRIMARY KEY, _event INTEGER NOT NULL, _was INTEGER NOT NULL, {columns});"
+            f"CREATE INDEX IF NOT EXISTS {self._twin}_event ON {self._twin}(_event)"
+        )
+
+    def watch(self) -> None:
+        """Start journaling. Calls nest nothing: a table is watched once per connection."""
+        columns = _names(self._columns)
+        new_key, old_all = _names(self._key, "NEW"), _names(self._columns, "OLD")
+        moved = " OR ".join(f'NEW."{name}" IS NOT OLD."{name}"' for name in self._key)
+        inserted = f"INSERT INTO {self._twin}(_event, _was, {_names(self._key)}) VALUES (folding(), 0, {new_key});"
+        replaced = f"INSERT INTO {self._twin}(_event, _was, {columns}) VALUES (folding(), 1, {old_all});"
+        for name, moment, body in (
+            ("insert", "INSERT ON", inserted),
+            ("delete", "DELETE ON", replaced),
+            ("update", "UPDATE ON", replaced),
+        ):
+            self._trigger(name, moment, "folding() IS NOT NULL", body)
+        self._trigger("move", "UPDATE ON", f"folding() IS NOT NULL AND ({moved})", inserted)
+
+    def _trigger(self, name: str, moment: str, when: str, body: str) -> None:
+        self._rows.run(
+            f"CREATE TEMP TRIGGER IF NOT EXISTS {self._twin}_{name} AFTER {moment} main.{self.table}"
+            f" WHEN {when} BEGIN {body} END"
+        )
+
+    def forget_all(self) -> None:
+        self._rows.run(f"DROP TABLE IF EXISTS {self._twin}")
+
+    def mark(self) -> None:
+        """Remember this moment; `changed` speaks of what came after it."""
+        row = self._rows.one(f"SELECT coalesce(max(_n), 0) FROM {self._twin}")
+        self._mark = row[0] if row else 0
+
+    def changed(self) -> set[Row]:
+        """The primary keys that were written since the mark."""
+        sql = f"SELECT DISTINCT {_names(self._key)} FROM {self._twin} WHERE _n > ?"
+        return set(self._rows.all(sql, (self._mark,)))
+
+    def spread(self) -> int:
+        """Add to `taken` the later events that wrote rows which taken events wrote. Returns how many joined."""
+        same_row = " AND ".join(f'later."{name}" = mine."{name}"' for name in self._key)
+        self._rows.run(
+            f"INSERT OR IGNORE INTO taken SELECT later._event FROM {self._twin} mine JOIN {self._twin} later"
+            f" ON {same_row} AND later._event > mine._event"
+            " WHERE mine._event IN (SELECT event FROM taken)"
+            " AND later._event > (SELECT min(event) FROM taken)"
+        )
+        return self._rows.changes()
+
+    def take_back(self) -> set[Row]:
+        """Put every row that taken events wrote back to what it was before them. Returns the keys."""
+        key, columns = _names(self._key), _names(self._columns)
+        mine = f"FROM {self._twin} WHERE _event IN (SELECT event FROM taken)"
+        keys = set(self._rows.all(f"SELECT DISTINCT {key} {mine}"))
+        if keys:
+            self._rows.run(f"DELETE FROM {self.table} WHERE ({key}) IN (SELECT {key} {mine})")
+            self._rows.run(
+                f"INSERT INTO {self.table}({columns}) SELECT {columns} FROM {self._twin}"
+                f" WHERE _n IN (SELECT min(_n) {mine} GROUP BY {key}) AND _was"
+            )
+            self._rows.run(f"DELETE {mine}")
+            row = self._rows.one(f"SELECT coalesce(max(_n), 0) FROM {self._twin}")
+            self._mark = min(self._mark, row[0] if row else 0)
+        return keys
+
+    def overtaken(self) -> set[int]:
+        """Events outside `replayed` that had already written, later, a row that a replayed event wrote now."""
+        same_row = " AND ".join(f'later."{name}" = mine."{name}"' for name in self._key)
+        found = self._rows.all(
+            f"SELECT DISTINCT later._event FROM {self._twin} mine JOIN {self._twin} later"
+            f" ON {same_row} AND later._event > mine._event"
+            " WHERE mine._event IN (SELECT event FROM replayed)"
+            " AND later._event > (SELECT min(event) FROM replayed)"
+            " AND later._event NOT IN (SELECT event FROM replayed)"
+        )
+        return {event for (event,) in found}
+
+
+def _names(columns: Iterable[str], owner: str = "") -> str:
+    prefix = f"{owner}." if owner else ""
+    return ", ".join(f'{prefix}"{name}"' for name in columns)

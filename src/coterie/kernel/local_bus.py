@@ -1,0 +1,91 @@
+"""The bus inside one process: bounded queues, one per listener, woken through its own event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+
+from coterie.base.errors import SlowConsumer
+from coterie.kernel.bus import Message, WhenSlow, check_pattern, matches
+
+
+class LocalBus:
+    def __init__(self) -> None:
+        self._listeners: tuple[_Listener, ...] = ()
+        self._lock = threading.Lock()
+
+    def publish(self, messages: Iterable[Message]) -> None:
+        listeners = self._listeners
+        if not listeners:
+            return
+        batch = list(messages)
+        for listener in listeners:
+            wanted = [message for message in batch if matches(listener.pattern, message.subject)]
+            if wanted:
+                listener.offer(wanted)
+
+    @asynccontextmanager
+    async def subscribe(
+        self, pattern: str, *, limit: int = 1_000, when_slow: WhenSlow = WhenSlow.DISCONNECT
+    ) -> AsyncIterator[AsyncIterator[Message]]:
+        check_pattern(pattern)
+        listener = _Listener(pattern, limit, when_slow, asyncio.get_running_loop())
+        with self._lock:
+            self._listeners = (*self._listeners, listener)
+        try:
+            yield listener
+        finally:
+            with self._lock:
+                self._listeners = tuple(other for other in self._listeners if other is not listener)
+
+
+class _Listener:
+    """Publishers put, from any thread; one task takes. The lock is held for moments only."""
+
+    def __init__(self, pattern: str, limit: int, when_slow: WhenSlow, loop: asyncio.AbstractEventLoop) -> None:
+        self.pattern = pattern
+        self._limit = limit
+        self._when_slow = when_slow
+        self._loop = loop
+        self._waiting: deque[Message] = deque()
+        self._lock = threading.Lock()
+        self._news = asyncio.Event()
+        self._lost = False
+
+    def offer(self, messages: list[Message]) -> None:
+        with self._lock:
+            for message in messages:
+                if len(self._waiting) >= self._limit and not self._make_room():
+                    break
+                self._waiting.append(message)
+        try:
+            self._loop.call_soon_threadsafe(self._news.set)
+        except RuntimeError:
+            return  # its loop has closed: nobody listens any more
+
+    def _make_room(self) -> bool:
+        if self._when_slow is WhenSlow.DROP_OLDEST:
+            self._waiting.popleft()
+            return True
+        if self._when_slow is WhenSlow.DISCONNECT:
+            self._lost = True
+        return False
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self
+
+    async def __anext__(self) -> Message:
+        while True:
+            with self._lock:
+                if self._waiting:
+                    return self._waiting.popleft()
+                if self._lost:
+                    raise SlowConsumer(
+                        f"A listener on {self.pattern} fell more than {self._limit} messages behind.",
+                        "Read the log from the last event you saw, then subscribe again.",
+                    )
+                self._news.clear()
+            await self._news.wait()

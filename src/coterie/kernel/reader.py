@@ -1,0 +1,108 @@
+"""Reading the log without owning it: for the store itself, and for commands that look while a server runs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from coterie.base.errors import BadPoint, Corrupt
+from coterie.kernel.database import Params, Readers, Row, Rows, naming_errors
+from coterie.kernel.events import COLUMNS, AnyEvent, decode
+from coterie.kernel.lines import Lines
+from coterie.kernel.log import Impact
+from coterie.kernel.ranges import Ranges
+
+
+class LogReader:
+    def __init__(self, path: Path) -> None:
+        if not path.exists():
+            raise Corrupt(
+                f"There is no database at {path}.",
+                "Start Coterie once with `coterie serve`, or point COTERIE_HOME at your data folder.",
+            )
+        self.path = path
+        self._readers = Readers(path)
+
+    @property
+    def readers(self) -> Readers:
+        return self._readers
+
+    def query(self, sql: str, params: Params = ()) -> list[Row]:
+        """Rows from the views, as of the last commit."""
+        with naming_errors(self.path):
+            return self._readers.rows().all(sql, params)
+
+    @contextmanager
+    def _at_one_moment(self) -> Iterator[tuple[Rows, Lines]]:
+        with naming_errors(self.path), self._readers.snapshot() as rows:
+            yield rows, Lines(rows)
+
+    def last_id(self) -> int:
+        return int(self.query("SELECT coalesce(max(id), 0) FROM event")[0][0])
+
+    def head(self, stream: str) -> int:
+        return Lines(self._readers.rows()).head(stream)
+
+    def read(
+        self,
+        stream: str | None = None,
+        *,
+        after: int = 0,
+        limit: int = 1_000,
+        kinds: Collection[str] | None = None,
+        newest_first: bool = False,
+    ) -> list[AnyEvent]:
+        position, order = ("seq", "stream = ? AND") if stream is not None else ("id", "")
+        params: list[int | str] = [stream] if stream is not None else []
+        wanted = ""
+        if kinds is not None:
+            wanted = f" AND kind IN ({', '.join('?' * len(kinds))})"
+        direction = "DESC" if newest_first else "ASC"
+        records = self.query(
+            f"SELECT {COLUMNS} FROM event WHERE {order} {position} > ?{wanted} ORDER BY {position} {direction} LIMIT ?",
+            (*params, after, *(kinds or ()), limit),
+        )
+        return [decode(record) for record in records]
+
+    def history(
+        self, stream: str, *, after: int = 0, before: int | None = None, limit: int | None = None
+    ) -> list[AnyEvent]:
+        with self._at_one_moment() as (rows, lines):
+            wanted = lines.counted(stream).after(after)
+            if before is not None:
+                wanted = wanted.upto(before - 1)
+            found: list[AnyEvent] = []
+            for owner, low, high in reversed(lines.segments(stream, wanted)):
+                left = -1 if limit is None else limit - len(found)
+                if left == 0:
+                    break
+                records = rows.all(
+                    f"SELECT {COLUMNS} FROM event WHERE stream = ? AND seq BETWEEN ? AND ? ORDER BY seq DESC LIMIT ?",
+                    (owner, low, high, left),
+                )
+                found.extend(replace(decode(record), stream=stream) for record in records)
+        found.reverse()
+        return found
+
+    def preview_rewind(self, stream: str, to: int) -> Impact:
+        with self._at_one_moment() as (_, lines):
+            head = lines.head(stream)
+            if not 0 <= to <= head:
+                raise BadPoint(
+                    f"{stream} cannot be rewound to {to}: it has events 1 to {head}.",
+                    "Choose a number in that range.",
+                )
+            now, then = lines.counted(stream), lines.counted_at(stream, to)
+            dropped, restored = list(lines.events(stream, now - then)), list(lines.events(stream, then - now))
+        return Impact(dropped, restored)
+
+    def turn_seqs(self, stream: str, turn: str) -> list[int]:
+        with self._at_one_moment() as (rows, lines):
+            owners = lines.segments(stream, Ranges([(1, lines.head(stream))]))
+            found = rows.all("SELECT stream, seq FROM event WHERE turn = ?", (turn,))
+        return sorted(seq for owner, seq in found if any(owner == o and low <= seq <= high for o, low, high in owners))
+
+    def close(self) -> None:
+        self._readers.close()

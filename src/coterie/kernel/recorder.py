@@ -1,0 +1,208 @@
+"""What happens inside a write transaction: events are numbered and stored, views fold them, jobs are queued.
+
+Everything here runs on the writer's thread. Whatever it remembers between transactions is dropped on a rollback.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from coterie.base.clock import Clock, to_micros
+from coterie.base.errors import BadPoint, Conflict
+from coterie.kernel.control import Forked, Purged
+from coterie.kernel.database import Rows
+from coterie.kernel.events import COLUMNS, AnyEvent, Draft, Event, Record, decode, encode
+from coterie.kernel.jobs import NewJob
+from coterie.kernel.sqlite_jobs import JobTable
+from coterie.kernel.views import Views
+
+_INSERT = f"INSERT INTO event({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_MOST_HEADS = 10_000
+
+
+class Recorder:
+    def __init__(self, rows: Rows, views: Views, jobs: JobTable, clock: Clock) -> None:
+        self._rows = rows
+        self._views = views
+        self._jobs = jobs
+        self._clock = clock
+        self._heads: dict[str, int] = {}
+        self._kinds: set[tuple[str, int]] = set()
+        self._last_id = 0
+        self._fresh: list[AnyEvent] = []
+        self.forget()
+
+    def forget(self) -> None:
+        """Read anew what was remembered: after a rollback, and at the start."""
+        self._heads.clear()
+        self._fresh.clear()
+        self._kinds = set(self._rows.run("SELECT kind, version FROM event_kind"))
+        row = self._rows.one("SELECT coalesce(max(id), 0) FROM event")
+        self._last_id = row[0] if row else 0
+
+    def begin(self) -> None:
+        self._views.begin()
+
+    def end(self) -> None:
+        self._views.settle(self._last_id)
+
+    def take_fresh(self) -> list[AnyEvent]:
+        """The events of the transaction that has just been committed."""
+        fresh, self._fresh = self._fresh, []
+        return fresh
+
+    def append(
+        self,
+        drafts: Sequence[Draft],
+        texts: Sequence[str],
+        expect: Mapping[str, int] | None,
+        jobs: Sequence[NewJob],
+    ) -> list[AnyEvent]:
+        if repeated := self._repeated(drafts):
+            return repeated
+        for stream, seq in (expect or {}).items():
+            self._expect(stream, seq)
+        events = self._number(drafts)
+        for event in events:
+            if (event.kind, event.version) not in self._kinds:
+                self._kinds.add((event.kind, event.version))
+                self._rows.run("INSERT INTO event_kind VALUES (?, ?)", (event.kind, event.version))
+        self._rows.many(_INSERT, [_record(event, text) for event, text in zip(events, texts, strict=True)])
+        self._views.apply(events)
+        if jobs:
+            self._jobs.add(jobs, events[-1].id if events else None)
+        self._fresh.extend(events)
+        return events
+
+    def record(self, drafts: Sequence[Draft], jobs: Sequence[NewJob] = ()) -> list[AnyEvent]:
+        """The same from within a transaction that does other things too."""
+        return self.append(drafts, [encode(draft.payload) for draft in drafts], None, jobs)
+
+    def purge(self, stream: str, first: int, last: int, reason: str, actor: str) -> AnyEvent:
+        head = self._head(stream)
+        row = self._rows.one(
+            "SELECT count(*), min(seq), max(seq) FROM event WHERE stream = ? AND seq BETWEEN ? AND ?",
+            (stream, first, last),
+        )
+        found, low, high = row or (0, None, None)
+        if not found:
+            raise BadPoint(
+                f"{stream} has no events {first} to {last}.",
+                "List what there is with `coterie events --stream …`.",
+            )
+        self._rows.run(
+            "DELETE FROM job WHERE cause IN (SELECT id FROM event WHERE stream = ? AND seq BETWEEN ? AND ?)",
+            (stream, first, last),
+        )
+        # Control events stay: they hold no words of anyone, and what counts depends on them.
+        self._rows.run(
+            "UPDATE event SET key = NULL, turn = NULL, actor = 'purged' WHERE stream = ? AND seq BETWEEN ? AND ?"
+            " AND kind IN ('rewound', 'superseded', 'reset', 'forked')",
+            (stream, first, last),
+        )
+        self._rows.run(
+            "DELETE FROM event WHERE stream = ? AND seq BETWEEN ? AND ?"
+            " AND kind NOT IN ('rewound', 'superseded', 'reset', 'forked')",
+            (stream, first, last),
+        )
+        self._rows.run(
+            "INSERT INTO line VALUES (?1, NULL, NULL, ?1, ?2) ON CONFLICT(stream) DO UPDATE SET head = max(head, ?2)",
+            (stream, head),
+        )
+        self._views.rebuild()
+        payload = Purged(stream=stream, events=found, first_seq=low, last_seq=high, reason=reason)
+        return self.record([Draft("instance", payload, actor)])[0]
+
+    def _repeated(self, drafts: Sequence[Draft]) -> list[AnyEvent]:
+        """The events of an earlier call with the same keys. A batch is contiguous, so one key finds all of it."""
+        found: int | None = None
+        fresh_key = None
+        for index, draft in enumerate(drafts):
+            if draft.key is None:
+                continue
+            row = self._rows.one("SELECT id FROM event WHERE key = ?", (draft.key,))
+            if row is None:
+                fresh_key = draft.key
+            elif found is None or row[0] - index == found:
+                found = row[0] - index
+            else:
+                raise _mixed_keys(draft.key)
+        if found is None:
+            return []
+        if fresh_key is not None:
+            raise _mixed_keys(fresh_key)
+        sql = f"SELECT {COLUMNS} FROM event WHERE id BETWEEN ? AND ? ORDER BY id"
+        records = self._rows.all(sql, (found, found + len(drafts) - 1))
+        return [decode(record) for record in records]
+
+    def _expect(self, stream: str, seq: int) -> None:
+        head = self._head(stream)
+        if head != seq:
+            raise Conflict(
+                f"{stream} has moved on: its last event is {head}, not {seq}.",
+                "Read what is new, decide again, and append to that.",
+            )
+
+    def _number(self, drafts: Sequence[Draft]) -> list[AnyEvent]:
+        now = self._clock.now()
+        heads: dict[str, int] = {}
+        events: list[AnyEvent] = []
+        for number, draft in enumerate(drafts, start=self._last_id + 1):
+            head = heads[draft.stream] if draft.stream in heads else self._head(draft.stream)
+            seq = head + 1
+            if isinstance(draft.payload, Forked) and head == 0:
+                seq = draft.payload.at + 1
+            heads[draft.stream] = seq
+            events.append(_event(number, seq, draft, now))
+        self._last_id += len(events)
+        self._heads.update(heads)
+        return events
+
+    def _head(self, stream: str) -> int:
+        head = self._heads.get(stream)
+        if head is None:
+            if len(self._heads) > _MOST_HEADS:
+                self._heads.clear()
+            head = self._heads[stream] = self._views.lines.head(stream)
+        return head
+
+
+def _event(number: int, seq: int, draft: Draft, now: datetime) -> AnyEvent:
+    payload = draft.payload
+    return Event(
+        number,
+        draft.stream,
+        seq,
+        payload.kind,
+        payload.version,
+        payload,
+        now,
+        draft.actor,
+        draft.cause,
+        draft.key,
+        draft.turn,
+    )
+
+
+def _record(event: AnyEvent, text: str) -> Record:
+    return (
+        event.id,
+        event.stream,
+        event.seq,
+        event.kind,
+        event.version,
+        text,
+        to_micros(event.ts),
+        event.actor,
+        event.cause,
+        event.key,
+        event.turn,
+    )
+
+
+def _mixed_keys(key: str) -> Conflict:
+    return Conflict(
+        f"The key {key} belongs to another append than the rest of this one.",
+        "Repeat an append with exactly the drafts it had the first time.",
+    )

@@ -1,0 +1,224 @@
+"""Jobs in the same file as the log, so that one transaction covers an event and the work it causes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime, timedelta
+
+from coterie.base.clock import Clock, from_micros, to_micros
+from coterie.base.errors import JobError, LeaseLost
+from coterie.kernel.database import Readers, Row, Rows
+from coterie.kernel.events import AnyEvent, Draft
+from coterie.kernel.jobs import Job, JobDied, NewJob, State, backoff_s
+from coterie.kernel.writer import Writer
+
+_COLUMNS = "id, kind, key, payload, state, priority, attempts, max_attempts, run_at, cause, error, holder"
+
+
+class JobTable:
+    """What can be done to jobs inside a transaction of the writer."""
+
+    def __init__(self, rows: Rows, clock: Clock) -> None:
+        self._rows = rows
+        self._clock = clock
+
+    def now(self, plus_s: float = 0.0) -> int:
+        return to_micros(self._clock.now() + timedelta(seconds=plus_s))
+
+    def add(self, jobs: Sequence[NewJob], cause: int | None) -> None:
+        for job in jobs:
+            self._rows.run(
+                "INSERT INTO job(kind, key, payload, state, priority, run_at, max_attempts, cause, created)"
+                " VALUES (?, ?, ?, 'ready', ?, ?, ?, ?, ?) ON CONFLICT(key) DO NOTHING",
+                (
+                    job.kind,
+                    job.key,
+                    json.dumps(dict(job.payload)),
+                    job.priority,
+                    self.now(job.delay_s),
+                    job.max_attempts,
+                    cause,
+                    self.now(),
+                ),
+            )
+
+    def lease(self, kinds: Collection[str], holder: str, limit: int, seconds: float) -> tuple[list[Job], list[Job]]:
+        """Due jobs, now ours, and those whose last lease ran out with no attempt left, now dead."""
+        marks = ", ".join("?" * len(kinds))
+        due = self._rows.all(
+            f"SELECT {_COLUMNS} FROM job WHERE kind IN ({marks})"
+            " AND (state = 'ready' AND run_at <= ? OR state = 'leased' AND lease_until <= ?)"
+            " ORDER BY priority DESC, run_at, id LIMIT ?",
+            (*kinds, self.now(), self.now(), limit),
+        )
+        taken: list[Job] = []
+        dead: list[Job] = []
+        for job in map(_job, due):
+            if job.attempt >= job.max_attempts:
+                self.bury(job, "It was started as often as it may be, and never finished.")
+                dead.append(job)
+                continue
+            row = self._rows.one(
+                "UPDATE job SET state = 'leased', attempts = attempts + 1, holder = ?, lease_until = ?"
+                f" WHERE id = ? RETURNING {_COLUMNS}",
+                (holder, self.now(seconds), job.id),
+            )
+            if row is not None:
+                taken.append(_job(row))
+        return taken, dead
+
+    def extend(self, job: Job, seconds: float) -> None:
+        self.hold(job)
+        self._rows.run("UPDATE job SET lease_until = ? WHERE id = ?", (self.now(seconds), job.id))
+
+    def hold(self, job: Job) -> None:
+        """Make sure that the job is still leased to whoever asks."""
+        row = self._rows.one("SELECT state, holder, attempts FROM job WHERE id = ?", (job.id,))
+        if row != ("leased", job.holder, job.attempt):
+            reason = "the turn that caused it was taken back" if row and row[0] == "withdrawn" else "its lease ran out"
+            raise LeaseLost(
+                f"The job {job.key} is no longer held by {job.holder}: {reason}.",
+                "Drop the result; whoever holds the job now will record its own.",
+            )
+
+    def finish(self, job: Job) -> None:
+        self._rows.run(
+            "UPDATE job SET state = 'done', lease_until = NULL, error = NULL, finished = ? WHERE id = ?",
+            (self.now(), job.id),
+        )
+
+    def postpone(self, job: Job, error: str, delay_s: float) -> None:
+        self._rows.run(
+            "UPDATE job SET state = 'ready', lease_until = NULL, holder = NULL, error = ?, run_at = ? WHERE id = ?",
+            (error, self.now(delay_s), job.id),
+        )
+
+    def bury(self, job: Job, error: str) -> None:
+        self._rows.run(
+            "UPDATE job SET state = 'dead', lease_until = NULL, holder = NULL, error = ?, finished = ? WHERE id = ?",
+            (error, self.now(), job.id),
+        )
+
+    def revive(self, job_id: int) -> None:
+        self._rows.run(
+            "UPDATE job SET state = 'ready', attempts = 0, error = NULL, finished = NULL, run_at = ?"
+            " WHERE id = ? AND state = 'dead'",
+            (self.now(), job_id),
+        )
+        if not self._rows.changes():
+            raise JobError(f"There is no dead job {job_id}.", "List them with `coterie doctor` and choose one.")
+
+    def withdraw(self, causes: Collection[int]) -> None:
+        """Their causes no longer count: what has not been done need not be."""
+        for cause in causes:
+            self._rows.run(
+                "UPDATE job SET state = 'withdrawn' WHERE cause = ? AND state IN ('ready', 'leased')",
+                (cause,),
+            )
+
+    def reinstate(self, causes: Collection[int]) -> None:
+        """Their causes count again."""
+        for cause in causes:
+            self._rows.run(
+                "UPDATE job SET state = 'ready', attempts = 0, holder = NULL, lease_until = NULL,"
+                " run_at = max(run_at, ?) WHERE cause = ? AND state = 'withdrawn'",
+                (self.now(), cause),
+            )
+
+
+class SqliteJobs:
+    """The `Jobs` port over the writer's transactions."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        readers: Readers,
+        table: JobTable,
+        record: Callable[[Sequence[Draft], Sequence[NewJob]], list[AnyEvent]],
+    ) -> None:
+        self._writer = writer
+        self._readers = readers
+        self._table = table
+        self._record = record
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> None:
+        await self._writer.run(lambda: self._table.add(jobs, None))
+
+    async def lease(self, kinds: Collection[str], *, holder: str, limit: int = 1, seconds: float = 60.0) -> list[Job]:
+        def work() -> list[Job]:
+            taken, dead = self._table.lease(kinds, holder, limit, seconds)
+            self._record([_death(job, job.error or "") for job in dead], ())
+            return taken
+
+        due = await self.next_due(kinds)
+        if due is None or to_micros(due) > self._table.now():
+            return []
+        return await self._writer.run(work)
+
+    async def extend(self, job: Job, seconds: float) -> None:
+        await self._writer.run(lambda: self._table.extend(job, seconds))
+
+    async def complete(self, job: Job, drafts: Sequence[Draft] = (), jobs: Sequence[NewJob] = ()) -> list[AnyEvent]:
+        def work() -> list[AnyEvent]:
+            self._table.hold(job)
+            self._table.finish(job)
+            return self._record(drafts, jobs)
+
+        return await self._writer.run(work)
+
+    async def fail(self, job: Job, error: str, *, retry_in_s: float | None = None, fatal: bool = False) -> None:
+        def work() -> None:
+            self._table.hold(job)
+            if fatal or job.attempt >= job.max_attempts:
+                self._table.bury(job, error)
+                self._record([_death(job, error)], ())
+            else:
+                self._table.postpone(job, error, backoff_s(job.attempt) if retry_in_s is None else retry_in_s)
+
+        await self._writer.run(work)
+
+    async def retry(self, job_id: int) -> None:
+        await self._writer.run(lambda: self._table.revive(job_id))
+
+    async def find(self, *, state: State | None = None, limit: int = 100) -> list[Job]:
+        rows = self._readers.rows()
+        return [
+            _job(row)
+            for row in rows.all(
+                f"SELECT {_COLUMNS} FROM job WHERE ?1 IS NULL OR state = ?1 ORDER BY id DESC LIMIT ?2",
+                (state, limit),
+            )
+        ]
+
+    async def next_due(self, kinds: Collection[str]) -> datetime | None:
+        marks = ", ".join("?" * len(kinds))
+        row = self._readers.rows().one(
+            "SELECT min(CASE state WHEN 'ready' THEN run_at ELSE lease_until END) FROM job"
+            f" WHERE state IN ('ready', 'leased') AND kind IN ({marks})",
+            tuple(kinds),
+        )
+        return from_micros(row[0]) if row and row[0] is not None else None
+
+
+def _job(row: Row) -> Job:
+    (job_id, kind, key, payload, state, priority, attempts, most, run_at, cause, error, holder) = row
+    return Job(
+        id=job_id,
+        kind=kind,
+        key=key,
+        payload=json.loads(payload),
+        state=state,
+        priority=priority,
+        attempt=attempts,
+        max_attempts=most,
+        run_at=from_micros(run_at),
+        cause=cause,
+        error=error,
+        holder=holder,
+    )
+
+
+def _death(job: Job, error: str) -> Draft:
+    payload = JobDied(job=job.id, job_kind=job.kind, key=job.key, attempts=job.attempt, error=error)
+    return Draft("instance", payload, cause=job.cause)

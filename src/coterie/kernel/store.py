@@ -1,0 +1,237 @@
+"""The store: one SQLite file with the log, its views and its jobs, owned by one process.
+
+It implements the ports `Log` (here) and `Jobs` (`store.jobs`) and tells the bus what was committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+
+from coterie.base.clock import Clock, SystemClock
+from coterie.base.errors import BadPoint
+from coterie.kernel.bus import Bus, Message, WhenSlow, word
+from coterie.kernel.control import Forked, Reset, Rewound, Superseded
+from coterie.kernel.database import Params, Row, Rows, connect, naming_errors
+from coterie.kernel.events import AnyEvent, Draft, encode, unknown, unknown_kinds
+from coterie.kernel.jobs import NewJob
+from coterie.kernel.local_bus import LocalBus
+from coterie.kernel.lock import ProcessLock
+from coterie.kernel.log import Impact
+from coterie.kernel.migrations import migrate
+from coterie.kernel.ranges import Ranges
+from coterie.kernel.reader import LogReader
+from coterie.kernel.recorder import Recorder
+from coterie.kernel.schedules import Schedules
+from coterie.kernel.sqlite_jobs import JobTable, SqliteJobs
+from coterie.kernel.view import View
+from coterie.kernel.views import Progress, Views
+from coterie.kernel.writer import Writer
+
+T = TypeVar("T")
+Seed = Callable[[View, Rows], int]
+
+
+class Store:
+    def __init__(
+        self,
+        path: Path,
+        lock: ProcessLock,
+        connection: apsw.Connection,
+        views: Views,
+        recorder: Recorder,
+        table: JobTable,
+        bus: Bus,
+        clock: Clock,
+    ) -> None:
+        self.path = path
+        self.bus = bus
+        self._lock = lock
+        self._connection = connection
+        self._views = views
+        self._recorder = recorder
+        self._rows = Rows(connection)
+        self._reader = LogReader(path)
+        self._writer = Writer(
+            connection,
+            path,
+            begin=recorder.begin,
+            end=recorder.end,
+            committed=self._announce,
+            rolled_back=recorder.forget,
+        )
+        self.jobs = SqliteJobs(self._writer, self._reader.readers, table, recorder.record)
+        self.schedules = Schedules(self._writer, self._reader.readers, self._rows, table, clock)
+
+    @classmethod
+    def open(
+        cls,
+        path: Path | str,
+        *,
+        views: Sequence[View] = (),
+        clock: Clock | None = None,
+        bus: Bus | None = None,
+        progress: Progress | None = None,
+        seed: Seed | None = None,
+    ) -> Store:
+        """Take the file, bring its schema and views up to date, and start the writer. Changes nothing if it cannot."""
+        path, clock = Path(path), clock or SystemClock()
+        lock = ProcessLock(path)
+        lock.take()
+        connection: apsw.Connection | None = None
+        try:
+            connection = connect(path, writable=True)
+            with naming_errors(path):
+                rows = Rows(connection)
+                migrate(rows, clock.now())
+                if strange := unknown_kinds(rows.all("SELECT kind, version FROM event_kind ORDER BY kind, version")):
+                    raise unknown(strange)
+                table = JobTable(rows, clock)
+
+                def recounted(dropped: set[int], restored: set[int]) -> None:
+                    table.withdraw(dropped)
+                    table.reinstate(restored)
+
+                live = Views(views, connection, recounted)
+                rows.run("BEGIN IMMEDIATE")
+                live.open(progress, seed)
+                rows.run("COMMIT")
+                recorder = Recorder(rows, live, table, clock)
+            return cls(path, lock, connection, live, recorder, table, bus or LocalBus(), clock)
+        except BaseException:
+            if connection is not None:
+                connection.close()
+            lock.release()
+            raise
+
+    def close(self) -> None:
+        """Finish every write that was asked for, then let the file go."""
+        self._writer.close()
+        self._reader.close()
+        self._connection.close()
+        self._lock.release()
+
+    async def append(
+        self, drafts: Sequence[Draft], *, expect: Mapping[str, int] | None = None, jobs: Sequence[NewJob] = ()
+    ) -> list[AnyEvent]:
+        texts = [encode(draft.payload) for draft in drafts]
+        return await self._writer.run(lambda: self._recorder.append(drafts, texts, expect, jobs))
+
+    def append_now(
+        self, drafts: Sequence[Draft], *, expect: Mapping[str, int] | None = None, jobs: Sequence[NewJob] = ()
+    ) -> list[AnyEvent]:
+        """`append` for callers without an event loop: blocks until it is durable."""
+        texts = [encode(draft.payload) for draft in drafts]
+        return self._writer.run_now(lambda: self._recorder.append(drafts, texts, expect, jobs))
+
+    def transact(self, work: Callable[[Rows], T]) -> T:
+        """A durable change that is no event (a cache, an index), in a transaction of the writer. Blocks."""
+        return self._writer.run_now(lambda: work(self._rows))
+
+    def query(self, sql: str, params: Params = ()) -> list[Row]:
+        return self._reader.query(sql, params)
+
+    @property
+    def reader(self) -> LogReader:
+        return self._reader
+
+    @property
+    def views(self) -> list[View]:
+        return self._views.views
+
+    async def read(
+        self,
+        stream: str | None = None,
+        *,
+        after: int = 0,
+        limit: int = 1_000,
+        kinds: Collection[str] | None = None,
+        newest_first: bool = False,
+    ) -> list[AnyEvent]:
+        return self._reader.read(stream, after=after, limit=limit, kinds=kinds, newest_first=newest_first)
+
+    async def history(
+        self, stream: str, *, after: int = 0, before: int | None = None, limit: int | None = None
+    ) -> list[AnyEvent]:
+        return self._reader.history(stream, after=after, before=before, limit=limit)
+
+    async def head(self, stream: str) -> int:
+        return self._reader.head(stream)
+
+    async def tail(self, after: int = 0) -> AsyncIterator[AnyEvent]:
+        async with self.bus.subscribe("event.>", limit=1, when_slow=WhenSlow.DROP_OLDEST) as news:
+            while True:
+                while page := self._reader.read(after=after):
+                    for event in page:
+                        yield event
+                    after = page[-1].id
+                await anext(news)
+
+    async def preview_rewind(self, stream: str, to: int) -> Impact:
+        return self._reader.preview_rewind(stream, to)
+
+    async def rewind(self, stream: str, to: int, *, actor: str = "system") -> AnyEvent:
+        return await self._control(Draft(stream, Rewound(to=to), actor))
+
+    async def redo(self, stream: str, *, actor: str = "system") -> AnyEvent:
+        last = self._reader.read(stream, limit=1, newest_first=True)
+        taken_back = last and (isinstance(last[0].payload, Reset) or last[0].payload == Rewound(to=_to(last[0])))
+        if not taken_back:
+            raise BadPoint(
+                f"There is nothing to redo in {stream}: something has happened since it was rewound, or it never was.",
+                "Fork at the moment you want back instead.",
+            )
+        seq = last[0].seq
+        draft = Draft(stream, Rewound(to=seq - 1, redo=True), actor)
+        return (await self.append([draft], expect={stream: seq}))[0]
+
+    async def supersede(
+        self,
+        stream: str,
+        *,
+        drop: Collection[int] = (),
+        restore: Collection[int] = (),
+        actor: str = "system",
+    ) -> AnyEvent:
+        dropped, restored = (Ranges((seq, seq) for seq in seqs).pairs for seqs in (drop, restore))
+        return await self._control(Draft(stream, Superseded(drop=dropped, restore=restored), actor))
+
+    async def turn_seqs(self, stream: str, turn: str) -> list[int]:
+        return self._reader.turn_seqs(stream, turn)
+
+    async def fork(self, stream: str, at: int, into: str, *, actor: str = "system") -> AnyEvent:
+        return await self._control(Draft(into, Forked(parent=stream, at=at), actor))
+
+    async def reset(self, stream: str, *, actor: str = "system") -> AnyEvent:
+        return await self._control(Draft(stream, Reset(), actor))
+
+    async def purge(
+        self, stream: str, *, first: int = 1, last: int | None = None, reason: str = "", actor: str = "system"
+    ) -> AnyEvent:
+        """Erase events for good, from the file's free pages too. The one thing that cannot be taken back."""
+        until = 2**62 if last is None else last
+        event = await self._writer.run(lambda: self._recorder.purge(stream, first, until, reason, actor))
+        await self._writer.run(lambda: None)
+        return event
+
+    def rebuild(self, progress: Progress | None = None) -> None:
+        """Fold every view again from the beginning of the log."""
+        self._writer.run_now(lambda: self._views.rebuild(progress))
+
+    def hashes(self) -> dict[str, str]:
+        """A hash per view of what its tables hold."""
+        return self._writer.run_now(self._views.hashes)
+
+    async def _control(self, draft: Draft) -> AnyEvent:
+        return (await self.append([draft]))[0]
+
+    def _announce(self) -> None:
+        events = self._recorder.take_fresh()
+        self.bus.publish(Message(f"event.{word(event.stream)}.{event.kind}", event) for event in events)
+
+
+def _to(event: AnyEvent) -> int:
+    return event.payload.to if isinstance(event.payload, Rewound) else -1

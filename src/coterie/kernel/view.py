@@ -1,0 +1,77 @@
+"""A view: tables folded from the log, that can be thrown away and made again.
+
+Handlers are pure in (rows, event). A handler may read the rows of its own stream and those it writes, and
+nothing else: that is what lets a rewind replay only what it touched. `coterie verify` holds views to it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import re
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, ClassVar, TypeVar
+
+from coterie.kernel.database import Row, Rows
+from coterie.kernel.events import Event, P
+
+V = TypeVar("V", bound="View")
+Handler = Callable[[V, Rows, Event[P]], None]
+Changed = Mapping[str, Collection[Row]]
+
+_TABLE = re.compile(r"CREATE\s+TABLE\s+(?:IF\s+NOT\s+EXISTS\s+)?(\w+)", re.IGNORECASE)
+
+
+def on(*payloads: type[P]) -> Callable[[Handler[V, P]], Handler[V, P]]:
+    """Mark a view's method as the handler of these kinds of event."""
+
+    def mark(handler: Handler[V, P]) -> Handler[V, P]:
+        handler.__kinds__ = tuple(payload.kind for payload in payloads)  # type: ignore[attr-defined]
+        return handler
+
+    return mark
+
+
+class View:
+    """Subclass it, name it, write its `schema`, and mark methods with `@on(Payload)`."""
+
+    name: ClassVar[str]
+    version: ClassVar[int] = 1
+    """Raise it when a handler's meaning changes: the view is then folded anew at the next start."""
+    schema: ClassVar[str]
+    """CREATE TABLE and CREATE INDEX statements; every table has a primary key."""
+    derived: ClassVar[str] = ""
+    """Statements for tables that only `settle` fills (full-text indexes): not journaled, not hashed."""
+
+    handlers: ClassVar[Mapping[str, str]] = {}
+
+    def __init_subclass__(cls) -> None:
+        found = dict(cls.handlers)
+        for attribute, member in vars(cls).items():
+            for kind in getattr(member, "__kinds__", ()):
+                found[kind] = attribute
+        cls.handlers = found
+
+    @property
+    def tables(self) -> list[str]:
+        return _TABLE.findall(self.schema)
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when the stored rows could no longer be right: schema, version, or the kinds handled."""
+        told = repr((self.name, self.version, inspect.cleandoc(self.schema), self.derived, sorted(self.handlers)))
+        return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+    def settle(self, rows: Rows, changed: Changed | None) -> None:
+        """Bring derived tables in line, in the transaction that changed the view's own.
+
+        `changed` names, per table, the primary keys whose rows were inserted, altered or removed by whatever
+        means (an append, a rewind, a fork); None means that everything may have changed.
+        """
+
+    @property
+    def settles(self) -> bool:
+        return type(self).settle is not View.settle
+
+    def bound(self) -> dict[str, Callable[[Rows, Event[Any]], None]]:
+        return {kind: getattr(self, attribute) for kind, attribute in self.handlers.items()}

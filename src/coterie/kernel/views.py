@@ -1,0 +1,259 @@
+"""The live tables of all views: kept in step with the log, in its transactions.
+
+An append folds its events. A control event (rewind, supersede, reset) takes back what no longer counts and replays
+what counts again: in the stream itself everything from the first touched event on, in other streams only events that
+wrote the same rows. Views are independent of each other, so each is mended by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import apsw
+
+from coterie.kernel.control import CONTROL, Forked
+from coterie.kernel.database import Row, Rows
+from coterie.kernel.events import COLUMNS, AnyEvent, decode
+from coterie.kernel.fold import Fold, counted_events, view_hash
+from coterie.kernel.journal import Folding, Journal
+from coterie.kernel.lines import Lines
+from coterie.kernel.view import View
+
+Progress = Callable[[str, int, int], None]
+"""Called with a view's name, the events folded so far, and how many there are."""
+
+
+class Views:
+    def __init__(
+        self,
+        views: Sequence[View],
+        connection: apsw.Connection,
+        recounted: Callable[[set[int], set[int]], None] = lambda dropped, restored: None,
+    ) -> None:
+        self._recounted = recounted
+        self._rows = Rows(connection)
+        self._lines = Lines(self._rows)
+        self._folding = Folding(connection)
+        self._live = [LiveView(view, self._rows, self._lines, self._folding) for view in views]
+        owners: dict[str, str] = {}
+        for view in views:
+            for table in view.tables:
+                if owners.setdefault(table, view.name) != view.name:
+                    raise TypeError(f"The table {table} belongs to both {owners[table]} and {view.name}.")
+        self._rows.run("CREATE TEMP TABLE taken(event INTEGER PRIMARY KEY)")
+        self._rows.run("CREATE TEMP TABLE replayed(event INTEGER PRIMARY KEY)")
+
+    @property
+    def lines(self) -> Lines:
+        return self._lines
+
+    @property
+    def views(self) -> list[View]:
+        return [live.view for live in self._live]
+
+    def open(self, progress: Progress | None = None, seed: Callable[[View, Rows], int] | None = None) -> list[str]:
+        """Make every view current: from where it stands, from a snapshot (`seed`), or from the beginning.
+
+        Returns the names of the views that had to be folded from further back than where they stood.
+        """
+        return [live.view.name for live in self._live if live.open(progress, seed)]
+
+    def begin(self) -> None:
+        for live in self._live:
+            live.begin()
+
+    def apply(self, events: Iterable[AnyEvent]) -> None:
+        """Fold fresh events. To be called in the transaction that recorded them."""
+        for event in events:
+            self._folding.event = event.id
+            if event.kind in CONTROL:
+                self._turn(event)
+            for live in self._live:
+                live.apply(event)
+        self._folding.event = None
+
+    def settle(self, position: int) -> None:
+        for live in self._live:
+            live.settle()
+        self._rows.run("UPDATE view SET position = ?", (position,))
+
+    def rebuild(self, progress: Progress | None = None) -> None:
+        for live in self._live:
+            live.rebuild(progress)
+
+    def hashes(self) -> dict[str, str]:
+        return {live.view.name: view_hash(self._rows, live.view) for live in self._live}
+
+    def _turn(self, event: AnyEvent) -> None:
+        """Which events count has changed: mend every view."""
+        before, after = self._lines.record(event)
+        if isinstance(event.payload, Forked):
+            return
+        touched = (before - after) | (after - before)
+        if not touched:
+            return
+        first = touched.pairs[0][0]
+        origin = self._lines.parent(event.stream)
+        if origin is not None:  # an inherited event is folded by the event that made the line
+            first = max(first, origin[1] + 1)
+        tail = self._rows.all(
+            "SELECT id, seq FROM event WHERE stream = ? AND seq >= ? AND seq < ?",
+            (event.stream, first, event.seq),
+        )
+        old = {event_id for event_id, seq in tail if seq in before}
+        new = {event_id for event_id, seq in tail if seq in after}
+        for live in self._live:
+            live.mend(old, new)
+        self._recounted(old - new, new - old)
+        self._folding.event = event.id
+
+
+class LiveView:
+    """One view with its journals."""
+
+    def __init__(self, view: View, rows: Rows, lines: Lines, folding: Folding) -> None:
+        self.view = view
+        self._rows = rows
+        self._lines = lines
+        self._folding = folding
+        self._fold = Fold([view], rows, lines)
+        self._journals: list[Journal] = []
+        self._changed: dict[str, set[Row]] | None = {}
+        self._floor = 0
+        self._kinds = frozenset(view.handlers)
+
+    def open(self, progress: Progress | None, seed: Callable[[View, Rows], int] | None) -> bool:
+        row = self._rows.one("SELECT fingerprint, position, floor FROM view WHERE name = ?", (self.view.name,))
+        last = self._last_event()
+        if row is not None and row[0] == self.view.fingerprint and row[1] <= last:
+            self._attach()
+            self._floor = row[2]
+            if row[1] == last:
+                return False
+            if not self._reaches_back(row[1]):
+                self._catch_up(row[1], progress)
+                return True
+        self.rebuild(progress, seed)
+        return True
+
+    def begin(self) -> None:
+        if self.view.settles:
+            self._changed = {}
+            for journal in self._journals:
+                journal.mark()
+
+    def apply(self, event: AnyEvent) -> None:
+        if event.kind in self._kinds or event.kind == Forked.kind:
+            self._fold.apply(event)
+
+    def settle(self) -> None:
+        if not self.view.settles:
+            return
+        changed = self._changed
+        if changed is not None:
+            for journal in self._journals:
+                changed.setdefault(journal.table, set()).update(journal.changed())
+            changed = {table: keys for table, keys in changed.items() if keys}
+            if not changed:
+                return
+        self.view.settle(self._rows, changed)
+
+    def mend(self, old: set[int], new: set[int]) -> None:
+        """Events `old` counted and are taken back; events `new` count and are folded in their place."""
+        if min(old | new) <= self._floor:  # the journal does not reach back that far
+            self.rebuild(None)
+            return
+        self._rows.run("SAVEPOINT mend")
+        taken = set(old)
+        while overtaken := self._replay(taken, new):
+            self._rows.run("ROLLBACK TO mend")
+            taken |= overtaken
+            new = new | overtaken
+        self._rows.run("RELEASE mend")
+
+    def _replay(self, taken: set[int], new: set[int]) -> set[int]:
+        self._fill("taken", taken)
+        while sum(journal.spread() for journal in self._journals):
+            pass
+        joined = {event for (event,) in self._rows.run("SELECT event FROM taken")} - taken
+        self._folding.event = None
+        for journal in self._journals:
+            keys = journal.take_back()
+            if self._changed is not None:
+                self._changed.setdefault(journal.table, set()).update(keys)
+        replayed = new | joined
+        self._fill("replayed", replayed)
+        sql = f"SELECT {COLUMNS} FROM event WHERE id IN (SELECT event FROM replayed) ORDER BY id"
+        for record in self._rows.all(sql):
+            if self._fold.handles(record[3]):
+                self._folding.event = record[0]
+                self._fold.apply(decode(record))
+        self._folding.event = None
+        overtaken: set[int] = set()
+        for journal in self._journals:
+            overtaken |= journal.overtaken()
+        return overtaken
+
+    def rebuild(self, progress: Progress | None, seed: Callable[[View, Rows], int] | None = None) -> None:
+        """Throw the tables away and fold them again, from a snapshot if `seed` finds one that still holds."""
+        self._folding.event = None
+        for table in self.view.tables:
+            self._rows.run(f"DROP TABLE IF EXISTS {table}; DROP TABLE IF EXISTS undo_{table}")
+        self._rows.run(self.view.schema)
+        self._attach()
+        position = seed(self.view, self._rows) if seed else 0
+        if position and self._reaches_back(position):
+            for table in self.view.tables:
+                self._rows.run(f"DELETE FROM {table}")
+            position = 0
+        self._floor = position
+        self._rows.run(
+            "INSERT OR REPLACE INTO view VALUES (?, ?, ?, ?)",
+            (self.view.name, self.view.fingerprint, position, position),
+        )
+        self._catch_up(position, progress)
+
+    def _attach(self) -> None:
+        self._journals = [Journal(self._rows, table) for table in self.view.tables]
+        for journal in self._journals:
+            journal.create()
+            journal.watch()
+        if self.view.derived:
+            self._rows.run(self.view.derived)
+
+    def _catch_up(self, position: int, progress: Progress | None) -> None:
+        row = self._rows.one("SELECT count(*) FROM event WHERE id > ?", (position,))
+        total = row[0] if row else 0
+        for done, event in enumerate(counted_events(self._rows, self._lines, position), start=1):
+            self._folding.event = event.id
+            self.apply(event)
+            if progress and done % 5_000 == 0:
+                progress(self.view.name, done, total)
+        self._folding.event = None
+        self._changed = None
+        self._rows.run("UPDATE view SET position = ? WHERE name = ?", (self._last_event(), self.view.name))
+        if self.view.settles:
+            self.view.settle(self._rows, None)
+
+    def _reaches_back(self, position: int) -> bool:
+        """Whether an event after `position` changed what counts up to it, so that folding on would be wrong."""
+        streams = self._rows.all(
+            "SELECT DISTINCT stream FROM event WHERE id > ? AND kind IN (?, ?, ?, ?)", (position, *CONTROL)
+        )
+        for (stream,) in streams:
+            row = self._rows.one("SELECT max(seq) FROM event WHERE stream = ? AND id <= ?", (stream, position))
+            if row is None or row[0] is None:
+                continue
+            then = self._lines.counted_at(stream, row[0])
+            now = self._lines.counted(stream).upto(row[0])
+            if then != now:
+                return True
+        return False
+
+    def _fill(self, table: str, events: set[int]) -> None:
+        self._rows.run(f"DELETE FROM {table}")
+        self._rows.many(f"INSERT INTO {table} VALUES (?)", [(event,) for event in events])
+
+    def _last_event(self) -> int:
+        row = self._rows.one("SELECT coalesce(max(id), 0) FROM event")
+        return row[0] if row else 0

@@ -1,0 +1,181 @@
+"""The one thread that writes. Requests that wait while a commit is under way share the next one.
+
+Each request runs in the transaction of its batch; if one fails the batch is rolled back and its requests run again,
+each alone, so that a mistake of one caller never costs another. A caller hears back only after the commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import apsw
+
+from coterie.base.errors import CoterieError, StorageError
+from coterie.kernel.database import name_error
+
+T = TypeVar("T")
+Work = Callable[[], T]
+
+_LARGEST_BATCH = 1_024
+
+
+@dataclass(slots=True, eq=False)
+class Ticket(Generic[T]):
+    """One request and the place where its answer goes: a future of the caller's own loop or thread."""
+
+    work: Work[T]
+    answer: asyncio.Future[T] | Future[T]
+    loop: asyncio.AbstractEventLoop | None
+    result: T | None = None
+    error: BaseException | None = field(default=None)
+
+    def deliver(self) -> None:
+        if self.answer.cancelled():
+            return
+        if isinstance(self.answer, Future) and not self.answer.set_running_or_notify_cancel():
+            return
+        if self.error is not None:
+            self.answer.set_exception(self.error)
+        else:
+            self.answer.set_result(self.result)  # type: ignore[arg-type]
+
+
+class Writer:
+    """`begin` and `end` run inside each transaction, around its work; `committed` runs after it, on this thread."""
+
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        path: Path,
+        *,
+        begin: Callable[[], None],
+        end: Callable[[], None],
+        committed: Callable[[], None],
+        rolled_back: Callable[[], None],
+    ) -> None:
+        self._connection = connection
+        self._path = path
+        self._begin = begin
+        self._end = end
+        self._committed = committed
+        self._rolled_back = rolled_back
+        self._queue: queue.SimpleQueue[Ticket[Any] | None] = queue.SimpleQueue()
+        self._closed = False
+        self._gate = threading.Lock()
+        self._thread = threading.Thread(target=self._serve, name="coterie-writer", daemon=True)
+        self._thread.start()
+
+    async def run(self, work: Work[T]) -> T:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        self._enter(Ticket(work, answer, loop))
+        return await answer
+
+    def run_now(self, work: Work[T]) -> T:
+        """The same for callers without an event loop: block until it is durable."""
+        answer: Future[T] = Future()
+        self._enter(Ticket(work, answer, None))
+        return answer.result()
+
+    def close(self) -> None:
+        """Finish what was asked for, then stop."""
+        with self._gate:
+            if self._closed:
+                return
+            self._closed = True
+            self._queue.put(None)
+        self._thread.join()
+
+    def _enter(self, ticket: Ticket[Any]) -> None:
+        with self._gate:
+            if self._closed:
+                raise StorageError("The store is closed.", "Open it again; nothing was changed.")
+            self._queue.put(ticket)
+
+    def _serve(self) -> None:
+        closing = False
+        while not closing:
+            first = self._queue.get()
+            batch: list[Ticket[Any]] = []
+            closing = first is None
+            if first is not None:
+                batch.append(first)
+            while len(batch) < _LARGEST_BATCH:
+                try:
+                    ticket = self._queue.get_nowait()
+                except queue.Empty:
+                    break
+                if ticket is None:
+                    closing = True
+                else:
+                    batch.append(ticket)
+            if batch:
+                self._commit(batch)
+
+    def _commit(self, batch: Sequence[Ticket[Any]]) -> None:
+        try:
+            self._transact(batch)
+        except BaseException as error:
+            if len(batch) == 1:
+                batch[0].error = self._named(error)
+                _deliver(batch)
+            else:
+                for ticket in batch:
+                    self._commit([ticket])
+            return
+        self._committed()
+        _deliver(batch)
+
+    def _transact(self, batch: Sequence[Ticket[Any]]) -> None:
+        execute = self._connection.execute
+        try:
+            execute("BEGIN IMMEDIATE")
+            self._begin()
+            for ticket in batch:
+                self._perform(ticket)
+            self._end()
+            execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                execute("ROLLBACK")
+            self._rolled_back()
+            raise
+
+    def _perform(self, ticket: Ticket[Any]) -> None:
+        untouched = self._connection.total_changes()
+        try:
+            ticket.result = ticket.work()
+        except CoterieError as error:
+            if self._connection.total_changes() != untouched:
+                raise
+            ticket.error = error  # refused before it wrote anything: the others need not run again
+
+    def _named(self, error: BaseException) -> BaseException:
+        return name_error(error, self._path) if isinstance(error, apsw.Error) else error
+
+
+def _deliver(batch: Sequence[Ticket[Any]]) -> None:
+    """Answer every caller; those of one event loop with a single wake-up."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[Ticket[Any]]] = {}
+    for ticket in batch:
+        if ticket.loop is None:
+            ticket.deliver()
+        else:
+            by_loop.setdefault(ticket.loop, []).append(ticket)
+    for loop, tickets in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_deliver_all, tickets)
+        except RuntimeError:
+            continue  # the loop closed while we wrote: its callers are gone, the events are not
+
+
+def _deliver_all(tickets: Sequence[Ticket[Any]]) -> None:
+    for ticket in tickets:
+        ticket.deliver()

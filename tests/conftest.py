@@ -1,0 +1,31 @@
+"""Fixtures that every room's tests may use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from bench._sample import sample_views
+from coterie.base.clock import HeldClock
+from coterie.kernel import Store
+
+settings.register_profile(
+    "coterie", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
+settings.load_profile("coterie")
+
+
+@pytest.fixture
+def clock() -> HeldClock:
+    return HeldClock()
+
+
+@pytest.fixture
+def store(tmp_path: Path, clock: HeldClock) -> Iterator[Store]:
+    """An empty store with the sample views, on a clock that stands still."""
+    opened = Store.open(tmp_path / "coterie.db", views=sample_views(), clock=clock)
+    yield opened
+    opened.close()
