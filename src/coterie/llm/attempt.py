@@ -1,7 +1,7 @@
 """One try with one model, watched: it must begin in time, go on in time, end in time, and say something.
 
-Only the wait for the next chunk is under the clock, never the time its reader takes, and an event that is dripped byte by
-byte is not a chunk: a slow drip runs out of time like silence does.
+Only the wait for the next chunk is under the clock, never the time its reader takes, and an event that is dripped
+byte by byte is not a chunk: a slow drip runs out of time like silence does.
 """
 
 from __future__ import annotations

@@ -46,6 +46,7 @@ class ProviderSpec:
     api_key: SecretStr | None
     native_schema: bool
     free: bool
+    flat_rate: bool
     first_token_s: float
     idle_s: float
 
@@ -76,9 +77,7 @@ class Catalogue:
         if preset is None:
             close = difflib.get_close_matches(name, [*PRESETS, *self.settings.providers], n=1)
             hint = f" Did you mean {close[0]}?" if close else ""
-            raise RoleUnset(
-                f"There is no provider called {name}.{hint}", f"Add it with: coterie models add {name}"
-            )
+            raise RoleUnset(f"There is no provider called {name}.{hint}", f"Add it with: coterie models add {name}")
         given = given or ProviderSettings(preset=name, base_url=preset.base_url or "-")
         is_default = name == self.settings.provider
         base_url = given.base_url or preset.base_url
@@ -96,6 +95,7 @@ class Catalogue:
             api_key=api_key if api_key is not None and api_key.get_secret_value() else None,
             native_schema=preset.native_schema if given.native_schema is None else given.native_schema,
             free=preset.free if given.free is None else given.free,
+            flat_rate=preset.flat_rate if given.flat_rate is None else given.flat_rate,
             first_token_s=given.first_token_s or patience,
             idle_s=self.settings.deadline_s if own_watch else self.settings.idle_s,
         )
@@ -120,9 +120,7 @@ class Catalogue:
         elif role is Role.CLASSIFIER:
             first = self.settings.classifier_model
             rest = self.settings.classifier_fallbacks
-            models = ((first,) if first else models[:1]) + (
-                rest if rest is not None else () if first else models[1:]
-            )
+            models = ((first,) if first else models[:1]) + (rest if rest is not None else () if first else models[1:])
             if not models and self.settings.narrative_model:
                 models = (self.settings.narrative_model,)
         return tuple(f"{spec.name}/{model}" for model in models)

@@ -106,9 +106,7 @@ class Child:
             async with asyncio.timeout(1):
                 await self._process.wait()
         if self.dead:
-            _log.warning(
-                "embedded_model_died", code=self._process.returncode, last_words=list(self._last_words)
-            )
+            _log.warning("embedded_model_died", code=self._process.returncode, last_words=list(self._last_words))
         return self.dead
 
     async def end(self) -> None:

@@ -131,6 +131,7 @@ def _spec(child: Child) -> ProviderSpec:
         api_key=SecretStr(child.key),
         native_schema=True,
         free=True,
+        flat_rate=False,
         first_token_s=0,
         idle_s=0,
     )

@@ -1,27 +1,27 @@
 """What can go wrong between a request and an answer, told apart by status and type, never by text.
 
-    ModelError                    what was already streamed is kept in `partial`
-    ├── ModelUnavailable          passing trouble: worth another try, then the next model of the chain
-    │   ├── RateLimited           429; the model rests until `retry_after` has passed
-    │   ├── OutOfCredit           429 whose type says that the quota is used up
-    │   ├── Overloaded            503 or 529: too many people at once
-    │   ├── ServerFault           500, 502, 504
-    │   ├── Unreachable           no connection, or it broke
-    │   ├── TimedOut              the first token, the next one, or the whole took too long
-    │   ├── BadAnswer             what came back is not the protocol, or not JSON
-    │   ├── EmptyAnswer           the model said nothing
-    │   └── ModelCrashed          the embedded model's process died or hung; the next call starts it again
-    ├── RequestRefused            the request or the account is at fault: no retry, no other model
-    │   ├── BadRequest            400, 413, 422
-    │   ├── KeyRejected           401
-    │   ├── PaymentNeeded         402
-    │   ├── NotAllowed            403
-    │   └── UnknownModel          404
-    ├── ChainFailed               every model of the chain was tried or rests; `failures` says how
-    ├── CapReached                today's cap on spending is used up
-    ├── RequestsForbidden         real requests are switched off (tests)
-    ├── NothingRecorded           the recording holds no answer for this request
-    └── RoleUnset                 a role, provider or model that the settings do not know
+ModelError                    what was already streamed is kept in `partial`
+├── ModelUnavailable          passing trouble: worth another try, then the next model of the chain
+│   ├── RateLimited           429; the model rests until `retry_after` has passed
+│   ├── OutOfCredit           429 whose type says that the quota is used up
+│   ├── Overloaded            503 or 529: too many people at once
+│   ├── ServerFault           500, 502, 504
+│   ├── Unreachable           no connection, or it broke
+│   ├── TimedOut              the first token, the next one, or the whole took too long
+│   ├── BadAnswer             what came back is not the protocol, or not JSON
+│   ├── EmptyAnswer           the model said nothing
+│   └── ModelCrashed          the embedded model's process died or hung; the next call starts it again
+├── RequestRefused            the request or the account is at fault: no retry, no other model
+│   ├── BadRequest            400, 413, 422
+│   ├── KeyRejected           401
+│   ├── PaymentNeeded         402
+│   ├── NotAllowed            403
+│   └── UnknownModel          404
+├── ChainFailed               every model of the chain was tried or rests; `failures` says how
+├── CapReached                today's cap on spending is used up
+├── RequestsForbidden         real requests are switched off (tests)
+├── NothingRecorded           the recording holds no answer for this request
+└── RoleUnset                 a role, provider or model that the settings do not know
 """
 
 from __future__ import annotations

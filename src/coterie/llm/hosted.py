@@ -22,8 +22,8 @@ from coterie.llm.messages import (
     Request,
     TextDelta,
     ThinkingDelta,
-    ToolCall,
     Tokens,
+    ToolCall,
 )
 from coterie.llm.switch import check_real_requests
 
@@ -182,5 +182,3 @@ def _is_loopback(url: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-

@@ -1,8 +1,8 @@
 """Who may use the shared model next.
 
-The lower priority number goes first; within one priority owners take turns, so a room with a hundred jobs does not keep
-another waiting; whoever has waited longer than `patience_s` is treated like a person. Where there are several places, the
-last free one is kept for a person: background work never makes somebody wait for all of it to end.
+The lower priority number goes first; within one priority owners take turns, so a room with a hundred jobs does not
+keep another waiting; whoever has waited longer than `patience_s` is treated like a person. Where there are several
+places, the last free one is kept for a person: background work never makes somebody wait for all of it to end.
 """
 
 from __future__ import annotations

@@ -21,6 +21,8 @@ class Preset:
     """Whether the provider itself holds an answer to a JSON schema."""
     free: bool = False
     """Runs on this machine: costs nothing and counts toward no cap."""
+    flat_rate: bool = False
+    """Paid by the month: a call costs nothing more, but still counts as tokens and calls."""
     defaults: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Role → models, for the providers that can be the default one."""
 
@@ -31,6 +33,7 @@ PRESETS: dict[str, Preset] = {
         "https://api.featherless.ai/v1",
         needs_key=True,
         native_schema=False,
+        flat_rate=True,
         defaults={
             "narrative": ("dphn/Dolphin-Mistral-24B-Venice-Edition",),
             "classifier": (

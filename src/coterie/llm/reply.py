@@ -1,7 +1,7 @@
 """An answer that is still being given.
 
-Iterate it for its chunks; leave it early (`break` inside `async with`, `stop()`, or cancelling the task) and the connection
-behind it is closed at once. What was said so far stays readable in `text`, whatever happened.
+Iterate it for its chunks; leave it early (`break` inside `async with`, `stop()`, or cancelling the task) and the
+connection behind it is closed at once. What was said so far stays readable in `text`, whatever happened.
 """
 
 from __future__ import annotations
@@ -101,5 +101,3 @@ class Reply:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
-
-

@@ -33,6 +33,8 @@ class ProviderSettings(Section):
     """Whether the provider itself holds an answer to a JSON schema."""
     free: bool | None = None
     """True where calls cost nothing; such calls count toward no cap."""
+    flat_rate: bool | None = None
+    """True where a subscription pays: calls count toward the caps on tokens and calls, not on money."""
     first_token_s: Seconds | None = None
     """How long the first token may take here, for slow machines."""
 
@@ -97,13 +99,13 @@ class ModelsSettings(Section):
     """The model that reads what happened: fast, and good at JSON."""
     classifier_fallbacks: Annotated[tuple[str, ...], Field(max_length=LONGEST_CHAIN - 1)] | None = None
     """Asked in this order when the classifier model fails."""
-    roles: dict[Role, Chain] = {}
+    roles: dict[Role, Chain] = Field(default_factory=dict)
     """Role → a model, or a model and its fallbacks."""
-    tasks: dict[str, Chain] = {}
+    tasks: dict[str, Chain] = Field(default_factory=dict)
     """Task type → chain, for workers and branches whose task is known."""
-    providers: dict[str, ProviderSettings] = {}
+    providers: dict[str, ProviderSettings] = Field(default_factory=dict)
     """Further providers by name."""
-    details: dict[str, ModelDetails] = {}
+    details: dict[str, ModelDetails] = Field(default_factory=dict)
     """`provider/model` → what is known about it."""
     caps: Caps = Caps()
     embedded: EmbeddedSettings = EmbeddedSettings()

@@ -1,7 +1,7 @@
 """The exact tokenizer of a GGUF model, made from the vocabulary inside the file. Nothing is downloaded.
 
-tiktoken does the work, with ranks of our own: in a byte-level BPE vocabulary whose merges are numbered in the order they
-were learnt, a token's id is its rank. tests/real compares the result with llama.cpp's own, token by token.
+tiktoken does the work, with ranks of our own: in a byte-level BPE vocabulary whose merges are numbered in the order
+they were learnt, a token's id is its rank. tests/real compares the result with llama.cpp's own, token by token.
 """
 
 from __future__ import annotations

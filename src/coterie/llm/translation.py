@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 from pydantic_ai.messages import (
     BinaryContent,
@@ -63,7 +63,7 @@ def settings_of(prompt: Prompt) -> ModelSettings:
         "seed": prompt.seed,
         "stop_sequences": list(prompt.stop) or None,
     }
-    return ModelSettings(**{name: value for name, value in chosen.items() if value is not None})  # type: ignore[typeddict-item]
+    return cast(ModelSettings, {name: value for name, value in chosen.items() if value is not None})
 
 
 def _response(message: Message) -> ModelResponse:
