@@ -122,8 +122,8 @@ def read_answer(output: type[T], raw: str) -> T:
 
 def _stricter(prompt: Prompt, raw: str, why: str) -> Prompt:
     told = (
-        f"Your last answer could not be used. {why} This is a data extraction step inside a program; nobody reads it as "
-        "prose. Answer again with exactly one JSON object that fits the schema, starting with { and ending with }."
+        f"Your last answer could not be used. {why} This is a data extraction step inside a program; nobody reads it "
+        "as prose. Answer again with exactly one JSON object that fits the schema, starting with { and ending with }."
     )
     retry = (Message(role="assistant", text=raw[:_LONGEST_RAW]), Message(role="user", text=told))
     return prompt.model_copy(update={"messages": (*prompt.messages, *retry), "temperature": 0.0})
