@@ -138,7 +138,11 @@ class FaultServer:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
                 self.headers.append(head)
                 length = next(
-                    (int(line.split(":")[1]) for line in head.splitlines() if line.lower().startswith("content-length")),
+                    (
+                        int(line.split(":")[1])
+                        for line in head.splitlines()
+                        if line.lower().startswith("content-length")
+                    ),
                     0,
                 )
                 body = json.loads(await reader.readexactly(length) or b"{}")
@@ -227,7 +231,9 @@ async def malformed_sse(wire: Wire) -> None:
 
 async def invalid_json(wire: Wire) -> None:
     body = b'{"choices": [{"message"'
-    await wire.raw(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+    await wire.raw(
+        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+    )
 
 
 async def empty_answer(wire: Wire) -> None:

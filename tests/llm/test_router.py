@@ -174,7 +174,9 @@ async def test_a_model_that_never_begins_times_out_and_falls_back(server: FaultS
     await models.close()
 
 
-@pytest.mark.parametrize("behaviour", [stops_dead_after("I am", " not"), drips("I am", " not")], ids=["silence", "drip"])
+@pytest.mark.parametrize(
+    "behaviour", [stops_dead_after("I am", " not"), drips("I am", " not")], ids=["silence", "drip"]
+)
 async def test_silence_and_a_slow_drip_end_with_the_partial_text(behaviour: Behaviour, server: FaultServer) -> None:
     models = Models(settings_for(server, idle_s=0.3))
     server.on("first", behaviour)
