@@ -78,7 +78,7 @@ class Catalogue:
             close = difflib.get_close_matches(name, [*PRESETS, *self.settings.providers], n=1)
             hint = f" Did you mean {close[0]}?" if close else ""
             raise RoleUnset(f"There is no provider called {name}.{hint}", f"Add it with: coterie models add {name}")
-        given = given or ProviderSettings(preset=name, base_url=preset.base_url or "-")
+        given = given or ProviderSettings.model_construct(preset=name)
         is_default = name == self.settings.provider
         base_url = given.base_url or preset.base_url
         api_key = given.api_key

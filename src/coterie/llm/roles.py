@@ -48,7 +48,6 @@ _STANDS_IN = {
     Role.WORKER: Role.NARRATIVE,
     Role.CROWD: Role.NARRATIVE,
     Role.DRAFT: Role.NARRATIVE,
-    Role.VISION: Role.NARRATIVE,
     Role.COMPACTOR: Role.CLASSIFIER,
     Role.CORTEX: Role.CLASSIFIER,
 }

@@ -14,10 +14,12 @@ import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from datetime import tzinfo
 
 from coterie.base.clock import Clock, SystemClock
 from coterie.base.ids import new_id
 from coterie.base.logging import get_logger
+from coterie.kernel import Store
 from coterie.llm.attempt import attempt
 from coterie.llm.catalogue import Catalogue, Target
 from coterie.llm.embedded import Embedded
@@ -78,17 +80,21 @@ class Models:
         settings: ModelsSettings,
         *,
         clock: Clock | None = None,
-        ledger: Ledger | None = None,
+        store: Store | None = None,
+        zone: tzinfo | None = None,
         providers: Mapping[str, Provider] | None = None,
         wrap: Callable[[Provider], Provider] | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`providers` stand in for those of the same name; `wrap` is put around each (a recorder, say)."""
+        """Usage is written to `store`; without one it is counted for this process only, by days of `zone`.
+
+        `providers` stand in for those of the same name; `wrap` is put around each (a recorder, say).
+        """
         self.catalogue = Catalogue(settings)
         self.tokens = TokenCounter(self.catalogue)
-        self.ledger = ledger or Ledger(self.catalogue, clock or SystemClock())
         self._settings = settings
         self._clock = clock or SystemClock()
+        self.ledger = Ledger(self.catalogue, self._clock, store, zone)
         self._rests = Rests(self._clock)
         self._wrap = wrap
         self._sleep = sleep
