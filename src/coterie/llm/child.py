@@ -20,6 +20,7 @@ from coterie.llm.errors import ModelCrashed
 from coterie.llm.settings import EmbeddedSettings
 
 _log = get_logger(__name__)
+_KEPT_VARIABLES = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
 
 
 class Child:
@@ -49,6 +50,7 @@ class Child:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
+            env=_environment(),
             start_new_session=True,
         )
         last_words: deque[str] = deque(maxlen=20)
@@ -114,9 +116,15 @@ class Child:
         await self._process.wait()
 
 
+def _environment() -> dict[str, str]:
+    """What the process needs and no more: the keys that people keep in variables are none of its business."""
+    kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+    # Threads that spin while they wait crawl as soon as anything else runs: 5 instead of 35 tokens/s.
+    return {**kept, "OMP_WAIT_POLICY": "passive"}
+
+
 def _spare_cores() -> int:
-    """All but one. Its threads wait for each other at every step: on two busy cores two of them are 4 to 40 times
-    slower than one."""
+    """All but one: its threads wait for each other at every token, so a core that is busy elsewhere slows all."""
     return max(1, (os.cpu_count() or 2) - 1)
 
 

@@ -45,8 +45,10 @@ def _serve(orders: dict[str, object]):  # type: ignore[no-untyped-def]  # the li
     params.kv_unified = False
     params.n_predict = _LONGEST_ANSWER
     params.cache_ram_mib = 0
-    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = int(str(orders["threads"]))
-    # Threads that spin while they wait for each other crawl as soon as anything else runs on the machine.
+    # Reading a prompt is one long step that more threads shorten; writing is many short ones, at the end of each of
+    # which the threads wait for the slowest: there, one core is left to the rest of the machine.
+    params.cpuparams.n_threads = int(str(orders["threads"]))
+    params.cpuparams_batch.n_threads = os.cpu_count() or 1
     params.cpuparams.poll = 0
     params.hostnames = ["127.0.0.1"]
     params.port = 0

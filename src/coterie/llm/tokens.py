@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _PER_MESSAGE = 5
 """What a chat template puts around each message: a role, two marks, line ends."""
+_PER_REPLY = 3
+"""How a template begins the answer."""
 _PER_IMAGE = 800
 _LEARNING = 0.2
 _NARROWEST, _WIDEST = 0.5, 2.0
@@ -35,7 +37,7 @@ class TokenCounter:
         return round(estimate(text, weights_for(target.model)) * self._factors.get(target, 1.0))
 
     def count_prompt(self, target: Target, prompt: Prompt) -> int:
-        total = 0
+        total = _PER_REPLY
         for message in prompt.messages:
             total += self.count(target, message.text) + _PER_MESSAGE + _PER_IMAGE * len(message.images)
             total += sum(self.count(target, call.name + call.arguments) for call in message.calls)
