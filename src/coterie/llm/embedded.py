@@ -21,6 +21,7 @@ from coterie.llm.hosted import Hosted, import_libraries
 from coterie.llm.line import Line
 from coterie.llm.messages import Chunk, Request
 from coterie.llm.settings import EmbeddedSettings
+from coterie.llm.switch import check_real_requests
 from coterie.llm.weights import find_weights
 
 _ANSWERS_WITHIN_S = 5.0
@@ -46,6 +47,7 @@ class Embedded:
         self._ending: set[asyncio.Task[None]] = set()
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
+        check_real_requests(f"{self.name}/{request.model}")
         async with self._line.place(request.priority, request.owner):
             self._stay_loaded()
             try:

@@ -100,13 +100,15 @@ async def classify(
 
 def read_answer(output: type[T], raw: str) -> T:
     """The value in an answer. Code fences and chatter around the JSON are forgiven; anything else is not."""
+    if is_refusal(raw):
+        raise _Unfit("refused", "It declined instead of answering.")
     start = raw.find("{")
     try:
         if start < 0:
             raise ValueError("there is no JSON object in it")
         found, _ = json.JSONDecoder().raw_decode(raw, start)
     except (ValueError, RecursionError) as error:
-        raise _Unfit("refused" if is_refusal(raw) else "not_json", f"It was not JSON: {error}.") from None
+        raise _Unfit("not_json", f"It was not JSON: {error}.") from None
     if refusal_inside(found):
         raise _Unfit("refused", "It declined instead of answering.")
     try:
@@ -115,9 +117,7 @@ def read_answer(output: type[T], raw: str) -> T:
         reasons = "; ".join(
             f"{'.'.join(map(str, detail['loc'])) or 'the object'}: {detail['msg']}" for detail in error.errors()[:5]
         )
-        raise _Unfit(
-            "refused" if is_refusal(raw) else "not_the_schema", f"It did not fit the schema: {reasons}."
-        ) from None
+        raise _Unfit("not_the_schema", f"It did not fit the schema: {reasons}.") from None
 
 
 def _stricter(prompt: Prompt, raw: str, why: str) -> Prompt:

@@ -76,7 +76,8 @@ class Entry(_Line):
 
 def read_tape(path: Path) -> list[Entry]:
     entries: list[Entry] = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    # Not splitlines(): JSON leaves the other line ends of Unicode as they are inside a text.
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
         if not line.strip():
             continue
         try:
