@@ -41,6 +41,9 @@ def tokenizer_of(weights: Path) -> Encoding | None:
             ranks[bytes(byte_of[letter] for letter in token)] = rank
         else:
             special[token] = rank
+    # Small vocabularies leave out bytes they never met; whoever writes one anyway must not bring the counter down.
+    missing = (bytes([byte]) for byte in range(256) if bytes([byte]) not in ranks)
+    ranks |= {byte: len(kinds) + place for place, byte in enumerate(missing)}
     return Encoding(weights.name, pat_str=split, mergeable_ranks=ranks, special_tokens=special)
 
 
