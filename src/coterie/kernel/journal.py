@@ -39,7 +39,7 @@ class Journal:
         if not self._key:
             raise TypeError(f"The view table {table} needs a primary key.")
         self._twin = f"undo_{table}"
-        self._mark = 0
+        self.since = 0
 
     def create(self) -> None:
         columns = ", ".join(f'"{name}"' for name in self._columns)
@@ -48,6 +48,19 @@ class Journal:
             f"(_n INTEGER PRIMARY KEY, _event INTEGER NOT NULL, _was INTEGER NOT NULL, {columns});"
             f"CREATE INDEX IF NOT EXISTS {self._twin}_event ON {self._twin}(_event)"
         )
+
+    def rows_of(self, column: str, stream: str) -> list[Row]:
+        return self._rows.all(f'SELECT {_names(self._columns)} FROM {self.table} WHERE "{column}" = ?', (stream,))
+
+    def add_as(self, column: str, stream: str, rows: list[Row]) -> None:
+        """Insert rows that were another stream's as this stream's own."""
+        place = self._columns.index(column)
+        marks = ", ".join("?" * len(self._columns))
+        moved = ((*row[:place], stream, *row[place + 1 :]) for row in rows)
+        self._rows.many(f"INSERT INTO {self.table}({_names(self._columns)}) VALUES ({marks})", moved)
+
+    def has(self, column: str) -> bool:
+        return column in self._columns
 
     def watch(self) -> None:
         """Start journaling. Calls nest nothing: a table is watched once per connection."""
@@ -74,25 +87,36 @@ class Journal:
         self._rows.run(f"DROP TABLE IF EXISTS {self._twin}")
 
     def mark(self) -> None:
-        """Remember this moment; `changed` speaks of what came after it."""
+        """Remember this moment in `since`; `changed` speaks of what came after it."""
         row = self._rows.one(f"SELECT coalesce(max(_n), 0) FROM {self._twin}")
-        self._mark = row[0] if row else 0
+        self.since = row[0] if row else 0
 
     def changed(self) -> set[Row]:
         """The primary keys that were written since the mark."""
         sql = f"SELECT DISTINCT {_names(self._key)} FROM {self._twin} WHERE _n > ?"
-        return set(self._rows.all(sql, (self._mark,)))
+        return set(self._rows.all(sql, (self.since,)))
 
     def spread(self) -> int:
         """Add to `taken` the later events that wrote rows which taken events wrote. Returns how many joined."""
-        same_row = " AND ".join(f'later."{name}" = mine."{name}"' for name in self._key)
-        self._rows.run(
-            f"INSERT OR IGNORE INTO taken SELECT later._event FROM {self._twin} mine JOIN {self._twin} later"
-            f" ON {same_row} AND later._event > mine._event"
-            " WHERE mine._event IN (SELECT event FROM taken)"
-            " AND later._event > (SELECT min(event) FROM taken)"
-        )
+        self._rows.run(f"INSERT INTO taken {self._later_writers_of('taken')}")
         return self._rows.changes()
+
+    def overtaken(self) -> set[int]:
+        """Events outside `replayed` that had already written, later, a row that a replayed event wrote now."""
+        return {event for (event,) in self._rows.run(self._later_writers_of("replayed"))}
+
+    def _later_writers_of(self, events: str) -> str:
+        # Grouped by row first: a row that every event writes would make a plain self-join quadratic.
+        key = _names(self._key)
+        same_row = " AND ".join(f'later."{name}" = mine."{name}"' for name in self._key)
+        return (
+            f"SELECT DISTINCT later._event FROM {self._twin} later JOIN"
+            f" (SELECT {key}, min(_event) AS first FROM {self._twin}"
+            f" WHERE _event IN (SELECT event FROM {events}) GROUP BY {key}) mine"
+            f" ON {same_row} AND later._event > mine.first"
+            f" WHERE later._event > (SELECT min(event) FROM {events})"
+            f" AND later._event NOT IN (SELECT event FROM {events})"
+        )
 
     def take_back(self) -> set[Row]:
         """Put every row that taken events wrote back to what it was before them. Returns the keys."""
@@ -107,20 +131,8 @@ class Journal:
             )
             self._rows.run(f"DELETE {mine} OR _event = 0")
             row = self._rows.one(f"SELECT coalesce(max(_n), 0) FROM {self._twin}")
-            self._mark = min(self._mark, row[0] if row else 0)
+            self.since = min(self.since, row[0] if row else 0)
         return keys
-
-    def overtaken(self) -> set[int]:
-        """Events outside `replayed` that had already written, later, a row that a replayed event wrote now."""
-        same_row = " AND ".join(f'later."{name}" = mine."{name}"' for name in self._key)
-        found = self._rows.all(
-            f"SELECT DISTINCT later._event FROM {self._twin} mine JOIN {self._twin} later"
-            f" ON {same_row} AND later._event > mine._event"
-            " WHERE mine._event IN (SELECT event FROM replayed)"
-            " AND later._event > (SELECT min(event) FROM replayed)"
-            " AND later._event NOT IN (SELECT event FROM replayed)"
-        )
-        return {event for (event,) in found}
 
 
 def _names(columns: Iterable[str], owner: str = "") -> str:
