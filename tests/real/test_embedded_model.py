@@ -26,7 +26,7 @@ from coterie.llm.tokenizer import tokenizer_of
 from coterie.llm.tokens import TokenCounter
 from coterie.llm.trial import Form, try_out
 from coterie.llm.weights import find_weights
-from tests.contracts.provider import ProviderContract
+from tests.contracts.provider_contract import ProviderContract
 
 pytestmark = pytest.mark.xdist_group("embedded")
 
