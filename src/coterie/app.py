@@ -132,6 +132,7 @@ class App:
             asyncio.create_task(worker.run(stop), name="jobs"),
             asyncio.create_task(self._snapshots.run(stop), name="snapshots"),
         ]
+        self.models.warm_up()
         _log.info("started", version=self._version, database=str(self._home.database))
         try:
             yield

@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import httpx
 import psutil
@@ -229,3 +233,17 @@ async def test_strangers_on_this_machine_are_turned_away(embedded: Embedded) -> 
 def test_a_missing_model_file_is_named() -> None:
     with pytest.raises(ConfigError, match="does not exist"):
         find_weights("/nowhere/model.gguf")
+
+
+def test_with_no_key_the_command_streams_and_gets_valid_json(tmp_path: Path) -> None:
+    environ = {**os.environ, "COTERIE_HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "coterie", "models", "test"]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    told = done.stdout
+    assert told.startswith("embedded/smollm2 says:")
+    for line in (r"First token after +[\d,]+ ms", r"Then +[\d.,]+ tokens/s", r"Memory +\d+ MB, at most 1,536 MB"):
+        assert re.search(line, told), told
+    form = re.search(r"JSON for a schema +(\{.*\})", told)
+    assert form is not None
+    assert set(json.loads(form[1])) == {"name", "age", "place"}

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -33,7 +34,7 @@ from coterie.llm.errors import (
     TimedOut,
 )
 from coterie.llm.events import ModelCalled, Outcome
-from coterie.llm.hosted import Hosted
+from coterie.llm.hosted import Hosted, import_libraries
 from coterie.llm.ledger import Ledger
 from coterie.llm.messages import Answer, Chunk, Finished, Priority, Prompt, Request, Tokens
 from coterie.llm.player import Player
@@ -50,6 +51,7 @@ _log = get_logger(__name__)
 
 TRIES = 3
 FIRST_WAIT_S = 0.5
+_WARM_UP_AFTER_S = 2.0
 _SHORT_REST_S = 1.0
 """A rest this short is waited out; for a longer one the next model is asked."""
 _EXPECTED_ANSWER = 1024
@@ -136,6 +138,17 @@ class Models:
         call = self._call(role, prompt, caller, task, priority, deadline_s, watched=False)
         async with Reply(call.said, self._run(call)) as reply:
             return await reply.finish()
+
+    def warm_up(self) -> None:
+        """Import, in a moment and aside, what the first call will need: nobody should wait seconds for that.
+
+        A thread of its own that nothing waits for, so that a program which ends soon ends at once.
+        """
+        chains = (self.catalogue.chain(role) for role in (Role.NARRATIVE, Role.CLASSIFIER))
+        protocols = {self.catalogue.spec(target.provider).protocol for chain in chains for target in chain}
+        timer = threading.Timer(_WARM_UP_AFTER_S, lambda: [import_libraries(protocol) for protocol in protocols])
+        timer.daemon = True
+        timer.start()
 
     async def close(self) -> None:
         providers, self._providers = self._providers, {}

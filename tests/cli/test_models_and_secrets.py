@@ -1,0 +1,113 @@
+"""`coterie models` and `coterie secrets`, as a person would use them."""
+
+from __future__ import annotations
+
+import io
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from coterie.cli import main
+from coterie.llm.discovery import LocalServer
+
+KEY = "sesame-street-key-000111222"
+Run = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path))
+    monkeypatch.setenv("COTERIE_PASSPHRASE", "open sesame")
+    return tmp_path
+
+
+@pytest.fixture
+def run(home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    def command(*arguments: str, given: str = "") -> tuple[int, str]:
+        monkeypatch.setattr("sys.stdin", io.StringIO(given))
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        told = capsys.readouterr()
+        return int(ended.value.code or 0), told.out + told.err
+
+    return command
+
+
+def test_a_secret_is_set_listed_used_and_removed(run: Run, home: Path) -> None:
+    assert run("secrets", "list") == (0, "No secrets are stored. Store one: coterie secrets set NAME\n")
+    code, told = run("secrets", "set", "featherless", given=f"{KEY}\n")
+    assert code == 0
+    assert "secret:featherless" in told
+    assert run("secrets", "set", "mail", "--tool", "send_mail", given=f"{KEY}2\n")[0] == 0
+    assert run("secrets", "list")[1] == "featherless  (for the settings)\nmail  (for send_mail)\n"
+    (home / "config.toml").write_text('[models]\napi_key = "secret:featherless"\n')
+    code, told = run("models", "list")
+    assert code == 0
+    assert "featherless/dphn/Dolphin-Mistral-24B-Venice-Edition" in told
+    assert "key is set" in told
+    assert KEY not in told
+    assert run("secrets", "rm", "mail") == (0, "mail is forgotten.\n")
+    assert run("secrets", "rm", "mail")[0] == 12
+
+
+def test_a_wrong_passphrase_says_so(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("secrets", "set", "a", given=f"{KEY}\n")
+    monkeypatch.setenv("COTERIE_PASSPHRASE", "close sesame")
+    code, told = run("secrets", "set", "b", given=f"{KEY}\n")
+    assert code == 12
+    assert "does not open the secrets store" in told
+
+
+def test_a_fresh_installation_lists_the_embedded_model(run: Run) -> None:
+    code, told = run("models", "list")
+    assert code == 0
+    assert "narrative   embedded/smollm2" in told
+    assert "embedding   (not set)" in told
+
+
+def test_what_runs_on_this_machine_is_offered(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def found() -> list[LocalServer]:
+        return [LocalServer("ollama", "http://127.0.0.1:11434/v1", ("llama3:8b",))]
+
+    monkeypatch.setattr("coterie.llm.discovery.find_local_servers", found)
+    assert "→ coterie models add ollama --use narrative=llama3:8b" in run("models", "list")[1]
+
+
+def test_a_provider_is_added_and_used_and_comments_stay(run: Run, home: Path) -> None:
+    config = home / "config.toml"
+    config.write_text("# mine\n[server]\nport = 8001  # because\n")
+    code, _ = run("models", "add", "ollama", "--use", "narrative=llama3:8b", "--use", "classifier=qwen")
+    assert code == 0
+    url = "https://models.example/v1"
+    assert run("models", "add", "work", "--base-url", url, "--key", "env:HOME", "--use", "worker=coder")[0] == 0
+    text = config.read_text()
+    assert text.startswith("# mine\n[server]\nport = 8001  # because\n")
+    models = tomllib.loads(text)["models"]
+    assert models["roles"] == {"narrative": "ollama/llama3:8b", "classifier": "ollama/qwen", "worker": "work/coder"}
+    assert models["providers"]["work"] == {"preset": "openai-compatible", "base_url": url, "api_key": "env:HOME"}
+    told = run("models", "list")[1]
+    assert "narrative   ollama/llama3:8b" in told
+    assert "worker      work/coder" in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("work",), "base_url"),
+        (("work", "--preset", "opnai"), "known preset"),
+        (("ollama", "--use", "narator=x"), "narator"),
+        (("ollama", "--use", "narrative"), "names no model"),
+        (("openai", "--key", KEY), "does not belong in the configuration file"),
+        (("openai", "--key", "secret:nothing"), "coterie secrets set nothing"),
+    ],
+)
+def test_a_bad_addition_leaves_the_file_as_it_was(run: Run, home: Path, arguments: tuple[str, ...], told: str) -> None:
+    config = home / "config.toml"
+    config.write_text("[server]\nport = 8001\n")
+    code, said = run("models", "add", *arguments)
+    assert code == 2
+    assert told in said
+    assert KEY not in said
+    assert config.read_text() == "[server]\nport = 8001\n"
