@@ -128,11 +128,12 @@ class Hosted:
         return OpenAIChatModel(name, provider=OpenAIProvider(openai_client=client), profile=profile)
 
 
-def import_libraries(protocol: str) -> None:
-    if protocol == "anthropic":
-        import pydantic_ai.models.anthropic
-    else:
-        import pydantic_ai.models.openai  # noqa: F401
+def import_libraries(*protocols: str) -> None:
+    for protocol in protocols:
+        if protocol == "anthropic":
+            import pydantic_ai.models.anthropic
+        else:
+            import pydantic_ai.models.openai  # noqa: F401
 
 
 def _rarer(event: object) -> Chunk | None:

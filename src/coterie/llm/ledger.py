@@ -7,7 +7,6 @@ midnight.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,6 +31,13 @@ class Spent:
         return Spent(self.usd_micros + other.usd_micros, self.tokens + other.tokens, self.calls + other.calls)
 
 
+@dataclass(frozen=True, eq=False)
+class Hold:
+    """What a call under way could still cost."""
+
+    could: Spent
+
+
 class Ledger:
     def __init__(
         self, catalogue: Catalogue, clock: Clock, store: Store | None = None, zone: tzinfo | None = None
@@ -43,8 +49,8 @@ class Ledger:
         self._clock = clock
         self._store = store
         self._zone = zone
-        self._held: Counter[str] = Counter()
-        self._unstored: dict[str, Spent] = {}
+        self._held: dict[int, Hold] = {}
+        self._totals: dict[str, Spent] = {}
 
     @property
     def today(self) -> str:
@@ -53,8 +59,40 @@ class Ledger:
     def spent(self, day: str | None = None) -> Spent:
         """What counts toward the caps: everything but models on this machine."""
         day = day or self.today
+        if day not in self._totals:
+            self._totals[day] = self._logged(day)
+        return self._totals[day]
+
+    @contextmanager
+    def hold(self, target: Target, expected: Tokens) -> Iterator[Hold]:
+        """Set aside what a call could cost, until it is settled. Raises `CapReached` when it is too much."""
+        if self._catalogue.spec(target.provider).free:
+            yield Hold(Spent())
+            return
+        could = Spent(self.prices.price(target, expected).usd_micros, expected.input + expected.output, 1)
+        self._check(could)
+        hold = Hold(could)
+        self._held[id(hold)] = hold
+        try:
+            yield hold
+        finally:
+            self._held.pop(id(hold), None)
+
+    async def settle(self, hold: Hold, event: ModelCalled) -> None:
+        """What was held becomes what was spent, in one step: nothing is ever counted twice, or not at all."""
+        if event.priced != "free":
+            actual = Spent(event.usd_micros, event.tokens_in + event.tokens_out, 1)
+            self._totals[event.day] = self.spent(event.day) + actual
+        self._held.pop(id(hold), None)
+        await self.write(event)
+
+    async def write(self, event: Payload) -> None:
+        if self._store is not None:
+            await self._store.append([Draft(STREAM, event)])
+
+    def _logged(self, day: str) -> Spent:
         if self._store is None:
-            return self._unstored.get(day, Spent())
+            return Spent()
         found = self._store.query(
             "SELECT sum(usd_micros), sum(tokens_in + tokens_out), sum(calls) FROM llm_usage "
             "WHERE day = ? AND priced <> 'free'",
@@ -62,29 +100,8 @@ class Ledger:
         )
         return Spent(*(int(number or 0) for number in found[0]))
 
-    @contextmanager
-    def hold(self, target: Target, expected: Tokens) -> Iterator[None]:
-        """Set aside what a call could cost, for as long as it lasts. Raises `CapReached` when it is too much."""
-        if self._catalogue.spec(target.provider).free:
-            yield
-            return
-        could = Spent(self.prices.price(target, expected).usd_micros, expected.input + expected.output, 1)
-        self._check(could)
-        self._held.update(vars(could))
-        try:
-            yield
-        finally:
-            self._held.subtract(vars(could))
-
-    async def write(self, event: Payload) -> None:
-        if self._store is not None:
-            await self._store.append([Draft(STREAM, event)])
-        elif isinstance(event, ModelCalled) and event.priced != "free":
-            so_far = self._unstored.get(event.day, Spent())
-            self._unstored[event.day] = so_far + Spent(event.usd_micros, event.tokens_in + event.tokens_out, 1)
-
     def _check(self, could: Spent) -> None:
-        total = self.spent() + Spent(**self._held) + could
+        total = sum((hold.could for hold in self._held.values()), self.spent() + could)
         caps = self._caps
         if caps.usd_per_day is not None and total.usd_micros > caps.usd_per_day * 1_000_000:
             spent = (total.usd_micros - could.usd_micros) / 1_000_000

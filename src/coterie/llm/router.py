@@ -146,7 +146,7 @@ class Models:
         """
         chains = (self.catalogue.chain(role) for role in (Role.NARRATIVE, Role.CLASSIFIER))
         protocols = {self.catalogue.spec(target.provider).protocol for chain in chains for target in chain}
-        timer = threading.Timer(_WARM_UP_AFTER_S, lambda: [import_libraries(protocol) for protocol in protocols])
+        timer = threading.Timer(_WARM_UP_AFTER_S, import_libraries, protocols)
         timer.daemon = True
         timer.start()
 
@@ -246,7 +246,7 @@ class Models:
         counted = self.tokens.count_prompt(target, call.prompt)
         expected = Tokens(input=counted, output=call.prompt.max_tokens or _EXPECTED_ANSWER)
         call.said.clear()
-        with self.ledger.hold(target, expected):
+        with self.ledger.hold(target, expected) as hold:
             began, first = _now(), None
             outcome: Outcome = "stopped"
             error, end = "", None
@@ -267,7 +267,8 @@ class Models:
             finally:
                 tokens = self._tokens(call, target, counted, end, error)
                 price = self.ledger.prices.price(target, tokens)
-                await self.ledger.write(
+                await self.ledger.settle(
+                    hold,
                     ModelCalled(
                         call=call.id,
                         day=self.ledger.today,
@@ -286,7 +287,7 @@ class Models:
                         priced=price.certainty,
                         first_token_ms=_ms(began, first),
                         total_ms=_ms(began, _now()) or 0.0,
-                    )
+                    ),
                 )
         yield Answer(
             text=call.said.text,
