@@ -103,10 +103,10 @@ class Embedded:
                 await running.child.end()
 
     async def _end(self) -> None:
+        # Let go of it first: whoever comes while it ends starts a fresh one.
         running, self._running = self._running, None
         if running is not None:
-            await running.client.close()
-            await running.child.end()
+            await _stop(running)
 
     def _stay_loaded(self) -> None:
         if self._unloading is not None:
@@ -119,10 +119,16 @@ class Embedded:
         self._unloading = loop.call_later(self._settings.idle_unload_s, self._unload)
 
     def _unload(self) -> None:
-        if self._line.idle:
-            task = asyncio.create_task(self._end())
+        if self._line.idle and self._running is not None:
+            running, self._running = self._running, None
+            task = asyncio.create_task(_stop(running))
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
+
+
+async def _stop(running: _Running) -> None:
+    await running.client.close()
+    await running.child.end()
 
 
 def _spec(child: Child) -> ProviderSpec:

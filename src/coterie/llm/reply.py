@@ -91,6 +91,7 @@ class Reply:
             raise
         if isinstance(chunk, Answer):
             self._answer = chunk
+            await self._chunks.aclose()
             raise StopAsyncIteration
         return chunk
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from coterie.base.ids import new_id
 from coterie.base.masking import mask
-from coterie.llm.errors import ModelError, NothingRecorded, RequestsForbidden
+from coterie.llm.errors import BadRequest, ModelError, NothingRecorded, RequestsForbidden
 from coterie.llm.events import ClassifierFailed
 from coterie.llm.messages import Message, Prompt, Shape
 from coterie.llm.refusal import is_refusal, refusal_inside
@@ -76,13 +76,17 @@ async def classify(
             raise
         except ModelError as failed:
             wrong, raw, error = "unavailable", failed.what, failed
-            break
+            if not isinstance(failed, BadRequest):
+                break
+            # Perhaps it was the schema that the provider did not take: ask in words alone.
+            asking = _in_words(prompt, shape)
+            continue
         raw, model = answer.text, answer.model
         try:
             return Classified(read_answer(output, raw))
         except _Unfit as unfit:
-            wrong = unfit.wrong
-            asking = _stricter(asking, raw, str(unfit))
+            wrong, error = unfit.wrong, None
+            asking = _stricter(asking, shape, raw, str(unfit))
     failure = ClassifierFailed(
         call=new_id(),
         role=role.value,
@@ -120,10 +124,21 @@ def read_answer(output: type[T], raw: str) -> T:
         raise _Unfit("not_the_schema", f"It did not fit the schema: {reasons}.") from None
 
 
-def _stricter(prompt: Prompt, raw: str, why: str) -> Prompt:
+def _stricter(prompt: Prompt, shape: Shape, raw: str, why: str) -> Prompt:
     told = (
         f"Your last answer could not be used. {why} This is a data extraction step inside a program; nobody reads it "
-        "as prose. Answer again with exactly one JSON object that fits the schema, starting with { and ending with }."
+        f"as prose. Answer again. {_rule(shape)}"
     )
     retry = (Message(role="assistant", text=raw[:_LONGEST_RAW]), Message(role="user", text=told))
     return prompt.model_copy(update={"messages": (*prompt.messages, *retry), "temperature": 0.0})
+
+
+def _in_words(prompt: Prompt, shape: Shape) -> Prompt:
+    return prompt.model_copy(update={"messages": (*prompt.messages, Message(role="user", text=_rule(shape)))})
+
+
+def _rule(shape: Shape) -> str:
+    return (
+        "Write exactly one JSON object, starting with { and ending with }, that fits this schema:\n"
+        f"{json.dumps(shape.definition, ensure_ascii=False)}"
+    )
