@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import importlib
 import sys
 from collections.abc import Sequence
@@ -52,11 +53,12 @@ def _run(name: str, arguments: Sequence[str]) -> NoReturn:
 
         print(mask(f"{error.what}\n→ {error.fix}"), file=sys.stderr)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(0)
+    except OSError as error:
+        from coterie.base.errors import DiskFull, StorageError
+
+        refused = DiskFull if error.errno == errno.ENOSPC else StorageError
+        print(f"The system refused: {error}\n→ Check that there is room and that you may write there.", file=sys.stderr)
+        sys.exit(refused.exit_code)
     sys.exit(0)
 
 
