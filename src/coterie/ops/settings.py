@@ -29,5 +29,5 @@ class StorageSettings(Section):
         try:
             Schedule("nightly backup", "backup", cron=value).check()
         except JobError as error:
-            raise ValueError(f'a cron expression such as "0 3 * * *" ({error.what})') from None
+            raise ValueError(f'should be a cron expression such as "0 3 * * *" ({error.what})') from None
         return value
