@@ -247,4 +247,4 @@ def test_a_secret_never_appears_in_an_error(tmp_path: Path, text: str) -> None:
 
 def test_settings_cannot_be_changed_afterwards() -> None:
     with pytest.raises(ValueError, match="frozen"):
-        load(Model).settings.server.port = 1
+        load(Model).settings.server.port = 1  # type: ignore[misc]

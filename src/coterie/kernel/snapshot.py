@@ -38,7 +38,7 @@ def _write(readers: Readers, views: Sequence[View], draft: Path) -> int:
         target = apsw.Connection(str(draft))
         try:
             rows = Rows(target)
-            rows.run("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; BEGIN")
+            rows.all("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; BEGIN")
             rows.run(
                 "CREATE TABLE held(view TEXT, fingerprint TEXT, position INTEGER, tbl TEXT, hash TEXT,"
                 " PRIMARY KEY(view, tbl))"
