@@ -38,7 +38,8 @@ def _write(readers: Readers, views: Sequence[View], draft: Path) -> int:
         target = apsw.Connection(str(draft))
         try:
             rows = Rows(target)
-            rows.all("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; BEGIN")
+            rows.all("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF")  # it gets its name when it is whole
+            rows.run("BEGIN")
             rows.run(
                 "CREATE TABLE held(view TEXT, fingerprint TEXT, position INTEGER, tbl TEXT, hash TEXT,"
                 " PRIMARY KEY(view, tbl))"
