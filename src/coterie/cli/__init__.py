@@ -44,7 +44,9 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
 def _run(name: str, arguments: Sequence[str]) -> NoReturn:
     from coterie.base.errors import CoterieError
+    from coterie.base.logging import LogSettings, setup_logging
 
+    setup_logging(LogSettings(level="warning"))  # what a command says is its output; `serve` tells more
     command = importlib.import_module(f"coterie.cli.{name}").app
     try:
         command(arguments, prog_name=f"coterie {name}")

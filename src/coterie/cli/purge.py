@@ -54,4 +54,5 @@ def purge(
     told = event.payload.events if isinstance(event.payload, Purged) else 0
     typer.echo(f"Erased {told} events of {stream}; the log says so in event {event.id}.")
     if kept and not backups:
-        typer.echo(f"{len(kept)} backups and kept copies still hold them: remove those with --backups.", err=True)
+        whole = [path for path in kept if not path.name.endswith(("-wal", "-shm"))]
+        typer.echo(f"{len(whole)} backups and kept copies still hold them: remove those with --backups.", err=True)

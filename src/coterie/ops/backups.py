@@ -59,7 +59,7 @@ def newest_first(folder: Path) -> list[Path]:
 
 
 def copies(home: Home) -> list[Path]:
-    """Every copy of the database that lies in the data folder: backups, and what a restore put aside."""
+    """Every copy of the database in the data folder: backups, and what a restore put aside with its journal."""
     aside = home.database.parent.glob(f"{home.database.name}.before-restore-*")
     unfinished = home.backups.glob("*.partial")
     return [*newest_first(home.backups), *sorted(aside), *sorted(unfinished)]
