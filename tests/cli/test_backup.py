@@ -21,6 +21,10 @@ def say_more(home: Home) -> None:
     store.close()
 
 
+def kept_in(home: Home) -> list[Path]:
+    return [path for path in home.root.glob("*.before-restore-*") if not path.name.endswith(("-wal", "-shm"))]
+
+
 def events_in(home: Home) -> int:
     reader = LogReader(home.database)
     try:
@@ -42,7 +46,7 @@ def test_s28_there_and_back(lived_in: Home, process: Call, call: Call) -> None:
     assert answer.code == 0, answer.err
     assert events_in(lived_in) == 62
     assert list(lived_in.periodic_snapshots.iterdir()) == []
-    (kept,) = lived_in.root.glob("coterie.db.before-restore-*")
+    (kept,) = kept_in(lived_in)
     assert str(kept) in answer.out
     reader = LogReader(kept)
     assert reader.last_id() == 63
@@ -163,8 +167,7 @@ def test_two_restores_keep_two_copies(lived_in: Home, call: Call) -> None:
     (path,) = newest_first(lived_in.backups)
     for _ in range(2):
         assert call("restore", str(path), "--yes").code == 0
-    kept = [path for path in lived_in.root.glob("*.before-restore-*") if not path.name.endswith(("-wal", "-shm"))]
-    assert len(kept) == 2
+    assert len(kept_in(lived_in)) == 2
 
 
 def test_a_damaged_database_can_be_replaced(lived_in: Home, call: Call) -> None:
