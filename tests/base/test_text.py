@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import json
 import unicodedata
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.base.text import one_line
+from coterie.base.text import json_line, one_line
 
 
 @pytest.mark.parametrize(
@@ -43,3 +44,15 @@ def test_the_result_fits_and_is_inert(text: str, longest: int) -> None:
     shown = one_line(text, longest)
     assert len(shown) <= longest
     assert not {unicodedata.category(character) for character in shown} & {"Cc", "Cf", "Cs", "Zl", "Zp"}
+
+
+def test_json_reads_well_and_is_inert() -> None:
+    assert json_line({"text": "día 日 🙂"}) == '{"text": "día 日 🙂"}'
+    assert json_line("\x9b31m\u202e\U000e0001") == '"\\u009b31m\\u202e\\udb40\\udc01"'
+
+
+@given(st.text())
+def test_json_says_the_same(text: str) -> None:
+    line = json_line([text])
+    assert json.loads(line) == [text]
+    assert not {unicodedata.category(character) for character in line} & {"Cc", "Cf", "Cs", "Zl", "Zp"}

@@ -63,10 +63,10 @@ def _check_kinds(kinds: list[str]) -> None:
 
 
 def _as_json(event: AnyEvent) -> str:
-    import json
+    from coterie.base.text import json_line
 
     told = {**event._asdict(), "ts": event.ts.isoformat(), "payload": event.payload.model_dump(mode="json")}
-    return json.dumps(told, ensure_ascii=False)
+    return json_line(told)
 
 
 def _pretty(event: AnyEvent) -> str:
