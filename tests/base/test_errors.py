@@ -68,6 +68,8 @@ def test_exit_codes_are_the_ones_scripts_rely_on() -> None:
         "BadEvent": 10,
         "BadPoint": 10,
         "UnknownEvent": 11,
+        "SecretsError": 12,
+        "WrongPassphrase": 12,
     }
 
 

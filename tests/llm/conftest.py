@@ -45,8 +45,8 @@ def settings_for(server: FaultServer, chain: tuple[str, ...] = ("first", "second
     values: dict[str, object] = {
         "providers": {"here": given},
         "roles": {"narrative": [f"here/{model}" for model in chain]},
-        "first_token_s": 5,
-        "idle_s": 5,
+        "first_token_s": 60,
+        "idle_s": 60,
         **more,
     }
     return ModelsSettings.model_validate(values)

@@ -41,7 +41,7 @@ def request(text: str = "Tell me a long story about a fox.", max_tokens: int = 4
 
 @pytest.fixture
 async def embedded() -> AsyncIterator[Embedded]:
-    made = Embedded(EmbeddedSettings(stall_s=1))
+    made = Embedded(EmbeddedSettings())
     yield made
     await made.close()
 
@@ -76,10 +76,12 @@ async def test_killed_mid_stream_the_call_ends_clearly_and_the_next_one_works(em
     assert isinstance([chunk async for chunk in embedded.stream(request(max_tokens=5))][-1], Finished)
 
 
-async def test_hung_mid_stream_the_process_is_replaced(embedded: Embedded) -> None:
+async def test_hung_mid_stream_the_process_is_replaced() -> None:
+    embedded = Embedded(EmbeddedSettings(stall_s=1))
     error = await interrupt(embedded, signal.SIGSTOP)
     assert error.retryable
     assert isinstance([chunk async for chunk in embedded.stream(request(max_tokens=5))][-1], Finished)
+    await embedded.close()
 
 
 async def test_through_the_router_the_partial_text_is_kept() -> None:

@@ -17,11 +17,21 @@ def example(model: type[BaseModel]) -> str:
         "# An environment variable wins over this file: COTERIE_SERVER__PORT=9000 sets `port` in [server].",
     ]
     for name, info in model.model_fields.items():
-        section = info.annotation
-        if isinstance(section, type) and issubclass(section, BaseModel):
-            lines += ["", *_told(inspect.getdoc(section) or ""), f"# [{name}]"]
-            lines += [line for key, inner in section.model_fields.items() for line in _setting(key, inner)]
+        lines += _section(name, info)
     return "\n".join(lines) + "\n"
+
+
+def _section(name: str, info: FieldInfo) -> list[str]:
+    """A table with its settings, then the tables inside it: TOML wants them in this order."""
+    section = info.annotation
+    if not (isinstance(section, type) and issubclass(section, BaseModel)):
+        return []
+    lines = ["", *_told(info.description or inspect.getdoc(section) or ""), f"# [{name}]"]
+    for key, inner in section.model_fields.items():
+        lines += _setting(key, inner)
+    for key, inner in section.model_fields.items():
+        lines += _section(f"{name}.{key}", inner)
+    return lines
 
 
 def _setting(name: str, info: FieldInfo) -> list[str]:

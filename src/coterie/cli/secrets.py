@@ -8,7 +8,7 @@ import typer
 
 from coterie.cli._app import new_app
 
-app = new_app("Keep API keys encrypted, and refer to them in the settings as secret:NAME.")
+app = new_app("Keep API keys encrypted, for the settings to refer to.")
 
 Name = Annotated[str, typer.Argument(help="What the settings call it: secret:NAME.")]
 

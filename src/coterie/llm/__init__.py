@@ -1,0 +1,1 @@
+"""Models: roles, routing, structured output, the embedded model, tokens, usage, recordings."""

@@ -87,6 +87,8 @@ class EmbeddedSettings(Section):
 
 
 class ModelsSettings(Section):
+    """Which model does what. With no key, the embedded one does everything."""
+
     provider: str = "featherless"
     """The provider that the short settings below are about."""
     base_url: str | None = None
@@ -108,7 +110,9 @@ class ModelsSettings(Section):
     details: dict[str, ModelDetails] = Field(default_factory=dict)
     """`provider/model` → what is known about it."""
     caps: Caps = Caps()
+    """What a day may cost."""
     embedded: EmbeddedSettings = EmbeddedSettings()
+    """The model that comes with the installation."""
     first_token_s: Seconds = 60
     """How long a hosted model may take to begin."""
     idle_s: Seconds = 30
