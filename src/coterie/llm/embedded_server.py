@@ -68,6 +68,8 @@ def _limit_memory(megabytes: int) -> None:
     limit = megabytes * 1024 * 1024
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        # llama.cpp aborts when it gets no memory; hundreds of megabytes of core dump help nobody.
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 if __name__ == "__main__":
