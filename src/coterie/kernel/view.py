@@ -10,10 +10,10 @@ import hashlib
 import inspect
 import re
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, overload
 
 from coterie.kernel.database import Row, Rows
-from coterie.kernel.events import Event, P
+from coterie.kernel.events import Event, P, Payload
 
 V = TypeVar("V", bound="View")
 Handler = Callable[[V, Rows, Event[P]], None]
@@ -22,10 +22,18 @@ Changed = Mapping[str, Collection[Row]]
 _TABLE = re.compile(r"CREATE\s+TABLE\s+(?:IF\s+NOT\s+EXISTS\s+)?(\w+)", re.IGNORECASE)
 
 
-def on(*payloads: type[P]) -> Callable[[Handler[V, P]], Handler[V, P]]:
+@overload
+def on(payload: type[P], /) -> Callable[[Handler[V, P]], Handler[V, P]]: ...
+
+
+@overload
+def on(*payloads: type[Payload]) -> Callable[[Handler[V, Any]], Handler[V, Any]]: ...
+
+
+def on(*payloads: type[Payload]) -> Callable[[Handler[V, Any]], Handler[V, Any]]:
     """Mark a view's method as the handler of these kinds of event."""
 
-    def mark(handler: Handler[V, P]) -> Handler[V, P]:
+    def mark(handler: Handler[V, Any]) -> Handler[V, Any]:
         handler.__kinds__ = tuple(payload.kind for payload in payloads)  # type: ignore[attr-defined]
         return handler
 
@@ -40,6 +48,10 @@ class View:
     """Raise it when a handler's meaning changes: the view is then folded anew at the next start."""
     schema: ClassVar[str]
     """CREATE TABLE and CREATE INDEX statements; every table has a primary key."""
+    line: ClassVar[str | None] = None
+    """The column, in each of its tables, that holds the stream a row belongs to; its handlers write no other stream's
+    rows. A fork then inherits the view: its rows are what the parent's were at that moment. A view without it is
+    shared by all streams (spending, people), and a fork adds nothing to it."""
     derived: ClassVar[str] = ""
     """Statements for tables that only `settle` fills (full-text indexes): not journaled, not hashed."""
 
@@ -59,7 +71,9 @@ class View:
     @property
     def fingerprint(self) -> str:
         """Changes when the stored rows could no longer be right: schema, version, or the kinds handled."""
-        told = repr((self.name, self.version, inspect.cleandoc(self.schema), self.derived, sorted(self.handlers)))
+        told = repr(
+            (self.name, self.version, self.line, inspect.cleandoc(self.schema), self.derived, sorted(self.handlers))
+        )
         return hashlib.sha256(told.encode()).hexdigest()[:16]
 
     def settle(self, rows: Rows, changed: Changed | None) -> None:
