@@ -30,7 +30,7 @@ class Identity(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str = Field(default_factory=new_id)
-    name: str = Field(min_length=1)
+    name: str = Field(pattern=r"\S")
     persona: str = ""
     voice_samples: list[str] = []
     traits: list[str] = []

@@ -16,15 +16,11 @@ from coterie.cast.cards.card import Card
 from coterie.cast.cards.document import Document, read_object, write_object
 from coterie.cast.cards.imported import Imported
 from coterie.cast.cards.limits import JSON_BYTES, ZIP_ENTRIES, ZIP_ENTRY_BYTES, ZIP_RATIO, ZIP_TOTAL_BYTES
-from coterie.cast.cards.paths import is_safe_path
+from coterie.cast.cards.paths import CARD, OURS, PORTRAIT, is_safe_path
 from coterie.cast.cards.png import SIGNATURE
 from coterie.cast.cards.versions import as_v3, before_uplift
 from coterie.cast.errors import BrokenCard, CardError, CardTooBig, NotACard, UnsafeCard
 
-_CARD = "card.json"
-_OURS = "coterie.json"
-"""Beside the card: what the specification leaves room for and has no word for."""
-_PORTRAIT = "coterie/portrait.png"
 _DIRECTORY_ENTRY = b"PK\x01\x02"
 _EARLIEST = (1980, 1, 1, 0, 0, 0)
 # zipfile trusts much of what a damaged archive says; each of these has come out of one.
@@ -54,13 +50,13 @@ def looks_like_zip(data: bytes) -> bool:
 def read_charx(data: bytes) -> Imported:
     archive = _unpack(data)
     files = archive.files
-    text = files.pop(_CARD, None)
+    text = files.pop(CARD, None)
     if text is None:
         raise NotACard("There is no `card.json` in this file: it is a zip, but no CHARX.", "Export it again as CHARX.")
     document = read_object(text, "The card in the CHARX")
     picture = archive.before or None
     notes: list[str] = []
-    if _OURS in files:
+    if OURS in files:
         document, kept_picture = _take_back(document, files, notes)
         picture = kept_picture or picture
     return Imported(Card.read(document, files, picture), "charx", notes)
@@ -73,16 +69,16 @@ def write_charx(card: Card) -> bytes:
         ours["original"] = card.document
     portrait = card.picture if card.picture and card.picture.startswith(SIGNATURE) else None
     if portrait:
-        ours["portrait"] = _PORTRAIT
+        ours["portrait"] = PORTRAIT
     buffer = io.BytesIO()
     if card.picture and not portrait:
         buffer.write(card.picture)
     with zipfile.ZipFile(buffer, "w") as archive:
-        _add(archive, _CARD, write_object(as_v3(card), pretty=True), zipfile.ZIP_DEFLATED)
+        _add(archive, CARD, write_object(as_v3(card), pretty=True), zipfile.ZIP_DEFLATED)
         if ours:
-            _add(archive, _OURS, write_object(ours), zipfile.ZIP_DEFLATED)
+            _add(archive, OURS, write_object(ours), zipfile.ZIP_DEFLATED)
         if portrait:
-            _add(archive, _PORTRAIT, portrait, zipfile.ZIP_STORED)
+            _add(archive, PORTRAIT, portrait, zipfile.ZIP_STORED)
         for path, content in card.files.items():
             # Pictures and sounds are packed already, and a packed blank one would look like a bomb.
             _add(archive, path, content, zipfile.ZIP_STORED)
@@ -90,15 +86,14 @@ def write_charx(card: Card) -> bytes:
 
 
 def _take_back(document: Document, files: dict[str, bytes], notes: list[str]) -> tuple[Document, bytes | None]:
-    """The card as it was before it was made a CHARX, and its picture."""
+    """The card as it was before it was made a CHARX, and its picture; told in a file of our own beside the card,
+    for which the specification leaves room."""
+    text, portrait = files.pop(OURS), files.pop(PORTRAIT, None)
     try:
-        ours = read_object(files[_OURS], "coterie.json")
+        original = read_object(text, "coterie.json").get("original")
     except CardError as error:
-        notes.append(f"coterie.json was passed over: {error.what}")
-        return document, None
-    del files[_OURS]
-    portrait = files.pop(_PORTRAIT, None) if ours.get("portrait") == _PORTRAIT else None
-    original = ours.get("original")
+        notes.append(f"coterie.json was left out: {error.what}")
+        return document, portrait
     return before_uplift(document, original) if isinstance(original, dict) else document, portrait
 
 
@@ -126,7 +121,7 @@ def _check(wanted: list[zipfile.ZipInfo], size: int) -> None:
             raise NotACard("This CHARX is locked with a password.", "Export it again without one.")
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise NotACard("This CHARX is packed in a way that is not allowed.", "Pack it again as a plain zip.")
-        most = JSON_BYTES if info.filename in (_CARD, _OURS) else ZIP_ENTRY_BYTES
+        most = JSON_BYTES if info.filename in (CARD, OURS) else ZIP_ENTRY_BYTES
         if info.file_size > most:
             raise CardTooBig(
                 f"{info.filename[:80]!r} in this CHARX unpacks to {info.file_size / 1e6:.0f} MB; "

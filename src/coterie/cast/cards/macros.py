@@ -18,7 +18,7 @@ Purpose = Literal["prompt", "scan", "display"]
 
 _MARK = re.compile(r"\{\{|\}\}|<(?:bot|char|user)>", re.IGNORECASE)
 _CALL = re.compile(r"\s*(?P<name>//|[a-z_]+)(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
-_DICE = re.compile(r"(?P<count>\d{0,3})d?(?P<sides>\d{1,9})(?P<plus>[+-]\d{1,9})?", re.IGNORECASE)
+_DICE = re.compile(r"(?:(?P<count>\d{0,3})d)?(?P<sides>\d{1,9})(?P<plus>[+-]\d{1,9})?", re.IGNORECASE)
 _DEEPEST = 50
 
 
@@ -112,9 +112,7 @@ class Macros:
         found = _DICE.fullmatch(dice)
         if not found or int(found["sides"]) < 1:
             return None
-        # "20" is one die of twenty sides, not two of none.
-        count = int(found["count"] or 1) if "d" in dice.lower() else 1
-        sides = int(found["sides"]) if "d" in dice.lower() else int(found["count"] + found["sides"])
+        count, sides = int(found["count"] or 1), int(found["sides"])
         return str(sum(self.chance.randint(1, sides) for _ in range(count)) + int(found["plus"] or 0))
 
 

@@ -6,6 +6,12 @@ from __future__ import annotations
 
 import unicodedata
 
+CARD = "card.json"
+OURS = "coterie.json"
+PORTRAIT = "coterie/portrait.png"
+RESERVED = (CARD, OURS, PORTRAIT)
+"""What a CHARX of ours has a use for itself."""
+
 _LONGEST = 500
 
 

@@ -13,7 +13,7 @@ from functools import cache
 from coterie.cast.cards.card import Card
 from coterie.cast.cards.document import Document, read_object, write_object
 from coterie.cast.cards.imported import Imported
-from coterie.cast.cards.paths import is_safe_path
+from coterie.cast.cards.paths import RESERVED, is_safe_path
 from coterie.cast.cards.png import Chunk, Png, Text, chunk_of, read_png, read_text
 from coterie.cast.cards.versions import as_v3, backfill, before_uplift
 from coterie.cast.errors import BrokenCard, CardError, NotACard
@@ -108,8 +108,8 @@ def _read_assets(texts: list[tuple[Chunk, Text]], notes: list[str]) -> tuple[dic
             continue
         path = text.keyword[len(_ASSET) :].removeprefix(":")
         try:
-            if not is_safe_path(path):
-                raise BrokenCard("its path leads elsewhere", "")
+            if not is_safe_path(path) or path in RESERVED:
+                raise BrokenCard("its path leads elsewhere", "Give it another name.")
             files[path] = _unbase64(text.value)
             chunks.append(chunk)
         except BrokenCard as error:
