@@ -22,7 +22,7 @@ HEADER: Document = {
     "chat_metadata": {"note": 1},
 }
 MESSAGES: list[Document] = [
-    {"name": "Ada", "is_user": False, "is_system": False, "send_date": "January 2, 2024 3:04am", "mes": "Come in!", "extra": {}},
+    {"name": "Ada", "is_user": False, "is_system": False, "send_date": "January 2, 2024 3:04am", "mes": "Come in!"},
     {"name": "Kim", "is_user": True, "send_date": 1704164700000, "mes": "Thanks."},
     {"name": "Ada", "is_user": False, "send_date": "2024-01-02T03:06:00.000Z", "mes": "Mind the stairs.", "swipe_id": 1,
      "swipes": ["Sit.", "Mind the stairs.", "Tea?"], "swipe_info": [{}, {}, {}], "extra": {"model": "m"}},
