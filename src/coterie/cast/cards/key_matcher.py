@@ -33,7 +33,7 @@ class KeyMatcher:
         self._text = self._folded = ""
 
     def found(self, key: str, text: str, entry: Entry) -> bool:
-        slashed = _SLASHED.fullmatch(key)
+        slashed = _SLASHED.fullmatch(key) if key.startswith("/") else None
         if (entry.use_regex and (slashed or not entry.plain_keys)) or (entry.plain_keys and slashed):
             pattern, flags = (slashed["pattern"], slashed["flags"]) if slashed else (key, "")
             return self._matches(pattern, flags if entry.case_sensitive or slashed else "i", text)

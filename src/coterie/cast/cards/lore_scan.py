@@ -73,6 +73,7 @@ class _Scan:
         self.moment = moment
         self.matcher = KeyMatcher()
         self._messages = [self._seen(message) for message in moment.messages]
+        self._windows: dict[int, str] = {}
 
     def run(self) -> Iterable[tuple[Entry, str]]:
         waiting: list[Entry] = []
@@ -164,8 +165,10 @@ class _Scan:
     def _window(self, entry: Entry) -> str:
         own = entry.scan_depth
         depth = own if own is not None else self.book.scan_depth
-        depth = DEFAULT_SCAN_DEPTH if depth is None else depth
-        return "\n".join(self._messages[max(len(self._messages) - depth, 0) :])
+        first = max(len(self._messages) - (DEFAULT_SCAN_DEPTH if depth is None else depth), 0)
+        if first not in self._windows:
+            self._windows[first] = "\n".join(self._messages[first:])
+        return self._windows[first]
 
     def _seen(self, text: str) -> str:
         """The text as keys see it: hidden keys show, comments do not."""
