@@ -117,6 +117,19 @@ def test_s9_an_asset_cannot_pass_for_the_card(name: str) -> None:
     assert import_card(export_card(imported.card, "charx").data, "b").card == imported.card
 
 
+def test_s9_a_long_older_card_survives_its_own_export() -> None:
+    """It is written twice, and packs so well that it could pass for a bomb."""
+    card = Card.read({**V2, "long": "a" * 25_000_000})
+    assert import_card(export_card(card, "charx").data, "a.charx").card == card
+
+
+def test_s9_what_would_be_too_big_to_import_again_is_not_exported() -> None:
+    card = Card.read(V3, {"assets/a": bytes(40_000_000), "assets/b": bytes(40_000_000)})
+    assert import_card(export_card(card, "charx").data, "a.charx").card == card
+    with pytest.raises(CardTooBig, match="107 MB"):
+        export_card(card, "png")
+
+
 def test_packing_is_the_same_each_time() -> None:
     card = Card.read(V2, FILES, tiny_png())
     assert export_card(card, "charx").data == export_card(card, "charx").data

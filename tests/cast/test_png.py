@@ -135,6 +135,11 @@ def test_s9_a_picture_without_a_card_says_what_may_have_happened() -> None:
         import_card(tiny_png(), "a.png")
 
 
+def test_s9_a_picture_with_the_bytes_of_a_zip_in_it_is_still_called_a_picture() -> None:
+    with pytest.raises(NotACard, match="picture"):
+        import_card(tiny_png(("Comment", b"PK\x01\x02")), "a.png")
+
+
 def test_s9_a_text_that_unpacks_without_end_is_not_unpacked() -> None:
     body = b"ccv3\0\x01\0\0\0" + zlib.compress(b"A" * 70_000_000, 9)
     png = read_png(png_with(V2))

@@ -35,7 +35,7 @@ def check(
             _check_round_trips(imported)
         except CardError as error:
             failures += 1
-            typer.echo(f"{typer.style('✗', fg='red')} {label}: {error.what} → {error.fix}")
+            typer.echo(f"{typer.style('✗', fg='red')} {label}: {one_line(f'{error.what} → {error.fix}', 300)}")
             continue
         typer.echo(f"{typer.style('✓', fg='green')} {label}: {_told(imported)}")
         for note in imported.notes:

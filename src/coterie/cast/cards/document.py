@@ -51,10 +51,9 @@ def read_object(raw: bytes, what: str) -> Document:
 def write_object(document: Mapping[str, Any], *, pretty: bool = False) -> bytes:
     """The document as UTF-8 JSON. Half characters (lone surrogates) survive as escapes."""
     layout: dict[str, Any] = {"indent": 2} if pretty else {"separators": (",", ":")}
-    try:
-        return json.dumps(document, ensure_ascii=False, allow_nan=False, **layout).encode()
-    except UnicodeEncodeError:
-        return json.dumps(document, allow_nan=False, **layout).encode()
+    raw = json.dumps(document, ensure_ascii=False, allow_nan=False, **layout).encode(errors="backslashreplace")
+    # Spaces for the eye must not make a card too big to be read again.
+    return write_object(document) if pretty and len(raw) > JSON_BYTES else raw
 
 
 def same_document(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

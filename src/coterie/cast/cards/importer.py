@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from coterie.cast.cards.card import Card
 from coterie.cast.cards.charx import looks_like_zip, read_charx
 from coterie.cast.cards.document import read_object
@@ -9,7 +11,7 @@ from coterie.cast.cards.imported import Imported
 from coterie.cast.cards.limits import FILE_BYTES
 from coterie.cast.cards.png import SIGNATURE
 from coterie.cast.cards.png_card import bare_png, read_png_card
-from coterie.cast.errors import CardTooBig, NotACard
+from coterie.cast.errors import BrokenCard, CardTooBig, NotACard
 
 _JPEG = b"\xff\xd8\xff"
 
@@ -41,9 +43,11 @@ def _read(data: bytes, file_name: str) -> Imported:
         try:
             return read_png_card(data)
         except NotACard:
-            if not looks_like_zip(data):
-                raise
-            return read_charx(data)
+            # Some glue a CHARX behind a PNG; the bytes of a zip may also be there by chance.
+            with suppress(BrokenCard):
+                if looks_like_zip(data):
+                    return read_charx(data)
+            raise
     if looks_like_zip(data):
         return read_charx(data)
     if data.startswith(_JPEG):

@@ -32,7 +32,10 @@ ZIP_TOTAL_BYTES = 256 * MB
 """All files in a CHARX, unpacked."""
 
 ZIP_RATIO = 100
-"""Unpacked bytes for each byte of the CHARX, above what its card's text may take."""
+"""Unpacked bytes of files for each byte of the CHARX …"""
+
+ZIP_BLANK_BYTES = 10 * MB
+"""… and this much more: a blank picture or a silent sound packs to nothing."""
 
 CHAT_MESSAGES = 200_000
 """Lines in a chat file."""
