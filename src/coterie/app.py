@@ -145,7 +145,7 @@ class App:
         except CoterieError as error:
             _log.error("unhealthy", error=str(error))
             return False
-        return not any(task.done() for task in self._background)
+        return self._store.writable and not any(task.done() for task in self._background)
 
     def metrics(self) -> bytes:
         return self._metrics.text()
