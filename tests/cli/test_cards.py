@@ -79,7 +79,9 @@ def test_convert_goes_by_the_ending(tmp_path: Path, capsys: pytest.CaptureFixtur
         assert run("convert", str(source), str(target)) == 0
         source = target
     assert json.loads(source.read_bytes()) == V2
-    assert "left behind" in capsys.readouterr().err
+    told = capsys.readouterr()
+    assert [line.split(", ")[2] for line in told.out.splitlines()] == ["charx", "png", "json"]
+    assert "left behind" in told.err
 
 
 def test_convert_to_another_version(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def convert(
         target.write_bytes(exported.data)
     except OSError as error:
         raise CardError(f"{target} cannot be written: {error.strerror}.", "Choose another place.") from None
-    typer.echo(f"{target}: {_told(imported)}")
+    typer.echo(f"{target}: {_told(imported._replace(format=kind))}")
     for lost in exported.left_behind:
         typer.echo(f"  · left behind, {kind} has no place for it: {lost}", err=True)
 
