@@ -5,17 +5,28 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import MutableMapping
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 import structlog
 
+from coterie.base.config import Section
 from coterie.base.masking import mask
 
 
-def setup_logging(level: str = "info", *, json: bool | None = None, stream: TextIO | None = None) -> None:
-    """Send our logs and those of libraries to one place. `json=None` means: unless it is a terminal."""
+class LogSettings(Section):
+    """What is written to the terminal while the server runs."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """How much is told."""
+    format: Literal["auto", "text", "json"] = "auto"
+    """`auto` is text on a terminal and JSON elsewhere."""
+
+
+def setup_logging(settings: LogSettings | None = None, *, stream: TextIO | None = None) -> None:
+    """Send our logs and those of libraries to one place, secrets masked."""
+    settings = settings or LogSettings()
     target = stream or sys.stderr
-    as_json = not target.isatty() if json is None else json
+    as_json = not target.isatty() if settings.format == "auto" else settings.format == "json"
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_logger_name,
@@ -42,7 +53,7 @@ def setup_logging(level: str = "info", *, json: bool | None = None, stream: Text
     )
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(level.upper())
+    root.setLevel(settings.level.upper())
 
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import apsw
-import apsw.ext
 
 from coterie.base.errors import Corrupt, CoterieError, DiskFull, InUse, ReadOnly, StorageError
 
@@ -42,7 +41,7 @@ class Rows:
         row: Row | None = self.run(sql, params).fetchone()
         return row
 
-    def many(self, sql: str, rows: Sequence[Params]) -> None:
+    def many(self, sql: str, rows: Iterable[Params]) -> None:
         self._connection.executemany(sql, rows)
 
     def changes(self) -> int:
@@ -63,7 +62,7 @@ def connect(path: Path, *, writable: bool) -> apsw.Connection:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA recursive_triggers = ON")
-            connection.execute("PRAGMA secure_delete = FAST")
+            connection.execute("PRAGMA secure_delete = ON")
         connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute("PRAGMA cache_size = -65536")
         connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
@@ -135,6 +134,10 @@ def name_error(error: apsw.Error, path: Path) -> CoterieError:
                 f"The database {path} refused a read or write ({type(error).__name__}: {error}).",
                 "Run `coterie doctor` to see what is wrong; nothing was changed.",
             )
+
+
+def sqlite_version() -> str:
+    return apsw.sqlite_lib_version()
 
 
 class Readers:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -74,8 +74,9 @@ class Draft:
     """Events of one turn share this, so that they can be taken back together."""
 
 
-@dataclass(frozen=True, slots=True)
-class Event(Generic[P_co]):
+class Event(NamedTuple, Generic[P_co]):
+    """A payload in its place. A named tuple because a fold makes millions of them."""
+
     id: int
     stream: str
     seq: int

@@ -6,8 +6,7 @@ The same fold serves the live tables, a rebuild and a comparison aside; it knows
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import apsw
@@ -33,8 +32,10 @@ class Fold:
             for kind, handler in view.bound().items():
                 self._handlers.setdefault(kind, []).append(handler)
 
-    def handles(self, kind: str) -> bool:
-        return kind in self._handlers or kind == Forked.kind
+    @property
+    def kinds(self) -> frozenset[str]:
+        """What must be brought here: the kinds that have a handler, and forks, which are folded by themselves."""
+        return frozenset((*self._handlers, Forked.kind))
 
     def apply(self, event: AnyEvent) -> None:
         if isinstance(event.payload, Forked):
@@ -46,17 +47,19 @@ class Fold:
         """Fold what the new line inherits and still counts in it, as if it had happened there."""
         for event in self._lines.events(fork.stream, self._lines.counted(fork.stream).upto(at)):
             if event.kind not in CONTROL:
-                addressed = replace(event, stream=fork.stream)
+                addressed = event._replace(stream=fork.stream)
                 for handler in self._handlers.get(event.kind, ()):
                     handler(self._rows, addressed)
 
 
-def counted_events(rows: Rows, lines: Lines, after: int = 0) -> Iterator[AnyEvent]:
-    """Every event of the log that counts in its own stream, in global order."""
+def counted_events(rows: Rows, lines: Lines, kinds: Collection[str], after: int = 0) -> Iterator[AnyEvent]:
+    """The events of these kinds that count in their own stream, in global order."""
     counted: dict[str, Ranges] = {}
     while page := rows.all(f"SELECT {COLUMNS} FROM event WHERE id > ? ORDER BY id LIMIT {_PAGE}", (after,)):
         for record in page:
-            stream, seq = record[1], record[2]
+            _, stream, seq, kind, *_ = record
+            if kind not in kinds:
+                continue
             ranges = counted.get(stream)
             if ranges is None:
                 ranges = counted[stream] = lines.counted(stream)
@@ -90,7 +93,7 @@ def fold_aside(view: View, source: Rows) -> str:
         lines = Lines(source)
         fold = Fold([view], rows, lines)
         rows.run("BEGIN")
-        for event in counted_events(source, lines):
+        for event in counted_events(source, lines, fold.kinds):
             fold.apply(event)
         rows.run("COMMIT")
         return view_hash(rows, view)

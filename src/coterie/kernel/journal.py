@@ -15,15 +15,15 @@ from coterie.kernel.database import Row, Rows
 
 
 class Folding:
-    """Which event is being folded right now; the triggers ask. None means: do not journal."""
+    """Which event is being folded right now; the triggers ask. 0 means none: what is written then is not kept."""
 
     __slots__ = ("event",)
 
     def __init__(self, connection: apsw.Connection) -> None:
-        self.event: int | None = None
+        self.event = 0
         connection.create_scalar_function("folding", self._current, 0)
 
-    def _current(self, *_: object) -> int | None:
+    def _current(self, *_: object) -> int:
         return self.event
 
 
@@ -61,13 +61,13 @@ class Journal:
             ("delete", "DELETE ON", replaced),
             ("update", "UPDATE ON", replaced),
         ):
-            self._trigger(name, moment, "folding() IS NOT NULL", body)
-        self._trigger("move", "UPDATE ON", f"folding() IS NOT NULL AND ({moved})", inserted)
+            self._trigger(name, moment, body)
+        self._trigger("move", "UPDATE ON", inserted, f"WHEN {moved}")
 
-    def _trigger(self, name: str, moment: str, when: str, body: str) -> None:
+    def _trigger(self, name: str, moment: str, body: str, when: str = "") -> None:
         self._rows.run(
             f"CREATE TEMP TRIGGER IF NOT EXISTS {self._twin}_{name} AFTER {moment} main.{self.table}"
-            f" WHEN {when} BEGIN {body} END"
+            f" {when} BEGIN {body} END"
         )
 
     def forget_all(self) -> None:
@@ -105,7 +105,7 @@ class Journal:
                 f"INSERT INTO {self.table}({columns}) SELECT {columns} FROM {self._twin}"
                 f" WHERE _n IN (SELECT min(_n) {mine} GROUP BY {key}) AND _was"
             )
-            self._rows.run(f"DELETE {mine}")
+            self._rows.run(f"DELETE {mine} OR _event = 0")
             row = self._rows.one(f"SELECT coalesce(max(_n), 0) FROM {self._twin}")
             self._mark = min(self._mark, row[0] if row else 0)
         return keys

@@ -55,18 +55,28 @@ class Lines:
 
     def record(self, event: AnyEvent) -> tuple[Ranges, Ranges]:
         """Note what counts after a control event. Returns what counted before it and what does after it."""
-        stream, payload = event.stream, event.payload
-        before = Ranges()
+        if isinstance(event.payload, Forked):
+            self._record_fork(event, event.payload)
+        before, after = self.outcome(event)
+        told = (event.stream, event.seq, json.dumps(after.pairs))
+        self._rows.run("INSERT INTO counting VALUES (?, ?, ?)", told)
+        return before, after
+
+    def recorded(self, event: AnyEvent) -> bool:
+        """Whether what was noted for a control event is what follows from the log."""
+        row = self._rows.one("SELECT ranges FROM counting WHERE stream = ? AND seq = ?", (event.stream, event.seq))
+        return row is not None and row[0] == json.dumps(self.outcome(event)[1].pairs)
+
+    def outcome(self, event: AnyEvent) -> tuple[Ranges, Ranges]:
+        """What counted before a control event, and what counts after it."""
+        payload = event.payload
         if isinstance(payload, Forked):
-            self._record_fork(event, payload)
-            after = self.counted_at(payload.parent, payload.at)
-        else:
-            before = self.counted_at(stream, event.seq - 1)
-            after = self._after(event, before)
-            origin = self.parent(stream)
-            if origin is not None:  # a line never loses the event that made it
-                after |= Ranges([(origin[1] + 1, origin[1] + 1)])
-        self._rows.run("INSERT INTO counting VALUES (?, ?, ?)", (stream, event.seq, json.dumps(after.pairs)))
+            return Ranges(), self.counted_at(payload.parent, payload.at)
+        before = self.counted_at(event.stream, event.seq - 1)
+        after = self._after(event, before)
+        origin = self.parent(event.stream)
+        if origin is not None:  # a line never loses the event that made it
+            after |= Ranges([(origin[1] + 1, origin[1] + 1)])
         return before, after
 
     def segments(self, stream: str, wanted: Ranges) -> list[Segment]:

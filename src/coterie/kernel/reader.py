@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
-from coterie.base.errors import BadPoint, Corrupt
+from coterie.base.errors import BadPoint, StorageError
 from coterie.kernel.database import Params, Readers, Row, Rows, naming_errors
 from coterie.kernel.events import COLUMNS, AnyEvent, decode
 from coterie.kernel.lines import Lines
@@ -18,7 +17,7 @@ from coterie.kernel.ranges import Ranges
 class LogReader:
     def __init__(self, path: Path) -> None:
         if not path.exists():
-            raise Corrupt(
+            raise StorageError(
                 f"There is no database at {path}.",
                 "Start Coterie once with `coterie serve`, or point COTERIE_HOME at your data folder.",
             )
@@ -53,16 +52,23 @@ class LogReader:
         limit: int = 1_000,
         kinds: Collection[str] | None = None,
         newest_first: bool = False,
+        only_stream: str | None = None,
     ) -> list[AnyEvent]:
-        position, order = ("seq", "stream = ? AND") if stream is not None else ("id", "")
-        params: list[int | str] = [stream] if stream is not None else []
-        wanted = ""
+        """As in the port; `only_stream` filters by stream while positions stay event ids."""
+        position = "id" if stream is None else "seq"
+        where = [f"{position} > ?"]
+        bound: list[int | str] = [after]
+        for name in (stream, only_stream):
+            if name is not None:
+                where.append("stream = ?")
+                bound.append(name)
         if kinds is not None:
-            wanted = f" AND kind IN ({', '.join('?' * len(kinds))})"
+            where.append(f"kind IN ({', '.join('?' * len(kinds))})")
+            bound.extend(kinds)
         direction = "DESC" if newest_first else "ASC"
         records = self.query(
-            f"SELECT {COLUMNS} FROM event WHERE {order} {position} > ?{wanted} ORDER BY {position} {direction} LIMIT ?",
-            (*params, after, *(kinds or ()), limit),
+            f"SELECT {COLUMNS} FROM event WHERE {' AND '.join(where)} ORDER BY {position} {direction} LIMIT ?",
+            (*bound, limit),
         )
         return [decode(record) for record in records]
 
@@ -82,7 +88,7 @@ class LogReader:
                     f"SELECT {COLUMNS} FROM event WHERE stream = ? AND seq BETWEEN ? AND ? ORDER BY seq DESC LIMIT ?",
                     (owner, low, high, left),
                 )
-                found.extend(replace(decode(record), stream=stream) for record in records)
+                found.extend(decode(record)._replace(stream=stream) for record in records)
         found.reverse()
         return found
 

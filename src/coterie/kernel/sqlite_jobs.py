@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from coterie.base.clock import Clock, from_micros, to_micros
 from coterie.base.errors import JobError, LeaseLost
+from coterie.kernel.bus import Bus, Message
 from coterie.kernel.database import Readers, Row, Rows
 from coterie.kernel.events import AnyEvent, Draft
 from coterie.kernel.jobs import Job, JobDied, NewJob, State, backoff_s
@@ -136,7 +137,9 @@ class SqliteJobs:
         readers: Readers,
         table: JobTable,
         record: Callable[[Sequence[Draft], Sequence[NewJob]], list[AnyEvent]],
+        bus: Bus,
     ) -> None:
+        self._bus = bus
         self._writer = writer
         self._readers = readers
         self._table = table
@@ -144,6 +147,7 @@ class SqliteJobs:
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> None:
         await self._writer.run(lambda: self._table.add(jobs, None))
+        self._announce()
 
     async def lease(self, kinds: Collection[str], *, holder: str, limit: int = 1, seconds: float = 60.0) -> list[Job]:
         def work() -> list[Job]:
@@ -165,7 +169,10 @@ class SqliteJobs:
             self._table.finish(job)
             return self._record(drafts, jobs)
 
-        return await self._writer.run(work)
+        events = await self._writer.run(work)
+        if jobs:
+            self._announce()
+        return events
 
     async def fail(self, job: Job, error: str, *, retry_in_s: float | None = None, fatal: bool = False) -> None:
         def work() -> None:
@@ -180,6 +187,7 @@ class SqliteJobs:
 
     async def retry(self, job_id: int) -> None:
         await self._writer.run(lambda: self._table.revive(job_id))
+        self._announce()
 
     async def find(self, *, state: State | None = None, limit: int = 100) -> list[Job]:
         rows = self._readers.rows()
@@ -199,6 +207,9 @@ class SqliteJobs:
             tuple(kinds),
         )
         return from_micros(row[0]) if row and row[0] is not None else None
+
+    def _announce(self) -> None:
+        self._bus.publish([Message("job.ready", None)])
 
 
 def _job(row: Row) -> Job:

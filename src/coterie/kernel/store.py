@@ -28,11 +28,10 @@ from coterie.kernel.recorder import Recorder
 from coterie.kernel.schedules import Schedules
 from coterie.kernel.sqlite_jobs import JobTable, SqliteJobs
 from coterie.kernel.view import View
-from coterie.kernel.views import Progress, Views
-from coterie.kernel.writer import Writer
+from coterie.kernel.views import Progress, Seed, Views
+from coterie.kernel.writer import Writer, Written
 
 T = TypeVar("T")
-Seed = Callable[[View, Rows], int]
 
 
 class Store:
@@ -63,7 +62,7 @@ class Store:
             committed=self._announce,
             rolled_back=recorder.forget,
         )
-        self.jobs = SqliteJobs(self._writer, self._reader.readers, table, recorder.record)
+        self.jobs = SqliteJobs(self._writer, self._reader.readers, table, recorder.record, bus)
         self.schedules = Schedules(self._writer, self._reader.readers, self._rows, table, clock)
 
     @classmethod
@@ -139,6 +138,10 @@ class Store:
         return self._reader
 
     @property
+    def written(self) -> Written:
+        return self._writer.written
+
+    @property
     def views(self) -> list[View]:
         return self._views.views
 
@@ -211,10 +214,10 @@ class Store:
     async def purge(
         self, stream: str, *, first: int = 1, last: int | None = None, reason: str = "", actor: str = "system"
     ) -> AnyEvent:
-        """Erase events for good, from the file's free pages too. The one thing that cannot be taken back."""
+        """Erase events for good, from the file's free pages and its journal too. This cannot be taken back."""
         until = 2**62 if last is None else last
         event = await self._writer.run(lambda: self._recorder.purge(stream, first, until, reason, actor))
-        await self._writer.run(lambda: None)
+        await self._writer.run_between(self._empty_journal)
         return event
 
     def rebuild(self, progress: Progress | None = None) -> None:
@@ -224,6 +227,9 @@ class Store:
     def hashes(self) -> dict[str, str]:
         """A hash per view of what its tables hold."""
         return self._writer.run_now(self._views.hashes)
+
+    def _empty_journal(self) -> None:
+        self._rows.run("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     async def _control(self, draft: Draft) -> AnyEvent:
         return (await self.append([draft]))[0]

@@ -19,8 +19,12 @@ from coterie.kernel.journal import Folding, Journal
 from coterie.kernel.lines import Lines
 from coterie.kernel.view import View
 
-Progress = Callable[[str, int, int], None]
-"""Called with a view's name, the events folded so far, and how many there are."""
+Progress = Callable[[int, int], None]
+"""Called now and then with how many events were folded, and how many there are."""
+
+
+Seed = Callable[[View, Rows], int]
+"""Fills a view's empty tables from a snapshot and returns the id of its last event; 0 if there is none."""
 
 
 class Views:
@@ -51,12 +55,16 @@ class Views:
     def views(self) -> list[View]:
         return [live.view for live in self._live]
 
-    def open(self, progress: Progress | None = None, seed: Callable[[View, Rows], int] | None = None) -> list[str]:
+    def open(self, progress: Progress | None = None, seed: Seed | None = None) -> list[str]:
         """Make every view current: from where it stands, from a snapshot (`seed`), or from the beginning.
 
         Returns the names of the views that had to be folded from further back than where they stood.
         """
-        return [live.view.name for live in self._live if live.open(progress, seed)]
+        behind = [live for live in self._live if not live.is_current()]
+        for live in behind:
+            live.prepare(seed)
+        self._catch_up(behind, progress)
+        return [live.view.name for live in behind]
 
     def begin(self) -> None:
         for live in self._live:
@@ -70,7 +78,7 @@ class Views:
                 self._turn(event)
             for live in self._live:
                 live.apply(event)
-        self._folding.event = None
+        self._folding.event = 0
 
     def settle(self, position: int) -> None:
         for live in self._live:
@@ -79,10 +87,29 @@ class Views:
 
     def rebuild(self, progress: Progress | None = None) -> None:
         for live in self._live:
-            live.rebuild(progress)
+            live.start_over()
+        self._catch_up(self._live, progress)
 
     def hashes(self) -> dict[str, str]:
         return {live.view.name: view_hash(self._rows, live.view) for live in self._live}
+
+    def _catch_up(self, behind: Sequence[LiveView], progress: Progress | None) -> None:
+        """Fold on, in one pass over the log for all of them."""
+        if not behind:
+            return
+        start = min(live.position for live in behind)
+        kinds = frozenset[str]().union(*(live.kinds for live in behind))
+        total = last_event(self._rows) - start
+        for event in counted_events(self._rows, self._lines, kinds, start):
+            self._folding.event = event.id
+            for live in behind:
+                if event.id > live.position:
+                    live.apply(event)
+            if progress and event.id % 5_000 == 0:
+                progress(event.id - start, total)
+        self._folding.event = 0
+        for live in behind:
+            live.caught_up()
 
     def _turn(self, event: AnyEvent) -> None:
         """Which events count has changed: mend every view."""
@@ -120,21 +147,57 @@ class LiveView:
         self._journals: list[Journal] = []
         self._changed: dict[str, set[Row]] | None = {}
         self._floor = 0
-        self._kinds = frozenset(view.handlers)
+        self.kinds = self._fold.kinds
+        self.position = 0
 
-    def open(self, progress: Progress | None, seed: Callable[[View, Rows], int] | None) -> bool:
+    def is_current(self) -> bool:
+        """Look where the tables stand; True if nothing is to be done."""
         row = self._rows.one("SELECT fingerprint, position, floor FROM view WHERE name = ?", (self.view.name,))
-        last = self._last_event()
-        if row is not None and row[0] == self.view.fingerprint and row[1] <= last:
-            self._attach()
-            self._floor = row[2]
-            if row[1] == last:
-                return False
-            if not self._reaches_back(row[1]):
-                self._catch_up(row[1], progress)
-                return True
-        self.rebuild(progress, seed)
-        return True
+        if row is None or row[0] != self.view.fingerprint or row[1] > last_event(self._rows):
+            self.position = -1
+            return False
+        self._attach()
+        self.position, self._floor = row[1], row[2]
+        return self.position == last_event(self._rows)
+
+    def prepare(self, seed: Seed | None) -> None:
+        """Get ready to fold on: from where the tables stand, else from a snapshot, else from nothing."""
+        if self.position < 0 or self._reaches_back(self.position):
+            self.start_over(seed)
+
+    def start_over(self, seed: Seed | None = None) -> None:
+        """Throw the tables away, and begin from a snapshot if `seed` finds one that still holds."""
+        self._folding.event = 0
+        for table in self.view.tables:
+            self._rows.run(f"DROP TABLE IF EXISTS {table}; DROP TABLE IF EXISTS undo_{table}")
+        self._rows.run(self.view.schema)
+        position = seed(self.view, self._rows) if seed else 0
+        if position and self._reaches_back(position):
+            for table in self.view.tables:
+                self._rows.run(f"DELETE FROM {table}")
+            position = 0
+        self._attach()
+        self.position = self._floor = position
+        self._rows.run(
+            "INSERT OR REPLACE INTO view VALUES (?, ?, ?, ?)",
+            (self.view.name, self.view.fingerprint, position, position),
+        )
+
+    def caught_up(self) -> None:
+        self.position = last_event(self._rows)
+        self._changed = None
+        self._rows.run("UPDATE view SET position = ? WHERE name = ?", (self.position, self.view.name))
+        if self.view.settles:
+            self.view.settle(self._rows, None)
+
+    def rebuild(self) -> None:
+        """Fold this one view again from the beginning."""
+        self.start_over()
+        for event in counted_events(self._rows, self._lines, self.kinds):
+            self._folding.event = event.id
+            self.apply(event)
+        self._folding.event = 0
+        self.caught_up()
 
     def begin(self) -> None:
         if self.view.settles:
@@ -143,7 +206,7 @@ class LiveView:
                 journal.mark()
 
     def apply(self, event: AnyEvent) -> None:
-        if event.kind in self._kinds or event.kind == Forked.kind:
+        if event.kind in self.kinds:
             self._fold.apply(event)
 
     def settle(self) -> None:
@@ -161,7 +224,7 @@ class LiveView:
     def mend(self, old: set[int], new: set[int]) -> None:
         """Events `old` counted and are taken back; events `new` count and are folded in their place."""
         if min(old | new) <= self._floor:  # the journal does not reach back that far
-            self.rebuild(None)
+            self.rebuild()
             return
         self._rows.run("SAVEPOINT mend")
         taken = set(old)
@@ -176,7 +239,7 @@ class LiveView:
         while sum(journal.spread() for journal in self._journals):
             pass
         joined = {event for (event,) in self._rows.run("SELECT event FROM taken")} - taken
-        self._folding.event = None
+        self._folding.event = 0
         for journal in self._journals:
             keys = journal.take_back()
             if self._changed is not None:
@@ -185,33 +248,14 @@ class LiveView:
         self._fill("replayed", replayed)
         sql = f"SELECT {COLUMNS} FROM event WHERE id IN (SELECT event FROM replayed) ORDER BY id"
         for record in self._rows.all(sql):
-            if self._fold.handles(record[3]):
+            if record[3] in self.kinds:
                 self._folding.event = record[0]
                 self._fold.apply(decode(record))
-        self._folding.event = None
+        self._folding.event = 0
         overtaken: set[int] = set()
         for journal in self._journals:
             overtaken |= journal.overtaken()
         return overtaken
-
-    def rebuild(self, progress: Progress | None, seed: Callable[[View, Rows], int] | None = None) -> None:
-        """Throw the tables away and fold them again, from a snapshot if `seed` finds one that still holds."""
-        self._folding.event = None
-        for table in self.view.tables:
-            self._rows.run(f"DROP TABLE IF EXISTS {table}; DROP TABLE IF EXISTS undo_{table}")
-        self._rows.run(self.view.schema)
-        self._attach()
-        position = seed(self.view, self._rows) if seed else 0
-        if position and self._reaches_back(position):
-            for table in self.view.tables:
-                self._rows.run(f"DELETE FROM {table}")
-            position = 0
-        self._floor = position
-        self._rows.run(
-            "INSERT OR REPLACE INTO view VALUES (?, ?, ?, ?)",
-            (self.view.name, self.view.fingerprint, position, position),
-        )
-        self._catch_up(position, progress)
 
     def _attach(self) -> None:
         self._journals = [Journal(self._rows, table) for table in self.view.tables]
@@ -220,20 +264,6 @@ class LiveView:
             journal.watch()
         if self.view.derived:
             self._rows.run(self.view.derived)
-
-    def _catch_up(self, position: int, progress: Progress | None) -> None:
-        row = self._rows.one("SELECT count(*) FROM event WHERE id > ?", (position,))
-        total = row[0] if row else 0
-        for done, event in enumerate(counted_events(self._rows, self._lines, position), start=1):
-            self._folding.event = event.id
-            self.apply(event)
-            if progress and done % 5_000 == 0:
-                progress(self.view.name, done, total)
-        self._folding.event = None
-        self._changed = None
-        self._rows.run("UPDATE view SET position = ? WHERE name = ?", (self._last_event(), self.view.name))
-        if self.view.settles:
-            self.view.settle(self._rows, None)
 
     def _reaches_back(self, position: int) -> bool:
         """Whether an event after `position` changed what counts up to it, so that folding on would be wrong."""
@@ -254,6 +284,7 @@ class LiveView:
         self._rows.run(f"DELETE FROM {table}")
         self._rows.many(f"INSERT INTO {table} VALUES (?)", [(event,) for event in events])
 
-    def _last_event(self) -> int:
-        row = self._rows.one("SELECT coalesce(max(id), 0) FROM event")
-        return row[0] if row else 0
+
+def last_event(rows: Rows) -> int:
+    row = rows.one("SELECT coalesce(max(id), 0) FROM event")
+    return row[0] if row else 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -33,6 +34,8 @@ class Ticket(Generic[T]):
     work: Work[T]
     answer: asyncio.Future[T] | Future[T]
     loop: asyncio.AbstractEventLoop | None
+    between: bool = False
+    """To be run by itself, outside of any transaction."""
     result: T | None = None
     error: BaseException | None = field(default=None)
 
@@ -45,6 +48,15 @@ class Ticket(Generic[T]):
             self.answer.set_exception(self.error)
         else:
             self.answer.set_result(self.result)  # type: ignore[arg-type]
+
+
+@dataclass(slots=True)
+class Written:
+    """What the writer has done since it started."""
+
+    commits: int = 0
+    requests: int = 0
+    seconds: float = 0.0
 
 
 class Writer:
@@ -68,6 +80,7 @@ class Writer:
         self._rolled_back = rolled_back
         self._queue: queue.SimpleQueue[Ticket[Any] | None] = queue.SimpleQueue()
         self._closed = False
+        self.written = Written()
         self._gate = threading.Lock()
         self._thread = threading.Thread(target=self._serve, name="coterie-writer", daemon=True)
         self._thread.start()
@@ -76,6 +89,13 @@ class Writer:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
         self._enter(Ticket(work, answer, loop))
+        return await answer
+
+    async def run_between(self, work: Work[T]) -> T:
+        """Run something on the writer's connection that cannot be part of a transaction."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+        self._enter(Ticket(work, answer, loop, between=True))
         return await answer
 
     def run_now(self, work: Work[T]) -> T:
@@ -120,6 +140,11 @@ class Writer:
                 self._commit(batch)
 
     def _commit(self, batch: Sequence[Ticket[Any]]) -> None:
+        if any(ticket.between for ticket in batch):
+            for ticket in batch:
+                self._run_between(ticket) if ticket.between else self._commit([ticket])
+            return
+        started = time.perf_counter()
         try:
             self._transact(batch)
         except BaseException as error:
@@ -130,8 +155,18 @@ class Writer:
                 for ticket in batch:
                     self._commit([ticket])
             return
+        self.written.commits += 1
+        self.written.requests += len(batch)
+        self.written.seconds += time.perf_counter() - started
         self._committed()
         _deliver(batch)
+
+    def _run_between(self, ticket: Ticket[Any]) -> None:
+        try:
+            ticket.result = ticket.work()
+        except BaseException as error:
+            ticket.error = self._named(error)
+        _deliver([ticket])
 
     def _transact(self, batch: Sequence[Ticket[Any]]) -> None:
         execute = self._connection.execute

@@ -1,0 +1,41 @@
+"""How a bench speaks: progress on the way, one JSON object as its last line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+
+def arguments(description: str | None) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a smaller run, under a minute on two cores")
+    return parser
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+def progress(done: int, total: int, what: str) -> None:
+    """A bar on a terminal; silence elsewhere."""
+    if sys.stderr.isatty():
+        filled = 30 * done // max(total, 1)
+        end = "\n" if done >= total else ""
+        print(f"\r[{'█' * filled}{'·' * (30 - filled)}] {done}/{total} {what} ", end=end, file=sys.stderr, flush=True)
+
+
+def finish(figures: dict[str, Any]) -> None:
+    print(json.dumps(figures), flush=True)
+
+
+def percentile(values: Sequence[float], part: float) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, round(part * (len(ordered) - 1)))]
+
+
+def median(values: Sequence[float]) -> float:
+    return statistics.median(values)

@@ -1,0 +1,156 @@
+"""Appends per second with 1, 16 and 256 producers, durable each (`synchronous=FULL`).
+
+Beside it, in the same run and in turns: a bare apsw loop that commits the batches our writer would, and the
+`eventsourcing` library on SQLite with as many threads. Then the rate at which typical views fold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from bench._peer import PeerMissing, peer_python, run_peer
+from bench._report import arguments, finish, median, progress, say
+from bench._sample import Said, sample_draft, sample_views
+from coterie.kernel import Draft, Store
+from coterie.kernel.events import COLUMNS, encode
+
+PRODUCERS = (1, 16, 256)
+TEXT = "The rain had stopped, and somebody in the harbour was singing."
+
+
+async def ours(folder: Path, producers: int, events: int) -> float:
+    store = Store.open(folder / "ours.db")
+    left = iter(range(events))
+
+    async def produce(room: str) -> None:
+        for number in left:
+            payload = Said(turn=f"t{number}", speaker="mara", text=TEXT)
+            await store.append([Draft(room, payload, actor="mara", turn=f"t{number}")])
+
+    started = time.perf_counter()
+    await asyncio.gather(*(produce(f"room:{n}") for n in range(producers)))
+    rate = events / (time.perf_counter() - started)
+    store.close()
+    return rate
+
+
+def bare(folder: Path, producers: int, events: int) -> float:
+    """The least that could be done: the same table and indexes, batches of one event per producer, nothing else."""
+    Store.open(folder / "bare.db").close()
+    connection = apsw.Connection(str(folder / "bare.db"))
+    connection.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL")
+    insert = f"INSERT INTO event({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    now = time.time_ns() // 1_000
+    started = time.perf_counter()
+    number = 0
+    while number < events:
+        connection.execute("BEGIN IMMEDIATE")
+        for producer in range(min(producers, events - number)):
+            number += 1
+            text = encode(Said(turn=f"t{number}", speaker="mara", text=TEXT))
+            row = (number, f"room:{producer}", number, Said.kind, 1, text, now, "mara", None, None, f"t{number}")
+            connection.execute(insert, row)
+        connection.execute("COMMIT")
+    rate = events / (time.perf_counter() - started)
+    connection.close()
+    return rate
+
+
+EVENTSOURCING = """
+import json, os, sys, threading, time, uuid
+folder, producers, events = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+os.environ.update(PERSISTENCE_MODULE="eventsourcing.sqlite", SQLITE_DBNAME=os.path.join(folder, "es.db"))
+from eventsourcing.application import Application
+from eventsourcing.domain import Aggregate, event
+
+class Room(Aggregate):
+    @event("Said")
+    def say(self, turn, speaker, text):
+        self.last = text
+
+app = Application()
+rooms = [Room() for _ in range(producers)]
+for room in rooms:
+    app.save(room)
+each = max(1, events // producers)
+def produce(room):
+    for number in range(each):
+        room.say(turn=f"t{number}", speaker="mara", text=TEXT)
+        app.save(room)
+threads = [threading.Thread(target=produce, args=(room,)) for room in rooms]
+started = time.perf_counter()
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(json.dumps(each * producers / (time.perf_counter() - started)))
+""".replace("TEXT", repr(TEXT))
+
+
+def peer(folder: Path, producers: int, events: int) -> float:
+    python = peer_python("eventsourcing", ["eventsourcing==9.5.6"])
+    return float(run_peer(python, EVENTSOURCING, str(folder), str(producers), str(events)))
+
+
+def fold_rate(folder: Path, events: int) -> float:
+    """Events per second through the sample views, journal included, from the log on disk."""
+    store = Store.open(folder / "fold.db", views=sample_views())
+    chance = random.Random(7)
+    for start in range(0, events, 1_000):
+        store.append_now([sample_draft(chance, f"room:{n % 5}", n) for n in range(start, start + 1_000)])
+    started = time.perf_counter()
+    store.rebuild()
+    rate = events / (time.perf_counter() - started)
+    store.close()
+    return rate
+
+
+def main() -> None:
+    options = arguments(__doc__).parse_args()
+    rounds = 3 if options.quick else 7
+    events = {1: 500, 16: 4_000, 256: 16_000} if options.quick else {1: 2_000, 16: 16_000, 256: 60_000}
+    appends: dict[str, float] = {}
+    bares: dict[str, float] = {}
+    peers: dict[str, float | None] = {}
+    reason: str | None = None
+    for producers in PRODUCERS:
+        mine: list[float] = []
+        loop: list[float] = []
+        theirs: list[float] = []
+        for turn in range(rounds):
+            with tempfile.TemporaryDirectory(dir=".") as name:
+                folder = Path(name)
+                mine.append(asyncio.run(ours(folder, producers, events[producers])))
+                loop.append(bare(folder, producers, events[producers]))
+                if turn < 3 and reason is None:
+                    try:
+                        theirs.append(peer(folder, producers, min(events[producers], 3_000)))
+                    except PeerMissing as missing:
+                        reason = str(missing)
+            progress(turn + 1, rounds, f"rounds with {producers} producers")
+        key = str(producers)
+        appends[key], bares[key] = round(median(mine)), round(median(loop))
+        peers[key] = round(median(theirs)) if theirs else None
+        say(f"{producers:>4} producers: {appends[key]:>7}/s   bare {bares[key]:>7}/s   eventsourcing {peers[key]}/s")
+    with tempfile.TemporaryDirectory(dir=".") as name:
+        folded = round(fold_rate(Path(name), 20_000 if options.quick else 100_000))
+    say(f"fold of typical views: {folded} events/s")
+    figures: dict[str, Any] = {
+        "appends_per_s": appends,
+        "bare_appends_per_s": bares,
+        "eventsourcing_appends_per_s": peers,
+        "ratio_16": round(appends["16"] / bares["16"], 3),
+        "fold_per_s": folded,
+    }
+    if reason:
+        figures["eventsourcing_missing"] = reason
+    finish(figures)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""The composition root: the only place that knows everybody.
+
+It joins the settings of all rooms, opens the store with all views, and starts and stops what runs beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+from coterie.base.clock import Clock, SystemClock
+from coterie.base.config import Loaded, Section, load
+from coterie.base.config_example import example
+from coterie.base.errors import CoterieError
+from coterie.base.home import Home
+from coterie.base.logging import LogSettings, get_logger
+from coterie.kernel import Payload, Store, View
+from coterie.kernel.events import Draft
+from coterie.kernel.snapshot import seed_from
+from coterie.kernel.worker import Handler, Worker
+from coterie.ops.backups import JOB as BACKUP
+from coterie.ops.backups import Backups
+from coterie.ops.doctor import Doctor
+from coterie.ops.metrics import Metrics
+from coterie.ops.settings import StorageSettings
+from coterie.ops.snapshots import Snapshots, warn_in_log
+from coterie.surfaces.web.settings import ServerSettings
+
+_log = get_logger(__name__)
+
+
+class Settings(Section):
+    """All settings there are."""
+
+    server: ServerSettings = ServerSettings()
+    storage: StorageSettings = StorageSettings()
+    log: LogSettings = LogSettings()
+
+
+class Started(Payload, kind="started"):
+    """The server came up."""
+
+    coterie: str
+    """Its version."""
+
+
+def load_settings(home: Home, environ: Mapping[str, str] | None = None) -> Loaded[Settings]:
+    return load(Settings, file=home.config, environ=os.environ if environ is None else environ)
+
+
+def write_example(home: Home) -> None:
+    """A newcomer finds a configuration file to edit; one that is there is left alone."""
+    if not home.config.exists():
+        home.config.parent.mkdir(parents=True, exist_ok=True)
+        home.config.write_text(example(Settings), encoding="utf-8")
+
+
+def all_views() -> list[View]:
+    """Every view of every room."""
+    return []
+
+
+def doctor(home: Home, clock: Clock | None = None) -> Doctor:
+    return Doctor(home, all_views(), clock or SystemClock())
+
+
+@contextmanager
+def open_store(
+    home: Home, *, clock: Clock | None = None, progress: Callable[[int, int], None] | None = None
+) -> Iterator[Store]:
+    """The store of a data folder, for as long as the context lasts."""
+    home.prepare()
+    store = Store.open(
+        home.database,
+        views=all_views(),
+        clock=clock,
+        progress=progress,
+        seed=seed_from(home.periodic_snapshots, warn_in_log()),
+    )
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+class App:
+    """A running Coterie around an open store."""
+
+    def __init__(self, home: Home, settings: Settings, store: Store, clock: Clock | None = None) -> None:
+        from coterie import __version__
+
+        self._version = __version__
+        self._home = home
+        self._store = store
+        self._clock = clock or SystemClock()
+        self._metrics = Metrics(store)
+        self._snapshots = Snapshots(store, home, settings.storage, self._clock)
+        self._backups = Backups(home, settings.storage, self._clock)
+        self._background: list[asyncio.Task[Any]] = []
+
+    def handlers(self) -> dict[str, Handler]:
+        """Every kind of job and who does it."""
+        return {BACKUP: self._backups.job}
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        stop = asyncio.Event()
+        await self._store.schedules.put(self._backups.schedule)
+        await self._store.append([Draft("instance", Started(coterie=self._version))])
+        worker = Worker(
+            self._store.jobs,
+            self.handlers(),
+            clock=self._clock,
+            bus=self._store.bus,
+            schedules=self._store.schedules,
+        )
+        self._background = [
+            asyncio.create_task(worker.run(stop), name="jobs"),
+            asyncio.create_task(self._snapshots.run(stop), name="snapshots"),
+        ]
+        _log.info("started", version=self._version, database=str(self._home.database))
+        try:
+            yield
+        finally:
+            _log.info("stopping")
+            stop.set()
+            for task, result in zip(
+                self._background, await asyncio.gather(*self._background, return_exceptions=True), strict=True
+            ):
+                if isinstance(result, BaseException):
+                    _log.error("background work ended badly", task=task.get_name(), error=str(result))
+
+    def healthy(self) -> bool:
+        try:
+            self._store.query("SELECT 1")
+        except CoterieError as error:
+            _log.error("unhealthy", error=str(error))
+            return False
+        return not any(task.done() for task in self._background)
+
+    def metrics(self) -> bytes:
+        return self._metrics.text()
+
+    def summary(self) -> list[tuple[str, str]]:
+        size = self._home.database.stat().st_size
+        return [
+            ("Version", self._version),
+            ("Events", f"{self._store.reader.last_id():,}"),
+            ("Database", f"{size / 1e6:.1f} MB"),
+            ("Kept in", str(self._home.root)),
+        ]

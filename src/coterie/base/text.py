@@ -1,0 +1,20 @@
+"""Showing text that came from somewhere else on one line of a terminal, without letting it act there."""
+
+from __future__ import annotations
+
+import unicodedata
+
+
+def one_line(value: object, longest: int) -> str:
+    """The value as text with control and direction characters shown, not obeyed, cut to a length."""
+    text = value if isinstance(value, str) else repr(value)
+    shown = "".join(_visible(character) for character in text[: longest * 2])
+    return shown if len(shown) <= longest and len(text) <= longest * 2 else shown[: longest - 1] + "…"
+
+
+def _visible(character: str) -> str:
+    if character == "\n":
+        return "⏎"
+    if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp"):
+        return f"\\u{ord(character):04x}"
+    return character

@@ -1,0 +1,76 @@
+"""The command line. One small file per command, imported only when that command is called.
+
+`coterie --help` reads nothing but this table, so that it answers at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+COMMANDS = {
+    "serve": "Start Coterie and open it to this machine.",
+    "events": "Look at the log: filter it, follow it.",
+    "verify": "Check that every view is what the log says.",
+    "backup": "Copy the whole database while it is in use.",
+    "restore": "Put a checked backup in the place of the database.",
+    "purge": "Erase part of the log for good (privacy).",
+    "doctor": "Look everything over and say what to do.",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(_help())
+        sys.exit(0)
+    if arguments[0] in ("-V", "--version"):
+        from coterie import __version__
+
+        print(f"coterie {__version__}")
+        sys.exit(0)
+    name, *rest = arguments
+    if name not in COMMANDS:
+        close = difflib.get_close_matches(name, COMMANDS, n=1)
+        hint = f"Did you mean `coterie {close[0]}`?" if close else "See `coterie --help`."
+        print(f"There is no command {name}. {hint}", file=sys.stderr)
+        sys.exit(2)
+    _run(name, rest)
+
+
+def _run(name: str, arguments: Sequence[str]) -> NoReturn:
+    from coterie.base.errors import CoterieError
+
+    command = importlib.import_module(f"coterie.cli.{name}").app
+    try:
+        command(arguments, prog_name=f"coterie {name}")
+    except CoterieError as error:
+        from coterie.base.masking import mask
+
+        print(mask(f"{error.what}\n→ {error.fix}"), file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(0)
+    sys.exit(0)
+
+
+def _help() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}   {summary}" for name, summary in COMMANDS.items()]
+    return "\n".join(
+        [
+            "Coterie: a local-first engine for AI characters that remember.",
+            "",
+            "Usage: coterie COMMAND [OPTIONS]     (coterie COMMAND --help tells more)",
+            "",
+            *lines,
+            "",
+            "Data is kept in COTERIE_HOME (default: the platform's data folder).",
+        ]
+    )

@@ -1,0 +1,47 @@
+"""`coterie purge`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from coterie.cli._app import new_app
+
+app = new_app("Erase part of the log for good (privacy).")
+
+
+@app.command()
+def purge(
+    stream: Annotated[str, typer.Argument(help="The stream to erase from, such as room:01J….")],
+    first: Annotated[int, typer.Option(help="The first number to erase.", min=1)] = 1,
+    last: Annotated[int | None, typer.Option(help="The last number to erase (default: all).")] = None,
+    reason: Annotated[str, typer.Option(help="Why, for the log.")] = "",
+    backups: Annotated[bool, typer.Option(help="Remove the backups too: they hold what is erased.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Erase events, what was made of them, and the snapshots that hold them. This cannot be taken back."""
+    import asyncio
+
+    from coterie.app import open_store
+    from coterie.base.home import Home
+    from coterie.kernel import Purged
+    from coterie.kernel.snapshot import prune
+    from coterie.ops.backups import newest_first
+
+    home = Home.locate()
+    with open_store(home) as store:
+        head = store.reader.head(stream)
+        if not yes:
+            typer.confirm(f"Erase events {first} to {last or head} of {stream} for good?", abort=True)
+        event = asyncio.run(store.purge(stream, first=first, last=last, reason=reason, actor="owner"))
+    for folder in (home.periodic_snapshots, home.rewind_snapshots):
+        prune(folder, keep=0)
+    kept = newest_first(home.backups)
+    if backups:
+        for path in kept:
+            path.unlink(missing_ok=True)
+    told = event.payload.events if isinstance(event.payload, Purged) else 0
+    typer.echo(f"Erased {told} events of {stream}; the log says so in event {event.id}.")
+    if kept and not backups:
+        typer.echo(f"{len(kept)} backups still hold them: remove those too with --backups.", err=True)

@@ -1,0 +1,31 @@
+"""`coterie restore`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coterie.cli._app import new_app
+
+app = new_app("Put a checked backup in the place of the database.")
+
+
+@app.command()
+def restore(
+    backup: Annotated[Path, typer.Argument(help="The backup file, from the folder `backups`.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Check a backup, then put it in the place of the database. What was there is kept beside it."""
+    from coterie.app import all_views
+    from coterie.base.clock import SystemClock
+    from coterie.base.home import Home
+    from coterie.kernel.backup import restore as put_back
+
+    home = Home.locate()
+    home.prepare()
+    if not yes:
+        typer.confirm(f"Put {backup} in the place of {home.database}?", abort=True)
+    kept = put_back(backup, home.database, SystemClock().now(), all_views())
+    typer.echo(f"Restored {backup}." + (f" What was there is kept as {kept}." if kept else ""))

@@ -1,0 +1,41 @@
+"""`coterie serve`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from coterie.cli._app import new_app
+
+app = new_app("Start Coterie and open it to this machine.")
+
+
+@app.command()
+def serve(
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 picks a free one.")] = None,
+) -> None:
+    """Start Coterie and open it to this machine. Stop it with Ctrl-C: it finishes what is under way."""
+    from coterie.app import App, load_settings, open_store, write_example
+    from coterie.base.home import Home
+    from coterie.base.logging import setup_logging
+    from coterie.surfaces.web.listen import listen
+    from coterie.surfaces.web.server import create_web
+    from coterie.surfaces.web.settings import ServerSettings, check_binding
+
+    home = Home.locate()
+    settings = load_settings(home).settings
+    asked = {name: value for name, value in {"host": host, "port": port}.items() if value is not None}
+    server = ServerSettings.model_validate({**settings.server.model_dump(), **asked})
+    check_binding(server)
+    setup_logging(settings.log)
+    home.prepare()
+    write_example(home)
+    with open_store(home, progress=_tell_progress) as store:
+        web = create_web(App(home, settings, store))
+        listen(web, server)
+
+
+def _tell_progress(done: int, total: int) -> None:
+    typer.echo(f"Folding the log: {done} of {total} events", err=True)

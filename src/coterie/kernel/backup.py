@@ -1,0 +1,112 @@
+"""Copies of the whole database: taken while it is in use, and checked before they replace anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+
+import apsw
+
+from coterie.base.errors import BackupError, CoterieError
+from coterie.kernel.database import connect, naming_errors
+from coterie.kernel.disk import put_in_place
+from coterie.kernel.lock import ProcessLock
+from coterie.kernel.reader import LogReader
+from coterie.kernel.verify import Findings, verify
+from coterie.kernel.view import View
+
+_PAGES_PER_STEP = 2_000
+
+Progress = Callable[[int, int], None]
+
+
+def take_backup(database: Path, target: Path, progress: Progress | None = None) -> Path:
+    """Copy a database with SQLite's online backup. The owner may go on writing; the copy is one moment of it."""
+    if not database.exists():
+        raise BackupError(f"There is no database at {database}.", "Point COTERIE_HOME at your data folder.")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    draft = target.with_name(target.name + ".partial")
+    draft.unlink(missing_ok=True)
+    source = connect(database, writable=False)
+    try:
+        # An open read pins the moment; without it every commit of the owner would start the copy over.
+        source.execute("BEGIN; SELECT count(*) FROM sqlite_schema").fetchall()
+        with naming_errors(draft):
+            copy = apsw.Connection(str(draft))
+            try:
+                with copy.backup("main", source, "main") as backup:
+                    while not backup.done:
+                        backup.step(_PAGES_PER_STEP)
+                        if progress:
+                            progress(backup.page_count - backup.remaining, backup.page_count)
+                copy.execute("PRAGMA journal_mode = DELETE").fetchall()
+            finally:
+                copy.close()
+            draft.chmod(0o600)
+            put_in_place(draft, target)
+    except (OSError, CoterieError) as error:
+        draft.unlink(missing_ok=True)
+        raise BackupError(
+            f"The backup could not be taken: {error}.", "Free some space or check permissions."
+        ) from error
+    finally:
+        source.close()
+    return target
+
+
+def check_backup(backup: Path, views: Sequence[View] = ()) -> Findings:
+    """Whether a copy would open and hold: the file, the log, and the views this version knows."""
+    if not backup.is_file():
+        raise BackupError(f"There is no backup at {backup}.", "List them in the folder `backups`.")
+    reader = LogReader(backup)
+    try:
+        with naming_errors(backup):
+            tables = {name for (name,) in reader.query("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+            if not {"event", "migration", "view"} <= tables:
+                raise BackupError(f"{backup} is not a Coterie backup.", "Choose a file from the folder `backups`.")
+            known: dict[str, str] = dict(reader.query("SELECT name, fingerprint FROM view"))
+            # A view that this version folds differently is rebuilt when the copy is opened: nothing to hold it to.
+            return verify(reader, [view for view in views if known.get(view.name) == view.fingerprint])
+    finally:
+        reader.close()
+
+
+def restore(backup: Path, database: Path, now: datetime, views: Sequence[View] = ()) -> Path | None:
+    """Put a checked copy in the place of the database. Returns where the replaced one is kept, if there was one."""
+    lock = ProcessLock(database)
+    lock.take()
+    try:
+        try:
+            findings = check_backup(backup, views)
+        except BackupError:
+            raise
+        except CoterieError as error:
+            raise BackupError(f"{backup} is not sound: {error.what}", _UNTOUCHED) from error
+        if not findings.clean:
+            raise BackupError(f"{backup} is not sound: {' '.join(findings.problems)}", _UNTOUCHED)
+        draft = database.with_name(database.name + ".restoring")
+        draft.unlink(missing_ok=True)
+        draft.write_bytes(b"")
+        draft.chmod(0o600)
+        _copy(backup, draft)
+        kept: Path | None = None
+        if database.exists():
+            kept = database.with_name(f"{database.name}.before-restore-{now:%Y%m%dT%H%M%S}")
+            for suffix in ("", "-wal", "-shm"):
+                part = database.with_name(database.name + suffix)
+                if part.exists():
+                    part.replace(kept.with_name(kept.name + suffix))
+        put_in_place(draft, database)
+        return kept
+    finally:
+        lock.release()
+
+
+_UNTOUCHED = "Choose another one; the database was not touched."
+
+
+def _copy(source: Path, target: Path) -> None:
+    with source.open("rb") as reading, target.open("wb") as writing:
+        while block := reading.read(1 << 20):
+            writing.write(block)

@@ -1,0 +1,154 @@
+"""Doing the jobs: leases what is due, runs its handler, records the result.
+
+It stops gently, and where it is not given the time to, the lease runs out and the job is done again elsewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from coterie.base.clock import Clock
+from coterie.base.errors import CoterieError, LeaseLost
+from coterie.base.ids import new_id
+from coterie.base.logging import get_logger
+from coterie.base.masking import mask
+from coterie.kernel.bus import Bus, WhenSlow
+from coterie.kernel.events import Draft
+from coterie.kernel.jobs import Job, Jobs, NewJob
+from coterie.kernel.schedules import Schedules
+
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a job led to; recorded in the transaction that finishes it."""
+
+    drafts: Sequence[Draft] = ()
+    jobs: Sequence[NewJob] = ()
+
+
+class Hopeless(CoterieError):
+    """A handler raises it when trying again cannot help: the job goes to the dead letters at once."""
+
+
+Handler = Callable[[Job], Awaitable[Outcome | None]]
+
+
+class Worker:
+    def __init__(
+        self,
+        jobs: Jobs,
+        handlers: Mapping[str, Handler],
+        *,
+        clock: Clock,
+        bus: Bus,
+        schedules: Schedules | None = None,
+        at_once: int = 4,
+        lease_s: float = 60.0,
+        longest_wait_s: float = 5.0,
+    ) -> None:
+        self._jobs = jobs
+        self._handlers = dict(handlers)
+        self._clock = clock
+        self._bus = bus
+        self._schedules = schedules
+        self._at_once = at_once
+        self._lease_s = lease_s
+        self._longest_wait_s = longest_wait_s
+        self._holder = new_id()
+        self._running: set[asyncio.Task[None]] = set()
+        self._wake = asyncio.Event()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until `stop` is set, then finish what is under way."""
+        listener = asyncio.create_task(self._listen())
+        stopper = asyncio.create_task(self._stop_with(stop))
+        try:
+            while not stop.is_set():
+                self._wake.clear()
+                await self._take()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), await self._until_next())
+        finally:
+            listener.cancel()
+            stopper.cancel()
+            await asyncio.gather(listener, stopper, *self._running, return_exceptions=True)
+
+    async def drain(self) -> int:
+        """Run everything that is due now, one after the other, and return how many jobs that were."""
+        done = 0
+        while True:
+            if self._schedules is not None:
+                await self._schedules.tick()
+            leased = await self._jobs.lease(list(self._handlers), holder=self._holder, seconds=self._lease_s)
+            if not leased:
+                return done
+            await self._do(leased[0])
+            done += 1
+
+    async def _take(self) -> None:
+        if self._schedules is not None:
+            await self._schedules.tick()
+        room = self._at_once - len(self._running)
+        if room <= 0:
+            return
+        leased = await self._jobs.lease(list(self._handlers), holder=self._holder, limit=room, seconds=self._lease_s)
+        for job in leased:
+            task = asyncio.create_task(self._do(job))
+            self._running.add(task)
+            task.add_done_callback(self._done)
+
+    async def _do(self, job: Job) -> None:
+        keeper = asyncio.create_task(self._keep(job))
+        try:
+            outcome = await self._handlers[job.kind](job) or Outcome()
+            await self._jobs.complete(job, outcome.drafts, outcome.jobs)
+        except LeaseLost as lost:
+            _log.info("job result dropped", job=job.key, why=lost.what)
+        except Exception as error:
+            await self._failed(job, error)
+        finally:
+            keeper.cancel()
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        self._wake.set()
+
+    async def _failed(self, job: Job, error: Exception) -> None:
+        told = mask(str(error) if isinstance(error, CoterieError) else f"{type(error).__name__}: {error}")
+        _log.warning("job failed", job=job.key, attempt=job.attempt, error=told)
+        try:
+            await self._jobs.fail(job, told, fatal=isinstance(error, Hopeless))
+        except LeaseLost as lost:
+            _log.info("job failure dropped", job=job.key, why=lost.what)
+
+    async def _keep(self, job: Job) -> None:
+        """Hold on to the lease while a long job runs."""
+        while True:
+            await asyncio.sleep(self._lease_s / 3)
+            try:
+                await self._jobs.extend(job, self._lease_s)
+            except CoterieError:
+                return
+
+    async def _listen(self) -> None:
+        async with self._bus.subscribe(">", limit=1, when_slow=WhenSlow.DROP_OLDEST) as news:
+            async for _ in news:
+                self._wake.set()
+
+    async def _stop_with(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        self._wake.set()
+
+    async def _until_next(self) -> float:
+        if len(self._running) >= self._at_once:
+            return self._longest_wait_s  # the next one to finish wakes us
+        due = [await self._jobs.next_due(list(self._handlers))]
+        if self._schedules is not None:
+            due.append(await self._schedules.next_due())
+        waits = [(moment - self._clock.now()).total_seconds() for moment in due if moment is not None]
+        return max(0.01, min([self._longest_wait_s, *waits]))

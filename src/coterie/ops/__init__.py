@@ -1,0 +1,1 @@
+"""Keeping the house in order: snapshots, backups, health, metrics."""

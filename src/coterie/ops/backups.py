@@ -1,0 +1,58 @@
+"""Backups: nightly by a durable timer (S28), and by hand."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+from pathlib import Path
+
+from tzlocal import get_localzone_name
+
+from coterie.base.clock import Clock
+from coterie.base.home import Home
+from coterie.base.logging import get_logger
+from coterie.kernel import Job, Payload, Schedule
+from coterie.kernel.backup import take_backup
+from coterie.kernel.events import Draft
+from coterie.kernel.worker import Outcome
+from coterie.ops.settings import StorageSettings
+
+JOB = "backup"
+_log = get_logger(__name__)
+
+
+class BackupTaken(Payload, kind="backup_taken"):
+    """A copy of the whole database was put aside."""
+
+    file: str
+    bytes: int
+
+
+class Backups:
+    def __init__(self, home: Home, settings: StorageSettings, clock: Clock) -> None:
+        self._home = home
+        self._settings = settings
+        self._clock = clock
+
+    @property
+    def schedule(self) -> Schedule:
+        return Schedule("nightly backup", JOB, cron=self._settings.backup_at, zone=get_localzone_name() or "UTC")
+
+    async def job(self, _: Job) -> Outcome:
+        path = await asyncio.to_thread(self.take)
+        return Outcome([Draft("instance", BackupTaken(file=path.name, bytes=path.stat().st_size))])
+
+    def take(self) -> Path:
+        path = take_backup(self._home.database, self._home.backups / name(self._clock.now()))
+        for old in newest_first(self._home.backups)[self._settings.keep_backups :]:
+            old.unlink(missing_ok=True)
+        _log.info("backup taken", file=path.name)
+        return path
+
+
+def name(moment: datetime) -> str:
+    return f"coterie-{moment:%Y%m%dT%H%M%S%f}.db"
+
+
+def newest_first(folder: Path) -> list[Path]:
+    return sorted(folder.glob("coterie-*.db"), reverse=True)

@@ -1,0 +1,133 @@
+"""Looking the house over: each check says how things are and, where they are not well, what to do."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from coterie.base.clock import Clock
+from coterie.base.errors import CoterieError, InUse
+from coterie.base.home import Home
+from coterie.kernel import LogReader, View
+from coterie.kernel.database import sqlite_version
+from coterie.kernel.lock import ProcessLock
+from coterie.ops.backups import newest_first
+
+_LITTLE_SPACE = 1 << 30
+_WAL_BUG_FIXED_IN = (3, 51, 3)
+
+State = Literal["ok", "note", "bad"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    about: str
+    state: State
+    what: str
+    fix: str = ""
+
+
+Check = Callable[[], Iterator[Finding]]
+
+
+class Doctor:
+    """`more` are the checks of other rooms; a check that fails is itself a finding, never a crash."""
+
+    def __init__(self, home: Home, views: Sequence[View], clock: Clock, more: Sequence[Check] = ()) -> None:
+        self._home = home
+        self._views = views
+        self._clock = clock
+        self._checks: list[Check] = [self._machine, self._folder, self._owner, self._database, self._backups, *more]
+
+    def examine(self) -> Iterator[Finding]:
+        for check in self._checks:
+            try:
+                yield from check()
+            except CoterieError as error:
+                yield Finding(check.__name__.strip("_"), "bad", error.what, error.fix)
+
+    def _machine(self) -> Iterator[Finding]:
+        version = ".".join(map(str, sys.version_info[:3]))
+        yield Finding("Python", "ok", version)
+        found = sqlite_version()
+        if tuple(map(int, found.split("."))) < _WAL_BUG_FIXED_IN:
+            yield Finding("SQLite", "bad", f"{found} can damage its journal", "Upgrade apsw: pip install -U apsw")
+        else:
+            yield Finding("SQLite", "ok", found)
+
+    def _folder(self) -> Iterator[Finding]:
+        root = self._home.root
+        if not root.exists():
+            yield Finding("Data folder", "note", f"{root} is not there yet", "It is made by the first `coterie serve`.")
+            return
+        self._home.prepare()
+        yield Finding("Data folder", "ok", str(root))
+        free = shutil.disk_usage(root).free
+        if free < _LITTLE_SPACE:
+            yield Finding("Disk", "bad", f"only {free >> 20} MB are free", "Make room, or move COTERIE_HOME.")
+        else:
+            yield Finding("Disk", "ok", f"{free >> 30} GB free")
+        mode = root.stat().st_mode
+        if os.name == "posix" and mode & 0o077:
+            yield Finding(
+                "Privacy", "note", "other users of this machine can look into the folder", f"chmod 700 {root}"
+            )
+
+    def _owner(self) -> Iterator[Finding]:
+        if not self._home.root.exists():
+            return
+        lock = ProcessLock(self._home.database)
+        try:
+            lock.take()
+            yield Finding("Server", "ok", "not running")
+        except InUse as busy:
+            yield Finding("Server", "ok", busy.what)
+        finally:
+            lock.release()
+
+    def _database(self) -> Iterator[Finding]:
+        if not self._home.database.exists():
+            yield Finding("Database", "note", "there is none yet", "It is made by the first `coterie serve`.")
+            return
+        reader = LogReader(self._home.database)
+        try:
+            problems = [line for (line,) in reader.query("PRAGMA quick_check") if line != "ok"]
+            if problems:
+                yield Finding(
+                    "Database",
+                    "bad",
+                    f"the file is damaged: {problems[0]}",
+                    "Put a backup back with `coterie restore`.",
+                )
+                return
+            yield Finding("Database", "ok", f"{reader.last_id()} events")
+            known: dict[str, str] = dict(reader.query("SELECT name, fingerprint FROM view"))
+            stale = [view.name for view in self._views if known.get(view.name) != view.fingerprint]
+            if stale:
+                yield Finding("Views", "note", f"{', '.join(stale)} will be folded anew at the next start")
+            else:
+                yield Finding("Views", "ok", f"{len(self._views)} current")
+            dead = reader.query("SELECT kind, key, error FROM job WHERE state = 'dead' ORDER BY id DESC LIMIT 5")
+            for kind, key, error in dead:
+                yield Finding(f"Job {kind}", "bad", f"{key} was given up: {error}", "Mend the cause, then retry it.")
+            if not dead:
+                yield Finding("Jobs", "ok", "none given up")
+        finally:
+            reader.close()
+
+    def _backups(self) -> Iterator[Finding]:
+        backups = newest_first(self._home.backups)
+        if not backups:
+            yield Finding("Backups", "note", "there are none yet", "Take one with `coterie backup`.")
+            return
+        taken = datetime.fromtimestamp(backups[0].stat().st_mtime, tz=self._clock.now().tzinfo)
+        age = self._clock.now() - taken
+        if age > timedelta(days=2):
+            yield Finding("Backups", "note", f"the newest is {age.days} days old", "Take one with `coterie backup`.")
+        else:
+            yield Finding("Backups", "ok", f"{len(backups)}, the newest of {taken:%Y-%m-%d %H:%M} UTC")

@@ -1,0 +1,39 @@
+"""Figures for whoever watches the house, in Prometheus' text form. They are read when asked for, not kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from coterie.kernel import Store
+
+
+class StoreCollector(Collector):
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def collect(self) -> Iterator[Metric]:
+        written = self._store.written
+        yield CounterMetricFamily("coterie_events", "Events in the log.", self._store.reader.last_id())
+        yield CounterMetricFamily("coterie_commits", "Transactions committed since the start.", written.commits)
+        yield CounterMetricFamily("coterie_requests", "Write requests served since the start.", written.requests)
+        yield CounterMetricFamily("coterie_commit_seconds", "Time spent in transactions.", written.seconds)
+        jobs = GaugeMetricFamily("coterie_jobs", "Jobs by state.", labels=["state"])
+        for state, count in self._store.query("SELECT state, count(*) FROM job GROUP BY state"):
+            jobs.add_metric([state], count)
+        yield jobs
+        size = self._store.path.stat().st_size
+        yield GaugeMetricFamily("coterie_database_bytes", "Size of the database file.", size)
+
+
+class Metrics:
+    def __init__(self, store: Store) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(StoreCollector(store))
+        ProcessCollector(registry=self._registry)
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)

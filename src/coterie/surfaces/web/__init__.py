@@ -1,0 +1,1 @@
+"""The web surface: pages, the HTTP API, health and metrics."""
