@@ -67,7 +67,11 @@ class StaticVectors:
 
     def unit_rows(self, ids: Ids) -> Floats:
         """The raw vectors of pieces, on the grid, for comparing piece with piece."""
-        return snap(self._table[ids].astype(np.float32))
+        return self._units[ids]
+
+    @functools.cached_property
+    def _units(self) -> Floats:
+        return np.concatenate([snap(self._table[start : start + 4_096]) for start in range(0, len(self._table), 4_096)])
 
     def _common_direction(self) -> NDArray[np.float64]:
         ranks = np.arange(len(self.rarity))
