@@ -70,7 +70,7 @@ class Play:
                 case "swap":
                     some = chance.sample(range(1, head + 1), min(6, head))
                     await self.store.supersede(room, drop=some[:3], restore=some[3:])
-                case "fork":
+                case "fork" if head:
                     into = f"room:fork{len(self.rooms)}"
                     await self.store.fork(room, b % (head + 1), into)
                     self.rooms.append(into)

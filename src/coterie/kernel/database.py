@@ -90,8 +90,9 @@ def check_file(path: Path) -> None:
     page_size = struct.unpack(">H", header[16:18])[0]
     page_size = 65536 if page_size == 1 else page_size
     pages = struct.unpack(">I", header[28:32])[0]
-    has_wal = path.with_name(path.name + "-wal").exists()
-    if size < pages * page_size and not has_wal:
+    journal = path.with_name(path.name + "-wal")
+    recoverable = journal.exists() and journal.stat().st_size > 0  # a checkpoint may have been cut off
+    if size < pages * page_size and not recoverable:
         raise Corrupt(
             f"The database {path} is cut short: {size} bytes where its header promises {pages * page_size}.",
             "Put the latest good backup back with `coterie restore`; the damaged file is kept beside it.",

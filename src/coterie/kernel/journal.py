@@ -85,14 +85,25 @@ class Journal:
 
     def spread(self) -> int:
         """Add to `taken` the later events that wrote rows which taken events wrote. Returns how many joined."""
-        same_row = " AND ".join(f'later."{name}" = mine."{name}"' for name in self._key)
-        self._rows.run(
-            f"INSERT OR IGNORE INTO taken SELECT later._event FROM {self._twin} mine JOIN {self._twin} later"
-            f" ON {same_row} AND later._event > mine._event"
-            " WHERE mine._event IN (SELECT event FROM taken)"
-            " AND later._event > (SELECT min(event) FROM taken)"
-        )
+        self._rows.run(f"INSERT INTO taken {self._later_writers_of('taken')}")
         return self._rows.changes()
+
+    def overtaken(self) -> set[int]:
+        """Events outside `replayed` that had already written, later, a row that a replayed event wrote now."""
+        return {event for (event,) in self._rows.run(self._later_writers_of("replayed"))}
+
+    def _later_writers_of(self, events: str) -> str:
+        # Grouped by row first: a row that every event writes would make a plain self-join quadratic.
+        key = _names(self._key)
+        same_row = " AND ".join(f'later."{name}" = mine."{name}"' for name in self._key)
+        return (
+            f"SELECT DISTINCT later._event FROM {self._twin} later JOIN"
+            f" (SELECT {key}, min(_event) AS first FROM {self._twin}"
+            f" WHERE _event IN (SELECT event FROM {events}) GROUP BY {key}) mine"
+            f" ON {same_row} AND later._event > mine.first"
+            f" WHERE later._event > (SELECT min(event) FROM {events})"
+            f" AND later._event NOT IN (SELECT event FROM {events})"
+        )
 
     def take_back(self) -> set[Row]:
         """Put every row that taken events wrote back to what it was before them. Returns the keys."""
@@ -109,18 +120,6 @@ class Journal:
             row = self._rows.one(f"SELECT coalesce(max(_n), 0) FROM {self._twin}")
             self._mark = min(self._mark, row[0] if row else 0)
         return keys
-
-    def overtaken(self) -> set[int]:
-        """Events outside `replayed` that had already written, later, a row that a replayed event wrote now."""
-        same_row = " AND ".join(f'later."{name}" = mine."{name}"' for name in self._key)
-        found = self._rows.all(
-            f"SELECT DISTINCT later._event FROM {self._twin} mine JOIN {self._twin} later"
-            f" ON {same_row} AND later._event > mine._event"
-            " WHERE mine._event IN (SELECT event FROM replayed)"
-            " AND later._event > (SELECT min(event) FROM replayed)"
-            " AND later._event NOT IN (SELECT event FROM replayed)"
-        )
-        return {event for (event,) in found}
 
 
 def _names(columns: Iterable[str], owner: str = "") -> str:

@@ -119,15 +119,20 @@ class Lines:
         raise TypeError(f"{event.kind} is not a control event")
 
     def _record_fork(self, event: AnyEvent, payload: Forked) -> None:
-        if event.seq != payload.at + 1:
+        known = self._rows.one(
+            "SELECT 1 FROM event WHERE stream = ?1 AND id < ?2 UNION SELECT 1 FROM line WHERE stream = ?1",
+            (event.stream, event.id),
+        )
+        if known is not None:
             raise BadPoint(
                 f"{event.stream} already exists and cannot become a fork of {payload.parent}.",
                 "Fork into a new stream.",
             )
-        if not 0 <= payload.at <= self.head(payload.parent):
+        head = self.head(payload.parent)
+        if not head or not 0 <= payload.at <= head:
             raise BadPoint(
-                f"{payload.parent} cannot be forked at {payload.at}: it has events 1 to {self.head(payload.parent)}.",
-                "Choose a number in that range.",
+                f"{payload.parent} cannot be forked at {payload.at}: it has {head} events.",
+                "Choose a number up to that.",
             )
         row = self._rows.one("SELECT root FROM line WHERE stream = ?", (payload.parent,))
         root = row[0] if row else payload.parent

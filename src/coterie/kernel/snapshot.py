@@ -28,7 +28,8 @@ def write_snapshot(readers: Readers, views: Sequence[View], path: Path) -> int:
         target = apsw.Connection(str(draft))
         try:
             rows = Rows(target)
-            rows.run("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; BEGIN")
+            rows.all("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF")  # it gets its name when it is whole
+            rows.run("BEGIN")
             rows.run(
                 "CREATE TABLE held(view TEXT, fingerprint TEXT, position INTEGER, tbl TEXT, hash TEXT,"
                 " PRIMARY KEY(view, tbl))"

@@ -10,10 +10,10 @@ import hashlib
 import inspect
 import re
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, overload
 
 from coterie.kernel.database import Row, Rows
-from coterie.kernel.events import Event, P
+from coterie.kernel.events import Event, P, Payload
 
 V = TypeVar("V", bound="View")
 Handler = Callable[[V, Rows, Event[P]], None]
@@ -22,10 +22,18 @@ Changed = Mapping[str, Collection[Row]]
 _TABLE = re.compile(r"CREATE\s+TABLE\s+(?:IF\s+NOT\s+EXISTS\s+)?(\w+)", re.IGNORECASE)
 
 
-def on(*payloads: type[P]) -> Callable[[Handler[V, P]], Handler[V, P]]:
+@overload
+def on(payload: type[P], /) -> Callable[[Handler[V, P]], Handler[V, P]]: ...
+
+
+@overload
+def on(*payloads: type[Payload]) -> Callable[[Handler[V, Any]], Handler[V, Any]]: ...
+
+
+def on(*payloads: type[Payload]) -> Callable[[Handler[V, Any]], Handler[V, Any]]:
     """Mark a view's method as the handler of these kinds of event."""
 
-    def mark(handler: Handler[V, P]) -> Handler[V, P]:
+    def mark(handler: Handler[V, Any]) -> Handler[V, Any]:
         handler.__kinds__ = tuple(payload.kind for payload in payloads)  # type: ignore[attr-defined]
         return handler
 

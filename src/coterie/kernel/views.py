@@ -83,7 +83,8 @@ class Views:
     def settle(self, position: int) -> None:
         for live in self._live:
             live.settle()
-        self._rows.run("UPDATE view SET position = ?", (position,))
+        for live in self._live:
+            self._rows.run("UPDATE view SET position = ? WHERE name = ?", (position, live.view.name))
 
     def rebuild(self, progress: Progress | None = None) -> None:
         for live in self._live:

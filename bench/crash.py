@@ -1,0 +1,187 @@
+"""A writer process killed with -9 at random points and started again, over and over.
+
+Eight producers append with idempotency keys and send again whatever was not acknowledged; a worker does the jobs those
+events cause, with an effect that would show if it happened twice; now and then a room is rewound, forked or
+snapshotted. After every kill the database is verified, at the end everything acknowledged is looked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import collections
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from bench._report import arguments, finish, progress, say
+from bench._sample import Said, sample_draft, sample_views
+from coterie.base.clock import SystemClock
+from coterie.kernel import Draft, Job, LogReader, NewJob, Payload, Store
+from coterie.kernel.snapshot import seed_from, write_snapshot
+from coterie.kernel.verify import verify
+from coterie.kernel.worker import Outcome, Worker
+
+PRODUCERS = 8
+JOB = "sample_effect"
+
+
+class Effect(Payload, kind="sample_effect"):
+    """What a job did; deliberately without an idempotency key."""
+
+    of: str
+
+
+async def effect(job: Job) -> Outcome:
+    await asyncio.sleep(random.random() * 0.01)
+    return Outcome([Draft("effects", Effect(of=str(job.payload["key"])))])
+
+
+async def child(folder: Path, starts: list[int], seed: int, *, drain: bool) -> None:
+    """Write until killed. Every acknowledged key goes straight to the parent."""
+    snapshots = folder / "snapshots"
+    store = Store.open(
+        folder / "coterie.db",
+        views=sample_views(),
+        seed=seed_from(snapshots, lambda text: print(text, file=sys.stderr)),
+    )
+    worker = Worker(
+        store.jobs, {JOB: effect}, clock=SystemClock(), bus=store.bus, at_once=4, lease_s=0.5, longest_wait_s=0.05
+    )
+    if drain:
+        while await store.jobs.next_due([JOB]) is not None:
+            await worker.drain()
+            await asyncio.sleep(0.1)
+        store.close()
+        return
+    chance = random.Random(seed)
+    os.write(1, b"ready\n")
+
+    async def produce(producer: int, number: int) -> None:
+        while True:
+            key = f"{producer}:{number}"
+            room = f"room:{producer % 3}"
+            said = Draft(room, Said(turn=key, speaker="mara", text=f"Word {key}."), key=key, turn=key)
+            rest = [sample_draft(chance, room, number * PRODUCERS + producer) for _ in range(chance.randint(0, 3))]
+            await store.append([said, *rest], jobs=[NewJob(JOB, key=f"effect:{key}", payload={"key": key})])
+            os.write(1, f"{key}\n".encode())
+            number += 1
+            await asyncio.sleep(chance.random() * 0.02)
+
+    async def disturb() -> None:
+        for number in range(1_000):
+            await asyncio.sleep(0.02 + chance.random() * 0.2)
+            room = f"room:{chance.randint(0, 2)}"
+            head = await store.head(room)
+            match chance.choice(["rewind", "fork", "snapshot"]):
+                case "rewind" if head:
+                    # Rewound words stay in the log; redo at once, so that their jobs are still owed.
+                    await store.rewind(room, chance.randint(max(0, head - 20), head))
+                    try:
+                        await store.redo(room)
+                    except Exception:
+                        await store.rewind(room, head)
+                case "fork" if head < 200:
+                    await store.fork(room, head, f"fork:{seed}:{number}")
+                case _:
+                    path = snapshots / f"{time.time_ns()}.snapshot"
+                    await asyncio.to_thread(write_snapshot, store.reader.readers, store.views, path)
+
+    await asyncio.gather(*(produce(n, starts[n]) for n in range(PRODUCERS)), disturb(), worker.run(asyncio.Event()))
+
+
+def spawn(folder: Path, starts: list[int], seed: int, *, drain: bool = False) -> subprocess.Popen[bytes]:
+    told = ",".join(map(str, starts))
+    command = [sys.executable, "-m", "bench.crash", "--child", str(folder), "--starts", told, "--seed", str(seed)]
+    return subprocess.Popen([*command, "--drain"] if drain else command, stdout=subprocess.PIPE)
+
+
+def run(kills: int, folder: Path) -> dict[str, int]:
+    acknowledged: set[str] = set()
+    starts = [0] * PRODUCERS
+    failures = 0
+    chance = random.Random(42)
+    for kill in range(kills):
+        process = spawn(folder, starts, kill)
+        assert process.stdout is not None
+        if process.stdout.readline() != b"ready\n":
+            raise SystemExit(f"The writer did not come up again after kill {kill}.")
+        time.sleep(chance.random() ** 2 * 0.4)
+        os.kill(process.pid, signal.SIGKILL)
+        for line in process.stdout.read().decode().splitlines():
+            if ":" in line:
+                acknowledged.add(line)
+                producer, number = map(int, line.split(":"))
+                starts[producer] = max(starts[producer], number + 1)
+        process.wait()
+        process.stdout.close()
+        reader = LogReader(folder / "coterie.db")
+        findings = verify(reader, sample_views())
+        reader.close()
+        if not findings.clean:
+            failures += 1
+            say(f"kill {kill}: {' '.join(findings.problems)}")
+        progress(kill + 1, kills, f"kills, {len(acknowledged)} acknowledged")
+    spawn(folder, starts, kills, drain=True).wait()
+    return {
+        "kills": kills,
+        "acknowledged": len(acknowledged),
+        **count(folder, acknowledged),
+        "verify_failures": failures,
+    }
+
+
+def count(folder: Path, acknowledged: set[str]) -> dict[str, int]:
+    reader = LogReader(folder / "coterie.db")
+    said: collections.Counter[str] = collections.Counter()
+    effects: collections.Counter[str] = collections.Counter()
+    after = 0
+    while page := reader.read(after=after, kinds=[Said.kind, Effect.kind]):
+        for event in page:
+            if isinstance(event.payload, Effect):
+                effects[event.payload.of] += 1
+            elif isinstance(event.payload, Said) and event.key is not None:
+                said[event.payload.turn] += 1
+        after = page[-1].id
+    # A kill between a rewind and its redo leaves words that do not count; the jobs they caused are withdrawn with them.
+    owed = {
+        event.payload.turn
+        for room in range(3)
+        for event in reader.history(f"room:{room}")
+        if isinstance(event.payload, Said) and event.key is not None
+    }
+    reader.close()
+    return {
+        "lost": sum(said[key] == 0 for key in acknowledged),
+        "doubled": sum(times > 1 for times in said.values()),
+        "jobs_lost": sum(effects[key] == 0 for key in owed),
+        "jobs_doubled": sum(times > 1 for times in effects.values()),
+    }
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--kills", type=int, default=None, help="how often to kill (default 200, quick 25)")
+    for name in ("--child", "--starts", "--seed"):
+        parser.add_argument(name, help=argparse.SUPPRESS)
+    parser.add_argument("--drain", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        starts = [int(start) for start in options.starts.split(",")]
+        asyncio.run(child(Path(options.child), starts, int(options.seed), drain=options.drain))
+        return
+    kills = options.kills or (25 if options.quick else 200)
+    with tempfile.TemporaryDirectory() as name:
+        figures = run(kills, Path(name))
+    for name, value in figures.items():
+        say(f"{name:>16}: {value}")
+    finish(figures)
+
+
+if __name__ == "__main__":
+    main()

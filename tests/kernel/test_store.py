@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from bench._sample import Said
+from coterie.base.clock import HeldClock
+from coterie.base.errors import InUse, StorageError
+from coterie.kernel import Draft, Log, Message, NewJob, Store
+from coterie.kernel.jobs import Jobs
+
+
+def said(room: str, text: str) -> Draft:
+    return Draft(room, Said(turn=text, speaker="mara", text=text))
+
+
+def test_the_store_is_a_log_and_its_jobs_are_jobs(store: Store) -> None:
+    log: Log = store
+    jobs: Jobs = store.jobs
+    assert log and jobs
+
+
+async def test_what_was_acknowledged_is_there_after_reopening(tmp_path: Path) -> None:
+    path = tmp_path / "coterie.db"
+    store = Store.open(path)
+    (event,) = await store.append([said("room:a", "kept")], jobs=[NewJob("work", key="w")])
+    store.close()
+    store = Store.open(path)
+    assert await store.read() == [event]
+    assert [job.key for job in await store.jobs.find()] == ["w"]
+    store.close()
+
+
+def test_blocking_callers_on_many_threads(store: Store) -> None:
+    def write(writer: int) -> None:
+        for number in range(20):
+            store.append_now([said("room:a", f"{writer}:{number}")])
+
+    threads = [threading.Thread(target=write, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert store.reader.head("room:a") == 160
+
+
+async def test_waiting_requests_share_a_commit(store: Store) -> None:
+    before = store.written.commits
+    await asyncio.gather(*(store.append([said("room:a", str(n))]) for n in range(200)))
+    assert store.written.requests >= 200
+    assert store.written.commits - before < 100
+
+
+async def test_the_bus_tells_what_was_committed_and_nothing_else(store: Store) -> None:
+    async with store.bus.subscribe("event.room.a.>") as news:
+        with pytest.raises(StorageError):
+            await store.append([said("room:a", "refused"), Draft("room:a", _unstorable())])
+        (event,) = await store.append([said("room:a", "told")])
+        message = await asyncio.wait_for(anext(news), 5)
+    assert message == Message("event.room.a.sample_said", event)
+
+
+def _unstorable() -> Said:
+    """A payload whose turn SQLite cannot take: NULL where a text is required."""
+    return Said.model_construct(turn=None, speaker="x", text="y")  # type: ignore[arg-type]
+
+
+async def test_a_write_that_is_no_event_is_durable_and_can_fail_cleanly(store: Store) -> None:
+    await asyncio.to_thread(store.transact, lambda rows: rows.run("CREATE TABLE cache(k TEXT PRIMARY KEY)"))
+    await asyncio.to_thread(store.transact, lambda rows: rows.run("INSERT INTO cache VALUES ('x')"))
+    with pytest.raises(StorageError, match="Constraint"):
+        await asyncio.to_thread(store.transact, lambda rows: rows.run("INSERT INTO cache VALUES ('x')"))
+    assert store.query("SELECT k FROM cache") == [("x",)]
+
+
+async def test_one_process_owns_the_file(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "coterie.db")
+    with pytest.raises(InUse, match="COTERIE_HOME"):
+        Store.open(tmp_path / "coterie.db")
+    store.close()
+    Store.open(tmp_path / "coterie.db").close()
+
+
+async def test_a_closed_store_says_so_and_closing_twice_is_fine(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "coterie.db")
+    store.close()
+    store.close()
+    with pytest.raises(StorageError, match="closed"):
+        await store.append([said("room:a", "too late")])
+
+
+async def test_closing_finishes_what_was_asked_for(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "coterie.db")
+    writes = [asyncio.ensure_future(store.append([said("room:a", str(n))])) for n in range(50)]
+    await asyncio.sleep(0)
+    await asyncio.to_thread(store.close)
+    await asyncio.gather(*writes)
+    store = Store.open(tmp_path / "coterie.db")
+    assert await store.head("room:a") == 50
+    store.close()
+
+
+async def test_a_cancelled_caller_loses_the_answer_and_not_the_event(store: Store) -> None:
+    task = asyncio.ensure_future(store.append([said("room:a", "one")]))
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await store.append([said("room:a", "two")])
+    assert await store.head("room:a") == 2
+
+
+async def test_times_come_from_the_clock(store: Store, clock: HeldClock) -> None:
+    (first,) = await store.append([said("room:a", "one")])
+    clock.advance(90)
+    (second,) = await store.append([said("room:a", "two")])
+    assert (second.ts - first.ts).total_seconds() == 90
+    assert first.ts == HeldClock().now()
