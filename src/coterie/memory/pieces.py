@@ -8,11 +8,27 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 
 _WORD = re.compile(r"[^\W_]+")
 _REMEMBERED = 200_000
 _LONGEST_WORD = 64
+
+
+class _Remembered(dict[str, tuple[int, ...]]):
+    """The pieces of words met before; a new word is encoded when it is first asked for."""
+
+    def __init__(self, encode: Callable[[str], tuple[int, ...]]) -> None:
+        super().__init__()
+        self._encode = encode
+
+    def __missing__(self, word: str) -> tuple[int, ...]:
+        pieces = self._encode(word)
+        if len(self) < _REMEMBERED:
+            self[word] = pieces
+        return pieces
 
 
 class Pieces:
@@ -21,26 +37,17 @@ class Pieces:
         self.vocabulary: dict[str, int] = model["vocab"]
         merges = (m.split(" ", 1) if isinstance(m, str) else m for m in model["merges"])
         self._ranks = {(left, right): rank for rank, (left, right) in enumerate(merges)}
-        self._known: dict[str, tuple[int, ...]] = {}
+        self._known = _Remembered(self._encode_word)
 
     def encode(self, text: str, limit: int = 4_096) -> list[int]:
         """The pieces of a text's words; of a very long text, of its first words."""
-        found: list[int] = []
         known = self._known
-        for match in _WORD.finditer(text):
-            word = match[0]
-            pieces = known.get(word)
-            if pieces is None:
-                pieces = self._encode_word(word[:_LONGEST_WORD])
-                if len(known) < _REMEMBERED:
-                    known[word] = pieces
-            found.extend(pieces)
-            if len(found) >= limit:
-                return found[:limit]
-        return found
+        # A word has at least one piece, so that more words than the limit are never needed.
+        words = _WORD.findall(text[: 16 * limit])[:limit]
+        return list(chain.from_iterable([known[word] for word in words]))[:limit]
 
     def _encode_word(self, word: str) -> tuple[int, ...]:
-        parts = ["▁", *word]
+        parts = ["▁", *word[:_LONGEST_WORD]]
         while len(parts) > 1:
             ranked = [
                 (self._ranks[pair], at)

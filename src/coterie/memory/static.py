@@ -30,6 +30,7 @@ DIM = 256
 GRID = 2_048
 _FIRST_MERGED = 259
 _COMMON = 0.5
+_BATCH = 256
 
 
 def snap(vectors: NDArray[np.floating]) -> Floats:
@@ -56,14 +57,20 @@ class StaticVectors:
         return self.embed_tokens([self.tokens(text) for text in texts])
 
     def embed_tokens(self, rows: Sequence[Ids]) -> Floats:
-        out = np.zeros((len(rows), DIM), np.float64)
-        for index, ids in enumerate(rows):
-            if len(ids):
-                # Summed row by row in double precision: the same on every machine.
-                mean = (self._table[ids].astype(np.float64) * self.rarity[ids, None]).sum(0)
-                length = float(np.sqrt((mean * mean).sum()))
-                out[index] = mean / length - self._common if length else 0.0
-        return snap(out)
+        out = np.zeros((len(rows), DIM), np.float32)
+        for start in range(0, len(rows), _BATCH):
+            batch = rows[start : start + _BATCH]
+            lengths = np.array([len(ids) for ids in batch])
+            filled = np.flatnonzero(lengths)
+            if not len(filled):
+                continue
+            offsets = np.concatenate([[0], np.cumsum(lengths[filled])[:-1]])
+            # Whole rows are added one after the other: the same float32 sums on every machine.
+            sums = np.add.reduceat(self._weighted[np.concatenate(batch)], offsets, axis=0).astype(np.float64)
+            size = np.sqrt((sums * sums).sum(1, keepdims=True))
+            centred = np.where(size > 0, sums / np.maximum(size, 1e-12) - self._common, 0.0)
+            out[start + filled] = snap(centred)
+        return out
 
     def unit_rows(self, ids: Ids) -> Floats:
         """The raw vectors of pieces, on the grid, for comparing piece with piece."""
@@ -73,13 +80,17 @@ class StaticVectors:
     def _units(self) -> Floats:
         return np.concatenate([snap(self._table[start : start + 4_096]) for start in range(0, len(self._table), 4_096)])
 
+    @functools.cached_property
+    def _weighted(self) -> Floats:
+        return (self._table * self.rarity[:, None].astype(np.float32)).astype(np.float32)
+
     def _common_direction(self) -> NDArray[np.float64]:
         ranks = np.arange(len(self.rarity))
         merged = (self.rarity > 0) & (ranks >= _FIRST_MERGED)
         often = np.where(merged, 1 / np.maximum(ranks - 200, 1), 0.0)
-        mean = (often * self.rarity) @ self._table.astype(np.float64)
+        mean = often.astype(np.float32) @ self._weighted
         # Rounded, so that the order in which a machine adds 32,000 rows leaves no trace.
-        return np.round(mean / np.sqrt((mean * mean).sum()) * _COMMON, 6)
+        return np.round(mean.astype(np.float64) / np.sqrt((mean * mean).sum()) * _COMMON, 4)
 
 
 def _rarity(vocabulary: dict[str, int]) -> NDArray[np.float64]:

@@ -7,6 +7,7 @@ regenerate, a fork or a reset takes back is out of every index at the moment it 
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import Any
 
@@ -27,6 +28,15 @@ from coterie.memory.events import (
 from coterie.memory.words import digest
 
 HAND_PINNED, AUTO_PINNED = 2, 1
+
+
+@functools.lru_cache(maxsize=4_096)
+def _listed(values: tuple[str, ...]) -> str:
+    return json.dumps(values)
+
+
+_micros = functools.lru_cache(maxsize=64)(to_micros)
+"""A batch shares its moment."""
 
 
 class Memories(View):
@@ -80,11 +90,11 @@ class Memories(View):
                 it.scene,
                 it.speaker,
                 it.told_by,
-                json.dumps(sorted(set(it.witnesses))),
-                json.dumps(it.about),
-                json.dumps(it.sources),
+                _listed(tuple(sorted(set(it.witnesses)))),
+                _listed(it.about),
+                _listed(it.sources),
                 None if it.happened is None else to_micros(it.happened),
-                to_micros(event.ts),
+                _micros(event.ts),
                 it.significance,
                 it.confidence,
                 it.reliability,

@@ -7,6 +7,7 @@ to "Ana" as any other, and the name would outshine what was said.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 import unicodedata
@@ -72,6 +73,7 @@ def is_question(text: str) -> bool:
     return _ASIDE.sub("", text).rstrip().endswith(("?", "？", "؟"))
 
 
+@functools.lru_cache(maxsize=4_096)
 def digest(text: str) -> bytes:
     """Equal for texts that say the same in the same words, whatever their case, spacing and punctuation."""
     bare = unicodedata.normalize("NFKC", _PREFIX.sub("", text)).casefold()

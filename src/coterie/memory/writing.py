@@ -7,10 +7,10 @@ one transaction. What was recalled and is said again is no new memory; what was 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import ValidationError
@@ -27,6 +27,8 @@ from coterie.memory.record import Disclosure, MemoryType
 from coterie.memory.static import GRID, static_vectors
 from coterie.memory.words import Names, digest
 
+Stored = tuple[Any, ...]
+"""stream, id, witnesses, told_by, private, disclosure"""
 Verdict = Literal["added", "known", "forgotten"]
 
 _NEAR_READ = 5
@@ -64,6 +66,15 @@ class Planned:
     drafts: list[Draft] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Tombstone:
+    owner: str
+    id: str
+    digest: bytes
+    sources: frozenset[str]
+    text: str
+
+
 class Writing:
     def __init__(self, store: Store, recall: Recall) -> None:
         self._store = store
@@ -74,14 +85,19 @@ class Writing:
     ) -> list[Planned]:
         """What storing these comes to. `near` also compares by meaning, which costs a search for each."""
         lines = self._recall.lines()
+        cleaned = [_cleaned(new) for new in wanted]
+        digests = [digest(new.text) for new in cleaned]
+        there = self._with_digests(zip((new.owner for new in cleaned), digests, strict=True))
+        stones = self._tombstones({new.owner for new in cleaned})
         fresh: dict[tuple[str, str, bytes], str] = {}
         planned: list[Planned] = []
-        for new in map(_cleaned, wanted):
-            key = (new.owner, new.room, digest(new.text))
-            if self._forgotten(new, key[2]):
+        for new, told in zip(cleaned, digests, strict=True):
+            if _is_forgotten(new, told, stones):
                 planned.append(Planned("", "forgotten"))
                 continue
-            known = fresh.get(key) or self._known(new, lines, near)
+            key = (new.owner, new.room, told)
+            known = fresh.get(key) or _standing(new, there.get((new.owner, told), ()), lines)
+            known = known or self._block(new, lines) or (self._near(new, lines) if near else None)
             if known is not None:
                 planned.append(Planned(known, "known", self._confirm(new, known, actor, turn)))
                 continue
@@ -90,26 +106,37 @@ class Writing:
             planned.append(Planned(memory_id, "added", [Draft(new.room, _payload(new, memory_id), actor, turn=turn)]))
         return planned
 
-    def _known(self, new: NewMemory, lines: Lines, near: bool) -> str | None:
-        if (found := self._with_digest(new, digest(new.text), lines)) is not None:
-            return found
-        told = [line for line in new.text.splitlines() if line.strip()]
-        if len(told) > 1:  # a block of what was recalled is nothing new either
-            each = [self._with_digest(new, digest(line), lines) for line in told]
-            if all(each):
-                return each[0]
-        return self._near(new, lines) if near else None
+    def _block(self, new: NewMemory, lines: Lines) -> str | None:
+        """Several lines that are each known, as when what was recalled is handed in again, are nothing new either."""
+        said = [line for line in new.text.splitlines() if line.strip()]
+        if len(said) < 2:
+            return None
+        told = [digest(line) for line in said]
+        there = self._with_digests((new.owner, each) for each in told)
+        found = [_standing(new, there.get((new.owner, each), ()), lines) for each in told]
+        return found[0] if all(found) else None
 
-    def _with_digest(self, new: NewMemory, wanted: bytes, lines: Lines) -> str | None:
+    def _with_digests(self, wanted: Iterable[tuple[str, bytes]]) -> dict[tuple[str, bytes], list[Stored]]:
+        found: dict[tuple[str, bytes], list[Stored]] = {}
+        pairs = json.dumps([(owner, told.hex()) for owner, told in wanted])
+        for owner, told, *stored in self._store.query(
+            "SELECT m.owner, m.digest, m.stream, m.id, m.witnesses, m.told_by, m.private, m.disclosure"
+            " FROM json_each(?) j CROSS JOIN memory m WHERE m.owner = j.value->>0 AND m.digest = unhex(j.value->>1)"
+            " ORDER BY m.event, m.stream",
+            (pairs,),
+        ):
+            found.setdefault((owner, told), []).append(tuple(stored))
+        return found
+
+    def _tombstones(self, owners: set[str]) -> list[Tombstone]:
         rows = self._store.query(
-            "SELECT stream, id, witnesses, told_by, private, disclosure FROM memory WHERE owner = ? AND digest = ?"
-            " ORDER BY event, stream",
-            (new.owner, wanted),
+            "SELECT t.owner, t.id, t.digest, t.sources, m.text FROM memory_tombstone t LEFT JOIN memory m ON m.id = t.id"
         )
-        for stream, memory_id, witnesses, told_by, private, disclosure in rows:
-            if _stands_for(new, stream, json.loads(witnesses), told_by, bool(private), disclosure, lines):
-                return str(memory_id)
-        return None
+        return [
+            Tombstone(owner, memory_id, told, frozenset(json.loads(sources)), text or "")
+            for owner, memory_id, told, sources, text in rows
+            if owner in owners
+        ]
 
     def _near(self, new: NewMemory, lines: Lines) -> str | None:
         shelf = self._recall.shelf(new.owner)
@@ -136,22 +163,6 @@ class Writing:
                     return shelf.ids[at]
         return None
 
-    def _forgotten(self, new: NewMemory, wanted: bytes) -> bool:
-        """Whether a tombstone stands for it: the same words, or the same turn and the same meaning."""
-        if new.id and self._store.query("SELECT 1 FROM memory_tombstone WHERE id = ?", (new.id,)):
-            return True
-        if self._store.query(
-            "SELECT 1 FROM memory_tombstone WHERE owner = ? AND digest = ?", (new.owner, wanted)
-        ):
-            return True
-        if not new.sources:
-            return False
-        rows = self._store.query(
-            "SELECT t.sources, m.text FROM memory_tombstone t JOIN memory m ON m.id = t.id WHERE t.owner = ?",
-            (new.owner,),
-        )
-        return any(not set(new.sources).isdisjoint(json.loads(sources)) and same(text, new.text) for sources, text in rows)
-
     def _confirm(self, new: NewMemory, memory_id: str, actor: str, turn: str | None) -> list[Draft]:
         known: set[str] = set()
         for (sources,) in self._store.query("SELECT sources FROM memory WHERE id = ?", (memory_id,)):
@@ -164,6 +175,26 @@ class Writing:
         if not more:
             return []
         return [Draft(new.room, MemoryConfirmed(id=memory_id, owner=new.owner, sources=more), actor, turn=turn)]
+
+
+def _is_forgotten(new: NewMemory, told: bytes, stones: Sequence[Tombstone]) -> bool:
+    """Whether a tombstone stands for it: the same id or words, or the same turn and the same meaning."""
+    return any(
+        stone.owner == new.owner
+        and (
+            told == stone.digest
+            or new.id == stone.id
+            or (not stone.sources.isdisjoint(new.sources) and same(stone.text, new.text))
+        )
+        for stone in stones
+    )
+
+
+def _standing(new: NewMemory, stored: Iterable[Stored], lines: Lines) -> str | None:
+    for stream, memory_id, witnesses, told_by, private, disclosure in stored:
+        if _stands_for(new, stream, json.loads(witnesses), told_by, bool(private), disclosure, lines):
+            return str(memory_id)
+    return None
 
 
 def _stands_for(
@@ -195,16 +226,15 @@ def _stands_for(
 
 
 def _cleaned(new: NewMemory) -> NewMemory:
-    text = new.text.encode("utf-8", "replace").decode()
+    text = without_secrets(new.text.encode("utf-8", "replace").decode())
     if not text.replace("\0", "").strip():
         raise BadMemory("A memory needs some text; this one is empty.", "Say what is to be remembered.")
-    happened = new.happened
-    if happened is not None and happened.tzinfo is None:
-        happened = happened.replace(tzinfo=UTC)
-    witnesses = new.witnesses or (() if new.told_by else (new.owner,))
-    return NewMemory(
-        **{**vars(new), "text": without_secrets(text), "happened": happened, "witnesses": tuple(witnesses)}
-    )
+    changes: dict[str, Any] = {} if text == new.text else {"text": text}
+    if new.happened is not None and new.happened.tzinfo is None:
+        changes["happened"] = new.happened.replace(tzinfo=UTC)
+    if not new.witnesses and not new.told_by:
+        changes["witnesses"] = (new.owner,)
+    return replace(new, **changes) if changes else new
 
 
 def _payload(new: NewMemory, memory_id: str) -> MemoryAdded:
