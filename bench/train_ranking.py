@@ -174,7 +174,8 @@ def main() -> None:
             trees = fit(others)
             trees.save(FOLDS / f"{name}-without-{talk.id}.npz")
             result = judge(heard[talk.id], lambda row, trees=trees: trees.scores(row["table"]))  # type: ignore[misc]
-            say(f"{name} {talk.id}: graph {judge(heard[talk.id], lambda row: row['graph'])}   learned without it {result}")
+            graph = judge(heard[talk.id], lambda row: row["graph"])
+            say(f"{name} {talk.id}: graph {graph}   learned without it {result}")
             left_out.append(result * len(talk.questions))
             count += len(talk.questions)
         everything = [row for rows in heard.values() for row in rows]

@@ -6,6 +6,6 @@ import os
 # than they work. This has to be said before numpy is first imported, and does not override a person's choice.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from coterie.memory.library import Memory  # noqa: E402
+from coterie.memory.library import Memory
 
 __all__ = ["Memory"]

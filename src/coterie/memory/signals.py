@@ -182,14 +182,15 @@ def _score(
         table["embedder"] = scaled["embedder"]
         table["embedder_rank"] = _rank(extra)
     for name, values in table.items():
-        table[name] = np.round(values, _DIGITS)
+        rounded: Floats = np.round(values, _DIGITS)
+        table[name] = rounded
 
 
 def _weights(shelf: Shelf, question: Question) -> Floats:
     """How much each piece of the question tells in this collection."""
     counts = shelf.piece_counts[question.tokens]
-    weights: Floats = np.round(np.log((len(shelf) + 1) / (np.minimum(counts, len(shelf)) + 0.5)), _DIGITS)
-    return weights
+    share = (len(shelf) + 1) / (np.minimum(counts, len(shelf)) + 0.5)
+    return np.round(np.log(share.astype(np.float64)), _DIGITS)
 
 
 def _min_max(values: Floats) -> Floats:

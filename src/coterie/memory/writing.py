@@ -130,7 +130,8 @@ class Writing:
 
     def _tombstones(self, owners: set[str]) -> list[Tombstone]:
         rows = self._store.query(
-            "SELECT t.owner, t.id, t.digest, t.sources, m.text FROM memory_tombstone t LEFT JOIN memory m ON m.id = t.id"
+            "SELECT t.owner, t.id, t.digest, t.sources, m.text FROM memory_tombstone t"
+            " LEFT JOIN memory m ON m.id = t.id"
         )
         return [
             Tombstone(owner, memory_id, told, frozenset(json.loads(sources)), text or "")
@@ -160,7 +161,7 @@ class Writing:
                     and _stands_for(new, stream or "", there, told_by, bool(private), disclosure, lines)
                     and same(text, new.text)
                 ):
-                    return shelf.ids[at]
+                    return str(shelf.ids[at])
         return None
 
     def _confirm(self, new: NewMemory, memory_id: str, actor: str, turn: str | None) -> list[Draft]:
@@ -168,8 +169,7 @@ class Writing:
         for (sources,) in self._store.query("SELECT sources FROM memory WHERE id = ?", (memory_id,)):
             known.update(json.loads(sources))
         known.update(
-            source
-            for (source,) in self._store.query("SELECT source FROM memory_evidence WHERE id = ?", (memory_id,))
+            source for (source,) in self._store.query("SELECT source FROM memory_evidence WHERE id = ?", (memory_id,))
         )
         more = tuple(source for source in new.sources if source not in known)
         if not more:
@@ -244,5 +244,6 @@ def _payload(new: NewMemory, memory_id: str) -> MemoryAdded:
     except ValidationError as error:
         wrong = error.errors()[0]
         raise BadMemory(
-            f"The memory's {'.'.join(map(str, wrong['loc']))} does not fit: {wrong['msg']}.", "Correct it and try again."
+            f"The memory's {'.'.join(map(str, wrong['loc']))} does not fit: {wrong['msg']}.",
+            "Correct it and try again.",
         ) from None
