@@ -99,9 +99,9 @@ class Request:
         return (
             f"What {name_of(self.owner)} already remembers:\n{known}\n\nWhat was just said:\n{said}\n\n"
             "List what is worth remembering for a long time, as operations. ADD a new fact; UPDATE a known one that "
-            "has become more exact; SUPERSEDE a known one that no longer holds; NOOP one that was said again. Write each "
-            "fact as a full sentence that names whom it is about. Give as evidence the ids of the turns that say it. "
-            "Leave out small talk, and anything nobody said."
+            "has become more exact; SUPERSEDE a known one that no longer holds; NOOP one that was said again. Write "
+            "each fact as a full sentence that names whom it is about. Give as evidence the ids of the turns that say "
+            "it. Leave out small talk, and anything nobody said."
         )
 
 
