@@ -88,7 +88,9 @@ def test_m2_nobody_hears_what_is_private_without_having_been_there(
             assert present - {"mara"} <= there | {told}
 
 
-@pytest.mark.parametrize(("stream", "hidden"), [("room:2", True), ("room:1", True), ("room:3", False), ("room:9", False)])
+@pytest.mark.parametrize(
+    ("stream", "hidden"), [("room:2", True), ("room:1", True), ("room:3", False), ("room:9", False)]
+)
 def test_m2_lines_of_one_family_do_not_see_each_other(stream: str, hidden: bool) -> None:
     lines = Lines({"room:1": "room:1", "room:2": "room:1", "room:3": "room:1"})
     assert lines.hidden(stream, "room:3") is hidden

@@ -16,7 +16,9 @@ def test_pieces_are_those_of_the_models_own_tokenizer() -> None:
 
 
 def test_near_meanings_are_nearer_than_far_ones() -> None:
-    dog, puppy, tax = static_vectors().embed(["the dog barked at night", "a puppy was barking", "income tax is due in May"])
+    dog, puppy, tax = static_vectors().embed(
+        ["the dog barked at night", "a puppy was barking", "income tax is due in May"]
+    )
     assert dog @ puppy > 2 * abs(dog @ tax)
 
 

@@ -50,7 +50,11 @@ async def test_m6_a_fork_shares_what_was_and_hides_what_comes(talk: Memory) -> N
     await talk.store.fork("room:1", at=2, into="room:2")
     talk.add("the boat was sold at the harbour", room="room:2")
     assert texts(talk, "room:1") == {"the boat is blue", "the boat is in the harbour", "the boat lost its mast"}
-    assert texts(talk, "room:2") == {"the boat is blue", "the boat is in the harbour", "the boat was sold at the harbour"}
+    assert texts(talk, "room:2") == {
+        "the boat is blue",
+        "the boat is in the harbour",
+        "the boat was sold at the harbour",
+    }
     elsewhere = [each.text for each in talk.recall("boat harbour mast", room="room:9", k=50)]
     assert len(elsewhere) == len(set(elsewhere)) == 4
 
@@ -101,7 +105,11 @@ Move = tuple[str, int]
 
 
 @settings(max_examples=20)
-@given(st.lists(st.tuples(st.sampled_from(["add", "rewind", "drop", "fork", "reset", "forget"]), st.integers(0, 9)), max_size=14))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["add", "rewind", "drop", "fork", "reset", "forget"]), st.integers(0, 9)), max_size=14
+    )
+)
 def test_m6_law_the_index_is_what_the_log_says_after_any_history(
     tmp_path_factory: pytest.TempPathFactory, moves: Iterable[Move]
 ) -> None:

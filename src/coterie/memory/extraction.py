@@ -231,7 +231,11 @@ def _refusal(operation: Operation, evidence: list[Turn], known: dict[str, Memory
 def _with_subject(text: str, speaker: str, about: Sequence[str]) -> str:
     """ "Has a PhD" is nobody's: put whom it is about in front, if the sentence does not say."""
     people = [person for person in (*about, speaker) if person]
-    if Names(people).found_in(text) or not _PRONOUNS.isdisjoint(words(text)) or re.search(r"(?<!^)\b[A-Z][a-z]", text):
+    if (
+        Names(people).found_in(text)
+        or not _PRONOUNS.isdisjoint(words(text))
+        or re.search(r"(?<!^)\b[A-Z][a-z]+\b", text)
+    ):
         return text
     return f"{name_of(people[0])}: {text}"
 

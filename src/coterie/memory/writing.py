@@ -207,12 +207,11 @@ def _stands_for(
     lines: Lines,
 ) -> bool:
     """Whether a stored memory can be recalled wherever the new one could: only then is the new one not needed."""
+    if new.owner not in witnesses and not told_by:
+        return False
     if stream == new.room:
-        return (
-            set(new.witnesses or (new.owner,)) <= set(witnesses)
-            and private <= new.private
-            and disclosure in (new.disclosure, "people", "open")
-        )
+        heard = not private or (new.private and set(new.witnesses) <= set(witnesses))
+        return heard and disclosure in (new.disclosure, "people", "open")
     if private or disclosure == "room" or lines.hidden(stream, new.room):
         return False
     return may_recall(
