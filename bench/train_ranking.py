@@ -131,40 +131,29 @@ def fit(rows: list[dict[str, Any]]) -> Trees:
 
 
 def flatten(trees: list[dict[str, Any]], names: tuple[str, ...]) -> Trees:
-    """LightGBM's nested trees as arrays; a leaf leads to itself."""
-    feature: list[int] = []
-    threshold: list[float] = []
+    """LightGBM's nested trees as arrays: the two children of a node stand side by side, a leaf leads to itself."""
+    nodes: list[dict[str, Any]] = [tree["tree_structure"] for tree in trees]
+    depths = [0] * len(nodes)
     left: list[int] = []
-    right: list[int] = []
-    value: list[float] = []
-    deepest = 0
-
-    def put(node: dict[str, Any], depth: int) -> int:
-        nonlocal deepest
-        deepest = max(deepest, depth)
-        at = len(feature)
-        leaf = "leaf_value" in node
-        feature.append(0 if leaf else node["split_feature"])
-        # Features are rounded to five digits: a threshold halfway between two of them cannot be missed by a hair.
-        threshold.append(0.0 if leaf else round(node["threshold"], 5) + 0.000005)
-        value.append(node["leaf_value"] if leaf else node["internal_value"])
-        left.append(at)
-        right.append(at)
-        if not leaf:
-            left[at] = put(node["left_child"], depth + 1)
-            right[at] = put(node["right_child"], depth + 1)
-        return at
-
-    roots = [put(tree["tree_structure"], 0) for tree in trees]
+    for at, node in enumerate(nodes):  # grows while it is read
+        if "leaf_value" in node:
+            left.append(at)
+        else:
+            left.append(len(nodes))
+            nodes.extend((node["left_child"], node["right_child"]))
+            depths.extend((depths[at] + 1, depths[at] + 1))
+    leaf = ["leaf_value" in node for node in nodes]
     return Trees(
         features=names,
-        roots=np.array(roots),
-        feature=np.array(feature),
-        threshold=np.array(threshold),
+        roots=np.arange(len(trees)),
+        feature=np.array([0 if end else node["split_feature"] for node, end in zip(nodes, leaf, strict=True)]),
+        # Features are rounded to five digits: a threshold halfway between two of them cannot be missed by a hair.
+        threshold=np.array(
+            [np.inf if end else round(node["threshold"], 5) + 0.000005 for node, end in zip(nodes, leaf, strict=True)]
+        ),
         left=np.array(left),
-        right=np.array(right),
-        value=np.array(value),
-        depth=deepest,
+        value=np.array([node["leaf_value" if end else "internal_value"] for node, end in zip(nodes, leaf, strict=True)]),
+        depth=max(depths),
     )
 
 

@@ -7,7 +7,8 @@ otherwise; plain reciprocal ranks can be asked for. Whatever decides, each score
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +19,7 @@ from coterie.memory.signals import Signals
 from coterie.memory.trees import Trees
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 Fuse = Literal["learned", "graph", "rrf"]
 
 CONSIDERED = 150
@@ -57,14 +59,28 @@ _SOURCE_OF = {
 }
 
 
+Explain = Callable[[Ints], dict[str, Floats]]
+
+
 @dataclass
 class Ranked:
     """The candidates worth ordering, with scores from 0 to 1 and what each score is made of."""
 
-    at: NDArray[np.int64]
+    at: Ints
     score: Floats
-    parts: dict[str, Floats]
-    """Sums to the score, memory by memory."""
+    explain: Explain
+    """For some of the candidates, by position: what their fit gave by source. Worked out only for what is shown."""
+    parts: dict[str, Floats] = field(default_factory=dict)
+    """What was added to the fit since, for every candidate. With what `explain` says it sums to the score."""
+    fitted: int = field(init=False)
+    """How many candidates were ranked by fit; those after them joined because of a link or an update."""
+
+    def __post_init__(self) -> None:
+        self.fitted = len(self.at)
+
+
+def unranked(at: Ints, score: Floats, name: str) -> Ranked:
+    return Ranked(at, score, lambda chosen: {name: score[chosen]})
 
 
 class Ranking:
@@ -83,48 +99,62 @@ class Ranking:
 
     def order(self, signals: Signals, fuse: Fuse = "learned") -> Ranked:
         if not len(signals.at):
-            return Ranked(signals.at, np.zeros(0), {})
+            return unranked(signals.at, np.zeros(0), "start")
         best = np.sort(np.lexsort((signals.at, -signals.graph))[:CONSIDERED])
         trees = self._with_embedder if "embedder" in signals.table else self._plain
+        if fuse == "learned" and trees is None:
+            fuse = "graph"
         if fuse == "rrf":
-            raw, parts = _reciprocal(signals, best)
+            raw, explain = _reciprocal(signals, best)
         elif fuse == "learned" and trees is not None:
-            raw, parts = _learned(trees, signals, best)
+            raw, explain = _learned(trees, signals, best)
         else:
-            fuse, raw = "graph", signals.graph[best]
-            parts = {name: values[best] for name, values in signals.parts.items()}
+            raw = signals.graph[best]
+
+            def explain(chosen: Ints) -> dict[str, Floats]:
+                return {name: values[best[chosen]] for name, values in signals.parts.items()}
+
         low, high = float(raw.min()), float(raw.max())
         scale = 1 / max(high - low, _USUAL_SPREAD[fuse])
         score = np.round((raw - low) * scale, 6)
-        scaled = {name: values * scale for name, values in parts.items()}
-        scaled["start"] = score - sum(scaled.values(), np.zeros(len(score)))
-        return Ranked(signals.at[best], score, scaled)
+
+        def explain_scaled(chosen: Ints) -> dict[str, Floats]:
+            parts = {name: values * scale for name, values in explain(chosen).items()}
+            parts["start"] = score[chosen] - sum(parts.values(), np.zeros(len(chosen)))
+            return parts
+
+        return Ranked(signals.at[best], score, explain_scaled)
 
 
-def _learned(trees: Trees, signals: Signals, best: NDArray[np.int64]) -> tuple[Floats, dict[str, Floats]]:
+def _learned(trees: Trees, signals: Signals, best: Ints) -> tuple[Floats, Explain]:
     table = signals.matrix(trees.features)[best]
-    given = trees.contributions(table)
-    parts = {name: np.zeros(len(best)) for name in SOURCES}
-    shared = np.zeros(len(best))
-    for column, feature in enumerate(trees.features):
-        source = _SOURCE_OF.get(feature)
-        if source is None:
-            shared += given[:, column]
-        else:
-            parts[source] += given[:, column]
-    # What sums and ranks of several sources gave is split as those sources went into the sum.
-    sizes = {name: np.abs(values[best]) for name, values in signals.parts.items()}
-    whole = np.maximum(sum(sizes.values(), np.zeros(len(best))), 1e-9)
-    for name, size in sizes.items():
-        parts[name] += shared * size / whole
-    return trees.scores(table), parts
+
+    def explain(chosen: Ints) -> dict[str, Floats]:
+        given = trees.contributions(table[chosen])
+        parts = {name: np.zeros(len(chosen)) for name in SOURCES if name in signals.parts}
+        shared = np.zeros(len(chosen))
+        for column, feature in enumerate(trees.features):
+            source = _SOURCE_OF.get(feature)
+            if source is None:
+                shared += given[:, column]
+            else:
+                parts[source] += given[:, column]
+        # What sums and ranks of several sources gave is split as those sources went into the sum.
+        sizes = {name: np.abs(values[best[chosen]]) for name, values in signals.parts.items()}
+        whole = np.maximum(sum(sizes.values(), np.zeros(len(chosen))), 1e-9)
+        for name, size in sizes.items():
+            parts[name] += shared * size / whole
+        return parts
+
+    return trees.scores(table), explain
 
 
-def _reciprocal(signals: Signals, best: NDArray[np.int64]) -> tuple[Floats, dict[str, Floats]]:
+def _reciprocal(signals: Signals, best: Ints) -> tuple[Floats, Explain]:
     parts: dict[str, Floats] = {}
     for name in ("words", "vectors", "maxsim", "embedder"):
         if name in signals.table:
             values = signals.table[name][best]
             better = len(values) - np.searchsorted(np.sort(values), values, side="right")
             parts[name] = np.where(values > 0, 1 / (_RRF + 1 + better), 0.0)
-    return np.round(sum(parts.values(), np.zeros(len(best))), 9), parts
+    total = np.round(sum(parts.values(), np.zeros(len(best))), 9)
+    return total, lambda chosen: {name: values[chosen] for name, values in parts.items()}

@@ -22,7 +22,7 @@ from coterie.memory import decay, docs, ties
 from coterie.memory.boosts import boosts
 from coterie.memory.gates import Lines, Viewpoint, allowed
 from coterie.memory.question import Question
-from coterie.memory.ranking import Fuse, Ranked, Ranking
+from coterie.memory.ranking import Fuse, Ranked, Ranking, unranked
 from coterie.memory.reading import read_records
 from coterie.memory.record import MemoryRecord
 from coterie.memory.shelf import Shelf
@@ -200,10 +200,11 @@ class Recall:
         sides = [_around(shelf, int(ranked.at[index]), ask.window, open_to) for index in chosen]
         records = read_records(self._store, {*keys, *(key for side in sides for key in side)}, lines, ask.view.room)
         results = []
-        for index, key, side in zip(chosen, keys, sides, strict=True):
+        reasons = _reasons(ranked, chosen)
+        for place, (index, key, side) in enumerate(zip(chosen, keys, sides, strict=True)):
             if key not in records:  # taken back since the index was read
                 continue
-            parts = {name: round(float(values[index]), 6) for name, values in ranked.parts.items()}
+            parts = {name: round(float(values[place]), 6) for name, values in reasons.items()}
             around = tuple(records[near] for near in side if near in records)
             results.append(Recalled(records[key], round(float(ranked.score[index]), 6), parts, around))
         return results
@@ -234,7 +235,18 @@ def _by_column(shelf: Shelf, mode: str, weight: Floats, open_to: Bools) -> Ranke
     kept = np.sort(np.argsort(place)[:400])
     # A full step between places, so that no boost can change an order that was asked for.
     score = (len(at) - place[kept]).astype(np.float64) * 2
-    return Ranked(at[kept], score, {"order": score.copy()})
+    return unranked(at[kept], score, "order")
+
+
+def _reasons(ranked: Ranked, chosen: list[int]) -> dict[str, Floats]:
+    """By source, what each of the chosen got. What joined the candidates late had no fit of its own."""
+    positions = np.array(chosen, np.int64)
+    fitted = positions < ranked.fitted
+    reasons = {}
+    for name, values in ranked.explain(positions[fitted]).items():
+        reasons[name] = np.zeros(len(chosen))
+        reasons[name][fitted] = values
+    return reasons | {name: values[positions] for name, values in ranked.parts.items()}
 
 
 def _key(shelf: Shelf, at: int) -> tuple[str, str]:

@@ -7,7 +7,7 @@ feature gave.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,8 +24,9 @@ class Trees:
     roots: Ints
     feature: Ints
     threshold: Floats
+    """Infinite at a leaf, so that a walk that has arrived stays."""
     left: Ints
-    right: Ints
+    """Where a walk goes on when the feature is at most the threshold; otherwise one further. A leaf leads to itself."""
     value: Floats
     """Of every node, inner ones too: what the score would be if the walk ended here."""
     depth: int
@@ -39,7 +40,6 @@ class Trees:
                 feature=file["feature"].astype(np.int64),
                 threshold=file["threshold"].astype(np.float64),
                 left=file["left"].astype(np.int64),
-                right=file["right"].astype(np.int64),
                 value=file["value"].astype(np.float64),
                 depth=int(file["depth"]),
             )
@@ -52,33 +52,35 @@ class Trees:
             feature=self.feature.astype(np.int16),
             threshold=self.threshold.astype(np.float32),
             left=self.left.astype(np.int32),
-            right=self.right.astype(np.int32),
             value=self.value.astype(np.float32),
             depth=np.array(self.depth),
         )
 
     def scores(self, table: Floats) -> Floats:
-        rows = np.arange(len(table))[:, None]
-        node = np.broadcast_to(self.roots, (len(table), len(self.roots)))
-        for _ in range(self.depth):
-            down = table[rows, self.feature[node]] <= self.threshold[node]
-            node = np.where(down, self.left[node], self.right[node])
-        total: Floats = self.value[node].sum(1)
+        node, _ = self._start(table)
+        for node in self._walk(table):
+            pass
+        total: Floats = self.value.take(node).sum(1)
         return total
+
+    def _start(self, table: Floats) -> tuple[Ints, Ints]:
+        first = np.broadcast_to(self.roots, (len(table), len(self.roots)))
+        return first, np.arange(len(table))[:, None] * len(self.features)
+
+    def _walk(self, table: Floats) -> Iterator[Ints]:
+        """Step by step, where every row stands in every tree."""
+        node, offset = self._start(table)
+        flat = np.ascontiguousarray(table).ravel()
+        for _ in range(self.depth):
+            asked = flat.take(self.feature.take(node) + offset)
+            node = self.left.take(node) + (asked > self.threshold.take(node))
+            yield node
 
     def contributions(self, table: Floats) -> Floats:
         """Per row and feature, what it added; a row sums to its score less what every row starts with."""
-        rows = np.arange(len(table))[:, None]
-        node = np.broadcast_to(self.roots, (len(table), len(self.roots)))
-        given = np.zeros((len(table), len(self.features)))
-        for _ in range(self.depth):
-            asked = self.feature[node]
-            down = table[rows, asked] <= self.threshold[node]
-            reached = np.where(down, self.left[node], self.right[node])
-            np.add.at(given, (np.broadcast_to(rows, node.shape), asked), self.value[reached] - self.value[node])
+        node, offset = self._start(table)
+        given = np.zeros(len(table) * len(self.features))
+        for reached in self._walk(table):
+            np.add.at(given, self.feature.take(node) + offset, self.value.take(reached) - self.value.take(node))
             node = reached
-        return given
-
-    def columns(self, names: Sequence[str]) -> list[int]:
-        """Where this model's features stand in a table with these columns."""
-        return [list(names).index(name) for name in self.features]
+        return given.reshape(len(table), len(self.features))
