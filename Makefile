@@ -17,7 +17,7 @@ run: .venv/.run
 	$(BIN)/coterie serve
 
 test: .venv/.dev
-	$(BIN)/python -m pytest $(PYTEST)
+	$(BIN)/python -m pytest -n auto --dist loadfile $(PYTEST)
 
 check: .venv/.dev
 	$(BIN)/ruff format --check .

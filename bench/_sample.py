@@ -44,6 +44,7 @@ class TimePassed(Payload, kind="sample_time_passed"):
 
 class Turns(View):
     name = "sample_turns"
+    line = "room"
     schema = """
         CREATE TABLE sample_turn(room TEXT, turn TEXT, seq INTEGER, speaker TEXT, text TEXT, PRIMARY KEY(room, turn))
             WITHOUT ROWID;
@@ -92,6 +93,7 @@ class Edges(View):
 
 class Memories(View):
     name = "sample_memories"
+    line = "room"
     schema = """
         CREATE TABLE sample_memory(room TEXT, memory TEXT, owner TEXT, scene TEXT, text TEXT, weight REAL,
             PRIMARY KEY(room, memory));

@@ -29,7 +29,9 @@ Step = tuple[str, int, int]
 
 steps = st.lists(
     st.tuples(
-        st.sampled_from(["say", "say", "say", "say", "rewind", "redo", "drop", "swap", "fork", "reset", "reopen"]),
+        st.sampled_from(
+            ["say", "say", "say", "say", "rewind", "redo", "drop", "swap", "fork", "fork", "reset", "reopen"]
+        ),
         st.integers(0, 1_000_000),
         st.integers(0, 1_000_000),
     ),
@@ -83,7 +85,7 @@ class Play:
             assert kind == "redo"  # the only step that may rightly be refused
 
 
-@settings(max_examples=60)
+@settings(max_examples=80)
 @given(steps)
 def test_live_views_equal_a_replay_of_the_log(history: list[Step]) -> None:
     with tempfile.TemporaryDirectory() as folder:

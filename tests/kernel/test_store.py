@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from bench._sample import Said
 from coterie.base.clock import HeldClock
 from coterie.base.errors import InUse, StorageError
-from coterie.kernel import Draft, Log, Message, NewJob, Store
+from coterie.kernel import Draft, LocalBus, Log, Message, NewJob, Store
 from coterie.kernel.jobs import Jobs
 
 
@@ -118,3 +119,17 @@ async def test_times_come_from_the_clock(store: Store, clock: HeldClock) -> None
     (second,) = await store.append([said("room:a", "two")])
     assert (second.ts - first.ts).total_seconds() == 90
     assert first.ts == HeldClock().now()
+
+
+async def test_a_listener_that_fails_costs_no_writer_anything(tmp_path: Path) -> None:
+    class Broken(LocalBus):
+        def publish(self, messages: Iterable[Message]) -> None:
+            raise RuntimeError("no")
+
+    store = Store.open(tmp_path / "coterie.db", bus=Broken())
+    await store.append([said("room:a", "one")])
+    await store.append([said("room:a", "two")])
+    assert await store.head("room:a") == 2
+    assert store.writable
+    store.close()
+    assert not store.writable

@@ -15,6 +15,7 @@ class Search(View):
     """A view with a full-text index that only `settle` keeps."""
 
     name = "test_search"
+    line = "room"
     schema = "CREATE TABLE test_text(room TEXT, turn TEXT, text TEXT, PRIMARY KEY(room, turn));"
     derived = "CREATE VIRTUAL TABLE IF NOT EXISTS test_words USING fts5(room UNINDEXED, turn UNINDEXED, text)"
 

@@ -47,9 +47,8 @@ def take_backup(database: Path, target: Path, progress: Progress | None = None) 
             put_in_place(draft, target)
     except (OSError, CoterieError) as error:
         draft.unlink(missing_ok=True)
-        raise BackupError(
-            f"The backup could not be taken: {error}.", "Free some space or check permissions."
-        ) from error
+        told = error.what if isinstance(error, CoterieError) else f"{error}."
+        raise BackupError(f"The backup could not be taken: {told}", "Free some space or check permissions.") from error
     finally:
         source.close()
     return target
@@ -92,7 +91,7 @@ def restore(backup: Path, database: Path, now: datetime, views: Sequence[View] =
         _copy(backup, draft)
         kept: Path | None = None
         if database.exists():
-            kept = database.with_name(f"{database.name}.before-restore-{now:%Y%m%dT%H%M%S}")
+            kept = database.with_name(f"{database.name}.before-restore-{now:%Y%m%dT%H%M%S%f}")
             for suffix in ("", "-wal", "-shm"):
                 part = database.with_name(database.name + suffix)
                 if part.exists():

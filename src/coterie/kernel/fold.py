@@ -19,6 +19,7 @@ from coterie.kernel.ranges import Ranges
 from coterie.kernel.view import View
 
 _PAGE = 2_000
+_Handler = Callable[[Rows, Event[Any]], None]
 
 
 class Fold:
@@ -27,10 +28,13 @@ class Fold:
     def __init__(self, views: Sequence[View], rows: Rows, lines: Lines) -> None:
         self._rows = rows
         self._lines = lines
-        self._handlers: dict[str, list[Callable[[Rows, Event[Any]], None]]] = {}
+        self._handlers: dict[str, list[_Handler]] = {}
+        self._inheriting: dict[str, list[_Handler]] = {}
         for view in views:
             for kind, handler in view.bound().items():
                 self._handlers.setdefault(kind, []).append(handler)
+                if view.line is not None:
+                    self._inheriting.setdefault(kind, []).append(handler)
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -38,8 +42,11 @@ class Fold:
         return frozenset((*self._handlers, Forked.kind))
 
     def apply(self, event: AnyEvent) -> None:
-        if isinstance(event.payload, Forked):
+        if isinstance(event.payload, Forked) and self._inheriting:
             self._inherit(event, event.payload.at)
+        self.handle(event)
+
+    def handle(self, event: AnyEvent) -> None:
         for handler in self._handlers.get(event.kind, ()):
             handler(self._rows, event)
 
@@ -48,7 +55,7 @@ class Fold:
         for event in self._lines.events(fork.stream, self._lines.counted(fork.stream).upto(at)):
             if event.kind not in CONTROL:
                 addressed = event._replace(stream=fork.stream)
-                for handler in self._handlers.get(event.kind, ()):
+                for handler in self._inheriting.get(event.kind, ()):
                     handler(self._rows, addressed)
 
 

@@ -39,7 +39,7 @@ class Journal:
         if not self._key:
             raise TypeError(f"The view table {table} needs a primary key.")
         self._twin = f"undo_{table}"
-        self._mark = 0
+        self.since = 0
 
     def create(self) -> None:
         columns = ", ".join(f'"{name}"' for name in self._columns)
@@ -48,6 +48,19 @@ class Journal:
             f"(_n INTEGER PRIMARY KEY, _event INTEGER NOT NULL, _was INTEGER NOT NULL, {columns});"
             f"CREATE INDEX IF NOT EXISTS {self._twin}_event ON {self._twin}(_event)"
         )
+
+    def rows_of(self, column: str, stream: str) -> list[Row]:
+        return self._rows.all(f'SELECT {_names(self._columns)} FROM {self.table} WHERE "{column}" = ?', (stream,))
+
+    def add_as(self, column: str, stream: str, rows: list[Row]) -> None:
+        """Insert rows that were another stream's as this stream's own."""
+        place = self._columns.index(column)
+        marks = ", ".join("?" * len(self._columns))
+        moved = ((*row[:place], stream, *row[place + 1 :]) for row in rows)
+        self._rows.many(f"INSERT INTO {self.table}({_names(self._columns)}) VALUES ({marks})", moved)
+
+    def has(self, column: str) -> bool:
+        return column in self._columns
 
     def watch(self) -> None:
         """Start journaling. Calls nest nothing: a table is watched once per connection."""
@@ -74,14 +87,14 @@ class Journal:
         self._rows.run(f"DROP TABLE IF EXISTS {self._twin}")
 
     def mark(self) -> None:
-        """Remember this moment; `changed` speaks of what came after it."""
+        """Remember this moment in `since`; `changed` speaks of what came after it."""
         row = self._rows.one(f"SELECT coalesce(max(_n), 0) FROM {self._twin}")
-        self._mark = row[0] if row else 0
+        self.since = row[0] if row else 0
 
     def changed(self) -> set[Row]:
         """The primary keys that were written since the mark."""
         sql = f"SELECT DISTINCT {_names(self._key)} FROM {self._twin} WHERE _n > ?"
-        return set(self._rows.all(sql, (self._mark,)))
+        return set(self._rows.all(sql, (self.since,)))
 
     def spread(self) -> int:
         """Add to `taken` the later events that wrote rows which taken events wrote. Returns how many joined."""
@@ -118,7 +131,7 @@ class Journal:
             )
             self._rows.run(f"DELETE {mine} OR _event = 0")
             row = self._rows.one(f"SELECT coalesce(max(_n), 0) FROM {self._twin}")
-            self._mark = min(self._mark, row[0] if row else 0)
+            self.since = min(self.since, row[0] if row else 0)
         return keys
 
 

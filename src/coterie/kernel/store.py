@@ -138,6 +138,11 @@ class Store:
         return self._reader
 
     @property
+    def writable(self) -> bool:
+        """Whether the writer is at work."""
+        return self._writer.alive
+
+    @property
     def written(self) -> Written:
         return self._writer.written
 

@@ -48,6 +48,10 @@ class View:
     """Raise it when a handler's meaning changes: the view is then folded anew at the next start."""
     schema: ClassVar[str]
     """CREATE TABLE and CREATE INDEX statements; every table has a primary key."""
+    line: ClassVar[str | None] = None
+    """The column, in each of its tables, that holds the stream a row belongs to; its handlers write no other stream's
+    rows. A fork then inherits the view: its rows are what the parent's were at that moment. A view without it is
+    shared by all streams (spending, people), and a fork adds nothing to it."""
     derived: ClassVar[str] = ""
     """Statements for tables that only `settle` fills (full-text indexes): not journaled, not hashed."""
 
@@ -67,7 +71,9 @@ class View:
     @property
     def fingerprint(self) -> str:
         """Changes when the stored rows could no longer be right: schema, version, or the kinds handled."""
-        told = repr((self.name, self.version, inspect.cleandoc(self.schema), self.derived, sorted(self.handlers)))
+        told = repr(
+            (self.name, self.version, self.line, inspect.cleandoc(self.schema), self.derived, sorted(self.handlers))
+        )
         return hashlib.sha256(told.encode()).hexdigest()[:16]
 
     def settle(self, rows: Rows, changed: Changed | None) -> None:

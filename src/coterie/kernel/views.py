@@ -17,6 +17,7 @@ from coterie.kernel.events import COLUMNS, AnyEvent, decode
 from coterie.kernel.fold import Fold, counted_events, view_hash
 from coterie.kernel.journal import Folding, Journal
 from coterie.kernel.lines import Lines
+from coterie.kernel.ranges import Ranges
 from coterie.kernel.view import View
 
 Progress = Callable[[int, int], None]
@@ -73,9 +74,10 @@ class Views:
     def apply(self, events: Iterable[AnyEvent]) -> None:
         """Fold fresh events. To be called in the transaction that recorded them."""
         for event in events:
-            self._folding.event = event.id
             if event.kind in CONTROL:
                 self._turn(event)
+                continue
+            self._folding.event = event.id
             for live in self._live:
                 live.apply(event)
         self._folding.event = 0
@@ -113,27 +115,47 @@ class Views:
             live.caught_up()
 
     def _turn(self, event: AnyEvent) -> None:
-        """Which events count has changed: mend every view."""
+        """Which events count has changed: mend every view, then let it fold the control event itself."""
         before, after = self._lines.record(event)
         if isinstance(event.payload, Forked):
+            self._fork(event, event.payload, after)
             return
-        touched = (before - after) | (after - before)
-        if not touched:
-            return
-        first = touched.pairs[0][0]
-        origin = self._lines.parent(event.stream)
-        if origin is not None:  # an inherited event is folded by the event that made the line
-            first = max(first, origin[1] + 1)
-        tail = self._rows.all(
-            "SELECT id, seq FROM event WHERE stream = ? AND seq >= ? AND seq < ?",
-            (event.stream, first, event.seq),
-        )
-        old = {event_id for event_id, seq in tail if seq in before}
-        new = {event_id for event_id, seq in tail if seq in after}
+        old, new = self._difference(event.stream, before, after)
         for live in self._live:
             live.mend(old, new)
+            self._folding.event = event.id
+            live.apply(event)
         self._recounted(old - new, new - old)
-        self._folding.event = event.id
+
+    def _fork(self, event: AnyEvent, fork: Forked, inherited: Ranges) -> None:
+        now = self._lines.counted(fork.parent)
+        origin = self._lines.parent(fork.parent)
+        if origin is not None:  # the event that made the parent is not inherited, and is not taken back for it
+            inherited |= Ranges([(origin[1] + 1, origin[1] + 1)])
+        touched = (now - inherited) | (inherited - now)
+        if origin is not None and touched and touched.pairs[0][0] <= origin[1]:
+            # The moment lies in what the parent itself inherited, so its rows cannot be mended back to it.
+            self._folding.event = event.id
+            for live in self._live:
+                live.apply(event)
+            return
+        old, new = self._difference(fork.parent, now, inherited)
+        for live in self._live:
+            live.fork(event, fork, old, new)
+
+    def _difference(self, stream: str, before: Ranges, after: Ranges) -> tuple[set[int], set[int]]:
+        """The stream's own events from the first that is touched on: those that counted, and those that count."""
+        touched = (before - after) | (after - before)
+        if not touched:
+            return set(), set()
+        first = touched.pairs[0][0]
+        origin = self._lines.parent(stream)
+        if origin is not None:  # an inherited event is folded by the event that made the line
+            first = max(first, origin[1] + 1)
+        tail = self._rows.all("SELECT id, seq FROM event WHERE stream = ? AND seq >= ?", (stream, first))
+        old = {event_id for event_id, seq in tail if seq in before}
+        new = {event_id for event_id, seq in tail if seq in after}
+        return old, new
 
 
 class LiveView:
@@ -224,6 +246,8 @@ class LiveView:
 
     def mend(self, old: set[int], new: set[int]) -> None:
         """Events `old` counted and are taken back; events `new` count and are folded in their place."""
+        if not old and not new:
+            return
         if min(old | new) <= self._floor:  # the journal does not reach back that far
             self.rebuild()
             return
@@ -234,6 +258,29 @@ class LiveView:
             taken |= overtaken
             new = new | overtaken
         self._rows.run("RELEASE mend")
+
+    def fork(self, event: AnyEvent, fork: Forked, old: set[int], new: set[int]) -> None:
+        """Give a new line the parent's rows as they were: where the parent stands is mended back, copied, and left.
+
+        What inherits little, or from further back than it is long, is folded instead.
+        """
+        column, touched = self.view.line, old | new
+        self._folding.event = event.id
+        if column is None or 2 * len(touched) > fork.at or (touched and min(touched) <= self._floor):
+            self.apply(event)
+            return
+        changed = None if self._changed is None else {table: set(keys) for table, keys in self._changed.items()}
+        marks = [journal.since for journal in self._journals]
+        self._rows.run("SAVEPOINT fork")
+        self.mend(old, new)
+        inherited = [journal.rows_of(column, fork.parent) for journal in self._journals]
+        self._rows.run("ROLLBACK TO fork; RELEASE fork")
+        self._changed = changed
+        self._folding.event = event.id
+        for journal, mark, rows in zip(self._journals, marks, inherited, strict=True):
+            journal.since = mark
+            journal.add_as(column, event.stream, rows)
+        self._fold.handle(event)
 
     def _replay(self, taken: set[int], new: set[int]) -> set[int]:
         self._fill("taken", taken)
@@ -261,6 +308,8 @@ class LiveView:
     def _attach(self) -> None:
         self._journals = [Journal(self._rows, table) for table in self.view.tables]
         for journal in self._journals:
+            if self.view.line is not None and not journal.has(self.view.line):
+                raise TypeError(f"The view table {journal.table} has no column {self.view.line}.")
             journal.create()
             journal.watch()
         if self.view.derived:

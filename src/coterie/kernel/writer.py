@@ -19,12 +19,14 @@ from typing import Any, Generic, TypeVar
 import apsw
 
 from coterie.base.errors import CoterieError, StorageError
+from coterie.base.logging import get_logger
 from coterie.kernel.database import name_error
 
 T = TypeVar("T")
 Work = Callable[[], T]
 
 _LARGEST_BATCH = 1_024
+_log = get_logger(__name__)
 
 
 @dataclass(slots=True, eq=False)
@@ -104,6 +106,10 @@ class Writer:
         self._enter(Ticket(work, answer, None))
         return answer.result()
 
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
     def close(self) -> None:
         """Finish what was asked for, then stop."""
         with self._gate:
@@ -158,7 +164,11 @@ class Writer:
         self.written.commits += 1
         self.written.requests += len(batch)
         self.written.seconds += time.perf_counter() - started
-        self._committed()
+        try:
+            self._committed()
+        except Exception:
+            # What is committed is committed: whoever could not be told reads the log.
+            _log.exception("telling of a commit failed")
         _deliver(batch)
 
     def _run_between(self, ticket: Ticket[Any]) -> None:
