@@ -1,9 +1,9 @@
 """Memory at 100,000 and 1,000,000 memories over 100 owners: recall latency, add rate, memory and disk.
 
-Beside it, with the same vectors handed over ready-made: LanceDB and mem0 (`infer=False`). An add counts when the memory is
-durable and can be found by its words and by its vector; batches of 2,000 where the peer takes batches. LanceDB's bare
-append, before its text index knows the new rows, is printed too, as are adds one by one. Peers get a time
-budget for adding; LanceDB is then filled up to the full size by bare appends before it is asked.
+Beside it, with the same vectors handed over ready-made: LanceDB and mem0 (`infer=False`). An add counts when the
+memory is durable and can be found by its words and by its vector; in batches of 2,000 where the peer takes batches.
+LanceDB's bare append, before its text index knows the new rows, is printed too, as are adds one by one. Peers get a
+time budget for adding; LanceDB is then filled up to the full size by bare appends before it is asked.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ class Sentences:
 
     def __init__(self, seed: int = 11) -> None:
         vocabulary = sorted(static_vectors().pieces.vocabulary.items(), key=lambda entry: entry[1])
-        self._words = [piece[1:] for piece, _ in vocabulary if piece[0] == "▁" and piece[1:].isalpha() and len(piece) > 3]
+        self._words = [
+            piece[1:] for piece, _ in vocabulary if piece[0] == "▁" and piece[1:].isalpha() and len(piece) > 3
+        ]
         ranks = np.arange(1, len(self._words) + 1)
         self._chance = np.cumsum(1 / ranks) / np.sum(1 / ranks)
         self._random = np.random.default_rng(seed)
@@ -121,7 +123,8 @@ took = []
 limit = time.perf_counter() + max(seconds, 5)
 for vector, owner in zip(vectors[n:], plan["asked_owners"]):
     began = time.perf_counter()
-    table.search(numpy.asarray(vector, dtype=numpy.float32)).where(f"owner = '{owner}'", prefilter=True).limit(k).to_list()
+    asked = table.search(numpy.asarray(vector, dtype=numpy.float32))
+    asked.where(f"owner = '{owner}'", prefilter=True).limit(k).to_list()
     took.append((time.perf_counter() - began) * 1000)
     if time.perf_counter() > limit: break
 one = rows(0, 1)
@@ -189,7 +192,9 @@ def _asked(n: int, questions: int) -> list[str]:
 
 def _new(text: str, number: int) -> NewMemory:
     owner = f"owner{number % OWNERS}"
-    return NewMemory(text, owner, f"room:{number % OWNERS}", speaker="Ana", witnesses=(owner, "Ana"), sources=(str(number),))
+    return NewMemory(
+        text, owner, f"room:{number % OWNERS}", speaker="Ana", witnesses=(owner, "Ana"), sources=(str(number),)
+    )
 
 
 def _size(folder: Path) -> float:

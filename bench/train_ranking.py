@@ -152,7 +152,9 @@ def flatten(trees: list[dict[str, Any]], names: tuple[str, ...]) -> Trees:
             [np.inf if end else round(node["threshold"], 5) + 0.000005 for node, end in zip(nodes, leaf, strict=True)]
         ),
         left=np.array(left),
-        value=np.array([node["leaf_value" if end else "internal_value"] for node, end in zip(nodes, leaf, strict=True)]),
+        value=np.array(
+            [node["leaf_value" if end else "internal_value"] for node, end in zip(nodes, leaf, strict=True)]
+        ),
         depth=max(depths),
     )
 

@@ -21,6 +21,7 @@ from coterie.kernel import Payload, Store, View
 from coterie.kernel.events import Draft
 from coterie.kernel.snapshot import seed_from
 from coterie.kernel.worker import Handler, Worker
+from coterie.memory import events as memory_events
 from coterie.ops.backups import JOB as BACKUP
 from coterie.ops.backups import Backups
 from coterie.ops.doctor import Doctor
@@ -30,6 +31,9 @@ from coterie.ops.snapshots import Snapshots, warn_in_log
 from coterie.surfaces.web.settings import ServerSettings
 
 _log = get_logger(__name__)
+
+EVENTS = (memory_events,)
+"""Modules that declare kinds of event and are not imported otherwise: the log must be readable without its views."""
 
 
 class Settings(Section):
@@ -66,7 +70,9 @@ def write_example(home: Home) -> None:
 
 def all_views() -> list[View]:
     """Every view of every room."""
-    return []
+    from coterie.memory.view import Memories  # brings numpy along, which commands that only look do not need
+
+    return [Memories()]
 
 
 def doctor(home: Home, clock: Clock | None = None) -> Doctor:

@@ -47,7 +47,7 @@ def test_hygiene_upkeep_run_24_times_equals_once(memory: Memory) -> None:
     once = (memory.store.hashes(), [(each.id, each.score) for each in memory.recall("mast")])
     assert sum(memory.maintain() for _ in range(23)) == 0
     assert (memory.store.hashes(), [(each.id, each.score) for each in memory.recall("mast")]) == once
-    assert [each.text for each in memory.recall("mast of the boat")][0] == "the mast of the boat is broken"
+    assert memory.recall("mast of the boat")[0].text == "the mast of the boat is broken"
     assert "broken is the mast of the boat" not in [each.text for each in memory.recall("mast of the boat")]
 
 

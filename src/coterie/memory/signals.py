@@ -195,7 +195,8 @@ def _weights(shelf: Shelf, question: Question) -> Floats:
     """How much each piece of the question tells in this collection."""
     counts = shelf.piece_counts[question.tokens]
     share = (len(shelf) + 1) / (np.minimum(counts, len(shelf)) + 0.5)
-    return np.round(np.log(share.astype(np.float64)), _DIGITS)
+    told: Floats = np.log(share.astype(np.float64))
+    return np.round(told, _DIGITS)
 
 
 def _min_max(values: Floats, least: float) -> Floats:

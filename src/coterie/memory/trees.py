@@ -7,6 +7,7 @@ feature gave.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,10 +58,8 @@ class Trees:
         )
 
     def scores(self, table: Floats) -> Floats:
-        node, _ = self._start(table)
-        for node in self._walk(table):
-            pass
-        total: Floats = self.value.take(node).sum(1)
+        leaves = deque(self._walk(table), maxlen=1)[0]
+        total: Floats = self.value.take(leaves).sum(1)
         return total
 
     def _start(self, table: Floats) -> tuple[Ints, Ints]:
