@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench._report import arguments, finish, progress, say
+from bench._report import arguments, finish, progress, say, scratch
 from coterie.memory import Memory
 from coterie.memory.gates import Viewpoint
 
@@ -213,7 +213,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=5)
     options = parser.parse_args()
     recalls = 2_000 if options.quick else 100_000
-    with tempfile.TemporaryDirectory(dir=".") as folder, Memory(Path(folder) / "memory.db") as memory:
+    with scratch() as folder, Memory(Path(folder) / "memory.db") as memory:
         figures = asyncio.run(play(memory, 200, recalls, options.seed))
     say(f"{figures}")
     finish(figures)

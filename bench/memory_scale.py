@@ -12,7 +12,6 @@ import gc
 import json
 import os
 import random
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ import numpy as np
 
 from bench._mem0 import MEM0, mem0_python
 from bench._peer import PeerMissing, peer_python, run_peer
-from bench._report import arguments, finish, percentile, progress, say
+from bench._report import arguments, finish, percentile, progress, say, scratch
 from coterie.memory import Memory
 from coterie.memory.static import static_vectors
 from coterie.memory.writing import NewMemory
@@ -203,11 +202,11 @@ def _size(folder: Path) -> float:
 
 def measure(n: int, questions: int, seconds: float) -> dict[str, Any]:
     figures: dict[str, Any] = {"n": n}
-    with tempfile.TemporaryDirectory(dir=".") as name:
+    with scratch() as name:
         figures |= ours(Path(name), n, questions)
     say(f"{n}: {figures}")
     for peer, run in (("lancedb", lancedb), ("mem0", mem0)):
-        with tempfile.TemporaryDirectory(dir=".") as name:
+        with scratch() as name:
             try:
                 figures[peer] = run(Path(name), n, questions, seconds)
             except PeerMissing as missing:
