@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Fuse = Literal["learned", "graph", "rrf"]
 
-CONSIDERED = 150
+CONSIDERED = 100
 _RRF = 60
 _USUAL_SPREAD = {"learned": 4.0, "graph": 2.0, "rrf": 0.03}
 """Between best and worst of many. Among a few that are about as good, differences stay small beside the boosts."""
