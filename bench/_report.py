@@ -6,7 +6,9 @@ import argparse
 import json
 import statistics
 import sys
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 
@@ -30,6 +32,13 @@ def progress(done: int, total: int, what: str) -> None:
 
 def finish(figures: dict[str, Any]) -> None:
     print(json.dumps(figures), flush=True)
+
+
+def scratch() -> tempfile.TemporaryDirectory[str]:
+    """A folder for a run, on the same disk as the project and where git does not look."""
+    home = Path(".bench")
+    home.mkdir(exist_ok=True)
+    return tempfile.TemporaryDirectory(dir=home)
 
 
 def percentile(values: Sequence[float], part: float) -> float:

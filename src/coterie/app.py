@@ -25,6 +25,7 @@ from coterie.kernel.worker import Handler, Worker
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
 from coterie.llm.usage import Usage
+from coterie.memory import events as memory_events
 from coterie.ops.backups import JOB as BACKUP
 from coterie.ops.backups import Backups
 from coterie.ops.doctor import Doctor
@@ -34,6 +35,9 @@ from coterie.ops.snapshots import Snapshots, warn_in_log
 from coterie.surfaces.web.settings import ServerSettings
 
 _log = get_logger(__name__)
+
+EVENTS = (memory_events,)
+"""Modules that declare kinds of event and are not imported otherwise: the log must be readable without its views."""
 
 
 class Settings(Section):
@@ -76,7 +80,9 @@ def write_example(home: Home) -> None:
 
 def all_views() -> list[View]:
     """Every view of every room."""
-    return [Usage()]
+    from coterie.memory.view import Memories  # brings numpy along, which commands that only look do not need
+
+    return [Memories(), Usage()]
 
 
 def doctor(home: Home, clock: Clock | None = None) -> Doctor:
