@@ -12,6 +12,8 @@ import threading
 import time
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
+_SHIFTS = range(120, -1, -10)
 _RANDOM_BITS = 80
 
 _lock = threading.Lock()
@@ -27,7 +29,7 @@ def new_id(now_ms: int | None = None) -> str:
         # A clock set back, or two ids in one millisecond, must not break the order.
         _last = fresh if fresh >> _RANDOM_BITS > _last >> _RANDOM_BITS else _last + 1
         value = _last
-    return "".join(_ALPHABET[(value >> shift) & 31] for shift in range(125, -1, -5))
+    return "".join([_PAIRS[(value >> shift) & 1023] for shift in _SHIFTS])
 
 
 def id_time_ms(identifier: str) -> int:

@@ -30,7 +30,7 @@ DIM = 256
 GRID = 2_048
 _FIRST_MERGED = 259
 _COMMON = 0.5
-_BATCH = 256
+_BATCH_PIECES = 8_192
 
 
 def snap(vectors: NDArray[np.floating]) -> Floats:
@@ -59,18 +59,23 @@ class StaticVectors:
 
     def embed_tokens(self, rows: Sequence[Ids]) -> Floats:
         out = np.zeros((len(rows), DIM), np.float32)
-        for start in range(0, len(rows), _BATCH):
-            batch = rows[start : start + _BATCH]
-            lengths = np.array([len(ids) for ids in batch])
-            filled = np.flatnonzero(lengths)
-            if not len(filled):
-                continue
-            offsets = np.concatenate([[0], np.cumsum(lengths[filled])[:-1]])
-            # Whole rows are added one after the other: the same float32 sums on every machine.
-            sums = np.add.reduceat(self._weighted[np.concatenate(batch)], offsets, axis=0).astype(np.float64)
-            size = np.sqrt((sums * sums).sum(1, keepdims=True))
-            centred = np.where(size > 0, sums / np.maximum(size, 1e-12) - self._common, 0.0)
-            out[start + filled] = snap(centred)
+        by_length: dict[int, list[int]] = {}
+        for place, ids in enumerate(rows):
+            by_length.setdefault(len(ids), []).append(place)
+        by_length.pop(0, None)
+        for length, places in by_length.items():
+            step = max(1, _BATCH_PIECES // length)
+            for start in range(0, len(places), step):
+                at = places[start : start + step]
+                # Texts of one length are added piece after piece: the same float32 sums on every machine.
+                ids = np.array([rows[place] for place in at])
+                sums = self._weighted[ids[:, 0]]
+                for piece in range(1, length):
+                    sums += self._weighted[ids[:, piece]]
+                exact = sums.astype(np.float64)
+                size = np.sqrt((exact * exact).sum(1, keepdims=True))
+                centred = np.where(size > 0, exact / np.maximum(size, 1e-12) - self._common, 0.0)
+                out[at] = snap(centred)
         return out
 
     def unit_rows(self, ids: Ids) -> Floats:
