@@ -68,9 +68,10 @@ async def child(folder: Path, starts: list[int], seed: int, *, drain: bool) -> N
             room = f"room:{producer % 3}"
             said = Draft(room, Said(turn=key, speaker="mara", text=f"Word {key}."), key=key, turn=key)
             rest = [sample_draft(chance, room, number * PRODUCERS + producer) for _ in range(chance.randint(0, 3))]
-            # A job that was under way at five kills is rightly given up; here the kills are not its fault.
+            # A job that was under way at five kills is rightly given up; here the kills are not its fault. It belongs to
+            # the last event of its batch, so that one is the one that is looked for.
             job = NewJob(JOB, key=f"effect:{key}", payload={"key": key}, max_attempts=10_000)
-            await store.append([said, *rest], jobs=[job])
+            await store.append([*rest, said], jobs=[job])
             os.write(1, f"{key}\n".encode())
             number += 1
             await asyncio.sleep(chance.random() * 0.02)
