@@ -68,8 +68,8 @@ async def child(folder: Path, starts: list[int], seed: int, *, drain: bool) -> N
             room = f"room:{producer % 3}"
             said = Draft(room, Said(turn=key, speaker="mara", text=f"Word {key}."), key=key, turn=key)
             rest = [sample_draft(chance, room, number * PRODUCERS + producer) for _ in range(chance.randint(0, 3))]
-            # A job that was under way at five kills is rightly given up; here the kills are not its fault. It belongs to
-            # the last event of its batch, so that one is the one that is looked for.
+            # A job that was under way at five kills is rightly given up; here the kills are not its fault. It
+            # belongs to the last event of its batch, so that is the one to look for.
             job = NewJob(JOB, key=f"effect:{key}", payload={"key": key}, max_attempts=10_000)
             await store.append([*rest, said], jobs=[job])
             os.write(1, f"{key}\n".encode())
