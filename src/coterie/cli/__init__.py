@@ -14,6 +14,8 @@ from typing import NoReturn
 COMMANDS = {
     "serve": "Start Coterie and open it to this machine.",
     "events": "Look at the log: filter it, follow it.",
+    "models": "List, test and add language models.",
+    "secrets": "Keep API keys encrypted.",
     "verify": "Check that every view is what the log says.",
     "backup": "Copy the whole database while it is in use.",
     "restore": "Put a checked backup in the place of the database.",

@@ -1,0 +1,131 @@
+"""`coterie models`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coterie.cli._app import new_app
+
+if TYPE_CHECKING:
+    from coterie.llm.settings import ModelsSettings
+
+app = new_app("List, test and add language models.")
+
+
+@app.command("list")
+def list_models() -> None:
+    """Which model does what, which providers are set up, and what was found on this machine."""
+    import asyncio
+
+    from coterie.llm.catalogue import Catalogue
+    from coterie.llm.discovery import find_local_servers
+    from coterie.llm.errors import RoleUnset
+    from coterie.llm.presets import PRESETS
+    from coterie.llm.roles import Role
+
+    settings = _settings()
+    catalogue = Catalogue(settings)
+    typer.secho("Roles", bold=True)
+    for role in Role:
+        try:
+            chain = " → ".join(map(str, catalogue.chain(role)))
+        except RoleUnset:
+            chain = "(not set)"
+        typer.echo(f"  {role.value:<11} {chain}")
+    typer.secho("Providers", bold=True)
+    for name in sorted({*PRESETS, *settings.providers} - {"openai-compatible"}):
+        spec = catalogue.spec(name)
+        needs_key = PRESETS[settings.providers[name].preset if name in settings.providers else name].needs_key
+        key = "key is set" if spec.api_key else "no key" if needs_key else "needs no key"
+        typer.echo(f"  {name:<11} {spec.base_url or 'in this installation'}  ({key})")
+    typer.secho("Found on this machine", bold=True)
+    servers = asyncio.run(find_local_servers())
+    for server in servers:
+        models = ", ".join(server.models) or "no models loaded"
+        typer.echo(f"  {server.preset:<11} {server.base_url}  ({models})")
+    if not servers:
+        typer.echo("  no Ollama, LM Studio or llama.cpp server")
+
+
+@app.command("test")
+def test_model(
+    which: Annotated[str, typer.Argument(help="A role, or provider/model.")] = "narrative",
+) -> None:
+    """Stream an answer, ask for JSON, and say how fast it was."""
+    import asyncio
+
+    from coterie.base.logging import LogSettings, setup_logging
+    from coterie.llm.catalogue import Catalogue, Target
+    from coterie.llm.roles import Role
+    from coterie.llm.trial import try_out
+
+    setup_logging(LogSettings(level="error"))
+    settings = _settings()
+    is_role = which in list(Role)
+    target = Catalogue(settings).chain(Role(which))[0] if is_role else Target.parse(which)
+    typer.secho(f"{target} says:", bold=True)
+    trial = asyncio.run(try_out(settings, target, lambda text: typer.echo(text, nl=False)))
+    answer = trial.answer
+    typer.echo("\n")
+    typer.echo(f"First token after   {answer.first_token_ms or 0:,.0f} ms (loading included)")
+    typer.echo(f"Then                {trial.tokens_per_s:,.1f} tokens/s")
+    counted = "counted by us" if answer.tokens.estimated else "as the provider says"
+    typer.echo(f"Tokens              {answer.tokens.input} in, {answer.tokens.output} out ({counted})")
+    if trial.memory_mb is not None:
+        typer.echo(f"Memory              {trial.memory_mb:,.0f} MB, at most {settings.embedded.memory_mb:,} MB")
+    if trial.form.failure is None:
+        typer.echo(f"JSON for a schema   {trial.form.value.model_dump_json()}")
+    else:
+        typer.echo(f"JSON for a schema   failed ({trial.form.failure.failure}): {trial.form.failure.raw[:200]}")
+        raise typer.Exit(1)
+
+
+@app.command("add")
+def add_provider(
+    name: Annotated[str, typer.Argument(help="What to call the provider.")],
+    preset: Annotated[str | None, typer.Option(help="A known provider; NAME itself, if it is one.")] = None,
+    base_url: Annotated[str | None, typer.Option(help="Where its API begins, usually ending in /v1.")] = None,
+    key: Annotated[
+        str | None, typer.Option(help="Where its key is: secret:NAME or env:NAME (never the key itself).")
+    ] = None,
+    use: Annotated[list[str] | None, typer.Option(help="ROLE=MODEL: use its MODEL for ROLE. May be repeated.")] = None,
+) -> None:
+    """Write a provider into the configuration file, and use it for roles."""
+    from coterie.app import load_settings, write_example
+    from coterie.base.config_edit import edit_config
+    from coterie.base.errors import ConfigError
+    from coterie.base.home import Home
+    from coterie.cli._passphrase import ask_passphrase
+    from coterie.llm.presets import PRESETS
+
+    if key is not None and not key.startswith(("secret:", "env:")):
+        raise ConfigError(
+            "A key itself does not belong in the configuration file.",
+            "Store it (coterie secrets set NAME) and give --key secret:NAME, or give --key env:VARIABLE.",
+        )
+    table = ("models", "providers", name)
+    chosen = preset or (name if name in PRESETS else "openai-compatible")
+    changes: dict[tuple[str, ...], str] = {(*table, "preset"): chosen}
+    if base_url is not None:
+        changes[*table, "base_url"] = base_url
+    if key is not None:
+        changes[*table, "api_key"] = key
+    for pair in use or ():
+        role, _, model = pair.partition("=")
+        if not model:
+            raise ConfigError(f"--use {pair} names no model.", "Write it as --use narrative=MODEL.")
+        changes["models", "roles", role] = f"{name}/{model}"
+    home = Home.locate()
+    write_example(home)
+    edit_config(home.config, changes, check=lambda: load_settings(home, passphrase=ask_passphrase))
+    typer.echo(f"{name} is set up in {home.config}. Try it: coterie models test {name}/MODEL")
+
+
+def _settings() -> ModelsSettings:
+    from coterie.app import load_settings
+    from coterie.base.home import Home
+    from coterie.cli._passphrase import ask_passphrase
+
+    return load_settings(Home.locate(), passphrase=ask_passphrase).settings.models

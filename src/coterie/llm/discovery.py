@@ -1,0 +1,65 @@
+"""Finds model servers that already run on this machine, so that they can be offered. Looks at loopback only."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from coterie.llm.presets import PRESETS
+
+
+@dataclass(frozen=True)
+class LocalServer:
+    preset: str
+    base_url: str
+    models: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Sign:
+    """How a server is told from anything else that might listen on its port, and where its models are listed."""
+
+    path: str
+    telling_key: str
+    listing: str
+    field: str
+    name: str
+
+
+_SIGNS = {
+    "ollama": _Sign("/api/tags", "models", "/api/tags", "models", "name"),
+    "lmstudio": _Sign("/api/v0/models", "data", "/api/v0/models", "data", "id"),
+    "llamacpp": _Sign("/props", "default_generation_settings", "/v1/models", "data", "id"),
+}
+
+
+async def find_local_servers(addresses: Mapping[str, str] | None = None, *, within_s: float = 0.5) -> list[LocalServer]:
+    """Those that answer, in a fixed order. `addresses` (preset → base URL) replaces the usual places."""
+    places = {preset: (addresses or {}).get(preset, PRESETS[preset].base_url) for preset in _SIGNS}
+    async with httpx.AsyncClient(timeout=within_s, trust_env=False) as client:
+        found = await asyncio.gather(*(_look(client, preset, url) for preset, url in places.items()))
+    return [server for server in found if server is not None]
+
+
+async def _look(client: httpx.AsyncClient, preset: str, base_url: str) -> LocalServer | None:
+    sign, root = _SIGNS[preset], base_url.removesuffix("/v1")
+    told = await _get(client, root + sign.path)
+    if told is None or sign.telling_key not in told:
+        return None
+    listing = told if sign.listing == sign.path else await _get(client, root + sign.listing) or {}
+    listed = listing.get(sign.field)
+    names = [item.get(sign.name) for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
+    return LocalServer(preset, base_url, tuple(name for name in names if isinstance(name, str)))
+
+
+async def _get(client: httpx.AsyncClient, url: str) -> dict[str, Any] | None:
+    try:
+        answer = await client.get(url)
+        told = answer.json() if answer.is_success else None
+    except (httpx.HTTPError, ValueError):
+        return None
+    return told if isinstance(told, dict) else None

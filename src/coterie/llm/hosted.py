@@ -1,0 +1,184 @@
+"""Every model that is reached over HTTP, by way of pydantic-ai: OpenAI's protocol and Anthropic's.
+
+The libraries behind it take seconds to import, so they are imported by the first request, off the event loop. Their own
+retries are switched off (the router decides), and so are their time-outs (the router watches the clock). Leaving the
+stream early closes its connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import urlsplit
+
+from coterie.llm.catalogue import ProviderSpec
+from coterie.llm.errors import KeyRejected, Unreachable
+from coterie.llm.messages import (
+    CallRequested,
+    Chunk,
+    Finished,
+    Request,
+    TextDelta,
+    ThinkingDelta,
+    Tokens,
+    ToolCall,
+)
+from coterie.llm.switch import check_real_requests
+
+if TYPE_CHECKING:
+    from pydantic_ai.models import Model, StreamedResponse
+
+_CONNECT_S = 10.0
+_REASONS: dict[str | None, Literal["stop", "length", "tool", "filter"]] = {
+    "stop": "stop",
+    "length": "length",
+    "tool_call": "tool",
+    "content_filter": "filter",
+}
+
+
+class Hosted:
+    def __init__(self, spec: ProviderSpec) -> None:
+        self.name = spec.name
+        self._spec = spec
+        self._models: dict[str, Model] = {}
+        self._opening = asyncio.Lock()
+
+    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
+        target = f"{self.name}/{request.model}"
+        check_real_requests(target)
+        model = await self._model(request.model)
+        from pydantic_ai.exceptions import AgentRunError, UserError
+        from pydantic_ai.messages import PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
+
+        from coterie.llm import translation
+        from coterie.llm.faults import fault_of
+
+        prompt = request.prompt
+        native = bool(self._spec.native_schema and model.profile.get("supports_json_schema_output"))
+        try:
+            async with model.request_stream(
+                translation.messages_of(prompt, native_schema=native),
+                translation.settings_of(prompt),
+                translation.parameters_of(prompt, native_schema=native),
+            ) as response:
+                async for event in response:
+                    if type(event) is PartDeltaEvent and type(event.delta) is TextPartDelta:
+                        if event.delta.content_delta:
+                            yield TextDelta(text=event.delta.content_delta)
+                    elif type(event) is PartStartEvent and type(event.part) is TextPart:
+                        if event.part.content:
+                            yield TextDelta(text=event.part.content)
+                    elif (chunk := _rarer(event)) is not None:
+                        yield chunk
+                yield _finished(response, target)
+        except (AgentRunError, UserError) as error:
+            raise fault_of(error, target) from error
+
+    async def close(self) -> None:
+        models, self._models = self._models, {}
+        for model in models.values():
+            await model.client.close()  # type: ignore[attr-defined]
+
+    async def _model(self, name: str) -> Model:
+        async with self._opening:
+            if name not in self._models:
+                # Importing the libraries takes seconds, and the event loop has other people to serve meanwhile.
+                await asyncio.to_thread(import_libraries, self._spec.protocol)
+                self._models[name] = self._connect(name)
+            return self._models[name]
+
+    def _connect(self, name: str) -> Model:
+        import httpx2
+
+        key = self._spec.api_key.get_secret_value() if self._spec.api_key else ""
+        timeout = httpx2.Timeout(None, connect=_CONNECT_S)
+        # A proxy from the environment cannot reach this machine's own loopback.
+        http = httpx2.AsyncClient(
+            timeout=timeout, trust_env=not _is_loopback(self._spec.base_url), follow_redirects=True
+        )
+        if self._spec.protocol == "anthropic":
+            from anthropic import AsyncAnthropic
+            from pydantic_ai.models.anthropic import AnthropicModel
+            from pydantic_ai.providers.anthropic import AnthropicProvider
+
+            if not key:
+                raise KeyRejected(f"{self.name} needs a key.", "Store one: coterie secrets set NAME")
+            claude = AsyncAnthropic(
+                api_key=key, base_url=self._spec.base_url, max_retries=0, timeout=timeout, http_client=http
+            )
+            return AnthropicModel(name, provider=AnthropicProvider(anthropic_client=claude))
+        from pydantic_ai.models.openai import OpenAIChatModel
+        from pydantic_ai.profiles.openai import OpenAIModelProfile
+        from pydantic_ai.providers.openai import OpenAIProvider
+
+        from coterie.llm.lean_openai import LeanOpenAI
+
+        client = LeanOpenAI(
+            api_key=key or "none-needed",
+            base_url=self._spec.base_url,
+            max_retries=0,
+            timeout=timeout,
+            http_client=http,
+        )
+        # What a model can do is a matter of who serves it here, not of what its name resembles.
+        profile = OpenAIModelProfile(supports_json_schema_output=self._spec.native_schema)
+        return OpenAIChatModel(name, provider=OpenAIProvider(openai_client=client), profile=profile)
+
+
+def import_libraries(protocol: str) -> None:
+    if protocol == "anthropic":
+        import pydantic_ai.models.anthropic
+    else:
+        import pydantic_ai.models.openai  # noqa: F401
+
+
+def _rarer(event: object) -> Chunk | None:
+    from pydantic_ai.messages import (
+        PartDeltaEvent,
+        PartEndEvent,
+        PartStartEvent,
+        ThinkingPart,
+        ThinkingPartDelta,
+        ToolCallPart,
+    )
+
+    if isinstance(event, PartStartEvent) and isinstance(event.part, ThinkingPart) and event.part.content:
+        return ThinkingDelta(thinking=event.part.content)
+    if isinstance(event, PartDeltaEvent) and isinstance(event.delta, ThinkingPartDelta) and event.delta.content_delta:
+        return ThinkingDelta(thinking=event.delta.content_delta)
+    if isinstance(event, PartEndEvent) and isinstance(event.part, ToolCallPart):
+        part = event.part
+        return CallRequested(
+            call=ToolCall(id=part.tool_call_id, name=part.tool_name, arguments=part.args_as_json_str())
+        )
+    return None
+
+
+def _finished(response: StreamedResponse, target: str) -> Finished:
+    if response.finish_reason is None:
+        # A stream that just ends looks whole to the library; only the finish reason tells that it is.
+        raise Unreachable(f"{target} broke off before it had finished.", "Try again.")
+    usage = response.usage
+    return Finished(
+        reason=_REASONS.get(response.finish_reason, "other"),
+        tokens=Tokens(
+            input=usage.input_tokens,
+            output=usage.output_tokens,
+            cached=usage.cache_read_tokens,
+            estimated=usage.input_tokens == 0,
+        ),
+        model=response.model_name or target,
+    )
+
+
+def _is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

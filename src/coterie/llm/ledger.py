@@ -1,0 +1,118 @@
+"""Keeps the books: writes each call down as an event, and stops calls when today's cap is used up.
+
+What a call could cost is held back before it is made, so that many calls at once cannot run past the cap together.
+Totals are read from the log's view, so they survive a restart; a day is a local day, so they start anew at local
+midnight.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, time, timedelta, tzinfo
+
+from coterie.base.clock import Clock
+from coterie.kernel import Draft, Payload, Store
+from coterie.llm.catalogue import Catalogue, Target
+from coterie.llm.errors import CapReached
+from coterie.llm.events import STREAM, ModelCalled
+from coterie.llm.messages import Tokens
+from coterie.llm.prices import Prices
+
+
+@dataclass(frozen=True)
+class Spent:
+    usd_micros: int = 0
+    tokens: int = 0
+    calls: int = 0
+
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(self.usd_micros + other.usd_micros, self.tokens + other.tokens, self.calls + other.calls)
+
+
+class Ledger:
+    def __init__(
+        self, catalogue: Catalogue, clock: Clock, store: Store | None = None, zone: tzinfo | None = None
+    ) -> None:
+        """Without a store it counts for this process only. `zone` is the machine's own unless given."""
+        self.prices = Prices(catalogue)
+        self._catalogue = catalogue
+        self._caps = catalogue.settings.caps
+        self._clock = clock
+        self._store = store
+        self._zone = zone
+        self._held: Counter[str] = Counter()
+        self._unstored: dict[str, Spent] = {}
+
+    @property
+    def today(self) -> str:
+        return self._local_now().date().isoformat()
+
+    def spent(self, day: str | None = None) -> Spent:
+        """What counts toward the caps: everything but models on this machine."""
+        day = day or self.today
+        if self._store is None:
+            return self._unstored.get(day, Spent())
+        found = self._store.query(
+            "SELECT sum(usd_micros), sum(tokens_in + tokens_out), sum(calls) FROM llm_usage "
+            "WHERE day = ? AND priced <> 'free'",
+            (day,),
+        )
+        return Spent(*(int(number or 0) for number in found[0]))
+
+    @contextmanager
+    def hold(self, target: Target, expected: Tokens) -> Iterator[None]:
+        """Set aside what a call could cost, for as long as it lasts. Raises `CapReached` when it is too much."""
+        if self._catalogue.spec(target.provider).free:
+            yield
+            return
+        could = Spent(self.prices.price(target, expected).usd_micros, expected.input + expected.output, 1)
+        self._check(could)
+        self._held.update(vars(could))
+        try:
+            yield
+        finally:
+            self._held.subtract(vars(could))
+
+    async def write(self, event: Payload) -> None:
+        if self._store is not None:
+            await self._store.append([Draft(STREAM, event)])
+        elif isinstance(event, ModelCalled) and event.priced != "free":
+            so_far = self._unstored.get(event.day, Spent())
+            self._unstored[event.day] = so_far + Spent(event.usd_micros, event.tokens_in + event.tokens_out, 1)
+
+    def _check(self, could: Spent) -> None:
+        total = self.spent() + Spent(**self._held) + could
+        caps = self._caps
+        if caps.usd_per_day is not None and total.usd_micros > caps.usd_per_day * 1_000_000:
+            spent = (total.usd_micros - could.usd_micros) / 1_000_000
+            raise self._reached(
+                f"Today's cap of ${caps.usd_per_day:.2f} does not allow this call: ${spent:.2f} is spent or under "
+                f"way, and it could cost ${could.usd_micros / 1_000_000:.2f}.",
+                "usd_per_day",
+            )
+        if caps.tokens_per_day is not None and total.tokens > caps.tokens_per_day:
+            raise self._reached(
+                f"Today's cap of {caps.tokens_per_day:,} tokens does not allow this call: "
+                f"{total.tokens - could.tokens:,} are used or under way, and it could take {could.tokens:,}.",
+                "tokens_per_day",
+            )
+        if caps.calls_per_day is not None and total.calls > caps.calls_per_day:
+            raise self._reached(f"Today's cap of {caps.calls_per_day:,} calls is used up.", "calls_per_day")
+
+    def _reached(self, what: str, setting: str) -> CapReached:
+        now = self._local_now()
+        midnight = datetime.combine(now.date() + timedelta(days=1), time(), tzinfo=now.tzinfo)
+        left = max(0.0, (midnight - now).total_seconds())
+        hours, minutes = divmod(int(left) // 60, 60)
+        return CapReached(
+            what,
+            f"The count starts again at local midnight, in {hours} h {minutes} min. "
+            f"To go on now, raise {setting} in [models.caps], or use a model on this machine.",
+            retry_after=left,
+        )
+
+    def _local_now(self) -> datetime:
+        return self._clock.now().astimezone(self._zone)

@@ -1,0 +1,84 @@
+"""Who may use the shared model next.
+
+The lower priority number goes first; within one priority owners take turns, so a room with a hundred jobs does not
+keep another waiting; whoever has waited longer than `patience_s` is treated like a person. Where there are several
+places, the last free one is kept for a person: background work never makes somebody wait for all of it to end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from coterie.base.clock import Clock
+from coterie.llm.messages import Priority
+
+
+@dataclass(eq=False)
+class _Waiting:
+    priority: Priority
+    owner: str
+    since: float
+    number: int
+    turn: asyncio.Future[None]
+
+
+class Line:
+    def __init__(self, places: int, clock: Clock, patience_s: float = 30.0) -> None:
+        self._places = places
+        self._clock = clock
+        self._patience_s = patience_s
+        self._taken = 0
+        self._waiting: list[_Waiting] = []
+        self._numbers = 0
+        self._last_turn: dict[str, int] = {}
+
+    @property
+    def idle(self) -> bool:
+        return not self._taken and not self._waiting
+
+    @asynccontextmanager
+    async def place(self, priority: Priority, owner: str) -> AsyncIterator[None]:
+        self._numbers += 1
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting = _Waiting(priority, owner, self._clock.monotonic(), self._numbers, turn)
+        self._waiting.append(waiting)
+        self._admit()
+        try:
+            await turn
+        except asyncio.CancelledError:
+            # Cancelled in the same moment as the turn came: hand the place on.
+            if waiting in self._waiting:
+                self._waiting.remove(waiting)
+            else:
+                self._leave()
+            raise
+        try:
+            yield
+        finally:
+            self._leave()
+
+    def _leave(self) -> None:
+        self._taken -= 1
+        self._admit()
+
+    def _admit(self) -> None:
+        while (free := self._places - self._taken) > 0 and self._waiting:
+            first = min(self._waiting, key=self._order)
+            if self._places > 1 and free == 1 and self._rank(first) > Priority.PERSON:
+                return
+            self._waiting.remove(first)
+            self._taken += 1
+            self._last_turn[first.owner] = self._numbers = self._numbers + 1
+            if len(self._last_turn) > 10_000:
+                self._last_turn.clear()
+            first.turn.set_result(None)
+
+    def _rank(self, waiting: _Waiting) -> int:
+        patient = self._clock.monotonic() - waiting.since < self._patience_s
+        return waiting.priority if patient else Priority.PERSON
+
+    def _order(self, waiting: _Waiting) -> tuple[int, int, int]:
+        return self._rank(waiting), self._last_turn.get(waiting.owner, 0), waiting.number

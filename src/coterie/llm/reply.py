@@ -1,0 +1,103 @@
+"""An answer that is still being given.
+
+Iterate it for its chunks; leave it early (`break` inside `async with`, `stop()`, or cancelling the task) and the
+connection behind it is closed at once. What was said so far stays readable in `text`, whatever happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from types import TracebackType
+from typing import Self
+
+from coterie.llm.errors import ModelError
+from coterie.llm.messages import (
+    Answer,
+    CallRequested,
+    Chunk,
+    TextDelta,
+    ThinkingDelta,
+    ToolCall,
+)
+
+
+class Said:
+    """What a model has said so far in one attempt. A new attempt, where nobody saw the last one, starts over."""
+
+    def __init__(self) -> None:
+        self._text: list[str] = []
+        self._thinking: list[str] = []
+        self.calls: list[ToolCall] = []
+
+    def add(self, chunk: Chunk) -> None:
+        if isinstance(chunk, TextDelta):
+            self._text.append(chunk.text)
+        elif isinstance(chunk, ThinkingDelta):
+            self._thinking.append(chunk.thinking)
+        elif isinstance(chunk, CallRequested):
+            self.calls.append(chunk.call)
+
+    def clear(self) -> None:
+        self._text.clear()
+        self._thinking.clear()
+        self.calls.clear()
+
+    @property
+    def text(self) -> str:
+        return "".join(self._text)
+
+    @property
+    def thinking(self) -> str:
+        return "".join(self._thinking)
+
+    @property
+    def anything(self) -> bool:
+        return bool(self._text or self.calls)
+
+
+class Reply:
+    def __init__(self, said: Said, chunks: AsyncGenerator[Chunk | Answer, None]) -> None:
+        self._said = said
+        self._chunks = chunks
+        self._answer: Answer | None = None
+
+    @property
+    def text(self) -> str:
+        return self._said.text
+
+    @property
+    def answer(self) -> Answer:
+        """The whole answer. Only there once the reply has been read to its end."""
+        if self._answer is None:
+            raise RuntimeError("The reply has not been read to its end.")
+        return self._answer
+
+    async def finish(self) -> Answer:
+        async for _ in self:
+            pass
+        return self.answer
+
+    async def stop(self) -> None:
+        await self._chunks.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Chunk:
+        try:
+            chunk = await anext(self._chunks)
+        except ModelError as error:
+            error.partial = self._said.text
+            raise
+        if isinstance(chunk, Answer):
+            self._answer = chunk
+            raise StopAsyncIteration
+        return chunk
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()

@@ -1,0 +1,324 @@
+"""The one door to models: a role and a prompt go in, an answer comes out, whoever of the chain gave it.
+
+Passing trouble is tried again (500 ms, then 1 s: three tries), then the next model of the chain is asked. A
+rate-limited model rests for everyone. A request that is itself at fault (400, 401, 402, 403 …) is never tried
+elsewhere: it would only cost more and hide the reason. Once somebody has seen part of a reply, no other model may
+finish it; the partial text is kept on the error instead. Every call to a provider is written in the ledger, and the
+cap is asked first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from datetime import tzinfo
+
+from coterie.base.clock import Clock, SystemClock
+from coterie.base.ids import new_id
+from coterie.base.logging import get_logger
+from coterie.kernel import Store
+from coterie.llm.attempt import attempt
+from coterie.llm.catalogue import Catalogue, Target
+from coterie.llm.embedded import Embedded
+from coterie.llm.errors import (
+    ChainFailed,
+    ModelError,
+    ModelUnavailable,
+    OutOfCredit,
+    RateLimited,
+    TimedOut,
+)
+from coterie.llm.events import ModelCalled, Outcome
+from coterie.llm.hosted import Hosted
+from coterie.llm.ledger import Ledger
+from coterie.llm.messages import Answer, Chunk, Finished, Priority, Prompt, Request, Tokens
+from coterie.llm.provider import Provider
+from coterie.llm.reply import Reply, Said
+from coterie.llm.rests import Rests
+from coterie.llm.roles import Role
+from coterie.llm.settings import ModelsSettings
+from coterie.llm.tokens import TokenCounter
+
+_log = get_logger(__name__)
+
+TRIES = 3
+FIRST_WAIT_S = 0.5
+_EXPECTED_ANSWER = 1024
+"""Tokens held back from the cap for an answer whose length nobody limited."""
+
+
+@dataclass(frozen=True)
+class Caller:
+    """On whose behalf a call is made: what the ledger and the queue know people by."""
+
+    room: str = ""
+    character: str = ""
+
+
+@dataclass
+class _Call:
+    role: Role
+    prompt: Prompt
+    caller: Caller
+    priority: Priority
+    chain: tuple[Target, ...]
+    deadline: float
+    watched: bool
+    """Whether somebody sees the chunks as they come."""
+    started: float
+    id: str = field(default_factory=new_id)
+    said: Said = field(default_factory=Said)
+    failures: list[ModelError] = field(default_factory=list)
+
+
+class Models:
+    def __init__(
+        self,
+        settings: ModelsSettings,
+        *,
+        clock: Clock | None = None,
+        store: Store | None = None,
+        zone: tzinfo | None = None,
+        providers: Mapping[str, Provider] | None = None,
+        wrap: Callable[[Provider], Provider] | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """Usage is written to `store`; without one it is counted for this process only, by days of `zone`.
+
+        `providers` stand in for those of the same name; `wrap` is put around each (a recorder, say).
+        """
+        self.catalogue = Catalogue(settings)
+        self.tokens = TokenCounter(self.catalogue)
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self.ledger = Ledger(self.catalogue, self._clock, store, zone)
+        self._rests = Rests(self._clock)
+        self._wrap = wrap
+        self._sleep = sleep
+        self._given = dict(providers or {})
+        self._providers: dict[str, Provider] = {}
+        self._prepared: set[Target] = set()
+
+    def stream(
+        self,
+        role: Role,
+        prompt: Prompt,
+        *,
+        caller: Caller = Caller(),  # noqa: B008 - it is immutable
+        task: str | None = None,
+        priority: Priority | None = None,
+        deadline_s: float | None = None,
+    ) -> Reply:
+        """A reply to show while it comes."""
+        call = self._call(role, prompt, caller, task, priority, deadline_s, watched=True)
+        return Reply(call.said, self._run(call))
+
+    async def ask(
+        self,
+        role: Role,
+        prompt: Prompt,
+        *,
+        caller: Caller = Caller(),  # noqa: B008 - it is immutable
+        task: str | None = None,
+        priority: Priority | None = None,
+        deadline_s: float | None = None,
+    ) -> Answer:
+        """A whole answer. Since nobody watches, one that breaks off halfway is tried again too."""
+        call = self._call(role, prompt, caller, task, priority, deadline_s, watched=False)
+        async with Reply(call.said, self._run(call)) as reply:
+            return await reply.finish()
+
+    async def close(self) -> None:
+        providers, self._providers = self._providers, {}
+        for provider in providers.values():
+            await provider.close()
+
+    def provider(self, name: str) -> Provider:
+        if name not in self._providers:
+            spec = self.catalogue.spec(name)
+            made: Provider
+            if name in self._given:
+                made = self._given[name]
+            elif spec.protocol == "embedded":
+                made = Embedded(self._settings.embedded, self._clock)
+            else:
+                made = Hosted(spec)
+            self._providers[name] = self._wrap(made) if self._wrap else made
+        return self._providers[name]
+
+    def _call(
+        self,
+        role: Role,
+        prompt: Prompt,
+        caller: Caller,
+        task: str | None,
+        priority: Priority | None,
+        deadline_s: float | None,
+        *,
+        watched: bool,
+    ) -> _Call:
+        now = asyncio.get_running_loop().time()
+        return _Call(
+            role=role,
+            prompt=prompt,
+            caller=caller,
+            priority=role.priority if priority is None else priority,
+            chain=self.catalogue.chain(role, task),
+            deadline=now + (self._settings.deadline_s if deadline_s is None else deadline_s),
+            watched=watched,
+            started=now,
+        )
+
+    async def _run(self, call: _Call) -> AsyncGenerator[Chunk | Answer, None]:
+        for target in call.chain:
+            for n in range(TRIES):
+                if not await self._may_ask(call, target, n):
+                    break
+                try:
+                    async with aclosing(self._try(call, target)) as chunks:
+                        async for chunk in chunks:
+                            yield chunk
+                    return
+                except ModelUnavailable as error:
+                    call.failures.append(error)
+                    _log.warning("model_failed", model=str(target), role=call.role, error=type(error).__name__)
+                    if call.said.anything and call.watched:
+                        raise
+                    self._rest_if_limited(target, error, last=n == TRIES - 1)
+                    if not error.retryable or _now() >= call.deadline:
+                        break
+            if _now() >= call.deadline:
+                break
+        raise self._nobody(call)
+
+    async def _may_ask(self, call: _Call, target: Target, n: int) -> bool:
+        """Wait before a further try; False where the model rests longer than that, or time runs out."""
+        wait = FIRST_WAIT_S * 2 ** (n - 1) if n else 0.0
+        rest = self._rests.left(target)
+        if rest > wait:
+            call.failures.append(_resting(target, rest))
+            return False
+        if _now() + wait >= call.deadline:
+            if not call.failures:
+                call.failures.append(TimedOut(f"No time was left to ask {target}.", "Allow more time."))
+            return False
+        if wait:
+            await self._sleep(wait)
+            if rest := self._rests.left(target):  # Somebody else met the limit meanwhile.
+                call.failures.append(_resting(target, rest))
+                return False
+        return True
+
+    async def _try(self, call: _Call, target: Target) -> AsyncGenerator[Chunk | Answer, None]:
+        spec = self.catalogue.spec(target.provider)
+        owner = call.caller.room or call.caller.character
+        request = Request(model=target.model, prompt=call.prompt, priority=call.priority, owner=owner)
+        await self._prepare(target)
+        counted = self.tokens.count_prompt(target, call.prompt)
+        expected = Tokens(input=counted, output=call.prompt.max_tokens or _EXPECTED_ANSWER)
+        call.said.clear()
+        with self.ledger.hold(target, expected):
+            began, first = _now(), None
+            outcome: Outcome = "stopped"
+            error, end = "", None
+            try:
+                async with aclosing(
+                    attempt(self.provider(target.provider), request, spec, call.said, call.deadline)
+                ) as chunks:
+                    async for chunk in chunks:
+                        if first is None:
+                            first = _now()
+                        if isinstance(chunk, Finished):
+                            outcome, end = "answered", chunk
+                        else:
+                            yield chunk
+            except ModelError as failure:
+                outcome, error = "failed", type(failure).__name__
+                raise
+            finally:
+                tokens = self._tokens(call, target, counted, end, error)
+                price = self.ledger.prices.price(target, tokens)
+                await self.ledger.write(
+                    ModelCalled(
+                        call=call.id,
+                        day=self.ledger.today,
+                        role=call.role.value,
+                        provider=target.provider,
+                        model=target.model,
+                        room=call.caller.room,
+                        character=call.caller.character,
+                        outcome=outcome,
+                        error=error,
+                        tokens_in=tokens.input,
+                        tokens_out=tokens.output,
+                        tokens_cached=tokens.cached,
+                        estimated=tokens.estimated,
+                        usd_micros=price.usd_micros,
+                        priced=price.certainty,
+                        first_token_ms=_ms(began, first),
+                        total_ms=_ms(began, _now()) or 0.0,
+                    )
+                )
+        yield Answer(
+            text=call.said.text,
+            thinking=call.said.thinking,
+            calls=tuple(call.said.calls),
+            reason=end.reason if end else "stop",
+            tokens=tokens,
+            model=str(target),
+            first_token_ms=_ms(call.started, first),
+            total_ms=_ms(call.started, _now()) or 0.0,
+        )
+
+    async def _prepare(self, target: Target) -> None:
+        """Load price list and tokenizer off the event loop: the first of a model's calls must not hold others up."""
+        if target not in self._prepared:
+            await asyncio.to_thread(self.ledger.prices.price, target, Tokens())
+            await self.tokens.prepare(target)
+            self._prepared.add(target)
+
+    def _tokens(self, call: _Call, target: Target, counted: int, end: Finished | None, error: str) -> Tokens:
+        """What the provider says, else what we count. A request it turned away before a word cost nothing."""
+        if end is not None and not end.tokens.estimated:
+            self.tokens.learn(target, counted, end.tokens.input)
+            return end.tokens
+        if error and not call.said.anything:
+            return Tokens()
+        written = self.tokens.count(target, call.said.text + call.said.thinking)
+        return Tokens(input=counted, output=written, estimated=True)
+
+    def _rest_if_limited(self, target: Target, error: ModelError, *, last: bool) -> None:
+        if isinstance(error, OutOfCredit) or (isinstance(error, RateLimited) and (last or error.retry_after)):
+            self._rests.rest(target, error.retry_after or self._settings.rate_limit_cooldown_s)
+
+    def _nobody(self, call: _Call) -> ModelError:
+        if len(call.chain) == 1:
+            return call.failures[-1]
+        waits = [self._rests.left(target) for target in call.chain]
+        told = " ".join(dict.fromkeys(failure.what for failure in call.failures))
+        return ChainFailed(
+            f"None of the {len(call.chain)} models for {call.role.value} could answer. {told}",
+            "Try again in a little while, or set another fallback in the settings.",
+            failures=tuple(call.failures),
+            retry_after=min(waits) or None,
+        )
+
+
+def _resting(target: Target, seconds: float) -> RateLimited:
+    return RateLimited(
+        f"{target} rests after a rate limit, for another {math.ceil(seconds)} s.",
+        "Wait until then, or set a fallback model in the settings.",
+        status=429,
+        retry_after=seconds,
+    )
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _ms(began: float, until: float | None) -> float | None:
+    return None if until is None else round((until - began) * 1000, 3)

@@ -1,0 +1,141 @@
+"""The `[models]` table: which model does what, where providers are, and what a day may cost.
+
+The short form is `narrative_model`, `classifier_model`, `classifier_fallbacks`, `base_url` and `api_key` for one
+provider; `[models.roles]`, `[models.tasks]` and `[models.providers.NAME]` say everything else. A model is written
+`provider/model`, where the model's own name may hold slashes too.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+
+from coterie.base.config import Section
+from coterie.llm.presets import PRESETS
+from coterie.llm.roles import Role
+
+LONGEST_CHAIN = 4
+"""A model and at most three fallbacks (D9)."""
+
+Chain = Annotated[tuple[str, ...], Field(min_length=1, max_length=LONGEST_CHAIN)]
+Seconds = Annotated[float, Field(gt=0)]
+
+
+class ProviderSettings(Section):
+    preset: str = "openai-compatible"
+    """One of the known providers, whose values are used for what is left out here."""
+    base_url: str | None = None
+    """Where the provider's API begins, usually ending in /v1."""
+    api_key: SecretStr | None = None
+    """The key, best as `env:NAME` or `secret:NAME`."""
+    native_schema: bool | None = None
+    """Whether the provider itself holds an answer to a JSON schema."""
+    free: bool | None = None
+    """True where calls cost nothing; such calls count toward no cap."""
+    flat_rate: bool | None = None
+    """True where a subscription pays: calls count toward the caps on tokens and calls, not on money."""
+    first_token_s: Seconds | None = None
+    """How long the first token may take here, for slow machines."""
+
+    @model_validator(mode="after")
+    def _known(self) -> ProviderSettings:
+        if self.preset not in PRESETS:
+            raise ValueError(f"a known preset ({', '.join(sorted(PRESETS))})")
+        if self.preset == "openai-compatible" and not self.base_url:
+            raise ValueError('given a base_url, because its preset is "openai-compatible"')
+        return self
+
+
+class ModelDetails(Section):
+    context: Annotated[int, Field(gt=0)] | None = None
+    """How many tokens the model can read and write in all."""
+    usd_per_million_in: Annotated[float, Field(ge=0)] | None = None
+    """Price of a million input tokens, in US dollars."""
+    usd_per_million_out: Annotated[float, Field(ge=0)] | None = None
+    """Price of a million output tokens, in US dollars."""
+
+
+class Caps(Section):
+    usd_per_day: Annotated[float, Field(ge=0)] | None = 5.0
+    """Calls stop for the day once this much is spent. Local models go on."""
+    tokens_per_day: Annotated[int, Field(ge=0)] | None = None
+    """Calls stop for the day once hosted models have read and written this many tokens."""
+    calls_per_day: Annotated[int, Field(ge=0)] | None = None
+    """Calls stop for the day after this many to hosted models."""
+    unknown_usd_per_million: Annotated[float, Field(ge=0)] = 10.0
+    """What a million tokens are taken to cost, for the cap, where no price is known."""
+
+
+class EmbeddedSettings(Section):
+    model: str | None = None
+    """A GGUF file to use in place of the bundled SmolLM2."""
+    context: Annotated[int, Field(ge=512)] = 4096
+    """Tokens each conversation can hold. Memory grows with it."""
+    slots: Annotated[int, Field(ge=1, le=16)] = 2
+    """Calls answered at the same time; the last one is kept free for a person who waits."""
+    threads: Annotated[int, Field(ge=1)] | None = None
+    """CPU threads; one fewer than there are cores, unless set."""
+    memory_mb: Annotated[int, Field(ge=256)] = 1536
+    """The process may not grow past this; it ends, with a clear error, if it tries."""
+    idle_unload_s: Seconds = 300
+    """Unused for this long, the model leaves memory. The next call loads it again."""
+    start_s: Seconds = 60
+    """How long loading may take."""
+    stall_s: Seconds = 5
+    """Silent for this long, the process is asked whether it lives, and replaced if it does not answer."""
+
+
+class ModelsSettings(Section):
+    provider: str = "featherless"
+    """The provider that the short settings below are about."""
+    base_url: str | None = None
+    """Another address for that provider."""
+    api_key: SecretStr | None = None
+    """Its key, best as `env:NAME` or `secret:NAME`. Without one, the embedded model answers."""
+    narrative_model: str | None = None
+    """The model that plays characters."""
+    classifier_model: str | None = None
+    """The model that reads what happened: fast, and good at JSON."""
+    classifier_fallbacks: Annotated[tuple[str, ...], Field(max_length=LONGEST_CHAIN - 1)] | None = None
+    """Asked in this order when the classifier model fails."""
+    roles: dict[Role, Chain] = Field(default_factory=dict)
+    """Role → a model, or a model and its fallbacks."""
+    tasks: dict[str, Chain] = Field(default_factory=dict)
+    """Task type → chain, for workers and branches whose task is known."""
+    providers: dict[str, ProviderSettings] = Field(default_factory=dict)
+    """Further providers by name."""
+    details: dict[str, ModelDetails] = Field(default_factory=dict)
+    """`provider/model` → what is known about it."""
+    caps: Caps = Caps()
+    embedded: EmbeddedSettings = EmbeddedSettings()
+    first_token_s: Seconds = 60
+    """How long a hosted model may take to begin."""
+    idle_s: Seconds = 30
+    """How long a hosted model may pause between two tokens."""
+    deadline_s: Seconds = 300
+    """How long a call may take in all, retries and fallbacks included."""
+    classifier_timeout_s: Seconds = 10
+    """How long a classifier may take in all, before the default is used."""
+    rate_limit_cooldown_s: Seconds = 60
+    """How long a rate-limited model rests, for everyone, unless the provider says."""
+
+    @field_validator("roles", "tasks", mode="before")
+    @classmethod
+    def _one_is_a_chain(cls, value: object) -> object:
+        if not isinstance(value, dict):
+            return value
+        return {key: (chain,) if isinstance(chain, str) else chain for key, chain in value.items()}
+
+    @model_validator(mode="after")
+    def _known_providers(self) -> ModelsSettings:
+        known = {*PRESETS, *self.providers} - {"openai-compatible"}
+        chains = [*self.roles.values(), *self.tasks.values()]
+        for model in (model for chain in chains for model in chain):
+            if (provider := model.partition("/")[0]) not in known:
+                raise ValueError(
+                    f"made of known providers: {provider!r} in {model!r} is none ({', '.join(sorted(known))})"
+                )
+        if self.provider not in known:
+            raise ValueError(f"about a known provider: {self.provider!r} is none ({', '.join(sorted(known))})")
+        return self

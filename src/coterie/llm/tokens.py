@@ -1,0 +1,66 @@
+"""Counts tokens for any model, offline: with its own tokenizer where we have it, with a calibrated estimate otherwise.
+
+The estimate learns: whenever a provider says how many tokens a prompt really had, the model's factor moves toward it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from coterie.llm.catalogue import Catalogue, Target
+from coterie.llm.estimate import estimate, weights_for
+from coterie.llm.messages import Prompt
+from coterie.llm.tokenizer import tokenizer_of
+from coterie.llm.weights import find_weights
+
+if TYPE_CHECKING:
+    from tiktoken import Encoding
+
+_PER_MESSAGE = 5
+"""What a chat template puts around each message: a role, two marks, line ends."""
+_PER_REPLY = 3
+"""How a template begins the answer."""
+_PER_IMAGE = 800
+_LEARNING = 0.2
+_NARROWEST, _WIDEST = 0.5, 2.0
+
+
+class TokenCounter:
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+        self._factors: dict[Target, float] = {}
+
+    def count(self, target: Target, text: str) -> int:
+        if (exact := self._tokenizer(target)) is not None:
+            return len(exact.encode_ordinary(text))
+        return round(estimate(text, weights_for(target.model)) * self._factors.get(target, 1.0))
+
+    def count_prompt(self, target: Target, prompt: Prompt) -> int:
+        total = _PER_REPLY
+        for message in prompt.messages:
+            total += self.count(target, message.text) + _PER_MESSAGE + _PER_IMAGE * len(message.images)
+            total += sum(self.count(target, call.name + call.arguments) for call in message.calls)
+        for tool in prompt.tools:
+            total += self.count(target, tool.model_dump_json())
+        return total
+
+    def is_exact(self, target: Target) -> bool:
+        return self._tokenizer(target) is not None
+
+    async def prepare(self, target: Target) -> None:
+        """Load the model's tokenizer off the event loop, so that the first count does not hold it up."""
+        await asyncio.to_thread(self._tokenizer, target)
+
+    def learn(self, target: Target, counted: int, actual: int) -> None:
+        """`counted` was ours, `actual` the provider's, for the same prompt."""
+        if counted <= 0 or actual <= 0 or self.is_exact(target):
+            return
+        factor = self._factors.get(target, 1.0)
+        aimed = min(max(factor * actual / counted, _NARROWEST), _WIDEST)
+        self._factors[target] = factor + _LEARNING * (aimed - factor)
+
+    def _tokenizer(self, target: Target) -> Encoding | None:
+        if target.provider != "embedded":
+            return None
+        return tokenizer_of(find_weights(self._catalogue.settings.embedded.model))

@@ -1,0 +1,93 @@
+"""Our prompts in pydantic-ai's words. The only file besides hosted.py and faults.py that knows its types."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, cast
+
+from pydantic_ai.messages import (
+    BinaryContent,
+    ModelMessage,
+    ModelRequest,
+    ModelRequestPart,
+    ModelResponse,
+    SystemPromptPart,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserContent,
+    UserPromptPart,
+)
+from pydantic_ai.models import ModelRequestParameters
+from pydantic_ai.output import OutputObjectDefinition
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.tools import ToolDefinition
+
+from coterie.llm.messages import Message, Prompt, Shape
+
+
+def messages_of(prompt: Prompt, *, native_schema: bool) -> list[ModelMessage]:
+    messages: list[ModelMessage] = []
+    parts: list[ModelRequestPart] = []
+    for message in prompt.messages:
+        if message.role == "assistant":
+            if parts:
+                messages.append(ModelRequest(parts=parts))
+                parts = []
+            messages.append(_response(message))
+        else:
+            parts.append(_part(message))
+    if prompt.shape is not None and not native_schema:
+        parts.append(SystemPromptPart(_schema_in_words(prompt.shape)))
+    if parts:
+        messages.append(ModelRequest(parts=parts))
+    return messages
+
+
+def parameters_of(prompt: Prompt, *, native_schema: bool) -> ModelRequestParameters:
+    tools = [
+        ToolDefinition(name=tool.name, description=tool.description, parameters_json_schema=tool.parameters)
+        for tool in prompt.tools
+    ]
+    if prompt.shape is not None and native_schema:
+        shape = OutputObjectDefinition(json_schema=prompt.shape.definition, name=prompt.shape.name)
+        return ModelRequestParameters(function_tools=tools, output_mode="native", output_object=shape)
+    return ModelRequestParameters(function_tools=tools)
+
+
+def settings_of(prompt: Prompt) -> ModelSettings:
+    chosen: dict[str, Any] = {
+        "max_tokens": prompt.max_tokens,
+        "temperature": prompt.temperature,
+        "top_p": prompt.top_p,
+        "seed": prompt.seed,
+        "stop_sequences": list(prompt.stop) or None,
+    }
+    return cast(ModelSettings, {name: value for name, value in chosen.items() if value is not None})
+
+
+def _response(message: Message) -> ModelResponse:
+    text = [TextPart(message.text)] if message.text else []
+    calls = [ToolCallPart(call.name, call.arguments, tool_call_id=call.id) for call in message.calls]
+    return ModelResponse(parts=[*text, *calls])
+
+
+def _part(message: Message) -> ModelRequestPart:
+    if message.role == "system":
+        return SystemPromptPart(message.text)
+    if message.role == "tool":
+        if message.answers is None:
+            raise ValueError("A tool's message must say which call it answers.")
+        return ToolReturnPart(message.answers.name, message.text, tool_call_id=message.answers.id)
+    if not message.images:
+        return UserPromptPart(message.text)
+    content: list[UserContent] = [message.text]
+    content += [BinaryContent(data=image.data, media_type=image.media_type) for image in message.images]
+    return UserPromptPart(content)
+
+
+def _schema_in_words(shape: Shape) -> str:
+    return (
+        "Answer with one JSON object and nothing else: no explanation, no code fence. "
+        f"It must fit this JSON schema:\n{json.dumps(shape.definition, ensure_ascii=False)}"
+    )

@@ -1,0 +1,257 @@
+"""A provider that misbehaves on request: OpenAI's and Anthropic's protocols on a real socket.
+
+Each model has a list of behaviours, taken one per request; the last one stays. What was asked and when a connection was
+closed by the other side is kept for tests to look at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import struct
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+Send = Callable[[bytes], Awaitable[None]]
+
+
+class Wire:
+    """One request's side of the connection."""
+
+    def __init__(self, server: FaultServer, body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
+        self.server = server
+        self.body = body
+        self.anthropic = server.anthropic
+        self._writer = writer
+
+    async def status(self, code: int, error: dict[str, Any], headers: dict[str, str] | None = None) -> None:
+        body = json.dumps({"type": "error", "error": error}).encode()
+        lines = [f"HTTP/1.1 {code} Status", "content-type: application/json", f"content-length: {len(body)}"]
+        lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+        await self.raw("\r\n".join(lines).encode() + b"\r\n\r\n" + body)
+
+    async def begin(self) -> None:
+        await self.raw(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+        if self.anthropic:
+            usage = {"input_tokens": 7, "output_tokens": 1}
+            message = {"id": "m", "type": "message", "role": "assistant", "model": self.body["model"], "content": []}
+            start = {"type": "message_start", "message": {**message, "usage": usage}}
+            await self.event(start)
+            block = {"type": "text", "text": ""}
+            await self.event({"type": "content_block_start", "index": 0, "content_block": block})
+
+    async def words(self, *words: str) -> None:
+        for word in words:
+            await self.event(self.word(word))
+
+    def word(self, word: str) -> dict[str, Any]:
+        if self.anthropic:
+            delta = {"type": "text_delta", "text": word}
+            return {"type": "content_block_delta", "index": 0, "delta": delta}
+        return self._openai({"delta": {"role": "assistant", "content": word}, "finish_reason": None})
+
+    async def end(self, tokens: int = 3) -> None:
+        if self.anthropic:
+            await self.event({"type": "content_block_stop", "index": 0})
+            delta = {"stop_reason": "end_turn", "stop_sequence": None}
+            await self.event({"type": "message_delta", "delta": delta, "usage": {"output_tokens": tokens}})
+            await self.event({"type": "message_stop"})
+        else:
+            await self.event(self._openai({"delta": {}, "finish_reason": "stop"}))
+            usage = {"prompt_tokens": 7, "completion_tokens": tokens, "total_tokens": 7 + tokens}
+            await self.event({**self._openai(None), "usage": usage})
+            await self.chunk(b"data: [DONE]\n\n")
+        await self.raw(b"0\r\n\r\n")
+
+    async def event(self, data: dict[str, Any]) -> None:
+        await self.chunk(self.encode(data))
+
+    def encode(self, data: dict[str, Any]) -> bytes:
+        name = f"event: {data['type']}\n" if self.anthropic else ""
+        return f"{name}data: {json.dumps(data)}\n\n".encode()
+
+    async def chunk(self, data: bytes) -> None:
+        await self.raw(b"%x\r\n%s\r\n" % (len(data), data))
+
+    async def raw(self, data: bytes) -> None:
+        self._writer.write(data)
+        await self._writer.drain()
+
+    def reset(self) -> None:
+        """Close with RST: what the other side sees when a machine dies."""
+        sock = self._writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._writer.transport.abort()
+
+    def _openai(self, choice: dict[str, Any] | None) -> dict[str, Any]:
+        choices = [{"index": 0, **choice}] if choice else []
+        kind = "chat.completion.chunk"
+        return {"id": "c", "object": kind, "created": 1, "model": self.body["model"], "choices": choices}
+
+
+Behaviour = Callable[[Wire], Awaitable[None]]
+
+
+class FaultServer:
+    def __init__(self, *, anthropic: bool = False) -> None:
+        self.anthropic = anthropic
+        self.behaviours: dict[str, list[Behaviour]] = {}
+        self.requests: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        self.headers: list[str] = []
+        self.hung_up = asyncio.Event()
+        """Set when a client closed its connection before the answer was over."""
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def url(self) -> str:
+        assert self._server is not None
+        root = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return root if self.anthropic else f"{root}/v1"
+
+    def on(self, model: str, *behaviours: Behaviour) -> None:
+        self.behaviours[model] = list(behaviours)
+
+    def count(self, model: str) -> int:
+        return len(self.requests[model])
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[FaultServer]:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        try:
+            yield self
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                self.headers.append(head)
+                length = next(
+                    (
+                        int(line.split(":")[1])
+                        for line in head.splitlines()
+                        if line.lower().startswith("content-length")
+                    ),
+                    0,
+                )
+                body = json.loads(await reader.readexactly(length) or b"{}")
+                await self._answer(body, reader, writer)
+        self._tasks.discard(task)
+        writer.close()
+
+    async def _answer(self, body: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        model = body["model"]
+        self.requests[model].append(body)
+        behaviours = self.behaviours.get(model, [says("Hello ", "there.")])
+        behaviour = behaviours.pop(0) if len(behaviours) > 1 else behaviours[0]
+        working = asyncio.ensure_future(behaviour(Wire(self, body, writer)))
+        hanging_up = asyncio.ensure_future(reader.read(1))
+        try:
+            await asyncio.wait({working, hanging_up}, return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                self.hung_up.set()
+                raise ConnectionResetError
+            await working
+        finally:
+            for task in (working, hanging_up):
+                task.cancel()
+            await asyncio.gather(working, hanging_up, return_exceptions=True)
+
+
+def says(*words: str) -> Behaviour:
+    async def behave(wire: Wire) -> None:
+        await wire.begin()
+        await wire.words(*words)
+        await wire.end(len(words))
+
+    return behave
+
+
+def fails(code: int, *, retry_after: str | None = None, kind: str = "some_error", message: str = "No.") -> Behaviour:
+    async def behave(wire: Wire) -> None:
+        headers = {"retry-after": retry_after} if retry_after is not None else {}
+        error = {"type": kind, "code": kind, "message": message}
+        await wire.status(code, error, headers)
+
+    return behave
+
+
+async def never_answers(wire: Wire) -> None:
+    await asyncio.sleep(3600)
+
+
+def resets_after(*words: str) -> Behaviour:
+    async def behave(wire: Wire) -> None:
+        await wire.begin()
+        await wire.words(*words)
+        await asyncio.sleep(0.05)
+        wire.reset()
+
+    return behave
+
+
+def stops_dead_after(*words: str) -> Behaviour:
+    async def behave(wire: Wire) -> None:
+        await wire.begin()
+        await wire.words(*words)
+        await asyncio.sleep(3600)
+
+    return behave
+
+
+def drips(*words: str) -> Behaviour:
+    """Begins well, then sends one byte at a time and never completes an event."""
+
+    async def behave(wire: Wire) -> None:
+        await wire.begin()
+        await wire.words(*words)
+        for byte in wire.encode(wire.word("x" * 10_000)):
+            await wire.chunk(bytes([byte]))
+            await asyncio.sleep(0.02)
+
+    return behave
+
+
+async def malformed_sse(wire: Wire) -> None:
+    await wire.begin()
+    await wire.chunk(b"event: \xff\xfe\ndata: {{{{ not json\n\ndata without a colon\n\n")
+    await wire.raw(b"0\r\n\r\n")
+
+
+async def invalid_json(wire: Wire) -> None:
+    body = b'{"choices": [{"message"'
+    await wire.raw(
+        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+    )
+
+
+async def empty_answer(wire: Wire) -> None:
+    await wire.begin()
+    await wire.end(0)
+
+
+async def closes_without_a_word(wire: Wire) -> None:
+    await wire.begin()
+    await wire.raw(b"0\r\n\r\n")
+
+
+def overloaded_in_stream(*words: str) -> Behaviour:
+    async def behave(wire: Wire) -> None:
+        await wire.begin()
+        await wire.words(*words)
+        error = {"type": "overloaded_error", "message": "Overloaded", "code": "overloaded_error"}
+        await wire.event({"type": "error", "error": error})
+        await wire.raw(b"0\r\n\r\n")
+
+    return behave

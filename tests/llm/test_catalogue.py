@@ -1,0 +1,128 @@
+"""Roles, chains, providers and the settings they come from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from coterie.base.config import load
+from coterie.base.errors import ConfigError
+from coterie.llm.catalogue import EMBEDDED, Catalogue, Target
+from coterie.llm.errors import RoleUnset
+from coterie.llm.messages import Priority
+from coterie.llm.presets import PRESETS
+from coterie.llm.roles import Role
+from coterie.llm.settings import ModelsSettings
+
+
+class _Root(BaseModel):
+    models: ModelsSettings = ModelsSettings()
+
+
+def from_toml(tmp_path: Path, text: str, environ: dict[str, str] | None = None) -> Catalogue:
+    file = tmp_path / "config.toml"
+    file.write_text(text)
+    return Catalogue(load(_Root, file=file, environ=environ).settings.models)
+
+
+def chain(catalogue: Catalogue, role: Role, task: str | None = None) -> list[str]:
+    return [str(target) for target in catalogue.chain(role, task)]
+
+
+def test_with_no_key_the_embedded_model_does_everything_it_can() -> None:
+    catalogue = Catalogue(ModelsSettings())
+    for role in set(Role) - {Role.VISION, Role.EMBEDDING}:
+        assert catalogue.chain(role) == (EMBEDDED,)
+    for role in (Role.VISION, Role.EMBEDDING):
+        with pytest.raises(RoleUnset, match=f"No model is set for {role.value}"):
+            catalogue.chain(role)
+
+
+def test_with_a_key_featherless_has_the_models_of_the_specification() -> None:
+    catalogue = Catalogue(ModelsSettings.model_validate({"api_key": "key-number-one"}))
+    assert chain(catalogue, Role.NARRATIVE) == ["featherless/dphn/Dolphin-Mistral-24B-Venice-Edition"]
+    assert chain(catalogue, Role.CLASSIFIER) == [
+        "featherless/NousResearch/Hermes-3-Llama-3.1-8B",
+        "featherless/cognitivecomputations/dolphin-2.9.4-llama3-8b",
+        "featherless/mlabonne/Meta-Llama-3.1-8B-Instruct-abliterated",
+    ]
+    assert catalogue.spec("featherless").base_url == "https://api.featherless.ai/v1"
+
+
+def test_the_short_settings(tmp_path: Path) -> None:
+    catalogue = from_toml(
+        tmp_path,
+        """
+        [models]
+        provider = "ollama"
+        base_url = "http://127.0.0.1:9999/v1"
+        narrative_model = "big"
+        classifier_model = "small"
+        classifier_fallbacks = ["other"]
+        """,
+    )
+    assert chain(catalogue, Role.NARRATIVE) == ["ollama/big"]
+    assert chain(catalogue, Role.CLASSIFIER) == ["ollama/small", "ollama/other"]
+    assert chain(catalogue, Role.WORKER) == ["ollama/big"]
+    assert chain(catalogue, Role.CORTEX) == ["ollama/small", "ollama/other"]
+    assert catalogue.spec("ollama").base_url == "http://127.0.0.1:9999/v1"
+
+
+def test_roles_tasks_providers_and_details(tmp_path: Path) -> None:
+    catalogue = from_toml(
+        tmp_path,
+        """
+        [models.providers.mine]
+        base_url = "https://models.example/v1"
+        api_key = "env:MY_KEY"
+        [models.roles]
+        narrative = ["mine/a/b", "embedded/smollm2"]
+        [models.tasks]
+        coding = "mine/coder"
+        [models.details."mine/a/b"]
+        context = 32768
+        """,
+        {"MY_KEY": "key-number-two"},
+    )
+    assert chain(catalogue, Role.NARRATIVE) == ["mine/a/b", "embedded/smollm2"]
+    assert chain(catalogue, Role.WORKER, "coding") == ["mine/coder"]
+    assert chain(catalogue, Role.WORKER, "unknown task") == ["mine/a/b", "embedded/smollm2"]
+    assert catalogue.details(Target.parse("mine/a/b")).context == 32768
+    assert catalogue.details(EMBEDDED).context == 4096
+    key = catalogue.spec("mine").api_key
+    assert key is not None
+    assert key.get_secret_value() == "key-number-two"
+    assert "key-number-two" not in repr(catalogue.spec("mine"))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('[models.roles]\nnarrative = "nobody/x"', "'nobody' in 'nobody/x' is none"),
+        ('[models]\nprovider = "fetherless"', "'fetherless' is none"),
+        ("[models.providers.x]", "base_url"),
+        ('[models.providers.x]\npreset = "opnai"', "known preset"),
+        ('[models.roles]\nnarator = "openai/x"', "narator"),
+        ("[models]\nclassifier_timeout_s = 0", "classifier_timeout_s"),
+    ],
+)
+def test_a_mistake_in_the_settings_is_named(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        from_toml(tmp_path, text)
+
+
+def test_an_unknown_provider_gets_a_suggestion() -> None:
+    with pytest.raises(RoleUnset, match="Did you mean openai"):
+        Catalogue(ModelsSettings()).spec("opnai")
+
+
+def test_every_preset_of_the_issue_is_there() -> None:
+    wanted = {"featherless", "openai", "anthropic", "openrouter", "ollama", "lmstudio", "llamacpp", "vllm"}
+    assert wanted | {"openai-compatible", "embedded"} == set(PRESETS)
+
+
+def test_people_wait_for_voices_not_for_housekeeping() -> None:
+    assert Role.NARRATIVE.priority is Priority.PERSON
+    assert Role.CORTEX.priority is Priority.BACKGROUND

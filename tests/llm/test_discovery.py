@@ -1,0 +1,50 @@
+"""Servers that already run on this machine are found, and nothing else is taken for one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from coterie.llm.discovery import LocalServer, find_local_servers
+
+NOWHERE = "http://127.0.0.1:9"
+
+
+@asynccontextmanager
+async def serving(pages: dict[str, object]) -> AsyncIterator[str]:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        path = (await reader.readuntil(b"\r\n\r\n")).split()[1].decode()
+        body = json.dumps(pages.get(path, {})).encode()
+        status = b"200 OK" if path in pages else b"404 Not Found"
+        writer.write(b"HTTP/1.1 %s\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%s" % (status, len(body), body))
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+
+
+async def test_each_kind_of_server_is_found_with_its_models() -> None:
+    async with (
+        serving({"/api/tags": {"models": [{"name": "llama3:8b"}, {"name": "qwen"}]}}) as ollama,
+        serving({"/api/v0/models": {"data": [{"id": "hermes"}]}}) as lmstudio,
+        serving({"/props": {"default_generation_settings": {}}, "/v1/models": {"data": [{"id": "x.gguf"}]}}) as llama,
+    ):
+        places = {"ollama": f"{ollama}/v1", "lmstudio": f"{lmstudio}/v1", "llamacpp": f"{llama}/v1"}
+        found = await find_local_servers(places, within_s=5)
+    assert found == [
+        LocalServer("ollama", places["ollama"], ("llama3:8b", "qwen")),
+        LocalServer("lmstudio", places["lmstudio"], ("hermes",)),
+        LocalServer("llamacpp", places["llamacpp"], ("x.gguf",)),
+    ]
+
+
+async def test_nothing_there_and_something_else_there_are_both_nothing() -> None:
+    async with serving({"/": "hello", "/api/tags": {"tags": []}, "/props": [], "/v1/models": {}}) as other:
+        places = {"ollama": other, "lmstudio": NOWHERE, "llamacpp": other}
+        assert await find_local_servers(places, within_s=5) == []

@@ -1,0 +1,54 @@
+"""The contract of providers, kept by everything that is not the embedded model (that one is in tests/real)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from coterie.base.clock import SystemClock
+from coterie.llm.catalogue import Catalogue
+from coterie.llm.hosted import Hosted
+from coterie.llm.messages import Request
+from coterie.llm.player import Player
+from coterie.llm.provider import Provider
+from coterie.llm.recorder import Recorder
+from coterie.llm.tape import Entry
+from tests.contracts.provider import ProviderContract
+from tests.llm.conftest import settings_for
+from tests.llm.fault_server import FaultServer, Wire
+
+
+async def answers_as_asked(wire: Wire) -> None:
+    asks_for_json = "response_format" in wire.body or "output_config" in wire.body or "output_format" in wire.body
+    await wire.begin()
+    await wire.words(*(('{"name": "Mara",', ' "age": 7}') if asks_for_json else ("Hello", " there.")))
+    await wire.end()
+
+
+def scripted(request: Request) -> Entry:
+    return Entry(say='{"name": "Mara", "age": 7}' if request.prompt.shape else "Hello there.")
+
+
+@pytest.mark.filterwarnings("ignore:Sampling parameters:UserWarning")
+class TestHosted(ProviderContract):
+    @pytest.fixture
+    async def provider(self, server: FaultServer) -> AsyncIterator[Provider]:
+        self.model = "claude-opus-5" if server.anthropic else "first"
+        server.on(self.model, answers_as_asked)
+        hosted = Hosted(Catalogue(settings_for(server)).spec("here"))
+        yield hosted
+        await hosted.close()
+
+
+class TestPlayer(ProviderContract):
+    @pytest.fixture
+    def provider(self) -> Provider:
+        return Player("script", otherwise=scripted)
+
+
+class TestRecorder(ProviderContract):
+    @pytest.fixture
+    def provider(self, tmp_path: Path) -> Provider:
+        return Recorder(Player("script", otherwise=scripted), tmp_path / "tape.jsonl", SystemClock())

@@ -1,0 +1,232 @@
+"""The embedded model, really: SmolLM2 in its own process, killed, hung, starved and unloaded."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+
+import httpx
+import psutil
+import pytest
+
+from coterie.base.errors import ConfigError
+from coterie.llm import errors
+from coterie.llm.catalogue import EMBEDDED, Catalogue
+from coterie.llm.embedded import Embedded
+from coterie.llm.messages import Finished, Priority, Prompt, Request, TextDelta
+from coterie.llm.provider import Provider
+from coterie.llm.roles import Role
+from coterie.llm.router import Models
+from coterie.llm.settings import EmbeddedSettings, ModelsSettings
+from coterie.llm.structured import classify
+from coterie.llm.tokenizer import tokenizer_of
+from coterie.llm.tokens import TokenCounter
+from coterie.llm.trial import Form, try_out
+from coterie.llm.weights import find_weights
+from tests.contracts.provider import ProviderContract
+
+pytestmark = pytest.mark.xdist_group("embedded")
+
+
+def request(text: str = "Tell me a long story about a fox.", **options: object) -> Request:
+    prompt = Prompt.of(text, **{"max_tokens": 400, **options})
+    return Request(model="smollm2", prompt=prompt)
+
+
+@pytest.fixture
+async def embedded() -> AsyncIterator[Embedded]:
+    made = Embedded(EmbeddedSettings(stall_s=1))
+    yield made
+    await made.close()
+
+
+class TestContract(ProviderContract):
+    model = "smollm2"
+
+    @pytest.fixture
+    async def provider(self) -> AsyncIterator[Provider]:
+        made = Embedded(EmbeddedSettings())
+        yield made
+        await made.close()
+
+
+async def interrupt(embedded: Embedded, how: signal.Signals) -> errors.ModelCrashed:
+    """Start a long answer, and send a signal to the process in the middle of it."""
+    heard = 0
+    with pytest.raises(errors.ModelCrashed) as caught:
+        async for _ in embedded.stream(request()):
+            heard += 1
+            if heard == 5:
+                assert embedded.child is not None
+                os.kill(embedded.child.pid, how)
+    assert heard >= 5
+    return caught.value
+
+
+async def test_killed_mid_stream_the_call_ends_clearly_and_the_next_one_works(embedded: Embedded) -> None:
+    error = await interrupt(embedded, signal.SIGKILL)
+    assert error.retryable
+    assert "died" in error.what
+    assert isinstance([chunk async for chunk in embedded.stream(request(max_tokens=5))][-1], Finished)
+
+
+async def test_hung_mid_stream_the_process_is_replaced(embedded: Embedded) -> None:
+    error = await interrupt(embedded, signal.SIGSTOP)
+    assert error.retryable
+    assert isinstance([chunk async for chunk in embedded.stream(request(max_tokens=5))][-1], Finished)
+
+
+async def test_through_the_router_the_partial_text_is_kept() -> None:
+    models = Models(ModelsSettings())
+    reply = models.stream(Role.NARRATIVE, Prompt.of("Tell me a long story.", max_tokens=400))
+    with pytest.raises(errors.ModelCrashed) as caught:
+        async for chunk in reply:
+            provider = models.provider("embedded")
+            assert isinstance(chunk, TextDelta)
+            assert isinstance(provider, Embedded)
+            if len(reply.text) > 20 and provider.child:
+                os.kill(provider.child.pid, signal.SIGKILL)
+    assert caught.value.partial == reply.text
+    assert len(reply.text) > 20
+    assert (await models.ask(Role.NARRATIVE, Prompt.of("Hello.", max_tokens=5))).text
+    await models.close()
+
+
+async def test_its_memory_is_bounded_and_it_is_gone_after_close(embedded: Embedded) -> None:
+    long = "The fox went on. " * 150
+    async for _ in embedded.stream(request(long, max_tokens=20)):
+        pass
+    child = embedded.child
+    assert child is not None
+    assert child.memory_mb < 700
+    soft, hard = psutil.Process(child.pid).rlimit(psutil.RLIMIT_AS)
+    assert soft == hard == 1536 * 1024 * 1024
+    await embedded.close()
+    assert not psutil.pid_exists(child.pid)
+
+
+async def test_too_little_memory_is_said_not_suffered() -> None:
+    starved = Embedded(EmbeddedSettings(memory_mb=256))
+    with pytest.raises(errors.ModelCrashed, match="could not be loaded"):
+        async for _ in starved.stream(request()):
+            pass
+    await starved.close()
+
+
+async def test_it_ends_with_the_program_that_started_it(embedded: Embedded) -> None:
+    async for _ in embedded.stream(request(max_tokens=2)):
+        pass
+    child = embedded.child
+    assert child is not None
+    process = child._process
+    assert process.stdin is not None
+    process.stdin.close()
+    await asyncio.wait_for(process.wait(), 10)
+    assert child.dead
+
+
+async def test_unused_it_leaves_memory_and_comes_back() -> None:
+    embedded = Embedded(EmbeddedSettings(idle_unload_s=0.2))
+    async for _ in embedded.stream(request(max_tokens=2)):
+        pass
+    async with asyncio.timeout(10):
+        while embedded.child is not None:
+            await asyncio.sleep(0.05)
+    assert [chunk async for chunk in embedded.stream(request(max_tokens=2))]
+    await embedded.close()
+
+
+async def test_a_person_does_not_wait_for_a_queue_of_background_work(embedded: Embedded) -> None:
+    async for _ in embedded.stream(request(max_tokens=1)):
+        pass
+    done: list[str] = []
+
+    async def ask(who: str, priority: Priority, max_tokens: int) -> None:
+        asked = request(max_tokens=max_tokens).model_copy(update={"priority": priority, "owner": who})
+        async for _ in embedded.stream(asked):
+            pass
+        done.append(who)
+
+    background = [asyncio.create_task(ask(f"job {n}", Priority.BACKGROUND, 60)) for n in range(4)]
+    await asyncio.sleep(0.05)
+    await ask("person", Priority.PERSON, 10)
+    assert done.index("person") <= 1
+    await asyncio.gather(*background)
+
+
+async def test_a_prompt_that_is_too_long_is_refused_with_a_reason(embedded: Embedded) -> None:
+    with pytest.raises(errors.BadRequest):
+        async for _ in embedded.stream(request("fox " * 6000)):
+            pass
+
+
+async def test_structured_output_fits_its_schema() -> None:
+    models = Models(ModelsSettings())
+    prompt = Prompt.of("Mara the fox is seven and lives in the mill. Fill in the form.", max_tokens=120)
+    found = await classify(models, Form, prompt, timeout_s=120)
+    assert found.ok
+    await models.close()
+
+
+async def test_a_trial_tells_what_the_command_prints() -> None:
+    said: list[str] = []
+    trial = await try_out(ModelsSettings(), EMBEDDED, said.append)
+    assert "".join(said) == trial.answer.text
+    assert trial.answer.first_token_ms
+    assert trial.tokens_per_s > 0
+    assert trial.memory_mb
+    assert trial.form.ok
+
+
+TEXTS = [
+    "Hello world 123",
+    "  12 spaces   and\n\n\ttabs  7",
+    "Don't, can't, I'll: it's \"quoted\" (1,234.56)!",
+    "Ça coûte 12 € à l'école — déjà vu…",
+    "Привет, мир! Как дела?",
+    "日本語のテキスト、你好世界。",
+    "مرحبا بالعالم",
+    "emoji 😀🦊👩‍👩‍👧 end",
+    "def f(x):\n    return x ** 2  # squared\n",
+    "a" * 300,
+]
+
+
+async def test_our_tokenizer_agrees_with_llama_cpp_token_by_token(embedded: Embedded) -> None:
+    async for _ in embedded.stream(request(max_tokens=1)):
+        pass
+    child, own = embedded.child, tokenizer_of(find_weights(None))
+    assert child is not None
+    assert own is not None
+    async with httpx.AsyncClient(headers={"authorization": f"Bearer {child.key}"}, trust_env=False) as client:
+        for text in TEXTS:
+            theirs = (await client.post(f"{child.url}/tokenize", json={"content": text})).json()["tokens"]
+            assert own.encode_ordinary(text) == theirs, text
+
+
+async def test_a_prompt_is_counted_as_the_model_counts_it(embedded: Embedded) -> None:
+    counter = TokenCounter(Catalogue(ModelsSettings()))
+    prompt = Prompt.of("What does the fox do at night?", system="You are brief.", max_tokens=1)
+    chunks = [chunk async for chunk in embedded.stream(Request(model="smollm2", prompt=prompt))]
+    end = chunks[-1]
+    assert isinstance(end, Finished)
+    assert abs(counter.count_prompt(EMBEDDED, prompt) - end.tokens.input) <= 3
+    assert counter.is_exact(EMBEDDED)
+
+
+async def test_strangers_on_this_machine_are_turned_away(embedded: Embedded) -> None:
+    async for _ in embedded.stream(request(max_tokens=1)):
+        pass
+    assert embedded.child is not None
+    body = {"messages": [{"role": "user", "content": "hi"}]}
+    async with httpx.AsyncClient(trust_env=False) as client:
+        answer = await client.post(f"{embedded.child.url}/v1/chat/completions", content=json.dumps(body))
+    assert answer.status_code == 401
+
+
+def test_a_missing_model_file_is_named() -> None:
+    with pytest.raises(ConfigError, match="does not exist"):
+        find_weights("/nowhere/model.gguf")
