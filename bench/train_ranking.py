@@ -1,0 +1,191 @@
+"""Trains the ranking that memory ships, and says honestly how well it does on talks it has not seen.
+
+For every talk a model is trained on all the others (`bench/models/`, used by `bench.recall` when it is asked
+about a talk that the shipped model has seen); then one on all of them, which is shipped. The features are those
+that recall computes; what is stored are thresholds and values, no text. LightGBM runs in its own environment.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench._locomo import OWNER, Talk, read, recall_at
+from bench._minilm import MiniLM
+from bench._peer import peer_python, run_peer
+from bench._report import arguments, finish, progress, say
+from coterie.memory import Memory
+from coterie.memory.gates import Viewpoint
+from coterie.memory.ranking import CONSIDERED, Ranking
+from coterie.memory.recall import Ask
+from coterie.memory.signals import Signals
+from coterie.memory.trees import Trees
+
+SHIPPED = Path("src/coterie/memory/models")
+FOLDS = Path("bench/models")
+
+FIT = """
+import json, sys
+import lightgbm, numpy
+data = numpy.load(sys.argv[1])
+settings = dict(
+    objective="lambdarank", learning_rate=0.06, num_leaves=8, max_depth=4, min_data_in_leaf=40, feature_fraction=0.6,
+    bagging_fraction=0.8, bagging_freq=1, lambda_l2=5, lambdarank_truncation_level=15, verbose=-1, num_threads=2,
+    deterministic=True, force_row_wise=True, seed=7,
+)
+train = lightgbm.Dataset(data["table"], data["hit"], group=data["sizes"], feature_name=list(map(str, data["names"])))
+model = lightgbm.train(settings, train, int(sys.argv[2]))
+json.dump(model.dump_model()["tree_info"], open(sys.argv[3], "w"))
+print("{}")
+"""
+TREES = 140
+
+
+class Listening(Ranking):
+    """A ranking that keeps the signals it was given, and orders by the graph alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: Signals | None = None
+
+    def order(self, signals: Signals, fuse: Any = "graph") -> Any:
+        self.heard = signals
+        return super().order(signals, "graph")
+
+
+def listen(talk: Talk, embedder: MiniLM | None) -> list[dict[str, Any]]:
+    """For each question, the features of the candidates and which of them are evidence."""
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        ranking = Listening()
+        with Memory(Path(folder) / "memory.db", embedder=embedder, ranking=ranking) as memory:
+            memory.add_many(talk.memories)
+            memory.vectors.embed_pending()
+            room = talk.memories[0].room
+            sources = {record.id: record.sources for record in memory.browse(owner=OWNER)}
+            for asked in talk.questions:
+                ask = Ask(asked.text, Viewpoint.of(OWNER, room, talk.speakers), k=10_000)
+                memory._recall.ask(ask, talk.after)
+                shelf, signals = memory._recall.shelf(OWNER), ranking.heard
+                if shelf is None or signals is None:
+                    continue
+                best = np.sort(np.lexsort((signals.at, -signals.graph))[:CONSIDERED])
+                names = tuple(signals.table)
+                turns = [sources[shelf.ids[at]] for at in signals.at[best]]
+                rows.append(
+                    {
+                        "names": names,
+                        "table": signals.matrix(names)[best],
+                        "turns": turns,
+                        "hit": np.array([bool(asked.evidence & set(each)) for each in turns], np.int64),
+                        "asked": asked,
+                        "graph": signals.graph[best],
+                    }
+                )
+    return rows
+
+
+def fit(rows: list[dict[str, Any]]) -> Trees:
+    python = peer_python("lightgbm", ["lightgbm==4.7.0", "numpy", "scipy"])
+
+    told = [row for row in rows if row["hit"].any()]
+    with tempfile.TemporaryDirectory() as folder:
+        data, out = Path(folder) / "data.npz", Path(folder) / "trees.json"
+        np.savez(
+            data,
+            table=np.concatenate([row["table"] for row in told]),
+            hit=np.concatenate([row["hit"] for row in told]),
+            sizes=np.array([len(row["hit"]) for row in told]),
+            names=np.array(told[0]["names"]),
+        )
+        run_peer(python, FIT, str(data), str(TREES), str(out))
+        return flatten(json.loads(out.read_text()), told[0]["names"])
+
+
+def flatten(trees: list[dict[str, Any]], names: tuple[str, ...]) -> Trees:
+    """LightGBM's nested trees as arrays; a leaf leads to itself."""
+    feature: list[int] = []
+    threshold: list[float] = []
+    left: list[int] = []
+    right: list[int] = []
+    value: list[float] = []
+    deepest = 0
+
+    def put(node: dict[str, Any], depth: int) -> int:
+        nonlocal deepest
+        deepest = max(deepest, depth)
+        at = len(feature)
+        leaf = "leaf_value" in node
+        feature.append(0 if leaf else node["split_feature"])
+        # Features are rounded to five digits: a threshold halfway between two of them cannot be missed by a hair.
+        threshold.append(0.0 if leaf else round(node["threshold"], 5) + 0.000005)
+        value.append(node["leaf_value"] if leaf else node["internal_value"])
+        left.append(at)
+        right.append(at)
+        if not leaf:
+            left[at] = put(node["left_child"], depth + 1)
+            right[at] = put(node["right_child"], depth + 1)
+        return at
+
+    roots = [put(tree["tree_structure"], 0) for tree in trees]
+    return Trees(
+        features=names,
+        roots=np.array(roots),
+        feature=np.array(feature),
+        threshold=np.array(threshold),
+        left=np.array(left),
+        right=np.array(right),
+        value=np.array(value),
+        depth=deepest,
+    )
+
+
+def judge(rows: list[dict[str, Any]], score: Callable[[dict[str, Any]], Any]) -> float:
+    found = []
+    for row in rows:
+        order = np.argsort(-score(row), kind="stable")
+        found.append(recall_at([row["turns"][index] for index in order[:10]], row["asked"].evidence, 10))
+    return round(float(np.mean(found)), 4)
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("data", nargs="?", default="../shared/data/locomo_dev.json", type=Path)
+    options = parser.parse_args()
+    talks = read(options.data)
+    SHIPPED.mkdir(parents=True, exist_ok=True)
+    FOLDS.mkdir(parents=True, exist_ok=True)
+    figures: dict[str, Any] = {}
+    minilm = MiniLM.installed()
+    for name, embedder in (("plain", None), ("embedder", minilm)):
+        heard: dict[str, list[dict[str, Any]]] = {}
+        for done, talk in enumerate(talks, start=1):
+            heard[talk.id] = listen(talk, embedder)
+            progress(done, len(talks), f"talks listened to ({name})")
+        left_out: list[float] = []
+        count = 0
+        for talk in talks:
+            others = [row for other, rows in heard.items() if other != talk.id for row in rows]
+            trees = fit(others)
+            trees.save(FOLDS / f"{name}-without-{talk.id}.npz")
+            result = judge(heard[talk.id], lambda row, trees=trees: trees.scores(row["table"]))  # type: ignore[misc]
+            say(f"{name} {talk.id}: graph {judge(heard[talk.id], lambda row: row['graph'])}   learned without it {result}")
+            left_out.append(result * len(talk.questions))
+            count += len(talk.questions)
+        everything = [row for rows in heard.values() for row in rows]
+        fit(everything).save(SHIPPED / f"{name}.npz")
+        figures[name] = {
+            "graph": judge(everything, lambda row: row["graph"]),
+            "left_one_out": round(sum(left_out) / count, 4),
+        }
+        say(f"{name}: {figures[name]}")
+    finish(figures)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""Who may know. Applied before anything is ranked, so that what is not allowed cannot even be counted.
+
+First gate: the owner witnessed it or was told. Second: whether it may be spoken of here, before these people.
+Third: forked lines of one room do not know of each other's futures.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.memory.shelf import Shelf
+
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Viewpoint:
+    """Who remembers, where, and before whom."""
+
+    owner: str
+    room: str | None = None
+    """The stream of the room in which it will be spoken. None: nowhere, the owner only thinks."""
+    present: frozenset[str] = field(default_factory=frozenset)
+    """Everybody who would hear it."""
+
+    @classmethod
+    def of(cls, owner: str, room: str | None = None, present: Iterable[str] = ()) -> Viewpoint:
+        return cls(owner, room, frozenset(present) - {owner})
+
+
+class Lines:
+    """Which streams are forks of one another."""
+
+    def __init__(self, roots: Mapping[str, str]) -> None:
+        self._roots = roots
+
+    def hidden(self, stream: str, room: str | None) -> bool:
+        """Whether a stream is another line of the room's own family."""
+        return room is not None and stream != room and self.root(stream) == self.root(room)
+
+    def root(self, stream: str) -> str:
+        return self._roots.get(stream, stream)
+
+
+def may_recall(
+    view: Viewpoint, *, witnesses: Iterable[str], told_by: str | None, private: bool, disclosure: str, room: str
+) -> bool:
+    """The first two gates, for one memory."""
+    there = set(witnesses)
+    if view.owner not in there and not told_by:
+        return False
+    if disclosure == "open":
+        return True
+    if disclosure == "room" and room != view.room:
+        return False
+    return not private or view.present <= there | {view.owner, told_by}
+
+
+def allowed(shelf: Shelf, view: Viewpoint, lines: Lines) -> Bools:
+    """Per memory of the shelf, whether this viewpoint may recall it."""
+    streams = shelf.streams.values
+    visible = np.array([not lines.hidden(stream or "", view.room) for stream in streams], bool)
+    here = shelf.streams.known(view.room)
+    elsewhere = np.zeros(len(shelf.settings.values), bool)
+    at_home = np.zeros(len(shelf.settings.values), bool)
+    for code, setting in enumerate(shelf.settings.values):
+        witnesses, told_by, private, disclosure = json.loads(setting or "[]")
+        common = {"witnesses": json.loads(witnesses), "told_by": told_by, "private": private, "disclosure": disclosure}
+        at_home[code] = may_recall(view, room=view.room or "", **common)
+        elsewhere[code] = disclosure != "room" and at_home[code]
+    if not len(shelf):
+        return np.zeros(0, bool)
+    stream, setting_codes = shelf.columns["stream"], shelf.columns["setting"]
+    by_place: Bools = np.where(stream == here, at_home[setting_codes], elsewhere[setting_codes])
+    return by_place & visible[stream]

@@ -1,0 +1,197 @@
+"""`Memory`: the whole of it behind a few calls, usable alone in a script or on a store that is already open."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from coterie.base.clock import Clock, SystemClock
+from coterie.kernel import Draft, Store
+from coterie.memory.embedder import Embedder
+from coterie.memory.errors import BadMemory, NoSuchMemory
+from coterie.memory.events import (
+    MemoryEdited,
+    MemoryForgotten,
+    MemoryLinked,
+    MemoryPinChanged,
+    MemorySuperseded,
+    MemoryUsed,
+)
+from coterie.memory.gates import Viewpoint
+from coterie.memory.ranking import Fuse, Ranking
+from coterie.memory.reading import all_records
+from coterie.memory.recall import Ask, Mode, Recall, Recalled
+from coterie.memory.record import MemoryRecord, Relation
+from coterie.memory.vectors import Vectors
+from coterie.memory.view import Memories
+from coterie.memory.words import digest
+from coterie.memory.writing import NewMemory, Planned, Writing
+
+ME = "me"
+HERE = "room:main"
+MOST_PINS = 8
+
+
+class Memory:
+    """Three calls do most of it: `add`, `recall`, `forget`.
+
+    >>> with Memory("memory.db") as memory:
+    ...     memory.add("Ana is allergic to walnuts", speaker="Ana")
+    ...     memory.recall("what can Ana not eat?")
+    """
+
+    def __init__(
+        self,
+        place: Path | str | Store,
+        *,
+        embedder: Embedder | None = None,
+        clock: Clock | None = None,
+        ranking: Ranking | None = None,
+    ) -> None:
+        """On a file of its own, which is made if needed, or on an open store that folds the view `Memories`."""
+        self._clock = clock or SystemClock()
+        self._own = not isinstance(place, Store)
+        self.store = place if isinstance(place, Store) else Store.open(place, views=[Memories()], clock=self._clock)
+        self.vectors = Vectors(self.store, embedder)
+        self._recall = Recall(self.store, self.vectors, ranking)
+        self.writing = Writing(self.store, self._recall)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._own:
+            self.store.close()
+
+    # --- the three calls -------------------------------------------------------------------------------
+
+    def add(self, text: str, *, owner: str = ME, room: str = HERE, **fields: Any) -> str:
+        """Remember something. Returns its id; the id of what already says it; or "" if it was forgotten for good."""
+        return self.add_many([NewMemory(text, owner, room, **fields)], near=True)[0].id
+
+    def recall(
+        self,
+        question: str = "",
+        *,
+        owner: str = ME,
+        room: str | None = None,
+        present: Collection[str] = (),
+        k: int = 10,
+        mode: Mode = "hybrid",
+        types: Collection[str] = (),
+        fuse: Fuse = "learned",
+        window: int = 0,
+        history: bool = False,
+        archived: bool = False,
+        now: datetime | None = None,
+    ) -> list[Recalled]:
+        """What comes to the owner's mind, best first, each with its reasons and its sources."""
+        view = Viewpoint.of(owner, room, present)
+        ask = Ask(question, view, k, mode, types, fuse, window, history, archived)
+        return self._recall.ask(ask, now or self._clock.now())
+
+    def forget(self, memory_id: str, *, actor: str = "person") -> None:
+        """Never recall this again, nor anything that says the same: a tombstone keeps it from coming back."""
+        memory = self.get(memory_id)
+        payload = MemoryForgotten(
+            id=memory.id, owner=memory.owner, digest=digest(memory.text).hex(), sources=memory.sources
+        )
+        self.store.append_now([Draft(f"memory:{memory.owner}", payload, actor)])
+
+    # --- more of the same ------------------------------------------------------------------------------
+
+    def add_many(self, wanted: Sequence[NewMemory], *, near: bool = False, actor: str = "system") -> list[Planned]:
+        """Remember many at once, in one transaction. `near` also merges what says the same in other words."""
+        planned = self.writing.plan(wanted, near=near, actor=actor)
+        drafts = [draft for plan in planned for draft in plan.drafts]
+        if drafts:
+            self.store.append_now(drafts)
+        return planned
+
+    def get(self, memory_id: str) -> MemoryRecord:
+        for record in all_records(self.store, "id = ?", (memory_id,)):
+            return record
+        raise NoSuchMemory(
+            f"There is no memory {memory_id}.", "It may have been forgotten, or taken back with its turn."
+        )
+
+    def browse(
+        self,
+        *,
+        owner: str | None = None,
+        room: str | None = None,
+        kind: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> Iterable[MemoryRecord]:
+        """For the person: everything that is kept, faded or not, oldest first."""
+        wanted = [("owner", owner), ("stream", room), ("type", kind)]
+        chosen = [(column, value) for column, value in wanted if value is not None]
+        where = " AND ".join(f"{column} = ?" for column, _ in chosen)
+        for record in all_records(self.store, where, tuple(value for _, value in chosen)):
+            if (since is None or record.when >= since) and (until is None or record.when < until):
+                yield record
+
+    def edit(self, memory_id: str, *, actor: str = "person", **changes: Any) -> None:
+        """Correct a memory's text, type, significance, confidence, privacy or disclosure."""
+        memory = self.get(memory_id)
+        if "text" in changes and not str(changes["text"]).strip():
+            raise BadMemory("A memory needs some text; this one is empty.", "Forget it instead, if it is wrong.")
+        self.store.append_now([Draft(memory.room, MemoryEdited(id=memory_id, **changes), actor)])
+
+    def pin(self, memory_id: str, *, auto: bool = False, actor: str = "person") -> bool:
+        """Keep it always at hand. At most eight per owner: the weakest automatic pin makes room, a hand-made one never."""
+        memory = self.get(memory_id)
+        pinned = [record for record in self.browse(owner=memory.owner) if record.pinned and record.id != memory_id]
+        drafts = []
+        if len({record.id for record in pinned}) >= MOST_PINS:
+            weak = sorted((r for r in pinned if r.auto_pinned), key=lambda r: (r.significance, r.made, r.id))
+            if not weak and auto:
+                return False
+            if not weak:
+                raise BadMemory(
+                    f"{memory.owner} already has {MOST_PINS} pinned memories.", "Unpin one of them first."
+                )
+            drafts.append(Draft(weak[0].room, MemoryPinChanged(id=weak[0].id, pinned=False), actor))
+        drafts.append(Draft(memory.room, MemoryPinChanged(id=memory_id, pinned=True, auto=auto), actor))
+        self.store.append_now(drafts)
+        return True
+
+    def unpin(self, memory_id: str, *, actor: str = "person") -> None:
+        memory = self.get(memory_id)
+        self.store.append_now([Draft(memory.room, MemoryPinChanged(id=memory_id, pinned=False), actor)])
+
+    def supersede(self, memory_id: str, by: str, *, actor: str = "system") -> None:
+        """`by` holds from now on. What it replaces is kept, with its place in time, and never comes before it."""
+        old, new = self.get(memory_id), self.get(by)
+        self.store.append_now(
+            [
+                Draft(new.room, MemorySuperseded(id=old.id, by=new.id, owner=new.owner), actor),
+                Draft(
+                    new.room, MemoryLinked(source=new.id, relation="updates", target=old.id, owner=new.owner), actor
+                ),
+            ]
+        )
+
+    def link(self, source: str, relation: Relation, target: str, *, actor: str = "system") -> None:
+        memory = self.get(source)
+        self.get(target)
+        payload = MemoryLinked(source=source, relation=relation, target=target, owner=memory.owner)
+        self.store.append_now([Draft(memory.room, payload, actor)])
+
+    def used(self, ids: Sequence[str], *, owner: str = ME, room: str = HERE) -> None:
+        """Note that these were put before a model: use keeps a memory fresh."""
+        self.store.append_now([Draft(room, MemoryUsed(owner=owner, ids=tuple(ids)))])
+
+    def count(self, owner: str | None = None) -> int:
+        """How many memories are in the index."""
+        sql = "SELECT coalesce(sum(docs), 0) FROM memory_owner" + (" WHERE owner = ?" if owner else "")
+        return int(self.store.query(sql, (owner,) if owner else ())[0][0])

@@ -1,0 +1,98 @@
+"""Memories as records, read from their tables, with the evidence and validity that a room knows of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from coterie.base.clock import from_micros
+from coterie.kernel import Row, Store
+from coterie.memory.gates import Lines
+from coterie.memory.record import MemoryRecord
+from coterie.memory.view import AUTO_PINNED
+
+Key = tuple[str, str]
+
+_COLUMNS = (
+    "stream, id, owner, text, type, scene, speaker, told_by, witnesses, about, sources, happened, made,"
+    " significance, confidence, reliability, pin, private, disclosure"
+)
+
+
+def read_records(store: Store, keys: Collection[Key], lines: Lines, room: str | None) -> dict[Key, MemoryRecord]:
+    """The records of (stream, id) pairs that still exist and are not forgotten."""
+    wanted = sorted(keys)
+    if not wanted:
+        return {}
+    rows = store.query(
+        f"SELECT {_COLUMNS} FROM memory WHERE (stream, id) IN (VALUES {', '.join(['(?,?)'] * len(wanted))})"  # noqa: S608
+        " AND NOT EXISTS (SELECT 1 FROM memory_tombstone t WHERE t.id = memory.id)",
+        [part for key in wanted for part in key],
+    )
+    return {(record.room, record.id): record for record in _records(store, rows, lines, room)}
+
+
+def all_records(store: Store, where: str = "", params: tuple[Any, ...] = ()) -> Iterator[MemoryRecord]:
+    """Every memory that is not forgotten, oldest first; `where` narrows it by columns of the table."""
+    lines = Lines(dict(store.query("SELECT stream, root FROM line")))
+    last = (0, "", "")
+    narrowed = f"AND {where}" if where else ""
+    while True:
+        rows = store.query(
+            f"SELECT {_COLUMNS}, event FROM memory WHERE (event, stream, id) > (?, ?, ?)"  # noqa: S608
+            f" AND id NOT IN (SELECT id FROM memory_tombstone) {narrowed} ORDER BY event, stream, id LIMIT 1000",
+            (*last, *params),
+        )
+        yield from _records(store, [row[:-1] for row in rows], lines, None)
+        if len(rows) < 1_000:
+            return
+        last = (rows[-1][-1], rows[-1][0], rows[-1][1])
+
+
+def _records(store: Store, rows: list[Row], lines: Lines, room: str | None) -> Iterator[MemoryRecord]:
+    evidence = _told_of(store, "SELECT id, stream, source FROM memory_evidence", "stream, source", rows)
+    validity = _told_of(store, "SELECT id, stream, by_id FROM memory_validity", "stream", rows)
+    for row in rows:
+        here = room or row[0]
+        more = [source for line, source in evidence.get(row[1], ()) if not lines.hidden(line, here)]
+        later = [by for line, by in validity.get(row[1], ()) if not lines.hidden(line, here)]
+        yield _record(row, more, later[-1] if later else None)
+
+
+def _told_of(store: Store, select: str, order: str, rows: list[Row]) -> dict[str, list[tuple[str, str]]]:
+    found: dict[str, list[tuple[str, str]]] = {}
+    ids = json.dumps([row[1] for row in rows])
+    for memory_id, line, value in store.query(
+        f"{select} WHERE id IN (SELECT value FROM json_each(?)) ORDER BY {order}", (ids,)
+    ):
+        found.setdefault(memory_id, []).append((line, value))
+    return found
+
+
+def _record(row: Row, evidence: list[str], superseded_by: str | None) -> MemoryRecord:
+    (stream, memory_id, owner, text, kind, scene, speaker, told_by, witnesses, about, sources) = row[:11]
+    happened, made, significance, confidence, reliability, pin, private, disclosure = row[11:]
+    return MemoryRecord(
+        id=memory_id,
+        owner=owner,
+        room=stream,
+        text=text,
+        type=kind,
+        scene=scene,
+        speaker=speaker,
+        told_by=told_by,
+        witnesses=tuple(json.loads(witnesses)),
+        about=tuple(json.loads(about)),
+        sources=tuple(dict.fromkeys([*json.loads(sources), *evidence])),
+        happened=None if happened is None else from_micros(happened),
+        made=from_micros(made),
+        significance=significance,
+        confidence=confidence,
+        reliability=reliability,
+        pinned=pin > 0,
+        auto_pinned=pin == AUTO_PINNED,
+        private=bool(private),
+        disclosure=disclosure,
+        superseded_by=superseded_by,
+    )

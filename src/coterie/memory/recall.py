@@ -1,0 +1,257 @@
+"""Recall: which memories come to mind, for whom, where and before whom; and why each of them does.
+
+Gates first, then ranking, then boosts. What has been superseded hands its score to what superseded it, so
+that an update always comes before what it updates; links carry a share of a score to what is linked.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.base.clock import to_micros
+from coterie.kernel import Store
+from coterie.memory import decay, docs, ties
+from coterie.memory.boosts import boosts
+from coterie.memory.gates import Lines, Viewpoint, allowed
+from coterie.memory.question import Question
+from coterie.memory.ranking import Fuse, Ranked, Ranking
+from coterie.memory.reading import read_records
+from coterie.memory.record import MemoryRecord
+from coterie.memory.shelf import Shelf
+from coterie.memory.signals import gather
+from coterie.memory.vectors import Vectors
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Mode = Literal["hybrid", "recent", "important", "typed"]
+
+_WORDS_READ = 400
+_CACHE_BYTES = 2 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    memory: MemoryRecord
+    score: float
+    parts: dict[str, float]
+    """What the score is made of, by source; they sum to it."""
+    around: tuple[MemoryRecord, ...] = ()
+    """The turns next to it, when they were asked for."""
+
+    @property
+    def id(self) -> str:
+        return self.memory.id
+
+    @property
+    def text(self) -> str:
+        return self.memory.text
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return self.memory.sources
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One recall, with everything that can be chosen about it."""
+
+    text: str
+    view: Viewpoint
+    k: int = 10
+    mode: Mode = "hybrid"
+    types: Collection[str] = ()
+    fuse: Fuse = "learned"
+    window: int = 0
+    history: bool = False
+    """Also return what has been superseded, always after what superseded it."""
+    archived: bool = False
+    """Also search what has faded: for the person, not for prompts."""
+
+
+class Recall:
+    def __init__(
+        self, store: Store, vectors: Vectors, ranking: Ranking | None = None, cache_bytes: int = _CACHE_BYTES
+    ) -> None:
+        self._store = store
+        self._vectors = vectors
+        self._ranking = ranking or Ranking.shipped()
+        self._shelves: OrderedDict[str, Shelf] = OrderedDict()
+        self._cache_bytes = cache_bytes
+        self._lock = threading.Lock()
+
+    def ask(self, ask: Ask, now: datetime) -> list[Recalled]:
+        # Another embedder may be far away: ask it before anything is locked.
+        with self._lock:
+            shelf = self._shelf(ask.view.owner)
+            if shelf is None:
+                return []
+            question = Question.read(ask.text, shelf.names, now)
+        wanted = self._vectors.of_question(question.bare) if ask.mode in ("hybrid", "typed") else None
+        with self._lock:
+            shelf = self._shelf(ask.view.owner)
+            if shelf is None:
+                return []
+            return self._ask(shelf, ask, question, wanted, to_micros(now))
+
+    def shelf(self, owner: str) -> Shelf | None:
+        with self._lock:
+            return self._shelf(owner)
+
+    def lines(self) -> Lines:
+        return Lines(dict(self._store.query("SELECT stream, root FROM line")))
+
+    def _ask(
+        self, shelf: Shelf, ask: Ask, question: Question, wanted: NDArray[np.float32] | None, now: int
+    ) -> list[Recalled]:
+        lines = self.lines()
+        weight = self._importance(shelf, now)
+        open_to = allowed(shelf, ask.view, lines)
+        if not ask.archived:
+            columns = shelf.columns
+            open_to &= ~decay.archived(weight, columns["made"], now, columns["pin"] > 0)
+            open_to &= columns["significance"] > 0
+        if ask.types:
+            open_to &= np.isin(shelf.columns["type"], [shelf.types.known(kind) for kind in ask.types])
+        if ask.mode in ("hybrid", "typed") and question.match is not None:
+            ranked = self._hybrid(shelf, ask, question, wanted, open_to)
+        else:
+            ranked = _by_column(shelf, ask.mode, weight, open_to)
+        for name, values in boosts(shelf, question, ranked.at, weight[ranked.at], now).items():
+            ranked.parts[name] = values
+            ranked.score = ranked.score + values
+        visible = {
+            stream for stream in shelf.streams.values if stream and not lines.hidden(stream, ask.view.room)
+        } | {stream for stream in [ask.view.room] if stream}
+        ties.follow_links(shelf, ranked, open_to, visible)
+        over = ties.pass_on(shelf, ranked, open_to, visible)
+        return self._result(shelf, ask, ranked, over, open_to, lines)
+
+    def _hybrid(
+        self, shelf: Shelf, ask: Ask, question: Question, wanted: NDArray[np.float32] | None, open_to: Bools
+    ) -> Ranked:
+        words = self._words(shelf, question, open_to)
+        extra = None if wanted is None else self._vectors.alike(shelf, wanted)
+        return self._ranking.order(gather(shelf, open_to, question, words, extra), ask.fuse)
+
+    def _words(self, shelf: Shelf, question: Question, open_to: Bools) -> Floats:
+        scores = np.zeros(len(shelf))
+        table = docs.full_text_table(shelf.number)
+        limit = _WORDS_READ
+        while True:
+            found = self._store.query(
+                f"SELECT rowid, -rank FROM {table} WHERE {table} MATCH ? ORDER BY rank LIMIT ?",  # noqa: S608
+                (question.match, limit),
+            )
+            if not found:
+                return scores
+            doc = np.array([row[0] for row in found], np.int64)
+            at = np.minimum(np.searchsorted(shelf.doc, doc), len(shelf) - 1)
+            known = (shelf.doc[at] == doc) & open_to[at]
+            # Gates come before ranking: if too many were not allowed, read on.
+            if known.sum() >= min(100, _WORDS_READ) or len(found) < limit:
+                scores[at[known]] = np.round(np.array([row[1] for row in found])[known], 6)
+                return scores
+            limit *= 8
+
+    def _importance(self, shelf: Shelf, now: int) -> Floats:
+        made = shelf.columns["made"]
+        used = made.copy()
+        recent = self._store.query(
+            "SELECT id, max(last) FROM memory_use WHERE owner = ? AND last > ? GROUP BY id",
+            (shelf.owner, now - 30 * decay.DAY),
+        )
+        if recent:
+            at = shelf.positions()
+            for memory_id, last in recent:
+                for index in at.get(memory_id, ()):
+                    used[index] = max(used[index], last)
+        identity = shelf.columns["type"] == shelf.types.known("identity")
+        return decay.importance(shelf.weight, made, used, now, identity)
+
+    def _result(
+        self, shelf: Shelf, ask: Ask, ranked: Ranked, over: dict[int, int], open_to: Bools, lines: Lines
+    ) -> list[Recalled]:
+        order = np.lexsort((shelf.doc[ranked.at], -np.round(ranked.score, 6)))
+        if not ask.history:
+            order = order[[int(ranked.at[index]) not in over for index in order]]
+        chosen: list[int] = []
+        said: set[bytes] = set()
+        known: set[str] = set()
+        for index in order.tolist():
+            at = int(ranked.at[index])
+            # Lines of a family share what came before the fork, and rooms may repeat each other.
+            if shelf.digests[at] in said or shelf.ids[at] in known:
+                continue
+            said.add(shelf.digests[at])
+            known.add(shelf.ids[at])
+            chosen.append(index)
+            if len(chosen) == ask.k:
+                break
+        keys = [_key(shelf, int(ranked.at[index])) for index in chosen]
+        sides = [_around(shelf, int(ranked.at[index]), ask.window, open_to) for index in chosen]
+        records = read_records(self._store, {*keys, *(key for side in sides for key in side)}, lines, ask.view.room)
+        results = []
+        for index, key, side in zip(chosen, keys, sides, strict=True):
+            if key not in records:  # taken back since the index was read
+                continue
+            parts = {name: round(float(values[index]), 6) for name, values in ranked.parts.items()}
+            around = tuple(records[near] for near in side if near in records)
+            results.append(Recalled(records[key], round(float(ranked.score[index]), 6), parts, around))
+        return results
+
+    def _shelf(self, owner: str) -> Shelf | None:
+        shelf = self._shelves.get(owner)
+        if shelf is None:
+            found = self._store.query("SELECT number FROM memory_owner WHERE owner = ?", (owner,))
+            if not found:
+                return None
+            shelf = Shelf(owner, found[0][0])
+        self._shelves[owner] = shelf
+        self._shelves.move_to_end(owner)
+        shelf.refresh(self._store.query)
+        total = sum(each.bytes for each in self._shelves.values()) if len(self._shelves) > 1 else 0
+        while total > self._cache_bytes and len(self._shelves) > 1:
+            _, dropped = self._shelves.popitem(last=False)
+            total -= dropped.bytes
+        return shelf
+
+
+def _by_column(shelf: Shelf, mode: str, weight: Floats, open_to: Bools) -> Ranked:
+    """The modes that ask no question: newest first, or weightiest first."""
+    at = np.flatnonzero(open_to)
+    value = weight[at] if mode == "important" else shelf.columns["when"][at].astype(np.float64)
+    place = np.empty(len(at), np.int64)
+    place[np.lexsort((-shelf.doc[at], -np.round(value, 6)))] = np.arange(len(at))
+    kept = np.sort(np.argsort(place)[:400])
+    # A full step between places, so that no boost can change an order that was asked for.
+    score = (len(at) - place[kept]).astype(np.float64) * 2
+    return Ranked(at[kept], score, {"order": score.copy()})
+
+
+def _key(shelf: Shelf, at: int) -> tuple[str, str]:
+    return (shelf.streams.values[int(shelf.columns["stream"][at])] or "", shelf.ids[at])
+
+
+def _around(shelf: Shelf, at: int, window: int, open_to: Bools) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    for step in (shelf.previous, shelf.following):
+        here = at
+        for _ in range(window):
+            here = int(step[here])
+            if here < 0 or not open_to[here]:
+                break
+            found.append(_key(shelf, here))
+    return found
+
+
+def owners(store: Store) -> Iterable[str]:
+    return [owner for (owner,) in store.query("SELECT owner FROM memory_owner WHERE docs > 0 ORDER BY owner")]

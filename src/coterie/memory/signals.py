@@ -1,0 +1,243 @@
+"""What speaks for each memory, as numbers that mean the same in any collection.
+
+Candidates are the best by words and by vectors, with the turns next to them. Every signal is scaled within
+the candidates or is a share of what was possible, so that weights learned on one set of talks hold on another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.memory.question import Question
+from coterie.memory.shelf import BITS_ABOVE, Shelf
+from coterie.memory.static import GRID, static_vectors
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+POOL = 100
+_EXACT = 0.85
+_SIGN_POOL = 1_000
+_DIGITS = 5
+
+PREVIOUS, NEXT, SESSION, ASKS, NAMED = 0.25, 0.12, 0.4, 0.4, 0.4
+"""The weights of the graph: how much of a neighbour's, the session's best and the speaker's match counts."""
+
+
+@dataclass
+class Signals:
+    at: Ints
+    """Which memories of the shelf are candidates."""
+    table: dict[str, Floats] = field(default_factory=dict)
+    graph: Floats = field(default_factory=lambda: np.zeros(0))
+    parts: dict[str, Floats] = field(default_factory=dict)
+    """The graph score taken apart by source."""
+
+    def matrix(self, names: tuple[str, ...]) -> Floats:
+        return np.stack([self.table[name] for name in names], axis=1)
+
+
+def gather(shelf: Shelf, allowed: Bools, question: Question, words: Floats, extra: Floats | None) -> Signals:
+    """`words` is BM25 per memory of the shelf (0 where no word is found); `extra`, another embedder's cosine."""
+    cosine, known = _cosine(shelf, allowed, question)
+    pools = [_best(words, (words > 0) & allowed), _best(cosine, known)]
+    if extra is not None:
+        pools.append(_best(extra, allowed))
+    pool = np.unique(np.concatenate(pools))
+    at = _with_neighbours(shelf, allowed, pool)
+    if not len(at):
+        return Signals(at)
+    if shelf.signs.size:
+        cosine[at] = _exact_cosine(shelf, question, at)
+    found = Signals(at)
+    near = _nearness(shelf, question, at)
+    _score(found, shelf, question, words[at], cosine[at], near, None if extra is None else extra[at])
+    return found
+
+
+def _cosine(shelf: Shelf, allowed: Bools, question: Question) -> tuple[Floats, Bools]:
+    if len(shelf) <= BITS_ABOVE:
+        return (shelf.vectors @ question.vector).astype(np.float64) / GRID**2, allowed
+    asked = np.packbits(question.vector > 0).view(np.uint64)
+    apart = np.bitwise_count(shelf.signs ^ asked).sum(1, dtype=np.int64)
+    apart[~allowed] = 1 << 20
+    close = np.argpartition(apart, min(_SIGN_POOL, len(apart) - 1))[:_SIGN_POOL]
+    # Ties at the edge of the pool are cut by position, so that the pool does not depend on the partition.
+    edge = int(apart[close].max())
+    close = np.flatnonzero(apart <= edge)[: 2 * _SIGN_POOL]
+    close = close[allowed[close]]
+    cosine = np.zeros(len(shelf))
+    cosine[close] = _exact_cosine(shelf, question, close)
+    known = np.zeros(len(shelf), bool)
+    known[close] = True
+    return cosine, known
+
+
+def _exact_cosine(shelf: Shelf, question: Question, at: Ints) -> Floats:
+    return (shelf.vectors[at].astype(np.float32) @ question.vector).astype(np.float64) / GRID**2
+
+
+def _best(scores: Floats, among: Bools) -> Ints:
+    at = np.flatnonzero(among)
+    if len(at) > POOL:
+        edge = np.partition(scores[at], len(at) - POOL)[len(at) - POOL]
+        at = at[scores[at] >= edge][: 2 * POOL]
+    return at
+
+
+def _with_neighbours(shelf: Shelf, allowed: Bools, pool: Ints) -> Ints:
+    sides = np.concatenate([shelf.previous[pool], shelf.following[pool]])
+    sides = sides[sides >= 0]
+    return np.unique(np.concatenate([pool, sides[allowed[sides]]]))
+
+
+def _nearness(shelf: Shelf, question: Question, at: Ints) -> Floats:
+    """For each piece of the question and each candidate, the cosine of its nearest piece."""
+    starts, lengths = shelf.starts[at], shelf.starts[at + 1] - shelf.starts[at]
+    asked = question.tokens
+    near = np.zeros((len(asked), len(at)))
+    filled = lengths > 0
+    if not len(asked) or not filled.any():
+        return near
+    starts, lengths = starts[filled], lengths[filled]
+    offsets = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+    tokens = shelf.tokens[np.repeat(starts - offsets, lengths) + np.arange(lengths.sum())]
+    seen = np.zeros(1 << 16, bool)
+    seen[tokens] = True
+    distinct = np.flatnonzero(seen)
+    place = np.zeros(1 << 16, np.int32)
+    place[distinct] = np.arange(len(distinct), dtype=np.int32)
+    offline = static_vectors()
+    alike = offline.unit_rows(asked) @ offline.unit_rows(distinct.astype(np.uint16)).T / np.float32(GRID**2)
+    near[:, filled] = np.maximum.reduceat(alike[:, place[tokens]], offsets, axis=1)
+    return near
+
+
+def _score(
+    found: Signals, shelf: Shelf, question: Question, words: Floats, cosine: Floats, near: Floats, extra: Floats | None
+) -> None:
+    at, table = found.at, found.table
+    weight = _weights(shelf, question)
+    whole = max(float(weight.sum()), 1e-9)
+    maxsim = weight @ near
+    scaled = {"words": words / max(float(words.max()), 1e-9), "vectors": _min_max(cosine), "maxsim": _min_max(maxsim)}
+    if extra is not None:
+        scaled["embedder"] = _min_max(extra)
+    each = 3 / len(scaled)  # with a fourth source the sum keeps its size
+    base = sum(scaled.values(), np.zeros(len(at))) * each
+
+    before, after = _place(shelf, at)
+    p1, n1 = _shift(base, before), _shift(base, after)
+    p2, n2 = _shift(p1, before), _shift(n1, after)
+    near_score = base + PREVIOUS * p1 + NEXT * n1
+    session = shelf.session[at]
+    best, mean3 = _session_best(near_score, session)
+    named = np.array([shelf.speakers.known(name) for name in question.named], np.int64)
+    spoke = np.isin(shelf.columns["speaker"][at], named).astype(np.float64)
+    asks = shelf.columns["question"][at].astype(np.float64)
+    graph = near_score + SESSION * best - ASKS * asks + NAMED * spoke
+    found.graph = np.round(graph, _DIGITS)
+    found.parts = {name: value * each for name, value in scaled.items()} | {
+        "neighbours": PREVIOUS * p1 + NEXT * n1,
+        "session": SESSION * best - ASKS * asks,
+        "speaker": NAMED * spoke,
+    }
+
+    hits = (near > _EXACT).astype(np.float64)
+    window = np.maximum.reduce([hits, _shift(hits, before), _shift(hits, after)])
+    top = float(weight.max()) if len(weight) else 1.0
+    leaders = np.lexsort((at, -found.graph))[:3]
+    kin = (shelf.vectors[at].astype(np.float32) @ shelf.vectors[at[leaders]].astype(np.float32).T) / GRID**2
+    kin[leaders, np.arange(len(leaders))] = 0
+    peak = max(float(near_score.max()), 1e-9)
+    table["words"] = scaled["words"]
+    table["words_rank"] = _rank(words)
+    table["vectors"] = scaled["vectors"]
+    table["vectors_rank"] = _rank(cosine)
+    table["cosine"] = cosine
+    table["maxsim"] = scaled["maxsim"]
+    table["maxsim_rank"] = _rank(maxsim)
+    table["maxsim_share"] = maxsim / whole
+    table["covered"] = weight @ hits / whole
+    table["rarest_covered"] = (weight[:, None] * hits).max(0) / max(top, 1e-9) if len(weight) else np.zeros(len(at))
+    table["window_covered"] = weight @ window / whole
+    table["session_covered"] = weight @ _session_max(hits, session) / whole
+    table["base"] = base
+    table["previous"], table["previous2"], table["next"], table["next2"] = p1, p2, n1, n2
+    table["near"] = near_score
+    table["session_best"], table["session_mean3"] = best / peak, mean3 / peak
+    table["of_session_best"] = near_score / np.maximum(best, 1e-9)
+    table["speaker"] = spoke
+    table["asks"] = asks
+    table["answers"] = _shift(asks, before)
+    table["length"] = np.log1p(shelf.starts[at + 1] - shelf.starts[at])
+    table["kin"] = kin.max(1).astype(np.float64)
+    table["graph"] = _min_max(graph)
+    table["graph_rank"] = _rank(found.graph)
+    if extra is not None:
+        table["embedder"] = scaled["embedder"]
+        table["embedder_rank"] = _rank(extra)
+    for name, values in table.items():
+        table[name] = np.round(values, _DIGITS)
+
+
+def _weights(shelf: Shelf, question: Question) -> Floats:
+    """How much each piece of the question tells in this collection."""
+    counts = shelf.piece_counts[question.tokens]
+    weights: Floats = np.round(np.log((len(shelf) + 1) / (np.minimum(counts, len(shelf)) + 0.5)), _DIGITS)
+    return weights
+
+
+def _min_max(values: Floats) -> Floats:
+    low, high = float(values.min()), float(values.max())
+    return (values - low) / (high - low) if high > low else np.zeros(len(values))
+
+
+def _rank(values: Floats) -> Floats:
+    """1 for the best, falling by half at the tenth; equal values share the better place."""
+    rounded = np.round(values, _DIGITS)
+    better = len(values) - np.searchsorted(np.sort(rounded), rounded, side="right")
+    return 1 / (1 + better / 10)
+
+
+def _place(shelf: Shelf, at: Ints) -> tuple[Ints, Ints]:
+    """Where among the candidates each one's neighbours stand; -1 if they are not candidates."""
+    position = np.full(len(shelf) + 1, -1)
+    position[at] = np.arange(len(at))
+    position[len(shelf)] = -1
+    return position[shelf.previous[at]], position[shelf.following[at]]
+
+
+def _shift(values: Floats, place: Ints) -> Floats:
+    moved: Floats = np.where(place >= 0, values[..., place], 0.0)
+    return moved
+
+
+def _session_best(values: Floats, session: Ints) -> tuple[Floats, Floats]:
+    order = np.lexsort((-values, session))
+    ranked, groups = values[order], session[order]
+    first = np.concatenate([[True], groups[1:] != groups[:-1]])
+    starts = np.flatnonzero(first)
+    within = np.arange(len(groups)) - np.repeat(starts, np.diff(np.append(starts, len(groups))))
+    number = np.cumsum(first) - 1
+    best = ranked[starts]
+    kept = within < 3
+    mean3 = np.bincount(number[kept], ranked[kept]) / np.bincount(number[kept])
+    back = np.empty(len(values), np.int64)
+    back[order] = number
+    return best[back], mean3[back]
+
+
+def _session_max(hits: Floats, session: Ints) -> Floats:
+    order = np.argsort(session, kind="stable")
+    groups = session[order]
+    starts = np.flatnonzero(np.concatenate([[True], groups[1:] != groups[:-1]]))
+    best = np.maximum.reduceat(hits[:, order], starts, axis=1) if len(hits) else np.zeros((0, len(starts)))
+    number = np.empty(len(session), np.int64)
+    number[order] = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(groups))))
+    spread: Floats = best[:, number]
+    return spread

@@ -1,0 +1,248 @@
+"""Deciding what to write: a memory, more evidence for one that is there, or nothing.
+
+Every decision comes out as drafts, so that a mode can append them together with what it does itself, in
+one transaction. What was recalled and is said again is no new memory; what was forgotten stays forgotten.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import ValidationError
+
+from coterie.base.ids import new_id
+from coterie.kernel import Draft, Store
+from coterie.memory.errors import BadMemory
+from coterie.memory.events import MemoryAdded, MemoryConfirmed
+from coterie.memory.gates import Lines, Viewpoint, may_recall
+from coterie.memory.likeness import same
+from coterie.memory.privacy import without_secrets
+from coterie.memory.recall import Recall
+from coterie.memory.record import Disclosure, MemoryType
+from coterie.memory.static import GRID, static_vectors
+from coterie.memory.words import Names, digest
+
+Stored = tuple[Any, ...]
+"""stream, id, witnesses, told_by, private, disclosure"""
+Verdict = Literal["added", "known", "forgotten"]
+
+_NEAR_READ = 5
+_NEAR_FROM = 0.5
+
+
+@dataclass(frozen=True)
+class NewMemory:
+    """A memory that somebody would like to keep."""
+
+    text: str
+    owner: str
+    room: str
+    type: MemoryType = "observation"
+    scene: str | None = None
+    speaker: str | None = None
+    told_by: str | None = None
+    witnesses: tuple[str, ...] = ()
+    about: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    happened: datetime | None = None
+    significance: int = 1
+    confidence: float = 1.0
+    reliability: float = 1.0
+    pinned: bool = False
+    private: bool = False
+    disclosure: Disclosure = "people"
+    id: str | None = None
+
+
+@dataclass(frozen=True)
+class Planned:
+    id: str
+    verdict: Verdict
+    drafts: list[Draft] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Tombstone:
+    owner: str
+    id: str
+    digest: bytes
+    sources: frozenset[str]
+    text: str
+
+
+class Writing:
+    def __init__(self, store: Store, recall: Recall) -> None:
+        self._store = store
+        self._recall = recall
+
+    def plan(
+        self, wanted: Sequence[NewMemory], *, near: bool = True, actor: str = "system", turn: str | None = None
+    ) -> list[Planned]:
+        """What storing these comes to. `near` also compares by meaning, which costs a search for each."""
+        lines = self._recall.lines()
+        cleaned = [_cleaned(new) for new in wanted]
+        digests = [digest(new.text) for new in cleaned]
+        there = self._with_digests(zip((new.owner for new in cleaned), digests, strict=True))
+        stones = self._tombstones({new.owner for new in cleaned})
+        fresh: dict[tuple[str, str, bytes], str] = {}
+        planned: list[Planned] = []
+        for new, told in zip(cleaned, digests, strict=True):
+            if _is_forgotten(new, told, stones):
+                planned.append(Planned("", "forgotten"))
+                continue
+            key = (new.owner, new.room, told)
+            known = fresh.get(key) or _standing(new, there.get((new.owner, told), ()), lines)
+            known = known or self._block(new, lines) or (self._near(new, lines) if near else None)
+            if known is not None:
+                planned.append(Planned(known, "known", self._confirm(new, known, actor, turn)))
+                continue
+            memory_id = new.id or new_id()
+            fresh[key] = memory_id
+            planned.append(Planned(memory_id, "added", [Draft(new.room, _payload(new, memory_id), actor, turn=turn)]))
+        return planned
+
+    def _block(self, new: NewMemory, lines: Lines) -> str | None:
+        """Several lines that are each known, as when what was recalled is handed in again, are nothing new either."""
+        said = [line for line in new.text.splitlines() if line.strip()]
+        if len(said) < 2:
+            return None
+        told = [digest(line) for line in said]
+        there = self._with_digests((new.owner, each) for each in told)
+        found = [_standing(new, there.get((new.owner, each), ()), lines) for each in told]
+        return found[0] if all(found) else None
+
+    def _with_digests(self, wanted: Iterable[tuple[str, bytes]]) -> dict[tuple[str, bytes], list[Stored]]:
+        found: dict[tuple[str, bytes], list[Stored]] = {}
+        pairs = json.dumps([(owner, told.hex()) for owner, told in wanted])
+        for owner, told, *stored in self._store.query(
+            "SELECT m.owner, m.digest, m.stream, m.id, m.witnesses, m.told_by, m.private, m.disclosure"
+            " FROM json_each(?) j CROSS JOIN memory m WHERE m.owner = j.value->>0 AND m.digest = unhex(j.value->>1)"
+            " ORDER BY m.event, m.stream",
+            (pairs,),
+        ):
+            found.setdefault((owner, told), []).append(tuple(stored))
+        return found
+
+    def _tombstones(self, owners: set[str]) -> list[Tombstone]:
+        rows = self._store.query(
+            "SELECT t.owner, t.id, t.digest, t.sources, m.text FROM memory_tombstone t LEFT JOIN memory m ON m.id = t.id"
+        )
+        return [
+            Tombstone(owner, memory_id, told, frozenset(json.loads(sources)), text or "")
+            for owner, memory_id, told, sources, text in rows
+            if owner in owners
+        ]
+
+    def _near(self, new: NewMemory, lines: Lines) -> str | None:
+        shelf = self._recall.shelf(new.owner)
+        if shelf is None or not len(shelf):
+            return None
+        bare = Names([*new.witnesses, *([new.speaker] if new.speaker else [])]).without(new.text)
+        vector = static_vectors().embed([bare])[0]
+        alike = (shelf.vectors @ vector.astype(shelf.vectors.dtype)).astype(np.float64) / GRID**2
+        for at in np.lexsort((shelf.doc, -np.round(alike, 6)))[:_NEAR_READ].tolist():
+            if alike[at] < _NEAR_FROM or shelf.ids[at] in shelf.superseded:
+                continue
+            stream = shelf.streams.values[int(shelf.columns["stream"][at])]
+            rows = self._store.query(
+                "SELECT text, witnesses, told_by, private, disclosure, speaker FROM memory WHERE stream = ? AND id = ?",
+                (stream, shelf.ids[at]),
+            )
+            for text, witnesses, told_by, private, disclosure, speaker in rows:
+                there = json.loads(witnesses)
+                if (
+                    speaker == new.speaker
+                    and _stands_for(new, stream or "", there, told_by, bool(private), disclosure, lines)
+                    and same(text, new.text)
+                ):
+                    return shelf.ids[at]
+        return None
+
+    def _confirm(self, new: NewMemory, memory_id: str, actor: str, turn: str | None) -> list[Draft]:
+        known: set[str] = set()
+        for (sources,) in self._store.query("SELECT sources FROM memory WHERE id = ?", (memory_id,)):
+            known.update(json.loads(sources))
+        known.update(
+            source
+            for (source,) in self._store.query("SELECT source FROM memory_evidence WHERE id = ?", (memory_id,))
+        )
+        more = tuple(source for source in new.sources if source not in known)
+        if not more:
+            return []
+        return [Draft(new.room, MemoryConfirmed(id=memory_id, owner=new.owner, sources=more), actor, turn=turn)]
+
+
+def _is_forgotten(new: NewMemory, told: bytes, stones: Sequence[Tombstone]) -> bool:
+    """Whether a tombstone stands for it: the same id or words, or the same turn and the same meaning."""
+    return any(
+        stone.owner == new.owner
+        and (
+            told == stone.digest
+            or new.id == stone.id
+            or (not stone.sources.isdisjoint(new.sources) and same(stone.text, new.text))
+        )
+        for stone in stones
+    )
+
+
+def _standing(new: NewMemory, stored: Iterable[Stored], lines: Lines) -> str | None:
+    for stream, memory_id, witnesses, told_by, private, disclosure in stored:
+        if _stands_for(new, stream, json.loads(witnesses), told_by, bool(private), disclosure, lines):
+            return str(memory_id)
+    return None
+
+
+def _stands_for(
+    new: NewMemory,
+    stream: str,
+    witnesses: Sequence[str],
+    told_by: str | None,
+    private: bool,
+    disclosure: str,
+    lines: Lines,
+) -> bool:
+    """Whether a stored memory can be recalled wherever the new one could: only then is the new one not needed."""
+    if stream == new.room:
+        return (
+            set(new.witnesses or (new.owner,)) <= set(witnesses)
+            and private <= new.private
+            and disclosure in (new.disclosure, "people", "open")
+        )
+    if private or disclosure == "room" or lines.hidden(stream, new.room):
+        return False
+    return may_recall(
+        Viewpoint.of(new.owner, new.room),
+        witnesses=witnesses,
+        told_by=told_by,
+        private=False,
+        disclosure=disclosure,
+        room=stream,
+    )
+
+
+def _cleaned(new: NewMemory) -> NewMemory:
+    text = without_secrets(new.text.encode("utf-8", "replace").decode())
+    if not text.replace("\0", "").strip():
+        raise BadMemory("A memory needs some text; this one is empty.", "Say what is to be remembered.")
+    changes: dict[str, Any] = {} if text == new.text else {"text": text}
+    if new.happened is not None and new.happened.tzinfo is None:
+        changes["happened"] = new.happened.replace(tzinfo=UTC)
+    if not new.witnesses and not new.told_by:
+        changes["witnesses"] = (new.owner,)
+    return replace(new, **changes) if changes else new
+
+
+def _payload(new: NewMemory, memory_id: str) -> MemoryAdded:
+    fields = {name: value for name, value in vars(new).items() if name not in ("room", "id")}
+    try:
+        return MemoryAdded(id=memory_id, **fields)
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        raise BadMemory(
+            f"The memory's {'.'.join(map(str, wrong['loc']))} does not fit: {wrong['msg']}.", "Correct it and try again."
+        ) from None
