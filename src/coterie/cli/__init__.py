@@ -20,6 +20,7 @@ COMMANDS = {
     "backup": "Copy the whole database while it is in use.",
     "restore": "Put a checked backup in the place of the database.",
     "purge": "Erase part of the log for good (privacy).",
+    "cards": "Check character cards, or turn one into another format.",
     "doctor": "Look everything over and say what to do.",
 }
 

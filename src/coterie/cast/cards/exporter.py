@@ -1,0 +1,51 @@
+"""From a card to bytes, in any format. Importing them again gives the same card; what a format has no place
+for is said, so that nobody loses a picture without knowing.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, get_args
+
+from coterie.cast.cards.card import Card
+from coterie.cast.cards.charx import write_charx
+from coterie.cast.cards.document import write_object
+from coterie.cast.cards.imported import Format
+from coterie.cast.cards.png import SIGNATURE
+from coterie.cast.cards.png_card import write_png_card
+from coterie.cast.cards.versions import as_v2, as_v3
+from coterie.cast.errors import NotACard
+
+Version = Literal["v2", "v3"]
+
+
+class Exported(NamedTuple):
+    data: bytes
+    left_behind: list[str]
+    """What the format has no place for."""
+
+
+def export_card(card: Card, kind: Format, version: Version | None = None) -> Exported:
+    """The card in a format. JSON keeps the card's own version unless told otherwise."""
+    match kind:
+        case "json":
+            document = card.document if version is None else as_v2(card) if version == "v2" else as_v3(card)
+            return Exported(write_object(document, pretty=True) + b"\n", _only_in_containers(card))
+        case "png":
+            lost = ["the picture, which is no PNG"] if card.picture and not card.picture.startswith(SIGNATURE) else []
+            return Exported(write_png_card(card), lost)
+        case "charx":
+            return Exported(write_charx(card), [])
+
+
+def format_of(file_name: str) -> Format:
+    """The format a file name asks for."""
+    ending = file_name.rsplit(".", 1)[-1].lower()
+    for kind in get_args(Format):
+        if ending == kind:
+            return kind  # type: ignore[no-any-return]
+    raise NotACard(f"{file_name} does not say which format it should have.", "End it in .json, .png or .charx.")
+
+
+def _only_in_containers(card: Card) -> list[str]:
+    lost = [f"{len(card.files)} embedded files"] if card.files else []
+    return [*lost, "the picture"] if card.picture else lost

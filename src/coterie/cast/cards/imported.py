@@ -1,0 +1,15 @@
+"""What an import gives: the card, the format it came in, and what was odd about the file."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from coterie.cast.cards.card import Card
+
+Format = Literal["json", "png", "charx"]
+
+
+class Imported(NamedTuple):
+    card: Card
+    format: Format
+    notes: list[str]

@@ -1,0 +1,202 @@
+"""Which lore comes up now: an entry counts when its keys occur in the last messages and its conditions hold.
+What counts is then held to the book's token budget, and everything told or left out says why, because a prompt
+must be explainable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from coterie.cast.cards.decorators import Role, Section
+from coterie.cast.cards.key_matcher import KeyMatcher
+from coterie.cast.cards.lorebook import Entry, Lorebook
+from coterie.cast.cards.macros import Macros
+
+DEFAULT_SCAN_DEPTH = 4
+_MOST_ROUNDS = 12
+"""Lore calling for lore; a chain longer than this helps nobody."""
+
+Spot = Literal["before_char", "after_char", "at_depth"] | Section
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What the chat looks like when lore is looked up."""
+
+    messages: Sequence[str]
+    """Oldest first."""
+    replies: int = 0
+    """How many messages the character has said in the whole chat."""
+    greeting: int | None = None
+    """0 for the first message, then the alternate greetings."""
+    told_before: Collection[int] = ()
+    """Indexes of the entries that counted at an earlier turn."""
+    user_icon: str | None = None
+    context_full: bool = False
+    macros: Macros | None = None
+
+
+@dataclass(frozen=True)
+class Lore:
+    entry: Entry
+    text: str
+    spot: Spot
+    depth: int
+    """Messages from the newest, when the spot is `at_depth`."""
+    role: Role
+    tokens: int
+    why: str
+
+
+@dataclass(frozen=True)
+class LoreFound:
+    told: list[Lore]
+    """In the order in which they go into the prompt."""
+    left_out: list[Lore]
+    """Dropped for the token budget, the least important first."""
+    refused_keys: dict[str, str] = field(default_factory=dict)
+
+
+def find_lore(book: Lorebook, moment: Moment, count_tokens: Callable[[str], int]) -> LoreFound:
+    scan = _Scan(book, moment)
+    lore = [_place(entry, why, moment, count_tokens) for entry, why in scan.run()]
+    kept, left_out = _within_budget(lore, book.token_budget)
+    kept.sort(key=lambda one: (one.entry.insertion_order, one.entry.index))
+    return LoreFound(kept, left_out, scan.matcher.refused)
+
+
+class _Scan:
+    def __init__(self, book: Lorebook, moment: Moment) -> None:
+        self.book = book
+        self.moment = moment
+        self.matcher = KeyMatcher()
+        self._messages = [self._seen(message) for message in moment.messages]
+
+    def run(self) -> Iterable[tuple[Entry, str]]:
+        waiting: list[Entry] = []
+        counted: list[tuple[Entry, str]] = []
+        for entry in self.book.entries:
+            if not self._possible(entry):
+                continue
+            if why := self._certain(entry) or self._called(entry, self._window(entry), "said"):
+                counted.append((entry, why))
+            else:
+                waiting.append(entry)
+        fresh = [entry for entry, _ in counted]
+        for _ in range(_MOST_ROUNDS if self.book.recursive_scanning else 0):
+            lore = "\n".join(self._seen(entry.content) for entry in fresh if entry.may_recurse)
+            if not lore:
+                break
+            called = [
+                (entry, why)
+                for entry in waiting
+                if entry.by_recursion and (why := self._called(entry, lore, "in other lore"))
+            ]
+            fresh = [entry for entry, _ in called]
+            counted += called
+            done = {entry.index for entry in fresh}
+            waiting = [entry for entry in waiting if entry.index not in done]
+        return counted
+
+    def _possible(self, entry: Entry) -> bool:
+        asked, moment = entry.decorators, self.moment
+        if not entry.enabled or not entry.content.strip():
+            return False
+        if asked.activate:
+            return True
+        before = entry.index in moment.told_before
+        if asked.dont_activate or (asked.dont_activate_after_match and before):
+            return False
+        if asked.keep_activate_after_match and before:
+            return True
+        return (
+            (asked.activate_only_after is None or moment.replies >= asked.activate_only_after)
+            and (asked.activate_only_every is None or moment.replies % asked.activate_only_every == 0)
+            and (asked.is_greeting is None or moment.greeting in (None, asked.is_greeting))
+            and (asked.is_user_icon is None or moment.user_icon in (None, asked.is_user_icon))
+            and not (asked.ignore_on_max_context and moment.context_full)
+        )
+
+    def _certain(self, entry: Entry) -> str:
+        """Why the entry counts whatever is said, or nothing."""
+        asked = entry.decorators
+        if asked.activate:
+            return "@@activate"
+        if asked.keep_activate_after_match and entry.index in self.moment.told_before:
+            return "@@keep_activate_after_match"
+        ignored = entry.use_regex and not entry.plain_keys  # a V3 entry with patterns is never constant
+        if entry.constant and not ignored and self._allowed(entry, self._window(entry)):
+            return "constant"
+        return ""
+
+    def _called(self, entry: Entry, text: str, where: str) -> str:
+        key = self._first(entry.keys, text, entry)
+        if key is None or not self._allowed(entry, text) or not self._seconded(entry, text):
+            return ""
+        return f"“{key}” {where}"
+
+    def _allowed(self, entry: Entry, text: str) -> bool:
+        asked = entry.decorators
+        if asked.additional_keys and self._first(asked.additional_keys, text, entry) is None:
+            return False
+        patterns = entry.use_regex and not entry.plain_keys
+        return not asked.exclude_keys or patterns or self._first(asked.exclude_keys, text, entry) is None
+
+    def _seconded(self, entry: Entry, text: str) -> bool:
+        if not entry.selective or not entry.secondary_keys or (entry.use_regex and not entry.plain_keys):
+            return True
+        found = [self._first([key], text, entry) is not None for key in entry.secondary_keys]
+        match entry.logic:
+            case "any":
+                return any(found)
+            case "all":
+                return all(found)
+            case "none":
+                return not any(found)
+            case "not_all":
+                return not all(found)
+
+    def _first(self, keys: Iterable[str], text: str, entry: Entry) -> str | None:
+        return next((key for key in keys if text and self.matcher.found(self._seen(key), text, entry)), None)
+
+    def _window(self, entry: Entry) -> str:
+        own = entry.scan_depth
+        depth = own if own is not None else self.book.scan_depth
+        depth = DEFAULT_SCAN_DEPTH if depth is None else depth
+        return "\n".join(self._messages[max(len(self._messages) - depth, 0) :])
+
+    def _seen(self, text: str) -> str:
+        """The text as keys see it: hidden keys show, comments do not."""
+        return self.moment.macros.expand(text, "scan") if self.moment.macros and "{{" in text else text
+
+
+def _place(entry: Entry, why: str, moment: Moment, count_tokens: Callable[[str], int]) -> Lore:
+    asked = entry.decorators
+    spot: Spot = asked.position or entry.place
+    depth = entry.depth
+    if asked.position is None and asked.depth is None and asked.reverse_depth is not None:
+        spot, depth = "at_depth", max(len(moment.messages) - asked.reverse_depth, 0)
+    text = moment.macros.expand(entry.content) if moment.macros else entry.content
+    return Lore(entry, text, spot, min(depth, len(moment.messages)), entry.role, count_tokens(text), why)
+
+
+def _within_budget(lore: list[Lore], budget: int | None) -> tuple[list[Lore], list[Lore]]:
+    """Drop the least important until the rest fits. What could never fit takes nobody else with it."""
+    if budget is None:
+        return lore, []
+    left_out = [one for one in lore if one.tokens > budget]
+    kept = [one for one in lore if one.tokens <= budget]
+    kept.sort(key=_importance, reverse=True)
+    total = sum(one.tokens for one in kept)
+    while kept and total > budget:
+        dropped = kept.pop()
+        total -= dropped.tokens
+        left_out.append(dropped)
+    return kept, left_out
+
+
+def _importance(one: Lore) -> tuple[bool, float, float, int]:
+    entry = one.entry
+    return (not entry.decorators.ignore_on_max_context, entry.priority or 0, entry.insertion_order, -entry.index)

@@ -1,0 +1,139 @@
+"""A card in a picture: `ccv3` for programs that know V3, `chara` for the others, assets beside them. Both texts
+are base64 of UTF-8 JSON; `ccv3` counts when both are there.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import struct
+import zlib
+from functools import cache
+
+from coterie.cast.cards.card import Card
+from coterie.cast.cards.document import Document, read_object, write_object
+from coterie.cast.cards.imported import Imported
+from coterie.cast.cards.paths import is_safe_path
+from coterie.cast.cards.png import Chunk, Png, Text, chunk_of, read_png, read_text
+from coterie.cast.cards.versions import as_v3, backfill, before_uplift
+from coterie.cast.errors import BrokenCard, CardError, NotACard
+
+_CARD_KEYWORDS = ("ccv3", "chara")
+_ASSET = "chara-ext-asset_"
+_BLANK = Text("coterie", b"a blank picture: this card has none")
+
+
+def read_png_card(data: bytes) -> Imported:
+    png = read_png(data)
+    texts = [(chunk, text) for chunk in png.chunks if (text := read_text(chunk))]
+    cards = [(chunk, text) for chunk, text in texts if text.keyword.lower() in _CARD_KEYWORDS]
+    if not cards:
+        cut = f" ({png.notes[-1]})" if not png.complete else ""
+        raise NotACard(
+            f"There is no character card in this picture{cut}.",
+            "Sharing a picture often strips the card: download the original file.",
+        )
+    notes = list(png.notes)
+    document = _choose([text for _, text in cards], notes)
+    files, asset_chunks = _read_assets(texts, notes)
+    picture = png.without([*(chunk for chunk, _ in cards), *asset_chunks])
+    blank = any(text == _BLANK for _, text in texts)
+    return Imported(
+        Card.read(document, files, picture.to_bytes() if png.complete and not blank else None), "png", notes
+    )
+
+
+def write_png_card(card: Card) -> bytes:
+    older = backfill(card) if card.generation >= 3 else card.document
+    texts = [Text("chara", _encode(older)), Text("ccv3", _encode(as_v3(card)))]
+    texts += [Text(f"{_ASSET}:{path}", base64.b64encode(data)) for path, data in card.files.items()]
+    return read_png(picture_for(card)).with_texts(texts).to_bytes()
+
+
+def picture_for(card: Card) -> bytes:
+    """What to hide the card in: its picture, else its icon, else a plain one."""
+    for candidate in (card.picture, card.main_icon):
+        if candidate is not None and (bare := bare_png(candidate)) is not None:
+            return bare
+    return blank_picture()
+
+
+def bare_png(data: bytes) -> bytes | None:
+    """The PNG without any card in it; None when it is no PNG, or not a whole one."""
+    try:
+        png = read_png(data)
+    except CardError:
+        return None
+    ours = [chunk for chunk in png.chunks if (text := read_text(chunk)) and _is_ours(text)]
+    return png.without(ours).to_bytes() if png.complete else None
+
+
+@cache
+def blank_picture() -> bytes:
+    """A plain upright picture, for cards that have none."""
+    width, height = 400, 600
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    rows = b"".join(b"\0" + bytes([200 - row * 120 // height]) * width for row in range(height))
+    chunks = [chunk_of(b"IHDR", header), chunk_of(b"IDAT", zlib.compress(rows, 9)), chunk_of(b"IEND", b"")]
+    return Png(chunks, b"", [], complete=True).with_texts([_BLANK]).to_bytes()
+
+
+def _choose(texts: list[Text], notes: list[str]) -> Document:
+    """The first sound card, V3 before the others; a V3 that only repeats an older one gives way to it."""
+    sound: dict[str, Document] = {}
+    failure: CardError | None = None
+    for keyword in _CARD_KEYWORDS:
+        for text in texts:
+            if text.keyword.lower() != keyword or keyword in sound:
+                continue
+            try:
+                document = _decode(text.value)
+                _ = Card.read(document)
+                sound[keyword] = document
+            except CardError as error:
+                failure = failure or error
+                notes.append(f"the {keyword!r} text was passed over: {error.what}")
+    if not sound:
+        raise failure or NotACard("There is no character card in this picture.", "Download the original file.")
+    if len(sound) == 2:
+        return before_uplift(sound["ccv3"], sound["chara"])
+    return next(iter(sound.values()))
+
+
+def _read_assets(texts: list[tuple[Chunk, Text]], notes: list[str]) -> tuple[dict[str, bytes], list[Chunk]]:
+    files: dict[str, bytes] = {}
+    chunks: list[Chunk] = []
+    for chunk, text in texts:
+        if not text.keyword.lower().startswith(_ASSET):
+            continue
+        path = text.keyword[len(_ASSET) :].removeprefix(":")
+        try:
+            if not is_safe_path(path):
+                raise BrokenCard("its path leads elsewhere", "")
+            files[path] = _unbase64(text.value)
+            chunks.append(chunk)
+        except BrokenCard as error:
+            notes.append(f"the asset {path[:60]!r} was left in the picture: {error.what}")
+    return files, chunks
+
+
+def _is_ours(text: Text) -> bool:
+    keyword = text.keyword.lower()
+    return keyword in _CARD_KEYWORDS or keyword.startswith(_ASSET)
+
+
+def _encode(document: Document) -> bytes:
+    return base64.b64encode(write_object(document))
+
+
+def _decode(value: bytes) -> Document:
+    bare = value.strip()
+    return read_object(bare if bare.startswith(b"{") else _unbase64(bare), "The card in the picture")
+
+
+def _unbase64(value: bytes) -> bytes:
+    joined = b"".join(value.split())
+    try:
+        return base64.b64decode(joined + b"=" * (-len(joined) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        raise BrokenCard("The text in the picture is not base64.", "Download the original file again.") from None

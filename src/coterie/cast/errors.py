@@ -1,0 +1,32 @@
+"""What can be wrong with a character's file.
+
+CardError                the file cannot become a character; it was not imported
+├── NotACard             a sound file that holds no character card (or lorebook, or chat)
+├── BrokenCard           a card that is damaged past reading
+├── CardTooBig           more bytes, values or files than a card may have
+└── UnsafeCard           a file made to do harm, or so close to it that it makes no difference
+"""
+
+from __future__ import annotations
+
+from coterie.base.errors import CoterieError
+
+
+class CardError(CoterieError):
+    exit_code = 20
+
+
+class NotACard(CardError):
+    pass
+
+
+class BrokenCard(CardError):
+    pass
+
+
+class CardTooBig(CardError):
+    pass
+
+
+class UnsafeCard(CardError):
+    pass
