@@ -108,7 +108,8 @@ def _remove(rows: Rows, wanted: str) -> dict[tuple[str, str, bytes], Kept]:
     """Take documents out. Returns what other embedders made of their words, to keep where those stay."""
     kept: dict[tuple[str, str, bytes], Kept] = {}
     for doc, number, stream, memory_id, tokens in rows.all(
-        f"SELECT t.doc, t.owner, t.stream, t.id, t.tokens {_FIND.format('memory_doc t')}", (wanted,)  # noqa: S608
+        f"SELECT t.doc, t.owner, t.stream, t.id, t.tokens {_FIND.format('memory_doc t')}",
+        (wanted,),  # noqa: S608
     ):
         kept[stream, memory_id, tokens] = rows.all("SELECT model, vector FROM memory_vector WHERE doc = ?", (doc,))
         rows.run("DELETE FROM memory_vector WHERE doc = ?", (doc,))

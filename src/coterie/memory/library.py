@@ -157,9 +157,7 @@ class Memory:
             if not weak and auto:
                 return False
             if not weak:
-                raise BadMemory(
-                    f"{memory.owner} already has {MOST_PINS} pinned memories.", "Unpin one of them first."
-                )
+                raise BadMemory(f"{memory.owner} already has {MOST_PINS} pinned memories.", "Unpin one of them first.")
             drafts.append(Draft(weak[0].room, MemoryPinChanged(id=weak[0].id, pinned=False), actor))
         drafts.append(Draft(memory.room, MemoryPinChanged(id=memory_id, pinned=True, auto=auto), actor))
         self.store.append_now(drafts)
@@ -175,9 +173,7 @@ class Memory:
         self.store.append_now(
             [
                 Draft(new.room, MemorySuperseded(id=old.id, by=new.id, owner=new.owner), actor),
-                Draft(
-                    new.room, MemoryLinked(source=new.id, relation="updates", target=old.id, owner=new.owner), actor
-                ),
+                Draft(new.room, MemoryLinked(source=new.id, relation="updates", target=old.id, owner=new.owner), actor),
             ]
         )
 

@@ -11,7 +11,9 @@ _EMAIL = re.compile(r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b")
 _PHONE = re.compile(r"(?<![\w.])(?:\+\d{1,3}[\s./-]?)?(?:\(\d{1,4}\)[\s./-]?)?\d{2,4}(?:[\s./-]?\d{2,4}){2,4}(?![\w])")
 _DIGITS = re.compile(r"\d[ -]?\d[ -]?\d[ -]?\d[ -]?\d")
 _MAY_TELL = re.compile(r"(?i)pass|pin|key")
-_PASSWORD = re.compile(r"(?i)\b(pass(?:word|phrase|code)|pin(?: code)?|api key|secret key)(\s+(?:is|was)\s+|\s*[:=]\s*)(\S+)")
+_PASSWORD = re.compile(
+    r"(?i)\b(pass(?:word|phrase|code)|pin(?: code)?|api key|secret key)(\s+(?:is|was)\s+|\s*[:=]\s*)(\S+)"
+)
 
 
 def without_secrets(text: str) -> str:
@@ -32,7 +34,9 @@ def without_contacts(text: str) -> str:
 
 def _is_card(text: str) -> bool:
     digits = [int(letter) for letter in text if letter.isdigit()]
-    doubled = [digit if index % 2 else sum(divmod(2 * digit, 10)) for index, digit in enumerate(digits, len(digits) % 2)]
+    doubled = [
+        digit if index % 2 else sum(divmod(2 * digit, 10)) for index, digit in enumerate(digits, len(digits) % 2)
+    ]
     return 13 <= len(digits) <= 19 and sum(doubled) % 10 == 0
 
 

@@ -128,9 +128,9 @@ class Recall:
         for name, values in boosts(shelf, question, ranked.at, weight[ranked.at], now).items():
             ranked.parts[name] = values
             ranked.score = ranked.score + values
-        visible = {
-            stream for stream in shelf.streams.values if stream and not lines.hidden(stream, ask.view.room)
-        } | {stream for stream in [ask.view.room] if stream}
+        visible = {stream for stream in shelf.streams.values if stream and not lines.hidden(stream, ask.view.room)} | {
+            stream for stream in [ask.view.room] if stream
+        }
         ties.follow_links(shelf, ranked, open_to, visible)
         over = ties.pass_on(shelf, ranked, open_to, visible)
         return self._result(shelf, ask, ranked, over, open_to, lines)

@@ -67,9 +67,7 @@ def pass_on(shelf: Shelf, ranked: Ranked, open_to: Bools, visible: set[str]) -> 
     return over
 
 
-def _holds_now(
-    shelf: Shelf, at: int, positions: dict[str, list[int]], open_to: Bools, visible: set[str]
-) -> int | None:
+def _holds_now(shelf: Shelf, at: int, positions: dict[str, list[int]], open_to: Bools, visible: set[str]) -> int | None:
     """Follow supersessions that this viewpoint knows of, to the memory that stands at their end."""
     memory_id, found, seen = shelf.ids[at], None, {shelf.ids[at]}
     while True:

@@ -99,7 +99,9 @@ class Vectors:
             if not rows:
                 self._store.transact(lambda tables: _drop_other(tables, embedder.name))
                 break
-            names = [Names([*json.loads(witnesses), *([speaker] if speaker else [])]) for *_, speaker, witnesses in rows]
+            names = [
+                Names([*json.loads(witnesses), *([speaker] if speaker else [])]) for *_, speaker, witnesses in rows
+            ]
             texts = [each.without(text) for each, (_, text, _, _) in zip(names, rows, strict=True)]
             vectors = snap(embed_checked(embedder, texts, self._dim())).astype(np.float16)
             found = [(row[0], embedder.name, vector.tobytes()) for row, vector in zip(rows, vectors, strict=True)]

@@ -125,23 +125,17 @@ class Memories(View):
     @on(MemoryConfirmed)
     def confirmed(self, rows: Rows, event: Event[MemoryConfirmed]) -> None:
         for source in event.payload.sources:
-            rows.run(
-                "INSERT OR IGNORE INTO memory_evidence VALUES (?,?,?)", (event.stream, event.payload.id, source)
-            )
+            rows.run("INSERT OR IGNORE INTO memory_evidence VALUES (?,?,?)", (event.stream, event.payload.id, source))
 
     @on(MemorySuperseded)
     def superseded(self, rows: Rows, event: Event[MemorySuperseded]) -> None:
         it = event.payload
-        rows.run(
-            "INSERT OR REPLACE INTO memory_validity VALUES (?,?,?,?,0)", (event.stream, it.id, it.owner, it.by)
-        )
+        rows.run("INSERT OR REPLACE INTO memory_validity VALUES (?,?,?,?,0)", (event.stream, it.id, it.owner, it.by))
 
     @on(MemoryMerged)
     def merged(self, rows: Rows, event: Event[MemoryMerged]) -> None:
         it = event.payload
-        rows.run(
-            "INSERT OR REPLACE INTO memory_validity VALUES (?,?,?,?,1)", (event.stream, it.id, it.owner, it.into)
-        )
+        rows.run("INSERT OR REPLACE INTO memory_validity VALUES (?,?,?,?,1)", (event.stream, it.id, it.owner, it.into))
 
     @on(MemoryLinked)
     def linked(self, rows: Rows, event: Event[MemoryLinked]) -> None:

@@ -168,8 +168,7 @@ class Writing:
         for (sources,) in self._store.query("SELECT sources FROM memory WHERE id = ?", (memory_id,)):
             known.update(json.loads(sources))
         known.update(
-            source
-            for (source,) in self._store.query("SELECT source FROM memory_evidence WHERE id = ?", (memory_id,))
+            source for (source,) in self._store.query("SELECT source FROM memory_evidence WHERE id = ?", (memory_id,))
         )
         more = tuple(source for source in new.sources if source not in known)
         if not more:
@@ -244,5 +243,6 @@ def _payload(new: NewMemory, memory_id: str) -> MemoryAdded:
     except ValidationError as error:
         wrong = error.errors()[0]
         raise BadMemory(
-            f"The memory's {'.'.join(map(str, wrong['loc']))} does not fit: {wrong['msg']}.", "Correct it and try again."
+            f"The memory's {'.'.join(map(str, wrong['loc']))} does not fit: {wrong['msg']}.",
+            "Correct it and try again.",
         ) from None
