@@ -143,6 +143,10 @@ class Timeline:
         )
         return [_turn(row) for row in rows]
 
+    def ids_after(self, room: str, seq: int) -> set[str]:
+        """The turns that begin after a point."""
+        return {turn for (turn,) in self._store.query("SELECT id FROM turn WHERE room = ? AND seq > ?", (room, seq))}
+
     def next_seq(self, room: str, turn: Turn) -> int | None:
         """Where the turn after this one begins; None if it is the last."""
         rows = self._store.query("SELECT min(seq) FROM turn WHERE room = ? AND seq > ?", (room, turn.seq))

@@ -252,7 +252,6 @@ class ChatBook:
             "SELECT guest, bot_version, since FROM chat_guest WHERE room = ? ORDER BY guest", (room,)
         )
         guests = {guest: Guest(joined, since) for guest, joined, since in found}
-        )
         return Chat(room, host, version, title, from_micros(clock), weather, anchor, world, scene, guests)
 
 

@@ -27,7 +27,7 @@ from coterie.modes.story.budget import Role as MessageRole
 from coterie.modes.story.chats import Chat, ChatBook
 from coterie.modes.story.edges import EdgeBook
 from coterie.modes.story.events import Activity, Part, PromptSent
-from coterie.modes.story.segments import told
+from coterie.modes.story.segments import spoken
 from coterie.modes.story.settings import StorySettings
 
 _LAST_TURNS = 6
@@ -75,6 +75,7 @@ class Prompter:
         soft, hard = self._budgets()
         desk = _Desk(self._counter(), names, bot, self._macros(chat, bot, names))
         heard = self._heard_by(chat, turns, speaker)
+        turns = [turn for turn in turns if not turn.to or heard <= {YOU, turn.speaker, *turn.to}]
         recalled = self._recall(chat, speaker, turns, heard)
         self._identity(desk, chat)
         self._scene(desk, chat)
@@ -194,7 +195,7 @@ class Prompter:
         if desk.bot.card is None or desk.bot.card.lorebook is None:
             return
         moment = Moment(
-            messages=[_spoken(turn) for turn in turns],
+            messages=[spoken(turn) for turn in turns],
             replies=sum(turn.speaker == desk.bot.id for turn in turns),
             macros=desk.macros,
         )
@@ -207,7 +208,7 @@ class Prompter:
         recent = len(turns) - _LAST_TURNS
         for number, turn in enumerate(turns):
             mine = turn.speaker == desk.bot.id
-            text = _spoken(turn)
+            text = spoken(turn)
             if not text:
                 continue
             if not mine:
@@ -232,7 +233,7 @@ class Prompter:
         if not turns or not self._settings.retrieval_k:
             return []
         shown = {turn.id for turn in turns[-_LAST_TURNS * 2 :]}
-        question = " ".join(_spoken(turn) for turn in turns[-2:])
+        question = " ".join(spoken(turn) for turn in turns[-2:])
         found = self._memory.recall(
             question,
             owner=speaker,
@@ -287,11 +288,6 @@ class _Desk:
 
 def _replaced_by(piece: Piece, summary: Piece | None) -> Piece:
     return Piece(piece.name, piece.tier, piece.role, piece.text, piece.tokens, piece.order, 0, summary)
-
-
-def _spoken(turn: Turn) -> str:
-    """S11: notes to the player are never told."""
-    return told(turn.segments) if turn.by_person else turn.text
 
 
 def _activity(name: str, activity: Activity, places: dict[str, str]) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from coterie.engine.events import Segment
+from coterie.engine.turns import Turn
 
 OOC_MARKER = "(("
 _CLOSERS = {"((": "))", "//": "\n", "[[": "]]", "{{": "}}", "<<": ">>", "(": ")", "[": "]"}
@@ -54,6 +55,11 @@ def told(segments: Sequence[Segment]) -> str:
         elif segment.kind == "dialogue":
             parts.append(segment.text)
     return " ".join(parts).strip()
+
+
+def spoken(turn: Turn) -> str:
+    """A turn as characters may hear it."""
+    return told(turn.segments) if turn.by_person else turn.text.strip()
 
 
 def _marked(text: str, at: int, ooc_marker: str) -> tuple[Kind, str, int] | None:

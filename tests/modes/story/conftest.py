@@ -1,0 +1,124 @@
+"""A story on a scripted model: what it says is written in the test, what it was asked can be looked at."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from coterie.base.clock import HeldClock
+from coterie.cast.identity import Identity
+from coterie.cast.roster import Bot, Cast, Roster, You
+from coterie.engine.turns import Turns
+from coterie.kernel import Store
+from coterie.kernel.fold import fold_aside
+from coterie.kernel.worker import Worker
+from coterie.llm.messages import Request
+from coterie.llm.player import Player
+from coterie.llm.router import Models
+from coterie.llm.settings import ModelsSettings
+from coterie.llm.tape import Entry
+from coterie.llm.usage import Usage
+from coterie.memory import Memory
+from coterie.memory.view import Memories
+from coterie.modes.story.kickoff import Opening, Place
+from coterie.modes.story.mode import views
+from coterie.modes.story.settings import StorySettings
+from coterie.modes.story.story import Begun, Story
+
+
+@dataclass
+class Script:
+    """Answers in order for replies; classifiers get JSON by the name of what they are asked for."""
+
+    replies: list[str] = field(default_factory=list)
+    shapes: dict[str, object] = field(default_factory=dict)
+    asked: list[Request] = field(default_factory=list)
+
+    def answer(self, request: Request) -> Entry:
+        if request.prompt.shape is not None:
+            return Entry(say=json.dumps(self.shapes.get(request.prompt.shape.name, {})))
+        self.asked.append(request)
+        return Entry(say=self.replies.pop(0) if self.replies else f"Reply number {len(self.asked)}.")
+
+    def prompt(self, number: int = -1) -> str:
+        """Everything a model was told for a reply."""
+        return "\n".join(message.text for message in self.asked[number].prompt.messages)
+
+
+class Stage:
+    def __init__(self, path: Path, clock: HeldClock, script: Script, settings: StorySettings | None = None) -> None:
+        self.path = path
+        self.clock = clock
+        self.script = script
+        self.settings = settings or StorySettings()
+        self.open()
+
+    def open(self) -> None:
+        all_views = [Cast(), Turns(), Memories(), Usage(), *views()]
+        self.store = Store.open(self.path, views=all_views, clock=self.clock)
+        models = ModelsSettings(roles={"narrative": ("embedded/script",), "classifier": ("embedded/script",)})
+        player = Player("embedded", otherwise=self.script.answer)
+        self.models = Models(models, clock=self.clock, store=self.store, providers={"embedded": player})
+        self.roster = Roster(self.store)
+        self.memory = Memory(self.store, clock=self.clock)
+        self.story = Story(self.store, self.roster, self.memory, self.models, self.settings, self.clock)
+        self.worker = Worker(self.store.jobs, self.story.handlers(), clock=self.clock, bus=self.store.bus)
+
+    async def meet(self, name: str = "Mara", **fields: object) -> Bot:
+        identity = Identity.model_validate({"name": name, "persona": f"{name} keeps a lighthouse.", **fields})
+        return await self.roster.author(identity)
+
+    async def begin(self, bot: Bot, **fields: object) -> str:
+        opening = Opening.model_validate({"title": "Evening", "place": Place(name="the lighthouse"), **fields})
+        return (await self.story.begin(bot.id, opening)).room
+
+    async def say(self, room: str, text: str, **options: object) -> Begun:
+        """A whole turn: the message, the reply, and everything it led to."""
+        begun = await self.story.say(room, text, **options)  # type: ignore[arg-type]
+        await self.story.replies.wait(room)
+        await self.settle()
+        return begun
+
+    async def settle(self) -> None:
+        while await self.worker.drain():
+            pass
+
+    def texts(self, room: str) -> list[str]:
+        return [turn.text for turn in self.story.timeline.latest(room, 1_000)]
+
+    def verify(self) -> None:
+        """The law: what is live is what the log says."""
+        with self.store.reader.readers.snapshot() as rows:
+            assert self.store.hashes() == {view.name: fold_aside(view, rows) for view in self.store.views}
+
+    async def close(self) -> None:
+        await self.story.replies.close()
+        await self.models.close()
+        self.store.close()
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
+
+
+@pytest.fixture
+async def stage(tmp_path: Path, clock: HeldClock, script: Script) -> AsyncIterator[Stage]:
+    made = Stage(tmp_path / "coterie.db", clock, script)
+    await made.roster.author_you(You(name="Ana", pronouns="she/her", persona="A cartographer."))
+    yield made
+    made.verify()
+    await made.close()
+
+
+@pytest.fixture
+def restart(stage: Stage) -> Callable[[], None]:
+    def again() -> None:
+        stage.store.close()
+        stage.open()
+
+    return again
