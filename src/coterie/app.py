@@ -14,7 +14,7 @@ from typing import Any
 from coterie.base.clock import Clock, SystemClock
 from coterie.base.config import Loaded, Section, load
 from coterie.base.config_example import example
-from coterie.base.errors import CoterieError
+from coterie.base.errors import CoterieError, ReadOnly
 from coterie.base.home import Home
 from coterie.base.logging import LogSettings, get_logger
 from coterie.base.vault import Vault, passphrase_from
@@ -63,9 +63,15 @@ def load_settings(
 
 def write_example(home: Home) -> None:
     """A newcomer finds a configuration file to edit; one that is there is left alone."""
-    if not home.config.exists():
-        home.config.parent.mkdir(parents=True, exist_ok=True)
-        home.config.write_text(example(Settings), encoding="utf-8")
+    try:
+        if not home.config.exists():
+            home.config.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            home.config.write_text(example(Settings), encoding="utf-8")
+    except OSError as error:
+        raise ReadOnly(
+            f"The configuration file {home.config} cannot be written ({error.strerror}).",
+            "Give yourself write access to its folder, or choose another place with COTERIE_CONFIG.",
+        ) from error
 
 
 def all_views() -> list[View]:

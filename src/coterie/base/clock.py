@@ -47,7 +47,7 @@ class HeldClock:
 
 def to_micros(moment: datetime) -> int:
     """An aware time as whole microseconds since 1970: how times are stored."""
-    return round((moment - _EPOCH) / timedelta(microseconds=1))
+    return (moment - _EPOCH) // timedelta(microseconds=1)
 
 
 def from_micros(micros: int) -> datetime:

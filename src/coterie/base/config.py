@@ -12,9 +12,10 @@ import difflib
 import json
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import NoneType
 from typing import Any, Generic, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
@@ -71,14 +72,20 @@ def load(
             key = tuple(name.removeprefix(_PREFIX).lower().split("__"))
             _put(values, key, _from_environment(raw))
             origins[_dotted(key)] = f"environment variable {name}"
-    for key, value in list(_flatten(values)):
-        if isinstance(value, str):
-            _put(values, key, _resolve(value, origins.get(_dotted(key), ""), _dotted(key), environ, secret))
+    referred: set[str] = set()
+    for key, value in _flatten(values):
+        dotted = _dotted(key)
+        resolved = _resolve_all(value, _origin_of(dotted, origins), dotted, environ, secret)
+        if resolved != value:
+            referred.add(dotted)
+            _put(values, key, resolved)
+        if _is_secret(model, key) and isinstance(resolved, str):
+            mask.register(resolved)  # before validation, so that not even a complaint can show it
     try:
         settings = model.model_validate(values)
     except ValidationError as error:
         raise ConfigError(
-            " ".join(_explain(model, detail, origins) for detail in error.errors()),
+            " ".join(mask(_explain(model, detail, origins, referred)) for detail in error.errors()),
             "Correct it and start again.",
         ) from None
     _register_secrets(settings)
@@ -133,7 +140,12 @@ def _line_numbers(text: str) -> dict[str, int]:
     """Which line each key stands on. tomllib does not say, so this reads headers and assignments itself."""
     numbers: dict[str, int] = {}
     table: Key = ()
+    within: str | None = None
     for number, line in enumerate(text.splitlines(), start=1):
+        if within is not None:  # a text of several lines may look like settings
+            within = None if within in line else within
+            continue
+        within = next((mark for mark in ('"""', "'''") if line.count(mark) % 2), None)
         if header := _HEADER.match(line):
             table = _parts(header[1])
             numbers.setdefault(_dotted(table), number)
@@ -160,6 +172,22 @@ def _from_environment(raw: str) -> Any:
         except ValueError:
             return raw
     return raw
+
+
+def _resolve_all(
+    value: Any,
+    origin: str,
+    key: str,
+    environ: Mapping[str, str],
+    secret: Callable[[str], str | None] | None,
+) -> Any:
+    if isinstance(value, str):
+        return _resolve(value, origin, key, environ, secret)
+    if isinstance(value, list):
+        return [_resolve_all(item, origin, key, environ, secret) for item in value]
+    if isinstance(value, dict):
+        return {name: _resolve_all(item, origin, f"{key}.{name}", environ, secret) for name, item in value.items()}
+    return value
 
 
 def _resolve(
@@ -189,9 +217,21 @@ def _resolve(
     return value
 
 
-def _explain(model: type[BaseModel], detail: ErrorDetails, origins: Mapping[str, str]) -> str:
+def _origin_of(key: str, origins: Mapping[str, str]) -> str:
+    """Where a key, the table or list it stands in, or something within it was set."""
+    outer = key
+    while outer:
+        if outer in origins:
+            return origins[outer]
+        outer = outer.rpartition(".")[0]
+    return next((place for inner, place in origins.items() if inner.startswith(f"{key}.")), "")
+
+
+def _explain(
+    model: type[BaseModel], detail: ErrorDetails, origins: Mapping[str, str], referred: Collection[str]
+) -> str:
     key = _dotted(detail["loc"])
-    origin = origins.get(key) or next((place for k, place in origins.items() if k.startswith(f"{key}.")), "")
+    origin = _origin_of(key, origins)
     place = f" ({origin})" if origin else ""
     if detail["type"] == "extra_forbidden":
         known = _fields_at(model, detail["loc"][:-1])
@@ -200,9 +240,13 @@ def _explain(model: type[BaseModel], detail: ErrorDetails, origins: Mapping[str,
         return f"{key}{place} is not a setting; {hint}"
     if detail["type"] == "missing":
         return f"{key} is missing."
-    expected = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    shown = "" if _is_secret(model, detail["loc"]) else f", not {detail['input']!r}"
-    return mask(f"{key}{place} should be {expected}{shown}.")
+    told = detail["msg"].removeprefix("Value error, ").replace("Input should be ", "should be ", 1)
+    if not told.startswith("should be "):
+        told = f"is not right: {told}"
+    # What a reference led to may be a secret, and a whole table may hold one.
+    scalar = isinstance(detail["input"], str | int | float)
+    shown = scalar and key not in referred and not _is_secret(model, detail["loc"])
+    return f"{key}{place} {told}" + (f", not {detail['input']!r}." if shown else ".")
 
 
 def _fields_at(model: type[BaseModel], loc: tuple[str | int, ...]) -> list[str]:
@@ -211,8 +255,7 @@ def _fields_at(model: type[BaseModel], loc: tuple[str | int, ...]) -> list[str]:
 
 
 def _is_secret(model: type[BaseModel], loc: tuple[str | int, ...]) -> bool:
-    annotation = _annotation_at(model, loc)
-    return annotation is SecretStr or SecretStr in get_args(annotation)
+    return _annotation_at(model, loc) is SecretStr
 
 
 def _annotation_at(model: type[BaseModel], loc: tuple[str | int, ...]) -> Any:
@@ -223,7 +266,14 @@ def _annotation_at(model: type[BaseModel], loc: tuple[str | int, ...]) -> Any:
             here = info.annotation if info else None
         else:  # a dict or a list of sections: its last argument is what it holds
             here = next(iter(reversed(get_args(here))), None)
+        here = _without_none(here)
     return here
+
+
+def _without_none(annotation: Any) -> Any:
+    """What an optional setting is when it is set."""
+    choices = [choice for choice in get_args(annotation) if choice is not NoneType]
+    return choices[0] if NoneType in get_args(annotation) and len(choices) == 1 else annotation
 
 
 def _register_secrets(settings: BaseModel) -> None:

@@ -28,7 +28,9 @@ def _setting(name: str, info: FieldInfo) -> list[str]:
     default: Any = info.get_default(call_default_factory=True)
     if isinstance(default, BaseModel | dict):
         return []
-    shown = '""' if default is None or isinstance(default, SecretStr) else json.dumps(default, ensure_ascii=False)
+    if default is None:  # TOML has no word for nothing: a line that stays a comment when the rest is uncommented
+        return [*_told(info.description or ""), f'# # {name} = "…"']
+    shown = '""' if isinstance(default, SecretStr) else json.dumps(default, ensure_ascii=False, default=str)
     return [*_told(info.description or ""), f"# {name} = {shown}"]
 
 

@@ -19,8 +19,8 @@ class Home:
     @classmethod
     def locate(cls, environ: Mapping[str, str] | None = None) -> Home:
         env = os.environ if environ is None else environ
-        if "COTERIE_HOME" in env:
-            root = Path(env["COTERIE_HOME"])
+        if chosen := env.get("COTERIE_HOME"):
+            root = Path(chosen)
         else:
             from platformdirs import user_data_path
 
@@ -28,8 +28,8 @@ class Home:
         root = root.expanduser().absolute()
         return cls(
             root=root,
-            config=Path(env.get("COTERIE_CONFIG", root / "config.toml")).expanduser().absolute(),
-            database=Path(env.get("COTERIE_DB_PATH", root / "coterie.db")).expanduser().absolute(),
+            config=Path(env.get("COTERIE_CONFIG") or root / "config.toml").expanduser().absolute(),
+            database=Path(env.get("COTERIE_DB_PATH") or root / "coterie.db").expanduser().absolute(),
         )
 
     @property

@@ -1,15 +1,16 @@
 """Keeps secrets out of what is written down.
 
-A `Mask` knows the secrets that were registered (in plain, base64, hex and URL form) and the shapes
+A `Mask` knows the secrets that were registered (in plain, base64, hex, URL and quoted forms) and the shapes
 that well-known credentials have. Logs, errors, recordings and whatever leaves the house pass through it.
 """
 
 from __future__ import annotations
 
 import base64
+import html
+import json
 import re
 import threading
-from urllib.parse import quote, quote_plus
 
 MASKED = "[secret]"
 _SHORTEST_SECRET = 6
@@ -40,9 +41,9 @@ class Mask:
         if len(secret) < _SHORTEST_SECRET:
             return
         with self._lock:
-            self._forms |= _forms_of(secret)
+            self._forms |= {*map(re.escape, _literal_forms(secret)), *_loose_forms(secret)}
             longest_first = sorted(self._forms, key=len, reverse=True)
-            self._pattern = re.compile("|".join(map(re.escape, longest_first)))
+            self._pattern = re.compile("|".join(longest_first))
 
     def __call__(self, text: str) -> str:
         if self._pattern is not None:
@@ -53,11 +54,11 @@ class Mask:
         return self(text) != text
 
 
-def _forms_of(secret: str) -> set[str]:
+def _literal_forms(secret: str) -> set[str]:
+    """The secret itself, as a JSON string, as HTML, as Python shows it, and in base64."""
+    forms = {secret, html.escape(secret), repr(secret)[1:-1]}
+    forms |= {json.dumps(secret, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)}
     raw = secret.encode()
-    forms = {secret, raw.hex(), raw.hex().upper(), quote(secret, safe=""), quote_plus(secret)}
-    forms.add("".join(f"%{byte:02X}" for byte in raw))
-    forms.add("".join(f"%{byte:02x}" for byte in raw))
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
         # Inside a longer text a secret can start at any of three offsets within a base64 group; only
         # the characters that no neighbour can influence are looked for.
@@ -69,6 +70,21 @@ def _forms_of(secret: str) -> set[str]:
             if len(inner) >= _SHORTEST_SECRET:
                 forms.add(inner)
     return forms
+
+
+def _loose_forms(secret: str) -> set[str]:
+    """Patterns for encodings that leave a choice: which characters a URL escapes, and the case of hex digits."""
+    escaped = ["".join(f"%{byte:02X}" for byte in character.encode()) for character in secret]
+    in_url = [
+        character if character.isascii() and character.isalnum() else _either(character, code)
+        for character, code in zip(secret, escaped, strict=True)
+    ]
+    return {"".join(in_url), f"(?i:{''.join(escaped)})", f"(?i:{secret.encode().hex()})"}
+
+
+def _either(character: str, code: str) -> str:
+    plus = r"|\+" if character == " " else ""
+    return f"(?:{re.escape(character)}|(?i:{code}){plus})"
 
 
 mask = Mask()

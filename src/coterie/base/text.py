@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import unicodedata
 
 
@@ -12,9 +13,17 @@ def one_line(value: object, longest: int) -> str:
     return shown if len(shown) <= longest and len(text) <= longest * 2 else shown[: longest - 1] + "…"
 
 
+def json_line(value: object) -> str:
+    """The value as JSON that reads well in any language; characters that could act on a terminal are escaped."""
+    text = json.dumps(value, ensure_ascii=False)
+    return "".join(json.dumps(character)[1:-1] if _acts(character) else character for character in text)
+
+
 def _visible(character: str) -> str:
     if character == "\n":
         return "⏎"
-    if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp"):
-        return f"\\u{ord(character):04x}"
-    return character
+    return f"\\u{ord(character):04x}" if _acts(character) else character
+
+
+def _acts(character: str) -> bool:
+    return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")

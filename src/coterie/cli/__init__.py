@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import importlib
 import sys
 from collections.abc import Sequence
@@ -46,7 +47,9 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
 def _run(name: str, arguments: Sequence[str]) -> NoReturn:
     from coterie.base.errors import CoterieError
+    from coterie.base.logging import LogSettings, setup_logging
 
+    setup_logging(LogSettings(level="warning"))  # what a command says is its output; `serve` tells more
     command = importlib.import_module(f"coterie.cli.{name}").app
     try:
         command(arguments, prog_name=f"coterie {name}")
@@ -55,11 +58,12 @@ def _run(name: str, arguments: Sequence[str]) -> NoReturn:
 
         print(mask(f"{error.what}\n→ {error.fix}"), file=sys.stderr)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(0)
+    except OSError as error:
+        from coterie.base.errors import DiskFull, StorageError
+
+        refused = DiskFull if error.errno == errno.ENOSPC else StorageError
+        print(f"The system refused: {error}\n→ Check that there is room and that you may write there.", file=sys.stderr)
+        sys.exit(refused.exit_code)
     sys.exit(0)
 
 

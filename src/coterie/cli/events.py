@@ -30,6 +30,7 @@ def events(
     from coterie.base.home import Home
     from coterie.kernel import LogReader
 
+    _check_kinds(kind or [])
     reader = LogReader(Home.locate().database)
     show = _as_json if as_json else _pretty
     try:
@@ -47,11 +48,25 @@ def events(
         reader.close()
 
 
+def _check_kinds(kinds: list[str]) -> None:
+    import difflib
+
+    from coterie.base.errors import UnknownEvent
+    from coterie.kernel import declared_kinds
+
+    known = declared_kinds()
+    for kind in kinds:
+        if kind not in known:
+            close = difflib.get_close_matches(kind, known, n=1)
+            hint = f'Did you mean "{close[0]}"?' if close else f"There are: {', '.join(known)}."
+            raise UnknownEvent(f"There is no kind of event called {kind}.", hint)
+
+
 def _as_json(event: AnyEvent) -> str:
-    import json
+    from coterie.base.text import json_line
 
     told = {**event._asdict(), "ts": event.ts.isoformat(), "payload": event.payload.model_dump(mode="json")}
-    return json.dumps(told, ensure_ascii=False)
+    return json_line(told)
 
 
 def _pretty(event: AnyEvent) -> str:
@@ -59,7 +74,7 @@ def _pretty(event: AnyEvent) -> str:
 
     fields = " ".join(f"{name}={one_line(value, 60)}" for name, value in event.payload.model_dump(mode="json").items())
     head = typer.style(f"{event.id:>7}", dim=True)
-    place = typer.style(f"{event.stream}/{event.seq}", fg="cyan")
+    place = typer.style(f"{one_line(event.stream, 60)}/{event.seq}", fg="cyan")
     what = typer.style(event.kind, bold=True)
     actor = typer.style(one_line(event.actor, 30), dim=True)
     return f"{head} {event.ts:%Y-%m-%d %H:%M:%S} {place} {what} {actor} {fields}"

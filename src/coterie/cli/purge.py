@@ -24,24 +24,35 @@ def purge(
     import asyncio
 
     from coterie.app import open_store
+    from coterie.base.errors import BadPoint
     from coterie.base.home import Home
     from coterie.kernel import Purged
     from coterie.kernel.snapshot import prune
-    from coterie.ops.backups import newest_first
+    from coterie.ops.backups import copies
 
     home = Home.locate()
     with open_store(home) as store:
         head = store.reader.head(stream)
+        if not first <= (last or head) <= head:
+            raise BadPoint(
+                f"{stream} has no events {first} to {last or head}: its last is {head}."
+                if head
+                else f"There is no stream {stream}.",
+                "List what there is with `coterie events`; nothing was erased.",
+            )
         if not yes:
             typer.confirm(f"Erase events {first} to {last or head} of {stream} for good?", abort=True)
         event = asyncio.run(store.purge(stream, first=first, last=last, reason=reason, actor="owner"))
     for folder in (home.periodic_snapshots, home.rewind_snapshots):
         prune(folder, keep=0)
-    kept = newest_first(home.backups)
+        for unfinished in folder.glob("*.partial"):
+            unfinished.unlink(missing_ok=True)
+    kept = copies(home)
     if backups:
         for path in kept:
             path.unlink(missing_ok=True)
     told = event.payload.events if isinstance(event.payload, Purged) else 0
     typer.echo(f"Erased {told} events of {stream}; the log says so in event {event.id}.")
     if kept and not backups:
-        typer.echo(f"{len(kept)} backups still hold them: remove those too with --backups.", err=True)
+        whole = [path for path in kept if not path.name.endswith(("-wal", "-shm"))]
+        typer.echo(f"{len(whole)} backups and kept copies still hold them: remove those with --backups.", err=True)

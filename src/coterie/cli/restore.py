@@ -22,10 +22,13 @@ def restore(
     from coterie.base.clock import SystemClock
     from coterie.base.home import Home
     from coterie.kernel.backup import restore as put_back
+    from coterie.kernel.snapshot import prune
 
     home = Home.locate()
     home.prepare()
     if not yes:
         typer.confirm(f"Put {backup} in the place of {home.database}?", abort=True)
     kept = put_back(backup, home.database, SystemClock().now(), all_views())
+    for folder in (home.periodic_snapshots, home.rewind_snapshots):
+        prune(folder, keep=0)  # they tell of a life that the restored log may never have
     typer.echo(f"Restored {backup}." + (f" What was there is kept as {kept}." if kept else ""))

@@ -14,7 +14,7 @@ app = new_app("Start Coterie and open it to this machine.")
 @app.command()
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 picks a free one.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 picks a free one.", min=0, max=65535)] = None,
 ) -> None:
     """Start Coterie and open it to this machine. Stop it with Ctrl-C: it finishes what is under way."""
     from coterie.app import App, load_settings, open_store, write_example
@@ -33,8 +33,8 @@ def serve(
     home.prepare()
     write_example(home)
     with open_store(home, progress=_tell_progress) as store:
-        web = create_web(App(home, settings, store))
-        listen(web, server)
+        house = App(home, settings, store)
+        listen(create_web(house), server, within=house.running())
 
 
 def _tell_progress(done: int, total: int) -> None:

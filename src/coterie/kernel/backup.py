@@ -92,7 +92,7 @@ def restore(backup: Path, database: Path, now: datetime, views: Sequence[View] =
         _copy(backup, draft)
         kept: Path | None = None
         if database.exists():
-            kept = database.with_name(f"{database.name}.before-restore-{now:%Y%m%dT%H%M%S}")
+            kept = database.with_name(f"{database.name}.before-restore-{now:%Y%m%dT%H%M%S%f}")
             for suffix in ("", "-wal", "-shm"):
                 part = database.with_name(database.name + suffix)
                 if part.exists():

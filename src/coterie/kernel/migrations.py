@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
+import apsw
+
 from coterie.base.clock import to_micros
 from coterie.base.errors import SchemaTooNew, StorageError
 from coterie.kernel.database import Rows
@@ -85,6 +87,8 @@ def migrate(rows: Rows, now: datetime, migrations: tuple[Migration, ...] = MIGRA
 def _run(migration: Migration, rows: Rows) -> None:
     try:
         migration(rows)
+    except (apsw.FullError, apsw.IOError, apsw.CorruptError):
+        raise  # the disk's fault, not the migration's: whoever opens the file names it
     except Exception as error:
         raise StorageError(
             f"The migration {migration.__name__} failed: {error}.",

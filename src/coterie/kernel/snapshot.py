@@ -24,6 +24,16 @@ def write_snapshot(readers: Readers, views: Sequence[View], path: Path) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(".partial")
     draft.unlink(missing_ok=True)
+    try:
+        last = _write(readers, views, draft)
+        put_in_place(draft, path)
+    except BaseException:
+        draft.unlink(missing_ok=True)  # on a full disk a half-written file would only take room
+        raise
+    return last
+
+
+def _write(readers: Readers, views: Sequence[View], draft: Path) -> int:
     with naming_errors(draft), readers.snapshot() as source:
         target = apsw.Connection(str(draft))
         try:
@@ -44,7 +54,6 @@ def write_snapshot(readers: Readers, views: Sequence[View], path: Path) -> int:
             rows.run("COMMIT")
         finally:
             target.close()
-    put_in_place(draft, path)
     return max(positions.values(), default=0)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from coterie.kernel.control import CONTROL, Forked
-from coterie.kernel.database import Rows
+from coterie.kernel.database import Rows, naming_errors
 from coterie.kernel.events import COLUMNS, decode, unknown_kinds
 from coterie.kernel.fold import fold_aside, view_hash
 from coterie.kernel.lines import Lines
@@ -31,7 +31,7 @@ class Findings:
 def verify(reader: LogReader, views: Sequence[View], tell: Callable[[str], None] = lambda _: None) -> Findings:
     """Check everything at one moment, without disturbing whoever owns the file."""
     findings = Findings()
-    with reader.readers.snapshot() as rows:
+    with naming_errors(reader.path), reader.readers.snapshot() as rows:
         tell("the file")
         for (line,) in rows.run("PRAGMA integrity_check"):
             if line != "ok":

@@ -56,3 +56,10 @@ def name(moment: datetime) -> str:
 
 def newest_first(folder: Path) -> list[Path]:
     return sorted(folder.glob("coterie-*.db"), reverse=True)
+
+
+def copies(home: Home) -> list[Path]:
+    """Every copy of the database in the data folder: backups, and what a restore put aside with its journal."""
+    aside = home.database.parent.glob(f"{home.database.name}.before-restore-*")
+    unfinished = home.backups.glob("*.partial")
+    return [*newest_first(home.backups), *sorted(aside), *sorted(unfinished)]

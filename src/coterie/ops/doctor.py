@@ -15,7 +15,9 @@ from coterie.base.errors import CoterieError, InUse
 from coterie.base.home import Home
 from coterie.kernel import LogReader, View
 from coterie.kernel.database import sqlite_version
+from coterie.kernel.events import unknown_kinds
 from coterie.kernel.lock import ProcessLock
+from coterie.kernel.migrations import MIGRATIONS
 from coterie.ops.backups import newest_first
 
 _LITTLE_SPACE = 1 << 30
@@ -49,7 +51,9 @@ class Doctor:
             try:
                 yield from check()
             except CoterieError as error:
-                yield Finding(check.__name__.strip("_"), "bad", error.what, error.fix)
+                yield Finding(_about(check), "bad", error.what, error.fix)
+            except OSError as error:
+                yield Finding(_about(check), "bad", str(error), "Check the permissions of that file or folder.")
 
     def _machine(self) -> Iterator[Finding]:
         version = ".".join(map(str, sys.version_info[:3]))
@@ -106,6 +110,7 @@ class Doctor:
                 )
                 return
             yield Finding("Database", "ok", f"{reader.last_id()} events")
+            yield from self._readable(reader)
             known: dict[str, str] = dict(reader.query("SELECT name, fingerprint FROM view"))
             stale = [view.name for view in self._views if known.get(view.name) != view.fingerprint]
             if stale:
@@ -120,6 +125,19 @@ class Doctor:
         finally:
             reader.close()
 
+    def _readable(self, reader: LogReader) -> Iterator[Finding]:
+        """What would keep this version from opening the file."""
+        upgrade = "Upgrade Coterie, or open it with the version that wrote it."
+        ours = {migration.__name__ for migration in MIGRATIONS}
+        newer = [name for (name,) in reader.query("SELECT name FROM migration ORDER BY name") if name not in ours]
+        if newer:
+            yield Finding("Schema", "bad", f"written by a newer Coterie (it has {', '.join(newer)})", upgrade)
+        pairs: list[tuple[str, int]] = [
+            (kind, version) for kind, version in reader.query("SELECT kind, version FROM event_kind ORDER BY kind")
+        ]
+        for kind, version in unknown_kinds(pairs):
+            yield Finding("Events", "bad", f"{kind} (version {version}) is not known to this Coterie", upgrade)
+
     def _backups(self) -> Iterator[Finding]:
         backups = newest_first(self._home.backups)
         if not backups:
@@ -131,3 +149,7 @@ class Doctor:
             yield Finding("Backups", "note", f"the newest is {age.days} days old", "Take one with `coterie backup`.")
         else:
             yield Finding("Backups", "ok", f"{len(backups)}, the newest of {taken:%Y-%m-%d %H:%M} UTC")
+
+
+def _about(check: Check) -> str:
+    return check.__name__.strip("_").capitalize()

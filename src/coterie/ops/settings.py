@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from coterie.base.config import Section
+from coterie.base.errors import JobError
+from coterie.kernel import Schedule
 
 
 class StorageSettings(Section):
@@ -20,3 +22,12 @@ class StorageSettings(Section):
     """When the nightly backup is taken: a cron expression, in this machine's time zone."""
     keep_backups: int = Field(default=14, ge=1)
     """How many backups are kept."""
+
+    @field_validator("backup_at")
+    @classmethod
+    def _is_cron(cls, value: str) -> str:
+        try:
+            Schedule("nightly backup", "backup", cron=value).check()
+        except JobError as error:
+            raise ValueError(f'should be a cron expression such as "0 3 * * *" ({error.what})') from None
+        return value

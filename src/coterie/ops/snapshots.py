@@ -33,8 +33,11 @@ class Snapshots:
 
     async def run(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
-            if self.due():
-                await self.take()
+            try:
+                if self.due():
+                    await self.take()
+            except CoterieError as error:
+                _log.warning("snapshot put off", error=str(error))
             try:
                 await asyncio.wait_for(stop.wait(), _LOOK_EVERY_S)
             except TimeoutError:
@@ -56,12 +59,12 @@ class Snapshots:
         self._last_id, self._last_at = self._store.reader.last_id(), started
         try:
             await asyncio.to_thread(write_snapshot, self._store.reader.readers, self._store.views, path)
+            prune(self._home.periodic_snapshots, self._settings.keep_snapshots)
         except (CoterieError, OSError) as error:
             _log.warning("snapshot failed", error=str(error))
             return None
         finally:
             self._rest_until = self._clock.monotonic() + _REST * (self._clock.monotonic() - started)
-        prune(self._home.periodic_snapshots, self._settings.keep_snapshots)
         return path
 
     async def before_rewind(self) -> Path:

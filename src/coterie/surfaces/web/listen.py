@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
 import socket
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 
 import uvicorn
 from fastapi import FastAPI
@@ -11,8 +15,8 @@ from coterie.base.errors import InUse
 from coterie.surfaces.web.settings import ServerSettings
 
 
-def listen(web: FastAPI, settings: ServerSettings) -> None:
-    """Blocks. A port that is taken is told before anything starts."""
+def listen(web: FastAPI, settings: ServerSettings, *, within: AbstractAsyncContextManager[None]) -> None:
+    """Blocks. A port that is taken is told before anything starts; `within` is entered first and left last."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as door:
         door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -23,9 +27,37 @@ def listen(web: FastAPI, settings: ServerSettings) -> None:
                 f"Port {settings.port} on {settings.host} cannot be used ({error.strerror}).",
                 "Stop whatever uses it, or choose another: coterie serve --port 8001",
             ) from error
+        config = uvicorn.Config(
+            web,
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=settings.drain_s,
+        )
+        server = uvicorn.Server(config)
+        with _signals_stop(server):
+            asyncio.run(_serve(server, door, within))
+
+
+async def _serve(server: uvicorn.Server, door: socket.socket, within: AbstractAsyncContextManager[None]) -> None:
+    # Not as the framework's lifespan: there an error at the start becomes a traceback, here it stays a sentence.
+    async with within:
         host, port = door.getsockname()[:2]
         print(f"Coterie is at http://{f'[{host}]' if ':' in host else host}:{port}  (Ctrl-C stops it)", flush=True)
-        config = uvicorn.Config(
-            web, log_config=None, access_log=False, lifespan="on", timeout_graceful_shutdown=settings.drain_s
-        )
-        uvicorn.Server(config).run(sockets=[door])
+        await server.serve(sockets=[door])
+
+
+@contextmanager
+def _signals_stop(server: uvicorn.Server) -> Iterator[None]:
+    """Stopping when asked is a good end: uvicorn would raise the signal again and so die of it, store still open."""
+
+    def stop(_signal: int, _frame: object) -> None:
+        server.should_exit = True
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Awaitable, Callable
 from html import escape
 from importlib.resources import files
 from typing import Protocol
@@ -12,7 +11,8 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
 from coterie import __version__
-from coterie.base.errors import CoterieError
+from coterie.base.errors import CoterieError, StorageError
+from coterie.base.masking import mask
 
 _HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none';"
@@ -25,8 +25,6 @@ _HEADERS = {
 class House(Protocol):
     """What the pages need to know of the rest."""
 
-    def running(self) -> AbstractAsyncContextManager[None]: ...
-
     def healthy(self) -> bool: ...
 
     def metrics(self) -> bytes: ...
@@ -35,12 +33,7 @@ class House(Protocol):
 
 
 def create_web(house: House) -> FastAPI:
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        async with house.running():
-            yield
-
-    web = FastAPI(title="Coterie", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
+    web = FastAPI(title="Coterie", version=__version__, docs_url=None, redoc_url=None)
 
     @web.middleware("http")
     async def guard(request: Request, proceed: Callable[[Request], Awaitable[Response]]) -> Response:
@@ -51,8 +44,10 @@ def create_web(house: House) -> FastAPI:
 
     @web.exception_handler(CoterieError)
     async def told(_: Request, error: CoterieError) -> JSONResponse:
-        return JSONResponse({"error": error.what, "fix": error.fix}, status_code=400)
+        status = 503 if isinstance(error, StorageError) else 400  # a full disk is not the fault of who asked
+        return JSONResponse({"error": mask(error.what), "fix": mask(error.fix)}, status_code=status)
 
+    @web.head("/health", include_in_schema=False)
     @web.get("/health")
     async def health() -> JSONResponse:
         """Whether the server can read and write."""
@@ -65,6 +60,7 @@ def create_web(house: House) -> FastAPI:
         """Figures in Prometheus' text form."""
         return PlainTextResponse(house.metrics(), media_type="text/plain; version=0.0.4")
 
+    @web.head("/", include_in_schema=False)
     @web.get("/", include_in_schema=False)
     async def home() -> HTMLResponse:
         rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in house.summary())

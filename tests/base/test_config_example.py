@@ -1,0 +1,77 @@
+"""The file a newcomer finds says what is so: uncommented, it changes nothing."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from pydantic import Field, SecretStr
+
+from coterie.app import Settings
+from coterie.base.config import Section, load
+from coterie.base.config_example import example
+
+
+class Colours(Section):
+    """How it looks.
+
+    On two lines.
+    """
+
+    name: str = 'a "quoted" name — ü'
+    """What it is called."""
+    sizes: list[int] = Field(default_factory=lambda: [1, 2])
+    wide: bool = True
+    ratio: float = 0.5
+    where: Path = Path("a/b")
+    limit: int | None = None
+    """At most."""
+    key: SecretStr = SecretStr("")
+
+
+class Model(Section):
+    colours: Colours = Colours()
+
+
+def uncommented(text: str) -> str:
+    return re.sub(r"^# (\[[\w.]+\]|\w+ = .*)$", r"\1", text, flags=re.MULTILINE)
+
+
+def test_the_example_as_it_is_sets_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(example(Settings), encoding="utf-8")
+    found = load(Settings, file=path)
+    assert found.settings == Settings()
+    assert not found.origins
+
+
+def test_uncommented_it_loads_back_to_the_defaults(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    for model in (Settings, Model):
+        path.write_text(uncommented(example(model)), encoding="utf-8")
+        found = load(model, file=path)
+        assert found.settings == model()
+        told = {key for key, origin in found.origins.items() if origin != "default"}
+        sections = {name: getattr(model(), name) for name in model.model_fields}
+        assert told == {
+            f"{section}.{key}"
+            for section, value in sections.items()
+            for key in type(value).model_fields
+            if getattr(value, key) is not None
+        }
+
+
+def test_it_tells_what_each_setting_is_for() -> None:
+    text = example(Model)
+    assert "# How it looks.\n#\n# On two lines.\n# [colours]" in re.sub(r" +\n", "\n", text)
+    assert '# What it is called.\n# name = "a \\"quoted\\" name — ü"\n' in text
+    assert '# At most.\n# # limit = "…"\n' in text
+
+
+def test_every_setting_of_ours_says_what_it_is_for() -> None:
+    for section in Settings.model_fields.values():
+        assert isinstance(section.annotation, type)
+        assert issubclass(section.annotation, Section)
+        assert section.annotation.__doc__
+        for name, info in section.annotation.model_fields.items():
+            assert info.description, name

@@ -1,0 +1,81 @@
+"""The docstring of the error tree is what people read: it must be the tree."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+
+from coterie.base import errors
+from coterie.base.errors import ConfigError, CoterieError, MissingExtra
+
+CLASSES = {
+    name: member
+    for name, member in inspect.getmembers(errors, inspect.isclass)
+    if member.__module__ == errors.__name__ and issubclass(member, CoterieError)
+}
+
+
+def told_tree() -> dict[str, str | None]:
+    """Name → parent, as the docstring draws it."""
+    parents: dict[str, str | None] = {}
+    above: list[tuple[int, str]] = []
+    for line in (errors.__doc__ or "").splitlines():
+        found = re.match(r"^( {4}[│├└─ ]*)([A-Z]\w+)(?: {2,}\S.*)?$", line)
+        if found is None:
+            continue
+        depth, name = len(found[1]), found[2]
+        while above and above[-1][0] >= depth:
+            above.pop()
+        parents[name] = above[-1][1] if above else None
+        above.append((depth, name))
+    return parents
+
+
+def test_the_docstring_lists_every_class_under_its_true_parent() -> None:
+    real = {name: member.__bases__[0].__name__ for name, member in CLASSES.items() if member is not CoterieError}
+    assert told_tree() == {"CoterieError": None, **real}
+
+
+@pytest.mark.parametrize("name", sorted(CLASSES))
+def test_every_error_has_what_and_fix(name: str) -> None:
+    kind = CLASSES[name]
+    error = kind("local", "The small model") if kind is MissingExtra else kind("It broke.", "Mend it.")
+    assert error.what
+    assert error.fix
+    assert str(error) == f"{error.what} {error.fix}"
+
+
+def test_exit_codes_are_the_ones_scripts_rely_on() -> None:
+    told = {name: kind.exit_code for name, kind in CLASSES.items()}
+    assert told == {
+        "CoterieError": 1,
+        "JobError": 1,
+        "LeaseLost": 1,
+        "SlowConsumer": 1,
+        "ConfigError": 2,
+        "MissingExtra": 3,
+        "InUse": 4,
+        "StorageError": 5,
+        "ReadOnly": 5,
+        "DiskFull": 6,
+        "Corrupt": 7,
+        "SchemaTooNew": 8,
+        "BackupError": 9,
+        "LogError": 10,
+        "Conflict": 10,
+        "BadEvent": 10,
+        "BadPoint": 10,
+        "UnknownEvent": 11,
+    }
+
+
+def test_a_missing_extra_tells_the_command_that_installs_it() -> None:
+    assert 'pip install "coterie[matrix]"' in MissingExtra("matrix", "Matrix").fix
+
+
+def test_errors_are_caught_as_one_family() -> None:
+    with pytest.raises(CoterieError) as caught:
+        raise ConfigError("a", "b")
+    assert (caught.value.what, caught.value.fix) == ("a", "b")

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import json
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coterie.base.text import json_line, one_line
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain", "plain"),
+        ("two\nlines", "two⏎lines"),
+        ("\x1b[31mred", "\\u001b[31mred"),
+        ("\x9b31m", "\\u009b31m"),
+        ("tab\there", "tab\\u0009here"),
+        ("abc\u202ecba", "abc\\u202ecba"),
+        ("zero\u200bwidth", "zero\\u200bwidth"),
+        ("line\u2028sep", "line\\u2028sep"),
+        ("día 日 🙂", "día 日 🙂"),
+    ],
+)
+def test_what_would_act_on_a_terminal_is_shown(text: str, shown: str) -> None:
+    assert one_line(text, 60) == shown
+
+
+def test_long_text_is_cut_with_a_sign() -> None:
+    assert one_line("x" * 60, 60) == "x" * 60
+    assert one_line("x" * 61, 60) == "x" * 59 + "…"
+    assert one_line("x" * 10_000, 60) == "x" * 59 + "…"
+
+
+def test_other_values_are_shown_as_python_shows_them() -> None:
+    assert one_line({"a": [1, None]}, 60) == "{'a': [1, None]}"
+    assert one_line({"a": "\x1b\u202e"}, 60) == r"{'a': '\x1b\u202e'}"
+
+
+@given(st.text(), st.integers(1, 80))
+def test_the_result_fits_and_is_inert(text: str, longest: int) -> None:
+    shown = one_line(text, longest)
+    assert len(shown) <= longest
+    assert not {unicodedata.category(character) for character in shown} & {"Cc", "Cf", "Cs", "Zl", "Zp"}
+
+
+def test_json_reads_well_and_is_inert() -> None:
+    assert json_line({"text": "día 日 🙂"}) == '{"text": "día 日 🙂"}'
+    assert json_line("\x9b31m\u202e\U000e0001") == '"\\u009b31m\\u202e\\udb40\\udc01"'
+
+
+@given(st.text())
+def test_json_says_the_same(text: str) -> None:
+    line = json_line([text])
+    assert json.loads(line) == [text]
+    assert not {unicodedata.category(character) for character in line} & {"Cc", "Cf", "Cs", "Zl", "Zp"}

@@ -1,0 +1,116 @@
+"""A data folder with a lived-in database, and two ways to call a command on it: here, or as a process of its own."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import structlog
+
+from bench._sample import Said, sample_draft, sample_views
+from coterie.base.home import Home
+from coterie.cli import main
+from coterie.kernel import Draft, Store
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Answer:
+    code: int
+    out: str
+    err: str
+
+
+Call = Callable[..., Answer]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """An empty data folder that commands in this process use."""
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "house"))
+    monkeypatch.setattr("coterie.app.all_views", sample_views)
+    found = Home.locate()
+    found.prepare()
+    return found
+
+
+@pytest.fixture
+def lived_in(home: Home) -> Home:
+    """Sixty sample events in room:a, and two in room:b that say something private."""
+    chance = random.Random(7)
+    store = Store.open(home.database, views=sample_views())
+    store.append_now([sample_draft(chance, "room:a", number) for number in range(60)])
+    private = [Said(turn=f"p{number}", speaker="you", text=f"the xylophone is at {number}") for number in (1, 2)]
+    store.append_now([Draft("room:b", said, actor="person:you") for said in private])
+    store.close()
+    return home
+
+
+@pytest.fixture
+def call(home: Home, capsys: pytest.CaptureFixture[str]) -> Iterator[Call]:
+    """A command in this process."""
+
+    def run(*arguments: str) -> Answer:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        told = capsys.readouterr()
+        code = ended.value.code
+        return Answer(code if isinstance(code, int) else int(code is not None), told.out, told.err)
+
+    handlers, level = list(logging.getLogger().handlers), logging.getLogger().level
+    yield run
+    logging.getLogger().handlers[:] = handlers
+    logging.getLogger().setLevel(level)
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+def process(home: Home) -> Call:
+    """A command as a process of its own; it never shows a traceback."""
+
+    def run(
+        *arguments: str, samples: bool = True, limited: bool = False, environ: dict[str, str] | None = None
+    ) -> Answer:
+        module = "tests.cli.with_samples" if samples else "coterie"
+        done = subprocess.run(
+            [sys.executable, "-m", module, *arguments],
+            cwd=ROOT,
+            env={**os.environ, "COTERIE_HOME": str(home.root), **(environ or {})},
+            preexec_fn=_obey_permissions if limited else None,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert "Traceback" not in done.stderr, done.stderr
+        return Answer(done.returncode, done.stdout, done.stderr)
+
+    return run
+
+
+def _obey_permissions() -> None:
+    """Let even root be refused by a folder's mode, as anybody else would be."""
+    if os.geteuid() == 0:
+        libc = ctypes.CDLL(None, use_errno=True)
+        for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+            if libc.prctl(24, capability, 0, 0, 0) != 0:  # PR_CAPBSET_DROP
+                raise OSError(ctypes.get_errno(), "cannot drop the capability")
+
+
+def everything_in(folder: Path) -> dict[str, bytes]:
+    """Every file that means something: locks, empty journals and SQLite's shared memory are scratch."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not path.name.endswith((".lock", "-shm")) and path.stat().st_size
+    }

@@ -1,0 +1,178 @@
+"""Whatever is wrong: one clear sentence, what to do, the exit code of base/errors.py, no traceback, nothing damaged."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from bench._sample import sample_views
+from coterie.base.home import Home
+from coterie.kernel import Store
+from tests.cli.conftest import Answer, Call, everything_in
+
+
+def check(answer: Answer, code: int, *parts: str) -> None:
+    assert answer.code == code, answer.err
+    for part in parts:
+        assert part in answer.err
+    assert "→" in answer.err
+    assert "Traceback" not in answer.err
+
+
+def change(home: Home, statement: str) -> None:
+    store = Store.open(home.database, views=sample_views())
+    store.transact(lambda rows: rows.run(statement))
+    store.close()
+
+
+def test_two_processes_on_one_file(lived_in: Home, process: Call) -> None:
+    store = Store.open(lived_in.database, views=sample_views())
+    check(process("serve", "--port", "0"), 4, f"Another Coterie (process {os.getpid()}) is using", "COTERIE_HOME")
+    store.close()
+    assert process("verify").code == 0
+
+
+@pytest.mark.parametrize("command", [["serve", "--port", "0"], ["purge", "room:b", "--yes"]])
+def test_a_read_only_folder(lived_in: Home, process: Call, call: Call, command: list[str]) -> None:
+    before = everything_in(lived_in.root)
+    lived_in.root.chmod(0o500)
+    try:
+        check(process(*command, limited=True), 5, str(lived_in.root), "cannot be written", "COTERIE_HOME")
+    finally:
+        lived_in.root.chmod(0o700)
+    assert everything_in(lived_in.root) == before
+    assert call("verify").code == 0
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path, process: Call) -> None:
+    shut = tmp_path / "shut"
+    shut.mkdir(mode=0o500)
+    answer = process("serve", "--port", "0", limited=True, environ={"COTERIE_HOME": str(shut / "house")})
+    check(answer, 5, str(shut / "house"), "cannot be made (Permission denied)")
+
+
+def test_a_database_that_may_not_be_read(lived_in: Home, process: Call) -> None:
+    lived_in.database.chmod(0)
+    try:
+        check(process("verify", limited=True), 5, str(lived_in.database), "Permission denied")
+    finally:
+        lived_in.database.chmod(0o600)
+
+
+def test_a_typo_in_the_config(lived_in: Home, process: Call) -> None:
+    lived_in.config.write_text("[server]\nhost = '127.0.0.1'\nprot = 8000\n")
+    before = everything_in(lived_in.root)
+    check(process("serve"), 2, 'server.prot (config.toml line 3) is not a setting; did you mean "port"?')
+    assert everything_in(lived_in.root) == before
+
+
+@pytest.mark.parametrize(
+    ("config", "part"),
+    [
+        ("[server\n", "is not valid TOML"),
+        ("[server]\nport = 'http'\n", "server.port (config.toml line 2) should be a valid integer"),
+        ("[storage]\nbackup_at = 'at night'\n", "storage.backup_at (config.toml line 2) should be a cron expression"),
+        ("[server]\nhost = '0.0.0.0'\n", "other machines can reach"),
+        ("[log]\nlevel = 'env:NOT_SET_ANYWHERE'\n", "environment variable NOT_SET_ANYWHERE, which is not set"),
+    ],
+)
+def test_a_wrong_config(home: Home, call: Call, config: str, part: str) -> None:
+    home.config.write_text(config)
+    check(call("serve", "--port", "0"), 2, part)
+    assert not home.database.exists()
+
+
+def test_a_wrong_variable(home: Home, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COTERIE_SERVER__PRT", "80")
+    check(call("serve"), 2, 'environment variable COTERIE_SERVER__PRT) is not a setting; did you mean "port"?')
+
+
+@pytest.mark.parametrize("size", [0.5, 0.9])
+def test_a_truncated_database(lived_in: Home, call: Call, size: float) -> None:
+    os.truncate(lived_in.database, int(lived_in.database.stat().st_size * size))
+    before = everything_in(lived_in.root)
+    for command in (["serve", "--port", "0"], ["verify"], ["events"], ["purge", "room:b", "--yes"]):
+        check(call(*command), 7, "is cut short", "coterie restore")
+        lived_in.config.unlink(missing_ok=True)
+    check(call("backup"), 7, "is cut short")
+    assert everything_in(lived_in.root) == before
+
+
+def test_a_truncated_database_as_a_process(lived_in: Home, process: Call) -> None:
+    os.truncate(lived_in.database, 50)
+    check(process("serve", "--port", "0"), 7, "is not a Coterie database")
+
+
+def test_a_newer_schema(lived_in: Home, process: Call, call: Call) -> None:
+    change(lived_in, "INSERT INTO migration VALUES ('m999_telepathy', 0)")
+    before = everything_in(lived_in.root)
+    check(process("serve", "--port", "0"), 8, "written by a newer Coterie (it has m999_telepathy)", "Upgrade")
+    check(call("purge", "room:b", "--yes"), 8, "m999_telepathy")
+    lived_in.config.unlink()
+    assert everything_in(lived_in.root) == before
+
+
+@pytest.mark.parametrize(
+    ("statement", "named"),
+    [
+        ("UPDATE event SET kind = 'telepathy' WHERE id = 62", "telepathy (version 1)"),
+        ("UPDATE event SET version = 9 WHERE id = 62", "sample_said (version 9)"),
+    ],
+)
+def test_an_event_this_version_does_not_know(lived_in: Home, call: Call, statement: str, named: str) -> None:
+    change(lived_in, statement)
+    change(lived_in, "INSERT OR IGNORE INTO event_kind SELECT DISTINCT kind, version FROM event")
+    before = everything_in(lived_in.root)
+    for command in (["serve", "--port", "0"], ["events"], ["purge", "room:b", "--yes"]):
+        check(call(*command), 11, "events that this Coterie does not know", named, "upgrade Coterie")
+    check(call("verify"), 7, named)
+    lived_in.config.unlink()
+    assert everything_in(lived_in.root) == before
+
+
+def test_unknown_kinds_as_a_process_without_the_samples(lived_in: Home, process: Call) -> None:
+    check(process("serve", "--port", "0", samples=False), 11, "sample_said (version 1)")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.0.1", "example.org"])
+def test_a_host_that_others_can_reach(home: Home, call: Call, host: str) -> None:
+    check(call("serve", "--host", host), 2, f"server.host is {host}, which other machines can reach", "127.0.0.1")
+    assert not home.database.exists()
+
+
+def test_a_port_that_is_taken(lived_in: Home, process: Call) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        check(process("serve", "--port", port), 4, f"Port {port} on 127.0.0.1 cannot be used", "--port 8001")
+    assert process("verify").code == 0
+
+
+@pytest.mark.parametrize("port", ["70000", "-1", "http"])
+def test_a_port_that_is_none(home: Home, call: Call, port: str) -> None:
+    answer = call("serve", f"--port={port}")
+    assert answer.code == 2
+    assert "--port" in answer.err
+
+
+def test_a_full_disk_at_the_first_start(home: Home, process: Call) -> None:
+    answer = process("serve", "--port", "0", environ={"SAMPLE_MAX_PAGES": "8"})
+    check(answer, 6, "There is no room left on the disk", "Free some space")
+
+
+def test_a_full_disk_while_purging_changes_nothing(lived_in: Home, process: Call, call: Call) -> None:
+    pages = lived_in.database.stat().st_size // 4096
+    reason = "x" * 50_000
+    answer = process("purge", "room:b", "--yes", "--reason", reason, environ={"SAMPLE_MAX_PAGES": str(pages)})
+    check(answer, 6, "There is no room left on the disk")
+    assert call("verify").code == 0
+    assert "xylophone" in call("events", "--stream", "room:b").out
+
+
+def test_a_full_disk_while_backing_up_leaves_no_half_copy(lived_in: Home, process: Call) -> None:
+    pages = lived_in.database.stat().st_size // 4096
+    answer = process("backup", environ={"SAMPLE_MAX_PAGES": str(pages // 2)})
+    check(answer, 9, "The backup could not be taken", "no room left")
+    assert list(lived_in.backups.iterdir()) == []

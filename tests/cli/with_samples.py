@@ -1,0 +1,25 @@
+"""The command line with the sample views and kinds in it: `python -m tests.cli.with_samples COMMAND …`.
+
+`SAMPLE_MAX_PAGES` lets every database of the process grow to so many pages only: a disk that is full.
+"""
+
+from __future__ import annotations
+
+import os
+
+import apsw
+
+import coterie.app
+from bench._sample import sample_views
+from coterie.cli import main
+
+
+def _limit(connection: apsw.Connection) -> None:
+    connection.execute(f"PRAGMA max_page_count = {int(os.environ['SAMPLE_MAX_PAGES'])}").fetchall()
+
+
+if __name__ == "__main__":
+    coterie.app.all_views = sample_views
+    if "SAMPLE_MAX_PAGES" in os.environ:
+        apsw.connection_hooks.append(_limit)
+    main()

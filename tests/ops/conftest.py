@@ -1,0 +1,35 @@
+"""A data folder with a store of sample events in it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bench._sample import sample_draft
+from coterie.base.home import Home
+from coterie.kernel import Store
+
+Live = Callable[[int], None]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    """The folder whose database the `store` fixture opens."""
+    found = Home.locate({"COTERIE_HOME": str(tmp_path)})
+    found.prepare()
+    return found
+
+
+@pytest.fixture
+def live(store: Store) -> Live:
+    """Let some sample events happen."""
+    chance = random.Random(1)
+    number = iter(range(1_000_000))
+
+    def happen(events: int) -> None:
+        store.append_now([sample_draft(chance, "room:a", next(number)) for _ in range(events)])
+
+    return happen

@@ -1,0 +1,121 @@
+"""S28: nightly at 03:00 local, fourteen kept, taken while life goes on."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from coterie.base.clock import HeldClock
+from coterie.base.home import Home
+from coterie.kernel import Store
+from coterie.kernel.backup import check_backup
+from coterie.kernel.worker import Worker
+from coterie.ops import backups as module
+from coterie.ops.backups import JOB, Backups, BackupTaken, copies, newest_first
+from coterie.ops.settings import StorageSettings
+from tests.ops.conftest import Live
+
+
+@pytest.fixture
+def backups(home: Home, clock: HeldClock) -> Backups:
+    return Backups(home, StorageSettings(), clock)
+
+
+@pytest.mark.parametrize(
+    ("zone", "expected"),
+    [
+        ("Asia/Tokyo", datetime(2026, 1, 1, 18, tzinfo=UTC)),
+        ("America/New_York", datetime(2026, 1, 1, 8, tzinfo=UTC)),
+        ("UTC", datetime(2026, 1, 1, 3, tzinfo=UTC)),
+    ],
+)
+def test_s28_nightly_is_three_in_the_morning_here(
+    backups: Backups, monkeypatch: pytest.MonkeyPatch, zone: str, expected: datetime
+) -> None:
+    monkeypatch.setattr(module, "get_localzone_name", lambda: zone)
+    schedule = backups.schedule
+    schedule.check()
+    assert schedule.next_after(datetime(2026, 1, 1, tzinfo=UTC)) == expected
+
+
+def test_s28_a_machine_without_a_named_zone_uses_utc(backups: Backups, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "get_localzone_name", lambda: None)
+    assert backups.schedule.zone == "UTC"
+
+
+async def test_s28_a_night_passes_and_the_log_says_so(
+    backups: Backups, store: Store, live: Live, clock: HeldClock, home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "get_localzone_name", lambda: "UTC")
+    live(20)
+    worker = Worker(store.jobs, {JOB: backups.job}, clock=clock, bus=store.bus, schedules=store.schedules)
+    await store.schedules.put(backups.schedule)
+    assert await worker.drain() == 0
+    clock.advance(3 * 3600)
+    assert await worker.drain() == 1
+    (event,) = store.reader.read("instance")
+    (taken,) = newest_first(home.backups)
+    assert event.payload == BackupTaken(file=taken.name, bytes=taken.stat().st_size)
+    assert check_backup(taken).clean
+    assert await worker.drain() == 0
+    clock.advance(24 * 3600)
+    assert await worker.drain() == 1
+    assert len(newest_first(home.backups)) == 2
+
+
+def test_s28_the_fourteen_newest_are_kept(backups: Backups, live: Live, clock: HeldClock, home: Home) -> None:
+    live(3)
+    taken: list[Path] = []
+    for _ in range(16):
+        clock.advance(86_400)
+        taken.append(backups.take())
+    assert newest_first(home.backups) == taken[:1:-1]
+
+
+def test_s28_writes_go_on_while_it_is_taken(
+    backups: Backups, store: Store, live: Live, home: Home, clock: HeldClock
+) -> None:
+    live(500)
+    writing, enough = threading.Event(), threading.Event()
+
+    def go_on() -> None:
+        while not enough.is_set():
+            live(20)
+            writing.set()
+
+    writer = threading.Thread(target=go_on)
+    writer.start()
+    try:
+        writing.wait()
+        taken = []
+        for _ in range(5):
+            clock.advance(1)
+            taken.append(backups.take())
+    finally:
+        enough.set()
+        writer.join()
+    counts = []
+    for path in taken:
+        findings = check_backup(path, store.views)
+        assert findings.clean
+        counts.append(findings.events)
+    assert counts == sorted(counts)
+    assert 500 < counts[0] <= store.reader.last_id()
+
+
+def test_a_backup_is_for_the_owner_only(backups: Backups, live: Live) -> None:
+    live(1)
+    assert backups.take().stat().st_mode & 0o077 == 0
+
+
+def test_copies_are_backups_and_what_was_put_aside(backups: Backups, live: Live, home: Home) -> None:
+    live(1)
+    aside = home.database.with_name("coterie.db.before-restore-20260101T000000000000")
+    unfinished = home.backups / "coterie-x.db.partial"
+    for path in (aside, unfinished):
+        path.write_bytes(b"")
+    taken = backups.take()
+    assert copies(home) == [taken, aside, unfinished]

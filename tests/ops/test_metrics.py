@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from coterie.kernel import NewJob, Store
+from coterie.ops.metrics import Metrics
+from tests.ops.conftest import Live
+
+
+def figures(metrics: Metrics) -> dict[str, float]:
+    return {
+        sample.name + "".join(f"{{{value}}}" for value in sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(metrics.text().decode())
+        for sample in family.samples
+    }
+
+
+def test_figures_are_read_when_asked_for(store: Store, live: Live) -> None:
+    metrics = Metrics(store)
+    before = figures(metrics)
+    assert before["coterie_events_total"] == 0
+    live(7)
+    live(3)
+    store.append_now([], jobs=[NewJob("embed", "a"), NewJob("embed", "b")])
+    after = figures(metrics)
+    assert after["coterie_events_total"] == 10
+    assert after["coterie_commits_total"] - before["coterie_commits_total"] == 3
+    assert after["coterie_requests_total"] - before["coterie_requests_total"] == 3
+    assert after["coterie_commit_seconds_total"] > before["coterie_commit_seconds_total"]
+    assert after["coterie_jobs{ready}"] == 2
+    assert after["coterie_database_bytes"] == store.path.stat().st_size
+
+
+def test_every_figure_says_what_it_is(store: Store) -> None:
+    for family in text_string_to_metric_families(Metrics(store).text().decode()):
+        assert family.documentation
+
+
+def test_two_houses_in_one_process_do_not_collide(store: Store) -> None:
+    assert figures(Metrics(store)).keys() == figures(Metrics(store)).keys()

@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from coterie.base.config import Section, load
+from coterie.base.errors import ConfigError
+from coterie.ops.settings import StorageSettings
+
+
+class Model(Section):
+    storage: StorageSettings = StorageSettings()
+
+
+def test_s27_s28_the_defaults_are_what_the_spec_says() -> None:
+    settings = StorageSettings()
+    assert (settings.snapshot_every_events, settings.snapshot_every_minutes, settings.keep_snapshots) == (100, 30, 5)
+    assert (settings.backup_at, settings.keep_backups) == ("0 3 * * *", 14)
+
+
+@pytest.mark.parametrize("cron", ["", "3 o'clock", "0 25 * * *", "0 3 * *"])
+def test_a_wrong_backup_time_is_told_when_settings_are_read(tmp_path: Path, cron: str) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(f'[storage]\nbackup_at = "{cron}"\n')
+    with pytest.raises(ConfigError, match="should be a cron expression") as caught:
+        load(Model, file=path)
+    assert "storage.backup_at (config.toml line 2)" in caught.value.what

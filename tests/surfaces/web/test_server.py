@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+from coterie.base.errors import ConfigError, CoterieError, DiskFull
+from coterie.base.masking import mask
+from coterie.surfaces.web.server import create_web
+
+
+class FakeHouse:
+    """A house whose state the test decides."""
+
+    def __init__(self) -> None:
+        self.well = True
+        self.trouble: CoterieError | None = None
+
+    def healthy(self) -> bool:
+        return self.well
+
+    def metrics(self) -> bytes:
+        return b"coterie_events_total 3.0\n"
+
+    def summary(self) -> list[tuple[str, str]]:
+        if self.trouble is not None:
+            raise self.trouble
+        return [("Version", "0"), ("Kept in", "/<script>alert(1)</script>")]
+
+
+@pytest.fixture
+def house() -> FakeHouse:
+    return FakeHouse()
+
+
+@pytest.fixture
+async def client(house: FakeHouse) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(create_web(house))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        yield client
+
+
+async def test_health_says_ok(client: httpx.AsyncClient) -> None:
+    answer = await client.get("/health")
+    assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
+
+
+async def test_health_turns_503_when_the_house_is_unwell(client: httpx.AsyncClient, house: FakeHouse) -> None:
+    house.well = False
+    answer = await client.get("/health")
+    assert (answer.status_code, answer.json()) == (503, {"status": "failing"})
+    assert (await client.head("/health")).status_code == 503
+
+
+@pytest.mark.parametrize("path", ["/", "/health"])
+async def test_head_answers_like_get(client: httpx.AsyncClient, path: str) -> None:
+    full, head = await client.get(path), await client.head(path)
+    assert head.status_code == full.status_code == 200
+    assert head.headers["content-type"] == full.headers["content-type"]
+    assert head.headers["content-length"] == full.headers["content-length"]
+
+
+async def test_metrics_are_in_prometheus_form(client: httpx.AsyncClient) -> None:
+    answer = await client.get("/metrics")
+    assert answer.text == "coterie_events_total 3.0\n"
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+
+
+async def test_the_first_page_shows_the_summary_and_lets_none_of_it_act(client: httpx.AsyncClient) -> None:
+    answer = await client.get("/")
+    assert answer.headers["content-type"].startswith("text/html")
+    assert "<dt>Version</dt><dd>0</dd>" in answer.text
+    assert "&lt;script&gt;" in answer.text
+    assert "<script>" not in answer.text
+    assert "{rows}" not in answer.text
+
+
+async def test_the_page_brings_its_own_style(client: httpx.AsyncClient) -> None:
+    page = await client.get("/")
+    assert 'href="/home.css"' in page.text
+    style = await client.get("/home.css")
+    assert style.status_code == 200
+    assert style.headers["content-type"].startswith("text/css")
+
+
+@pytest.mark.parametrize("path", ["/", "/health", "/metrics", "/home.css", "/openapi.json", "/not-there"])
+async def test_every_answer_has_the_security_headers(client: httpx.AsyncClient, path: str) -> None:
+    headers = (await client.get(path)).headers
+    policy = headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "same-origin"
+
+
+async def test_an_error_of_ours_is_told_with_what_to_do(client: httpx.AsyncClient, house: FakeHouse) -> None:
+    house.trouble = ConfigError("It is wrong.", "Put it right.")
+    answer = await client.get("/")
+    assert (answer.status_code, answer.json()) == (400, {"error": "It is wrong.", "fix": "Put it right."})
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+async def test_trouble_with_the_disk_is_not_the_callers_fault(client: httpx.AsyncClient, house: FakeHouse) -> None:
+    house.trouble = DiskFull("No room.", "Make some.")
+    assert (await client.get("/")).status_code == 503
+
+
+async def test_s29_an_error_holds_no_secret(client: httpx.AsyncClient, house: FakeHouse) -> None:
+    mask.register("web-hidden-5")
+    house.trouble = ConfigError("web-hidden-5 is wrong.", "Change web-hidden-5.")
+    assert "web-hidden-5" not in (await client.get("/")).text
+
+
+async def test_the_api_describes_itself(client: httpx.AsyncClient) -> None:
+    described = (await client.get("/openapi.json")).json()
+    assert {"/health", "/metrics"} <= described["paths"].keys()
+    assert list(described["paths"]["/health"]) == ["get"]

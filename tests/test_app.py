@@ -1,0 +1,88 @@
+"""The composition root: what starts with the house, what is told when it falters, what a newcomer finds."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+import structlog
+
+from coterie import __version__
+from coterie.app import App, Settings, Started, load_settings, open_store, write_example
+from coterie.base.config import load
+from coterie.base.errors import ReadOnly, StorageError
+from coterie.base.home import Home
+from coterie.kernel import Store
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home.locate({"COTERIE_HOME": str(tmp_path / "house")})
+
+
+async def test_it_starts_says_so_in_the_log_and_stops(home: Home) -> None:
+    with open_store(home) as store:
+        app = App(home, Settings(), store)
+        with structlog.testing.capture_logs() as logs:
+            async with app.running():
+                assert app.healthy()
+                assert b"coterie_events_total 1.0" in app.metrics()
+                assert dict(app.summary())["Events"] == "1"
+        assert [line["event"] for line in logs] == ["started", "stopping"]
+        (event,) = store.reader.read("instance")
+        assert event.payload == Started(coterie=__version__)
+        ((schedule, _, _),) = await store.schedules.all()
+        assert (schedule.name, schedule.cron) == ("nightly backup", "0 3 * * *")
+
+
+async def test_it_is_unwell_when_background_work_died(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def die(*_: object) -> None:
+        raise RuntimeError("the snapshots are haunted")
+
+    monkeypatch.setattr("coterie.ops.snapshots.Snapshots.run", die)
+    with open_store(home) as store:
+        app = App(home, Settings(), store)
+        with structlog.testing.capture_logs() as logs:
+            async with app.running():
+                await asyncio.sleep(0)
+                assert not app.healthy()
+        assert {"task": "snapshots", "error": "the snapshots are haunted"}.items() <= logs[-1].items()
+
+
+async def test_it_is_unwell_when_the_database_cannot_be_read(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise StorageError("The disk is gone.", "Plug it in.")
+
+    with open_store(home) as store:
+        app = App(home, Settings(), store)
+        assert app.healthy()
+        monkeypatch.setattr(Store, "query", refuse)
+        assert not app.healthy()
+
+
+def test_every_job_kind_has_somebody_who_does_it(home: Home) -> None:
+    with open_store(home) as store:
+        assert "backup" in App(home, Settings(), store).handlers()
+
+
+def test_the_store_is_closed_whatever_happens(home: Home) -> None:
+    with pytest.raises(RuntimeError), open_store(home):
+        raise RuntimeError
+    with open_store(home):
+        pass  # the lock is free again
+
+
+def test_a_newcomer_finds_a_file_to_edit_and_keeps_what_was_there(home: Home) -> None:
+    write_example(home)
+    assert load_settings(home, {}).settings == Settings()
+    home.config.write_text("[server]\nport = 1\n")
+    write_example(home)
+    assert load(Settings, file=home.config).settings.server.port == 1
+
+
+def test_a_config_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    environ = {"COTERIE_HOME": str(tmp_path), "COTERIE_CONFIG": str(tmp_path / "file" / "config.toml")}
+    with pytest.raises(ReadOnly, match="cannot be written"):
+        write_example(Home.locate(environ))

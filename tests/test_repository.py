@@ -1,0 +1,104 @@
+"""What is in the repository, as a stranger would clone it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import coterie
+
+ROOT = Path(__file__).parents[1]
+
+
+def tracked() -> list[Path]:
+    """What git has, or would be given by `git add`: a new file is looked at before it is committed."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    paths = [ROOT / name for name in listed.stdout.split("\0") if name]
+    return [path for path in paths if path.is_file()]
+
+
+def lines_matching(pattern: str) -> list[str]:
+    found = []
+    for path in tracked():
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        for number, line in enumerate(text.splitlines(), start=1):
+            if re.search(pattern, line) and path != Path(__file__):
+                found.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()[:120]}")
+    return found
+
+
+def test_there_is_something_to_look_at() -> None:
+    assert ROOT / "pyproject.toml" in tracked()
+    assert lines_matching("^# Two commands matter")
+
+
+def test_no_registry_addresses() -> None:
+    assert lines_matching(r"https?://[^\s\"']*(pypi|pythonhosted|artifactory|nexus|/simple\b)") == []
+    assert lines_matching(r"(--index-url|--extra-index-url|--find-links|--trusted-host)[ =]") == []
+
+
+def test_no_paths_of_somebodys_machine() -> None:
+    assert lines_matching(r"(?<![\w.])/(home|Users)/\w") == []
+    assert lines_matching(r"(?<![\w.])/(root|work)/\w") == []
+    assert lines_matching(r"[A-Z]:\\Users\\") == []
+
+
+@pytest.mark.parametrize("lock", ["run", "dev"])
+def test_locks_hold_only_names_and_versions(lock: str) -> None:
+    line = re.compile(r"^[a-z0-9][a-z0-9._-]*(\[[a-z0-9,-]+\])?==[0-9][\w.!+-]*( ; [\w.'\" <>=!()]+)?$")
+    lines = (ROOT / "locks" / f"{lock}.txt").read_text().splitlines()
+    assert lines
+    assert [entry for entry in lines if not line.match(entry)] == []
+
+
+def test_every_run_dependency_is_pinned_the_same_for_development() -> None:
+    run, dev = ((ROOT / "locks" / f"{lock}.txt").read_text().splitlines() for lock in ("run", "dev"))
+    assert set(run) <= set(dev)
+
+
+def test_the_licence_is_apache_2() -> None:
+    text = (ROOT / "LICENSE").read_text()
+    assert "Apache License" in text
+    assert "Version 2.0, January 2004" in text
+    assert "END OF TERMS AND CONDITIONS" in text
+    assert project()["license"] == "Apache-2.0"
+
+
+def test_the_version_is_told_once_and_the_same() -> None:
+    assert project()["version"] == coterie.__version__
+
+
+def project() -> dict[str, object]:
+    found: dict[str, object] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return found
+
+
+def test_no_file_of_ours_is_past_400_lines() -> None:
+    long = {
+        str(path.relative_to(ROOT)): count
+        for path in (ROOT / "src").rglob("*.py")
+        if (count := len(path.read_text().splitlines())) > 400
+    }
+    assert long == {}
+
+
+def test_every_module_says_why_it_exists() -> None:
+    silent = [
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "src").rglob("*.py")
+        if not path.read_text().lstrip().startswith('"""')
+    ]
+    assert silent == []
