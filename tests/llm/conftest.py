@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
 
+# Imported before any test's clock runs: it takes seconds, and some tests allow a fraction of one.
+import pydantic_ai.models.anthropic
+import pydantic_ai.models.openai  # noqa: F401
 import pytest
 
 from coterie.llm.router import Models
@@ -63,8 +67,23 @@ def naps() -> Naps:
     return Naps()
 
 
+Opened = Callable[..., Models]
+
+
 @pytest.fixture
-async def models(server: FaultServer, naps: Naps) -> AsyncIterator[Models]:
-    made = Models(settings_for(server), sleep=naps)
-    yield made
-    await made.close()
+async def opened() -> AsyncIterator[Opened]:
+    """Makes `Models`, and closes them at the end, however the test ends."""
+    made: list[Models] = []
+
+    def make(settings: ModelsSettings, **options: Any) -> Models:
+        made.append(Models(settings, **options))
+        return made[-1]
+
+    yield make
+    for models in made:
+        await models.close()
+
+
+@pytest.fixture
+async def models(server: FaultServer, naps: Naps, opened: Opened) -> Models:
+    return opened(settings_for(server), sleep=naps)

@@ -15,7 +15,7 @@ from coterie.llm.player import Player
 from coterie.llm.provider import Provider
 from coterie.llm.recorder import Recorder
 from coterie.llm.tape import Entry
-from tests.contracts.provider import ProviderContract
+from tests.contracts.provider_contract import ProviderContract
 from tests.llm.conftest import settings_for
 from tests.llm.fault_server import FaultServer, Wire
 

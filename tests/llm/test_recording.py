@@ -30,7 +30,7 @@ from coterie.llm.roles import Role
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
 from coterie.llm.tape import Entry, Fault, read_tape
-from tests.llm.conftest import settings_for
+from tests.llm.conftest import Opened, settings_for
 from tests.llm.fault_server import FaultServer, fails, says, stops_dead_after
 
 END = Finished(reason="stop", tokens=Tokens(input=3, output=2), model="m")
@@ -82,7 +82,7 @@ async def record_replay(entries: list[Entry], path: Path) -> bytes:
     return path.read_bytes()
 
 
-async def test_a_real_run_is_replayed_without_the_provider(server: FaultServer, tmp_path: Path) -> None:
+async def test_a_real_run_is_replayed_without_the_provider(opened: Opened, server: FaultServer, tmp_path: Path) -> None:
     tape = tmp_path / "tape.jsonl"
     server.on("first", fails(503), says("I am ", "Mara."))
 
@@ -90,14 +90,13 @@ async def test_a_real_run_is_replayed_without_the_provider(server: FaultServer, 
         reply = models.stream(Role.NARRATIVE, Prompt.of("Who are you?", system="You are Mara."))
         heard: list[object] = [chunk async for chunk in reply]
         heard.append((reply.answer.text, reply.answer.tokens, reply.answer.model))
-        await models.close()
         return heard
 
     async def no_wait(seconds: float) -> None:
         pass
 
     settings = settings_for(server)
-    recording = Models(settings, sleep=no_wait, wrap=lambda provider: Recorder(provider, tape, HeldClock()))
+    recording = opened(settings, sleep=no_wait, wrap=lambda provider: Recorder(provider, tape, HeldClock()))
     live = await run(recording)
     asked = server.count("first")
     replayed = await run(Models(settings, sleep=no_wait, providers={"here": Player("here", read_tape(tape))}))
@@ -116,10 +115,12 @@ async def test_the_recorded_pace_can_be_kept() -> None:
     assert naps == [0.5, 0.3]
 
 
-async def test_a_reply_that_was_stopped_is_recorded_as_such(server: FaultServer, tmp_path: Path) -> None:
+async def test_a_reply_that_was_stopped_is_recorded_as_such(
+    opened: Opened, server: FaultServer, tmp_path: Path
+) -> None:
     tape = tmp_path / "tape.jsonl"
     server.on("first", stops_dead_after("One", " two"))
-    models = Models(settings_for(server), wrap=lambda provider: Recorder(provider, tape, HeldClock()))
+    models = opened(settings_for(server), wrap=lambda provider: Recorder(provider, tape, HeldClock()))
     async with models.stream(Role.NARRATIVE, Prompt.of("Count.")) as reply:
         async for _ in reply:
             if reply.text == "One two":
@@ -127,7 +128,6 @@ async def test_a_reply_that_was_stopped_is_recorded_as_such(server: FaultServer,
     (entry,) = read_tape(tape)
     assert entry.stopped_us == 0
     assert [chunk.text for _, chunk in entry.chunks if isinstance(chunk, TextDelta)] == ["One", " two"]
-    await models.close()
 
 
 async def test_a_script_answers_in_order_by_what_is_said_and_then_says_that_it_ran_out() -> None:
@@ -181,12 +181,11 @@ async def test_d18_a_secret_streamed_in_two_halves_is_not_in_the_recording(tmp_p
     assert "My key is [secret], keep it." in text
 
 
-async def test_models_without_a_script_are_forbidden_in_tests() -> None:
+async def test_models_without_a_script_are_forbidden_in_tests(opened: Opened) -> None:
     settings = ModelsSettings.model_validate(
         {"providers": {"x": {"base_url": "http://127.0.0.1:1/v1"}}, "roles": {"narrative": "x/y"}}
     )
     for given_settings in (settings, ModelsSettings()):
-        models = Models(given_settings)
+        models = opened(given_settings)
         with pytest.raises(errors.RequestsForbidden, match="switched off"):
             await models.ask(Role.NARRATIVE, Prompt.of("Hi."))
-        await models.close()

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
 
 import pytest
 
 from coterie.base.clock import HeldClock
 from coterie.llm import errors
-from coterie.llm.messages import Prompt, TextDelta
+from coterie.llm.lean_openai import LeanOpenAI
+from coterie.llm.messages import Message, Prompt, TextDelta, Tool, ToolCall
 from coterie.llm.roles import Role
 from coterie.llm.router import Models
-from tests.llm.conftest import Naps, settings_for
+from tests.llm.conftest import Naps, Opened, settings_for
 from tests.llm.fault_server import (
     Behaviour,
     FaultServer,
+    Wire,
     closes_without_a_word,
     drips,
     empty_answer,
@@ -61,17 +67,16 @@ async def test_d9_passing_trouble_is_tried_three_times_then_falls_back(
 
 @pytest.mark.parametrize("name", TRANSIENT)
 async def test_d9_passing_trouble_is_told_apart_by_type_when_nobody_can_answer(
-    name: str, server: FaultServer, naps: Naps
+    opened: Opened, name: str, server: FaultServer, naps: Naps
 ) -> None:
     behaviour, kind = TRANSIENT[name]
     server.on("first", behaviour)
-    models = Models(settings_for(server, ("first",)), sleep=naps)
+    models = opened(settings_for(server, ("first",)), sleep=naps)
     with pytest.raises(kind) as caught:
         await models.ask(Role.NARRATIVE, PROMPT)
     assert caught.value.retryable
     assert caught.value.what
     assert caught.value.fix
-    await models.close()
 
 
 async def test_d9_one_hiccup_is_forgiven(server: FaultServer, models: Models, naps: Naps) -> None:
@@ -101,9 +106,9 @@ async def test_d9_a_request_at_fault_never_falls_back_and_says_why(
     assert (server.count("first"), server.count("second"), naps.taken) == (1, 0, [])
 
 
-async def test_d9_retry_after_rests_the_model_for_every_caller(server: FaultServer, naps: Naps) -> None:
+async def test_d9_retry_after_rests_the_model_for_every_caller(opened: Opened, server: FaultServer, naps: Naps) -> None:
     clock = HeldClock()
-    models = Models(settings_for(server), clock=clock, sleep=naps)
+    models = opened(settings_for(server), clock=clock, sleep=naps)
     server.on("first", fails(429, retry_after="30", kind="rate_limit_error"), says("Rested."))
     answers = [await models.ask(Role.NARRATIVE, PROMPT)]
     assert server.count("first") == 1  # It said how long to wait: no point in trying sooner.
@@ -114,12 +119,13 @@ async def test_d9_retry_after_rests_the_model_for_every_caller(server: FaultServ
     assert server.count("first") == 1
     clock.advance(0.2)
     assert (await models.ask(Role.NARRATIVE, PROMPT)).text == "Rested."
-    await models.close()
 
 
-async def test_d9_without_retry_after_the_rest_is_the_configured_one(server: FaultServer, naps: Naps) -> None:
+async def test_d9_without_retry_after_the_rest_is_the_configured_one(
+    opened: Opened, server: FaultServer, naps: Naps
+) -> None:
     clock = HeldClock()
-    models = Models(settings_for(server, rate_limit_cooldown_s=60), clock=clock, sleep=naps)
+    models = opened(settings_for(server, rate_limit_cooldown_s=60), clock=clock, sleep=naps)
     server.on("first", fails(429, kind="rate_limit_error"))
     await models.ask(Role.NARRATIVE, PROMPT)
     assert server.count("first") == 3
@@ -129,23 +135,27 @@ async def test_d9_without_retry_after_the_rest_is_the_configured_one(server: Fau
     clock.advance(2)
     await models.ask(Role.NARRATIVE, PROMPT)
     assert server.count("first") > 3
-    await models.close()
 
 
-async def test_d9_a_short_retry_after_is_waited_out(server: FaultServer) -> None:
+async def test_d9_a_short_retry_after_is_waited_out(opened: Opened, server: FaultServer) -> None:
     clock = HeldClock()
 
+    naps: list[float] = []
+
     async def nap(seconds: float) -> None:
+        naps.append(seconds)
         clock.advance(seconds)
 
-    models = Models(settings_for(server), clock=clock, sleep=nap)
-    server.on("first", fails(429, retry_after="0.4", kind="rate_limit_error"), says("Here."))
+    models = opened(settings_for(server), clock=clock, sleep=nap)
+    server.on("first", fails(429, retry_after="1", kind="rate_limit_error"), says("Here."))
     assert (await models.ask(Role.NARRATIVE, PROMPT)).model == "here/first"
-    await models.close()
+    assert naps == [1.0]
 
 
-async def test_d9_when_the_whole_chain_rests_the_error_says_until_when(server: FaultServer, naps: Naps) -> None:
-    models = Models(settings_for(server), clock=HeldClock(), sleep=naps)
+async def test_d9_when_the_whole_chain_rests_the_error_says_until_when(
+    opened: Opened, server: FaultServer, naps: Naps
+) -> None:
+    models = opened(settings_for(server), clock=HeldClock(), sleep=naps)
     for model in ("first", "second"):
         server.on(model, fails(429, retry_after="30", kind="rate_limit_error"))
     with pytest.raises(errors.ChainFailed):
@@ -155,37 +165,122 @@ async def test_d9_when_the_whole_chain_rests_the_error_says_until_when(server: F
     assert caught.value.retry_after == pytest.approx(30)
     assert [type(failure) for failure in caught.value.failures] == [errors.RateLimited] * 2
     assert (server.count("first"), server.count("second")) == (1, 1)
-    await models.close()
 
 
-async def test_an_exhausted_quota_is_not_tried_again_but_falls_back(openai_server: FaultServer, naps: Naps) -> None:
-    models = Models(settings_for(openai_server), sleep=naps)
+async def test_d9_retry_after_can_be_a_date(opened: Opened, server: FaultServer, naps: Naps) -> None:
+    models = opened(settings_for(server, ("first",)), sleep=naps)
+    later = format_datetime(datetime.now(UTC) + timedelta(seconds=90), usegmt=True)
+    server.on("first", fails(429, retry_after=later, kind="rate_limit_error"))
+    with pytest.raises(errors.RateLimited) as caught:
+        await models.ask(Role.NARRATIVE, PROMPT)
+    assert caught.value.retry_after is not None
+    assert 60 < caught.value.retry_after <= 90
+    assert server.count("first") == 1
+
+
+async def test_chunks_that_bend_the_published_types_are_still_read(opened: Opened, openai_server: FaultServer) -> None:
+    async def bends(wire: Wire) -> None:
+        await wire.begin()
+        await wire.event({**wire.word("Hello"), "created": None, "object": 7, "id": None})
+        end = wire.word("")
+        end["choices"][0]["finish_reason"] = "eos"
+        await wire.event(end)
+        await wire.chunk(b"data: [DONE]\n\n")
+        await wire.raw(b"0\r\n\r\n")
+
+    models = opened(settings_for(openai_server))
+    openai_server.on("first", bends)
+    answer = await models.ask(Role.NARRATIVE, PROMPT)
+    assert answer.text == "Hello"
+    assert answer.tokens.estimated
+    assert answer.tokens.input > 0
+
+
+async def test_the_client_reads_its_chunks_the_lean_way(
+    opened: Opened, openai_server: FaultServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[object] = []
+    lean = LeanOpenAI._process_response_data
+
+    def counting(self: LeanOpenAI, **given: Any) -> Any:
+        read.append(given["data"])
+        return lean(self, **given)
+
+    monkeypatch.setattr(LeanOpenAI, "_process_response_data", counting)
+    models = opened(settings_for(openai_server))
+    await models.ask(Role.NARRATIVE, PROMPT)
+    assert len(read) == 4  # Two words, the end, the usage: if the client renames its method, this is 0.
+
+
+async def test_tools_and_their_results_travel_both_ways(server: FaultServer, models: Models) -> None:
+    call = ToolCall(id="call_1", name="look", arguments='{"where": "harbour"}')
+    prompt = Prompt(
+        messages=(
+            Message(role="user", text="Where is she?"),
+            Message(role="assistant", text="Let me look.", calls=(call,)),
+            Message(role="tool", text="At the harbour.", answers=call),
+        ),
+        tools=(Tool(name="look", description="Look somewhere.", parameters={"type": "object", "properties": {}}),),
+    )
+    await models.ask(Role.NARRATIVE, prompt)
+    (asked,) = server.requests["first"]
+    sent = json.dumps(asked)
+    assert "call_1" in sent
+    assert "At the harbour." in sent
+    assert "Look somewhere." in sent
+
+
+async def test_a_requested_tool_call_is_part_of_the_answer(opened: Opened, openai_server: FaultServer) -> None:
+    async def calls_a_tool(wire: Wire) -> None:
+        await wire.begin()
+        for piece in ({"name": "look", "arguments": '{"where":'}, {"arguments": ' "mill"}'}):
+            chunk = wire.word("")
+            part = {"index": 0, "id": "call_9", "type": "function", "function": piece}
+            chunk["choices"][0]["delta"] = {"tool_calls": [part]}
+            await wire.event(chunk)
+        end = wire.word("")
+        end["choices"][0] |= {"delta": {}, "finish_reason": "tool_calls"}
+        await wire.event(end)
+        await wire.raw(b"0\r\n\r\n")
+
+    models = opened(settings_for(openai_server))
+    openai_server.on("first", calls_a_tool)
+    answer = await models.ask(Role.NARRATIVE, PROMPT)
+    assert answer.reason == "tool"
+    assert [(call.name, json.loads(call.arguments)) for call in answer.calls] == [("look", {"where": "mill"})]
+
+
+async def test_an_exhausted_quota_is_not_tried_again_but_falls_back(
+    opened: Opened, openai_server: FaultServer, naps: Naps
+) -> None:
+    models = opened(settings_for(openai_server), sleep=naps)
     openai_server.on("first", fails(429, kind="insufficient_quota"))
     answer = await models.ask(Role.NARRATIVE, PROMPT)
     assert (answer.model, openai_server.count("first")) == ("here/second", 1)
-    await models.close()
 
 
-async def test_a_model_that_never_begins_times_out_and_falls_back(server: FaultServer, naps: Naps) -> None:
-    models = Models(settings_for(server, first_token_s=0.2), sleep=naps)
+async def test_a_model_that_never_begins_times_out_and_falls_back(
+    opened: Opened, server: FaultServer, naps: Naps
+) -> None:
+    models = opened(settings_for(server, first_token_s=0.2), sleep=naps)
     server.on("first", never_answers)
     assert (await models.ask(Role.NARRATIVE, PROMPT)).model == "here/second"
     assert server.count("first") == 3
-    await models.close()
 
 
 @pytest.mark.parametrize(
     "behaviour", [stops_dead_after("I am", " not"), drips("I am", " not")], ids=["silence", "drip"]
 )
-async def test_silence_and_a_slow_drip_end_with_the_partial_text(behaviour: Behaviour, server: FaultServer) -> None:
-    models = Models(settings_for(server, idle_s=0.3))
+async def test_silence_and_a_slow_drip_end_with_the_partial_text(
+    opened: Opened, behaviour: Behaviour, server: FaultServer
+) -> None:
+    models = opened(settings_for(server, idle_s=0.3))
     server.on("first", behaviour)
     with pytest.raises(errors.TimedOut, match="fell silent") as caught:
         await models.stream(Role.NARRATIVE, PROMPT).finish()
     assert caught.value.partial == "I am not"
     assert server.count("second") == 0
     await asyncio.wait_for(server.hung_up.wait(), 5)
-    await models.close()
 
 
 async def test_a_reset_mid_stream_keeps_the_partial_text_and_never_mixes_models(
@@ -207,8 +302,8 @@ async def test_a_reset_that_nobody_watched_is_tried_again(server: FaultServer, m
     assert (await models.ask(Role.NARRATIVE, PROMPT)).text == "I am whole."
 
 
-async def test_the_deadline_covers_every_try_and_fallback(server: FaultServer) -> None:
-    models = Models(settings_for(server))
+async def test_the_deadline_covers_every_try_and_fallback(opened: Opened, server: FaultServer) -> None:
+    models = opened(settings_for(server))
     server.on("first", never_answers)
     server.on("second", never_answers)
     with pytest.raises(errors.ModelError) as caught:
@@ -216,7 +311,6 @@ async def test_the_deadline_covers_every_try_and_fallback(server: FaultServer) -
     failures = caught.value.failures if isinstance(caught.value, errors.ChainFailed) else (caught.value,)
     assert all(isinstance(failure, errors.TimedOut) for failure in failures)
     assert (server.count("first"), server.count("second")) == (1, 0)
-    await models.close()
 
 
 async def test_stopping_closes_the_providers_connection_at_once(server: FaultServer, models: Models) -> None:

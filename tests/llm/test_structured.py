@@ -22,7 +22,7 @@ from coterie.llm.settings import ModelsSettings
 from coterie.llm.structured import classify, read_answer
 from coterie.llm.tape import Entry, Fault
 from coterie.llm.usage import Usage
-from tests.llm.conftest import settings_for
+from tests.llm.conftest import Opened, settings_for
 from tests.llm.fault_server import FaultServer, never_answers, says
 
 PROMPT = Prompt.of("She smiled at him.")
@@ -102,25 +102,24 @@ async def test_a_provider_that_refuses_the_key_leaves_the_default_and_the_reason
     assert len(player.requests) == 1
 
 
-async def test_a_classifier_that_takes_too_long_leaves_the_default(openai_server: FaultServer) -> None:
+async def test_a_classifier_that_takes_too_long_leaves_the_default(opened: Opened, openai_server: FaultServer) -> None:
     openai_server.on("slow", never_answers)
     settings = settings_for(openai_server, roles={"classifier": ["here/slow"]}, classifier_timeout_s=0.3)
-    models = Models(settings)
+    models = opened(settings)
     found = await classify(models, Feeling, PROMPT)
     assert found.failure is not None
     assert found.failure.failure == "unavailable"
     assert isinstance(found.error, errors.TimedOut)
-    await models.close()
 
 
 @pytest.mark.parametrize("native", [True, False])
 async def test_the_providers_own_schema_mode_is_used_where_there_is_one(
-    native: bool, openai_server: FaultServer
+    opened: Opened, native: bool, openai_server: FaultServer
 ) -> None:
     openai_server.on("m", says(GOOD))
     here = {"base_url": openai_server.url, "native_schema": native}
     settings = ModelsSettings.model_validate({"providers": {"here": here}, "roles": {"classifier": "here/m"}})
-    models = Models(settings)
+    models = opened(settings)
     assert (await classify(models, Feeling, PROMPT)).ok
     (asked,) = openai_server.requests["m"]
     if native:
@@ -131,7 +130,6 @@ async def test_the_providers_own_schema_mode_is_used_where_there_is_one(
         assert json.dumps(Feeling.model_json_schema(), ensure_ascii=False) in json.dumps(
             asked["messages"][-1]["content"], ensure_ascii=False
         ).replace('\\"', '"')
-    await models.close()
 
 
 @pytest.mark.parametrize(

@@ -26,14 +26,13 @@ from coterie.llm.tokenizer import tokenizer_of
 from coterie.llm.tokens import TokenCounter
 from coterie.llm.trial import Form, try_out
 from coterie.llm.weights import find_weights
-from tests.contracts.provider import ProviderContract
+from tests.contracts.provider_contract import ProviderContract
 
 pytestmark = pytest.mark.xdist_group("embedded")
 
 
-def request(text: str = "Tell me a long story about a fox.", **options: object) -> Request:
-    prompt = Prompt.of(text, **{"max_tokens": 400, **options})
-    return Request(model="smollm2", prompt=prompt)
+def request(text: str = "Tell me a long story about a fox.", max_tokens: int = 400) -> Request:
+    return Request(model="smollm2", prompt=Prompt.of(text, max_tokens=max_tokens))
 
 
 @pytest.fixture

@@ -45,6 +45,8 @@ def list_models() -> None:
     for server in servers:
         models = ", ".join(server.models) or "no models loaded"
         typer.echo(f"  {server.preset:<11} {server.base_url}  ({models})")
+        if server.models:
+            typer.echo(f"  {'':<11} → coterie models add {server.preset} --use narrative={server.models[0]}")
     if not servers:
         typer.echo("  no Ollama, LM Studio or llama.cpp server")
 

@@ -20,12 +20,13 @@ def serve(
     from coterie.app import App, load_settings, open_store, write_example
     from coterie.base.home import Home
     from coterie.base.logging import setup_logging
+    from coterie.cli._passphrase import ask_passphrase
     from coterie.surfaces.web.listen import listen
     from coterie.surfaces.web.server import create_web
     from coterie.surfaces.web.settings import ServerSettings, check_binding
 
     home = Home.locate()
-    settings = load_settings(home).settings
+    settings = load_settings(home, passphrase=ask_passphrase).settings
     asked = {name: value for name, value in {"host": host, "port": port}.items() if value is not None}
     server = ServerSettings.model_validate({**settings.server.model_dump(), **asked})
     check_binding(server)

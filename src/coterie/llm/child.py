@@ -11,8 +11,6 @@ from collections import deque
 from contextlib import suppress
 from pathlib import Path
 
-import httpx
-
 from coterie.base.logging import get_logger
 from coterie.base.masking import mask
 from coterie.llm.catalogue import EMBEDDED_MODEL
@@ -96,6 +94,8 @@ class Child:
             return 0.0
 
     async def responds(self, within_s: float) -> bool:
+        import httpx
+
         try:
             async with httpx.AsyncClient(trust_env=False, timeout=within_s) as client:
                 return (await client.get(f"{self.url}/health")).status_code < 500

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-import httpx
+from typing import TYPE_CHECKING, Any
 
 from coterie.llm.presets import PRESETS
+
+if TYPE_CHECKING:
+    import httpx
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ _SIGNS = {
 
 async def find_local_servers(addresses: Mapping[str, str] | None = None, *, within_s: float = 0.5) -> list[LocalServer]:
     """Those that answer, in a fixed order. `addresses` (preset → base URL) replaces the usual places."""
+    import httpx
+
     places = {preset: (addresses or {}).get(preset, PRESETS[preset].base_url) for preset in _SIGNS}
     async with httpx.AsyncClient(timeout=within_s, trust_env=False) as client:
         found = await asyncio.gather(*(_look(client, preset, url) for preset, url in places.items()))
@@ -57,6 +60,8 @@ async def _look(client: httpx.AsyncClient, preset: str, base_url: str) -> LocalS
 
 
 async def _get(client: httpx.AsyncClient, url: str) -> dict[str, Any] | None:
+    import httpx
+
     try:
         answer = await client.get(url)
         told = answer.json() if answer.is_success else None

@@ -158,7 +158,8 @@ def _rarer(event: object) -> Chunk | None:
 
 
 def _finished(response: StreamedResponse, target: str) -> Finished:
-    if response.finish_reason is None:
+    raw_reason = (response.provider_details or {}).get("finish_reason")
+    if response.finish_reason is None and raw_reason is None:
         # A stream that just ends looks whole to the library; only the finish reason tells that it is.
         raise Unreachable(f"{target} broke off before it had finished.", "Try again.")
     usage = response.usage

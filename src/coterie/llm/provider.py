@@ -2,8 +2,8 @@
 
 One method that matters, `stream`: an async generator of chunks, the last of which is `Finished`. Closing the
 generator (or cancelling the task that iterates it) must close the connection behind it at once; whatever goes wrong
-is raised as a `ModelError` of the right kind. tests/contracts/provider.py is the suite that every implementation
-passes.
+is raised as a `ModelError` of the right kind. tests/contracts/provider_contract.py is the suite that every
+implementation passes.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import tzinfo
+from pathlib import Path
 
 from coterie.base.clock import Clock, SystemClock
 from coterie.base.ids import new_id
@@ -35,17 +36,22 @@ from coterie.llm.events import ModelCalled, Outcome
 from coterie.llm.hosted import Hosted
 from coterie.llm.ledger import Ledger
 from coterie.llm.messages import Answer, Chunk, Finished, Priority, Prompt, Request, Tokens
+from coterie.llm.player import Player
 from coterie.llm.provider import Provider
+from coterie.llm.recorder import Recorder
 from coterie.llm.reply import Reply, Said
 from coterie.llm.rests import Rests
 from coterie.llm.roles import Role
 from coterie.llm.settings import ModelsSettings
+from coterie.llm.tape import read_tape
 from coterie.llm.tokens import TokenCounter
 
 _log = get_logger(__name__)
 
 TRIES = 3
 FIRST_WAIT_S = 0.5
+_SHORT_REST_S = 1.0
+"""A rest this short is waited out; for a longer one the next model is asked."""
 _EXPECTED_ANSWER = 1024
 """Tokens held back from the cap for an answer whose length nobody limited."""
 
@@ -136,18 +142,24 @@ class Models:
         for provider in providers.values():
             await provider.close()
 
+    def window(self, role: Role, task: str | None = None) -> int | None:
+        """How many tokens a prompt and its answer may have together: the least of the chain, as far as it is known."""
+        known = [self.catalogue.details(target).context for target in self.catalogue.chain(role, task)]
+        return min((context for context in known if context is not None), default=None)
+
     def provider(self, name: str) -> Provider:
         if name not in self._providers:
-            spec = self.catalogue.spec(name)
-            made: Provider
-            if name in self._given:
-                made = self._given[name]
-            elif spec.protocol == "embedded":
-                made = Embedded(self._settings.embedded, self._clock)
-            else:
-                made = Hosted(spec)
+            made = self._given.get(name) or self._make(name)
+            if self._settings.record:
+                made = Recorder(made, Path(self._settings.record).expanduser(), self._clock)
             self._providers[name] = self._wrap(made) if self._wrap else made
         return self._providers[name]
+
+    def _make(self, name: str) -> Provider:
+        if self._settings.replay:
+            return Player(name, read_tape(Path(self._settings.replay).expanduser()), pace=1.0)
+        spec = self.catalogue.spec(name)
+        return Embedded(self._settings.embedded, self._clock) if spec.protocol == "embedded" else Hosted(spec)
 
     def _call(
         self,
@@ -195,12 +207,13 @@ class Models:
         raise self._nobody(call)
 
     async def _may_ask(self, call: _Call, target: Target, n: int) -> bool:
-        """Wait before a further try; False where the model rests longer than that, or time runs out."""
+        """Wait before a further try; False where the model rests for long, or time runs out."""
         wait = FIRST_WAIT_S * 2 ** (n - 1) if n else 0.0
         rest = self._rests.left(target)
-        if rest > wait:
+        if rest > _SHORT_REST_S:
             call.failures.append(_resting(target, rest))
             return False
+        wait = max(wait, rest)
         if _now() + wait >= call.deadline:
             if not call.failures:
                 call.failures.append(TimedOut(f"No time was left to ask {target}.", "Allow more time."))

@@ -120,6 +120,11 @@ class ModelsSettings(Section):
     rate_limit_cooldown_s: Seconds = 60
     """How long a rate-limited model rests, for everyone, unless the provider says."""
 
+    record: str | None = None
+    """A file to which every request and answer is added, secrets masked."""
+    replay: str | None = None
+    """A recording that answers in place of every model; nothing real is asked."""
+
     @field_validator("roles", "tasks", mode="before")
     @classmethod
     def _one_is_a_chain(cls, value: object) -> object:

@@ -29,7 +29,7 @@ from coterie.llm.messages import Message, Prompt, Shape
 def messages_of(prompt: Prompt, *, native_schema: bool) -> list[ModelMessage]:
     messages: list[ModelMessage] = []
     parts: list[ModelRequestPart] = []
-    for message in prompt.messages:
+    for message in prompt.messages if native_schema or prompt.shape is None else _asking_for(prompt.shape, prompt):
         if message.role == "assistant":
             if parts:
                 messages.append(ModelRequest(parts=parts))
@@ -37,8 +37,6 @@ def messages_of(prompt: Prompt, *, native_schema: bool) -> list[ModelMessage]:
             messages.append(_response(message))
         else:
             parts.append(_part(message))
-    if prompt.shape is not None and not native_schema:
-        parts.append(SystemPromptPart(_schema_in_words(prompt.shape)))
     if parts:
         messages.append(ModelRequest(parts=parts))
     return messages
@@ -86,8 +84,13 @@ def _part(message: Message) -> ModelRequestPart:
     return UserPromptPart(content)
 
 
-def _schema_in_words(shape: Shape) -> str:
-    return (
+def _asking_for(shape: Shape, prompt: Prompt) -> list[Message]:
+    """The schema in words, in the last message: many chat templates allow no system message after the first."""
+    told = (
         "Answer with one JSON object and nothing else: no explanation, no code fence. "
         f"It must fit this JSON schema:\n{json.dumps(shape.definition, ensure_ascii=False)}"
     )
+    *before, last = prompt.messages
+    if last.role != "user":
+        return [*prompt.messages, Message(role="user", text=told)]
+    return [*before, last.model_copy(update={"text": f"{last.text}\n\n{told}"})]
