@@ -76,9 +76,7 @@ class MiniLM:
         scores = np.exp(scores - scores.max(-1, keepdims=True))
         scores /= scores.sum(-1, keepdims=True)
         mixed = (scores.astype(np.float32) @ heads("value")).transpose(0, 2, 1, 3).reshape(x.shape)
-        x = self._normed(
-            x + self._linear(mixed, f"{at}.attention.output.dense"), f"{at}.attention.output.LayerNorm"
-        )
+        x = self._normed(x + self._linear(mixed, f"{at}.attention.output.dense"), f"{at}.attention.output.LayerNorm")
         inner = self._linear(x, f"{at}.intermediate.dense")
         inner = inner * 0.5 * (1 + _erf(inner / np.float32(np.sqrt(2))))
         return self._normed(x + self._linear(inner, f"{at}.output.dense"), f"{at}.output.LayerNorm")

@@ -88,9 +88,7 @@ def plain_fts(talks: list[Talk]) -> dict[str, Any]:
         for asked in talk.questions:
             match = " OR ".join(f'"{word}"' for word in words(asked.text))
             rows = base.execute("SELECT rowid FROM said WHERE said MATCH ? ORDER BY rank LIMIT 10", (match,)).fetchall()
-            found.append(
-                _judged(asked.category, [talk.memories[row[0] - 1].sources for row in rows], asked.evidence)
-            )
+            found.append(_judged(asked.category, [talk.memories[row[0] - 1].sources for row in rows], asked.evidence))
         base.close()
     return summary(found)
 
@@ -105,7 +103,9 @@ def mem0(talks: list[Talk], embedder: Embedder) -> dict[str, Any]:
         asked_bare = [names.without(asked.text) for asked in talk.questions]
         with tempfile.TemporaryDirectory() as folder:
             plan = {
-                "memories": [[text, OWNER, memory.sources[0]] for text, memory in zip(bare, talk.memories, strict=True)],
+                "memories": [
+                    [text, OWNER, memory.sources[0]] for text, memory in zip(bare, talk.memories, strict=True)
+                ],
                 "questions": [[text, OWNER] for text in asked_bare],
             }
             (Path(folder) / "plan.json").write_text(json.dumps(plan))

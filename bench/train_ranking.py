@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from bench._minilm import MiniLM
 from bench._peer import peer_python, run_peer
 from bench._report import arguments, finish, progress, say
 from coterie.memory import Memory
+from coterie.memory.embedder import Embedder
 from coterie.memory.gates import Viewpoint
 from coterie.memory.ranking import CONSIDERED, Ranking
 from coterie.memory.recall import Ask
@@ -46,6 +47,28 @@ print("{}")
 TREES = 140
 
 
+class Remembering:
+    """An embedder whose vectors are kept on disk: training again should not compute them again."""
+
+    def __init__(self, embedder: MiniLM) -> None:
+        self.name = embedder.name
+        self._embedder = embedder
+        self._file = Path(".bench") / f"{embedder.name}.npz"
+        self._known: dict[str, Any] = {}
+        if self._file.exists():
+            with np.load(self._file) as file:
+                self._known = dict(zip(file["texts"].tolist(), file["vectors"], strict=True))
+
+    def embed(self, texts: Sequence[str]) -> Any:
+        fresh = [text for text in dict.fromkeys(texts) if text not in self._known]
+        if fresh:
+            self._known.update(zip(fresh, self._embedder.embed(fresh), strict=True))
+        return np.array([self._known[text] for text in texts])
+
+    def save(self) -> None:
+        np.savez(self._file, texts=np.array(list(self._known)), vectors=np.array(list(self._known.values())))
+
+
 class Listening(Ranking):
     """A ranking that keeps the signals it was given, and orders by the graph alone."""
 
@@ -58,7 +81,7 @@ class Listening(Ranking):
         return super().order(signals, "graph")
 
 
-def listen(talk: Talk, embedder: MiniLM | None) -> list[dict[str, Any]]:
+def listen(talk: Talk, embedder: Embedder | None) -> list[dict[str, Any]]:
     """For each question, the features of the candidates and which of them are evidence."""
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -161,11 +184,12 @@ def main() -> None:
     SHIPPED.mkdir(parents=True, exist_ok=True)
     FOLDS.mkdir(parents=True, exist_ok=True)
     figures: dict[str, Any] = {}
-    minilm = MiniLM.installed()
+    minilm = Remembering(MiniLM.installed())
     for name, embedder in (("plain", None), ("embedder", minilm)):
         heard: dict[str, list[dict[str, Any]]] = {}
         for done, talk in enumerate(talks, start=1):
             heard[talk.id] = listen(talk, embedder)
+            minilm.save()
             progress(done, len(talks), f"talks listened to ({name})")
         left_out: list[float] = []
         count = 0
@@ -174,7 +198,8 @@ def main() -> None:
             trees = fit(others)
             trees.save(FOLDS / f"{name}-without-{talk.id}.npz")
             result = judge(heard[talk.id], lambda row, trees=trees: trees.scores(row["table"]))  # type: ignore[misc]
-            say(f"{name} {talk.id}: graph {judge(heard[talk.id], lambda row: row['graph'])}   learned without it {result}")
+            graph = judge(heard[talk.id], lambda row: row["graph"])
+            say(f"{name} {talk.id}: graph {graph}   learned without it {result}")
             left_out.append(result * len(talk.questions))
             count += len(talk.questions)
         everything = [row for rows in heard.values() for row in rows]

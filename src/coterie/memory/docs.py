@@ -76,7 +76,7 @@ def _index_batch(rows: Rows, keys: Sequence[Key]) -> None:
     wanted = json.dumps(keys)
     kept = _remove(rows, wanted)
     found = rows.all(
-        f"SELECT t.stream, t.id, t.owner, t.text, t.speaker, t.witnesses {_FIND.format('memory t')}"  # noqa: S608
+        f"SELECT t.stream, t.id, t.owner, t.text, t.speaker, t.witnesses {_FIND.format('memory t')}"
         " AND NOT EXISTS (SELECT 1 FROM memory_tombstone s WHERE s.id = t.id) ORDER BY j.key",
         (wanted,),
     )
@@ -84,7 +84,8 @@ def _index_batch(rows: Rows, keys: Sequence[Key]) -> None:
     vectors = offline.embed_tokens(token_rows).astype(np.float16)
     row = rows.one("SELECT coalesce(max(last), 0) FROM memory_owner")
     doc = row[0] if row else 0
-    documents, others = [], []
+    documents: list[tuple[int, int, str, str, bool, bytes, bytes]] = []
+    others: list[tuple[int, str, bytes]] = []
     words: dict[int, list[tuple[int, str]]] = {}
     numbers: dict[str, int] = {}
     for (stream, memory_id, owner, text, _, _), tokens, vector in zip(found, token_rows, vectors, strict=True):
@@ -109,7 +110,7 @@ def _remove(rows: Rows, wanted: str) -> dict[tuple[str, str, bytes], Kept]:
     kept: dict[tuple[str, str, bytes], Kept] = {}
     for doc, number, stream, memory_id, tokens in rows.all(
         f"SELECT t.doc, t.owner, t.stream, t.id, t.tokens {_FIND.format('memory_doc t')}",
-        (wanted,),  # noqa: S608
+        (wanted,),
     ):
         kept[stream, memory_id, tokens] = rows.all("SELECT model, vector FROM memory_vector WHERE doc = ?", (doc,))
         rows.run("DELETE FROM memory_vector WHERE doc = ?", (doc,))

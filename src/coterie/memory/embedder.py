@@ -54,7 +54,7 @@ def embed_checked(embedder: Embedder, texts: Sequence[str], dim: int | None = No
         ) from error
     if found.ndim != 2 or len(found) != len(texts) or not np.isfinite(found).all():
         raise EmbedderFailed(
-            f"The embedder {embedder.name} returned {found.shape} for {len(texts)} texts, or values that are no numbers.",
+            f"The embedder {embedder.name} returned {found.shape} for {len(texts)} texts, or no numbers.",
             "It is not usable as it is; choose another embedder.",
         )
     if dim is not None and found.shape[1] != dim:

@@ -77,4 +77,5 @@ def allowed(shelf: Shelf, view: Viewpoint, lines: Lines) -> Bools:
         return np.zeros(0, bool)
     stream, setting_codes = shelf.columns["stream"], shelf.columns["setting"]
     by_place: Bools = np.where(stream == here, at_home[setting_codes], elsewhere[setting_codes])
-    return by_place & visible[stream]
+    by_line: Bools = visible[stream]
+    return by_place & by_line

@@ -10,6 +10,8 @@ from typing import Any, Self
 
 from coterie.base.clock import Clock, SystemClock
 from coterie.kernel import Draft, Store
+from coterie.memory.background import Background
+from coterie.memory.checking import check_index
 from coterie.memory.embedder import Embedder
 from coterie.memory.errors import BadMemory, NoSuchMemory
 from coterie.memory.events import (
@@ -20,7 +22,10 @@ from coterie.memory.events import (
     MemorySuperseded,
     MemoryUsed,
 )
+from coterie.memory.extraction import Extraction, Extractor, Outcome, Turn
 from coterie.memory.gates import Viewpoint
+from coterie.memory.maintenance import maintain
+from coterie.memory.portable import export_lines, import_lines
 from coterie.memory.ranking import Fuse, Ranking
 from coterie.memory.reading import all_records
 from coterie.memory.recall import Ask, Mode, Recall, Recalled
@@ -58,6 +63,8 @@ class Memory:
         self.vectors = Vectors(self.store, embedder)
         self._recall = Recall(self.store, self.vectors, ranking)
         self.writing = Writing(self.store, self._recall)
+        self.extraction = Extraction(self._recall, self.writing)
+        self.background = Background(self.vectors)
 
     def __enter__(self) -> Self:
         return self
@@ -68,6 +75,7 @@ class Memory:
         self.close()
 
     def close(self) -> None:
+        self.background.stop()
         if self._own:
             self.store.close()
 
@@ -148,7 +156,7 @@ class Memory:
         self.store.append_now([Draft(memory.room, MemoryEdited(id=memory_id, **changes), actor)])
 
     def pin(self, memory_id: str, *, auto: bool = False, actor: str = "person") -> bool:
-        """Keep it always at hand. At most eight per owner: the weakest automatic pin makes room, a hand-made one never."""
+        """Keep it always at hand. Of at most eight the weakest automatic pin makes room, a hand-made one never."""
         memory = self.get(memory_id)
         pinned = [record for record in self.browse(owner=memory.owner) if record.pinned and record.id != memory_id]
         drafts = []
@@ -186,6 +194,56 @@ class Memory:
     def used(self, ids: Sequence[str], *, owner: str = ME, room: str = HERE) -> None:
         """Note that these were put before a model: use keeps a memory fresh."""
         self.store.append_now([Draft(room, MemoryUsed(owner=owner, ids=tuple(ids)))])
+
+    def extract(
+        self,
+        turns: Sequence[Turn],
+        extractor: Extractor,
+        *,
+        owner: str = ME,
+        room: str = HERE,
+        witnesses: Sequence[str] = (),
+        **setting: Any,
+    ) -> Outcome:
+        """Let a model find facts in turns. What it proposes is checked against the turns and what is known."""
+        there = tuple(witnesses) or (owner, *(turn.speaker for turn in turns))
+        request = self.extraction.prepare(
+            turns, owner=owner, room=room, witnesses=there, now=self._clock.now(), **setting
+        )
+        outcome = self.extraction.plan(request, extractor(request))
+        if outcome.drafts:
+            self.store.append_now(outcome.drafts)
+        return outcome
+
+    def maintain(self) -> int:
+        """Merge near-duplicates. Safe to run at any time and any number of times."""
+        return maintain(self.store, self._recall)
+
+    def export_jsonl(self, file: Path | str, *, owner: str | None = None, view: Viewpoint | None = None) -> int:
+        """Write memories as lines of JSON. With a viewpoint, only what it may know. Returns how many."""
+        count = -1
+        with Path(file).open("w", encoding="utf-8") as out:
+            for line in export_lines(self.store, owner, view):
+                out.write(line + "\n")
+                count += 1
+        return count
+
+    def import_jsonl(self, file: Path | str, *, owner: str | None = None, room: str | None = None) -> int:
+        """Read an export back. Returns how many memories were new."""
+        with Path(file).open(encoding="utf-8") as lines:
+            return import_lines(self.store, self.writing, lines, owner=owner, room=room)
+
+    def use_embedder(self, embedder: Embedder | None) -> None:
+        """Change the embedder. Recall goes on with the offline vectors until the new ones are made."""
+        self.background.stop()
+        self.vectors = Vectors(self.store, embedder)
+        self._recall.vectors = self.vectors
+        self.background = Background(self.vectors)
+        self.background.start()
+
+    def verify(self) -> list[str]:
+        """What is wrong with the index, in sentences; nothing if all is well."""
+        return check_index(self.store)
 
     def count(self, owner: str | None = None) -> int:
         """How many memories are in the index."""

@@ -1,22 +1,46 @@
 """Whether two texts say the same thing, decided without a model and on the careful side.
 
 Vectors alone merge "likes tea" with "likes coffee". So besides being near, two texts must leave nothing of either
-unmatched: every word that carries weight must have a close counterpart in the other, and numbers,
-negation and names must agree.
+unmatched: every word that carries weight must have a close counterpart in the other. Numbers, negation and names
+must agree, and words that are near in meaning because they exclude each other (sister and brother, May and
+June, bought and sold) are never counterparts.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 
 import numpy as np
 
 from coterie.memory.static import GRID, static_vectors
+from coterie.memory.times import MONTHS
 from coterie.memory.words import STOP_WORDS, digest, figures, negated
 
 SAME_VECTOR = 0.95
-_SAME_MEANING = 0.72
-_WORST_WORD = 0.4
+_NEAR_VECTOR = 0.78
+_WORST_OF_SAME = 0.3
+_MEAN_OF_NEAR = 0.72
+_WORST_OF_NEAR = 0.42
+_STEM = 5
+_FILLERS = frozenset(["really", "something", "someone", "quite", "also", "just", "actually", "basically", "kind", "lot", "thing", "things"])
+_EXCLUSIVE = (
+    tuple(MONTHS),
+    ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"),
+    ("spring", "summer", "autumn", "fall", "winter"),
+    ("mother", "father", "sister", "brother", "son", "daughter", "wife", "husband", "aunt", "uncle", "cousin"),
+    ("red", "orange", "yellow", "green", "blue", "purple", "pink", "brown", "black", "white", "grey"),
+    ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
+    ("north", "south", "east", "west"),
+    ("left", "right"),
+    ("bought", "sold", "buys", "sells", "buy", "sell"),
+    ("loves", "hates", "love", "hate", "likes", "dislikes", "like", "dislike"),
+    ("married", "divorced", "engaged", "single", "widowed"),
+    ("started", "stopped", "quit", "began", "finished"),
+    ("won", "lost"),
+    ("before", "after"),
+)
+_CLASS_OF = {word: number for number, words in enumerate(_EXCLUSIVE) for word in words}
 _NAME = re.compile(r"(?<![.!?]\s)(?<!^)\b[A-Z][\w'’]*")
 
 
@@ -26,40 +50,60 @@ def same(one: str, other: str) -> bool:
         return True
     if figures(one) != figures(other) or negated(one) != negated(other) or not _names_agree(one, other):
         return False
+    mine, theirs = _telling(one), _telling(other)
+    if not mine or not theirs or _exclude(mine, theirs):
+        return False
     first, second = static_vectors().embed([one, other])
     cosine = float(first @ second) / GRID**2
-    if cosine >= SAME_VECTOR:
-        return True
-    if cosine < 0.5:
+    if cosine < _NEAR_VECTOR:
         return False
-    mean_there, worst_there = _matched(one, other)
-    mean_back, worst_back = _matched(other, one)
-    return min(mean_there, mean_back) >= _SAME_MEANING and min(worst_there, worst_back) >= _WORST_WORD
+    scores = [_matched(mine, theirs), _matched(theirs, mine)]
+    mean, worst = min(score[0] for score in scores), min(score[1] for score in scores)
+    if cosine >= SAME_VECTOR and worst >= _WORST_OF_SAME:
+        return True
+    return mean >= _MEAN_OF_NEAR and worst >= _WORST_OF_NEAR
 
 
-def _matched(text: str, other: str) -> tuple[float, float]:
-    """How well each telling word of a text finds its like in the other: on average, and at worst."""
-    offline = static_vectors()
-    mine, theirs = _telling(text), _telling(other)
-    if not mine or not theirs:
-        return 0.0, 0.0
-    their_pieces = np.unique(np.concatenate([offline.tokens(word) for word in theirs]))
-    there = offline.unit_rows(their_pieces)
+def _matched(mine: list[str], theirs: list[str]) -> tuple[float, float]:
+    """How well each telling word finds its like in the other text: on average, and at worst."""
+    stems = {word[:_STEM] for word in theirs}
+    there = np.concatenate([_rows(word) for word in theirs])
     scores = []
     for word in mine:
-        pieces = offline.tokens(word)
-        nearest = (offline.unit_rows(pieces) @ there.T).max(1) / GRID**2
-        scores.append(float(nearest.mean()))
-    return float(np.mean(scores)), min(scores)
+        if word[:_STEM] in stems:
+            scores.append(1.0)
+        else:
+            scores.append(float((_rows(word) @ there.T).max(1).mean()) / GRID**2)
+    return sum(scores) / len(scores), min(scores)
+
+
+@functools.lru_cache(maxsize=4_096)
+def _rows(word: str) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+    offline = static_vectors()
+    return offline.unit_rows(offline.tokens(word))
+
+
+def _exclude(mine: list[str], theirs: list[str]) -> bool:
+    """Whether a word of one text has a rival, and not itself, in the other."""
+    for here, there in ((mine, theirs), (theirs, mine)):
+        rivals = {_CLASS_OF[word] for word in there if word in _CLASS_OF}
+        if any(word in _CLASS_OF and word not in there and _CLASS_OF[word] in rivals for word in here):
+            return True
+    return False
 
 
 def _telling(text: str) -> list[str]:
-    return [word for word in dict.fromkeys(re.findall(r"[^\W_]+", text)) if word.lower() not in STOP_WORDS]
+    found = dict.fromkeys(re.findall(r"[^\W_]+", text.lower()))
+    return [word for word in found if word not in STOP_WORDS and word not in _FILLERS]
 
 
 def _names_agree(one: str, other: str) -> bool:
     """A name in the middle of a sentence must stand in the other text too."""
     lowered_one, lowered_other = one.lower(), other.lower()
-    return all(name.lower().rstrip("'’s") in lowered_other for name in _NAME.findall(one)) and all(
-        name.lower().rstrip("'’s") in lowered_one for name in _NAME.findall(other)
+    return all(_bare(name) in lowered_other for name in _NAME.findall(one)) and all(
+        _bare(name) in lowered_one for name in _NAME.findall(other)
     )
+
+
+def _bare(name: str) -> str:
+    return re.sub(r"['’]s$", "", name.lower())

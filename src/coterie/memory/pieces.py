@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 
 _WORD = re.compile(r"[^\W_]+")
@@ -49,11 +49,7 @@ class Pieces:
     def _encode_word(self, word: str) -> tuple[int, ...]:
         parts = ["▁", *word[:_LONGEST_WORD]]
         while len(parts) > 1:
-            ranked = [
-                (self._ranks[pair], at)
-                for at, pair in enumerate(zip(parts, parts[1:], strict=False))
-                if pair in self._ranks
-            ]
+            ranked = [(self._ranks[pair], at) for at, pair in enumerate(pairwise(parts)) if pair in self._ranks]
             if not ranked:
                 break
             _, at = min(ranked)

@@ -22,6 +22,8 @@ Fuse = Literal["learned", "graph", "rrf"]
 
 CONSIDERED = 150
 _RRF = 60
+_USUAL_SPREAD = {"learned": 4.0, "graph": 2.0, "rrf": 0.03}
+"""Between best and worst of many. Among a few that are about as good, differences stay small beside the boosts."""
 _MODELS = Path(__file__).parent / "models"
 
 SOURCES = ("words", "vectors", "maxsim", "embedder", "neighbours", "session", "speaker")
@@ -89,10 +91,10 @@ class Ranking:
         elif fuse == "learned" and trees is not None:
             raw, parts = _learned(trees, signals, best)
         else:
-            raw = signals.graph[best]
+            fuse, raw = "graph", signals.graph[best]
             parts = {name: values[best] for name, values in signals.parts.items()}
         low, high = float(raw.min()), float(raw.max())
-        scale = 1 / (high - low) if high > low else 1.0
+        scale = 1 / max(high - low, _USUAL_SPREAD[fuse])
         score = np.round((raw - low) * scale, 6)
         scaled = {name: values * scale for name, values in parts.items()}
         scaled["start"] = score - sum(scaled.values(), np.zeros(len(score)))

@@ -26,7 +26,7 @@ def read_records(store: Store, keys: Collection[Key], lines: Lines, room: str | 
     if not wanted:
         return {}
     rows = store.query(
-        f"SELECT {_COLUMNS} FROM memory WHERE (stream, id) IN (VALUES {', '.join(['(?,?)'] * len(wanted))})"  # noqa: S608
+        f"SELECT {_COLUMNS} FROM memory WHERE (stream, id) IN (VALUES {', '.join(['(?,?)'] * len(wanted))})"
         " AND NOT EXISTS (SELECT 1 FROM memory_tombstone t WHERE t.id = memory.id)",
         [part for key in wanted for part in key],
     )
@@ -40,7 +40,7 @@ def all_records(store: Store, where: str = "", params: tuple[Any, ...] = ()) -> 
     narrowed = f"AND {where}" if where else ""
     while True:
         rows = store.query(
-            f"SELECT {_COLUMNS}, event FROM memory WHERE (event, stream, id) > (?, ?, ?)"  # noqa: S608
+            f"SELECT {_COLUMNS}, event FROM memory WHERE (event, stream, id) > (?, ?, ?)"
             f" AND id NOT IN (SELECT id FROM memory_tombstone) {narrowed} ORDER BY event, stream, id LIMIT 1000",
             (*last, *params),
         )

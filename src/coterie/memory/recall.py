@@ -82,7 +82,7 @@ class Recall:
         self, store: Store, vectors: Vectors, ranking: Ranking | None = None, cache_bytes: int = _CACHE_BYTES
     ) -> None:
         self._store = store
-        self._vectors = vectors
+        self.vectors = vectors
         self._ranking = ranking or Ranking.shipped()
         self._shelves: OrderedDict[str, Shelf] = OrderedDict()
         self._cache_bytes = cache_bytes
@@ -95,7 +95,7 @@ class Recall:
             if shelf is None:
                 return []
             question = Question.read(ask.text, shelf.names, now)
-        wanted = self._vectors.of_question(question.bare) if ask.mode in ("hybrid", "typed") else None
+        wanted = self.vectors.of_question(question.bare) if ask.mode in ("hybrid", "typed") else None
         with self._lock:
             shelf = self._shelf(ask.view.owner)
             if shelf is None:
@@ -139,7 +139,7 @@ class Recall:
         self, shelf: Shelf, ask: Ask, question: Question, wanted: NDArray[np.float32] | None, open_to: Bools
     ) -> Ranked:
         words = self._words(shelf, question, open_to)
-        extra = None if wanted is None else self._vectors.alike(shelf, wanted)
+        extra = None if wanted is None else self.vectors.alike(shelf, wanted)
         return self._ranking.order(gather(shelf, open_to, question, words, extra), ask.fuse)
 
     def _words(self, shelf: Shelf, question: Question, open_to: Bools) -> Floats:
@@ -148,7 +148,7 @@ class Recall:
         limit = _WORDS_READ
         while True:
             found = self._store.query(
-                f"SELECT rowid, -rank FROM {table} WHERE {table} MATCH ? ORDER BY rank LIMIT ?",  # noqa: S608
+                f"SELECT rowid, -rank FROM {table} WHERE {table} MATCH ? ORDER BY rank LIMIT ?",
                 (question.match, limit),
             )
             if not found:

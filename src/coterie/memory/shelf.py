@@ -60,6 +60,7 @@ class Shelf:
         self.streams, self.speakers, self.settings, self.types = Codes(), Codes(), Codes(), Codes()
         self.people = Codes()
         self._scenes = Codes()
+        self._positions: dict[str, list[int]] | None = None
         self._seen: tuple[int, int, int] = (0, 0, 0)
         self._drop(np.zeros(0, bool), first=True)
         self.superseded: dict[str, list[tuple[str, str, bool]]] = {}
@@ -92,9 +93,10 @@ class Shelf:
     def positions(self) -> dict[str, list[int]]:
         """Where each id stands: once per line that holds it."""
         if self._positions is None:
-            self._positions = {}
+            found: dict[str, list[int]] = {}
             for index, memory_id in enumerate(self.ids):
-                self._positions.setdefault(memory_id, []).append(index)
+                found.setdefault(memory_id, []).append(index)
+            self._positions = found
         return self._positions
 
     def _read_ties(self, query: Query) -> None:
@@ -183,7 +185,7 @@ class Shelf:
     def _arrange(self) -> None:
         """What follows from the columns: order, neighbours, sessions, and the tokens in one piece."""
         count = len(self.ids)
-        self._positions: dict[str, list[int]] | None = None
+        self._positions = None
         self.doc = self.columns["doc"]
         self.vectors = self._matrix[:count]
         big = count > BITS_ABOVE

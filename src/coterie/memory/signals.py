@@ -23,6 +23,7 @@ POOL = 100
 _EXACT = 0.85
 _SIGN_POOL = 1_000
 _DIGITS = 5
+_SPREAD = 0.2
 
 PREVIOUS, NEXT, SESSION, ASKS, NAMED = 0.25, 0.12, 0.4, 0.4, 0.4
 """The weights of the graph: how much of a neighbour's, the session's best and the speaker's match counts."""
@@ -124,9 +125,13 @@ def _score(
     weight = _weights(shelf, question)
     whole = max(float(weight.sum()), 1e-9)
     maxsim = weight @ near
-    scaled = {"words": words / max(float(words.max()), 1e-9), "vectors": _min_max(cosine), "maxsim": _min_max(maxsim)}
+    scaled = {
+        "words": words / max(float(words.max()), 1e-9),
+        "vectors": _min_max(cosine, _SPREAD),
+        "maxsim": _min_max(maxsim, _SPREAD * whole),
+    }
     if extra is not None:
-        scaled["embedder"] = _min_max(extra)
+        scaled["embedder"] = _min_max(extra, _SPREAD)
     each = 3 / len(scaled)  # with a fourth source the sum keeps its size
     base = sum(scaled.values(), np.zeros(len(at))) * each
 
@@ -176,25 +181,27 @@ def _score(
     table["answers"] = _shift(asks, before)
     table["length"] = np.log1p(shelf.starts[at + 1] - shelf.starts[at])
     table["kin"] = kin.max(1).astype(np.float64)
-    table["graph"] = _min_max(graph)
+    table["graph"] = _min_max(graph, 1.0)
     table["graph_rank"] = _rank(found.graph)
     if extra is not None:
         table["embedder"] = scaled["embedder"]
         table["embedder_rank"] = _rank(extra)
     for name, values in table.items():
-        table[name] = np.round(values, _DIGITS)
+        rounded: Floats = np.round(values, _DIGITS)
+        table[name] = rounded
 
 
 def _weights(shelf: Shelf, question: Question) -> Floats:
     """How much each piece of the question tells in this collection."""
     counts = shelf.piece_counts[question.tokens]
-    weights: Floats = np.round(np.log((len(shelf) + 1) / (np.minimum(counts, len(shelf)) + 0.5)), _DIGITS)
-    return weights
+    share = (len(shelf) + 1) / (np.minimum(counts, len(shelf)) + 0.5)
+    return np.round(np.log(share.astype(np.float64)), _DIGITS)
 
 
-def _min_max(values: Floats) -> Floats:
+def _min_max(values: Floats, least: float) -> Floats:
+    """From 0 to 1 over the candidates; if they are all about the same, they stay about the same."""
     low, high = float(values.min()), float(values.max())
-    return (values - low) / (high - low) if high > low else np.zeros(len(values))
+    return (values - low) / max(high - low, least)
 
 
 def _rank(values: Floats) -> Floats:

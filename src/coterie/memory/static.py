@@ -37,7 +37,8 @@ def snap(vectors: NDArray[np.floating]) -> Floats:
     """Unit length, then whole steps of 1/GRID (a zero vector stays zero)."""
     exact = vectors.astype(np.float64)
     lengths = np.sqrt((exact * exact).sum(-1, keepdims=True))
-    return np.rint(exact / np.maximum(lengths, 1e-12) * GRID).astype(np.float32)
+    snapped: Floats = np.rint(exact / np.maximum(lengths, 1e-12) * GRID).astype(np.float32)
+    return snapped
 
 
 class StaticVectors:
@@ -90,7 +91,8 @@ class StaticVectors:
         often = np.where(merged, 1 / np.maximum(ranks - 200, 1), 0.0)
         mean = often.astype(np.float32) @ self._weighted
         # Rounded, so that the order in which a machine adds 32,000 rows leaves no trace.
-        return np.round(mean.astype(np.float64) / np.sqrt((mean * mean).sum()) * _COMMON, 4)
+        common: NDArray[np.float64] = np.round(mean.astype(np.float64) / np.sqrt((mean * mean).sum()) * _COMMON, 4)
+        return common
 
 
 def _rarity(vocabulary: dict[str, int]) -> NDArray[np.float64]:

@@ -13,14 +13,33 @@ from datetime import UTC, datetime, timedelta
 MONTHS = {
     name: number
     for number, name in enumerate(
-        "january february march april may june july august september october november december".split(), start=1
+        [
+            "january",
+            "february",
+            "march",
+            "april",
+            "may",
+            "june",
+            "july",
+            "august",
+            "september",
+            "october",
+            "november",
+            "december",
+        ],
+        start=1,
     )
 }
 _SEASONS = {"spring": 3, "summer": 6, "autumn": 9, "fall": 9, "winter": 12}
-_DAYS = {name: number for number, name in enumerate("monday tuesday wednesday thursday friday saturday sunday".split())}
+_DAYS = {
+    name: number
+    for number, name in enumerate(["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"])
+}
 _NUMBERS = {
     word: number
-    for number, word in enumerate("one two three four five six seven eight nine ten eleven twelve".split(), 1)
+    for number, word in enumerate(
+        ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"], 1
+    )
 } | {"a": 1, "an": 1, "couple": 2, "few": 3}
 
 _MONTH = "|".join(MONTHS)

@@ -60,7 +60,7 @@ class Vectors:
         if (known := self._questions.get(text)) is not None:
             return known
         try:
-            found = snap(embed_checked(self.embedder, [text], self._dim()))[0]
+            found: Floats32 = snap(embed_checked(self.embedder, [text], self._dim()))[0]
         except EmbedderFailed as error:
             get_logger(__name__).warning("recall goes on without the embedder", why=str(error))
             return None
@@ -88,7 +88,7 @@ class Vectors:
         return (total - done, total)
 
     def embed_pending(self, progress: Progress | None = None, stop: threading.Event | None = None) -> int:
-        """Embed what is missing, then drop the vectors of models that are no longer used. Returns how many were made."""
+        """Embed what is missing, then drop what models no longer in use have made. Returns how many were made."""
         embedder = self.embedder
         if embedder is None:
             return 0

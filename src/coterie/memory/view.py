@@ -112,7 +112,7 @@ class Memories(View):
             changes["digest"] = digest(changes["text"])
         for column, value in changes.items():
             rows.run(
-                f"UPDATE memory SET {column} = ? WHERE stream = ? AND id = ?",  # noqa: S608  a field of the payload
+                f"UPDATE memory SET {column} = ? WHERE stream = ? AND id = ?",
                 (value, event.stream, event.payload.id),
             )
 

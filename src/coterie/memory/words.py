@@ -22,13 +22,15 @@ STOP_WORDS = frozenset(
     shan she should shouldn so some such t than that the their theirs them themselves then there these they this those
     through to too under until up ve very was wasn we were weren what when where which while who whom why will with won
     would wouldn you your yours yourself yourselves
-    """.split()
+    """.split()  # noqa: SIM905  a paragraph is easier to read than a column of 150
 )
 
 _WORD = re.compile(r"[^\W_]+")
 _ASIDE = re.compile(r"\s*[\[(][^\])]*[\])]\s*$")
 _PREFIX = re.compile(r"^\s*(?:\[[^\]]{1,40}\]\s*)?(?:[-*•]\s+)?")
-_NEGATIONS = frozenset("not no never none nobody nothing neither nor without cannot cant".split())
+_NEGATIONS = frozenset(
+    ["not", "no", "never", "none", "nobody", "nothing", "neither", "nor", "without", "cannot", "cant"]
+)
 
 
 def words(text: str) -> list[str]:

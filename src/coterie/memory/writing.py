@@ -130,7 +130,8 @@ class Writing:
 
     def _tombstones(self, owners: set[str]) -> list[Tombstone]:
         rows = self._store.query(
-            "SELECT t.owner, t.id, t.digest, t.sources, m.text FROM memory_tombstone t LEFT JOIN memory m ON m.id = t.id"
+            "SELECT t.owner, t.id, t.digest, t.sources, m.text FROM memory_tombstone t"
+            " LEFT JOIN memory m ON m.id = t.id"
         )
         return [
             Tombstone(owner, memory_id, told, frozenset(json.loads(sources)), text or "")
@@ -160,7 +161,7 @@ class Writing:
                     and _stands_for(new, stream or "", there, told_by, bool(private), disclosure, lines)
                     and same(text, new.text)
                 ):
-                    return shelf.ids[at]
+                    return str(shelf.ids[at])
         return None
 
     def _confirm(self, new: NewMemory, memory_id: str, actor: str, turn: str | None) -> list[Draft]:
@@ -206,12 +207,11 @@ def _stands_for(
     lines: Lines,
 ) -> bool:
     """Whether a stored memory can be recalled wherever the new one could: only then is the new one not needed."""
+    if new.owner not in witnesses and not told_by:
+        return False
     if stream == new.room:
-        return (
-            set(new.witnesses or (new.owner,)) <= set(witnesses)
-            and private <= new.private
-            and disclosure in (new.disclosure, "people", "open")
-        )
+        heard = not private or (new.private and set(new.witnesses) <= set(witnesses))
+        return heard and disclosure in (new.disclosure, "people", "open")
     if private or disclosure == "room" or lines.hidden(stream, new.room):
         return False
     return may_recall(

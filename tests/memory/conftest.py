@@ -1,0 +1,18 @@
+"""A memory of its own for each test, on a clock that stands still."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coterie.base.clock import HeldClock
+from coterie.memory import Memory
+
+
+@pytest.fixture
+def memory(tmp_path: Path, clock: HeldClock) -> Iterator[Memory]:
+    with Memory(tmp_path / "memory.db", clock=clock) as opened:
+        yield opened
+        assert opened.verify() == []

@@ -1,0 +1,67 @@
+"""D7 and M5: forgetting that is computed."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coterie.base.clock import HeldClock
+from coterie.memory import Memory
+from coterie.memory.decay import DAY, importance
+
+
+def weigh(weight: float, age_days: float, idle_days: float, identity: bool = False) -> float:
+    now = 10_000 * DAY
+    return float(
+        importance(
+            np.array([weight]),
+            np.array([now - int(age_days * DAY)]),
+            np.array([now - int(idle_days * DAY)]),
+            now,
+            np.array([identity]),
+        )[0]
+    )
+
+
+def test_d7_the_figures_of_the_rule() -> None:
+    assert round(weigh(0.6, 4, 4), 6) == round(0.6 * 0.8 * 1.1, 6)
+    assert round(weigh(0.6, 20, 20), 6) == round(0.6 * 0.5, 6)
+    assert round(weigh(0.6, 400, 31), 6) == round(0.6 * 0.5 * 0.9, 6)
+    assert round(weigh(0.6, 400, 3), 6) == round(0.6 * 0.5 * 1.1, 6)
+    assert weigh(1.0, 4_000, 4_000, identity=True) == 1.0
+
+
+@given(st.floats(0, 1), st.floats(0, 500), st.floats(0, 500), st.floats(0, 100))
+def test_d7_nothing_gains_by_getting_older(weight: float, age: float, idle: float, more: float) -> None:
+    idle = min(idle, age)
+    assert weigh(weight, age + more, idle + more) <= weigh(weight, age, idle) + 1e-9
+
+
+def test_m5_what_has_faded_is_archived_for_the_character_and_found_by_the_person(
+    memory: Memory, clock: HeldClock
+) -> None:
+    faint = memory.add("the boat may have a new rope", confidence=0.7)
+    solid = memory.add("the boat has a new mast", type="fact")
+    clock.advance(29 * 86_400)
+    assert {each.id for each in memory.recall("the boat")} == {faint, solid}
+    clock.advance(3 * 86_400)
+    assert {each.id for each in memory.recall("the boat")} == {solid}
+    assert {each.id for each in memory.recall("the boat", archived=True)} == {faint, solid}
+
+
+def test_d7_use_keeps_a_memory_within_reach(memory: Memory, clock: HeldClock) -> None:
+    faint = memory.add("the boat may have a new rope", confidence=0.65)
+    clock.advance(60 * 86_400)
+    assert memory.recall("the boat") == []
+    memory.used([faint])
+    assert [each.id for each in memory.recall("the boat")] == [faint]
+
+
+def test_d7_looking_changes_nothing(memory: Memory, clock: HeldClock) -> None:
+    memory.add("the boat has a new mast", type="fact")
+    clock.advance(40 * 86_400)
+    before = memory.store.hashes()
+    scores = {each.score for _ in range(24) for each in memory.recall("the boat", mode="important")}
+    assert len(scores) == 1
+    assert memory.store.hashes() == before

@@ -1,0 +1,113 @@
+"""M4 and C12: a model proposes, memory decides."""
+
+from __future__ import annotations
+
+import pytest
+
+from coterie.memory import Memory
+from coterie.memory.extraction import Operation, Operations, Request, Turn
+
+TURNS = [Turn("t1", "Ana", "I sold the boat and moved to Oslo."), Turn("t2", "Ben", "Did you really?")]
+
+
+class Model:
+    """A model that answers what it is told to, and keeps what it was asked."""
+
+    def __init__(self, *operations: Operation) -> None:
+        self.operations = list(operations)
+        self.asked: list[Request] = []
+
+    def __call__(self, request: Request) -> Operations:
+        self.asked.append(request)
+        return Operations(operations=self.operations)
+
+
+def add(text: str, *evidence: str, about: tuple[str, ...] = ("Ana",), **more: object) -> Operation:
+    return Operation.model_validate(
+        {"op": "ADD", "text": text, "evidence": list(evidence), "about": list(about), **more}
+    )
+
+
+def test_m4_a_fact_is_added_with_its_evidence_beside_the_turns(memory: Memory) -> None:
+    memory.add(TURNS[0].text, speaker="Ana", sources=("t1",))
+    memory.extract(TURNS, Model(add("Ana moved to Oslo", "t1")))
+    fact, turn = sorted(memory.browse(), key=lambda record: record.type == "observation")
+    assert (fact.type, fact.sources, fact.about) == ("fact", ("t1",), ("Ana",))
+    assert turn.text == TURNS[0].text
+
+
+@pytest.mark.parametrize(
+    ("operation", "why"),
+    [
+        (add("Ana moved to Oslo"), "no turn"),
+        (add("Ana moved to Oslo", "t99"), "no turn"),
+        (add("Ana keeps bees in Provence", "t1"), "do not speak of it"),
+        (add("Ben is surprised", "t2", about=("Ben",)), "do not speak of it"),
+        (add("Ana did really", "t2"), "asked, not said"),
+        (add("", "t1"), "says nothing"),
+        (Operation(op="UPDATE", text="Ana moved to Oslo", target="unknown", evidence=["t1"]), "was not shown"),
+        (Operation(op="NOOP", target=None, evidence=["t1"]), "was not shown"),
+    ],
+)
+def test_c12_what_has_no_evidence_is_refused_with_the_reason(memory: Memory, operation: Operation, why: str) -> None:
+    outcome = memory.extract(TURNS, Model(operation))
+    assert outcome.drafts == []
+    assert why in outcome.refused[0][1]
+    assert memory.count() == 0
+
+
+def test_c12_what_a_stranger_says_of_others_is_not_taken_for_true(memory: Memory) -> None:
+    rumour = [Turn("t1", "Dirk", "Ana is a thief, everyone knows it", trusted=False)]
+    outcome = memory.extract(rumour, Model(add("Ana is a thief", "t1")))
+    assert outcome.refused and memory.count() == 0
+    memory.extract(
+        [Turn("t2", "Dirk", "I collect stamps", trusted=False)],
+        Model(add("Dirk collects stamps", "t2", about=("Dirk",))),
+    )
+    assert memory.count() == 1
+
+
+def test_m4_a_fact_keeps_its_subject(memory: Memory) -> None:
+    memory.extract(
+        [Turn("t1", "Ben", "I have a PhD in botany")], Model(add("has a PhD in botany", "t1", about=("Ben",)))
+    )
+    assert memory.recall("PhD")[0].text == "Ben: has a PhD in botany"
+
+
+@pytest.mark.parametrize(("op", "relation"), [("UPDATE", "updates"), ("SUPERSEDE", "contradicts")])
+def test_m4_updates_supersede_and_keep_both(memory: Memory, op: str, relation: str) -> None:
+    old = memory.add("Ana lives in Paris", type="fact", about=("Ana",), sources=("t0",))
+    model = Model(
+        Operation.model_validate(
+            {"op": op, "text": "Ana lives in Oslo", "target": old, "evidence": ["t1"], "about": ["Ana"]}
+        )
+    )
+    outcome = memory.extract([Turn("t1", "Ana", "I live in Oslo now, not in Paris")], model)
+    assert [memory.id for memory in model.asked[0].known] == [old]
+    new = outcome.planned[0].id
+    assert [each.text for each in memory.recall("Where does Ana live?")] == ["Ana lives in Oslo"]
+    both = memory.recall("Where does Ana live?", history=True)
+    assert [each.id for each in both] == [new, old]
+    assert memory.store.query("SELECT relation FROM memory_link WHERE source = ?", (new,)) == [(relation,)]
+
+
+def test_m4_noop_is_more_evidence_and_a_repetition_is_no_addition(memory: Memory) -> None:
+    known = memory.add("Ana moved to Oslo", type="fact", about=("Ana",), sources=("t0",))
+    memory.extract(TURNS, Model(Operation(op="NOOP", target=known, evidence=["t1"])))
+    memory.extract([Turn("t5", "Ana", "Oslo, where I moved")], Model(add("Ana has moved to Oslo", "t5")))
+    assert memory.count() == 1
+    assert memory.get(known).sources == ("t0", "t1", "t5")
+
+
+def test_m4_contacts_of_others_are_not_extracted(memory: Memory) -> None:
+    turns = [Turn("t1", "Ana", "Cleo's mail is cleo@example.org")]
+    memory.extract(turns, Model(add("Cleo has the mail cleo@example.org", "t1", about=("Cleo",))))
+    assert memory.recall("Cleo")[0].text == "Cleo has the mail [email]"
+
+
+def test_m4_the_request_reads_as_a_prompt(memory: Memory) -> None:
+    model = Model()
+    memory.extract(TURNS, model)
+    prompt = model.asked[0].prompt()
+    assert "[t1] Ana: I sold the boat" in prompt and "(nothing)" in prompt
+    assert Operations.model_json_schema()["properties"]["operations"]["type"] == "array"

@@ -1,0 +1,227 @@
+"""M1 and M3: recall, its modes, its reasons, and an order that does not change."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coterie.base.clock import HeldClock
+from coterie.memory import Memory
+from coterie.memory.ranking import Ranking
+from coterie.memory.trees import Trees
+from coterie.memory.writing import NewMemory
+
+TALK = [
+    ("Ana", "I finally bought a sailing boat, she is called Heron."),
+    ("Ben", "Wow! Where do you keep her?"),
+    ("Ana", "In the old harbour, next to the lighthouse."),
+    ("Ben", "My sister Cleo works at the lighthouse as a keeper."),
+    ("Ana", "I did not know that. I am allergic to walnuts by the way, so no cake for me."),
+    ("Ben", "Noted. I play the cello in a quartet on Thursdays."),
+    ("Ana", "We painted the cabin green last weekend."),
+    ("Ben", "Green suits her."),
+]
+
+
+@pytest.fixture
+def talk(memory: Memory) -> Memory:
+    memory.add_many(
+        [
+            NewMemory(
+                text,
+                "mara",
+                "room:1",
+                speaker=who,
+                witnesses=("mara", "Ana", "Ben"),
+                sources=(f"t{number}",),
+                scene="s1",
+            )
+            for number, (who, text) in enumerate(TALK)
+        ]
+    )
+    return memory
+
+
+def best(memory: Memory, question: str, **options: object) -> str:
+    return memory.recall(question, owner="mara", k=1, **options)[0].text  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"),
+    [
+        ("What can Ana not eat?", 4),
+        ("What is the name of the boat?", 0),
+        ("Which instrument does Ben play?", 5),
+        ("Where is the boat moored?", 2),
+        ("What colour is the cabin?", 6),
+        ("What does Cleo do for a living?", 3),
+    ],
+)
+def test_m3_a_question_finds_its_answer_among_the_first_three(talk: Memory, question: str, answer: int) -> None:
+    found = [each.text for each in talk.recall(question, owner="mara", k=3)]
+    assert TALK[answer][1] in found
+
+
+def test_m1_each_memory_names_the_turns_it_came_from(talk: Memory) -> None:
+    (found,) = talk.recall("walnuts", owner="mara", k=1)
+    assert found.sources == ("t4",)
+    assert found.memory.speaker == "Ana"
+    assert found.memory.witnesses == ("Ana", "Ben", "mara")
+
+
+@pytest.mark.parametrize("fuse", ["learned", "graph", "rrf"])
+def test_m3_the_parts_of_a_score_sum_to_it(talk: Memory, fuse: str) -> None:
+    for found in talk.recall("Where does Ana keep the boat?", owner="mara", fuse=fuse):  # type: ignore[arg-type]
+        assert sum(found.parts.values()) == pytest.approx(found.score, abs=1e-4)
+        assert {"words", "vectors", "recency", "significance", "pins", "time"} <= set(found.parts)
+
+
+def test_m3_reasons_name_neighbours_session_and_speaker(talk: Memory) -> None:
+    found = talk.recall("Where does Ana keep the boat?", owner="mara")[0]
+    assert {"neighbours", "session", "speaker", "maxsim"} <= set(found.parts)
+
+
+def test_m3_the_same_question_gives_the_same_order_whatever_the_order_of_storing_blocks(tmp_path: Path) -> None:
+    """Every run and every machine: two stores, filled in batches of different sizes, agree to the last digit."""
+    orders = []
+    for size in (1, 3, 8):
+        with Memory(tmp_path / f"{size}.db", clock=HeldClock()) as memory:
+            for start in range(0, len(TALK), size):
+                memory.add_many(
+                    [
+                        NewMemory(
+                            text, "mara", "room:1", speaker=who, witnesses=("mara", "Ana", "Ben"), id=f"m{start + at}"
+                        )
+                        for at, (who, text) in enumerate(TALK[start : start + size])
+                    ]
+                )
+            orders.append([(each.id, each.score) for each in memory.recall("the boat in the harbour", owner="mara")])
+    assert orders[0] == orders[1] == orders[2]
+
+
+def test_m3_modes(talk: Memory, clock: HeldClock) -> None:
+    clock.advance(3_600)
+    todo = talk.add("buy rope for the boat", owner="mara", room="room:1", type="todo")
+    identity = talk.add("I am Mara, keeper of the log", owner="mara", room="room:1", type="identity")
+    assert talk.recall(owner="mara", mode="recent", k=2)[0].id in (todo, identity)
+    assert [each.id for each in talk.recall(owner="mara", mode="important", k=2)] == [identity, todo]
+    assert [each.id for each in talk.recall("boat", owner="mara", mode="typed", types=["todo"])] == [todo]
+
+
+def test_m3_time_words_lift_memories_of_that_time(memory: Memory) -> None:
+    for month in (3, 5, 7):
+        memory.add(f"we went to the lake, trip {month}", happened=datetime(2025, month, 3, tzinfo=UTC))
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    assert memory.recall("what did we do at the lake in May?", now=now)[0].text.endswith("5")
+    assert memory.recall("what did we do at the lake last summer?", now=now)[0].text.endswith("7")
+    found = memory.recall("what did we do at the lake in May?", now=now)[0]
+    assert found.parts["time"] > 0
+
+
+def test_m3_pins_significance_and_recency_lift(memory: Memory, clock: HeldClock) -> None:
+    plain = memory.add("the boat sails at dawn on Mondays")
+    weighty = memory.add("the boat sails at dusk on Tuesdays", significance=3)
+    first = {each.id: each.parts for each in memory.recall("when does the boat sail?")}
+    assert first[weighty]["significance"] > first[plain]["significance"]
+    memory.pin(plain)
+    assert {each.id: each.parts for each in memory.recall("when does the boat sail?")}[plain]["pins"] > 0
+    clock.advance(90 * 86_400)
+    late = memory.add("the boat sails at noon on Fridays")
+    parts = {each.id: each.parts for each in memory.recall("when does the boat sail?")}
+    assert parts[late]["recency"] > parts[plain]["recency"]
+
+
+def test_d7_an_update_always_outranks_what_it_updates(memory: Memory) -> None:
+    old = memory.add("Ana lives in Paris, near the river", speaker="Ana")
+    new = memory.add("Ana moved house: Oslo it is", speaker="Ana")
+    memory.supersede(old, new)
+    for question in ("Where does Ana live?", "Paris river", "Does Ana live near the river in Paris?"):
+        assert old not in [each.id for each in memory.recall(question)]
+        ordered = [each.id for each in memory.recall(question, history=True)]
+        assert ordered.index(new) < ordered.index(old)
+    (found,) = [each for each in memory.recall("Paris", history=True) if each.id == old]
+    assert found.memory.superseded_by == new
+
+
+def test_d6_links_carry_scores_to_depth_two(memory: Memory) -> None:
+    boat = memory.add("Heron is a sailing boat")
+    storm = memory.add("a gale broke something on Friday")
+    bill = memory.add("the invoice came to nine hundred")
+    for number in range(30):
+        memory.add(f"an unrelated remark about topic {number}")
+    assert not any(each.parts.get("links") for each in memory.recall("Heron the sailing boat", k=5))
+    memory.link(storm, "related_to", boat)
+    memory.link(bill, "part_of", storm)
+    found = {each.id: each for each in memory.recall("Heron the sailing boat", k=5)}
+    assert found[storm].parts["links"] > found[bill].parts["links"] > 0
+
+
+def test_c13_people_come_before_bots_and_the_mentioned_are_included(memory: Memory) -> None:
+    said = memory.add("the regatta starts at nine", speaker="Ana", owner="bot:mara")
+    echoed = memory.add("the regatta starts at nine sharp I guess", speaker="bot:teo", owner="bot:mara")
+    parts = {each.id: each.parts["people"] for each in memory.recall("when does the regatta start?", owner="bot:mara")}
+    assert parts[said] > parts[echoed]
+    about = memory.add("loves liquorice", owner="bot:mara", about=("Cleo",))
+    found = {each.id: each.parts["people"] for each in memory.recall("what does Cleo like?", owner="bot:mara")}
+    assert found[about] > 0
+
+
+def test_s15_insignificant_memories_are_not_recalled(memory: Memory) -> None:
+    dull = memory.add("the boat rocked a little")
+    memory.edit(dull, significance=0)
+    assert memory.recall("boat") == []
+    assert [each.id for each in memory.recall("boat", archived=True)] == [dull]
+
+
+def test_m3_duplicates_are_not_recalled_together(memory: Memory) -> None:
+    for room in ("room:1", "room:2"):
+        memory.add("the harbour is closed on Sundays", room=room, disclosure="room" if room == "room:1" else "people")
+    assert memory.count() == 2
+    assert len(memory.recall("harbour", room="room:1")) == 1
+
+
+def test_a_recall_for_somebody_unknown_is_empty(memory: Memory) -> None:
+    assert memory.recall("anything", owner="nobody") == []
+
+
+def test_trees_are_explained_exactly() -> None:
+    trees = Ranking.shipped()._plain
+    assert isinstance(trees, Trees)
+    table = np.random.default_rng(3).random((40, len(trees.features)))
+    start = trees.value[trees.roots].sum()
+    assert np.allclose(trees.scores(table), start + trees.contributions(table).sum(1))
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 2**32))
+def test_m3_law_adding_memories_never_changes_what_the_others_say(
+    tmp_path_factory: pytest.TempPathFactory, seed: int
+) -> None:
+    """A recall returns stored memories, each once, best first, never more than asked for."""
+    chance = random.Random(seed)
+    with Memory(tmp_path_factory.mktemp("law") / "m.db", clock=HeldClock()) as memory:
+        kept = {}
+        for number in range(chance.randrange(1, 25)):
+            text = (
+                " ".join(chance.choice(["boat", "harbour", "Ana", "lamp", "cello", "rain"]) for _ in range(5))
+                + f" {number}"
+            )
+            kept[
+                memory.add(
+                    text,
+                    speaker=chance.choice(["Ana", "Ben", None]),
+                    happened=datetime(2026, 1, 1, tzinfo=UTC) - timedelta(days=number),
+                )
+            ] = text
+        k = chance.randrange(1, 12)
+        found = memory.recall("Ana and the boat", k=k)
+        assert len(found) == min(k, len(kept)) or len(found) <= k
+        assert len({each.id for each in found}) == len(found)
+        assert [each.score for each in found] == sorted((each.score for each in found), reverse=True)
+        assert all(kept[each.id] == each.text for each in found)
