@@ -163,7 +163,9 @@ def _zip_structure(chance: random.Random) -> bytes:
         spots = [at for at in range(len(data)) if data[at : at + 4] == signature]
         if spots:
             at = chance.choice(spots) + chance.randrange(4, size)
-            data[at : at + 2] = chance.choice([b"\0\0", b"\xff\xff", b"\x01\0", b"\x0c\0", b"\x0e\0", chance.randbytes(2)])
+            data[at : at + 2] = chance.choice(
+                [b"\0\0", b"\xff\xff", b"\x01\0", b"\x0c\0", b"\x0e\0", chance.randbytes(2)]
+            )
     return bytes(data)
 
 
@@ -174,9 +176,13 @@ def _container(chance: random.Random) -> bytes:
         case 0:
             return charx_with(V3, {chance.choice(names): b"evil"})
         case 1:
-            return charx_with(V3, {f"assets/{number}": b"" for number in range(11_000 if chance.random() < 0.02 else 50)})
+            return charx_with(
+                V3, {f"assets/{number}": b"" for number in range(11_000 if chance.random() < 0.02 else 50)}
+            )
         case 2:
-            return charx_with(V3, {"coterie.json": chance.choice([b"", b"[]", b'{"original": 5}', b'{"original": {}}'])})
+            return charx_with(
+                V3, {"coterie.json": chance.choice([b"", b"[]", b'{"original": 5}', b'{"original": {}}'])}
+            )
         case _:
             return charx_with(chance.choice(ODD), method=chance.choice([zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]))
 

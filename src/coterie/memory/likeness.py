@@ -23,7 +23,22 @@ _WORST_OF_SAME = 0.3
 _MEAN_OF_NEAR = 0.72
 _WORST_OF_NEAR = 0.42
 _STEM = 5
-_FILLERS = frozenset(["really", "something", "someone", "quite", "also", "just", "actually", "basically", "kind", "lot", "thing", "things"])
+_FILLERS = frozenset(
+    [
+        "really",
+        "something",
+        "someone",
+        "quite",
+        "also",
+        "just",
+        "actually",
+        "basically",
+        "kind",
+        "lot",
+        "thing",
+        "things",
+    ]
+)
 _EXCLUSIVE = (
     tuple(MONTHS),
     ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"),
