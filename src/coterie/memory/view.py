@@ -41,6 +41,7 @@ _micros = functools.lru_cache(maxsize=64)(to_micros)
 
 class Memories(View):
     name = "memories"
+    line = "stream"
     version = 1
     schema = """
         CREATE TABLE memory(
