@@ -30,6 +30,7 @@ from coterie.llm.usage import Usage
 from coterie.memory import Memory
 from coterie.memory.view import Memories
 from coterie.modes.story import mode as story_mode
+from coterie.modes.story.mode import one_chat_at_a_time
 from coterie.modes.story.settings import StorySettings
 from coterie.modes.story.story import Story
 from coterie.ops.backups import JOB as BACKUP
@@ -127,7 +128,15 @@ class App:
         self.models = Models(settings.models, clock=self._clock, store=store)
         self.roster = Roster(store)
         self.memory = Memory(store, clock=self._clock)
-        self.story = Story(store, self.roster, self.memory, self.models, settings.story, self._clock)
+        self.story = Story(
+            store,
+            self.roster,
+            self.memory,
+            self.models,
+            settings.story,
+            self._clock,
+            before_rewind=self._snapshots.before_rewind,
+        )
 
     def handlers(self) -> dict[str, Handler]:
         """Every kind of job and who does it."""
@@ -145,6 +154,7 @@ class App:
             clock=self._clock,
             bus=self._store.bus,
             schedules=self._store.schedules,
+            apart=one_chat_at_a_time,
         )
         self._background = [
             asyncio.create_task(worker.run(stop), name="jobs"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from coterie.base.clock import to_micros
+from coterie.base.clock import from_micros, to_micros
 from coterie.cast.cards.card import Card
 from coterie.cast.errors import NoSuchCharacter
 from coterie.cast.events import BotAuthored, BotReset, YouAuthored
@@ -45,7 +47,7 @@ class Cast(View):
     name = "cast"
     schema = """
         CREATE TABLE bot(id TEXT PRIMARY KEY, name TEXT NOT NULL, version INTEGER NOT NULL, authored INTEGER NOT NULL,
-            resets INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;
+            resets INTEGER NOT NULL DEFAULT 0, reset INTEGER) WITHOUT ROWID;
         CREATE TABLE bot_version(id TEXT, version INTEGER, identity TEXT NOT NULL, card TEXT, authored INTEGER NOT NULL,
             PRIMARY KEY(id, version)) WITHOUT ROWID;
         CREATE TABLE you(id INTEGER PRIMARY KEY, name TEXT NOT NULL, pronouns TEXT NOT NULL, persona TEXT NOT NULL);
@@ -67,7 +69,7 @@ class Cast(View):
 
     @on(BotReset)
     def reset(self, rows: Rows, event: Event[BotReset]) -> None:
-        rows.run("UPDATE bot SET resets = resets + 1 WHERE id = ?", (event.payload.bot,))
+        rows.run("UPDATE bot SET resets = resets + 1, reset = ? WHERE id = ?", (to_micros(event.ts), event.payload.bot))
 
     @on(YouAuthored)
     def you_authored(self, rows: Rows, event: Event[YouAuthored]) -> None:
@@ -110,6 +112,11 @@ class Roster:
             raise NoSuchCharacter(f"There is no character {bot_id}.", "List them with `coterie cast list`.")
         return _bot(rows[0])
 
+    def reset_at(self, bot_id: str) -> datetime | None:
+        """When a character's life last started over: what came before, it does not know."""
+        rows = self._store.query("SELECT reset FROM bot WHERE id = ? AND reset IS NOT NULL", (bot_id,))
+        return from_micros(rows[0][0]) if rows else None
+
     def find(self, name: str) -> Bot:
         """By id or by name, in any case."""
         rows = self._store.query("SELECT id FROM bot WHERE id = ?1 OR lower(name) = lower(?1) ORDER BY id", (name,))
@@ -129,7 +136,9 @@ class Roster:
         return Card.read(json.loads(rows[0][0])) if rows and rows[0][0] else None
 
 
+@functools.lru_cache(maxsize=256)
 def _bot(row: tuple[Any, ...]) -> Bot:
+    """Every turn asks who speaks, and a card with a large book takes a while to read."""
     identity, version, card = row
     return Bot(Identity.model_validate_json(identity), version, Card.read(json.loads(card)) if card else None)
 

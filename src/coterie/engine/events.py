@@ -30,6 +30,8 @@ class UserTurn(Payload, kind="user_turn"):
     segments: tuple[Segment, ...]
     to: tuple[str, ...] = ()
     """Who hears it; empty means everybody present. A whisper names them."""
+    present: tuple[str, ...] = ()
+    """Who was there; empty where nobody noted it."""
 
 
 class UserTurnEdit(Payload, kind="user_turn_edit"):
@@ -47,6 +49,8 @@ class AssistantTurnStarted(Payload, kind="assistant_turn_started"):
     """The turn it answers; None for an opening."""
     to: tuple[str, ...] = ()
     """Who hears it; empty means everybody present."""
+    present: tuple[str, ...] = ()
+    """Who was there; empty where nobody noted it."""
 
 
 class AssistantTokens(Payload, kind="assistant_tokens"):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from coterie.base.errors import CoterieError
 from coterie.base.logging import get_logger
+from coterie.base.masking import mask
 from coterie.engine.events import AssistantTokens, AssistantTurn
 from coterie.engine.turns import Timeline, Turn
 from coterie.kernel import AnyEvent, Draft, Message, NewJob, Store
@@ -96,7 +97,7 @@ class Replies:
         except asyncio.CancelledError:
             truncated, why = True, "stopped"
         except CoterieError as error:
-            truncated, why = True, str(error)
+            truncated, why = True, mask(str(error))
         except Exception as error:
             _log.exception("reply failed", room=room, reply=reply_id)
             truncated, why = True, f"Something unexpected went wrong ({type(error).__name__}). Regenerate to try again."
@@ -108,7 +109,7 @@ class Replies:
         return ended
 
     async def _end(self, room: str, ended: AssistantTurn, speaker: str, after: AfterTurn) -> list[AnyEvent]:
-        draft = Draft(room, ended, actor=speaker, key=f"reply:{ended.reply}", turn=ended.reply)
+        draft = Draft(room, ended, actor=speaker, key=f"reply:{room}:{ended.reply}", turn=ended.reply)
         return await self._store.append([draft], jobs=after(ended))
 
     def _tell(self, room: str, reply_id: str, offset: int, text: str) -> None:

@@ -41,9 +41,12 @@ class Turn:
     by_person: bool
     to: tuple[str, ...] = ()
     """Who hears it; empty means everybody present."""
+    present: tuple[str, ...] = ()
+    """Who was there; empty where nobody noted it."""
 
     def heard_by(self, entity: str) -> bool:
-        return not self.to or entity in self.to or entity == self.speaker
+        there = not self.present or entity in self.present
+        return entity == self.speaker or (there and (not self.to or entity in self.to))
 
 
 class Turns(View):
@@ -53,6 +56,7 @@ class Turns(View):
         CREATE TABLE turn(room TEXT, id TEXT, seq INTEGER NOT NULL, speaker TEXT NOT NULL, text TEXT NOT NULL,
             segments TEXT, state TEXT NOT NULL, why TEXT NOT NULL DEFAULT '', answers TEXT,
             model TEXT NOT NULL DEFAULT '', at INTEGER NOT NULL, told TEXT NOT NULL DEFAULT '[]',
+            present TEXT NOT NULL DEFAULT '[]',
             PRIMARY KEY(room, id)) WITHOUT ROWID;
         CREATE UNIQUE INDEX turn_order ON turn(room, seq);
         CREATE INDEX turn_open ON turn(state) WHERE state = 'open';
@@ -62,8 +66,8 @@ class Turns(View):
     def said(self, rows: Rows, event: Event[UserTurn]) -> None:
         it = event.payload
         rows.run(
-            "INSERT INTO turn(room, id, seq, speaker, text, segments, state, at, told)"
-            " VALUES (?, ?, ?, ?, ?, ?, 'done', ?, ?)",
+            "INSERT INTO turn(room, id, seq, speaker, text, segments, state, at, told, present)"
+            " VALUES (?, ?, ?, ?, ?, ?, 'done', ?, ?, ?)",
             (
                 event.stream,
                 it.turn,
@@ -73,6 +77,7 @@ class Turns(View):
                 _listed(it.segments),
                 to_micros(event.ts),
                 json.dumps(it.to),
+                json.dumps(it.present),
             ),
         )
 
@@ -88,9 +93,18 @@ class Turns(View):
     def started(self, rows: Rows, event: Event[AssistantTurnStarted]) -> None:
         it = event.payload
         rows.run(
-            "INSERT INTO turn(room, id, seq, speaker, text, state, answers, at, told)"
-            " VALUES (?, ?, ?, ?, '', 'open', ?, ?, ?)",
-            (event.stream, it.reply, event.seq, it.speaker, it.answers, to_micros(event.ts), json.dumps(it.to)),
+            "INSERT INTO turn(room, id, seq, speaker, text, state, answers, at, told, present)"
+            " VALUES (?, ?, ?, ?, '', 'open', ?, ?, ?, ?)",
+            (
+                event.stream,
+                it.reply,
+                event.seq,
+                it.speaker,
+                it.answers,
+                to_micros(event.ts),
+                json.dumps(it.to),
+                json.dumps(it.present),
+            ),
         )
 
     @on(AssistantTokens)
@@ -109,7 +123,7 @@ class Turns(View):
         )
 
 
-_COLUMNS = "id, room, seq, speaker, text, segments, state, why, answers, model, at, told"
+_COLUMNS = "id, room, seq, speaker, text, segments, state, why, answers, model, at, told, present"
 
 
 class Timeline:
@@ -158,7 +172,7 @@ def _listed(segments: tuple[Segment, ...]) -> str:
 
 
 def _turn(row: tuple[Any, ...]) -> Turn:
-    turn_id, room, seq, speaker, text, segments, state, why, answers, model, at, told = row
+    turn_id, room, seq, speaker, text, segments, state, why, answers, model, at, told, present = row
     parts = tuple(Segment.model_validate(part) for part in json.loads(segments)) if segments else ()
     return Turn(
         turn_id,
@@ -174,4 +188,5 @@ def _turn(row: tuple[Any, ...]) -> Turn:
         from_micros(at),
         segments is not None,
         tuple(json.loads(told)),
+        tuple(json.loads(present)),
     )

@@ -23,11 +23,11 @@ from coterie.llm.messages import Prompt
 from coterie.llm.router import Caller, Models
 from coterie.llm.structured import classify
 from coterie.memory import Memory
-from coterie.memory.events import MemoryEdited, MemoryPinChanged
-from coterie.memory.library import MOST_PINS
+from coterie.memory.events import MemoryEdited
 from coterie.memory.writing import NewMemory
 from coterie.modes.story.chats import Chat, ChatBook
 from coterie.modes.story.events import ClockMoved, EdgeUpdate
+from coterie.modes.story.pins import Pins
 from coterie.modes.story.prompting import Prompter
 from coterie.modes.story.segments import spoken
 
@@ -79,13 +79,14 @@ class Aftermath:
         self._prompter = prompter
         self._timeline = Timeline(store)
         self._chats = ChatBook(store)
+        self._pins = Pins(store)
 
     def jobs_after(self, room: str, ended: AssistantTurn) -> Sequence[NewJob]:
         """What a reply causes. One that never said a word causes nothing."""
         if not ended.text.strip():
             return ()
         payload = {"room": room, "reply": ended.reply}
-        return [NewJob(kind, key=f"{kind}:{ended.reply}", payload=payload) for kind in (MEMORY, STATE, SCENE)]
+        return [NewJob(kind, key=f"{kind}:{room}:{ended.reply}", payload=payload) for kind in (MEMORY, STATE, SCENE)]
 
     def handlers(self) -> dict[str, Handler]:
         return {
@@ -103,43 +104,44 @@ class Aftermath:
         for turn in (question, reply):
             if turn is None or not (text := spoken(turn)):
                 continue
-            present = {YOU, *(bot for bot in chat.characters if turn.seq > chat.since(bot))}
-            witnesses = tuple(sorted(entity for entity in present if turn.heard_by(entity)))
+            witnesses = self._prompter.witnesses.of(chat, turn)
             new += [
                 NewMemory(
                     text,
                     owner=bot,
                     room=chat.room,
                     scene=chat.scene,
-                    speaker=names.get(turn.speaker, turn.speaker),
-                    witnesses=witnesses,
+                    speaker=self._prompter.name(names, turn.speaker),
+                    witnesses=tuple(sorted(witnesses)),
                     sources=(turn.id,),
                     happened=chat.clock,
                     private=bool(turn.to),
                 )
-                for bot in chat.characters
-                if bot in witnesses
+                for bot in witnesses
+                if bot != YOU
             ]
         planned = self._memory.writing.plan(new, near=False, actor="story", turn=reply.id)
         drafts = [draft for plan in planned for draft in plan.drafts]
-        added = [plan.id for plan in planned if plan.verdict == "added"]
-        weigh = NewJob(SIGNIFICANCE, f"{SIGNIFICANCE}:{reply.id}", {**job.payload, "memories": added})
+        added: dict[str, list[str]] = {}
+        for memory, plan in zip(new, planned, strict=True):
+            if plan.verdict == "added":
+                added.setdefault(memory.owner, []).append(plan.id)
+        weigh = NewJob(SIGNIFICANCE, f"{SIGNIFICANCE}:{chat.room}:{reply.id}", {**job.payload, "memories": added})
         return Outcome(drafts, [weigh] if added else [])
 
     async def _feel(self, job: Job) -> Outcome:
         """How everybody present feels about everybody else now, silent witnesses too."""
         chat, reply, question = self._exchange(job)
-        names = self._prompter.names(chat)
-        heard = [
-            entity for entity in names if entity != YOU and all(t.heard_by(entity) for t in (reply, question) if t)
-        ]
+        heard = self._prompter.witnesses.of(chat, *(turn for turn in (question, reply) if turn))
+        present = self._prompter.names(chat)
+        names = {entity: self._prompter.name(present, entity) for entity in heard}
         ids = {name.lower(): entity for entity, name in names.items()} | {entity: entity for entity in names}
-        pairs = [(of, toward) for of in heard for toward in names if of != toward]
+        pairs = [(of, toward) for of in heard for toward in names if of not in (toward, YOU)]
         if not pairs:
             return Outcome()
         asked = "; ".join(f"{names[of]} toward {names[toward]}" for of, toward in pairs)
         prompt = Prompt.of(
-            f"{_transcript(names, question, reply)}\n\nPairs: {asked}",
+            f"{self._transcript(chat, question, reply)}\n\nPairs: {asked}",
             system=(
                 "After this exchange, how did feelings change? For each pair give affinity_delta and trust_delta from "
                 "-10 to 10 (0 when nothing changed) and knowledge_facts: what the first learned about the second, as "
@@ -174,31 +176,22 @@ class Aftermath:
         """How much it matters, 0 to 3. What matters most is pinned; the weakest automatic pin makes room."""
         chat, reply, question = self._exchange(job)
         prompt = Prompt.of(
-            _transcript(self._prompter.names(chat), question, reply),
+            self._transcript(chat, question, reply),
             system="How significant is this exchange for the people in it? 0 trivial, 1 ordinary, 2 important, 3 "
             "life-changing. Most exchanges are 1.",
         )
         caller = Caller(room=chat.room, character=reply.speaker)
         weight = (await classify(self._models, Weight, prompt, caller=caller)).value.significance
         drafts: list[Draft] = []
-        for memory_id in job.payload["memories"]:
-            edited = MemoryEdited(id=memory_id, significance=weight)
-            drafts.append(Draft(chat.room, edited, "story", turn=reply.id))
+        ordinary = Weight().significance
+        for owner, ids in sorted(job.payload["memories"].items()):
+            if weight != ordinary:
+                edits = [MemoryEdited(id=memory_id, significance=weight) for memory_id in ids]
+                drafts += [Draft(chat.room, edit, "story", turn=reply.id) for edit in edits]
             if weight == 3:
-                drafts += self._auto_pin(chat, memory_id, reply.id)
+                # One exchange, one pin: what was said last is what it came to.
+                drafts += self._pins.pin(chat.room, owner, ids[-1:], reply.id)
         return Outcome(drafts)
-
-    def _auto_pin(self, chat: Chat, memory_id: str, turn: str) -> list[Draft]:
-        owner = self._memory.get(memory_id).owner
-        pinned = {record.id: record for record in self._memory.browse(owner=owner) if record.pinned}
-        pin = Draft(chat.room, MemoryPinChanged(id=memory_id, pinned=True, auto=True), "story", turn=turn)
-        if len(pinned) < MOST_PINS:
-            return [pin]
-        weak = sorted((r for r in pinned.values() if r.auto_pinned), key=lambda r: (r.significance, r.made, r.id))
-        if not weak:
-            return []
-        out = Draft(weak[0].room, MemoryPinChanged(id=weak[0].id, pinned=False), "story", turn=turn)
-        return [out, pin]
 
     async def _look_at_scene(self, job: Job) -> Outcome:
         """Did the scene end, and how much time went by? Clear words decide by themselves."""
@@ -208,7 +201,7 @@ class Aftermath:
         done = bool(_DONE.search(text))
         if skip is None and not done:
             prompt = Prompt.of(
-                _transcript(self._prompter.names(chat), question, reply),
+                self._transcript(chat, question, reply),
                 system="Did the scene end in this exchange: did they go to another place (place), say they are done "
                 "(done) or skip ahead in time (time)? And about how many minutes did the exchange take?",
             )
@@ -218,13 +211,12 @@ class Aftermath:
             minutes = int((skip or timedelta(minutes=2)).total_seconds() // 60)
             check = SceneCheck(closed=True, why="time" if skip else "done", minutes=minutes)
         drafts: list[Draft] = []
-        if check.minutes:
-            clock = chat.clock + timedelta(minutes=check.minutes)
-            drafts.append(Draft(chat.room, ClockMoved(clock=clock, why=check.why), "story", turn=reply.id))
+        if check.minutes or check.closed:
+            drafts.append(Draft(chat.room, ClockMoved(minutes=check.minutes, why=check.why), "story", turn=reply.id))
         jobs: list[NewJob] = []
         if check.closed and chat.scene is not None and self._timeline.count(chat.room) > 2:
             payload = {"room": chat.room, "scene": chat.scene, "why": check.why, "turn": reply.id}
-            jobs.append(NewJob(CLOSE, f"{CLOSE}:{chat.room}:{chat.scene}", payload))
+            jobs.append(NewJob(CLOSE, f"{CLOSE}:{chat.room}:{reply.id}", payload))
         return Outcome(drafts, jobs)
 
     def _exchange(self, job: Job) -> tuple[Chat, Turn, Turn | None]:
@@ -232,6 +224,11 @@ class Aftermath:
         reply = self._timeline.turn(chat.room, str(job.payload["reply"]))
         question = self._timeline.turn(chat.room, reply.answers) if reply.answers else None
         return chat, reply, question
+
+    def _transcript(self, chat: Chat, *turns: Turn | None) -> str:
+        names = self._prompter.names(chat)
+        said = [turn for turn in turns if turn is not None and spoken(turn)]
+        return "\n".join(f"{self._prompter.name(names, turn.speaker)}: {spoken(turn)}" for turn in said)
 
     def _edge(
         self,
@@ -254,10 +251,6 @@ class Aftermath:
             when=chat.clock,
         )
         return Draft(chat.room, payload, "story", turn=reply.id)
-
-
-def _transcript(names: dict[str, str], *turns: Turn | None) -> str:
-    return "\n".join(f"{names.get(turn.speaker, turn.speaker)}: {spoken(turn)}" for turn in turns if turn is not None)
 
 
 def _facts(facts: Sequence[str]) -> tuple[str, ...]:

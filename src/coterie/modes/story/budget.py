@@ -28,12 +28,14 @@ class Piece:
     tokens: int
     order: tuple[int, int]
     give_up: int = 0
+    label: str = ""
+    """What a person would call it, where its name does not say."""
     instead: Piece | None = None
-    """What takes its place when it goes."""
+    """What takes its place when it goes; several pieces may share one."""
 
     @property
     def sha(self) -> str:
-        return hashlib.sha256(self.text.encode()).hexdigest()[:16]
+        return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 @dataclass
@@ -47,34 +49,32 @@ def fit(pieces: Sequence[Piece], *, soft: int, hard: int) -> Fitted:
     """Trim NICE until the soft budget holds, then SHOULD until the hard one does. MUST is never touched."""
     must = sum(piece.tokens for piece in pieces if piece.tier == "must")
     if must > hard:
-        longest = sorted((p for p in pieces if p.tier == "must"), key=lambda p: -p.tokens)[:2]
-        named = " and ".join(f"{piece.name} ({piece.tokens} tokens)" for piece in longest)
-        raise PromptTooLong(
-            f"What has to be in the prompt needs {must} tokens, and {hard} are allowed. The longest parts: {named}.",
-            "Shorten them, or choose a model with a larger context in Settings → Models.",
-        )
-    kept = list(pieces)
+        raise _too_long([piece for piece in pieces if piece.tier == "must"], must, hard)
+    kept = {piece.name: piece for piece in pieces}
+    total = sum(piece.tokens for piece in kept.values())
     trimmed: list[str] = []
     # Where MUST alone is over the soft budget, what should be there may use the room up to the hard one.
     budgets: tuple[tuple[Tier, int], ...] = (("nice", soft), ("should", soft if must <= soft else hard))
     for tier, budget in budgets:
-        for piece in sorted((p for p in kept if p.tier == tier), key=lambda p: (p.give_up, p.order)):
-            if _total(kept) <= budget:
+        going = sorted((p for p in kept.values() if p.tier == tier), key=lambda p: (p.give_up, p.order))
+        for piece in going:
+            if total <= budget:
                 break
-            kept = _without(kept, piece)
-            swap = f", {piece.instead.name} instead" if piece.instead in kept else ""
+            del kept[piece.name]
+            total -= piece.tokens
+            instead = piece.instead
+            if instead is not None and instead.name not in kept:
+                kept[instead.name] = instead
+                total += instead.tokens
+            swap = f", {instead.name} instead" if instead is not None else ""
             trimmed.append(f"{piece.name} ({piece.tokens} tokens): over the budget of {budget}{swap}")
-    kept.sort(key=lambda piece: piece.order)
-    return Fitted(kept, _total(kept), trimmed)
+    return Fitted(sorted(kept.values(), key=lambda piece: piece.order), total, trimmed)
 
 
-def _without(kept: list[Piece], piece: Piece) -> list[Piece]:
-    left = [other for other in kept if other is not piece]
-    replacement = piece.instead
-    if replacement is not None and replacement not in left and replacement.tokens < piece.tokens:
-        left.append(replacement)
-    return left
-
-
-def _total(pieces: Sequence[Piece]) -> int:
-    return sum(piece.tokens for piece in pieces)
+def _too_long(must: Sequence[Piece], needed: int, hard: int) -> PromptTooLong:
+    longest = sorted(must, key=lambda piece: -piece.tokens)[:2]
+    named = " and ".join(f"{piece.label or piece.name} ({piece.tokens} tokens)" for piece in longest)
+    return PromptTooLong(
+        f"What has to be in the prompt needs {needed} tokens, and {hard} are allowed. The longest parts: {named}.",
+        "Shorten them, or choose a model with a larger context in Settings → Models.",
+    )

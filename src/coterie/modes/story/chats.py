@@ -54,7 +54,7 @@ class Chat:
         return self.room.partition(":")[2]
 
     def version_of(self, bot: str) -> int:
-        """S1: identity is fixed while a scene lasts, so a chat keeps the version it began with."""
+        """S1: identity is fixed while a scene lasts, so a chat keeps the version that its scene began with."""
         return self.bot_version if bot == self.host else self.guests[bot].version
 
     def since(self, bot: str) -> int:
@@ -127,6 +127,9 @@ class Chats(View):
             (event.stream, it.scene, it.container, json.dumps(it.participants), to_micros(it.starts), event.seq),
         )
         rows.run("UPDATE chat SET scene = ? WHERE room = ?", (it.scene, event.stream))
+        for bot, version in it.versions.items():
+            rows.run("UPDATE chat SET bot_version = ? WHERE room = ? AND host = ?", (version, event.stream, bot))
+            rows.run("UPDATE chat_guest SET bot_version = ? WHERE room = ? AND guest = ?", (version, event.stream, bot))
 
     @on(SceneClosed)
     def scene_closed(self, rows: Rows, event: Event[SceneClosed]) -> None:
@@ -148,7 +151,8 @@ class Chats(View):
 
     @on(ClockMoved)
     def clock_moved(self, rows: Rows, event: Event[ClockMoved]) -> None:
-        rows.run("UPDATE chat SET clock = ? WHERE room = ?", (to_micros(event.payload.clock), event.stream))
+        moved = event.payload.minutes * 60_000_000
+        rows.run("UPDATE chat SET clock = clock + ? WHERE room = ?", (moved, event.stream))
 
     @on(WeatherChanged)
     def weather_changed(self, rows: Rows, event: Event[WeatherChanged]) -> None:

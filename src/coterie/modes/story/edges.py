@@ -22,6 +22,7 @@ from coterie.modes.story.events import (
     ManualEdit,
 )
 
+KINDS = (EdgeUpdate.kind, EdgeSummaryRewritten.kind, EdgesSet.kind, EdgesCleared.kind, ManualEdit.kind)
 _COLUMNS = "of, toward, affinity, trust, summary, knowledge, chat, at"
 
 
@@ -35,12 +36,14 @@ class Edges(View):
 
     @on(EdgeUpdate)
     def updated(self, rows: Rows, event: Event[EdgeUpdate]) -> None:
-        _write(rows, event.payload.world, updated(_read(rows, event.payload), event.payload))
+        it = event.payload
+        _write(rows, it.world, updated(_read(rows, it.world, it.of, it.toward), it))
 
     @on(EdgeSummaryRewritten)
     def rewritten(self, rows: Rows, event: Event[EdgeSummaryRewritten]) -> None:
-        edge = _read(rows, event.payload)
-        _write(rows, event.payload.world, edge.model_copy(update={"summary": event.payload.summary}))
+        it = event.payload
+        edge = _read(rows, it.world, it.of, it.toward)
+        _write(rows, it.world, edge.model_copy(update={"summary": it.summary}))
 
     @on(EdgesSet)
     def edges_set(self, rows: Rows, event: Event[EdgesSet]) -> None:
@@ -56,20 +59,9 @@ class Edges(View):
 
     @on(ManualEdit)
     def edited(self, rows: Rows, event: Event[ManualEdit]) -> None:
-        value: int | str
-        match event.payload.what.split("."):
-            case ["edge", world, of, toward, "affinity" | "trust" as column]:
-                value = max(0, min(100, int(event.payload.value)))
-            case ["edge", world, of, toward, "summary" as column]:
-                value = str(event.payload.value)
-            case ["edge", world, of, toward, "knowledge" as column]:
-                value = json.dumps(list(dict.fromkeys(event.payload.value)), ensure_ascii=False)
-            case _:
-                return
-        rows.run(
-            f"UPDATE edge SET {column} = ? WHERE world = ? AND of = ? AND toward = ?",  # noqa: S608
-            (value, world, of, toward),
-        )
+        if (named := edited_edge(event.payload)) is not None:
+            world, of, toward = named
+            _write(rows, world, corrected(_read(rows, world, of, toward), event.payload))
 
 
 def updated(edge: Edge, update: EdgeUpdate) -> Edge:
@@ -86,6 +78,26 @@ def updated(edge: Edge, update: EdgeUpdate) -> Edge:
         chat=update.chat or edge.chat,
         when=update.when or edge.when,
     )
+
+
+def edited_edge(edit: ManualEdit) -> tuple[str, str, str] | None:
+    """The edge that a correction by hand is about: world, who, toward whom. A world's own name may hold a full stop."""
+    match edit.what.split("."):
+        case ["edge", *world, of, toward, "affinity" | "trust" | "summary" | "knowledge"]:
+            return ".".join(world), of, toward
+    return None
+
+
+def corrected(edge: Edge, edit: ManualEdit) -> Edge:
+    column = edit.what.rpartition(".")[2]
+    value: int | str | tuple[str, ...]
+    if column in ("affinity", "trust"):
+        value = max(0, min(100, int(edit.value)))
+    elif column == "knowledge":
+        value = tuple(dict.fromkeys(edit.value))
+    else:
+        value = str(edit.value)
+    return edge.model_copy(update={column: value})
 
 
 class EdgeBook:
@@ -107,7 +119,12 @@ class EdgeBook:
         edges: dict[tuple[str, str], Edge] = {}
         for event in events:
             it = event.payload
-            if isinstance(it, EdgesSet) and it.world == world:
+            if isinstance(it, ManualEdit):
+                named = edited_edge(it)
+                if named is not None and named[0] == world:
+                    edge = edges.get(named[1:], Edge(of=named[1], toward=named[2]))
+                    edges[named[1:]] = corrected(edge, it)
+            elif isinstance(it, EdgesSet) and it.world == world:
                 edges = {(edge.of, edge.toward): edge for edge in it.edges}
             elif isinstance(it, EdgesCleared):
                 edges |= {(of, toward): Edge(of=of, toward=toward) for where, of, toward in it.pairs if where == world}
@@ -121,12 +138,12 @@ class EdgeBook:
         return [edges[pair] for pair in sorted(edges)]
 
 
-def _read(rows: Rows, key: EdgeUpdate | EdgeSummaryRewritten) -> Edge:
+def _read(rows: Rows, world: str, of: str, toward: str) -> Edge:
     row = rows.one(
         f"SELECT {_COLUMNS} FROM edge WHERE world = ? AND of = ? AND toward = ?",  # noqa: S608
-        (key.world, key.of, key.toward),
+        (world, of, toward),
     )
-    return _edge(row) if row is not None else Edge(of=key.of, toward=key.toward)
+    return _edge(row) if row is not None else Edge(of=of, toward=toward)
 
 
 def _write(rows: Rows, world: str, edge: Edge) -> None:

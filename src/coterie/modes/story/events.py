@@ -83,6 +83,8 @@ class SceneOpened(Payload, kind="scene_opened"):
     container: str
     participants: tuple[str, ...]
     starts: datetime
+    versions: dict[str, int] = Field(default_factory=dict)
+    """Of its characters: who has been written anew is so from this scene on. S1"""
 
 
 class SceneClosed(Payload, kind="scene_closed"):
@@ -157,7 +159,9 @@ class EdgesCleared(Payload, kind="edges_cleared"):
 
 
 class ClockMoved(Payload, kind="clock_moved"):
-    clock: datetime
+    """Time went by. Told as a stretch, so that what two exchanges took adds up in whatever order it is found out."""
+
+    minutes: int = Field(ge=0)
     why: str = ""
 
 

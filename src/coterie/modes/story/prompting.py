@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from coterie.base.clock import Clock
 from coterie.cast.cards.lore_scan import LoreFound, Moment, find_lore
@@ -25,16 +25,20 @@ from coterie.memory.recall import Recalled
 from coterie.modes.story.budget import Piece, Tier, fit
 from coterie.modes.story.budget import Role as MessageRole
 from coterie.modes.story.chats import Chat, ChatBook
+from coterie.modes.story.desk import DIALOGUE, SYSTEM, Desk
 from coterie.modes.story.edges import EdgeBook
 from coterie.modes.story.events import Activity, Part, PromptSent
 from coterie.modes.story.segments import spoken
 from coterie.modes.story.settings import StorySettings
+from coterie.modes.story.witnesses import Witnesses
 
-_LAST_TURNS = 6
-"""How many of the newest turns are always told."""
+_LAST_TURNS, _FEWEST_TURNS = 6, 2
+"""How many of the newest turns are always told: fewer where they would take more than half of a small context."""
 _MOST_TURNS = 200
 _FEW = 2
-_SYSTEM, _DIALOGUE = 0, 1
+_MOST_COUNTED = 4_000
+_MARKS = 6
+"""Tokens that go into the marks around a message or between two parts."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,8 @@ class Assembled:
     prompt: Prompt
     sent: PromptSent
     recalled: list[Recalled]
+    untold: int | None
+    """The number of the first turn that was told as dialogue, if earlier ones had to be left out."""
 
 
 class Prompter:
@@ -57,23 +63,27 @@ class Prompter:
         self._timeline = Timeline(store)
         self._chats = ChatBook(store)
         self._edges = EdgeBook(store)
+        self.witnesses = Witnesses(roster)
+        self._counted: dict[tuple[str, str], int] = {}
 
     def names(self, chat: Chat) -> dict[str, str]:
         """Everybody present, by the name that prose uses."""
         bots = {bot: self._roster.bot(bot, chat.version_of(bot)).name for bot in chat.characters}
         return {YOU: self._roster.you().name, **bots}
 
+    def name(self, names: dict[str, str], entity: str) -> str:
+        """The name of somebody who may have left."""
+        return names.get(entity) or self._roster.bot(entity).name
+
     def assemble(self, chat: Chat, speaker: str, reply: str, upto: int | None = None) -> Assembled:
         """The prompt for a speaker's next reply: of the turns, those before `upto`."""
         bot = self._roster.bot(speaker, chat.version_of(speaker))
         names = self.names(chat)
-        turns = [
-            turn
-            for turn in self._timeline.latest(chat.room, _MOST_TURNS, upto)
-            if turn.seq > chat.since(speaker) and turn.heard_by(speaker) and (turn.text or turn.state != "open")
-        ]
+        saw = self.witnesses.eyes(chat, speaker)
+        latest = self._timeline.latest(chat.room, _MOST_TURNS, upto)
+        turns = [turn for turn in latest if saw(turn) and (turn.text or turn.state != "open")]
         soft, hard = self._budgets()
-        desk = _Desk(self._counter(), names, bot, self._macros(chat, bot, names))
+        desk = Desk(self._counter(), names, bot, self._macros(chat, bot, names))
         heard = self._heard_by(chat, turns, speaker)
         turns = [turn for turn in turns if not turn.to or heard <= {YOU, turn.speaker, *turn.to}]
         recalled = self._recall(chat, speaker, turns, heard)
@@ -82,7 +92,7 @@ class Prompter:
         self._feelings(desk, chat)
         self._memories(desk, chat, recalled, heard)
         self._lore(desk, turns)
-        self._dialogue(desk, chat, turns)
+        self._dialogue(desk, chat, turns, hard, more=len(latest) == _MOST_TURNS)
         fitted = fit(desk.pieces, soft=soft, hard=hard)
         known = self._known_texts(chat.room, [piece.sha for piece in fitted.pieces])
         target = self._models.catalogue.chain(Role.NARRATIVE)[0]
@@ -99,13 +109,15 @@ class Prompter:
         )
         used = {piece.name for piece in fitted.pieces}
         kept = [memory for memory in recalled if f"memory {memory.id}" in used]
-        return Assembled(self.as_prompt(fitted.pieces), sent, kept)
+        told = [piece.order[1] for piece in fitted.pieces if piece.order[0] == DIALOGUE]
+        shortened = len(latest) == _MOST_TURNS or any(line.startswith("turn ") for line in fitted.trimmed)
+        return Assembled(self.as_prompt(fitted.pieces), sent, kept, min(told) if told and shortened else None)
 
     def as_prompt(self, pieces: Sequence[Piece]) -> Prompt:
-        system = "\n\n".join(piece.text for piece in pieces if piece.order[0] == _SYSTEM)
+        system = "\n\n".join(piece.text for piece in pieces if piece.order[0] == SYSTEM)
         messages = [Message(role="system", text=system)]
         for piece in pieces:
-            if piece.order[0] == _SYSTEM:
+            if piece.order[0] == SYSTEM:
                 continue
             if messages[-1].role == piece.role:  # providers want people and model to take turns
                 joined = f"{messages[-1].text}\n\n{piece.text}"
@@ -125,14 +137,25 @@ class Prompter:
 
     def _counter(self) -> Callable[[str], int]:
         target = self._models.catalogue.chain(Role.NARRATIVE)[0]
-        # A few tokens go into the marks between messages.
-        return lambda text: self._models.tokens.count(target, text) + 4
+        if not self._models.tokens.is_exact(target):  # an estimate is quick, and learns
+            return lambda text: self._models.tokens.count(target, text) + _MARKS
+
+        def count(text: str) -> int:
+            """Most of a prompt was in the last one too, and reading it again is what would take the time."""
+            key = (str(target), text)
+            if key not in self._counted:
+                if len(self._counted) > _MOST_COUNTED:
+                    self._counted.clear()
+                self._counted[key] = self._models.tokens.count(target, text) + _MARKS
+            return self._counted[key]
+
+        return count
 
     def _macros(self, chat: Chat, bot: Bot, names: dict[str, str]) -> Macros:
         char = (bot.card.data.nickname if bot.card else "") or bot.name
         return Macros(char=char, user=names[YOU], chance=random.Random(chat.room), seed=chat.room)  # noqa: S311
 
-    def _identity(self, desk: _Desk, chat: Chat) -> None:
+    def _identity(self, desk: Desk, chat: Chat) -> None:
         who, you = desk.bot.identity, self._roster.you()
         persona = you.persona and f"\n{you.persona}"
         pronouns = you.pronouns and f" ({you.pronouns})"
@@ -144,17 +167,17 @@ class Prompter:
             f"Traits: {', '.join(who.traits)}." if who.traits else "",
             who.backstory,
         ]
-        desk.add("identity", "must", "\n\n".join(part for part in parts if part))
-        desk.add("you", "must", f"{you.name}{pronouns} is the person you are with.{persona}")
+        desk.add("identity", "must", "\n\n".join(part for part in parts if part), label=f"who {who.name} is")
+        desk.add("you", "must", f"{you.name}{pronouns} is the person you are with.{persona}", label="who you are")
         for number, sample in enumerate(who.voice_samples):
             desk.add(f"voice {number + 1}", "should", f"How {who.name} sounds:\n{sample}", give_up=2 + number)
         if card and card.post_history_instructions:
-            desk.add("instructions", "must", card.post_history_instructions)
+            desk.add("instructions", "must", card.post_history_instructions, label="the card's instructions")
         others = [desk.names[bot] for bot in chat.characters if bot != who.id]
         if others:
             desk.add("others", "must", f"Also here: {', '.join(others)}. They speak for themselves.")
 
-    def _scene(self, desk: _Desk, chat: Chat) -> None:
+    def _scene(self, desk: Desk, chat: Chat) -> None:
         where = ""
         if chat.scene is not None:
             scene = self._chats.scene(chat.room, chat.scene)
@@ -167,7 +190,7 @@ class Prompter:
         if chat.weather:
             desk.add("weather", "nice", f"The weather: {chat.weather}.", give_up=9)
 
-    def _feelings(self, desk: _Desk, chat: Chat) -> None:
+    def _feelings(self, desk: Desk, chat: Chat) -> None:
         for edge in self._edges.edges(chat.world):
             if edge.of != desk.bot.id or edge.toward not in desk.names:
                 continue
@@ -177,12 +200,12 @@ class Prompter:
             text = f"You feel for {name}: affinity {edge.affinity} of 100, trust {edge.trust}. {edge.summary}{facts}"
             desk.add(f"feelings toward {edge.toward}", "should", text.strip(), give_up=9)
 
-    def _memories(self, desk: _Desk, chat: Chat, recalled: list[Recalled], heard: set[str]) -> None:
+    def _memories(self, desk: Desk, chat: Chat, recalled: list[Recalled], heard: set[str]) -> None:
         pinned = self._memory.recall(
-            owner=desk.bot.id, room=chat.room, present=heard, mode="important", k=8, now=self._clock.now()
+            owner=desk.bot.id, room=chat.room, present=heard, mode="recent", pinned=True, k=8, now=self._clock.now()
         )
         shown: set[str] = set()
-        for memory in (one for one in pinned if one.memory.pinned):
+        for memory in pinned:
             shown.add(memory.id)
             desk.add(f"pinned {memory.id}", "should", f"You will never forget: {memory.text}", give_up=10)
         for rank, memory in enumerate(recalled):
@@ -191,7 +214,7 @@ class Prompter:
             tier: Tier = "should" if rank < _FEW else "nice"
             desk.add(f"memory {memory.id}", tier, f"You remember: {memory.text}", give_up=5 - min(rank, 5))
 
-    def _lore(self, desk: _Desk, turns: Sequence[Turn]) -> None:
+    def _lore(self, desk: Desk, turns: Sequence[Turn]) -> None:
         if desk.bot.card is None or desk.bot.card.lorebook is None:
             return
         moment = Moment(
@@ -203,31 +226,38 @@ class Prompter:
         for lore in found.told:
             desk.add(f"lore {lore.entry.name or lore.entry.index}", "should", lore.text, give_up=4)
 
-    def _dialogue(self, desk: _Desk, chat: Chat, turns: Sequence[Turn]) -> None:
-        summary = self._summary_piece(desk, chat, turns)
-        recent = len(turns) - _LAST_TURNS
-        for number, turn in enumerate(turns):
+    def _dialogue(self, desk: Desk, chat: Chat, turns: Sequence[Turn], hard: int, *, more: bool) -> None:
+        """The turns; `more` says that there are earlier ones than these."""
+        summary = self._summary_piece(desk, chat)
+        if summary is not None and more:
+            desk.put(summary)
+        pieces: list[Piece] = []
+        for turn in turns:
             mine = turn.speaker == desk.bot.id
-            text = spoken(turn)
-            if not text:
+            if not (text := spoken(turn)):
                 continue
             if not mine:
-                text = f"{desk.names.get(turn.speaker, turn.speaker)}: {text}"
+                text = f"{self.name(desk.names, turn.speaker)}: {text}"
             role: MessageRole = "assistant" if mine else "user"
-            tier: Tier = "must" if number >= recent else "nice"
-            piece = desk.piece(f"turn {turn.id}", tier, text, role=role, order=(_DIALOGUE, turn.seq))
-            desk.pieces.append(piece if tier == "must" else _replaced_by(piece, summary))
+            label = "your message" if turn is turns[-1] else f'the earlier turn "{spoken(turn)[:40]}…"'
+            order = (DIALOGUE, turn.seq)
+            pieces.append(desk.piece(f"turn {turn.id}", "nice", text, role=role, order=order, label=label))
+        room = hard // 2
+        for number, piece in enumerate(reversed(pieces)):
+            room -= piece.tokens
+            always = number < _FEWEST_TURNS or (number < _LAST_TURNS and room >= 0)
+            desk.put(replace(piece, tier="must") if always else replace(piece, instead=summary))
 
-    def _summary_piece(self, desk: _Desk, chat: Chat, turns: Sequence[Turn]) -> Piece | None:
+    def _summary_piece(self, desk: Desk, chat: Chat) -> Piece | None:
         """What stands in for older dialogue: the scenes as this character saw them, and the talk in short."""
         summaries = [text for _, text in self._chats.scene_summaries(chat.room, desk.bot.id)][-5:]
         talk = self._chats.dialogue_summary(chat.room)
-        if talk is not None and chat.since(desk.bot.id) == 0:
+        if talk is not None and desk.bot.id == chat.host:  # who is always there may know all that was said aloud
             summaries.append(talk[1])
         if not summaries:
             return None
         text = "What happened before, in short:\n" + "\n".join(summaries)
-        return desk.piece("summary", "should", text, order=(_SYSTEM, 900), give_up=7)
+        return desk.piece("summary", "should", text, order=(SYSTEM, 900), give_up=7)
 
     def _recall(self, chat: Chat, speaker: str, turns: Sequence[Turn], heard: set[str]) -> list[Recalled]:
         if not turns or not self._settings.retrieval_k:
@@ -256,38 +286,6 @@ class Prompter:
         marks = ", ".join("?" * len(shas))
         sql = f"SELECT sha FROM prompt_text WHERE room = ? AND sha IN ({marks})"  # noqa: S608
         return {sha for (sha,) in self._store.query(sql, (room, *shas))}
-
-
-class _Desk:
-    """Where pieces are laid out, each counted and with macros read."""
-
-    def __init__(self, count: Callable[[str], int], names: dict[str, str], bot: Bot, macros: Macros) -> None:
-        self.count = count
-        self.names = names
-        self.bot = bot
-        self.macros = macros
-        self.pieces: list[Piece] = []
-
-    def add(self, name: str, tier: Tier, text: str, give_up: int = 0) -> None:
-        if text.strip():
-            self.pieces.append(self.piece(name, tier, self.macros.expand(text), give_up=give_up))
-
-    def piece(
-        self,
-        name: str,
-        tier: Tier,
-        text: str,
-        *,
-        role: MessageRole = "system",
-        order: tuple[int, int] | None = None,
-        give_up: int = 0,
-    ) -> Piece:
-        place = order or (_SYSTEM, len(self.pieces))
-        return Piece(name, tier, role, text, self.count(text), place, give_up)
-
-
-def _replaced_by(piece: Piece, summary: Piece | None) -> Piece:
-    return Piece(piece.name, piece.tier, piece.role, piece.text, piece.tokens, piece.order, 0, summary)
 
 
 def _activity(name: str, activity: Activity, places: dict[str, str]) -> str:

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, Field
 
-from coterie.base.errors import CoterieError
 from coterie.base.ids import new_id
-from coterie.cast.roster import YOU
+from coterie.cast.roster import YOU, Roster
 from coterie.engine.turns import Timeline, Turn
 from coterie.kernel import Draft, Job, Store
 from coterie.kernel.worker import Outcome
@@ -21,11 +20,11 @@ from coterie.llm.roles import Role
 from coterie.llm.router import Caller, Models
 from coterie.llm.structured import classify
 from coterie.memory import Memory
-from coterie.memory.events import MemoryPinChanged
 from coterie.memory.writing import NewMemory
 from coterie.modes.story.chats import Chat, ChatBook, Scene
 from coterie.modes.story.edges import EdgeBook
 from coterie.modes.story.events import EdgeSummaryRewritten, SceneClosed, SceneOpened, SceneSummarised
+from coterie.modes.story.pins import Pins
 from coterie.modes.story.prompting import Prompter
 from coterie.modes.story.segments import spoken
 
@@ -43,58 +42,80 @@ class Closing(BaseModel):
 
 
 class SceneCloser:
-    def __init__(self, store: Store, models: Models, memory: Memory, prompter: Prompter) -> None:
-        self._store = store
+    def __init__(self, store: Store, roster: Roster, models: Models, memory: Memory, prompter: Prompter) -> None:
+        self._roster = roster
         self._models = models
         self._memory = memory
         self._prompter = prompter
         self._timeline = Timeline(store)
         self._chats = ChatBook(store)
         self._edges = EdgeBook(store)
+        self._pins = Pins(store)
 
     async def job(self, job: Job) -> Outcome:
         chat = self._chats.chat(str(job.payload["room"]))
-        if chat.scene != job.payload["scene"]:
-            return Outcome()  # it was closed by hand meanwhile
-        return Outcome(await self.close(chat, str(job.payload["why"]), turn=str(job.payload["turn"])))
+        reply = self._timeline.turn(chat.room, str(job.payload["turn"]))
+        drafts: list[Draft] = []
+        if chat.scene == job.payload["scene"]:
+            drafts = await self.close(chat, str(job.payload["why"]), reply)
+        # It may have been closed by hand, before or meanwhile.
+        still = self._chats.chat(chat.room).scene == job.payload["scene"]
+        return Outcome(drafts if still else ())
 
-    async def close(self, chat: Chat, why: str, *, turn: str | None = None, by_hand: bool = False) -> list[Draft]:
-        """Everything that closing comes to, to be recorded in one transaction."""
+    async def close(self, chat: Chat, why: str, last: Turn | None, *, by_hand: bool = False) -> list[Draft]:
+        """Everything that closing comes to, to be recorded in one transaction. `last` is the scene's last turn: what
+        was said while somebody thought about it belongs to the next scene, and must not be in what is kept of this."""
         if chat.scene is None:
             return []
         scene = self._chats.scene(chat.room, chat.scene)
-        turns = [one for one in self._timeline.latest(chat.room, _MOST_TURNS) if one.seq > scene.seq]
-        names = self._prompter.names(chat)
+        turn = last.id if last is not None else None
+        before = last.seq + 1 if last is not None else None
+        turns = [one for one in self._timeline.latest(chat.room, _MOST_TURNS, before) if one.seq > scene.seq]
 
         def draft(payload: SceneClosed | SceneSummarised | SceneOpened | EdgeSummaryRewritten) -> Draft:
             return Draft(chat.room, payload, "story", turn=turn)
 
         drafts = [draft(SceneClosed(scene=scene.id, ends=chat.clock, why=why, by_hand=by_hand))]
-        for bot in chat.characters:
-            # Whispers stay out: a summary is told before everybody, and their own memories are kept private.
-            seen = [one for one in turns if not one.to and one.seq > chat.since(bot)]
-            if not seen:
-                continue
-            closing = await self._summarise(chat, bot, names, seen)
+        # Whispers stay out: a summary is told before everybody, and their own memories are kept private.
+        aloud = [one for one in turns if not one.to and spoken(one)]
+        witnesses = self._witnesses(chat, aloud)
+        for bot, seen in witnesses.items():
+            closing = await self._summarise(chat, bot, seen)
             summarised = SceneSummarised(
                 scene=scene.id, owner=bot, summary=closing.summary, significance=closing.significance
             )
             drafts.append(draft(summarised))
-            drafts += self._remember(chat, scene, bot, closing, seen, turn)
+            drafts += self._remember(chat, scene, bot, closing, seen, (YOU, *witnesses), turn)
             if closing.relationship:
-                drafts.append(
-                    draft(
-                        EdgeSummaryRewritten(world=chat.world, of=bot, toward=YOU, summary=closing.relationship[:600])
-                    )
-                )
-        present = (YOU, *chat.characters)
-        following = SceneOpened(scene=new_id(), container=scene.container, participants=present, starts=chat.clock)
+                summary = closing.relationship[:600]
+                drafts.append(draft(EdgeSummaryRewritten(world=chat.world, of=bot, toward=YOU, summary=summary)))
+        following = SceneOpened(
+            scene=new_id(),
+            container=scene.container,
+            participants=(YOU, *chat.characters),
+            starts=chat.clock,
+            versions={bot: self._roster.bot(bot).version for bot in chat.characters},
+        )
         return [*drafts, draft(following)]
 
-    async def _summarise(self, chat: Chat, bot: str, names: dict[str, str], seen: Sequence[Turn]) -> Closing:
+    def _witnesses(self, chat: Chat, turns: Sequence[Turn]) -> dict[str, list[Turn]]:
+        """Who saw something of it, also who has left since, with what they saw."""
+        there = dict.fromkeys(bot for bot in chat.characters)
+        for turn in turns:
+            there |= dict.fromkeys(bot for bot in turn.present if bot != YOU)
+        found: dict[str, list[Turn]] = {}
+        for bot in there:
+            saw = self._prompter.witnesses.eyes(chat, bot)
+            if seen := [turn for turn in turns if saw(turn)]:
+                found[bot] = seen
+        return found
+
+    async def _summarise(self, chat: Chat, bot: str, seen: Sequence[Turn]) -> Closing:
+        present = self._prompter.names(chat)
+        names = {entity: self._prompter.name(present, entity) for entity in {YOU, bot, *(one.speaker for one in seen)}}
         prior = self._edges.edge(chat.world, bot, YOU).summary
         prompt = Prompt.of(
-            f"{_script(names, seen)}\n\nHow {names[bot]} saw {names[YOU]} before: {prior or 'nothing is noted'}",
+            f"{script(names, seen)}\n\nHow {names[bot]} saw {names[YOU]} before: {prior or 'nothing is noted'}",
             system=(
                 f"Summarise this scene as {names[bot]} would remember it, say how significant it was (0 trivial, "
                 f"1 ordinary, 2 important, 3 life-changing), and how {names[bot]} sees {names[YOU]} now."
@@ -105,40 +126,45 @@ class SceneCloser:
         )
         if found.ok and found.value.summary.strip():
             return found.value
-        return Closing(summary=_in_short(names, seen))
+        return Closing(summary=in_short(names, seen))
 
     def _remember(
-        self, chat: Chat, scene: Scene, bot: str, closing: Closing, seen: Sequence[Turn], turn: str | None
+        self,
+        chat: Chat,
+        scene: Scene,
+        bot: str,
+        closing: Closing,
+        seen: Sequence[Turn],
+        witnesses: Sequence[str],
+        turn: str | None,
     ) -> list[Draft]:
+        """0 is kept but leaves recall, 1 stays, 2 is boosted, 3 is pinned."""
         new = NewMemory(
             closing.summary,
             owner=bot,
             room=chat.room,
             type="event",
             scene=scene.id,
-            witnesses=tuple(sorted({YOU, *chat.characters})),
+            witnesses=tuple(sorted(witnesses)),
             sources=tuple(one.id for one in seen),
             happened=chat.clock,
-            significance=max(1, closing.significance),
+            significance=closing.significance,
         )
-        try:
-            (planned,) = self._memory.writing.plan([new], near=False, actor="story", turn=turn)
-        except CoterieError:
-            return []
+        (planned,) = self._memory.writing.plan([new], near=False, actor="story", turn=turn)
         drafts = list(planned.drafts)
         if closing.significance == 3 and planned.verdict == "added":
-            drafts.append(Draft(chat.room, MemoryPinChanged(id=planned.id, pinned=True, auto=True), "story", turn=turn))
+            drafts += self._pins.pin(chat.room, bot, [planned.id], turn)
         return drafts
 
 
-def _script(names: dict[str, str], turns: Sequence[Turn]) -> str:
+def script(names: dict[str, str], turns: Sequence[Turn]) -> str:
     text = "\n".join(f"{names.get(turn.speaker, turn.speaker)}: {spoken(turn)}" for turn in turns if spoken(turn))
     if len(text) <= _LONGEST:
         return text
     return f"{text[: _LONGEST // 2]}\n[…]\n{text[-_LONGEST // 2 :]}"
 
 
-def _in_short(names: dict[str, str], turns: Sequence[Turn]) -> str:
+def in_short(names: dict[str, str], turns: Sequence[Turn]) -> str:
     """Without a model: how it began and how it ended."""
     said = [f"{names.get(turn.speaker, turn.speaker)}: {spoken(turn)[:160]}" for turn in turns if spoken(turn)]
     return " … ".join([*said[:1], *said[-2:]] if len(said) > 3 else said)

@@ -39,11 +39,12 @@ def split(text: str, ooc_marker: str = OOC_MARKER) -> list[Segment]:
     return _with_narration(found)
 
 
-def is_ambiguous(text: str, segments: Sequence[Segment]) -> bool:
-    """Whether only a reader could tell speech from action: no marks at all, and more than a few words."""
-    spoken = [segment for segment in segments if segment.kind != "ooc"]
-    marked = any(mark in text for mark in ("*", *_QUOTES))
-    return not marked and bool(spoken) and len(spoken[0].text.split()) > 6
+def unmarked(segments: Sequence[Segment], words: int) -> Segment | None:
+    """The stretch of which only a reader could tell what is speech and what action: no marks, and not short."""
+    shown = [segment for segment in segments if segment.kind != "ooc"]
+    if not words or len(shown) != 1 or shown[0].kind != "dialogue" or shown[0].text[0] in _QUOTES:
+        return None
+    return shown[0] if len(shown[0].text.split()) >= words else None
 
 
 def told(segments: Sequence[Segment]) -> str:

@@ -6,7 +6,7 @@ a chat; whoever wants to say something meanwhile is told who is speaking.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -15,13 +15,11 @@ from coterie.base.errors import BadPoint
 from coterie.base.ids import new_id
 from coterie.cast.cards.macros import Macros
 from coterie.cast.errors import NoSuchCharacter
-from coterie.cast.roster import YOU, Bot, Roster, reset_draft
+from coterie.cast.roster import YOU, Bot, Roster
 from coterie.engine.errors import Busy, NoSuchTurn
 from coterie.engine.events import AssistantTurn, AssistantTurnStarted, Segment, UserTurn, UserTurnEdit
-from coterie.engine.replies import Replies
-from coterie.engine.turns import Timeline, Turn
-from coterie.kernel import AnyEvent, Draft, Forked, Impact, Payload, Reset, Rewound, Store, Superseded
-from coterie.kernel.ranges import Ranges
+from coterie.engine.turns import Turn
+from coterie.kernel import AnyEvent, Draft, NewJob, Payload, Store
 from coterie.kernel.worker import Handler
 from coterie.llm.roles import Role
 from coterie.llm.router import Caller, Models
@@ -29,30 +27,27 @@ from coterie.memory import Memory
 from coterie.memory.events import MemoryUsed
 from coterie.modes.story import kickoff
 from coterie.modes.story.aftermath import CLOSE, Aftermath
-from coterie.modes.story.chats import Chat, ChatBook
-from coterie.modes.story.edges import EdgeBook
+from coterie.modes.story.chats import Chat
 from coterie.modes.story.events import (
     MAIN,
     ActivityChange,
     ChatCreated,
-    ChatLineOpened,
     ContainerCreated,
-    Edge,
-    EdgesCleared,
-    EdgesSet,
-    EdgeSummaryRewritten,
     EdgeUpdate,
     GuestJoined,
     GuestLeft,
     SceneOpened,
 )
-from coterie.modes.story.prompting import Prompter
+from coterie.modes.story.past import Past
+from coterie.modes.story.reader import read_unmarked
+from coterie.modes.story.retelling import RETELL, Retelling
+from coterie.modes.story.room import Decision, superseded
 from coterie.modes.story.scenes import SceneCloser
 from coterie.modes.story.segments import split, told
 from coterie.modes.story.settings import StorySettings
 from coterie.modes.story.speaking import next_speaker
 
-EDGE_KINDS = (EdgeUpdate.kind, EdgeSummaryRewritten.kind, EdgesSet.kind, EdgesCleared.kind)
+_REPLY_KINDS = (AssistantTurnStarted.kind, AssistantTurn.kind)
 
 
 @dataclass(frozen=True)
@@ -64,26 +59,24 @@ class Begun:
     speaker: str
 
 
-class Story:
+class Story(Past):
     def __init__(
-        self, store: Store, roster: Roster, memory: Memory, models: Models, settings: StorySettings, clock: Clock
+        self,
+        store: Store,
+        roster: Roster,
+        memory: Memory,
+        models: Models,
+        settings: StorySettings,
+        clock: Clock,
+        before_rewind: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
-        self.chats = ChatBook(store)
-        self.timeline = Timeline(store)
-        self.edges = EdgeBook(store)
-        self.prompter = Prompter(store, roster, memory, models, settings, clock)
-        self.replies = Replies(store)
-        self._store = store
-        self._roster = roster
-        self._memory = memory
-        self._models = models
-        self._settings = settings
-        self._clock = clock
+        super().__init__(store, roster, memory, models, settings, clock, before_rewind)
         self._aftermath = Aftermath(store, models, memory, self.prompter)
-        self._closer = SceneCloser(store, models, memory, self.prompter)
+        self._closer = SceneCloser(store, roster, models, memory, self.prompter)
+        self._retelling = Retelling(store, models, self.prompter)
 
     def handlers(self) -> dict[str, Handler]:
-        return {**self._aftermath.handlers(), CLOSE: self._closer.job}
+        return {**self._aftermath.handlers(), CLOSE: self._closer.job, RETELL: self._retelling.job}
 
     async def recover(self) -> int:
         """S12: close what a crash left open."""
@@ -134,7 +127,9 @@ class Story:
             reply = new_id()
             text = self._greeting(bot, opening.greeting)
             drafts += [
-                Draft(room, AssistantTurnStarted(reply=reply, speaker=bot.id), bot.id, turn=reply),
+                Draft(
+                    room, AssistantTurnStarted(reply=reply, speaker=bot.id, present=(YOU, bot.id)), bot.id, turn=reply
+                ),
                 Draft(room, AssistantTurn(reply=reply, text=text), bot.id, turn=reply),
             ]
         await self._store.append(drafts)
@@ -162,40 +157,63 @@ class Story:
         key: str | None = None,
     ) -> Begun:
         """S12: what was said is durable before any model is asked; the reply is then given in the background."""
-        chat = self.chats.chat(room)
-        self._quiet(chat)
-        segments = self._segments(text)
-        heard = tuple(self._present(chat, bot) for bot in to)
-        turn = new_id()
-        said = UserTurn(turn=turn, author=YOU, text=text, segments=segments, to=heard)
-        (event,) = await self._store.append([Draft(room, said, YOU, key=key, turn=turn)])
-        recorded = event.payload
-        if isinstance(recorded, UserTurn) and recorded.turn != turn:
-            return self._repeated(room, recorded)
-        return await self._answer(chat, self.timeline.turn(room, turn), speaker)
+        async with self._alone(room):
+            mark = None if key is None else f"say:{room}:{key}"
+            if mark is not None and (again := await self._said_before(room, mark, speaker)) is not None:
+                return again
+            chat = self.chats.chat(room)
+            self._quiet(room)
+            segments = self._segments(text)
+            heard = tuple(self._present(chat, bot) for bot in to)
+            who = self._hearer(chat, speaker, heard) if speaker else None
+            turn = new_id()
+            present = (YOU, *chat.characters)
+            said = UserTurn(turn=turn, author=YOU, text=text, segments=segments, to=heard, present=present)
+            await self._store.append([Draft(room, said, YOU, key=mark, turn=turn)])
+            await self._read(chat, turn, text, segments)
+            return await self._answer(chat, self.timeline.turn(room, turn), who)
 
     async def regenerate(self, room: str, *, text: str | None = None, speaker: str | None = None) -> Begun:
-        """S22: another reply to the last message, with or without changing it. What the old one led to goes with it."""
-        chat = self.chats.chat(room)
-        self._quiet(chat)
-        reply = self._last_reply(room)
-        if reply.answers is None:
-            raise NoSuchTurn("The opening was not written in answer to anything.", "Say something first.")
-        drop = await self._store.turn_seqs(room, reply.id)
-        drafts = [Draft(room, _superseded(drop), YOU)]
-        if text is not None:
-            segments = self._segments(text)
-            drafts.append(Draft(room, UserTurnEdit(turn=reply.answers, text=text, segments=segments), YOU))
-        await self._store.append(drafts, expect={room: await self._store.head(room)})
-        question = self.timeline.turn(room, reply.answers)
-        return await self._answer(self.chats.chat(room), question, speaker or reply.speaker)
+        """S22: another reply to the last message, with or without changing it. What the old one led to goes with it.
+
+        A message that never got its reply (a crash, a prompt that was too long) gets one now.
+        """
+        segments = self._segments(text) if text is not None else ()
+        async with self._alone(room):
+            chat = self.chats.chat(room)
+            self._quiet(room)
+            question, old = self._last_exchange(room)
+            who = old.speaker if old is not None and old.speaker in chat.characters else None
+            if speaker:
+                who = self._hearer(chat, speaker, question.to)
+            reply = new_id()
+
+            async def decide() -> Decision:
+                drafts = [] if old is None else [Draft(room, superseded(self._seqs(room, old.id)), YOU)]
+                edit = UserTurnEdit(turn=question.id, text=text or "", segments=segments)
+                if text is None:
+                    edit = UserTurnEdit(turn=question.id, text=question.text, segments=question.segments)
+                if text is not None or await self._was_edited(room, question):
+                    # The change belongs to the reply that it led to: another alternative answers another message.
+                    drafts.append(Draft(room, edit, YOU, turn=reply))
+                return drafts, ()
+
+            await self._decide(room, decide)
+            return await self._answer(self.chats.chat(room), self.timeline.turn(room, question.id), who, reply)
 
     async def alternatives(self, room: str, turn: str) -> list[AssistantTurn]:
         """S22: every reply there was to a message, oldest first, the chosen one among them."""
         asked = self.timeline.turn(room, turn)
-        events = await self._store.read(
-            room, after=asked.seq, kinds=[AssistantTurnStarted.kind, AssistantTurn.kind], limit=10_000
-        )
+        events: list[AnyEvent] = []
+        stream, upto = room, self._store.reader.head(room)
+        while True:  # a fork finds those it inherited where they were recorded
+            origin = self._store.reader.origin(stream)
+            after = max(asked.seq, origin[1] if origin is not None else 0)
+            found = await self._store.read(stream, after=after, kinds=_REPLY_KINDS, limit=10_000)
+            events = [event for event in found if event.seq <= upto] + events
+            if origin is None or asked.seq >= origin[1]:
+                break
+            stream, upto = origin[0], min(upto, origin[1])
         mine = {
             e.payload.reply for e in events if isinstance(e.payload, AssistantTurnStarted) and e.payload.answers == turn
         }
@@ -203,100 +221,24 @@ class Story:
 
     async def choose(self, room: str, reply: str) -> None:
         """S22: swipe to another reply; what the other led to comes back with it."""
-        self._quiet(self.chats.chat(room))
-        current = self._last_reply(room)
-        if current.id == reply:
-            return
-        if current.answers is None or reply not in {
-            one.reply for one in await self.alternatives(room, current.answers)
-        }:
-            raise NoSuchTurn("There is no such reply to the last message.", "Reload the chat.")
-        drop = await self._store.turn_seqs(room, current.id)
-        restore = await self._store.turn_seqs(room, reply)
-        await self._store.supersede(room, drop=drop, restore=restore, actor=YOU)
+        async with self._alone(room):
+            self.chats.chat(room)
+            self._quiet(room)
+            question, current = self._last_exchange(room)
+            if current is not None and current.id == reply:
+                return
+            if reply not in {one.reply for one in await self.alternatives(room, question.id)}:
+                raise NoSuchTurn("There is no such reply to the last message.", "Reload the chat.")
+
+            async def decide() -> Decision:
+                drop = self._seqs(room, current.id) if current is not None else []
+                return [Draft(room, superseded(drop, self._seqs(room, reply)), YOU)], ()
+
+            await self._decide(room, decide)
 
     async def stop(self, room: str) -> bool:
         self.chats.chat(room)
         return await self.replies.stop(room)
-
-    # --- taking back ---------------------------------------------------------------------------------------
-
-    async def preview_rewind(self, room: str, turn: str) -> Impact:
-        return await self._store.preview_rewind(room, self._end_of(room, turn))
-
-    async def rewind(self, room: str, turn: str) -> AnyEvent:
-        """S23: back to how things were right after a turn, with all that the turn led to."""
-        chat = self.chats.chat(room)
-        await self.replies.stop(room)
-        to = self._end_of(room, turn)
-        head = await self._store.head(room)
-        dropped = self.timeline.ids_after(room, to)
-        # Work that a kept turn caused may have been finished later: it stays.
-        late = [
-            event.seq
-            for event in await self._store.history(room, after=to)
-            if event.turn is not None and event.turn not in dropped
-        ]
-        drafts = [Draft(room, Rewound(to=to), YOU)]
-        if late:
-            drafts.append(Draft(room, _superseded((), late), YOU))
-        drafts += await self._line_again(chat, to)
-        return (await self._store.append(drafts, expect={room: head}))[0]
-
-    async def undo_rewind(self, room: str) -> AnyEvent:
-        """S23: as if it had not been rewound; once something new was said, fork instead."""
-        events = await self._store.read(room, limit=20, newest_first=True)
-        for event in events:
-            if (isinstance(event.payload, Rewound) and not event.payload.redo) or isinstance(event.payload, Reset):
-                draft = Draft(room, Rewound(to=event.seq - 1, redo=True), YOU)
-                return (await self._store.append([draft], expect={room: events[0].seq}))[0]
-            if event.kind not in (Superseded.kind, EdgesSet.kind):
-                break
-        raise BadPoint(
-            "There is no rewind to undo: something has been said since.", "Fork at the turn you want back instead."
-        )
-
-    async def fork(self, room: str, turn: str, title: str | None = None) -> Chat:
-        """S24: a new chat that shares the past up to a turn, and nothing that comes after."""
-        chat = self.chats.chat(room)
-        at = self._end_of(room, turn)
-        line = f"room:{new_id()}"
-        opened = ChatLineOpened(title=title or f"{chat.title} (fork)", world=line, forked_from=room)
-        edges = await self._edges_at(chat, at)
-        await self._store.append(
-            [
-                Draft(line, Forked(parent=room, at=at), YOU),
-                Draft(line, opened, YOU),
-                Draft(line, EdgesSet(world=line, edges=tuple(edges)), YOU),
-            ]
-        )
-        return self.chats.chat(line)
-
-    async def reset(self, bot_id: str, confirm: str) -> None:
-        """S25: everything a character lived through starts over; who it is stays."""
-        bot = self._roster.bot(bot_id)
-        if confirm.strip() != bot.name:
-            raise NoSuchCharacter(
-                f"To reset {bot.name}, its name has to be typed exactly.", f"Type {bot.name} to confirm."
-            )
-        drafts = [reset_draft(bot.id)]
-        for chat in self.chats.chats(host=bot.id):
-            await self.replies.stop(chat.room)
-            drafts.append(Draft(chat.room, Reset(), YOU))
-        visited = [chat for chat in self.chats.chats() if chat.host != bot.id]
-        drafts += [Draft(chat.room, GuestLeft(guest=bot.id), YOU) for chat in visited if bot.id in chat.guests]
-        for chat in visited:
-            remembered = self._store.query(
-                "SELECT seq FROM event WHERE stream = ? AND kind LIKE 'memory_%'"
-                " AND json_extract(payload, '$.owner') = ?",
-                (chat.room, bot.id),
-            )
-            if remembered:
-                drafts.append(Draft(chat.room, _superseded([seq for (seq,) in remembered]), YOU))
-        pairs = self._store.query("SELECT world, of, toward FROM edge WHERE of = ?1 OR toward = ?1", (bot.id,))
-        if pairs:
-            drafts.append(Draft(f"cast:{bot.id}", EdgesCleared(pairs=tuple(tuple(pair) for pair in pairs)), YOU))
-        await self._store.append(drafts)
 
     # --- company and scenes --------------------------------------------------------------------------------
 
@@ -310,33 +252,54 @@ class Story:
         chat = self.chats.chat(room)
         if bot_id not in chat.guests:
             raise NoSuchCharacter("Nobody of that name is a guest here.", "Only guests can leave; a host stays.")
-        self._quiet(chat)
+        self._quiet(room)
         await self._store.append([Draft(room, GuestLeft(guest=bot_id), YOU)])
 
     async def close_scene(self, room: str) -> None:
         """S15, by hand."""
         chat = self.chats.chat(room)
-        self._quiet(chat)
+        self._quiet(room)
         last = self.timeline.latest(room, 1)
-        drafts = await self._closer.close(chat, "by hand", turn=last[0].id if last else None, by_hand=True)
-        if drafts:
-            await self._store.append(drafts)
+        drafts = await self._closer.close(chat, "by hand", last[0] if last else None, by_hand=True)
+
+        async def decide() -> Decision:
+            # A model may have thought for a while about it: somebody else may have closed it, or taken turns back.
+            now = self.timeline.latest(room, 200)
+            same = self.chats.chat(room).scene == chat.scene and (not last or last[0].id in {turn.id for turn in now})
+            return drafts if same else (), ()
+
+        await self._decide(room, decide)
 
     # --- inside ----------------------------------------------------------------------------------------------
 
-    async def _answer(self, chat: Chat, question: Turn, speaker: str | None) -> Begun:
-        who = self._present(chat, speaker) if speaker else self._choose_speaker(chat, question)
-        reply = new_id()
+    async def _answer(self, chat: Chat, question: Turn, speaker: str | None, reply: str | None = None) -> Begun:
+        who = speaker or self._choose_speaker(chat, question)
+        reply = reply or new_id()
         assembled = self.prompter.assemble(chat, who, reply)
-        started = AssistantTurnStarted(reply=reply, speaker=who, answers=question.id, to=question.to)
+        to = (YOU, *question.to) if question.to else ()
+        present = (YOU, *chat.characters)
+        started = AssistantTurnStarted(reply=reply, speaker=who, answers=question.id, to=to, present=present)
         drafts = [Draft(chat.room, started, who, turn=reply), Draft(chat.room, assembled.sent, who, turn=reply)]
         if assembled.recalled:
             used = MemoryUsed(owner=who, ids=tuple(memory.id for memory in assembled.recalled))
             drafts.append(Draft(chat.room, used, who, turn=reply))
         await self._store.append(drafts)
         stream = self._models.stream(Role.NARRATIVE, assembled.prompt, caller=Caller(chat.room, who))
-        self.replies.start(chat.room, reply, stream, who, lambda ended: self._aftermath.jobs_after(chat.room, ended))
+
+        def after(ended: AssistantTurn) -> Sequence[NewJob]:
+            retell = self._retelling.jobs_after(chat.room, ended, assembled.untold)
+            return [*self._aftermath.jobs_after(chat.room, ended), *retell]
+
+        self.replies.start(chat.room, reply, stream, who, after)
         return Begun(question.id, reply, who)
+
+    async def _read(self, chat: Chat, turn: str, text: str, segments: tuple[Segment, ...]) -> None:
+        """S11: what no mark tells apart, a reader may; what was said is in the log already."""
+        words = self._settings.reader_from_words
+        read = await read_unmarked(self._models, segments, words=words, caller=Caller(chat.room))
+        if read is not None and read != segments:
+            edit = UserTurnEdit(turn=turn, text=text, segments=read)
+            await self._store.append([Draft(chat.room, edit, "story", turn=turn)])
 
     def _choose_speaker(self, chat: Chat, question: Turn) -> str:
         can_hear = [bot for bot in chat.characters if question.heard_by(bot)]
@@ -353,12 +316,27 @@ class Story:
             last,
         )
 
-    def _repeated(self, room: str, said: UserTurn) -> Begun:
-        """The same message sent again: what it began the first time."""
-        for turn in self.timeline.latest(room, 50):
-            if turn.answers == said.turn:
-                return Begun(said.turn, turn.id, turn.speaker)
-        return Begun(said.turn, "", "")
+    async def _said_before(self, room: str, mark: str, speaker: str | None) -> Begun | None:
+        """The same message sent again: what it began the first time. If a crash came between, it begins now."""
+        rows = self._store.query("SELECT payload ->> '$.turn' FROM event WHERE key = ?", (mark,))
+        if not rows:
+            return None
+        turn = str(rows[0][0])
+        for one in self.timeline.latest(room, 50):
+            if one.answers == turn:
+                return Begun(turn, one.id, one.speaker)
+        last = self.timeline.latest(room, 1)
+        if not last or last[0].id != turn or self.replies.speaking(room):
+            return Begun(turn, "", "")  # it was taken back since
+        chat = self.chats.chat(room)
+        return await self._answer(chat, last[0], self._hearer(chat, speaker, last[0].to) if speaker else None)
+
+    async def _was_edited(self, room: str, question: Turn) -> bool:
+        edits = await self._store.read(room, after=question.seq, kinds=[UserTurnEdit.kind])
+        return any(isinstance(e.payload, UserTurnEdit) and e.payload.turn == question.id for e in edits)
+
+    def _seqs(self, room: str, turn: str) -> list[int]:
+        return self._store.reader.turn_seqs(room, turn)
 
     def _segments(self, text: str) -> tuple[Segment, ...]:
         segments = tuple(split(text, self._settings.ooc_marker))
@@ -366,59 +344,21 @@ class Story:
             raise BadPoint("There is nothing in the message.", "Write something, then send it.")
         return segments
 
-    def _present(self, chat: Chat, bot: str) -> str:
-        if bot in chat.characters:
-            return bot
-        names = self.prompter.names(chat)
-        for entity, name in names.items():
-            if entity != YOU and name.lower() == bot.lower():
-                return entity
-        raise NoSuchCharacter(f"{bot} is not here.", f"Here are: {', '.join(n for e, n in names.items() if e != YOU)}.")
+    def _hearer(self, chat: Chat, bot: str, to: Sequence[str]) -> str:
+        """Somebody who is here and can hear it: who was not whispered to has nothing to answer."""
+        who = self._present(chat, bot)
+        if to and who not in to:
+            name = self.prompter.names(chat)[who]
+            raise NoSuchCharacter(f"{name} cannot hear what you whisper to somebody else.", "Pick who was told.")
+        return who
 
-    def _quiet(self, chat: Chat) -> None:
-        if self.replies.speaking(chat.room) or self.timeline.open_replies(chat.room):
-            raise Busy("Somebody is still speaking.", "Wait for the reply, or press Stop.")
-
-    def _last_reply(self, room: str) -> Turn:
+    def _last_exchange(self, room: str) -> tuple[Turn, Turn | None]:
+        """The last message, and the reply to it if it has one."""
         turns = self.timeline.latest(room, 1)
-        if not turns or turns[-1].by_person:
-            raise NoSuchTurn("There is no reply yet.", "Say something first.")
-        return turns[-1]
-
-    def _end_of(self, room: str, turn: str) -> int:
-        """The number of the last event before the next turn begins."""
-        following = self.timeline.next_seq(room, self.timeline.turn(room, turn))
-        return following - 1 if following is not None else self._store.reader.head(room)
-
-    async def _edges_at(self, chat: Chat, at: int) -> list[Edge]:
-        """What everybody in a chat's world felt at a moment of the chat."""
-        origin = self._store.reader.origin(chat.room)
-        if origin is not None and at <= origin[1]:
-            return await self._edges_at(self.chats.chat(origin[0]), at)
-        moment = await self._store.read(chat.room, after=at - 1, limit=1)
-        last_id = moment[0].id if moment else self._store.reader.last_id()
-        counted: dict[str, Ranges] = {chat.room: self._store.reader.counted(chat.room, at)}
-        told: list[AnyEvent] = []
-        after = 0
-        while page := await self._store.read(after=after, kinds=EDGE_KINDS):
-            for event in page:
-                if event.stream not in counted:
-                    counted[event.stream] = self._store.reader.counted(event.stream)
-                if event.id <= last_id and event.seq in counted[event.stream]:
-                    told.append(event)
-            after = page[-1].id
-        return self.edges.at(chat.world, told)
-
-    async def _line_again(self, chat: Chat, to: int) -> list[Draft]:
-        """A fork that is rewound into what it inherited is still its own line, with feelings as they were then."""
-        origin = self._store.reader.origin(chat.room)
-        if origin is None or to > origin[1] + 2:
-            return []
-        opened = ChatLineOpened(title=chat.title, world=chat.room, forked_from=origin[0])
-        edges = EdgesSet(world=chat.room, edges=tuple(await self._edges_at(chat, to)))
-        return [Draft(chat.room, opened, YOU), Draft(chat.room, edges, YOU)]
-
-
-def _superseded(drop: Sequence[int], restore: Sequence[int] = ()) -> Superseded:
-    pairs = [Ranges((seq, seq) for seq in seqs).pairs for seqs in (drop, restore)]
-    return Superseded(drop=pairs[0], restore=pairs[1])
+        if not turns:
+            raise NoSuchTurn("Nothing has been said yet.", "Say something first.")
+        if turns[0].by_person:
+            return turns[0], None
+        if turns[0].answers is None:
+            raise NoSuchTurn("The opening was not written in answer to anything.", "Say something first.")
+        return self.timeline.turn(room, turns[0].answers), turns[0]
