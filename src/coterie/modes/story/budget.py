@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -33,7 +34,7 @@ class Piece:
     instead: Piece | None = None
     """What takes its place when it goes; several pieces may share one."""
 
-    @property
+    @functools.cached_property
     def sha(self) -> str:
         return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 

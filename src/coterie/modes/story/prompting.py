@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from coterie.base.clock import Clock
 from coterie.cast.cards.lore_scan import LoreFound, Moment, find_lore
@@ -23,7 +23,6 @@ from coterie.llm.router import Models
 from coterie.memory import Memory
 from coterie.memory.recall import Recalled
 from coterie.modes.story.budget import Piece, Tier, fit
-from coterie.modes.story.budget import Role as MessageRole
 from coterie.modes.story.chats import Chat, ChatBook
 from coterie.modes.story.desk import DIALOGUE, SYSTEM, Desk
 from coterie.modes.story.edges import EdgeBook
@@ -231,22 +230,22 @@ class Prompter:
         summary = self._summary_piece(desk, chat)
         if summary is not None and more:
             desk.put(summary)
-        pieces: list[Piece] = []
-        for turn in turns:
-            mine = turn.speaker == desk.bot.id
-            if not (text := spoken(turn)):
-                continue
-            if not mine:
-                text = f"{self.name(desk.names, turn.speaker)}: {text}"
-            role: MessageRole = "assistant" if mine else "user"
-            label = "your message" if turn is turns[-1] else f'the earlier turn "{spoken(turn)[:40]}…"'
-            order = (DIALOGUE, turn.seq)
-            pieces.append(desk.piece(f"turn {turn.id}", "nice", text, role=role, order=order, label=label))
         room = hard // 2
-        for number, piece in enumerate(reversed(pieces)):
-            room -= piece.tokens
+        for number, turn in enumerate(turn for turn in reversed(turns) if spoken(turn)):
+            mine = turn.speaker == desk.bot.id
+            text = spoken(turn) if mine else f"{self.name(desk.names, turn.speaker)}: {spoken(turn)}"
+            room -= desk.count(text)
             always = number < _FEWEST_TURNS or (number < _LAST_TURNS and room >= 0)
-            desk.put(replace(piece, tier="must") if always else replace(piece, instead=summary))
+            piece = desk.piece(
+                f"turn {turn.id}",
+                "must" if always else "nice",
+                text,
+                role="assistant" if mine else "user",
+                order=(DIALOGUE, turn.seq),
+                label="your message" if number == 0 else f'the earlier turn "{text[:40]}…"',
+                instead=None if always else summary,
+            )
+            desk.put(piece)
 
     def _summary_piece(self, desk: Desk, chat: Chat) -> Piece | None:
         """What stands in for older dialogue: the scenes as this character saw them, and the talk in short."""
