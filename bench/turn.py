@@ -8,6 +8,8 @@ life. The long chat is written straight into the log, with every event that play
 from __future__ import annotations
 
 import asyncio
+import functools
+import itertools
 import random
 import tempfile
 import time
@@ -22,10 +24,10 @@ from coterie.engine.events import AssistantTokens, AssistantTurn, AssistantTurnS
 from coterie.kernel import Draft
 from coterie.llm.messages import Chunk, Request
 from coterie.memory.events import MemoryAdded
+from coterie.memory.static import static_vectors
 from coterie.modes.story.chats import Chat
 from coterie.modes.story.events import ClockMoved, EdgeUpdate
 
-_WORDS = ["lamp", "storm", "island", "boat", "letter", "winter", "harbour", "captain", "rope", "gull", "ledger", "tide", "keeper", "window", "salt", "brother", "promise", "lantern", "stair", "fog", "bell", "kettle", "oil", "glass", "cliff", "rain", "morning", "night", "voice", "silence", "coast", "north", "signal", "keel", "mast"]
 _SMALL, _LARGE = 200, 20_000
 _BATCH = 100
 
@@ -53,8 +55,18 @@ class Watched:
         await self._player.close()
 
 
+@functools.cache
+def _language() -> tuple[list[str], list[float]]:
+    """Words in the order of how common they are, a few of them said all the time and most hardly ever."""
+    vocabulary = static_vectors().pieces.vocabulary
+    pieces = sorted((index, piece[1:]) for piece, index in vocabulary.items() if piece[0] == "▁")
+    words = [word for _, word in pieces if len(word) > 2 and word.isascii() and word.isalpha()]
+    return words, list(itertools.accumulate(1 / (rank + 3) for rank in range(len(words))))
+
+
 def _sentence(chance: random.Random) -> str:
-    return f"{' '.join(chance.choices(_WORDS, k=chance.randint(12, 40)))}."
+    words, heaped = _language()
+    return f"{' '.join(chance.choices(words, cum_weights=heaped, k=chance.randint(12, 40)))}."
 
 
 def _exchange(chat: Chat, bot: Bot, chance: random.Random) -> list[Draft]:

@@ -107,6 +107,11 @@ class Memory:
         ask = Ask(question, view, k, mode, types, fuse, window, history, archived, pinned)
         return self._recall.ask(ask, now or self._clock.now())
 
+    def warm(self, owner: str) -> None:
+        """Read what is new of an owner's memories, so that the next recall need not: for whoever has time now."""
+        if (shelf := self._recall.shelf(owner)) is not None:
+            shelf.positions()
+
     def forget(self, memory_id: str, *, actor: str = "person") -> None:
         """Never recall this again, nor anything that says the same: a tombstone keeps it from coming back."""
         memory = self.get(memory_id)

@@ -7,6 +7,7 @@ still happens.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Sequence
 from datetime import timedelta
@@ -175,6 +176,8 @@ class Aftermath:
     async def _weigh(self, job: Job) -> Outcome:
         """How much it matters, 0 to 3. What matters most is pinned; the weakest automatic pin makes room."""
         chat, reply, question = self._exchange(job)
+        for owner in job.payload["memories"]:
+            await asyncio.to_thread(self._memory.warm, owner)  # nobody waits now; before the next reply somebody does
         prompt = Prompt.of(
             self._transcript(chat, question, reply),
             system="How significant is this exchange for the people in it? 0 trivial, 1 ordinary, 2 important, 3 "
