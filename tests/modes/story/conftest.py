@@ -25,7 +25,7 @@ from coterie.llm.usage import Usage
 from coterie.memory import Memory
 from coterie.memory.view import Memories
 from coterie.modes.story.kickoff import Opening, Place
-from coterie.modes.story.mode import views
+from coterie.modes.story.mode import one_chat_at_a_time, views
 from coterie.modes.story.settings import StorySettings
 from coterie.modes.story.story import Begun, Story
 
@@ -37,16 +37,31 @@ class Script:
     replies: list[str] = field(default_factory=list)
     shapes: dict[str, object] = field(default_factory=dict)
     asked: list[Request] = field(default_factory=list)
+    classified: list[Request] = field(default_factory=list)
+    faults: list[Entry] = field(default_factory=list)
+    """Answers that go wrong, before any others."""
 
     def answer(self, request: Request) -> Entry:
         if request.prompt.shape is not None:
-            return Entry(say=json.dumps(self.shapes.get(request.prompt.shape.name, {})))
+            self.classified.append(request)
+            wanted = self.shapes.get(request.prompt.shape.name, {})
+            return wanted if isinstance(wanted, Entry) else Entry(say=json.dumps(wanted))
         self.asked.append(request)
+        if self.faults:
+            return self.faults.pop(0)
         return Entry(say=self.replies.pop(0) if self.replies else f"Reply number {len(self.asked)}.")
+
+    def questions(self, shape: str) -> list[str]:
+        """What classifiers were asked, by the name of what they were asked for."""
+        return ["\n".join(m.text for m in r.prompt.messages) for r in self.classified if _shape(r) == shape]
 
     def prompt(self, number: int = -1) -> str:
         """Everything a model was told for a reply."""
         return "\n".join(message.text for message in self.asked[number].prompt.messages)
+
+
+def _shape(request: Request) -> str:
+    return request.prompt.shape.name if request.prompt.shape else ""
 
 
 class Stage:
@@ -60,13 +75,16 @@ class Stage:
     def open(self) -> None:
         all_views = [Cast(), Turns(), Memories(), Usage(), *views()]
         self.store = Store.open(self.path, views=all_views, clock=self.clock)
-        models = ModelsSettings(roles={"narrative": ("embedded/script",), "classifier": ("embedded/script",)})
+        roles = dict.fromkeys(("narrative", "classifier", "compactor"), ("embedded/script",))
+        models = ModelsSettings(roles=roles)
         player = Player("embedded", otherwise=self.script.answer)
         self.models = Models(models, clock=self.clock, store=self.store, providers={"embedded": player})
         self.roster = Roster(self.store)
         self.memory = Memory(self.store, clock=self.clock)
         self.story = Story(self.store, self.roster, self.memory, self.models, self.settings, self.clock)
-        self.worker = Worker(self.store.jobs, self.story.handlers(), clock=self.clock, bus=self.store.bus)
+        self.worker = Worker(
+            self.store.jobs, self.story.handlers(), clock=self.clock, bus=self.store.bus, apart=one_chat_at_a_time
+        )
 
     async def meet(self, name: str = "Mara", **fields: object) -> Bot:
         identity = Identity.model_validate({"name": name, "persona": f"{name} keeps a lighthouse.", **fields})
@@ -82,6 +100,15 @@ class Stage:
         await self.story.replies.wait(room)
         await self.settle()
         return begun
+
+    async def again(self, room: str, **options: object) -> Begun:
+        begun = await self.story.regenerate(room, **options)  # type: ignore[arg-type]
+        await self.story.replies.wait(room)
+        await self.settle()
+        return begun
+
+    def remembered(self, owner: str, room: str | None = None) -> list[str]:
+        return sorted(memory.text for memory in self.memory.browse(owner=owner, room=room))
 
     async def settle(self) -> None:
         while await self.worker.drain():

@@ -66,15 +66,15 @@ class Edges(View):
 
 def updated(edge: Edge, update: EdgeUpdate) -> Edge:
     """An edge after an update: deltas clamp, facts are not repeated."""
-    known = {" ".join(fact.lower().split()) for fact in edge.knowledge}
-    fresh = [fact for fact in update.knowledge if " ".join(fact.lower().split()) not in known]
+    known = {" ".join(fact.lower().split()): fact for fact in reversed((*edge.knowledge, *update.knowledge))}
+    told = dict.fromkeys(known[" ".join(fact.lower().split())] for fact in (*edge.knowledge, *update.knowledge))
     return Edge(
         of=edge.of,
         toward=edge.toward,
         affinity=max(0, min(100, edge.affinity + update.affinity_delta)),
         trust=max(0, min(100, edge.trust + update.trust_delta)),
         summary=edge.summary if update.summary is None else update.summary,
-        knowledge=(*edge.knowledge, *dict.fromkeys(fresh)),
+        knowledge=tuple(told),
         chat=update.chat or edge.chat,
         when=update.when or edge.when,
     )
