@@ -3,6 +3,7 @@
 Eight producers append with idempotency keys and send again whatever was not acknowledged; a worker does the jobs those
 events cause, with an effect that would show if it happened twice; now and then a room is rewound, forked or
 snapshotted. After every kill the database is verified, at the end everything acknowledged is looked for.
+`--story` does the same to a story that is being played, with replies that come slowly.
 """
 
 from __future__ import annotations
@@ -12,19 +13,19 @@ import asyncio
 import collections
 import os
 import random
-import signal
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from bench._report import arguments, finish, progress, say
+from bench import _crash_story
+from bench._crash import kill_over_and_over
+from bench._report import arguments, finish, say
 from bench._sample import Said, sample_draft, sample_views
 from coterie.base.clock import SystemClock
 from coterie.kernel import Draft, Job, LogReader, NewJob, Payload, Store
 from coterie.kernel.snapshot import seed_from, write_snapshot
-from coterie.kernel.verify import verify
 from coterie.kernel.worker import Outcome, Worker
 
 PRODUCERS = 8
@@ -107,29 +108,15 @@ def spawn(folder: Path, starts: list[int], seed: int, *, drain: bool = False) ->
 def run(kills: int, folder: Path) -> dict[str, int]:
     acknowledged: set[str] = set()
     starts = [0] * PRODUCERS
-    failures = 0
-    chance = random.Random(42)
-    for kill in range(kills):
-        process = spawn(folder, starts, kill)
-        assert process.stdout is not None
-        if process.stdout.readline() != b"ready\n":
-            raise SystemExit(f"The writer did not come up again after kill {kill}.")
-        time.sleep(chance.random() ** 2 * 0.4)
-        os.kill(process.pid, signal.SIGKILL)
-        for line in process.stdout.read().decode().splitlines():
-            if ":" in line:
-                acknowledged.add(line)
-                producer, number = map(int, line.split(":"))
-                starts[producer] = max(starts[producer], number + 1)
-        process.wait()
-        process.stdout.close()
-        reader = LogReader(folder / "coterie.db")
-        findings = verify(reader, sample_views())
-        reader.close()
-        if not findings.clean:
-            failures += 1
-            say(f"kill {kill}: {' '.join(findings.problems)}")
-        progress(kill + 1, kills, f"kills, {len(acknowledged)} acknowledged")
+
+    def heard(line: str) -> None:
+        acknowledged.add(line)
+        producer, number = map(int, line.split(":"))
+        starts[producer] = max(starts[producer], number + 1)
+
+    failures = kill_over_and_over(
+        kills, folder / "coterie.db", sample_views, lambda kill: spawn(folder, starts, kill), heard, longest_s=0.4
+    )
     spawn(folder, starts, kills, drain=True).wait()
     return {
         "kills": kills,
@@ -173,14 +160,18 @@ def main() -> None:
     for name in ("--child", "--starts", "--seed"):
         parser.add_argument(name, help=argparse.SUPPRESS)
     parser.add_argument("--drain", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--story", action="store_true", help="kill a story that is being played, mid-reply too")
     options = parser.parse_args()
+    if options.story and options.child:
+        asyncio.run(_crash_story.child(Path(options.child), int(options.seed), drain=options.drain))
+        return
     if options.child:
         starts = [int(start) for start in options.starts.split(",")]
         asyncio.run(child(Path(options.child), starts, int(options.seed), drain=options.drain))
         return
     kills = options.kills or (25 if options.quick else 200)
     with tempfile.TemporaryDirectory() as name:
-        figures = run(kills, Path(name))
+        figures = _crash_story.run(kills, Path(name)) if options.story else run(kills, Path(name))
     for name, value in figures.items():
         say(f"{name:>16}: {value}")
     finish(figures)

@@ -18,6 +18,8 @@ from coterie.base.errors import CoterieError, ReadOnly
 from coterie.base.home import Home
 from coterie.base.logging import LogSettings, get_logger
 from coterie.base.vault import Vault, passphrase_from
+from coterie.cast.roster import Cast, Roster
+from coterie.engine.turns import Turns
 from coterie.kernel import Payload, Store, View
 from coterie.kernel.events import Draft
 from coterie.kernel.snapshot import seed_from
@@ -25,7 +27,12 @@ from coterie.kernel.worker import Handler, Worker
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
 from coterie.llm.usage import Usage
-from coterie.memory import events as memory_events
+from coterie.memory import Memory
+from coterie.memory.view import Memories
+from coterie.modes.story import mode as story_mode
+from coterie.modes.story.mode import one_chat_at_a_time
+from coterie.modes.story.settings import StorySettings
+from coterie.modes.story.story import Story
 from coterie.ops.backups import JOB as BACKUP
 from coterie.ops.backups import Backups
 from coterie.ops.doctor import Doctor
@@ -36,15 +43,12 @@ from coterie.surfaces.web.settings import ServerSettings
 
 _log = get_logger(__name__)
 
-EVENTS = (memory_events,)
-"""Modules that declare kinds of event and are not imported otherwise: the log must be readable without its views."""
-
-
 class Settings(Section):
     """All settings there are."""
 
     server: ServerSettings = ServerSettings()
     models: ModelsSettings = ModelsSettings()
+    story: StorySettings = StorySettings()
     storage: StorageSettings = StorageSettings()
     log: LogSettings = LogSettings()
 
@@ -80,9 +84,7 @@ def write_example(home: Home) -> None:
 
 def all_views() -> list[View]:
     """Every view of every room."""
-    from coterie.memory.view import Memories  # brings numpy along, which commands that only look do not need
-
-    return [Memories(), Usage()]
+    return [Cast(), Turns(), Memories(), Usage(), *story_mode.views()]
 
 
 def doctor(home: Home, clock: Clock | None = None) -> Doctor:
@@ -123,22 +125,35 @@ class App:
         self._backups = Backups(home, settings.storage, self._clock)
         self._background: list[asyncio.Task[Any]] = []
         self.models = Models(settings.models, clock=self._clock, store=store)
+        self.roster = Roster(store)
+        self.memory = Memory(store, clock=self._clock)
+        self.story = Story(
+            store,
+            self.roster,
+            self.memory,
+            self.models,
+            settings.story,
+            self._clock,
+            before_rewind=self._snapshots.before_rewind,
+        )
 
     def handlers(self) -> dict[str, Handler]:
         """Every kind of job and who does it."""
-        return {BACKUP: self._backups.job}
+        return {BACKUP: self._backups.job, **self.story.handlers()}
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         stop = asyncio.Event()
         await self._store.schedules.put(self._backups.schedule)
         await self._store.append([Draft("instance", Started(coterie=self._version))])
+        await self.story.recover()
         worker = Worker(
             self._store.jobs,
             self.handlers(),
             clock=self._clock,
             bus=self._store.bus,
             schedules=self._store.schedules,
+            apart=one_chat_at_a_time,
         )
         self._background = [
             asyncio.create_task(worker.run(stop), name="jobs"),
@@ -150,6 +165,7 @@ class App:
             yield
         finally:
             _log.info("stopping")
+            await self.story.replies.close()
             stop.set()
             for task, result in zip(
                 self._background, await asyncio.gather(*self._background, return_exceptions=True), strict=True

@@ -1,4 +1,6 @@
-"""What can be wrong with a character's file.
+"""What can be wrong with a character, or with the file it comes in.
+
+NoSuchCharacter          nobody of that name or id is in the cast
 
 CardError                the file cannot become a character; it was not imported
 ├── NotACard             a sound file that holds no character card (or lorebook, or chat)
@@ -30,3 +32,7 @@ class CardTooBig(CardError):
 
 class UnsafeCard(CardError):
     pass
+
+
+class NoSuchCharacter(CoterieError):
+    exit_code = 21

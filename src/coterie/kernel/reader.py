@@ -92,6 +92,15 @@ class LogReader:
         found.reverse()
         return found
 
+    def counted(self, stream: str, at: int | None = None) -> Ranges:
+        """The numbers that count in a stream now, or counted when `at` was its last event."""
+        with self._at_one_moment() as (_, lines):
+            return lines.counted(stream) if at is None else lines.counted_at(stream, at)
+
+    def origin(self, stream: str) -> tuple[str, int] | None:
+        """What a stream was forked from, and where; None if it was not."""
+        return Lines(self._readers.rows()).parent(stream)
+
     def preview_rewind(self, stream: str, to: int) -> Impact:
         with self._at_one_moment() as (_, lines):
             head = lines.head(stream)

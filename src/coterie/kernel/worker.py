@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
 from coterie.base.clock import Clock
 from coterie.base.errors import CoterieError, LeaseLost
@@ -50,7 +51,9 @@ class Worker:
         at_once: int = 4,
         lease_s: float = 60.0,
         longest_wait_s: float = 5.0,
+        apart: Callable[[Job], str | None] = lambda _: None,
     ) -> None:
+        """Jobs that `apart` gives the same word run one after the other: each sees what the one before recorded."""
         self._jobs = jobs
         self._handlers = dict(handlers)
         self._clock = clock
@@ -59,6 +62,8 @@ class Worker:
         self._at_once = at_once
         self._lease_s = lease_s
         self._longest_wait_s = longest_wait_s
+        self._apart = apart
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._holder = new_id()
         self._running: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
@@ -104,9 +109,12 @@ class Worker:
 
     async def _do(self, job: Job) -> None:
         keeper = asyncio.create_task(self._keep(job))
+        word = self._apart(job)
+        turn = self._turns.setdefault(word, asyncio.Lock()) if word is not None else nullcontext()
         try:
-            outcome = await self._handlers[job.kind](job) or Outcome()
-            await self._jobs.complete(job, outcome.drafts, outcome.jobs)
+            async with turn:
+                outcome = await self._handlers[job.kind](job) or Outcome()
+                await self._jobs.complete(job, outcome.drafts, outcome.jobs)
         except LeaseLost as lost:
             _log.info("job result dropped", job=job.key, why=lost.what)
         except Exception as error:

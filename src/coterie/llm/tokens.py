@@ -30,6 +30,7 @@ class TokenCounter:
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
         self._factors: dict[Target, float] = {}
+        self._exact: dict[Target, Encoding] = {}
 
     def count(self, target: Target, text: str) -> int:
         if (exact := self._tokenizer(target)) is not None:
@@ -63,4 +64,10 @@ class TokenCounter:
     def _tokenizer(self, target: Target) -> Encoding | None:
         if target.provider != "embedded":
             return None
-        return tokenizer_of(find_weights(self._catalogue.settings.embedded.model))
+        # Looking for the file takes a millisecond, and a prompt is counted in hundreds of pieces.
+        if target not in self._exact:
+            found = tokenizer_of(find_weights(self._catalogue.settings.embedded.model))
+            if found is None:
+                return None
+            self._exact[target] = found
+        return self._exact[target]

@@ -99,12 +99,18 @@ class Memory:
         window: int = 0,
         history: bool = False,
         archived: bool = False,
+        pinned: bool = False,
         now: datetime | None = None,
     ) -> list[Recalled]:
         """What comes to the owner's mind, best first, each with its reasons and its sources."""
         view = Viewpoint.of(owner, room, present)
-        ask = Ask(question, view, k, mode, types, fuse, window, history, archived)
+        ask = Ask(question, view, k, mode, types, fuse, window, history, archived, pinned)
         return self._recall.ask(ask, now or self._clock.now())
+
+    def warm(self, owner: str) -> None:
+        """Read what is new of an owner's memories, so that the next recall need not: for whoever has time now."""
+        if (shelf := self._recall.shelf(owner)) is not None:
+            shelf.positions()
 
     def forget(self, memory_id: str, *, actor: str = "person") -> None:
         """Never recall this again, nor anything that says the same: a tombstone keeps it from coming back."""

@@ -8,9 +8,12 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.memory.static import Floats, static_vectors
+from coterie.memory.static import Floats, StaticVectors, static_vectors
 from coterie.memory.times import Interval, interval_in
-from coterie.memory.words import Names, match_any
+from coterie.memory.words import Names, match_any, telling
+
+_MOST_WORDS = 16
+"""Of a long text only the rarest words are looked up: the others are in half of all memories, and cost the most."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +38,17 @@ class Question:
         return cls(
             text=text,
             bare=bare,
-            match=match_any(text),
+            match=match_any(_most_telling(text, offline)),
             tokens=telling,
             vector=offline.embed_tokens([tokens])[0],
             named=frozenset(names.found_in(text)),
             interval=interval_in(text, now),
         )
+
+
+def _most_telling(text: str, offline: StaticVectors) -> str:
+    said = list(dict.fromkeys(telling(text)))
+    if len(said) <= _MOST_WORDS:
+        return text
+    rarity = {word: float(offline.rarity[offline.tokens(word)].max(initial=0.0)) for word in said}
+    return " ".join(sorted(said, key=lambda word: -rarity[word])[:_MOST_WORDS])

@@ -75,6 +75,8 @@ class Ask:
     """Also return what has been superseded, always after what superseded it."""
     archived: bool = False
     """Also search what has faded: for the person, not for prompts."""
+    pinned: bool = False
+    """Only what is pinned."""
 
 
 class Recall:
@@ -119,6 +121,8 @@ class Recall:
             columns = shelf.columns
             open_to &= ~decay.archived(weight, columns["made"], now, columns["pin"] > 0)
             open_to &= columns["significance"] > 0
+        if ask.pinned:
+            open_to &= shelf.columns["pin"] > 0
         if ask.types:
             open_to &= np.isin(shelf.columns["type"], [shelf.types.known(kind) for kind in ask.types])
         if ask.mode in ("hybrid", "typed") and question.match is not None:

@@ -60,7 +60,8 @@ class Shelf:
         self.streams, self.speakers, self.settings, self.types = Codes(), Codes(), Codes(), Codes()
         self.people = Codes()
         self._scenes = Codes()
-        self._positions: dict[str, list[int]] | None = None
+        self._positions: dict[str, list[int]] = {}
+        self._placed = 0
         self._seen: tuple[int, int, int] = (0, 0, 0)
         self._drop(np.zeros(0, bool), first=True)
         self.superseded: dict[str, list[tuple[str, str, bool]]] = {}
@@ -92,11 +93,9 @@ class Shelf:
 
     def positions(self) -> dict[str, list[int]]:
         """Where each id stands: once per line that holds it."""
-        if self._positions is None:
-            found: dict[str, list[int]] = {}
-            for index, memory_id in enumerate(self.ids):
-                found.setdefault(memory_id, []).append(index)
-            self._positions = found
+        for index in range(self._placed, len(self.ids)):
+            self._positions.setdefault(self.ids[index], []).append(index)
+        self._placed = len(self.ids)
         return self._positions
 
     def _read_ties(self, query: Query) -> None:
@@ -130,6 +129,7 @@ class Shelf:
             self.weight = self.weight[keep]
             self.token_rows = [self.token_rows[index] for index in kept]
             self._matrix = self._matrix[: len(keep)][keep]
+            self._positions, self._placed = {}, 0
         self._arrange()
 
     def _add(self, found: list[tuple[Any, ...]]) -> None:
@@ -185,7 +185,6 @@ class Shelf:
     def _arrange(self) -> None:
         """What follows from the columns: order, neighbours, sessions, and the tokens in one piece."""
         count = len(self.ids)
-        self._positions = None
         self.doc = self.columns["doc"]
         self.vectors = self._matrix[:count]
         big = count > BITS_ABOVE

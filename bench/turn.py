@@ -1,0 +1,176 @@
+"""What the engine itself costs per turn, in a short chat and in one of 20,000 turns.
+
+Measured are the two stretches a person waits for: from the request to the moment the provider is asked, and from its
+last token to the reply being durable. The model is scripted and answers at once; jobs run between turns, as they do in
+life. The long chat is written straight into the log, with every event that playing it would have left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+import random
+import tempfile
+import time
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+from bench._report import arguments, finish, median, percentile, progress, say
+from bench._stage import Stage, scripted
+from coterie.base.ids import new_id
+from coterie.cast.roster import YOU, Bot
+from coterie.engine.events import AssistantTokens, AssistantTurn, AssistantTurnStarted, Segment, UserTurn
+from coterie.kernel import Draft
+from coterie.llm.messages import Chunk, Request
+from coterie.memory.events import MemoryAdded
+from coterie.memory.static import static_vectors
+from coterie.modes.story.chats import Chat
+from coterie.modes.story.events import ClockMoved, EdgeUpdate
+
+_SMALL, _LARGE = 200, 20_000
+_BATCH = 100
+
+
+class Watched:
+    """The scripted provider, with a watch: when it was asked and when it had said everything."""
+
+    name = "embedded"
+
+    def __init__(self) -> None:
+        self._player = scripted()
+        self.asked = 0.0
+        self.done = 0.0
+
+    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
+        reply = request.prompt.shape is None
+        if reply:
+            self.asked = time.perf_counter()
+        async for chunk in self._player.stream(request):
+            if reply:
+                self.done = time.perf_counter()
+            yield chunk
+
+    async def close(self) -> None:
+        await self._player.close()
+
+
+@functools.cache
+def _language() -> tuple[list[str], list[float]]:
+    """Words in the order of how common they are, a few of them said all the time and most hardly ever."""
+    vocabulary = static_vectors().pieces.vocabulary
+    pieces = sorted((index, piece[1:]) for piece, index in vocabulary.items() if piece[0] == "▁")
+    words = [word for _, word in pieces if len(word) > 2 and word.isascii() and word.isalpha()]
+    return words, list(itertools.accumulate(1 / (rank + 3) for rank in range(len(words))))
+
+
+def _sentence(chance: random.Random) -> str:
+    words, heaped = _language()
+    return f"{' '.join(chance.choices(words, cum_weights=heaped, k=chance.randint(12, 40)))}."
+
+
+def _exchange(chat: Chat, bot: Bot, chance: random.Random) -> list[Draft]:
+    """What one exchange leaves in the log."""
+    room, turn, reply = chat.room, new_id(), new_id()
+    asked, said = _sentence(chance), _sentence(chance)
+    present = (YOU, bot.id)
+    segments = (Segment(kind="dialogue", text=asked),)
+    drafts = [
+        Draft(room, UserTurn(turn=turn, author=YOU, text=asked, segments=segments, present=present), YOU, turn=turn),
+        Draft(
+            room, AssistantTurnStarted(reply=reply, speaker=bot.id, answers=turn, present=present), bot.id, turn=reply
+        ),
+        Draft(room, AssistantTokens(reply=reply, text=said), bot.id, turn=reply),
+        Draft(room, AssistantTurn(reply=reply, text=said, model="embedded/script"), bot.id, turn=reply),
+    ]
+    for text, speaker, source in ((asked, "Ana", turn), (said, "Mara", reply)):
+        memory = MemoryAdded(
+            id=new_id(),
+            owner=bot.id,
+            text=text,
+            scene=chat.scene,
+            speaker=speaker,
+            witnesses=(bot.id, YOU),
+            sources=(source,),
+            happened=chat.clock,
+        )
+        drafts.append(Draft(room, memory, "story", turn=reply))
+    edge = EdgeUpdate(world=chat.world, of=bot.id, toward=YOU, chat=room, when=chat.clock)
+    drafts += [
+        Draft(room, edge, "story", turn=reply),
+        Draft(room, ClockMoved(minutes=2), "story", turn=reply),
+    ]
+    return drafts
+
+
+async def write_past(stage: Stage, room: str, bot: Bot, turns: int, chance: random.Random) -> None:
+    chat = stage.story.chats.chat(room)
+    exchanges = turns // 2
+    for start in range(0, exchanges, _BATCH):
+        batch = [_exchange(chat, bot, chance) for _ in range(min(_BATCH, exchanges - start))]
+        await stage.store.append([draft for exchange in batch for draft in exchange])
+        progress(start + _BATCH, exchanges, f"exchanges of the chat of {turns:,} turns")
+
+
+async def settle(stage: Stage) -> None:
+    while await stage.worker.drain():
+        pass
+
+
+async def measure(folder: Path, turns: int, rounds: int) -> tuple[list[float], list[float], float]:
+    """Overhead before and after the model, in ms per turn; and opening the last 50 turns."""
+    chance = random.Random(turns)
+    watched = Watched()
+    stage = Stage(folder / f"{turns}.db", watched)
+    bot = await stage.meet()
+    room = await stage.begin(bot)
+    await write_past(stage, room, bot, turns, chance)
+    started = time.perf_counter()
+    chat = stage.story.chats.chat(room)
+    opened = stage.story.timeline.latest(room, 50)
+    stage.story.chats.activities(room), stage.story.edges.edges(chat.world)
+    opening = (time.perf_counter() - started) * 1_000
+    assert len(opened) == 50
+    before: list[float] = []
+    after: list[float] = []
+    for number in range(rounds + 3):
+        asked = _sentence(chance)
+        began = time.perf_counter()
+        await stage.story.say(room, asked)
+        await stage.story.replies.wait(room)
+        ended = time.perf_counter()
+        if number >= 3:  # the first turns load tokenizer, price list and memories
+            before.append((watched.asked - began) * 1_000)
+            after.append((ended - watched.done) * 1_000)
+        await settle(stage)
+        progress(number + 1, rounds + 3, f"turns in the chat of {turns:,}")
+    await stage.close()
+    return before, after, opening
+
+
+async def run(rounds: int) -> dict[str, object]:
+    p95: dict[str, float] = {}
+    opening = 0.0
+    with tempfile.TemporaryDirectory() as name:
+        for turns in (_SMALL, _LARGE):
+            before, after, opening = await measure(Path(name), turns, rounds)
+            total = [b + a for b, a in zip(before, after, strict=True)]
+            p95[str(turns)] = round(percentile(total, 0.95), 2)
+            say(
+                f"{turns:>6} turns: before the model {median(before):.1f} ms, after it {median(after):.1f} ms (median);"
+                f" together p95 {p95[str(turns)]} ms; opening the last 50 {opening:.1f} ms"
+            )
+    return {
+        "overhead_p95_ms": p95,
+        "ratio": round(p95[str(_LARGE)] / p95[str(_SMALL)], 2),
+        "open_last_50_ms": round(opening, 2),
+    }
+
+
+def main() -> None:
+    options = arguments(__doc__).parse_args()
+    finish(asyncio.run(run(40 if options.quick else 200)))
+
+
+if __name__ == "__main__":
+    main()

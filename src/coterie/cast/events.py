@@ -1,0 +1,30 @@
+"""What happens to the cast: characters are written and rewritten, and the person says who they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coterie.cast.identity import Identity
+from coterie.kernel import Payload
+
+
+class BotAuthored(Payload, kind="bot_authored"):
+    """A character was created, or written anew. Every version stays readable."""
+
+    identity: Identity
+    card: dict[str, Any] | None = None
+    """The card it came from, as it was read, so that it goes out again unchanged."""
+
+
+class BotReset(Payload, kind="bot_reset"):
+    """A character's life starts over; who it is stays."""
+
+    bot: str
+
+
+class YouAuthored(Payload, kind="you_authored"):
+    """Who the person is, to the characters."""
+
+    name: str
+    pronouns: str = ""
+    persona: str = ""

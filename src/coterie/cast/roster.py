@@ -1,0 +1,147 @@
+"""Who there is: the characters with every version of them, and you."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from coterie.base.clock import from_micros, to_micros
+from coterie.cast.cards.card import Card
+from coterie.cast.errors import NoSuchCharacter
+from coterie.cast.events import BotAuthored, BotReset, YouAuthored
+from coterie.cast.identity import Identity
+from coterie.kernel import Draft, Event, Rows, Store, View, on
+
+YOU = "you"
+
+
+@dataclass(frozen=True)
+class You:
+    name: str = "You"
+    pronouns: str = ""
+    persona: str = ""
+
+
+@dataclass(frozen=True)
+class Bot:
+    identity: Identity
+    version: int
+    card: Card | None
+
+    @property
+    def id(self) -> str:
+        return self.identity.id
+
+    @property
+    def name(self) -> str:
+        return self.identity.name
+
+
+class Cast(View):
+    """Characters are known everywhere, so no line of a forked room has its own."""
+
+    name = "cast"
+    schema = """
+        CREATE TABLE bot(id TEXT PRIMARY KEY, name TEXT NOT NULL, version INTEGER NOT NULL, authored INTEGER NOT NULL,
+            resets INTEGER NOT NULL DEFAULT 0, reset INTEGER) WITHOUT ROWID;
+        CREATE TABLE bot_version(id TEXT, version INTEGER, identity TEXT NOT NULL, card TEXT, authored INTEGER NOT NULL,
+            PRIMARY KEY(id, version)) WITHOUT ROWID;
+        CREATE TABLE you(id INTEGER PRIMARY KEY, name TEXT NOT NULL, pronouns TEXT NOT NULL, persona TEXT NOT NULL);
+    """
+
+    @on(BotAuthored)
+    def authored(self, rows: Rows, event: Event[BotAuthored]) -> None:
+        identity, card = event.payload.identity, event.payload.card
+        when = to_micros(event.ts)
+        rows.run(
+            "INSERT INTO bot(id, name, version, authored) VALUES (?1, ?2, 1, ?3) ON CONFLICT(id)"
+            " DO UPDATE SET name = ?2, version = version + 1, authored = ?3",
+            (identity.id, identity.name, when),
+        )
+        rows.run(
+            "INSERT INTO bot_version SELECT id, version, ?, ?, ? FROM bot WHERE id = ?",
+            (identity.model_dump_json(), json.dumps(card) if card is not None else None, when, identity.id),
+        )
+
+    @on(BotReset)
+    def reset(self, rows: Rows, event: Event[BotReset]) -> None:
+        rows.run("UPDATE bot SET resets = resets + 1, reset = ? WHERE id = ?", (to_micros(event.ts), event.payload.bot))
+
+    @on(YouAuthored)
+    def you_authored(self, rows: Rows, event: Event[YouAuthored]) -> None:
+        it = event.payload
+        rows.run("INSERT OR REPLACE INTO you VALUES (1, ?, ?, ?)", (it.name, it.pronouns, it.persona))
+
+
+class Roster:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def author(self, identity: Identity, card: Card | None = None, *, actor: str = YOU) -> Bot:
+        """Create a character, or write it anew. Scenes that are open keep the version they began with."""
+        kept = card if card is not None else self._card_of(identity.id)
+        payload = BotAuthored(identity=identity, card=kept.document if kept is not None else None)
+        await self._store.append([Draft(f"cast:{identity.id}", payload, actor)])
+        return self.bot(identity.id)
+
+    async def author_you(self, you: You) -> None:
+        payload = YouAuthored(name=you.name, pronouns=you.pronouns, persona=you.persona)
+        await self._store.append([Draft("you", payload, YOU)])
+
+    def you(self) -> You:
+        rows = self._store.query("SELECT name, pronouns, persona FROM you")
+        return You(*rows[0]) if rows else You()
+
+    def knows_you(self) -> bool:
+        return bool(self._store.query("SELECT 1 FROM you"))
+
+    def bots(self) -> list[Bot]:
+        return [self.bot(bot) for (bot,) in self._store.query("SELECT id FROM bot ORDER BY name, id")]
+
+    def bot(self, bot_id: str, version: int | None = None) -> Bot:
+        rows = self._store.query(
+            "SELECT v.identity, v.version, v.card FROM bot b JOIN bot_version v ON v.id = b.id"
+            " AND v.version = coalesce(?, b.version) WHERE b.id = ?",
+            (version, bot_id),
+        )
+        if not rows:
+            raise NoSuchCharacter(f"There is no character {bot_id}.", "List them with `coterie cast list`.")
+        return _bot(rows[0])
+
+    def reset_at(self, bot_id: str) -> datetime | None:
+        """When a character's life last started over: what came before, it does not know."""
+        rows = self._store.query("SELECT reset FROM bot WHERE id = ? AND reset IS NOT NULL", (bot_id,))
+        return from_micros(rows[0][0]) if rows else None
+
+    def find(self, name: str) -> Bot:
+        """By id or by name, in any case."""
+        rows = self._store.query("SELECT id FROM bot WHERE id = ?1 OR lower(name) = lower(?1) ORDER BY id", (name,))
+        if not rows:
+            known = ", ".join(bot.name for bot in self.bots()) or "nobody yet"
+            raise NoSuchCharacter(f"There is no character called {name}.", f"There is: {known}.")
+        return self.bot(rows[0][0])
+
+    def versions(self, bot_id: str) -> Sequence[Bot]:
+        rows = self._store.query(
+            "SELECT identity, version, card FROM bot_version WHERE id = ? ORDER BY version", (bot_id,)
+        )
+        return [_bot(row) for row in rows]
+
+    def _card_of(self, bot_id: str) -> Card | None:
+        rows = self._store.query("SELECT card FROM bot_version WHERE id = ? ORDER BY version DESC LIMIT 1", (bot_id,))
+        return Card.read(json.loads(rows[0][0])) if rows and rows[0][0] else None
+
+
+@functools.lru_cache(maxsize=256)
+def _bot(row: tuple[Any, ...]) -> Bot:
+    """Every turn asks who speaks, and a card with a large book takes a while to read."""
+    identity, version, card = row
+    return Bot(Identity.model_validate_json(identity), version, Card.read(json.loads(card)) if card else None)
+
+
+def reset_draft(bot: str, actor: str = YOU) -> Draft:
+    return Draft(f"cast:{bot}", BotReset(bot=bot), actor)

@@ -1,0 +1,146 @@
+"""Giving a reply: tokens go to everyone who listens at once, and to the log in small batches.
+
+At most a second or 64 tokens of a reply are not yet durable. However it ends (whole, stopped, provider lost, process
+killed) the text so far is kept, with why it broke off; `recover` closes what a crash left open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from coterie.base.errors import CoterieError
+from coterie.base.logging import get_logger
+from coterie.base.masking import mask
+from coterie.engine.events import AssistantTokens, AssistantTurn
+from coterie.engine.turns import Timeline, Turn
+from coterie.kernel import AnyEvent, Draft, Message, NewJob, Store
+from coterie.kernel.bus import word
+from coterie.llm.messages import TextDelta
+from coterie.llm.reply import Reply
+
+FLUSH_TOKENS = 64
+FLUSH_S = 1.0
+_log = get_logger(__name__)
+
+AfterTurn = Callable[[AssistantTurn], Sequence[NewJob]]
+"""The jobs a finished reply causes; they are queued in the transaction that records it."""
+
+
+@dataclass(frozen=True)
+class Live:
+    """What listeners hear of a reply before it is in the log."""
+
+    room: str
+    reply: str
+    offset: int
+    """How many characters came before: whoever joins late knows what is missing."""
+    text: str
+
+
+class Replies:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._timeline = Timeline(store)
+        self._running: dict[str, asyncio.Task[AssistantTurn]] = {}
+
+    def start(self, room: str, reply_id: str, reply: Reply, speaker: str, after: AfterTurn) -> None:
+        """Give a reply in the background; `assistant_turn_started` is in the log already."""
+        task = asyncio.create_task(self._give(room, reply_id, reply, speaker, after), name=f"reply {reply_id}")
+        self._running[room] = task
+        task.add_done_callback(lambda _: self._running.pop(room, None) if self._running.get(room) is task else None)
+
+    def speaking(self, room: str) -> bool:
+        return room in self._running
+
+    async def stop(self, room: str) -> bool:
+        """End the reply that is being given, keeping what was said. False if nobody was speaking."""
+        task = self._running.get(room)
+        if task is None:
+            return False
+        task.cancel()
+        await asyncio.wait([task])
+        return True
+
+    async def wait(self, room: str) -> None:
+        """Until whoever speaks has finished."""
+        task = self._running.get(room)
+        if task is not None:
+            await asyncio.wait([task])
+
+    async def close(self) -> None:
+        for room in list(self._running):
+            await self.stop(room)
+
+    async def recover(self, after: Callable[[Turn], AfterTurn]) -> int:
+        """S12: what a crash left open is closed as truncated, with the text that had been made durable."""
+        left = [turn for turn in self._timeline.open_replies() if not self.speaking(turn.room)]
+        for turn in left:
+            ended = AssistantTurn(reply=turn.id, text=turn.text, truncated=True, why="restart")
+            await self._end(turn.room, ended, turn.speaker, after(turn))
+        return len(left)
+
+    async def _give(self, room: str, reply_id: str, reply: Reply, speaker: str, after: AfterTurn) -> AssistantTurn:
+        flusher = _Flusher(self._store, room, reply_id, speaker)
+        truncated, why, model = False, "", ""
+        clockwork = asyncio.create_task(flusher.run())
+        try:
+            async with reply:
+                async for chunk in reply:
+                    if isinstance(chunk, TextDelta):
+                        self._tell(room, reply_id, len(flusher.text), chunk.text)
+                        await flusher.add(chunk.text)
+                model = reply.answer.model
+                if reply.answer.reason == "length":
+                    truncated, why = True, "length"
+        except asyncio.CancelledError:
+            truncated, why = True, "stopped"
+        except CoterieError as error:
+            truncated, why = True, mask(str(error))
+        except Exception as error:
+            _log.exception("reply failed", room=room, reply=reply_id)
+            truncated, why = True, f"Something unexpected went wrong ({type(error).__name__}). Regenerate to try again."
+        finally:
+            clockwork.cancel()
+        ended = AssistantTurn(reply=reply_id, text=flusher.text, truncated=truncated, why=why, model=model)
+        # A second cancellation must not keep the end of the reply from being recorded.
+        await asyncio.shield(asyncio.ensure_future(self._end(room, ended, speaker, after)))
+        return ended
+
+    async def _end(self, room: str, ended: AssistantTurn, speaker: str, after: AfterTurn) -> list[AnyEvent]:
+        draft = Draft(room, ended, actor=speaker, key=f"reply:{room}:{ended.reply}", turn=ended.reply)
+        return await self._store.append([draft], jobs=after(ended))
+
+    def _tell(self, room: str, reply_id: str, offset: int, text: str) -> None:
+        self._store.bus.publish([Message(f"live.{word(room)}", Live(room, reply_id, offset, text))])
+
+
+class _Flusher:
+    """Collects tokens and makes them durable every so often."""
+
+    def __init__(self, store: Store, room: str, reply_id: str, speaker: str) -> None:
+        self.text = ""
+        self._store = store
+        self._room = room
+        self._reply = reply_id
+        self._speaker = speaker
+        self._waiting: list[str] = []
+
+    async def run(self) -> None:
+        """A provider that pauses must not keep what it has said in memory alone."""
+        while True:
+            await asyncio.sleep(FLUSH_S)
+            await self.flush()
+
+    async def add(self, text: str) -> None:
+        self.text += text
+        self._waiting.append(text)
+        if len(self._waiting) >= FLUSH_TOKENS:
+            await self.flush()
+
+    async def flush(self) -> None:
+        text, self._waiting = "".join(self._waiting), []
+        if text:
+            payload = AssistantTokens(reply=self._reply, text=text)
+            await self._store.append([Draft(self._room, payload, actor=self._speaker, turn=self._reply)])

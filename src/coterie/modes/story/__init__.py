@@ -1,0 +1,1 @@
+"""Story: one person and the characters they keep company with."""

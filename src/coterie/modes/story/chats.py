@@ -1,0 +1,262 @@
+"""Chats as they stand: host and guests, the clock, places, scenes, and what everybody is doing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from coterie.base.clock import from_micros, to_micros
+from coterie.engine.errors import NoSuchRoom
+from coterie.kernel import Event, Rows, Store, View, on
+from coterie.modes.story.events import (
+    Activity,
+    ActivityChange,
+    ChatCreated,
+    ChatLineOpened,
+    ClockMoved,
+    ContainerCreated,
+    DialogueSummarised,
+    GuestJoined,
+    GuestLeft,
+    ManualEdit,
+    SceneClosed,
+    SceneOpened,
+    SceneSummarised,
+    WeatherChanged,
+)
+
+
+@dataclass(frozen=True)
+class Guest:
+    version: int
+    """Of the character, as it joined."""
+    since: int
+    """The number of the event with which they joined: what came before, they did not witness."""
+
+
+@dataclass(frozen=True)
+class Chat:
+    room: str
+    host: str
+    bot_version: int
+    title: str
+    clock: datetime
+    weather: str
+    anchor: str
+    world: str
+    scene: str | None
+    guests: dict[str, Guest]
+
+    @property
+    def id(self) -> str:
+        return self.room.partition(":")[2]
+
+    def version_of(self, bot: str) -> int:
+        """S1: identity is fixed while a scene lasts, so a chat keeps the version that its scene began with."""
+        return self.bot_version if bot == self.host else self.guests[bot].version
+
+    def since(self, bot: str) -> int:
+        return self.guests[bot].since if bot in self.guests else 0
+
+    @property
+    def characters(self) -> list[str]:
+        return [self.host, *self.guests]
+
+
+@dataclass(frozen=True)
+class Scene:
+    id: str
+    container: str
+    participants: tuple[str, ...]
+    starts: datetime
+    ends: datetime | None
+    seq: int
+
+
+class Chats(View):
+    name = "story_chats"
+    line = "room"
+    schema = """
+        CREATE TABLE chat(room TEXT PRIMARY KEY, host TEXT NOT NULL, bot_version INTEGER NOT NULL, title TEXT NOT NULL,
+            clock INTEGER NOT NULL, weather TEXT NOT NULL, anchor TEXT NOT NULL, world TEXT NOT NULL, scene TEXT)
+            WITHOUT ROWID;
+        CREATE TABLE chat_guest(room TEXT, guest TEXT, bot_version INTEGER NOT NULL, since INTEGER NOT NULL,
+            PRIMARY KEY(room, guest)) WITHOUT ROWID;
+        CREATE TABLE container(room TEXT, id TEXT, name TEXT NOT NULL, type TEXT NOT NULL, parent TEXT,
+            moving INTEGER NOT NULL, public INTEGER NOT NULL, audible TEXT NOT NULL, PRIMARY KEY(room, id));
+        CREATE TABLE scene(room TEXT, id TEXT, container TEXT NOT NULL, participants TEXT NOT NULL,
+            starts INTEGER NOT NULL, ends INTEGER, seq INTEGER NOT NULL, PRIMARY KEY(room, id)) WITHOUT ROWID;
+        CREATE TABLE activity(room TEXT, entity TEXT, activity TEXT NOT NULL, PRIMARY KEY(room, entity)) WITHOUT ROWID;
+        CREATE TABLE scene_summary(room TEXT, scene TEXT, owner TEXT, summary TEXT NOT NULL,
+            significance INTEGER NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY(room, scene, owner)) WITHOUT ROWID;
+        CREATE TABLE dialogue_summary(room TEXT PRIMARY KEY, upto INTEGER NOT NULL, summary TEXT NOT NULL);
+    """
+
+    @on(ChatCreated)
+    def created(self, rows: Rows, event: Event[ChatCreated]) -> None:
+        it = event.payload
+        rows.run(
+            "INSERT OR REPLACE INTO chat VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL)",
+            (event.stream, it.host, it.bot_version, it.title, to_micros(it.clock), it.weather, it.anchor, it.world),
+        )
+
+    @on(ChatLineOpened)
+    def line_opened(self, rows: Rows, event: Event[ChatLineOpened]) -> None:
+        it = event.payload
+        rows.run("UPDATE chat SET title = ?, world = ? WHERE room = ?", (it.title, it.world, event.stream))
+
+    @on(ContainerCreated)
+    def container_created(self, rows: Rows, event: Event[ContainerCreated]) -> None:
+        it = event.payload
+        told = (event.stream, it.container, it.name, it.type, it.parent, it.moving, it.public, it.audible)
+        rows.run("INSERT OR REPLACE INTO container VALUES (?, ?, ?, ?, ?, ?, ?, ?)", told)
+
+    @on(ActivityChange)
+    def activity_change(self, rows: Rows, event: Event[ActivityChange]) -> None:
+        it = event.payload
+        told = (event.stream, it.entity, it.activity.model_dump_json())
+        rows.run("INSERT OR REPLACE INTO activity VALUES (?, ?, ?)", told)
+
+    @on(SceneOpened)
+    def scene_opened(self, rows: Rows, event: Event[SceneOpened]) -> None:
+        it = event.payload
+        rows.run(
+            "INSERT OR REPLACE INTO scene VALUES (?, ?, ?, ?, ?, NULL, ?)",
+            (event.stream, it.scene, it.container, json.dumps(it.participants), to_micros(it.starts), event.seq),
+        )
+        rows.run("UPDATE chat SET scene = ? WHERE room = ?", (it.scene, event.stream))
+        for bot, version in it.versions.items():
+            rows.run("UPDATE chat SET bot_version = ? WHERE room = ? AND host = ?", (version, event.stream, bot))
+            rows.run("UPDATE chat_guest SET bot_version = ? WHERE room = ? AND guest = ?", (version, event.stream, bot))
+
+    @on(SceneClosed)
+    def scene_closed(self, rows: Rows, event: Event[SceneClosed]) -> None:
+        it = event.payload
+        told = (to_micros(it.ends), event.stream, it.scene)
+        rows.run("UPDATE scene SET ends = ? WHERE room = ? AND id = ?", told)
+        rows.run("UPDATE chat SET scene = NULL WHERE room = ? AND scene = ?", (event.stream, it.scene))
+
+    @on(SceneSummarised)
+    def scene_summarised(self, rows: Rows, event: Event[SceneSummarised]) -> None:
+        it = event.payload
+        told = (event.stream, it.scene, it.owner, it.summary, it.significance, event.seq)
+        rows.run("INSERT OR REPLACE INTO scene_summary VALUES (?, ?, ?, ?, ?, ?)", told)
+
+    @on(DialogueSummarised)
+    def dialogue_summarised(self, rows: Rows, event: Event[DialogueSummarised]) -> None:
+        it = event.payload
+        rows.run("INSERT OR REPLACE INTO dialogue_summary VALUES (?, ?, ?)", (event.stream, it.upto, it.summary))
+
+    @on(ClockMoved)
+    def clock_moved(self, rows: Rows, event: Event[ClockMoved]) -> None:
+        moved = event.payload.minutes * 60_000_000
+        rows.run("UPDATE chat SET clock = clock + ? WHERE room = ?", (moved, event.stream))
+
+    @on(WeatherChanged)
+    def weather_changed(self, rows: Rows, event: Event[WeatherChanged]) -> None:
+        rows.run("UPDATE chat SET weather = ? WHERE room = ?", (event.payload.weather, event.stream))
+
+    @on(GuestJoined)
+    def guest_joined(self, rows: Rows, event: Event[GuestJoined]) -> None:
+        it = event.payload
+        told = (event.stream, it.guest, it.bot_version, event.seq)
+        rows.run("INSERT OR REPLACE INTO chat_guest VALUES (?, ?, ?, ?)", told)
+
+    @on(GuestLeft)
+    def guest_left(self, rows: Rows, event: Event[GuestLeft]) -> None:
+        rows.run("DELETE FROM chat_guest WHERE room = ? AND guest = ?", (event.stream, event.payload.guest))
+        rows.run("DELETE FROM activity WHERE room = ? AND entity = ?", (event.stream, event.payload.guest))
+
+    @on(ManualEdit)
+    def manual_edit(self, rows: Rows, event: Event[ManualEdit]) -> None:
+        what, value = event.payload.what.split("."), event.payload.value
+        match what:
+            case ["clock"]:
+                clock = to_micros(datetime.fromisoformat(value))
+                rows.run("UPDATE chat SET clock = ? WHERE room = ?", (clock, event.stream))
+            case ["weather" | "title" | "anchor" as column]:
+                rows.run(f"UPDATE chat SET {column} = ? WHERE room = ?", (value, event.stream))  # noqa: S608
+            case ["activity", entity]:
+                activity = Activity.model_validate(value).model_dump_json()
+                rows.run("INSERT OR REPLACE INTO activity VALUES (?, ?, ?)", (event.stream, entity, activity))
+            case ["container", container, "name"]:
+                rows.run("UPDATE container SET name = ? WHERE room = ? AND id = ?", (value, event.stream, container))
+            case _:
+                return  # an edge: another view's
+
+
+class ChatBook:
+    """Reading chats."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def chat(self, room: str) -> Chat:
+        rows = self._store.query(f"SELECT {_CHAT} FROM chat WHERE room = ?", (room,))  # noqa: S608
+        if not rows:
+            raise NoSuchRoom("There is no such chat.", "Choose one from the list of chats.")
+        return self._chat(rows[0])
+
+    def chats(self, host: str | None = None) -> list[Chat]:
+        rows = self._store.query(
+            f"SELECT {_CHAT} FROM chat WHERE ?1 IS NULL OR host = ?1 ORDER BY room DESC",  # noqa: S608
+            (host,),
+        )
+        return [self._chat(row) for row in rows]
+
+    def rooms_with(self, bot: str) -> list[Chat]:
+        """Chats that a character hosts or visits."""
+        return [chat for chat in self.chats() if bot in chat.characters]
+
+    def scene(self, room: str, scene: str) -> Scene:
+        rows = self._store.query(
+            "SELECT id, container, participants, starts, ends, seq FROM scene WHERE room = ? AND id = ?", (room, scene)
+        )
+        if not rows:
+            raise NoSuchRoom("There is no such scene.", "It may have been taken back: reload the chat.")
+        scene_id, container, participants, starts, ends, seq = rows[0]
+        return Scene(
+            scene_id,
+            container,
+            tuple(json.loads(participants)),
+            from_micros(starts),
+            from_micros(ends) if ends is not None else None,
+            seq,
+        )
+
+    def container_name(self, room: str, container: str) -> str:
+        rows = self._store.query("SELECT name FROM container WHERE room = ? AND id = ?", (room, container))
+        return str(rows[0][0]) if rows else container
+
+    def containers(self, room: str) -> dict[str, str]:
+        return dict(self._store.query("SELECT id, name FROM container WHERE room = ? ORDER BY id", (room,)))
+
+    def activities(self, room: str) -> dict[str, Activity]:
+        rows = self._store.query("SELECT entity, activity FROM activity WHERE room = ? ORDER BY entity", (room,))
+        return {entity: Activity.model_validate_json(told) for entity, told in rows}
+
+    def scene_summaries(self, room: str, owner: str) -> list[tuple[int, str]]:
+        """What the scenes so far were to somebody, oldest first, each with the seq after which it is known."""
+        return list(
+            self._store.query(
+                "SELECT s.seq, s.summary FROM scene_summary s WHERE s.room = ? AND s.owner = ? ORDER BY s.seq",
+                (room, owner),
+            )
+        )
+
+    def dialogue_summary(self, room: str) -> tuple[int, str] | None:
+        rows = self._store.query("SELECT upto, summary FROM dialogue_summary WHERE room = ?", (room,))
+        return rows[0] if rows else None
+
+    def _chat(self, row: tuple[Any, ...]) -> Chat:
+        room, host, version, title, clock, weather, anchor, world, scene = row
+        found = self._store.query(
+            "SELECT guest, bot_version, since FROM chat_guest WHERE room = ? ORDER BY guest", (room,)
+        )
+        guests = {guest: Guest(joined, since) for guest, joined, since in found}
+        return Chat(room, host, version, title, from_micros(clock), weather, anchor, world, scene, guests)
+
+
+_CHAT = "room, host, bot_version, title, clock, weather, anchor, world, scene"

@@ -1,0 +1,85 @@
+"""From prose to an opening scene: a classifier reads it, a person corrects it, one transaction begins the chat. S8"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from coterie.cast.roster import YOU, Bot, You
+from coterie.llm.messages import Prompt
+from coterie.llm.router import Caller, Models
+from coterie.llm.structured import classify
+from coterie.modes.story.events import Activity
+
+
+class Place(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    name: str = ""
+    type: str = "place"
+    public: bool = False
+    moving: bool = False
+
+
+class Opening(BaseModel):
+    """The opening scene, as the form shows it."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    title: str = ""
+    place: Place = Place()
+    time: str = ""
+    """ISO 8601, UTC."""
+    weather: str = ""
+    anchor: str = ""
+    you: Activity = Activity()
+    character: Activity = Activity()
+    relationship: str = Field(default="", description="How the character sees the person, in a sentence or two.")
+    facts: list[str] = Field(default_factory=list, description="What the character knows of the person.")
+    greeting: str = ""
+    """What the character says first; empty leaves the first word to the person."""
+
+    def starts(self, fallback: datetime) -> datetime:
+        try:
+            moment = datetime.fromisoformat(self.time)
+        except ValueError:
+            return fallback
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+class Proposal(BaseModel):
+    """What the person sees and may change. A classifier that fails leaves the form empty, with a notice."""
+
+    opening: Opening
+    notice: str = ""
+
+
+async def propose(models: Models, bot: Bot, you: You) -> Proposal:
+    who = bot.identity
+    greeting = bot.card.data.first_mes if bot.card else ""
+    if not (who.kickoff or who.initial_relationship):
+        return Proposal(
+            opening=Opening(greeting=greeting),
+            notice=f"{who.name} has no kickoff prose yet. Fill in what you like; everything may stay empty.",
+        )
+    prompt = Prompt.of(
+        f"Character: {who.name}\nPersona: {who.persona}\nThe person: {you.name}. {you.persona}\n"
+        f"Their relationship: {who.initial_relationship}\n\nOpening prose:\n{who.kickoff}",
+        system=(
+            "Read the opening of a story and give its structure as JSON: a short title, the place, the time as ISO "
+            "8601, the weather, what the person (you) and the character are doing (posture, action, holding), how the "
+            "character sees the person, and facts it knows about them. Leave out what the prose does not say."
+        ),
+    )
+    caller = Caller(character=bot.id)
+    found = await classify(models, Opening, prompt, caller=caller)
+    opening = found.value.model_copy(update={"greeting": greeting or who.kickoff})
+    if found.ok:
+        return Proposal(opening=opening)
+    why = found.error.what if found.error is not None else "What the model answered could not be used."
+    return Proposal(opening=opening, notice=f"The opening could not be read from the prose. {why} Fill it in by hand.")
+
+
+def participants(bot: Bot) -> tuple[str, ...]:
+    return (YOU, bot.id)

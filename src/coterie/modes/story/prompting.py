@@ -1,0 +1,301 @@
+"""Everything a character is told before it speaks, and where each word of it comes from. S13
+
+Parts come in tiers: MUST (who it is, who it speaks with, the scene, the last turns, the message), SHOULD (feelings,
+activities, pinned and recalled memories, lore) and NICE (older dialogue, more memories, weather). What a character did
+not witness is not among them, whoever wrote it: earlier turns, whispers to others, notes to the player.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from coterie.base.clock import Clock
+from coterie.cast.cards.lore_scan import LoreFound, Moment, find_lore
+from coterie.cast.cards.macros import Macros
+from coterie.cast.roster import YOU, Bot, Roster
+from coterie.engine.turns import Timeline, Turn
+from coterie.kernel import Store
+from coterie.llm.messages import Message, Prompt
+from coterie.llm.roles import Role
+from coterie.llm.router import Models
+from coterie.memory import Memory
+from coterie.memory.recall import Recalled
+from coterie.modes.story.budget import Piece, Tier, fit
+from coterie.modes.story.chats import Chat, ChatBook
+from coterie.modes.story.desk import DIALOGUE, SYSTEM, Desk
+from coterie.modes.story.edges import EdgeBook
+from coterie.modes.story.events import Activity, Part, PromptSent
+from coterie.modes.story.segments import spoken
+from coterie.modes.story.settings import StorySettings
+from coterie.modes.story.witnesses import Witnesses
+
+_LAST_TURNS, _FEWEST_TURNS = 6, 2
+"""How many of the newest turns are always told: fewer where they would take more than half of a small context."""
+_MOST_TURNS = 200
+_FEW = 2
+_MOST_COUNTED = 4_000
+_MARKS = 6
+"""Tokens that go into the marks around a message or between two parts."""
+
+
+@dataclass(frozen=True)
+class Assembled:
+    prompt: Prompt
+    sent: PromptSent
+    recalled: list[Recalled]
+    untold: int | None
+    """The number of the first turn that was told as dialogue, if earlier ones had to be left out."""
+
+
+class Prompter:
+    def __init__(
+        self, store: Store, roster: Roster, memory: Memory, models: Models, settings: StorySettings, clock: Clock
+    ) -> None:
+        self._store = store
+        self._roster = roster
+        self._memory = memory
+        self._models = models
+        self._settings = settings
+        self._clock = clock
+        self._timeline = Timeline(store)
+        self._chats = ChatBook(store)
+        self._edges = EdgeBook(store)
+        self.witnesses = Witnesses(roster)
+        self._counted: dict[tuple[str, str], int] = {}
+
+    def names(self, chat: Chat) -> dict[str, str]:
+        """Everybody present, by the name that prose uses."""
+        bots = {bot: self._roster.bot(bot, chat.version_of(bot)).name for bot in chat.characters}
+        return {YOU: self._roster.you().name, **bots}
+
+    def name(self, names: dict[str, str], entity: str) -> str:
+        """The name of somebody who may have left."""
+        return names.get(entity) or self._roster.bot(entity).name
+
+    def assemble(self, chat: Chat, speaker: str, reply: str, upto: int | None = None) -> Assembled:
+        """The prompt for a speaker's next reply: of the turns, those before `upto`."""
+        bot = self._roster.bot(speaker, chat.version_of(speaker))
+        names = self.names(chat)
+        saw = self.witnesses.eyes(chat, speaker)
+        latest = self._timeline.latest(chat.room, _MOST_TURNS, upto)
+        turns = [turn for turn in latest if saw(turn) and (turn.text or turn.state != "open")]
+        soft, hard = self._budgets()
+        desk = Desk(self._counter(), names, bot, self._macros(chat, bot, names))
+        heard = self._heard_by(chat, turns, speaker)
+        turns = [turn for turn in turns if not turn.to or heard <= {YOU, turn.speaker, *turn.to}]
+        recalled = self._recall(chat, speaker, turns, heard)
+        self._identity(desk, chat)
+        self._scene(desk, chat)
+        self._feelings(desk, chat)
+        self._memories(desk, chat, recalled, heard)
+        self._lore(desk, turns)
+        self._dialogue(desk, chat, turns, hard, more=len(latest) == _MOST_TURNS)
+        fitted = fit(desk.pieces, soft=soft, hard=hard)
+        known = self._known_texts(chat.room, [piece.sha for piece in fitted.pieces])
+        target = self._models.catalogue.chain(Role.NARRATIVE)[0]
+        sent = PromptSent(
+            reply=reply,
+            model=str(target),
+            tokens=fitted.tokens,
+            soft=soft,
+            hard=hard,
+            parts=tuple(Part(name=p.name, tier=p.tier, role=p.role, tokens=p.tokens, sha=p.sha) for p in fitted.pieces),
+            texts={p.sha: p.text for p in fitted.pieces if p.sha not in known},
+            trimmed=tuple(fitted.trimmed),
+            recalled={memory.id: memory.parts for memory in recalled},
+        )
+        used = {piece.name for piece in fitted.pieces}
+        kept = [memory for memory in recalled if f"memory {memory.id}" in used]
+        told = [piece.order[1] for piece in fitted.pieces if piece.order[0] == DIALOGUE]
+        shortened = len(latest) == _MOST_TURNS or any(line.startswith("turn ") for line in fitted.trimmed)
+        return Assembled(self.as_prompt(fitted.pieces), sent, kept, min(told) if told and shortened else None)
+
+    def as_prompt(self, pieces: Sequence[Piece]) -> Prompt:
+        system = "\n\n".join(piece.text for piece in pieces if piece.order[0] == SYSTEM)
+        messages = [Message(role="system", text=system)]
+        for piece in pieces:
+            if piece.order[0] == SYSTEM:
+                continue
+            if messages[-1].role == piece.role:  # providers want people and model to take turns
+                joined = f"{messages[-1].text}\n\n{piece.text}"
+                messages[-1] = Message(role=piece.role, text=joined)
+            else:
+                messages.append(Message(role=piece.role, text=piece.text))
+        return Prompt(messages=tuple(messages), max_tokens=self._settings.reply_tokens, temperature=0.9)
+
+    def _budgets(self) -> tuple[int, int]:
+        """S13: the model's own context is what really counts, where it is known."""
+        target = self._models.catalogue.chain(Role.NARRATIVE)[0]
+        context = self._models.catalogue.details(target).context
+        hard = self._settings.narrative_budget_hard
+        if context is not None:
+            hard = min(hard, context - min(self._settings.reply_tokens, context // 4) - 64)
+        return min(self._settings.narrative_budget_soft, hard * 3 // 4), hard
+
+    def _counter(self) -> Callable[[str], int]:
+        target = self._models.catalogue.chain(Role.NARRATIVE)[0]
+        if not self._models.tokens.is_exact(target):  # an estimate is quick, and learns
+            return lambda text: self._models.tokens.count(target, text) + _MARKS
+
+        def count(text: str) -> int:
+            """Most of a prompt was in the last one too, and reading it again is what would take the time."""
+            key = (str(target), text)
+            if key not in self._counted:
+                if len(self._counted) > _MOST_COUNTED:
+                    self._counted.clear()
+                self._counted[key] = self._models.tokens.count(target, text) + _MARKS
+            return self._counted[key]
+
+        return count
+
+    def _macros(self, chat: Chat, bot: Bot, names: dict[str, str]) -> Macros:
+        char = (bot.card.data.nickname if bot.card else "") or bot.name
+        return Macros(char=char, user=names[YOU], chance=random.Random(chat.room), seed=chat.room)  # noqa: S311
+
+    def _identity(self, desk: Desk, chat: Chat) -> None:
+        who, you = desk.bot.identity, self._roster.you()
+        persona = you.persona and f"\n{you.persona}"
+        pronouns = you.pronouns and f" ({you.pronouns})"
+        card = desk.bot.card.data if desk.bot.card else None
+        parts = [
+            card.system_prompt if card else "",
+            f"You are {who.name}. You write only what {who.name} says and does, in prose, never what {you.name} does.",
+            who.persona,
+            f"Traits: {', '.join(who.traits)}." if who.traits else "",
+            who.backstory,
+        ]
+        desk.add("identity", "must", "\n\n".join(part for part in parts if part), label=f"who {who.name} is")
+        desk.add("you", "must", f"{you.name}{pronouns} is the person you are with.{persona}", label="who you are")
+        for number, sample in enumerate(who.voice_samples):
+            desk.add(f"voice {number + 1}", "should", f"How {who.name} sounds:\n{sample}", give_up=2 + number)
+        if card and card.post_history_instructions:
+            desk.add("instructions", "must", card.post_history_instructions, label="the card's instructions")
+        others = [desk.names[bot] for bot in chat.characters if bot != who.id]
+        if others:
+            desk.add("others", "must", f"Also here: {', '.join(others)}. They speak for themselves.")
+
+    def _scene(self, desk: Desk, chat: Chat) -> None:
+        where = ""
+        if chat.scene is not None:
+            scene = self._chats.scene(chat.room, chat.scene)
+            where = f" at {self._chats.container_name(chat.room, scene.container)}" if scene.container else ""
+        anchor = f" {chat.anchor}" if chat.anchor else ""
+        desk.add("scene", "must", f"It is {chat.clock:%A, %d %B %Y, %H:%M}{where}.{anchor}")
+        for entity, activity in self._chats.activities(chat.room).items():
+            text = _activity(desk.names.get(entity, entity), activity, self._chats.containers(chat.room))
+            desk.add(f"activity of {entity}", "should", text, give_up=8)
+        if chat.weather:
+            desk.add("weather", "nice", f"The weather: {chat.weather}.", give_up=9)
+
+    def _feelings(self, desk: Desk, chat: Chat) -> None:
+        for edge in self._edges.edges(chat.world):
+            if edge.of != desk.bot.id or edge.toward not in desk.names:
+                continue
+            name = desk.names[edge.toward]
+            known = "".join(f"\n- {fact}" for fact in edge.knowledge[-12:])
+            facts = f"\nWhat you know of {name}:{known}" if known else ""
+            text = f"You feel for {name}: affinity {edge.affinity} of 100, trust {edge.trust}. {edge.summary}{facts}"
+            desk.add(f"feelings toward {edge.toward}", "should", text.strip(), give_up=9)
+
+    def _memories(self, desk: Desk, chat: Chat, recalled: list[Recalled], heard: set[str]) -> None:
+        pinned = self._memory.recall(
+            owner=desk.bot.id, room=chat.room, present=heard, mode="recent", pinned=True, k=8, now=self._clock.now()
+        )
+        shown: set[str] = set()
+        for memory in pinned:
+            shown.add(memory.id)
+            desk.add(f"pinned {memory.id}", "should", f"You will never forget: {memory.text}", give_up=10)
+        for rank, memory in enumerate(recalled):
+            if memory.id in shown:
+                continue
+            tier: Tier = "should" if rank < _FEW else "nice"
+            desk.add(f"memory {memory.id}", tier, f"You remember: {memory.text}", give_up=5 - min(rank, 5))
+
+    def _lore(self, desk: Desk, turns: Sequence[Turn]) -> None:
+        if desk.bot.card is None or desk.bot.card.lorebook is None:
+            return
+        moment = Moment(
+            messages=[spoken(turn) for turn in turns],
+            replies=sum(turn.speaker == desk.bot.id for turn in turns),
+            macros=desk.macros,
+        )
+        found: LoreFound = find_lore(desk.bot.card.lorebook, moment, desk.count)
+        for lore in found.told:
+            desk.add(f"lore {lore.entry.name or lore.entry.index}", "should", lore.text, give_up=4)
+
+    def _dialogue(self, desk: Desk, chat: Chat, turns: Sequence[Turn], hard: int, *, more: bool) -> None:
+        """The turns; `more` says that there are earlier ones than these."""
+        summary = self._summary_piece(desk, chat)
+        if summary is not None and more:
+            desk.put(summary)
+        room = hard // 2
+        for number, turn in enumerate(turn for turn in reversed(turns) if spoken(turn)):
+            mine = turn.speaker == desk.bot.id
+            text = spoken(turn) if mine else f"{self.name(desk.names, turn.speaker)}: {spoken(turn)}"
+            room -= desk.count(text)
+            always = number < _FEWEST_TURNS or (number < _LAST_TURNS and room >= 0)
+            piece = desk.piece(
+                f"turn {turn.id}",
+                "must" if always else "nice",
+                text,
+                role="assistant" if mine else "user",
+                order=(DIALOGUE, turn.seq),
+                label="your message" if number == 0 else f'the earlier turn "{text[:40]}…"',
+                instead=None if always else summary,
+            )
+            desk.put(piece)
+
+    def _summary_piece(self, desk: Desk, chat: Chat) -> Piece | None:
+        """What stands in for older dialogue: the scenes as this character saw them, and the talk in short."""
+        summaries = [text for _, text in self._chats.scene_summaries(chat.room, desk.bot.id)][-5:]
+        talk = self._chats.dialogue_summary(chat.room)
+        if talk is not None and desk.bot.id == chat.host:  # who is always there may know all that was said aloud
+            summaries.append(talk[1])
+        if not summaries:
+            return None
+        text = "What happened before, in short:\n" + "\n".join(summaries)
+        return desk.piece("summary", "should", text, order=(SYSTEM, 900), give_up=7)
+
+    def _recall(self, chat: Chat, speaker: str, turns: Sequence[Turn], heard: set[str]) -> list[Recalled]:
+        if not turns or not self._settings.retrieval_k:
+            return []
+        shown = {turn.id for turn in turns[-_LAST_TURNS * 2 :]}
+        question = " ".join(spoken(turn) for turn in turns[-2:])
+        found = self._memory.recall(
+            question,
+            owner=speaker,
+            room=chat.room,
+            present=heard,
+            k=self._settings.retrieval_k + len(shown),
+            now=self._clock.now(),
+        )
+        # What is told as dialogue anyway need not be remembered too.
+        fresh = [one for one in found if not shown & set(one.memory.sources)]
+        return fresh[: self._settings.retrieval_k]
+
+    def _heard_by(self, chat: Chat, turns: Sequence[Turn], speaker: str) -> set[str]:
+        """Before whom the reply will be spoken: everybody present, or those a whisper was for."""
+        everybody = {YOU, *chat.characters}
+        last = next((turn for turn in reversed(turns) if turn.speaker != speaker), None)
+        return everybody if last is None or not last.to else {YOU, *last.to}
+
+    def _known_texts(self, room: str, shas: Sequence[str]) -> set[str]:
+        marks = ", ".join("?" * len(shas))
+        sql = f"SELECT sha FROM prompt_text WHERE room = ? AND sha IN ({marks})"  # noqa: S608
+        return {sha for (sha,) in self._store.query(sql, (room, *shas))}
+
+
+def _activity(name: str, activity: Activity, places: dict[str, str]) -> str:
+    parts = [
+        f"in {places.get(activity.container, activity.container)}" if activity.container else "",
+        activity.slot,
+        activity.posture,
+        activity.action.verb,
+        f"holding {', '.join(activity.holding)}" if activity.holding else "",
+        f"attending to {activity.attention}" if activity.attention else "",
+        activity.status,
+    ]
+    said = ", ".join(part for part in parts if part)
+    return f"{name}: {said}." if said else ""

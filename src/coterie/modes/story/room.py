@@ -1,0 +1,88 @@
+"""What every command of a story needs: the books, who is speaking, and one decision at a time in a chat."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from weakref import WeakValueDictionary
+
+from coterie.base.clock import Clock
+from coterie.base.errors import Conflict
+from coterie.cast.errors import NoSuchCharacter
+from coterie.cast.roster import YOU, Roster
+from coterie.engine.errors import Busy
+from coterie.engine.replies import Replies
+from coterie.engine.turns import Timeline
+from coterie.kernel import AnyEvent, Draft, NewJob, Store, Superseded
+from coterie.kernel.ranges import Ranges
+from coterie.llm.router import Models
+from coterie.memory import Memory
+from coterie.modes.story.chats import Chat, ChatBook
+from coterie.modes.story.edges import EdgeBook
+from coterie.modes.story.prompting import Prompter
+from coterie.modes.story.settings import StorySettings
+
+Decision = tuple[Sequence[Draft], Sequence[NewJob]]
+_TRIES = 50
+
+
+class Room:
+    def __init__(
+        self,
+        store: Store,
+        roster: Roster,
+        memory: Memory,
+        models: Models,
+        settings: StorySettings,
+        clock: Clock,
+        before_rewind: Callable[[], Awaitable[object]] | None = None,
+    ) -> None:
+        """`before_rewind` is called before anything is taken back: S23 wants a snapshot file then."""
+        self.chats = ChatBook(store)
+        self.timeline = Timeline(store)
+        self.edges = EdgeBook(store)
+        self.prompter = Prompter(store, roster, memory, models, settings, clock)
+        self.replies = Replies(store)
+        self._store = store
+        self._roster = roster
+        self._memory = memory
+        self._models = models
+        self._settings = settings
+        self._clock = clock
+        self._before_rewind = before_rewind
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def _alone(self, room: str) -> asyncio.Lock:
+        """Two windows may not both begin a turn: the second waits, and then finds somebody speaking."""
+        return self._locks.setdefault(room, asyncio.Lock())
+
+    async def _decide(self, room: str, decide: Callable[[], Awaitable[Decision]]) -> list[AnyEvent]:
+        """Record what follows from how things stand; if a job recorded something meanwhile, decide again."""
+        for _ in range(_TRIES):
+            head = self._store.reader.head(room)
+            drafts, jobs = await decide()
+            if not drafts:
+                return []
+            try:
+                return await self._store.append(drafts, expect={room: head}, jobs=jobs)
+            except Conflict:
+                continue
+        raise Busy("This chat changes too quickly to be changed by hand.", "Try again in a moment.")
+
+    def _quiet(self, room: str) -> None:
+        if self.replies.speaking(room) or self.timeline.open_replies(room):
+            raise Busy("Somebody is still speaking.", "Wait for the reply, or press Stop.")
+
+    def _present(self, chat: Chat, bot: str) -> str:
+        if bot in chat.characters:
+            return bot
+        names = self.prompter.names(chat)
+        for entity, name in names.items():
+            if entity != YOU and name.lower() == bot.lower():
+                return entity
+        raise NoSuchCharacter(f"{bot} is not here.", f"Here are: {', '.join(n for e, n in names.items() if e != YOU)}.")
+
+
+def superseded(drop: Sequence[int], restore: Sequence[int] = ()) -> Superseded:
+    pairs = [Ranges((seq, seq) for seq in seqs).pairs for seqs in (drop, restore)]
+    return Superseded(drop=pairs[0], restore=pairs[1])

@@ -1,0 +1,364 @@
+"""A story's commands: what a person can do, each turned into events. S8, S12, S22–S25
+
+Commands decide and events carry what was decided, so that a replay never asks a model. One reply at a time is given in
+a chat; whoever wants to say something meanwhile is told who is speaking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from coterie.base.clock import Clock
+from coterie.base.errors import BadPoint
+from coterie.base.ids import new_id
+from coterie.cast.cards.macros import Macros
+from coterie.cast.errors import NoSuchCharacter
+from coterie.cast.roster import YOU, Bot, Roster
+from coterie.engine.errors import Busy, NoSuchTurn
+from coterie.engine.events import AssistantTurn, AssistantTurnStarted, Segment, UserTurn, UserTurnEdit
+from coterie.engine.turns import Turn
+from coterie.kernel import AnyEvent, Draft, NewJob, Payload, Store
+from coterie.kernel.worker import Handler
+from coterie.llm.roles import Role
+from coterie.llm.router import Caller, Models
+from coterie.memory import Memory
+from coterie.memory.events import MemoryUsed
+from coterie.modes.story import kickoff
+from coterie.modes.story.aftermath import CLOSE, Aftermath
+from coterie.modes.story.chats import Chat
+from coterie.modes.story.events import (
+    MAIN,
+    ActivityChange,
+    ChatCreated,
+    ContainerCreated,
+    EdgeUpdate,
+    GuestJoined,
+    GuestLeft,
+    SceneOpened,
+)
+from coterie.modes.story.past import Past
+from coterie.modes.story.reader import read_unmarked
+from coterie.modes.story.retelling import RETELL, Retelling
+from coterie.modes.story.room import Decision, superseded
+from coterie.modes.story.scenes import SceneCloser
+from coterie.modes.story.segments import split, told
+from coterie.modes.story.settings import StorySettings
+from coterie.modes.story.speaking import next_speaker
+
+_REPLY_KINDS = (AssistantTurnStarted.kind, AssistantTurn.kind)
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A turn that has begun: what was said is durable, and the reply is on its way."""
+
+    turn: str
+    reply: str
+    speaker: str
+
+
+class Story(Past):
+    def __init__(
+        self,
+        store: Store,
+        roster: Roster,
+        memory: Memory,
+        models: Models,
+        settings: StorySettings,
+        clock: Clock,
+        before_rewind: Callable[[], Awaitable[object]] | None = None,
+    ) -> None:
+        super().__init__(store, roster, memory, models, settings, clock, before_rewind)
+        self._aftermath = Aftermath(store, models, memory, self.prompter)
+        self._closer = SceneCloser(store, roster, models, memory, self.prompter)
+        self._retelling = Retelling(store, models, self.prompter)
+
+    def handlers(self) -> dict[str, Handler]:
+        return {**self._aftermath.handlers(), CLOSE: self._closer.job, RETELL: self._retelling.job}
+
+    async def recover(self) -> int:
+        """S12: close what a crash left open."""
+        return await self.replies.recover(lambda turn: lambda ended: self._aftermath.jobs_after(turn.room, ended))
+
+    # --- beginning ---------------------------------------------------------------------------------------
+
+    async def propose(self, bot_id: str) -> kickoff.Proposal:
+        return await kickoff.propose(self._models, self._roster.bot(bot_id), self._roster.you())
+
+    async def begin(self, bot_id: str, opening: kickoff.Opening) -> Chat:
+        """S8: everything a chat begins with, in one transaction."""
+        bot = self._roster.bot(bot_id)
+        room = f"room:{new_id()}"
+        starts = opening.starts(self._clock.now())
+        place, scene = new_id(), new_id()
+        payloads: list[Payload] = [
+            ChatCreated(
+                host=bot.id,
+                bot_version=bot.version,
+                title=opening.title.strip() or bot.name,
+                clock=starts,
+                weather=opening.weather,
+                anchor=opening.anchor,
+            ),
+            ContainerCreated(
+                container=place,
+                name=opening.place.name.strip() or "somewhere",
+                type=opening.place.type,
+                public=opening.place.public,
+                moving=opening.place.moving,
+            ),
+            ActivityChange(entity=YOU, activity=opening.you.model_copy(update={"container": place})),
+            ActivityChange(entity=bot.id, activity=opening.character.model_copy(update={"container": place})),
+            SceneOpened(scene=scene, container=place, participants=kickoff.participants(bot), starts=starts),
+            EdgeUpdate(
+                world=MAIN,
+                of=bot.id,
+                toward=YOU,
+                knowledge=tuple(fact.strip() for fact in opening.facts if fact.strip()),
+                summary=self._first_summary(bot, opening),
+                chat=room,
+                when=starts,
+            ),
+        ]
+        drafts = [Draft(room, payload, YOU) for payload in payloads]
+        if opening.greeting.strip():
+            reply = new_id()
+            text = self._greeting(bot, opening.greeting)
+            drafts += [
+                Draft(
+                    room, AssistantTurnStarted(reply=reply, speaker=bot.id, present=(YOU, bot.id)), bot.id, turn=reply
+                ),
+                Draft(room, AssistantTurn(reply=reply, text=text), bot.id, turn=reply),
+            ]
+        await self._store.append(drafts)
+        return self.chats.chat(room)
+
+    def _first_summary(self, bot: Bot, opening: kickoff.Opening) -> str | None:
+        """Somebody one knows already is not met for the first time."""
+        if self.edges.edge(MAIN, bot.id, YOU).summary:
+            return None
+        return opening.relationship.strip() or bot.identity.initial_relationship or None
+
+    def _greeting(self, bot: Bot, text: str) -> str:
+        char = (bot.card.data.nickname if bot.card else "") or bot.name
+        return Macros(char=char, user=self._roster.you().name, chance=Random(bot.id)).expand(text, "display")  # noqa: S311
+
+    # --- a turn ------------------------------------------------------------------------------------------
+
+    async def say(
+        self,
+        room: str,
+        text: str,
+        *,
+        speaker: str | None = None,
+        to: Sequence[str] = (),
+        key: str | None = None,
+    ) -> Begun:
+        """S12: what was said is durable before any model is asked; the reply is then given in the background."""
+        async with self._alone(room):
+            mark = None if key is None else f"say:{room}:{key}"
+            if mark is not None and (again := await self._said_before(room, mark, speaker)) is not None:
+                return again
+            chat = self.chats.chat(room)
+            self._quiet(room)
+            segments = self._segments(text)
+            heard = tuple(self._present(chat, bot) for bot in to)
+            who = self._hearer(chat, speaker, heard) if speaker else None
+            turn = new_id()
+            present = (YOU, *chat.characters)
+            said = UserTurn(turn=turn, author=YOU, text=text, segments=segments, to=heard, present=present)
+            await self._store.append([Draft(room, said, YOU, key=mark, turn=turn)])
+            await self._read(chat, turn, text, segments)
+            return await self._answer(chat, self.timeline.turn(room, turn), who)
+
+    async def regenerate(self, room: str, *, text: str | None = None, speaker: str | None = None) -> Begun:
+        """S22: another reply to the last message, with or without changing it. What the old one led to goes with it.
+
+        A message that never got its reply (a crash, a prompt that was too long) gets one now.
+        """
+        segments = self._segments(text) if text is not None else ()
+        async with self._alone(room):
+            chat = self.chats.chat(room)
+            self._quiet(room)
+            question, old = self._last_exchange(room)
+            who = old.speaker if old is not None and old.speaker in chat.characters else None
+            if speaker:
+                who = self._hearer(chat, speaker, question.to)
+            reply = new_id()
+
+            async def decide() -> Decision:
+                drafts = [] if old is None else [Draft(room, superseded(self._seqs(room, old.id)), YOU)]
+                edit = UserTurnEdit(turn=question.id, text=text or "", segments=segments)
+                if text is None:
+                    edit = UserTurnEdit(turn=question.id, text=question.text, segments=question.segments)
+                if text is not None or await self._was_edited(room, question):
+                    # The change belongs to the reply that it led to: another alternative answers another message.
+                    drafts.append(Draft(room, edit, YOU, turn=reply))
+                return drafts, ()
+
+            await self._decide(room, decide)
+            return await self._answer(self.chats.chat(room), self.timeline.turn(room, question.id), who, reply)
+
+    async def alternatives(self, room: str, turn: str) -> list[AssistantTurn]:
+        """S22: every reply there was to a message, oldest first, the chosen one among them."""
+        asked = self.timeline.turn(room, turn)
+        events: list[AnyEvent] = []
+        stream, upto = room, self._store.reader.head(room)
+        while True:  # a fork finds those it inherited where they were recorded
+            origin = self._store.reader.origin(stream)
+            after = max(asked.seq, origin[1] if origin is not None else 0)
+            found = await self._store.read(stream, after=after, kinds=_REPLY_KINDS, limit=10_000)
+            events = [event for event in found if event.seq <= upto] + events
+            if origin is None or asked.seq >= origin[1]:
+                break
+            stream, upto = origin[0], min(upto, origin[1])
+        mine = {
+            e.payload.reply for e in events if isinstance(e.payload, AssistantTurnStarted) and e.payload.answers == turn
+        }
+        return [e.payload for e in events if isinstance(e.payload, AssistantTurn) and e.payload.reply in mine]
+
+    async def choose(self, room: str, reply: str) -> None:
+        """S22: swipe to another reply; what the other led to comes back with it."""
+        async with self._alone(room):
+            self.chats.chat(room)
+            self._quiet(room)
+            question, current = self._last_exchange(room)
+            if current is not None and current.id == reply:
+                return
+            if reply not in {one.reply for one in await self.alternatives(room, question.id)}:
+                raise NoSuchTurn("There is no such reply to the last message.", "Reload the chat.")
+
+            async def decide() -> Decision:
+                drop = self._seqs(room, current.id) if current is not None else []
+                return [Draft(room, superseded(drop, self._seqs(room, reply)), YOU)], ()
+
+            await self._decide(room, decide)
+
+    async def stop(self, room: str) -> bool:
+        self.chats.chat(room)
+        return await self.replies.stop(room)
+
+    # --- company and scenes --------------------------------------------------------------------------------
+
+    async def invite(self, room: str, bot_id: str) -> None:
+        chat, bot = self.chats.chat(room), self._roster.bot(bot_id)
+        if bot.id in chat.characters:
+            raise Busy(f"{bot.name} is here already.", "Invite somebody else.")
+        await self._store.append([Draft(room, GuestJoined(guest=bot.id, bot_version=bot.version), YOU)])
+
+    async def send_away(self, room: str, bot_id: str) -> None:
+        chat = self.chats.chat(room)
+        if bot_id not in chat.guests:
+            raise NoSuchCharacter("Nobody of that name is a guest here.", "Only guests can leave; a host stays.")
+        self._quiet(room)
+        await self._store.append([Draft(room, GuestLeft(guest=bot_id), YOU)])
+
+    async def close_scene(self, room: str) -> None:
+        """S15, by hand."""
+        chat = self.chats.chat(room)
+        self._quiet(room)
+        last = self.timeline.latest(room, 1)
+        drafts = await self._closer.close(chat, "by hand", last[0] if last else None, by_hand=True)
+
+        async def decide() -> Decision:
+            # A model may have thought for a while about it: somebody else may have closed it, or taken turns back.
+            now = self.timeline.latest(room, 200)
+            same = self.chats.chat(room).scene == chat.scene and (not last or last[0].id in {turn.id for turn in now})
+            return drafts if same else (), ()
+
+        await self._decide(room, decide)
+
+    # --- inside ----------------------------------------------------------------------------------------------
+
+    async def _answer(self, chat: Chat, question: Turn, speaker: str | None, reply: str | None = None) -> Begun:
+        who = speaker or self._choose_speaker(chat, question)
+        reply = reply or new_id()
+        assembled = self.prompter.assemble(chat, who, reply)
+        to = (YOU, *question.to) if question.to else ()
+        present = (YOU, *chat.characters)
+        started = AssistantTurnStarted(reply=reply, speaker=who, answers=question.id, to=to, present=present)
+        drafts = [Draft(chat.room, started, who, turn=reply), Draft(chat.room, assembled.sent, who, turn=reply)]
+        if assembled.recalled:
+            used = MemoryUsed(owner=who, ids=tuple(memory.id for memory in assembled.recalled))
+            drafts.append(Draft(chat.room, used, who, turn=reply))
+        await self._store.append(drafts)
+        stream = self._models.stream(Role.NARRATIVE, assembled.prompt, caller=Caller(chat.room, who))
+
+        def after(ended: AssistantTurn) -> Sequence[NewJob]:
+            retell = self._retelling.jobs_after(chat.room, ended, assembled.untold)
+            return [*self._aftermath.jobs_after(chat.room, ended), *retell]
+
+        self.replies.start(chat.room, reply, stream, who, after)
+        return Begun(question.id, reply, who)
+
+    async def _read(self, chat: Chat, turn: str, text: str, segments: tuple[Segment, ...]) -> None:
+        """S11: what no mark tells apart, a reader may; what was said is in the log already."""
+        words = self._settings.reader_from_words
+        read = await read_unmarked(self._models, segments, words=words, caller=Caller(chat.room))
+        if read is not None and read != segments:
+            edit = UserTurnEdit(turn=turn, text=text, segments=read)
+            await self._store.append([Draft(chat.room, edit, "story", turn=turn)])
+
+    def _choose_speaker(self, chat: Chat, question: Turn) -> str:
+        can_hear = [bot for bot in chat.characters if question.heard_by(bot)]
+        traits = {bot: self._roster.bot(bot, chat.version_of(bot)).identity.traits for bot in can_hear}
+        last = next(
+            (turn.speaker for turn in reversed(self.timeline.latest(chat.room, 10)) if not turn.by_person), None
+        )
+        return next_speaker(
+            told(question.segments),
+            can_hear or [chat.host],
+            self.prompter.names(chat),
+            traits,
+            self.chats.activities(chat.room),
+            last,
+        )
+
+    async def _said_before(self, room: str, mark: str, speaker: str | None) -> Begun | None:
+        """The same message sent again: what it began the first time. If a crash came between, it begins now."""
+        rows = self._store.query("SELECT payload ->> '$.turn' FROM event WHERE key = ?", (mark,))
+        if not rows:
+            return None
+        turn = str(rows[0][0])
+        for one in self.timeline.latest(room, 50):
+            if one.answers == turn:
+                return Begun(turn, one.id, one.speaker)
+        last = self.timeline.latest(room, 1)
+        if not last or last[0].id != turn or self.replies.speaking(room):
+            return Begun(turn, "", "")  # it was taken back since
+        chat = self.chats.chat(room)
+        return await self._answer(chat, last[0], self._hearer(chat, speaker, last[0].to) if speaker else None)
+
+    async def _was_edited(self, room: str, question: Turn) -> bool:
+        edits = await self._store.read(room, after=question.seq, kinds=[UserTurnEdit.kind])
+        return any(isinstance(e.payload, UserTurnEdit) and e.payload.turn == question.id for e in edits)
+
+    def _seqs(self, room: str, turn: str) -> list[int]:
+        return self._store.reader.turn_seqs(room, turn)
+
+    def _segments(self, text: str) -> tuple[Segment, ...]:
+        segments = tuple(split(text, self._settings.ooc_marker))
+        if not segments:
+            raise BadPoint("There is nothing in the message.", "Write something, then send it.")
+        return segments
+
+    def _hearer(self, chat: Chat, bot: str, to: Sequence[str]) -> str:
+        """Somebody who is here and can hear it: who was not whispered to has nothing to answer."""
+        who = self._present(chat, bot)
+        if to and who not in to:
+            name = self.prompter.names(chat)[who]
+            raise NoSuchCharacter(f"{name} cannot hear what you whisper to somebody else.", "Pick who was told.")
+        return who
+
+    def _last_exchange(self, room: str) -> tuple[Turn, Turn | None]:
+        """The last message, and the reply to it if it has one."""
+        turns = self.timeline.latest(room, 1)
+        if not turns:
+            raise NoSuchTurn("Nothing has been said yet.", "Say something first.")
+        if turns[0].by_person:
+            return turns[0], None
+        if turns[0].answers is None:
+            raise NoSuchTurn("The opening was not written in answer to anything.", "Say something first.")
+        return self.timeline.turn(room, turns[0].answers), turns[0]

@@ -1,0 +1,213 @@
+"""Giving a reply: S12. Whatever ends it, what was said is kept, and why it ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from coterie.base.clock import HeldClock
+from coterie.engine.errors import Busy
+from coterie.engine.events import AssistantTokens, AssistantTurn, AssistantTurnStarted
+from coterie.engine.replies import FLUSH_TOKENS
+from coterie.kernel import Draft
+from coterie.llm.messages import Chunk, Finished, Request, TextDelta, Tokens
+from coterie.llm.tape import Entry, Fault
+from coterie.modes.story.events import PromptSent
+from tests.modes.story.conftest import Script, Stage
+
+
+class ByHand:
+    """A provider that says a word whenever the test lets it."""
+
+    name = "embedded"
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.words: asyncio.Queue[str | None] = asyncio.Queue()
+        self.asked = asyncio.Event()
+
+    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
+        if request.prompt.shape is not None:
+            for _, chunk in self.script.answer(request).all_chunks():
+                yield chunk
+            return
+        self.asked.set()
+        while (word := await self.words.get()) is not None:
+            yield TextDelta(text=word)
+        yield Finished(reason="stop", tokens=Tokens(output=1), model="hand")
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
+
+
+@pytest.fixture
+async def stage(tmp_path: Path, clock: HeldClock, script: Script) -> AsyncIterator[Stage]:
+    made = Stage(tmp_path / "coterie.db", clock, script)
+    yield made
+    made.verify()
+    await made.close()
+
+
+async def by_hand(stage: Stage, script: Script) -> tuple[ByHand, str]:
+    hand = ByHand(script)
+    stage.models._given["embedded"] = hand
+    return hand, await stage.begin(await stage.meet())
+
+
+async def test_s12_what_was_said_is_durable_before_the_model_is_asked(stage: Stage, script: Script) -> None:
+    hand, room = await by_hand(stage, script)
+    begun = await stage.story.say(room, "Hello.")
+    await hand.asked.wait()
+    kinds = [event.kind for event in await stage.store.read(room)][-3:]
+    assert kinds == ["user_turn", "assistant_turn_started", "prompt_sent"]
+    with pytest.raises(Busy):
+        await stage.story.say(room, "And another thing.")
+    hand.words.put_nowait("Yes.")
+    hand.words.put_nowait(None)
+    await stage.story.replies.wait(room)
+    turn = stage.story.timeline.turn(room, begun.reply)
+    assert (turn.text, turn.state, turn.why) == ("Yes.", "done", "")
+
+
+async def test_s12_stopping_keeps_the_partial_text(stage: Stage, script: Script) -> None:
+    hand, room = await by_hand(stage, script)
+    begun = await stage.story.say(room, "Hello.")
+    async with stage.store.bus.subscribe("live.>") as live:
+        hand.words.put_nowait("I was ")
+        await anext(live)
+        hand.words.put_nowait("about to")
+        await anext(live)
+    assert await stage.story.stop(room)
+    turn = stage.story.timeline.turn(room, begun.reply)
+    assert (turn.text, turn.state, turn.why) == ("I was about to", "truncated", "stopped")
+    assert not await stage.story.stop(room)
+
+
+@pytest.mark.parametrize("kind", ["ServerFault", "RateLimited", "KeyRejected", "Unreachable"])
+async def test_s12_a_provider_that_fails_midway_leaves_what_it_said_and_why(
+    stage: Stage, script: Script, kind: str
+) -> None:
+    room = await stage.begin(await stage.meet())
+    script.faults = [Entry(say="So far so", error=Fault(kind=kind, what="The line went dead."))]
+    begun = await stage.say(room, "Hello.")
+    turn = stage.story.timeline.turn(room, begun.reply)
+    assert (turn.text, turn.state) == ("So far so", "truncated")
+    assert "The line went dead." in turn.why
+    await stage.again(room)
+    assert stage.story.timeline.latest(room, 1)[0].state == "done"
+
+
+async def test_s12_at_most_64_tokens_are_not_durable(stage: Stage, script: Script) -> None:
+    hand, room = await by_hand(stage, script)
+    begun = await stage.story.say(room, "Hello.")
+    words = [f"{number} " for number in range(FLUSH_TOKENS * 2 + 10)]
+    async with stage.store.bus.subscribe("live.>", limit=1_000) as live:
+        for number, word in enumerate(words, start=1):
+            hand.words.put_nowait(word)
+            await anext(live)
+            # The flush is awaited before the next word is taken: what came before the last batch is in the log.
+            durable = stage.story.timeline.turn(room, begun.reply).text
+            assert len("".join(words[:number])) - len(durable) <= len("".join(words[-FLUSH_TOKENS:]))
+            assert "".join(words[:number]).startswith(durable)
+    await stage.story.stop(room)
+
+
+async def test_s12_a_pause_makes_durable_what_was_said(
+    stage: Stage, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coterie.engine.replies.FLUSH_S", 0.001)
+    hand, room = await by_hand(stage, script)
+    begun = await stage.story.say(room, "Hello.")
+    async with stage.store.bus.subscribe("event.>", limit=100) as events:
+        hand.words.put_nowait("One word, then nothing")
+        async for message in events:
+            if isinstance(message.body.payload, AssistantTokens):
+                break
+    assert stage.story.timeline.turn(room, begun.reply).text == "One word, then nothing"
+    await stage.story.stop(room)
+
+
+async def test_s12_a_crash_leaves_a_reply_that_is_closed_with_its_partial_text(stage: Stage, script: Script) -> None:
+    mara = await stage.meet()
+    room = await stage.begin(mara)
+    started = AssistantTurnStarted(reply="r1", speaker=mara.id)
+    await stage.store.append(
+        [
+            Draft(room, started, mara.id, turn="r1"),
+            Draft(room, AssistantTokens(reply="r1", text="It was a dark "), mara.id, turn="r1"),
+            Draft(room, AssistantTokens(reply="r1", text="and"), mara.id, turn="r1"),
+        ]
+    )
+    stage.store.close()
+    stage.open()
+    assert await stage.story.recover() == 1
+    assert await stage.story.recover() == 0
+    turn = stage.story.timeline.turn(room, "r1")
+    assert (turn.text, turn.state, turn.why) == ("It was a dark and", "truncated", "restart")
+    await stage.settle()
+    assert stage.remembered(mara.id) == ["It was a dark and"]
+
+
+async def test_s12_a_message_that_a_crash_left_unanswered_is_answered_once(stage: Stage, script: Script) -> None:
+    room = await stage.begin(await stage.meet())
+    begun = await stage.say(room, "Hello.", key="one")
+    again = await stage.say(room, "Hello.", key="one")
+    assert again == begun
+    assert len(script.asked) == 1
+    # As if the process had died right after the message was recorded.
+    seqs = await stage.store.turn_seqs(room, begun.reply)
+    await stage.store.supersede(room, drop=seqs)
+    third = await stage.say(room, "Hello.", key="one")
+    assert (third.turn, third.reply != begun.reply) == (begun.turn, True)
+    assert len(stage.texts(room)) == 2
+    await stage.store.supersede(room, drop=await stage.store.turn_seqs(room, third.reply))
+    await stage.again(room)
+    assert len(stage.texts(room)) == 2
+
+
+async def test_s12_a_repetition_while_the_reply_is_given_is_no_second_turn(stage: Stage, script: Script) -> None:
+    hand, room = await by_hand(stage, script)
+    begun = await stage.story.say(room, "Hello.", key="one")
+    assert await stage.story.say(room, "Hello.", key="one") == begun
+    hand.words.put_nowait(None)
+    await stage.story.replies.wait(room)
+
+
+async def test_s12_two_windows_cannot_both_begin_a_turn(stage: Stage, script: Script) -> None:
+    hand, room = await by_hand(stage, script)
+    results = await asyncio.gather(
+        *(stage.story.say(room, f"Window {number}.") for number in range(5)), return_exceptions=True
+    )
+    assert sorted(type(result).__name__ for result in results) == ["Begun", "Busy", "Busy", "Busy", "Busy"]
+    hand.words.put_nowait(None)
+    await stage.story.replies.wait(room)
+    assert len(stage.texts(room)) == 2
+
+
+async def test_s29_a_key_is_in_no_event_error_or_prompt(stage: Stage, script: Script) -> None:
+    key = "sk-aaaabbbbccccddddeeeeffff"
+    room = await stage.begin(await stage.meet())
+    script.faults = [Entry(say="Well,", error=Fault(kind="KeyRejected", what=f"The provider refused {key}."))]
+    begun = await stage.say(room, "Hello.")
+    assert stage.story.timeline.turn(room, begun.reply).why
+    told = stage.store.query("SELECT count(*) FROM event WHERE instr(payload, ?)", (key,))
+    assert told == [(0,)]
+    assert not [request for request in script.asked if key in request.model_dump_json()]
+    sent = [event.payload for event in await stage.store.read(room) if isinstance(event.payload, PromptSent)]
+    assert sent
+    assert key not in "".join(part.model_dump_json() for part in sent)
+
+
+async def test_s12_a_reply_that_ended_is_recorded_once(stage: Stage) -> None:
+    room = await stage.begin(await stage.meet())
+    await stage.say(room, "Hello.")
+    ended = [event for event in await stage.store.read(room) if isinstance(event.payload, AssistantTurn)]
+    assert len(ended) == 1

@@ -1,0 +1,76 @@
+"""From prose to an opening scene: S8."""
+
+from __future__ import annotations
+
+import pytest
+
+from coterie.base.errors import CoterieError
+from coterie.llm.tape import Entry, Fault
+from coterie.modes.story.kickoff import Opening
+from tests.modes.story.conftest import Script, Stage
+
+
+async def test_s8_the_classifier_fills_the_form_and_confirming_is_one_transaction(stage: Stage, script: Script) -> None:
+    mara = await stage.meet(kickoff="Rain. Mara opens the door.", initial_relationship="A stranger.")
+    script.shapes["Opening"] = {"title": "Rain", "place": {"name": "the door"}, "facts": ["Ana is wet"]}
+    proposal = await stage.story.propose(mara.id)
+    assert (proposal.notice, proposal.opening.title, proposal.opening.place.name) == ("", "Rain", "the door")
+    before = stage.store.reader.last_id()
+    chat = await stage.story.begin(mara.id, proposal.opening)
+    events = await stage.store.read(after=before)
+    assert [event.kind for event in events] == [
+        "chat_created",
+        "container_created",
+        "activity_change",
+        "activity_change",
+        "scene_opened",
+        "edge_update",
+        "assistant_turn_started",
+        "assistant_turn",
+    ]
+    assert len({event.ts for event in events}) == 1
+    assert stage.texts(chat.room) == ["Rain. Mara opens the door."]
+
+
+async def test_s8_all_of_it_or_nothing(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    mara = await stage.meet()
+    before = stage.store.reader.last_id()
+    view = next(view for view in stage.store.views if view.name == "story_edges")
+    monkeypatch.setattr(type(view), "updated", _broken)
+    stage.store.close()
+    stage.open()
+    with pytest.raises(RuntimeError):
+        await stage.story.begin(mara.id, Opening())
+    assert stage.store.reader.last_id() == before
+    monkeypatch.undo()
+    stage.store.close()
+    stage.open()
+    assert stage.story.chats.chats() == []
+
+
+def _broken(*_: object) -> None:
+    raise RuntimeError("the disk is gone")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Entry(say="As an AI, I can't help with that."),
+        Entry(say="no json at all"),
+        Entry(error=Fault(kind="KeyRejected", what="The key is wrong.", status=401)),
+    ],
+)
+async def test_s8_a_classifier_that_fails_leaves_an_empty_form_with_a_notice(
+    stage: Stage, script: Script, answer: Entry
+) -> None:
+    mara = await stage.meet(kickoff="Rain.")
+    script.shapes["Opening"] = answer
+    proposal = await stage.story.propose(mara.id)
+    assert "Fill it in by hand" in proposal.notice
+    assert proposal.opening == Opening(greeting="Rain.")
+    await stage.story.begin(mara.id, proposal.opening)
+
+
+async def test_s8_nobody_to_meet_is_a_clear_error(stage: Stage) -> None:
+    with pytest.raises(CoterieError, match="no character"):
+        await stage.story.propose("nobody")
