@@ -127,7 +127,15 @@ class App:
         self.models = Models(settings.models, clock=self._clock, store=store)
         self.roster = Roster(store)
         self.memory = Memory(store, clock=self._clock)
-        self.story = Story(store, self.roster, self.memory, self.models, settings.story, self._clock)
+        self.story = Story(
+            store,
+            self.roster,
+            self.memory,
+            self.models,
+            settings.story,
+            self._clock,
+            before_rewind=self._snapshots.before_rewind,
+        )
 
     def handlers(self) -> dict[str, Handler]:
         """Every kind of job and who does it."""

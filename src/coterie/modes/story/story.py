@@ -6,7 +6,7 @@ a chat; whoever wants to say something meanwhile is told who is speaking.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -14,7 +14,7 @@ from coterie.base.clock import Clock
 from coterie.base.errors import BadPoint
 from coterie.base.ids import new_id
 from coterie.cast.cards.macros import Macros
-from coterie.cast.errors import NoSuchCharacter
+from coterie.cast.errors import NoSuchCharacter, NotConfirmed
 from coterie.cast.roster import YOU, Bot, Roster, reset_draft
 from coterie.engine.errors import Busy, NoSuchTurn
 from coterie.engine.events import AssistantTurn, AssistantTurnStarted, Segment, UserTurn, UserTurnEdit
@@ -66,8 +66,16 @@ class Begun:
 
 class Story:
     def __init__(
-        self, store: Store, roster: Roster, memory: Memory, models: Models, settings: StorySettings, clock: Clock
+        self,
+        store: Store,
+        roster: Roster,
+        memory: Memory,
+        models: Models,
+        settings: StorySettings,
+        clock: Clock,
+        before_rewind: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
+        """`before_rewind` puts aside what is, each time before something is taken back."""
         self.chats = ChatBook(store)
         self.timeline = Timeline(store)
         self.edges = EdgeBook(store)
@@ -79,6 +87,7 @@ class Story:
         self._models = models
         self._settings = settings
         self._clock = clock
+        self._before_rewind = before_rewind
         self._aftermath = Aftermath(store, models, memory, self.prompter)
         self._closer = SceneCloser(store, models, memory, self.prompter)
 
@@ -163,52 +172,64 @@ class Story:
     ) -> Begun:
         """S12: what was said is durable before any model is asked; the reply is then given in the background."""
         chat = self.chats.chat(room)
+        own_key = None if key is None else f"said:{room}:{key}"
+        if own_key is not None and (before := self._said_before(own_key)) is not None:
+            return await self._repeated(chat, before, speaker)
         self._quiet(chat)
+        who = self._present(chat, speaker) if speaker else None
         segments = self._segments(text)
         heard = tuple(self._present(chat, bot) for bot in to)
         turn = new_id()
         said = UserTurn(turn=turn, author=YOU, text=text, segments=segments, to=heard)
-        (event,) = await self._store.append([Draft(room, said, YOU, key=key, turn=turn)])
+        (event,) = await self._store.append([Draft(room, said, YOU, key=own_key, turn=turn)])
         recorded = event.payload
         if isinstance(recorded, UserTurn) and recorded.turn != turn:
-            return self._repeated(room, recorded)
-        return await self._answer(chat, self.timeline.turn(room, turn), speaker)
+            return await self._repeated(chat, recorded.turn, who)
+        return await self._answer(chat, self.timeline.turn(room, turn), who)
 
     async def regenerate(self, room: str, *, text: str | None = None, speaker: str | None = None) -> Begun:
         """S22: another reply to the last message, with or without changing it. What the old one led to goes with it."""
         chat = self.chats.chat(room)
         self._quiet(chat)
-        reply = self._last_reply(room)
-        if reply.answers is None:
+        last = self._last_turn(room)
+        asked = last.id if last.by_person else last.answers  # a message whose reply never began is answered now
+        if asked is None:
             raise NoSuchTurn("The opening was not written in answer to anything.", "Say something first.")
-        drop = await self._store.turn_seqs(room, reply.id)
-        drafts = [Draft(room, _superseded(drop), YOU)]
+        who = self._present(chat, speaker) if speaker else None if last.by_person else last.speaker
+        drafts: list[Draft] = []
+        if not last.by_person:
+            drafts.append(Draft(room, _superseded(await self._store.turn_seqs(room, last.id)), YOU))
         if text is not None:
             segments = self._segments(text)
-            drafts.append(Draft(room, UserTurnEdit(turn=reply.answers, text=text, segments=segments), YOU))
-        await self._store.append(drafts, expect={room: await self._store.head(room)})
-        question = self.timeline.turn(room, reply.answers)
-        return await self._answer(self.chats.chat(room), question, speaker or reply.speaker)
+            drafts.append(Draft(room, UserTurnEdit(turn=asked, text=text, segments=segments), YOU))
+        if drafts:
+            await self._store.append(drafts, expect={room: await self._store.head(room)})
+        return await self._answer(self.chats.chat(room), self.timeline.turn(room, asked), who)
 
     async def alternatives(self, room: str, turn: str) -> list[AssistantTurn]:
-        """S22: every reply there was to a message, oldest first, the chosen one among them."""
+        """S22: every reply there was to a message, oldest first, the chosen one among them; or every opening."""
         asked = self.timeline.turn(room, turn)
+        if not asked.by_person and asked.answers is not None:
+            asked = self.timeline.turn(room, asked.answers)
+        answers, after = (asked.id, asked.seq) if asked.by_person else (None, 0)
         events = await self._store.read(
-            room, after=asked.seq, kinds=[AssistantTurnStarted.kind, AssistantTurn.kind], limit=10_000
+            room, after=after, kinds=[AssistantTurnStarted.kind, AssistantTurn.kind], limit=10_000
         )
         mine = {
-            e.payload.reply for e in events if isinstance(e.payload, AssistantTurnStarted) and e.payload.answers == turn
+            e.payload.reply
+            for e in events
+            if isinstance(e.payload, AssistantTurnStarted) and e.payload.answers == answers
         }
         return [e.payload for e in events if isinstance(e.payload, AssistantTurn) and e.payload.reply in mine]
 
     async def choose(self, room: str, reply: str) -> None:
         """S22: swipe to another reply; what the other led to comes back with it."""
         self._quiet(self.chats.chat(room))
-        current = self._last_reply(room)
+        current = self._last_turn(room)
         if current.id == reply:
             return
-        if current.answers is None or reply not in {
-            one.reply for one in await self.alternatives(room, current.answers)
+        if current.by_person or reply not in {
+            one.reply for one in await self.alternatives(room, current.answers or current.id)
         }:
             raise NoSuchTurn("There is no such reply to the last message.", "Reload the chat.")
         drop = await self._store.turn_seqs(room, current.id)
@@ -222,13 +243,19 @@ class Story:
     # --- taking back ---------------------------------------------------------------------------------------
 
     async def preview_rewind(self, room: str, turn: str) -> Impact:
-        return await self._store.preview_rewind(room, self._end_of(room, turn))
+        """S23: what a rewind to a turn would take back. What a kept turn caused later is kept, so it is not here."""
+        to = self._end_of(room, turn)
+        impact = await self._store.preview_rewind(room, to)
+        gone = self.timeline.ids_after(room, to)
+        return Impact([event for event in impact.dropped if event.turn is None or event.turn in gone], impact.restored)
 
     async def rewind(self, room: str, turn: str) -> AnyEvent:
         """S23: back to how things were right after a turn, with all that the turn led to."""
         chat = self.chats.chat(room)
         await self.replies.stop(room)
         to = self._end_of(room, turn)
+        if self._before_rewind is not None:
+            await self._before_rewind()
         head = await self._store.head(room)
         dropped = self.timeline.ids_after(room, to)
         # Work that a kept turn caused may have been finished later: it stays.
@@ -276,7 +303,7 @@ class Story:
         """S25: everything a character lived through starts over; who it is stays."""
         bot = self._roster.bot(bot_id)
         if confirm.strip() != bot.name:
-            raise NoSuchCharacter(
+            raise NotConfirmed(
                 f"To reset {bot.name}, its name has to be typed exactly.", f"Type {bot.name} to confirm."
             )
         drafts = [reset_draft(bot.id)]
@@ -353,12 +380,18 @@ class Story:
             last,
         )
 
-    def _repeated(self, room: str, said: UserTurn) -> Begun:
-        """The same message sent again: what it began the first time."""
-        for turn in self.timeline.latest(room, 50):
-            if turn.answers == said.turn:
-                return Begun(said.turn, turn.id, turn.speaker)
-        return Begun(said.turn, "", "")
+    def _said_before(self, key: str) -> str | None:
+        rows = self._store.query("SELECT turn FROM event WHERE key = ?", (key,))
+        return rows[0][0] if rows else None
+
+    async def _repeated(self, chat: Chat, said: str, speaker: str | None) -> Begun:
+        """The same message sent again: what it began the first time, or the reply that a crash kept from beginning."""
+        question = self.timeline.turn(chat.room, said)
+        for turn in self.timeline.latest(chat.room, 50):
+            if turn.answers == said:
+                return Begun(said, turn.id, turn.speaker)
+        self._quiet(chat)
+        return await self._answer(chat, question, speaker)
 
     def _segments(self, text: str) -> tuple[Segment, ...]:
         segments = tuple(split(text, self._settings.ooc_marker))
@@ -379,10 +412,10 @@ class Story:
         if self.replies.speaking(chat.room) or self.timeline.open_replies(chat.room):
             raise Busy("Somebody is still speaking.", "Wait for the reply, or press Stop.")
 
-    def _last_reply(self, room: str) -> Turn:
+    def _last_turn(self, room: str) -> Turn:
         turns = self.timeline.latest(room, 1)
-        if not turns or turns[-1].by_person:
-            raise NoSuchTurn("There is no reply yet.", "Say something first.")
+        if not turns:
+            raise NoSuchTurn("Nothing has been said yet.", "Say something first.")
         return turns[-1]
 
     def _end_of(self, room: str, turn: str) -> int:
