@@ -8,19 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from random import Random
 
 from coterie.base.clock import Clock
 from coterie.base.errors import BadPoint
 from coterie.base.ids import new_id
-from coterie.cast.cards.macros import Macros
 from coterie.cast.errors import NoSuchCharacter, NotConfirmed
-from coterie.cast.roster import YOU, Bot, Roster, reset_draft
+from coterie.cast.roster import YOU, Bot, Roster
 from coterie.engine.errors import Busy, NoSuchTurn
 from coterie.engine.events import AssistantTurn, AssistantTurnStarted, Segment, UserTurn, UserTurnEdit
 from coterie.engine.replies import Replies
 from coterie.engine.turns import Timeline, Turn
-from coterie.kernel import AnyEvent, Draft, Forked, Impact, Payload, Reset, Rewound, Store, Superseded
+from coterie.kernel import AnyEvent, Draft, Forked, Impact, Reset, Rewound, Store, Superseded
 from coterie.kernel.ranges import Ranges
 from coterie.kernel.worker import Handler
 from coterie.llm.roles import Role
@@ -33,10 +31,7 @@ from coterie.modes.story.chats import Chat, ChatBook
 from coterie.modes.story.edges import EdgeBook
 from coterie.modes.story.events import (
     MAIN,
-    ActivityChange,
-    ChatCreated,
     ChatLineOpened,
-    ContainerCreated,
     Edge,
     EdgesCleared,
     EdgesSet,
@@ -44,14 +39,16 @@ from coterie.modes.story.events import (
     EdgeUpdate,
     GuestJoined,
     GuestLeft,
-    SceneOpened,
 )
+from coterie.modes.story.opening import opening_drafts
 from coterie.modes.story.prompting import Prompter
+from coterie.modes.story.resetting import reset_drafts, superseded
 from coterie.modes.story.scenes import SceneCloser
 from coterie.modes.story.segments import split, told
 from coterie.modes.story.settings import StorySettings
 from coterie.modes.story.speaking import next_speaker
 
+_MOST_REPLIES = 10_000
 EDGE_KINDS = (EdgeUpdate.kind, EdgeSummaryRewritten.kind, EdgesSet.kind, EdgesCleared.kind)
 
 
@@ -105,59 +102,15 @@ class Story:
 
     async def begin(self, bot_id: str, opening: kickoff.Opening) -> Chat:
         """S8: everything a chat begins with, in one transaction."""
-        bot = self._roster.bot(bot_id)
         room = f"room:{new_id()}"
-        starts = opening.starts(self._clock.now())
-        place, scene = new_id(), new_id()
-        payloads: list[Payload] = [
-            ChatCreated(
-                host=bot.id,
-                bot_version=bot.version,
-                title=opening.title.strip() or bot.name,
-                clock=starts,
-                weather=opening.weather,
-                anchor=opening.anchor,
-            ),
-            ContainerCreated(
-                container=place,
-                name=opening.place.name.strip() or "somewhere",
-                type=opening.place.type,
-                public=opening.place.public,
-                moving=opening.place.moving,
-            ),
-            ActivityChange(entity=YOU, activity=opening.you.model_copy(update={"container": place})),
-            ActivityChange(entity=bot.id, activity=opening.character.model_copy(update={"container": place})),
-            SceneOpened(scene=scene, container=place, participants=kickoff.participants(bot), starts=starts),
-            EdgeUpdate(
-                world=MAIN,
-                of=bot.id,
-                toward=YOU,
-                knowledge=tuple(fact.strip() for fact in opening.facts if fact.strip()),
-                summary=self._first_summary(bot, opening),
-                chat=room,
-                when=starts,
-            ),
-        ]
-        drafts = [Draft(room, payload, YOU) for payload in payloads]
-        if opening.greeting.strip():
-            reply = new_id()
-            text = self._greeting(bot, opening.greeting)
-            drafts += [
-                Draft(room, AssistantTurnStarted(reply=reply, speaker=bot.id), bot.id, turn=reply),
-                Draft(room, AssistantTurn(reply=reply, text=text), bot.id, turn=reply),
-            ]
-        await self._store.append(drafts)
+        await self._store.append(self.beginning(room, self._roster.bot(bot_id), opening))
         return self.chats.chat(room)
 
-    def _first_summary(self, bot: Bot, opening: kickoff.Opening) -> str | None:
-        """Somebody one knows already is not met for the first time."""
-        if self.edges.edge(MAIN, bot.id, YOU).summary:
-            return None
-        return opening.relationship.strip() or bot.identity.initial_relationship or None
-
-    def _greeting(self, bot: Bot, text: str) -> str:
-        char = (bot.card.data.nickname if bot.card else "") or bot.name
-        return Macros(char=char, user=self._roster.you().name, chance=Random(bot.id)).expand(text, "display")  # noqa: S311
+    def beginning(self, room: str, bot: Bot, opening: kickoff.Opening) -> list[Draft]:
+        acquainted = bool(self.edges.edge(MAIN, bot.id, YOU).summary)
+        return opening_drafts(
+            room, bot, self._roster.you(), opening, starts=opening.starts(self._clock.now()), acquainted=acquainted
+        )
 
     # --- a turn ------------------------------------------------------------------------------------------
 
@@ -198,7 +151,7 @@ class Story:
         who = self._present(chat, speaker) if speaker else None if last.by_person else last.speaker
         drafts: list[Draft] = []
         if not last.by_person:
-            drafts.append(Draft(room, _superseded(await self._store.turn_seqs(room, last.id)), YOU))
+            drafts.append(Draft(room, superseded(await self._store.turn_seqs(room, last.id)), YOU))
         if text is not None:
             segments = self._segments(text)
             drafts.append(Draft(room, UserTurnEdit(turn=asked, text=text, segments=segments), YOU))
@@ -212,15 +165,22 @@ class Story:
         if not asked.by_person and asked.answers is not None:
             asked = self.timeline.turn(room, asked.answers)
         answers, after = (asked.id, asked.seq) if asked.by_person else (None, 0)
-        events = await self._store.read(
-            room, after=after, kinds=[AssistantTurnStarted.kind, AssistantTurn.kind], limit=10_000
-        )
+        events = await self._given(room, after)
         mine = {
             e.payload.reply
             for e in events
             if isinstance(e.payload, AssistantTurnStarted) and e.payload.answers == answers
         }
         return [e.payload for e in events if isinstance(e.payload, AssistantTurn) and e.payload.reply in mine]
+
+    async def _given(self, room: str, after: int) -> list[AnyEvent]:
+        """Every reply after a point, whether it counts or not, those before a fork included."""
+        kinds = [AssistantTurnStarted.kind, AssistantTurn.kind]
+        own = await self._store.read(room, after=after, kinds=kinds, limit=_MOST_REPLIES)
+        origin = self._store.reader.origin(room)
+        if origin is None or after >= origin[1]:
+            return own
+        return [*(event for event in await self._given(origin[0], after) if event.seq <= origin[1]), *own]
 
     async def choose(self, room: str, reply: str) -> None:
         """S22: swipe to another reply; what the other led to comes back with it."""
@@ -266,7 +226,7 @@ class Story:
         ]
         drafts = [Draft(room, Rewound(to=to), YOU)]
         if late:
-            drafts.append(Draft(room, _superseded((), late), YOU))
+            drafts.append(Draft(room, superseded((), late), YOU))
         drafts += await self._line_again(chat, to)
         return (await self._store.append(drafts, expect={room: head}))[0]
 
@@ -306,24 +266,9 @@ class Story:
             raise NotConfirmed(
                 f"To reset {bot.name}, its name has to be typed exactly.", f"Type {bot.name} to confirm."
             )
-        drafts = [reset_draft(bot.id)]
         for chat in self.chats.chats(host=bot.id):
             await self.replies.stop(chat.room)
-            drafts.append(Draft(chat.room, Reset(), YOU))
-        visited = [chat for chat in self.chats.chats() if chat.host != bot.id]
-        drafts += [Draft(chat.room, GuestLeft(guest=bot.id), YOU) for chat in visited if bot.id in chat.guests]
-        for chat in visited:
-            remembered = self._store.query(
-                "SELECT seq FROM event WHERE stream = ? AND kind LIKE 'memory_%'"
-                " AND json_extract(payload, '$.owner') = ?",
-                (chat.room, bot.id),
-            )
-            if remembered:
-                drafts.append(Draft(chat.room, _superseded([seq for (seq,) in remembered]), YOU))
-        pairs = self._store.query("SELECT world, of, toward FROM edge WHERE of = ?1 OR toward = ?1", (bot.id,))
-        if pairs:
-            drafts.append(Draft(f"cast:{bot.id}", EdgesCleared(pairs=tuple(tuple(pair) for pair in pairs)), YOU))
-        await self._store.append(drafts)
+        await self._store.append(reset_drafts(self._store, self.chats, bot.id))
 
     # --- company and scenes --------------------------------------------------------------------------------
 
@@ -450,8 +395,3 @@ class Story:
         opened = ChatLineOpened(title=chat.title, world=chat.room, forked_from=origin[0])
         edges = EdgesSet(world=chat.room, edges=tuple(await self._edges_at(chat, to)))
         return [Draft(chat.room, opened, YOU), Draft(chat.room, edges, YOU)]
-
-
-def _superseded(drop: Sequence[int], restore: Sequence[int] = ()) -> Superseded:
-    pairs = [Ranges((seq, seq) for seq in seqs).pairs for seqs in (drop, restore)]
-    return Superseded(drop=pairs[0], restore=pairs[1])
