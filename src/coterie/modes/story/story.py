@@ -18,7 +18,7 @@ from coterie.engine.errors import Busy, NoSuchTurn
 from coterie.engine.events import AssistantTurn, AssistantTurnStarted, Segment, UserTurn, UserTurnEdit
 from coterie.engine.replies import Replies
 from coterie.engine.turns import Timeline, Turn
-from coterie.kernel import AnyEvent, Draft, Forked, Impact, Reset, Rewound, Store, Superseded
+from coterie.kernel import AnyEvent, Draft, Forked, Impact, Reset, Rewound, Store
 from coterie.kernel.ranges import Ranges
 from coterie.kernel.worker import Handler
 from coterie.llm.roles import Role
@@ -48,7 +48,7 @@ from coterie.modes.story.segments import split, told
 from coterie.modes.story.settings import StorySettings
 from coterie.modes.story.speaking import next_speaker
 
-_MOST_REPLIES = 10_000
+_UNDO_LOOKS = 200
 EDGE_KINDS = (EdgeUpdate.kind, EdgeSummaryRewritten.kind, EdgesSet.kind, EdgesCleared.kind)
 
 
@@ -165,18 +165,28 @@ class Story:
         if not asked.by_person and asked.answers is not None:
             asked = self.timeline.turn(room, asked.answers)
         answers, after = (asked.id, asked.seq) if asked.by_person else (None, 0)
-        events = await self._given(room, after)
-        mine = {
-            e.payload.reply
-            for e in events
-            if isinstance(e.payload, AssistantTurnStarted) and e.payload.answers == answers
-        }
-        return [e.payload for e in events if isinstance(e.payload, AssistantTurn) and e.payload.reply in mine]
+        return (await self._answers(room, after)).get(answers, [])
+
+    async def all_alternatives(self, room: str) -> dict[str | None, list[AssistantTurn]]:
+        """The same for every message of a chat; openings are under None."""
+        return await self._answers(room, 0)
+
+    async def _answers(self, room: str, after: int) -> dict[str | None, list[AssistantTurn]]:
+        asked: dict[str, str | None] = {}
+        found: dict[str | None, list[AssistantTurn]] = {}
+        for event in await self._given(room, after):
+            if isinstance(event.payload, AssistantTurnStarted):
+                asked[event.payload.reply] = event.payload.answers
+            elif isinstance(event.payload, AssistantTurn) and event.payload.reply in asked:
+                found.setdefault(asked[event.payload.reply], []).append(event.payload)
+        return found
 
     async def _given(self, room: str, after: int) -> list[AnyEvent]:
         """Every reply after a point, whether it counts or not, those before a fork included."""
         kinds = [AssistantTurnStarted.kind, AssistantTurn.kind]
-        own = await self._store.read(room, after=after, kinds=kinds, limit=_MOST_REPLIES)
+        own: list[AnyEvent] = []
+        while page := await self._store.read(room, after=own[-1].seq if own else after, kinds=kinds):
+            own += page
         origin = self._store.reader.origin(room)
         if origin is None or after >= origin[1]:
             return own
@@ -232,12 +242,15 @@ class Story:
 
     async def undo_rewind(self, room: str) -> AnyEvent:
         """S23: as if it had not been rewound; once something new was said, fork instead."""
-        events = await self._store.read(room, limit=20, newest_first=True)
+        events = await self._store.read(room, limit=_UNDO_LOOKS, newest_first=True)
         for event in events:
             if (isinstance(event.payload, Rewound) and not event.payload.redo) or isinstance(event.payload, Reset):
-                draft = Draft(room, Rewound(to=event.seq - 1, redo=True), YOU)
-                return (await self._store.append([draft], expect={room: events[0].seq}))[0]
-            if event.kind not in (Superseded.kind, EdgesSet.kind):
+                drafts = [Draft(room, Rewound(to=event.seq - 1, redo=True), YOU)]
+                # What turns that are still there caused meanwhile stays.
+                if late := [one.seq for one in await self._store.history(room, after=event.seq) if one.turn]:
+                    drafts.append(Draft(room, superseded((), late), YOU))
+                return (await self._store.append(drafts, expect={room: events[0].seq}))[0]
+            if isinstance(event.payload, UserTurn | AssistantTurnStarted | Rewound):
                 break
         raise BadPoint(
             "There is no rewind to undo: something has been said since.", "Fork at the turn you want back instead."
