@@ -22,7 +22,11 @@ def ready(name: str) -> Identity:
     wanted = name.strip().lower()
     if wanted not in NAMES:
         raise NoSuchCharacter(f"There is no ready-made character {name}.", f"There are: {', '.join(NAMES)}.")
-    fields = {key: value for key, value in _fields(wanted).items() if key != "in_short"}
+    fields = {
+        key: value.strip() if isinstance(value, str) else value
+        for key, value in _fields(wanted).items()
+        if key != "in_short"
+    }
     return Identity.model_validate(fields)
 
 
