@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,16 +12,40 @@ import pytest
 from fastapi import FastAPI
 
 from coterie.app import App, Settings, open_store
+from coterie.base.clock import SystemClock
 from coterie.base.home import Home
 from coterie.kernel.fold import fold_aside
 from coterie.kernel.worker import Worker
+from coterie.llm.messages import Request
 from coterie.llm.player import Player
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
+from coterie.llm.tape import Entry
 from coterie.surfaces.web.server import create_web
 from tests.modes.story.conftest import Script
 
-Json = dict[str, object]
+
+class Paced(Script):
+    """With `paused`, each word of a reply waits for a `step`."""
+
+    paused = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = asyncio.Semaphore(0)
+
+    def answer(self, request: Request) -> Entry:
+        entry = super().answer(request)
+        if not self.paused or request.prompt.shape is not None:
+            return entry
+        return Entry(chunks=tuple((at + 1, chunk) for at, (_, chunk) in enumerate(entry.all_chunks())))
+
+    async def sleep(self, _: float) -> None:
+        await self.steps.acquire()
+
+    def step(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.steps.release()
 
 
 @dataclass
@@ -29,7 +53,7 @@ class Web:
     app: FastAPI
     house: App
     client: httpx.AsyncClient
-    script: Script
+    script: Paced
     home: Home
 
     async def get(self, path: str, status: int = 200) -> object:
@@ -55,7 +79,9 @@ class Web:
         return said
 
     async def settle(self) -> None:
-        worker = Worker(self.house.store.jobs, self.house.story.handlers(), bus=self.house.store.bus)
+        worker = Worker(
+            self.house.store.jobs, self.house.story.handlers(), clock=SystemClock(), bus=self.house.store.bus
+        )
         while await worker.drain():
             pass
 
@@ -75,11 +101,10 @@ async def web(tmp_path: Path) -> AsyncIterator[Web]:
     home = Home.locate({"COTERIE_HOME": str(tmp_path / "house")})
     roles = {"narrative": ("embedded/script",), "classifier": ("embedded/script",)}
     settings = Settings(models=ModelsSettings(roles=roles))
-    script = Script()
+    script = Paced()
     with open_store(home) as store:
-        models = Models(
-            settings.models, store=store, providers={"embedded": Player("embedded", otherwise=script.answer)}
-        )
+        player = Player("embedded", otherwise=script.answer, pace=1, sleep=script.sleep)
+        models = Models(settings.models, store=store, providers={"embedded": player})
         house = App(home, settings, store, models=models)
         app = create_web(house)
         transport = httpx.ASGITransport(app)
@@ -89,7 +114,3 @@ async def web(tmp_path: Path) -> AsyncIterator[Web]:
         await house.story.replies.close()
         made.verify()
         await models.close()
-
-
-def lines(data: bytes) -> list[dict[str, object]]:
-    return [json.loads(line) for line in data.splitlines()]

@@ -111,12 +111,19 @@ async def test_s12_the_same_key_is_the_same_message_even_while_it_is_answered(we
 
 async def test_s20_while_somebody_speaks_it_is_locked_with_a_reason(web: Web) -> None:
     _, chat = await web.begin()
-    await web.post(f"{chat}/turns", {"text": "Hello?"}, status=202)
+    web.script.paused = True
+    web.script.replies = ["Well now, tea first."]
+    begun = await web.post(f"{chat}/turns", {"text": "Hello?"}, status=202)
+    web.script.step(2)
     refused = await web.post(f"{chat}/turns", {"text": "And?"}, status=409)
     assert refused == {"error": "Somebody is still speaking.", "fix": "Wait for the reply, or press Stop."}
     await web.post(f"{chat}/regenerate", status=409)
     assert (await web.post(f"{chat}/stop"))["done"] is True
     assert (await web.post(f"{chat}/stop"))["done"] is False
+    page: Any = await web.get(f"{chat}/turns")
+    cut = page["turns"][-1]
+    assert (cut["id"], cut["state"], cut["why"]) == (begun["reply"], "truncated", "stopped")
+    assert cut["text"] == "Well now, "
 
 
 async def test_turns_come_in_pages(web: Web) -> None:
@@ -335,7 +342,8 @@ async def test_a_full_disk_is_503(web: Web, monkeypatch: pytest.MonkeyPatch) -> 
 async def test_every_route_is_described(web: Web) -> None:
     described: Any = await web.get("/openapi.json")
     wanted = {
-        "/health", "/you", "/bots", "/bots/import", "/bots/ready", "/bots/{bot}", "/bots/{bot}/kickoff", "/bots/{bot}/reset",
+        "/health", "/you", "/bots", "/bots/import", "/bots/ready", "/bots/{bot}", "/bots/{bot}/kickoff",
+        "/bots/{bot}/reset",
         "/bots/{bot}/export", "/bots/{bot}/chats/import", "/chats", "/chats/{chat}", "/chats/{chat}/turns",
         "/chats/{chat}/stop", "/chats/{chat}/regenerate", "/chats/{chat}/alternatives", "/chats/{chat}/choose",
         "/chats/{chat}/rewind", "/chats/{chat}/rewind/{turn}", "/chats/{chat}/undo", "/chats/{chat}/fork",

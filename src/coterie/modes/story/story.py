@@ -243,6 +243,8 @@ class Story:
     async def undo_rewind(self, room: str) -> AnyEvent:
         """S23: as if it had not been rewound; once something new was said, fork instead."""
         events = await self._store.read(room, limit=_UNDO_LOOKS, newest_first=True)
+        if not events:
+            self.chats.chat(room)
         for event in events:
             if (isinstance(event.payload, Rewound) and not event.payload.redo) or isinstance(event.payload, Reset):
                 drafts = [Draft(room, Rewound(to=event.seq - 1, redo=True), YOU)]
