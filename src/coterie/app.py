@@ -31,6 +31,7 @@ from coterie.llm.settings import ModelsSettings
 from coterie.llm.usage import Usage
 from coterie.memory import Memory
 from coterie.memory.view import Memories
+from coterie.modes.story import Arrivals
 from coterie.modes.story import mode as story_mode
 from coterie.modes.story.settings import StorySettings
 from coterie.modes.story.story import Story
@@ -141,6 +142,7 @@ class App:
             before_rewind=self._snapshots.before_rewind,
         )
         self.workspaces = Workspaces(home.root / "workspaces")
+        self.arrivals = Arrivals(store, self.roster, self.memory, self.workspaces)
         self.feed = Feed(store, self.story.replies)
 
     def handlers(self) -> dict[str, Handler]:

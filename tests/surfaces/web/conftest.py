@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -56,16 +57,15 @@ class Web:
     script: Paced
     home: Home
 
-    async def get(self, path: str, status: int = 200) -> object:
+    async def get(self, path: str, status: int = 200) -> Any:
         answer = await self.client.get(path)
         assert answer.status_code == status, answer.text
         return answer.json()
 
-    async def post(self, path: str, told: object = None, status: int = 200) -> dict[str, str]:
+    async def post(self, path: str, told: object = None, status: int = 200) -> Any:
         answer = await self.client.post(path, json=told)
         assert answer.status_code == status, answer.text
-        found: dict[str, str] = answer.json()
-        return found
+        return answer.json()
 
     async def begin(self, name: str = "maren", **opening: object) -> tuple[str, str]:
         """A ready-made character and a chat with it."""
@@ -73,7 +73,7 @@ class Web:
         chat = await self.post(f"/bots/{bot}/kickoff", {"place": {"name": "the jetty"}, **opening}, status=201)
         return bot, f"/chats/{chat['id']}"
 
-    async def say(self, chat: str, text: str, **more: object) -> dict[str, str]:
+    async def say(self, chat: str, text: str, **more: object) -> Any:
         said = await self.post(f"{chat}/turns?wait=true", {"text": text, **more})
         await self.settle()
         return said
@@ -87,7 +87,6 @@ class Web:
 
     async def texts(self, chat: str) -> list[str]:
         page = await self.get(f"{chat}/turns")
-        assert isinstance(page, dict)
         return [turn["text"] for turn in page["turns"]]
 
     def verify(self) -> None:

@@ -12,7 +12,7 @@ from coterie.cast.workspace import Workspaces
 from coterie.engine.feed import Feed
 from coterie.kernel import Store
 from coterie.memory import Memory
-from coterie.modes.story import Story
+from coterie.modes.story import Arrivals, Story
 from coterie.surfaces.web.server import create_web
 
 
@@ -24,6 +24,7 @@ class FakeHouse:
     memory: Memory
     story: Story
     workspaces: Workspaces
+    arrivals: Arrivals
     feed: Feed
 
     def __init__(self) -> None:

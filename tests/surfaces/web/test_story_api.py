@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -25,10 +24,10 @@ async def test_s1_a_character_is_made_and_rewritten_and_every_version_stays(web:
     assert (made["name"], made["version"]) == ("Mara", 1)
     answer = await web.client.put(f"/bots/{made['id']}", json={**MARA, "persona": "Keeps wasps."})
     assert answer.json()["version"] == 2
-    shown: Any = await web.get(f"/bots/{made['id']}")
+    shown = await web.get(f"/bots/{made['id']}")
     assert shown["persona"] == "Keeps wasps."
     assert [version["persona"] for version in shown["versions"]] == ["Keeps bees.", "Keeps wasps."]
-    listed: Any = await web.get("/bots")
+    listed = await web.get("/bots")
     assert [bot["id"] for bot in listed] == [made["id"]]
 
 
@@ -42,10 +41,10 @@ async def test_d11_a_new_character_has_a_folder_with_templates_that_are_never_ov
 
 
 async def test_s10_three_ready_made_characters(web: Web) -> None:
-    offered: Any = await web.get("/bots/ready")
+    offered = await web.get("/bots/ready")
     assert len(offered) == 3
     for one in offered:
-        bot: Any = await web.post(f"/bots/ready/{one['name']}", status=201)
+        bot = await web.post(f"/bots/ready/{one['name']}", status=201)
         assert bot["kickoff"]
         assert bot["initial_relationship"]
         assert len(bot["voice_samples"]) >= 3
@@ -56,12 +55,12 @@ async def test_s10_three_ready_made_characters(web: Web) -> None:
 async def test_s8_kickoff_proposes_and_confirms(web: Web) -> None:
     bot = (await web.post("/bots/ready/maren", status=201))["id"]
     web.script.shapes["Opening"] = {"title": "Rain", "place": {"name": "the lamp room"}, "facts": ["Came by boat."]}
-    proposal: Any = await web.get(f"/bots/{bot}/kickoff")
+    proposal = await web.get(f"/bots/{bot}/kickoff")
     assert proposal["notice"] == ""
     assert proposal["opening"]["place"]["name"] == "the lamp room"
     chat = await web.post(f"/bots/{bot}/kickoff", proposal["opening"], status=201)
     assert chat["title"] == "Rain"
-    drawer: Any = await web.get(f"/chats/{chat['id']}/drawer")
+    drawer = await web.get(f"/chats/{chat['id']}/drawer")
     assert drawer["scene"]["place"] == "the lamp room"
     edge = next(edge for edge in drawer["edges"] if edge["of"] == bot)
     assert edge["knowledge"] == ["Came by boat."]
@@ -71,7 +70,7 @@ async def test_s8_kickoff_proposes_and_confirms(web: Web) -> None:
 async def test_s8_a_classifier_that_fails_leaves_a_form_with_a_notice(web: Web) -> None:
     bot = (await web.post("/bots/ready/maren", status=201))["id"]
     web.script.shapes["Opening"] = "not an opening"
-    proposal: Any = await web.get(f"/bots/{bot}/kickoff")
+    proposal = await web.get(f"/bots/{bot}/kickoff")
     assert proposal["notice"]
     await web.post(f"/bots/{bot}/kickoff", proposal["opening"], status=201)
 
@@ -79,10 +78,10 @@ async def test_s8_a_classifier_that_fails_leaves_a_form_with_a_notice(web: Web) 
 async def test_s12_a_turn_is_accepted_then_answered(web: Web) -> None:
     _, chat = await web.begin()
     web.script.replies = ["Tea first."]
-    begun: Any = await web.post(f"{chat}/turns", {"text": "Hello? ((is this on))"}, status=202)
+    begun = await web.post(f"{chat}/turns", {"text": "Hello? ((is this on))"}, status=202)
     assert (begun["text"], begun["state"]) == (None, "open")
     await web.house.story.replies.wait(f"room:{chat.removeprefix('/chats/')}")
-    page: Any = await web.get(f"{chat}/turns")
+    page = await web.get(f"{chat}/turns")
     said, reply = page["turns"]
     assert (said["id"], reply["id"], reply["answers"]) == (begun["turn"], begun["reply"], begun["turn"])
     assert [segment["kind"] for segment in said["segments"]] == ["dialogue", "ooc"]
@@ -92,7 +91,7 @@ async def test_s12_a_turn_is_accepted_then_answered(web: Web) -> None:
 async def test_s12_with_wait_the_answer_is_the_reply(web: Web) -> None:
     _, chat = await web.begin()
     web.script.replies = ["Tea first."]
-    told: Any = await web.post(f"{chat}/turns?wait=true", {"text": "Hello?"})
+    told = await web.post(f"{chat}/turns?wait=true", {"text": "Hello?"})
     assert (told["text"], told["state"]) == ("Tea first.", "done")
 
 
@@ -120,7 +119,7 @@ async def test_s20_while_somebody_speaks_it_is_locked_with_a_reason(web: Web) ->
     await web.post(f"{chat}/regenerate", status=409)
     assert (await web.post(f"{chat}/stop"))["done"] is True
     assert (await web.post(f"{chat}/stop"))["done"] is False
-    page: Any = await web.get(f"{chat}/turns")
+    page = await web.get(f"{chat}/turns")
     cut = page["turns"][-1]
     assert (cut["id"], cut["state"], cut["why"]) == (begun["reply"], "truncated", "stopped")
     assert cut["text"] == "Well now, "
@@ -134,7 +133,7 @@ async def test_turns_come_in_pages(web: Web) -> None:
     seen: list[str] = []
     before = ""
     while True:
-        page: Any = await web.get(f"{chat}/turns?limit=3{before}")
+        page = await web.get(f"{chat}/turns?limit=3{before}")
         seen = [turn["text"] for turn in page["turns"]] + seen
         if page["before"] is None:
             break
@@ -152,7 +151,7 @@ async def test_s22_regenerate_alternatives_and_choose(web: Web) -> None:
     assert third["text"] == "Third."
     await web.settle()
     assert await web.texts(chat) == ["Hello there?", "Third."]
-    options: Any = await web.get(f"{chat}/alternatives")
+    options = await web.get(f"{chat}/alternatives")
     assert [(one["text"], one["chosen"]) for one in options] == [
         ("First.", False),
         ("Second.", False),
@@ -170,7 +169,7 @@ async def test_s22_a_fork_keeps_the_alternatives_it_inherited(web: Web) -> None:
     await web.say(chat, "Hello?")
     second = await web.post(f"{chat}/regenerate?wait=true")
     fork = await web.post(f"{chat}/fork", {"turn": second["reply"]}, status=201)
-    options: Any = await web.get(f"/chats/{fork['id']}/alternatives")
+    options = await web.get(f"/chats/{fork['id']}/alternatives")
     assert [one["text"] for one in options] == ["First.", "Second."]
     await web.post(f"/chats/{fork['id']}/choose", {"reply": options[0]["reply"]})
     assert (await web.texts(f"/chats/{fork['id']}"))[-1] == "First."
@@ -183,7 +182,7 @@ async def test_s23_rewind_with_preview_snapshot_and_undo(web: Web) -> None:
     await web.say(chat, "two")
     await web.say(chat, "three")
     before = await web.texts(chat)
-    impact: Any = await web.get(f"{chat}/rewind/{first['reply']}")
+    impact = await web.get(f"{chat}/rewind/{first['reply']}")
     assert impact["turns"] == 4
     assert impact["memories"] > 0
     assert impact["edges"] > 0
@@ -209,15 +208,15 @@ async def test_s24_a_fork_shares_the_past_and_no_future(web: Web) -> None:
     assert await web.texts(there) == (await web.texts(chat))[:2]
     await web.say(there, "what is the password?")
     assert "marzipan" not in web.script.prompt()
-    listed: Any = await web.get("/chats")
+    listed = await web.get("/chats")
     assert {f"/chats/{one['id']}" for one in listed} == {chat, there}
 
 
 async def test_s15_closing_a_scene_opens_the_next(web: Web) -> None:
     _, chat = await web.begin()
     await web.say(chat, "one")
-    before: Any = await web.get(chat)
-    after: Any = await web.post(f"{chat}/scene/close")
+    before = await web.get(chat)
+    after = await web.post(f"{chat}/scene/close")
     assert after["scene"] not in (None, before["scene"])
 
 
@@ -231,17 +230,17 @@ async def test_s25_reset_needs_the_name_and_clears_everything_lived(web: Web) ->
     assert await web.get("/chats") == []
     await web.get(chat, status=404)
     assert web.house.memory.count(bot) == 0
-    shown: Any = await web.get(f"/bots/{bot}")
+    shown = await web.get(f"/bots/{bot}")
     assert shown["kickoff"]
     again = await web.post(f"/bots/{bot}/kickoff", {}, status=201)
-    drawer: Any = await web.get(f"/chats/{again['id']}/drawer")
+    drawer = await web.get(f"/chats/{again['id']}/drawer")
     assert {edge["affinity"] for edge in drawer["edges"]} == {50}
 
 
 async def test_s6_guests_come_and_go(web: Web) -> None:
     _, chat = await web.begin()
     guest = (await web.post("/bots/ready/io", status=201))["id"]
-    joined: Any = await web.post(f"{chat}/guests", {"bot": guest}, status=201)
+    joined = await web.post(f"{chat}/guests", {"bot": guest}, status=201)
     assert joined["guests"] == [{"id": guest, "name": "Io"}]
     await web.post(f"{chat}/guests", {"bot": guest}, status=409)
     told = await web.say(chat, "Io, what do you count?")
@@ -249,7 +248,7 @@ async def test_s6_guests_come_and_go(web: Web) -> None:
     picked = await web.say(chat, "And you?", speaker="Maren Oke")
     assert picked["speaker"] != guest
     whispered = await web.say(chat, "A secret.", to=[guest])
-    page: Any = await web.get(f"{chat}/turns")
+    page = await web.get(f"{chat}/turns")
     assert [turn["to"] for turn in page["turns"] if turn["id"] == whispered["turn"]] == [[guest]]
     answer = await web.client.delete(f"{chat}/guests/{guest}")
     assert answer.json()["guests"] == []
@@ -259,7 +258,7 @@ async def test_s6_guests_come_and_go(web: Web) -> None:
 async def test_s21_the_drawer(web: Web) -> None:
     bot, chat = await web.begin(weather="rain", time="2031-05-04T08:00:00Z")
     await web.say(chat, "I keep a tortoise.")
-    drawer: Any = await web.get(f"{chat}/drawer")
+    drawer = await web.get(f"{chat}/drawer")
     assert drawer["weather"] == "rain"
     assert drawer["clock"].startswith("2031-05-04T08")
     assert {(edge["of"], edge["toward"]) for edge in drawer["edges"]} == {("you", bot), (bot, "you")}
@@ -272,7 +271,7 @@ async def test_s21_the_drawer(web: Web) -> None:
 async def test_s13_the_inspector_shows_exactly_what_was_sent(web: Web) -> None:
     _, chat = await web.begin()
     told = await web.say(chat, "Hello?")
-    seen: Any = await web.get(f"{chat}/prompt/{told['reply']}")
+    seen = await web.get(f"{chat}/prompt/{told['reply']}")
     sent = web.script.prompt()
     for part in seen["parts"]:
         assert part["text"] in sent
@@ -340,7 +339,7 @@ async def test_a_full_disk_is_503(web: Web, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 async def test_every_route_is_described(web: Web) -> None:
-    described: Any = await web.get("/openapi.json")
+    described = await web.get("/openapi.json")
     wanted = {
         "/health", "/you", "/bots", "/bots/import", "/bots/ready", "/bots/{bot}", "/bots/{bot}/kickoff",
         "/bots/{bot}/reset",

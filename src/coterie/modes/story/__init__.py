@@ -3,6 +3,7 @@
 This is what surfaces may use of it; the rest is its own business.
 """
 
+from coterie.modes.story.arriving import Arrivals
 from coterie.modes.story.chats import Chat
 from coterie.modes.story.drawer import Drawer, open_drawer
 from coterie.modes.story.events import Part
@@ -10,11 +11,12 @@ from coterie.modes.story.exporting import ExportFormat, export_chat
 from coterie.modes.story.impact import RewindImpact, told
 from coterie.modes.story.importing import import_tavern_chat
 from coterie.modes.story.kickoff import Opening, Proposal
-from coterie.modes.story.luggage import is_luggage, pack, read, unpack
+from coterie.modes.story.luggage import pack
 from coterie.modes.story.prompts import Inspected, PromptBook
 from coterie.modes.story.story import Begun, Story
 
 __all__ = [
+    "Arrivals",
     "Begun",
     "Chat",
     "Drawer",
@@ -28,10 +30,7 @@ __all__ = [
     "Story",
     "export_chat",
     "import_tavern_chat",
-    "is_luggage",
     "open_drawer",
     "pack",
-    "read",
     "told",
-    "unpack",
 ]

@@ -7,10 +7,9 @@ from fastapi import APIRouter, status
 from coterie.base.ids import new_id
 from coterie.cast import ready as shelf
 from coterie.cast.identity import Identity
-from coterie.cast.roster import Bot
 from coterie.modes.story import Opening, Proposal
 from coterie.surfaces.web.errors import TROUBLES
-from coterie.surfaces.web.house import Here, House
+from coterie.surfaces.web.house import Here
 from coterie.surfaces.web.shapes import BotShape, BotTaken, BotWithVersions, ChatShape, Confirm, Ready
 
 router = APIRouter(prefix="/bots", tags=["characters"], responses=TROUBLES)
@@ -23,7 +22,7 @@ async def bots(house: Here) -> list[BotShape]:
 
 @router.post("", summary="Make a character", status_code=status.HTTP_201_CREATED)
 async def author(house: Here, told: BotTaken) -> BotShape:
-    return await _authored(house, Identity(id=new_id(), **told.model_dump()))
+    return BotShape.of(await house.arrivals.author(Identity(id=new_id(), **told.model_dump())))
 
 
 @router.get("/ready", summary="Ready-made characters to pick from")
@@ -33,7 +32,7 @@ async def ready_made() -> list[Ready]:
 
 @router.post("/ready/{name}", summary="Take in a ready-made character", status_code=status.HTTP_201_CREATED)
 async def take_ready(house: Here, name: str) -> BotShape:
-    return await _authored(house, shelf.ready(name))
+    return BotShape.of(await house.arrivals.author(shelf.ready(name)))
 
 
 @router.get("/{bot}", summary="A character with every version of it")
@@ -45,7 +44,7 @@ async def show(house: Here, bot: str) -> BotWithVersions:
 @router.put("/{bot}", summary="Write a character anew; chats that began keep the version they began with")
 async def rewrite(house: Here, bot: str, told: BotTaken) -> BotShape:
     house.roster.bot(bot)
-    return await _authored(house, Identity(id=bot, **told.model_dump()))
+    return BotShape.of(await house.arrivals.author(Identity(id=bot, **told.model_dump())))
 
 
 @router.get("/{bot}/kickoff", summary="A proposal for the opening scene, to be corrected and confirmed")
@@ -62,9 +61,3 @@ async def kick_off(house: Here, bot: str, opening: Opening) -> ChatShape:
 async def reset(house: Here, bot: str, told: Confirm) -> BotShape:
     await house.story.reset(bot, told.confirm)
     return BotShape.of(house.roster.bot(bot))
-
-
-async def _authored(house: House, identity: Identity) -> BotShape:
-    bot: Bot = await house.roster.author(identity)
-    house.workspaces.prepare(bot, house.roster.you())
-    return BotShape.of(bot)

@@ -9,9 +9,8 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response, status
 
-from coterie.cast.cards import TavernChat, check_size, export_card, import_card
-from coterie.cast.identity import Identity
-from coterie.modes.story import ExportFormat, export_chat, import_tavern_chat, is_luggage, pack, read, unpack
+from coterie.cast.cards import TavernChat, check_size, export_card
+from coterie.modes.story import ExportFormat, export_chat, import_tavern_chat, pack
 from coterie.surfaces.web.errors import TROUBLES
 from coterie.surfaces.web.house import Here
 from coterie.surfaces.web.shapes import BotShape, ChatShape, Imported
@@ -36,18 +35,7 @@ _FILE = {"requestBody": {"required": True, "content": {"application/octet-stream
     openapi_extra=_FILE,
 )
 async def import_bot(house: Here, request: Request, name: Annotated[str, Query(max_length=200)] = "") -> Imported:
-    data = await _body(request)
-    if is_luggage(data):
-        bot, card = await unpack(house.store, house.roster, house.memory, read(data))
-        notes: list[str] = []
-        if card is not None and (card.files or card.picture):
-            house.workspaces.keep_card(bot.id, export_card(card, "charx").data, "charx")
-    else:
-        found = import_card(data, name)
-        bot = await house.roster.author(Identity.from_card(found.card), found.card)
-        house.workspaces.keep_card(bot.id, data, found.format)
-        notes = found.notes
-    house.workspaces.prepare(bot, house.roster.you())
+    bot, notes = await house.arrivals.take_in(await _body(request), name)
     return Imported(bot=BotShape.of(bot), notes=notes)
 
 

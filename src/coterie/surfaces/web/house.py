@@ -11,7 +11,7 @@ from coterie.cast.workspace import Workspaces
 from coterie.engine.feed import Feed
 from coterie.kernel import Store
 from coterie.memory import Memory
-from coterie.modes.story import Story
+from coterie.modes.story import Arrivals, Story
 
 
 class House(Protocol):
@@ -20,6 +20,7 @@ class House(Protocol):
     memory: Memory
     story: Story
     workspaces: Workspaces
+    arrivals: Arrivals
     feed: Feed
 
     def healthy(self) -> bool: ...
