@@ -1,4 +1,4 @@
-"""A story on a real server process with the embedded model and no key: every step, and the log holds its word after each."""
+"""A story on a real server process with the embedded model and no key; after each step the log holds its word."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Playhouse:
             "COTERIE_STORY__REPLY_TOKENS": "16",
             "COTERIE_STORY__NARRATIVE_BUDGET_HARD": "1500",
             "COTERIE_STORY__NARRATIVE_BUDGET_SOFT": "1200",
-            "COTERIE_MODELS__CLASSIFIER_TIMEOUT_S": "2",
+            "COTERIE_MODELS__CLASSIFIER_TIMEOUT_S": "1",
         }
         self.logs = house.parent / "logs.txt"
         with self.logs.open("w") as logs:
@@ -101,7 +101,8 @@ def test_a_story_from_author_to_reset(house: Playhouse) -> None:
     house.verify("author")
 
     proposal = house.get(f"/bots/{bot['id']}/kickoff")
-    chat = f"/chats/{house.post(f'/bots/{bot["id"]}/kickoff', proposal['opening'])['id']}"
+    begun = house.post(f"/bots/{bot['id']}/kickoff", proposal["opening"])
+    chat = f"/chats/{begun['id']}"
     assert len(house.texts(chat)) == 1
     house.verify("kickoff")
 

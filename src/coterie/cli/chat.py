@@ -70,7 +70,7 @@ class Conversation:
         typer.secho(f"Setting the scene with {_safe(bot.name)}…", dim=True)
         proposal = self._portal.call(self._story.propose, bot.id)
         if proposal.notice:
-            typer.secho(_safe(proposal.notice), dim=True)
+            typer.secho("(The model could not read the scene from the prose: it begins as it is written.)", dim=True)
         return self._portal.call(self._story.begin, bot.id, proposal.opening)
 
     def _command(self, line: str) -> bool:
@@ -175,8 +175,10 @@ def _house() -> Iterator[tuple[App, BlockingPortal]]:
     from coterie.app import App, load_settings, open_store, write_example
     from coterie.base.errors import InUse
     from coterie.base.home import Home
+    from coterie.base.logging import LogSettings, setup_logging
     from coterie.cli._passphrase import ask_passphrase
 
+    setup_logging(LogSettings(level="error"))  # a model's hiccup must not stand in the middle of a conversation
     home = Home.locate()
     home.prepare()
     write_example(home)
