@@ -62,7 +62,7 @@ async def export_chat(story: Story, room: str, kind: ExportFormat) -> bytes:
 
 async def _exported(story: Story, chat: Chat) -> ExportedChat:
     names = story.prompter.names(chat)
-    others = await story.all_alternatives(chat.room)
+    others = await story.swipes.everywhere(chat.room)
     turns = [_turn(turn, names, others.get(turn.answers, ())) for turn in _all_turns(story, chat.room)]
     return ExportedChat(
         title=mask(chat.title),

@@ -27,6 +27,7 @@ from coterie.memory import Memory
 from coterie.memory.events import MemoryUsed
 from coterie.modes.story import kickoff
 from coterie.modes.story.aftermath import CLOSE, Aftermath
+from coterie.modes.story.alternatives import Alternatives
 from coterie.modes.story.chats import Chat, ChatBook
 from coterie.modes.story.edges import EdgeBook
 from coterie.modes.story.events import (
@@ -76,6 +77,7 @@ class Story:
         self.chats = ChatBook(store)
         self.timeline = Timeline(store)
         self.edges = EdgeBook(store)
+        self.swipes = Alternatives(store)
         self.prompter = Prompter(store, roster, memory, models, settings, clock)
         self.replies = Replies(store)
         self._store = store
@@ -160,37 +162,8 @@ class Story:
         return await self._answer(self.chats.chat(room), self.timeline.turn(room, asked), who)
 
     async def alternatives(self, room: str, turn: str) -> list[AssistantTurn]:
-        """S22: every reply there was to a message, oldest first, the chosen one among them; or every opening."""
-        asked = self.timeline.turn(room, turn)
-        if not asked.by_person and asked.answers is not None:
-            asked = self.timeline.turn(room, asked.answers)
-        answers, after = (asked.id, asked.seq) if asked.by_person else (None, 0)
-        return (await self._answers(room, after)).get(answers, [])
-
-    async def all_alternatives(self, room: str) -> dict[str | None, list[AssistantTurn]]:
-        """The same for every message of a chat; openings are under None."""
-        return await self._answers(room, 0)
-
-    async def _answers(self, room: str, after: int) -> dict[str | None, list[AssistantTurn]]:
-        asked: dict[str, str | None] = {}
-        found: dict[str | None, list[AssistantTurn]] = {}
-        for event in await self._given(room, after):
-            if isinstance(event.payload, AssistantTurnStarted):
-                asked[event.payload.reply] = event.payload.answers
-            elif isinstance(event.payload, AssistantTurn) and event.payload.reply in asked:
-                found.setdefault(asked[event.payload.reply], []).append(event.payload)
-        return found
-
-    async def _given(self, room: str, after: int) -> list[AnyEvent]:
-        """Every reply after a point, whether it counts or not, those before a fork included."""
-        kinds = [AssistantTurnStarted.kind, AssistantTurn.kind]
-        own: list[AnyEvent] = []
-        while page := await self._store.read(room, after=own[-1].seq if own else after, kinds=kinds):
-            own += page
-        origin = self._store.reader.origin(room)
-        if origin is None or after >= origin[1]:
-            return own
-        return [*(event for event in await self._given(origin[0], after) if event.seq <= origin[1]), *own]
+        """S22: every reply there was to a message, oldest first, the chosen one among them."""
+        return await self.swipes.to(room, turn)
 
     async def choose(self, room: str, reply: str) -> None:
         """S22: swipe to another reply; what the other led to comes back with it."""
@@ -198,9 +171,7 @@ class Story:
         current = self._last_turn(room)
         if current.id == reply:
             return
-        if current.by_person or reply not in {
-            one.reply for one in await self.alternatives(room, current.answers or current.id)
-        }:
+        if current.by_person or reply not in {one.reply for one in await self.alternatives(room, current.id)}:
             raise NoSuchTurn("There is no such reply to the last message.", "Reload the chat.")
         drop = await self._store.turn_seqs(room, current.id)
         restore = await self._store.turn_seqs(room, reply)
