@@ -150,7 +150,13 @@ def test_a_story_from_author_to_reset(house: Playhouse) -> None:
     assert house.get("/chats") == []
     house.verify("reset")
 
-    house.process.send_signal(signal.SIGTERM)
+    again = house.post(f"/bots/{bot['id']}/kickoff", {})
+    with house.client.stream("GET", f"/chats/{again['id']}/events") as stream:
+        heard = stream.iter_lines()
+        assert "event: snapshot" in (next(heard), next(heard))
+        house.process.send_signal(signal.SIGTERM)
+        for _ in heard:
+            pass  # the stream ends in order, whoever listens
     assert house.process.wait(60) == 0
     assert house.coterie("verify").stdout.startswith("Clean:")
     told_log = [json.loads(line) for line in house.logs.read_text().splitlines()]

@@ -56,6 +56,7 @@ class Following:
         self._room = room
         self._told: tuple[str, int] = ("", 0)
         self._news = asyncio.Event()
+        self._over = False
         self._ears: list[asyncio.Task[None]] = []
 
     def knows(self, reply: str, length: int) -> None:
@@ -64,6 +65,11 @@ class Following:
 
     def listen(self, *sources: AsyncIterator[Message]) -> None:
         self._ears = [asyncio.create_task(self._hear(source)) for source in sources]
+
+    def end(self) -> None:
+        """Let the iteration come to its end."""
+        self._over = True
+        self._news.set()
 
     async def close(self) -> None:
         for ear in self._ears:
@@ -75,8 +81,7 @@ class Following:
             self._news.set()
 
     async def __aiter__(self) -> AsyncIterator[News]:
-        while True:
-            self._news.clear()
+        while not self._over:
             # Words first: a reply that ended meanwhile is told whole by its event.
             words = self._fresh_words()
             ended: set[str] = set()
@@ -91,6 +96,7 @@ class Following:
                 self._told = (words.reply, words.offset + len(words.text))
                 yield words
             await self._news.wait()
+            self._news.clear()
 
     def _fresh_words(self) -> Live | None:
         so_far = self._replies.so_far(self._room)

@@ -7,10 +7,12 @@ puts the text there has every word once.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
+import anyio
 from fastapi import APIRouter, Header
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
@@ -35,9 +37,15 @@ _TOO_LONG_AGO = 5_000
 )
 async def events(house: Here, chat: str, last_event_id: Annotated[str | None, Header()] = None) -> EventSourceResponse:
     room = house.story.chats.chat(f"room:{chat}").room
+    stopping = anyio.Event()
     # htmx 4 splits an event when CR and LF come in different chunks, hence LF alone.
     return EventSourceResponse(
-        _stream(house, room, _resumed(house.feed, last_event_id)), sep="\n", ping=_HEARTBEAT_S, send_timeout=60
+        _stream(house, room, _resumed(house.feed, last_event_id), stopping),
+        sep="\n",
+        ping=_HEARTBEAT_S,
+        send_timeout=60,
+        shutdown_event=stopping,
+        shutdown_grace_period=2,
     )
 
 
@@ -48,15 +56,25 @@ def _resumed(feed: Feed, told: str | None) -> int | None:
     return after if last - _TOO_LONG_AGO <= after <= last else None
 
 
-async def _stream(house: House, room: str, after: int | None) -> AsyncIterator[ServerSentEvent]:
+async def _stream(house: House, room: str, after: int | None, stopping: anyio.Event) -> AsyncIterator[ServerSentEvent]:
     async with house.feed.follow(room, after) as following:
-        if after is None:
-            yield _snapshot(house, room, following)
-        async for news in following:
-            if isinstance(news, Live):
-                yield _event("token", {"reply": news.reply, "offset": news.offset, "text": news.text})
-            else:
-                yield _event("change", _change(news), news.id)
+        ending = asyncio.create_task(_end_with(stopping, following))
+        try:
+            if after is None:
+                yield _snapshot(house, room, following)
+            async for news in following:
+                if isinstance(news, Live):
+                    yield _event("token", {"reply": news.reply, "offset": news.offset, "text": news.text})
+                else:
+                    yield _event("change", _change(news), news.id)
+        finally:
+            ending.cancel()
+
+
+async def _end_with(stopping: anyio.Event, following: Following) -> None:
+    """A server that stops ends its streams in order; whoever listened comes back with the last id."""
+    await stopping.wait()
+    following.end()
 
 
 def _snapshot(house: House, room: str, following: Following) -> ServerSentEvent:
