@@ -19,6 +19,8 @@ from coterie.base.home import Home
 from coterie.base.logging import LogSettings, get_logger
 from coterie.base.vault import Vault, passphrase_from
 from coterie.cast.roster import Cast, Roster
+from coterie.cast.workspace import Workspaces
+from coterie.engine.feed import Feed
 from coterie.engine.turns import Turns
 from coterie.kernel import Payload, Store, View
 from coterie.kernel.events import Draft
@@ -29,6 +31,7 @@ from coterie.llm.settings import ModelsSettings
 from coterie.llm.usage import Usage
 from coterie.memory import Memory
 from coterie.memory.view import Memories
+from coterie.modes.story import Arrivals
 from coterie.modes.story import mode as story_mode
 from coterie.modes.story.mode import one_chat_at_a_time
 from coterie.modes.story.settings import StorySettings
@@ -42,6 +45,7 @@ from coterie.ops.snapshots import Snapshots, warn_in_log
 from coterie.surfaces.web.settings import ServerSettings
 
 _log = get_logger(__name__)
+
 
 class Settings(Section):
     """All settings there are."""
@@ -113,18 +117,20 @@ def open_store(
 class App:
     """A running Coterie around an open store."""
 
-    def __init__(self, home: Home, settings: Settings, store: Store, clock: Clock | None = None) -> None:
+    def __init__(
+        self, home: Home, settings: Settings, store: Store, clock: Clock | None = None, models: Models | None = None
+    ) -> None:
         from coterie import __version__
 
         self._version = __version__
         self._home = home
-        self._store = store
+        self.store = store
         self._clock = clock or SystemClock()
         self._metrics = Metrics(store)
         self._snapshots = Snapshots(store, home, settings.storage, self._clock)
         self._backups = Backups(home, settings.storage, self._clock)
         self._background: list[asyncio.Task[Any]] = []
-        self.models = Models(settings.models, clock=self._clock, store=store)
+        self.models = models or Models(settings.models, clock=self._clock, store=store)
         self.roster = Roster(store)
         self.memory = Memory(store, clock=self._clock)
         self.story = Story(
@@ -136,6 +142,9 @@ class App:
             self._clock,
             before_rewind=self._snapshots.before_rewind,
         )
+        self.workspaces = Workspaces(home.root / "workspaces")
+        self.arrivals = Arrivals(store, self.roster, self.memory, self.workspaces)
+        self.feed = Feed(store, self.story.replies)
 
     def handlers(self) -> dict[str, Handler]:
         """Every kind of job and who does it."""
@@ -144,15 +153,15 @@ class App:
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         stop = asyncio.Event()
-        await self._store.schedules.put(self._backups.schedule)
-        await self._store.append([Draft("instance", Started(coterie=self._version))])
+        await self.store.schedules.put(self._backups.schedule)
+        await self.store.append([Draft("instance", Started(coterie=self._version))])
         await self.story.recover()
         worker = Worker(
-            self._store.jobs,
+            self.store.jobs,
             self.handlers(),
             clock=self._clock,
-            bus=self._store.bus,
-            schedules=self._store.schedules,
+            bus=self.store.bus,
+            schedules=self.store.schedules,
             apart=one_chat_at_a_time,
         )
         self._background = [
@@ -176,11 +185,11 @@ class App:
 
     def healthy(self) -> bool:
         try:
-            self._store.query("SELECT 1")
+            self.store.query("SELECT 1")
         except CoterieError as error:
             _log.error("unhealthy", error=str(error))
             return False
-        return self._store.writable and not any(task.done() for task in self._background)
+        return self.store.writable and not any(task.done() for task in self._background)
 
     def metrics(self) -> bytes:
         return self._metrics.text()
@@ -189,7 +198,7 @@ class App:
         size = self._home.database.stat().st_size
         return [
             ("Version", self._version),
-            ("Events", f"{self._store.reader.last_id():,}"),
+            ("Events", f"{self.store.reader.last_id():,}"),
             ("Database", f"{size / 1e6:.1f} MB"),
             ("Kept in", str(self._home.root)),
         ]

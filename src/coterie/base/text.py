@@ -1,4 +1,4 @@
-"""Showing text that came from somewhere else on one line of a terminal, without letting it act there."""
+"""Showing text that came from somewhere else on a terminal, without letting it act there."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ def one_line(value: object, longest: int) -> str:
     text = value if isinstance(value, str) else repr(value)
     shown = "".join(_visible(character) for character in text[: longest * 2])
     return shown if len(shown) <= longest and len(text) <= longest * 2 else shown[: longest - 1] + "…"
+
+
+def shown(text: str) -> str:
+    """Text of several lines, for a terminal: line breaks stay, whatever else could act there is shown instead."""
+    return "".join(character if character == "\n" else _visible(character) for character in text)
 
 
 def json_line(value: object) -> str:

@@ -1,6 +1,7 @@
 """What can be wrong with a character, or with the file it comes in.
 
 NoSuchCharacter          nobody of that name or id is in the cast
+NotConfirmed             what cannot simply be undone was not confirmed
 
 CardError                the file cannot become a character; it was not imported
 ├── NotACard             a sound file that holds no character card (or lorebook, or chat)
@@ -35,4 +36,8 @@ class UnsafeCard(CardError):
 
 
 class NoSuchCharacter(CoterieError):
+    exit_code = 21
+
+
+class NotConfirmed(CoterieError):
     exit_code = 21

@@ -14,7 +14,7 @@ from coterie.cast.cards.card import Card
 from coterie.cast.errors import NoSuchCharacter
 from coterie.cast.events import BotAuthored, BotReset, YouAuthored
 from coterie.cast.identity import Identity
-from coterie.kernel import Draft, Event, Rows, Store, View, on
+from coterie.kernel import Draft, Event, LogReader, Rows, Store, View, on
 
 YOU = "you"
 
@@ -77,8 +77,59 @@ class Cast(View):
         rows.run("INSERT OR REPLACE INTO you VALUES (1, ?, ?, ?)", (it.name, it.pronouns, it.persona))
 
 
-class Roster:
+class CastBook:
+    """Reading the cast, also while another process owns the store."""
+
+    def __init__(self, store: Store | LogReader) -> None:
+        self._log = store
+
+    def you(self) -> You:
+        rows = self._log.query("SELECT name, pronouns, persona FROM you")
+        return You(*rows[0]) if rows else You()
+
+    def knows_you(self) -> bool:
+        return bool(self._log.query("SELECT 1 FROM you"))
+
+    def bots(self) -> list[Bot]:
+        return [self.bot(bot) for (bot,) in self._log.query("SELECT id FROM bot ORDER BY name, id")]
+
+    def bot(self, bot_id: str, version: int | None = None) -> Bot:
+        rows = self._log.query(
+            "SELECT v.identity, v.version, v.card FROM bot b JOIN bot_version v ON v.id = b.id"
+            " AND v.version = coalesce(?, b.version) WHERE b.id = ?",
+            (version, bot_id),
+        )
+        if not rows:
+            raise NoSuchCharacter(f"There is no character {bot_id}.", "List them with `coterie cast list`.")
+        return _bot(rows[0])
+
+    def reset_at(self, bot_id: str) -> datetime | None:
+        """When a character's life last started over: what came before, it does not know."""
+        rows = self._log.query("SELECT reset FROM bot WHERE id = ? AND reset IS NOT NULL", (bot_id,))
+        return from_micros(rows[0][0]) if rows else None
+
+    def find(self, name: str) -> Bot:
+        """By id or by name, in any case."""
+        rows = self._log.query("SELECT id FROM bot WHERE id = ?1 OR lower(name) = lower(?1) ORDER BY id", (name,))
+        if not rows:
+            known = ", ".join(bot.name for bot in self.bots()) or "nobody yet"
+            raise NoSuchCharacter(f"There is no character called {name}.", f"There is: {known}.")
+        return self.bot(rows[0][0])
+
+    def versions(self, bot_id: str) -> Sequence[Bot]:
+        rows = self._log.query(
+            "SELECT identity, version, card FROM bot_version WHERE id = ? ORDER BY version", (bot_id,)
+        )
+        return [_bot(row) for row in rows]
+
+    def _card_of(self, bot_id: str) -> Card | None:
+        rows = self._log.query("SELECT card FROM bot_version WHERE id = ? ORDER BY version DESC LIMIT 1", (bot_id,))
+        return Card.read(json.loads(rows[0][0])) if rows and rows[0][0] else None
+
+
+class Roster(CastBook):
     def __init__(self, store: Store) -> None:
+        super().__init__(store)
         self._store = store
 
     async def author(self, identity: Identity, card: Card | None = None, *, actor: str = YOU) -> Bot:
@@ -91,49 +142,6 @@ class Roster:
     async def author_you(self, you: You) -> None:
         payload = YouAuthored(name=you.name, pronouns=you.pronouns, persona=you.persona)
         await self._store.append([Draft("you", payload, YOU)])
-
-    def you(self) -> You:
-        rows = self._store.query("SELECT name, pronouns, persona FROM you")
-        return You(*rows[0]) if rows else You()
-
-    def knows_you(self) -> bool:
-        return bool(self._store.query("SELECT 1 FROM you"))
-
-    def bots(self) -> list[Bot]:
-        return [self.bot(bot) for (bot,) in self._store.query("SELECT id FROM bot ORDER BY name, id")]
-
-    def bot(self, bot_id: str, version: int | None = None) -> Bot:
-        rows = self._store.query(
-            "SELECT v.identity, v.version, v.card FROM bot b JOIN bot_version v ON v.id = b.id"
-            " AND v.version = coalesce(?, b.version) WHERE b.id = ?",
-            (version, bot_id),
-        )
-        if not rows:
-            raise NoSuchCharacter(f"There is no character {bot_id}.", "List them with `coterie cast list`.")
-        return _bot(rows[0])
-
-    def reset_at(self, bot_id: str) -> datetime | None:
-        """When a character's life last started over: what came before, it does not know."""
-        rows = self._store.query("SELECT reset FROM bot WHERE id = ? AND reset IS NOT NULL", (bot_id,))
-        return from_micros(rows[0][0]) if rows else None
-
-    def find(self, name: str) -> Bot:
-        """By id or by name, in any case."""
-        rows = self._store.query("SELECT id FROM bot WHERE id = ?1 OR lower(name) = lower(?1) ORDER BY id", (name,))
-        if not rows:
-            known = ", ".join(bot.name for bot in self.bots()) or "nobody yet"
-            raise NoSuchCharacter(f"There is no character called {name}.", f"There is: {known}.")
-        return self.bot(rows[0][0])
-
-    def versions(self, bot_id: str) -> Sequence[Bot]:
-        rows = self._store.query(
-            "SELECT identity, version, card FROM bot_version WHERE id = ? ORDER BY version", (bot_id,)
-        )
-        return [_bot(row) for row in rows]
-
-    def _card_of(self, bot_id: str) -> Card | None:
-        rows = self._store.query("SELECT card FROM bot_version WHERE id = ? ORDER BY version DESC LIMIT 1", (bot_id,))
-        return Card.read(json.loads(rows[0][0])) if rows and rows[0][0] else None
 
 
 @functools.lru_cache(maxsize=256)

@@ -14,6 +14,8 @@ from typing import NoReturn
 
 COMMANDS = {
     "serve": "Start Coterie and open it to this machine.",
+    "chat": "Talk with a character, here in the terminal.",
+    "cast": "Characters: make, list, show, import, export.",
     "events": "Look at the log: filter it, follow it.",
     "models": "List, test and add language models.",
     "secrets": "Keep API keys encrypted, for the settings to refer to.",

@@ -44,6 +44,7 @@ class Replies:
         self._store = store
         self._timeline = Timeline(store)
         self._running: dict[str, asyncio.Task[AssistantTurn]] = {}
+        self._spoken: dict[str, _Flusher] = {}
 
     def start(self, room: str, reply_id: str, reply: Reply, speaker: str, after: AfterTurn) -> None:
         """Give a reply in the background; `assistant_turn_started` is in the log already."""
@@ -53,6 +54,11 @@ class Replies:
 
     def speaking(self, room: str) -> bool:
         return room in self._running
+
+    def so_far(self, room: str) -> Live | None:
+        """All that was said of the reply which is being given, durable or not."""
+        flusher = self._spoken.get(room)
+        return Live(room, flusher.reply, 0, flusher.text) if flusher is not None else None
 
     async def stop(self, room: str) -> bool:
         """End the reply that is being given, keeping what was said. False if nobody was speaking."""
@@ -82,15 +88,18 @@ class Replies:
         return len(left)
 
     async def _give(self, room: str, reply_id: str, reply: Reply, speaker: str, after: AfterTurn) -> AssistantTurn:
-        flusher = _Flusher(self._store, room, reply_id, speaker)
+        flusher = self._spoken[room] = _Flusher(self._store, room, reply_id, speaker)
         truncated, why, model = False, "", ""
         clockwork = asyncio.create_task(flusher.run())
         try:
             async with reply:
                 async for chunk in reply:
                     if isinstance(chunk, TextDelta):
-                        self._tell(room, reply_id, len(flusher.text), chunk.text)
-                        await flusher.add(chunk.text)
+                        offset = len(flusher.text)
+                        flusher.add(chunk.text)
+                        self._tell(room, reply_id, offset, chunk.text)
+                        if flusher.is_full:
+                            await flusher.flush()
                 model = reply.answer.model
                 if reply.answer.reason == "length":
                     truncated, why = True, "length"
@@ -105,7 +114,10 @@ class Replies:
             clockwork.cancel()
         ended = AssistantTurn(reply=reply_id, text=flusher.text, truncated=truncated, why=why, model=model)
         # A second cancellation must not keep the end of the reply from being recorded.
-        await asyncio.shield(asyncio.ensure_future(self._end(room, ended, speaker, after)))
+        try:
+            await asyncio.shield(asyncio.ensure_future(self._end(room, ended, speaker, after)))
+        finally:
+            self._spoken.pop(room, None)
         return ended
 
     async def _end(self, room: str, ended: AssistantTurn, speaker: str, after: AfterTurn) -> list[AnyEvent]:
@@ -123,7 +135,7 @@ class _Flusher:
         self.text = ""
         self._store = store
         self._room = room
-        self._reply = reply_id
+        self.reply = reply_id
         self._speaker = speaker
         self._waiting: list[str] = []
 
@@ -133,14 +145,16 @@ class _Flusher:
             await asyncio.sleep(FLUSH_S)
             await self.flush()
 
-    async def add(self, text: str) -> None:
+    def add(self, text: str) -> None:
         self.text += text
         self._waiting.append(text)
-        if len(self._waiting) >= FLUSH_TOKENS:
-            await self.flush()
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._waiting) >= FLUSH_TOKENS
 
     async def flush(self) -> None:
         text, self._waiting = "".join(self._waiting), []
         if text:
-            payload = AssistantTokens(reply=self._reply, text=text)
-            await self._store.append([Draft(self._room, payload, actor=self._speaker, turn=self._reply)])
+            payload = AssistantTokens(reply=self.reply, text=text)
+            await self._store.append([Draft(self._room, payload, actor=self._speaker, turn=self.reply)])

@@ -27,7 +27,7 @@ from coterie.memory.gates import Viewpoint
 from coterie.memory.maintenance import maintain
 from coterie.memory.portable import export_lines, import_lines
 from coterie.memory.ranking import Fuse, Ranking
-from coterie.memory.reading import all_records
+from coterie.memory.reading import all_records, latest_records
 from coterie.memory.recall import Ask, Mode, Recall, Recalled
 from coterie.memory.record import MemoryRecord, Relation
 from coterie.memory.vectors import Vectors
@@ -153,6 +153,15 @@ class Memory:
         for record in all_records(self.store, where, tuple(value for _, value in chosen)):
             if (since is None or record.when >= since) and (until is None or record.when < until):
                 yield record
+
+    def latest(self, *, owner: str, room: str, limit: int) -> list[MemoryRecord]:
+        """The newest memories that somebody has of a room, newest first."""
+        return latest_records(self.store, owner, room, limit)
+
+    def pins(self, owner: str) -> int:
+        """How many memories somebody keeps always at hand."""
+        sql = "SELECT count(DISTINCT id) FROM memory WHERE owner = ? AND pin > 0"
+        return int(self.store.query(f"{sql} AND id NOT IN (SELECT id FROM memory_tombstone)", (owner,))[0][0])
 
     def edit(self, memory_id: str, *, actor: str = "person", **changes: Any) -> None:
         """Correct a memory's text, type, significance, confidence, privacy or disclosure."""

@@ -50,6 +50,15 @@ def all_records(store: Store, where: str = "", params: tuple[Any, ...] = ()) -> 
         last = (rows[-1][-1], rows[-1][0], rows[-1][1])
 
 
+def latest_records(store: Store, owner: str, room: str, limit: int) -> list[MemoryRecord]:
+    rows = store.query(
+        f"SELECT {_COLUMNS} FROM memory WHERE stream = ? AND owner = ?"
+        " AND id NOT IN (SELECT id FROM memory_tombstone) ORDER BY event DESC, id DESC LIMIT ?",
+        (room, owner, limit),
+    )
+    return list(_records(store, rows, Lines(dict(store.query("SELECT stream, root FROM line"))), room))
+
+
 def _records(store: Store, rows: list[Row], lines: Lines, room: str | None) -> Iterator[MemoryRecord]:
     evidence = _told_of(store, "SELECT id, stream, source FROM memory_evidence", "stream, source", rows)
     validity = _told_of(store, "SELECT id, stream, by_id FROM memory_validity", "stream", rows)

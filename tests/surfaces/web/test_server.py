@@ -7,11 +7,25 @@ import pytest
 
 from coterie.base.errors import ConfigError, CoterieError, DiskFull
 from coterie.base.masking import mask
+from coterie.cast.roster import Roster
+from coterie.cast.workspace import Workspaces
+from coterie.engine.feed import Feed
+from coterie.kernel import Store
+from coterie.memory import Memory
+from coterie.modes.story import Arrivals, Story
 from coterie.surfaces.web.server import create_web
 
 
 class FakeHouse:
-    """A house whose state the test decides."""
+    """A house whose state the test decides; nobody lives in it."""
+
+    store: Store
+    roster: Roster
+    memory: Memory
+    story: Story
+    workspaces: Workspaces
+    arrivals: Arrivals
+    feed: Feed
 
     def __init__(self) -> None:
         self.well = True

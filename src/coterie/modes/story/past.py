@@ -12,11 +12,12 @@ from typing import Any
 
 from coterie.base.errors import BadPoint
 from coterie.base.ids import new_id
-from coterie.cast.errors import NoSuchCharacter
+from coterie.cast.errors import NotConfirmed
 from coterie.cast.roster import YOU, reset_draft
 from coterie.engine.errors import Busy
 from coterie.kernel import AnyEvent, Draft, Forked, Impact, NewJob, Reset, Rewound, Superseded
 from coterie.kernel.ranges import Ranges
+from coterie.memory.events import MemoryForgotten
 from coterie.modes.story.chats import Chat
 from coterie.modes.story.edges import KINDS as EDGE_KINDS
 from coterie.modes.story.events import (
@@ -99,7 +100,7 @@ class Past(Room):
         """S25: everything a character lived through starts over; who it is stays."""
         bot = self._roster.bot(bot_id)
         if confirm.strip() != bot.name:
-            raise NoSuchCharacter(
+            raise NotConfirmed(
                 f"To reset {bot.name}, its name has to be typed exactly.", f"Type {bot.name} to confirm."
             )
         if self._before_rewind is not None:
@@ -128,7 +129,11 @@ class Past(Room):
         return [
             event.seq
             for event in await self._store.history(room)
-            if (event.kind.startswith("memory_") or isinstance(event.payload, SceneSummarised))
+            if (
+                (event.kind.startswith("memory_")
+                and event.kind != MemoryForgotten.kind)
+                or isinstance(event.payload, SceneSummarised)
+            )
             and getattr(event.payload, "owner", None) == bot
         ]
 

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from random import Random
 
 from coterie.base.clock import Clock
 from coterie.base.errors import BadPoint
 from coterie.base.ids import new_id
-from coterie.cast.cards.macros import Macros
 from coterie.cast.errors import NoSuchCharacter
 from coterie.cast.roster import YOU, Bot, Roster
 from coterie.engine.errors import Busy, NoSuchTurn
 from coterie.engine.events import AssistantTurn, AssistantTurnStarted, Segment, UserTurn, UserTurnEdit
 from coterie.engine.turns import Turn
-from coterie.kernel import AnyEvent, Draft, NewJob, Payload, Store
+from coterie.kernel import Draft, NewJob, Store
 from coterie.kernel.worker import Handler
 from coterie.llm.roles import Role
 from coterie.llm.router import Caller, Models
@@ -27,17 +25,14 @@ from coterie.memory import Memory
 from coterie.memory.events import MemoryUsed
 from coterie.modes.story import kickoff
 from coterie.modes.story.aftermath import CLOSE, Aftermath
+from coterie.modes.story.alternatives import Alternatives
 from coterie.modes.story.chats import Chat
 from coterie.modes.story.events import (
     MAIN,
-    ActivityChange,
-    ChatCreated,
-    ContainerCreated,
-    EdgeUpdate,
     GuestJoined,
     GuestLeft,
-    SceneOpened,
 )
+from coterie.modes.story.opening import opening_drafts
 from coterie.modes.story.past import Past
 from coterie.modes.story.reader import read_unmarked
 from coterie.modes.story.retelling import RETELL, Retelling
@@ -46,8 +41,6 @@ from coterie.modes.story.scenes import SceneCloser
 from coterie.modes.story.segments import split, told
 from coterie.modes.story.settings import StorySettings
 from coterie.modes.story.speaking import next_speaker
-
-_REPLY_KINDS = (AssistantTurnStarted.kind, AssistantTurn.kind)
 
 
 @dataclass(frozen=True)
@@ -71,6 +64,7 @@ class Story(Past):
         before_rewind: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         super().__init__(store, roster, memory, models, settings, clock, before_rewind)
+        self.swipes = Alternatives(store)
         self._aftermath = Aftermath(store, models, memory, self.prompter)
         self._closer = SceneCloser(store, roster, models, memory, self.prompter)
         self._retelling = Retelling(store, models, self.prompter)
@@ -89,61 +83,14 @@ class Story(Past):
 
     async def begin(self, bot_id: str, opening: kickoff.Opening) -> Chat:
         """S8: everything a chat begins with, in one transaction."""
-        bot = self._roster.bot(bot_id)
         room = f"room:{new_id()}"
-        starts = opening.starts(self._clock.now())
-        place, scene = new_id(), new_id()
-        payloads: list[Payload] = [
-            ChatCreated(
-                host=bot.id,
-                bot_version=bot.version,
-                title=opening.title.strip() or bot.name,
-                clock=starts,
-                weather=opening.weather,
-                anchor=opening.anchor,
-            ),
-            ContainerCreated(
-                container=place,
-                name=opening.place.name.strip() or "somewhere",
-                type=opening.place.type,
-                public=opening.place.public,
-                moving=opening.place.moving,
-            ),
-            ActivityChange(entity=YOU, activity=opening.you.model_copy(update={"container": place})),
-            ActivityChange(entity=bot.id, activity=opening.character.model_copy(update={"container": place})),
-            SceneOpened(scene=scene, container=place, participants=kickoff.participants(bot), starts=starts),
-            EdgeUpdate(
-                world=MAIN,
-                of=bot.id,
-                toward=YOU,
-                knowledge=tuple(fact.strip() for fact in opening.facts if fact.strip()),
-                summary=self._first_summary(bot, opening),
-                chat=room,
-                when=starts,
-            ),
-        ]
-        drafts = [Draft(room, payload, YOU) for payload in payloads]
-        if opening.greeting.strip():
-            reply = new_id()
-            text = self._greeting(bot, opening.greeting)
-            drafts += [
-                Draft(
-                    room, AssistantTurnStarted(reply=reply, speaker=bot.id, present=(YOU, bot.id)), bot.id, turn=reply
-                ),
-                Draft(room, AssistantTurn(reply=reply, text=text), bot.id, turn=reply),
-            ]
-        await self._store.append(drafts)
+        await self._store.append(self.beginning(room, self._roster.bot(bot_id), opening))
         return self.chats.chat(room)
 
-    def _first_summary(self, bot: Bot, opening: kickoff.Opening) -> str | None:
-        """Somebody one knows already is not met for the first time."""
-        if self.edges.edge(MAIN, bot.id, YOU).summary:
-            return None
-        return opening.relationship.strip() or bot.identity.initial_relationship or None
-
-    def _greeting(self, bot: Bot, text: str) -> str:
-        char = (bot.card.data.nickname if bot.card else "") or bot.name
-        return Macros(char=char, user=self._roster.you().name, chance=Random(bot.id)).expand(text, "display")  # noqa: S311
+    def beginning(self, room: str, bot: Bot, opening: kickoff.Opening) -> list[Draft]:
+        acquainted = bool(self.edges.edge(MAIN, bot.id, YOU).summary)
+        starts = opening.starts(self._clock.now())
+        return opening_drafts(room, bot, self._roster.you(), opening, starts=starts, acquainted=acquainted)
 
     # --- a turn ------------------------------------------------------------------------------------------
 
@@ -203,31 +150,18 @@ class Story(Past):
 
     async def alternatives(self, room: str, turn: str) -> list[AssistantTurn]:
         """S22: every reply there was to a message, oldest first, the chosen one among them."""
-        asked = self.timeline.turn(room, turn)
-        events: list[AnyEvent] = []
-        stream, upto = room, self._store.reader.head(room)
-        while True:  # a fork finds those it inherited where they were recorded
-            origin = self._store.reader.origin(stream)
-            after = max(asked.seq, origin[1] if origin is not None else 0)
-            found = await self._store.read(stream, after=after, kinds=_REPLY_KINDS, limit=10_000)
-            events = [event for event in found if event.seq <= upto] + events
-            if origin is None or asked.seq >= origin[1]:
-                break
-            stream, upto = origin[0], min(upto, origin[1])
-        mine = {
-            e.payload.reply for e in events if isinstance(e.payload, AssistantTurnStarted) and e.payload.answers == turn
-        }
-        return [e.payload for e in events if isinstance(e.payload, AssistantTurn) and e.payload.reply in mine]
+        return await self.swipes.to(room, turn)
 
     async def choose(self, room: str, reply: str) -> None:
         """S22: swipe to another reply; what the other led to comes back with it."""
         async with self._alone(room):
             self.chats.chat(room)
             self._quiet(room)
-            question, current = self._last_exchange(room)
+            last = self.timeline.latest(room, 1)
+            current = last[0] if last and not last[0].by_person else None
             if current is not None and current.id == reply:
                 return
-            if reply not in {one.reply for one in await self.alternatives(room, question.id)}:
+            if not last or reply not in {one.reply for one in await self.alternatives(room, last[0].id)}:
                 raise NoSuchTurn("There is no such reply to the last message.", "Reload the chat.")
 
             async def decide() -> Decision:

@@ -2,60 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from html import escape
 from importlib.resources import files
-from typing import Protocol
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
 from coterie import __version__
-from coterie.base.errors import CoterieError, StorageError
-from coterie.base.masking import mask
+from coterie.surfaces.web import api_bots, api_chats, api_files, api_turns, api_you, live
+from coterie.surfaces.web.errors import tell_errors
+from coterie.surfaces.web.guard import Guard
+from coterie.surfaces.web.house import House
 
-_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none';"
-    " form-action 'self'; frame-ancestors 'none'",
-    "Referrer-Policy": "same-origin",
-    "X-Content-Type-Options": "nosniff",
-}
-
-
-class House(Protocol):
-    """What the pages need to know of the rest."""
-
-    def healthy(self) -> bool: ...
-
-    def metrics(self) -> bytes: ...
-
-    def summary(self) -> list[tuple[str, str]]: ...
+# Files come first: /bots/import is not a character called import.
+_ROUTERS = (api_files.router, api_you.router, api_bots.router, api_chats.router, api_turns.router, live.router)
 
 
 def create_web(house: House) -> FastAPI:
-    web = FastAPI(title="Coterie", version=__version__, docs_url=None, redoc_url=None)
-
-    @web.middleware("http")
-    async def guard(request: Request, proceed: Callable[[Request], Awaitable[Response]]) -> Response:
-        response = await proceed(request)
-        for name, value in _HEADERS.items():
-            response.headers.setdefault(name, value)
-        return response
-
-    @web.exception_handler(CoterieError)
-    async def told(_: Request, error: CoterieError) -> JSONResponse:
-        status = 503 if isinstance(error, StorageError) else 400  # a full disk is not the fault of who asked
-        return JSONResponse({"error": mask(error.what), "fix": mask(error.fix)}, status_code=status)
+    web = FastAPI(
+        title="Coterie",
+        version=__version__,
+        description="Characters that remember. Errors are `{error, fix}`: what happened, and what to do next.",
+        docs_url=None,
+        redoc_url=None,
+    )
+    web.state.house = house
+    web.add_middleware(Guard)
+    tell_errors(web)
+    for router in _ROUTERS:
+        web.include_router(router)
 
     @web.head("/health", include_in_schema=False)
-    @web.get("/health")
+    @web.get("/health", summary="Whether the server can read and write")
     async def health() -> JSONResponse:
         """Whether the server can read and write."""
         if house.healthy():
             return JSONResponse({"status": "ok"})
         return JSONResponse({"status": "failing"}, status_code=503)
 
-    @web.get("/metrics")
+    @web.get("/metrics", summary="Figures in Prometheus' text form")
     async def metrics() -> PlainTextResponse:
         """Figures in Prometheus' text form."""
         return PlainTextResponse(house.metrics(), media_type="text/plain; version=0.0.4")

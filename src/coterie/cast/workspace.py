@@ -1,0 +1,82 @@
+"""A character's folder: who it is in words that its owner may edit, and the card file it came from. D11
+
+The log holds a card's text; pictures and other files of a card are too large for it and are kept here, unchanged.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+from coterie.base.errors import ReadOnly
+from coterie.cast.cards.card import Card
+from coterie.cast.cards.imported import Format
+from coterie.cast.cards.importer import import_card
+from coterie.cast.errors import CardError
+from coterie.cast.roster import Bot, You
+
+_SOUL = """# {name}
+
+How {name} speaks and behaves, in your own words.
+
+"""
+_IDENTITY = """# Who {name} is
+
+{persona}
+"""
+_USER = """# Who {name} is with
+
+{user}
+"""
+
+
+class Workspaces:
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def folder(self, bot_id: str) -> Path:
+        return self._root / bot_id
+
+    def prepare(self, bot: Bot, you: You) -> Path:
+        """The folder with its templates. Files that are there already are left alone."""
+        folder = self.folder(bot.id)
+        user = " ".join(part for part in (you.name, f"({you.pronouns})" if you.pronouns else "", you.persona) if part)
+        persona = bot.identity.persona or f"Write here what there is to know about {bot.name}."
+        templates = {
+            "SOUL.md": _SOUL.format_map({"name": bot.name}),
+            "IDENTITY.md": _IDENTITY.format_map({"name": bot.name, "persona": persona}),
+            "USER.md": _USER.format_map({"name": bot.name, "user": user}),
+        }
+        for name, text in templates.items():
+            if not (folder / name).exists():
+                self._write(folder / name, text.encode())
+        return folder
+
+    def keep_card(self, bot_id: str, data: bytes, kind: Format) -> None:
+        """The file that a card came in; one that was kept before makes room."""
+        for other in get_args(Format):
+            (self.folder(bot_id) / f"card.{other}").unlink(missing_ok=True)
+        self._write(self.folder(bot_id) / f"card.{kind}", data)
+
+    def whole_card(self, bot: Bot) -> Card:
+        """The character as a card, with the pictures and files it came with."""
+        card = bot.identity.to_card(bot.card)
+        for kind in ("png", "charx"):
+            file = self.folder(bot.id) / f"card.{kind}"
+            try:
+                kept = import_card(file.read_bytes(), file.name).card
+            except (OSError, CardError):
+                continue  # never kept, or changed by hand: the card itself is in the log
+            return Card.read(card.document, kept.files, kept.picture)
+        return card
+
+    def _write(self, path: Path, data: bytes) -> None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            half = path.with_name(f".{path.name}.new")
+            half.write_bytes(data)
+            half.replace(path)
+        except OSError as error:
+            raise ReadOnly(
+                f"{path} cannot be written ({error.strerror}).", "Give yourself write access to that folder."
+            ) from error

@@ -1,0 +1,72 @@
+"""What a chat begins with: a place, what both are doing there, a scene, what one feels, and perhaps a first word. S8"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from random import Random
+
+from coterie.base.ids import new_id
+from coterie.cast.cards.macros import Macros
+from coterie.cast.roster import YOU, Bot, You
+from coterie.engine.events import AssistantTurn, AssistantTurnStarted
+from coterie.kernel import Draft, Payload
+from coterie.modes.story import kickoff
+from coterie.modes.story.events import (
+    MAIN,
+    ActivityChange,
+    ChatCreated,
+    ContainerCreated,
+    EdgeUpdate,
+    SceneOpened,
+)
+
+
+def opening_drafts(
+    room: str, bot: Bot, you: You, opening: kickoff.Opening, *, starts: datetime, acquainted: bool
+) -> list[Draft]:
+    """To be recorded in one transaction. Somebody one knows already is not met for the first time."""
+    place, scene = new_id(), new_id()
+    first_summary = None if acquainted else opening.relationship.strip() or bot.identity.initial_relationship or None
+    payloads: list[Payload] = [
+        ChatCreated(
+            host=bot.id,
+            bot_version=bot.version,
+            title=opening.title.strip() or bot.name,
+            clock=starts,
+            weather=opening.weather,
+            anchor=opening.anchor,
+        ),
+        ContainerCreated(
+            container=place,
+            name=opening.place.name.strip() or "somewhere",
+            type=opening.place.type,
+            public=opening.place.public,
+            moving=opening.place.moving,
+        ),
+        ActivityChange(entity=YOU, activity=opening.you.model_copy(update={"container": place})),
+        ActivityChange(entity=bot.id, activity=opening.character.model_copy(update={"container": place})),
+        SceneOpened(scene=scene, container=place, participants=kickoff.participants(bot), starts=starts),
+        EdgeUpdate(
+            world=MAIN,
+            of=bot.id,
+            toward=YOU,
+            knowledge=tuple(fact.strip() for fact in opening.facts if fact.strip()),
+            summary=first_summary,
+            chat=room,
+            when=starts,
+        ),
+    ]
+    drafts = [Draft(room, payload, YOU) for payload in payloads]
+    if opening.greeting.strip():
+        reply = new_id()
+        text = _greeting(bot, you, opening.greeting)
+        drafts += [
+            Draft(room, AssistantTurnStarted(reply=reply, speaker=bot.id, present=(YOU, bot.id)), bot.id, turn=reply),
+            Draft(room, AssistantTurn(reply=reply, text=text), bot.id, turn=reply),
+        ]
+    return drafts
+
+
+def _greeting(bot: Bot, you: You, text: str) -> str:
+    char = (bot.card.data.nickname if bot.card else "") or bot.name
+    return Macros(char=char, user=you.name, chance=Random(bot.id)).expand(text, "display")  # noqa: S311

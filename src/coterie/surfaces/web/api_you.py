@@ -1,0 +1,23 @@
+"""You, as characters know you. S2"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from coterie.cast.roster import You
+from coterie.surfaces.web.errors import TROUBLES
+from coterie.surfaces.web.house import Here
+from coterie.surfaces.web.shapes import YouShape, YouTaken
+
+router = APIRouter(tags=["you"], responses=TROUBLES)
+
+
+@router.get("/you", summary="Who you are to the characters")
+async def you(house: Here) -> YouShape:
+    return YouShape.of(house.roster.you(), house.roster.knows_you())
+
+
+@router.put("/you", summary="Say who you are")
+async def author_you(house: Here, told: YouTaken) -> YouShape:
+    await house.roster.author_you(You(name=told.name, pronouns=told.pronouns, persona=told.persona))
+    return YouShape.of(house.roster.you(), authored=True)

@@ -1,0 +1,86 @@
+"""Who may ask: this machine, under its own name, and no other site's page through somebody's browser.
+
+A page elsewhere can make a browser send requests here, and can point a name of its own at 127.0.0.1 (DNS rebinding).
+So the Host must be a name of this machine, and what changes anything must not come from another origin. It is plain
+ASGI: a wrapper around responses would stand between a live stream and the end of its connection.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from coterie.surfaces.web.errors import answer
+
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src 'self'; base-uri 'none';"
+    " form-action 'self'; frame-ancestors 'none'",
+    "Referrer-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+}
+_HARMLESS = ("GET", "HEAD", "OPTIONS")
+_MOST_BYTES = 4_000_000
+_MOST_FILE_BYTES = 101_000_000
+"""A little more than a card may have: the card's own error is the better one."""
+
+
+class Guard:
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        refusal = _refused(scope["method"], scope["path"], Headers(scope=scope))
+        if refusal is not None:
+            await answer(*refusal)(scope, receive, with_headers)
+            return
+        await self._app(scope, receive, with_headers)
+
+
+def _refused(method: str, path: str, headers: Headers) -> tuple[int, str, str] | None:
+    host = headers.get("host", "")
+    if not is_this_machine(host):
+        return 421, f"{host or 'No host'} is not a name of this machine.", "Open Coterie at http://127.0.0.1:8000."
+    if _from_elsewhere(method, headers, host):
+        return 403, "Another site asked for this, and it was refused.", "Do it from Coterie's own page."
+    size = headers.get("content-length", "0")
+    most = _MOST_FILE_BYTES if path.endswith("/import") else _MOST_BYTES
+    if not size.isdecimal() or int(size) > most:
+        return 413, f"The request is larger than {most / 1e6:.0f} MB.", "Send less at once."
+    return None
+
+
+def _from_elsewhere(method: str, headers: Headers, host: str) -> bool:
+    site = headers.get("sec-fetch-site")
+    if method in _HARMLESS:
+        # Looking is harmless, but asking for a proposal costs a model call.
+        return site == "cross-site" and headers.get("sec-fetch-mode") != "navigate"
+    if site is not None and site not in ("same-origin", "none"):
+        return True
+    origin = headers.get("origin")
+    # Scripts and commands send no origin; browsers always do when something may change.
+    return origin is not None and urlsplit(origin).netloc.lower() != host.lower()
+
+
+def is_this_machine(host: str) -> bool:
+    """Whether a Host header names this machine: localhost or a loopback address, with any port."""
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        if name == "localhost" or name.endswith(".localhost"):
+            return "@" not in host
+        return ipaddress.ip_address(name).is_loopback and "@" not in host
+    except ValueError:
+        return False

@@ -1,0 +1,39 @@
+"""What the web needs to know of the rest of the house."""
+
+from __future__ import annotations
+
+from typing import Annotated, Protocol
+
+from fastapi import Depends, Request
+
+from coterie.cast.roster import Roster
+from coterie.cast.workspace import Workspaces
+from coterie.engine.feed import Feed
+from coterie.kernel import Store
+from coterie.memory import Memory
+from coterie.modes.story import Arrivals, Story
+
+
+class House(Protocol):
+    store: Store
+    roster: Roster
+    memory: Memory
+    story: Story
+    workspaces: Workspaces
+    arrivals: Arrivals
+    feed: Feed
+
+    def healthy(self) -> bool: ...
+
+    def metrics(self) -> bytes: ...
+
+    def summary(self) -> list[tuple[str, str]]: ...
+
+
+def _house(request: Request) -> House:
+    house: House = request.app.state.house
+    return house
+
+
+Here = Annotated[House, Depends(_house)]
+"""A route's way to the house."""

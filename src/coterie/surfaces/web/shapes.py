@@ -1,0 +1,286 @@
+"""What the API takes and gives, as JSON. Words of people and models are data in it and nothing else."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from coterie.base.masking import mask
+from coterie.cast.roster import Bot, You
+from coterie.engine.events import Segment
+from coterie.engine.turns import Turn
+from coterie.modes.story import Begun, Chat, Inspected, Story
+from coterie.surfaces.web.house import House
+
+Prose = Annotated[str, StringConstraints(max_length=200_000)]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=200, strip_whitespace=True)]
+_SNIPPET = 140
+
+
+class Taken(BaseModel):
+    """What a request may hold; a misspelt field is an error, not nothing."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+class Given(BaseModel):
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+
+class YouShape(Given):
+    name: str
+    pronouns: str
+    persona: str
+    authored: bool
+    """Whether anybody has said yet who they are."""
+
+    @classmethod
+    def of(cls, you: You, authored: bool) -> YouShape:
+        return cls(name=you.name, pronouns=you.pronouns, persona=you.persona, authored=authored)
+
+
+class YouTaken(Taken):
+    name: Name
+    pronouns: Prose = ""
+    persona: Prose = ""
+
+
+class BotTaken(Taken):
+    name: Name
+    persona: Prose = ""
+    voice_samples: list[Prose] = []
+    traits: list[Prose] = []
+    backstory: Prose = ""
+    initial_relationship: Prose = ""
+    kickoff: Prose = ""
+    """Prose from which the opening scene is made."""
+
+
+class BotShape(BotTaken):
+    id: str
+    version: int
+    has_card: bool
+
+    @classmethod
+    def of(cls, bot: Bot) -> BotShape:
+        return cls(**bot.identity.model_dump(), version=bot.version, has_card=bot.card is not None)
+
+
+class BotWithVersions(BotShape):
+    versions: list[BotShape]
+    """Every version there was, oldest first."""
+
+
+class Imported(Given):
+    bot: BotShape
+    notes: list[str]
+    """What was odd about the file."""
+
+
+class Entity(Given):
+    id: str
+    name: str
+
+
+class ChatShape(Given):
+    id: str
+    title: str
+    host: Entity
+    guests: list[Entity]
+    clock: datetime
+    """In the fiction."""
+    weather: str
+    anchor: str
+    scene: str | None
+    forked: bool
+    turns: int
+    snippet: str
+    """How the latest turn begins."""
+    speaking: bool
+    """Whether a reply is being given."""
+
+    @classmethod
+    def of(cls, house: House, chat: Chat) -> ChatShape:
+        story = house.story
+        names = story.prompter.names(chat)
+        latest = story.timeline.latest(chat.room, 1)
+        return cls(
+            id=chat.id,
+            title=chat.title,
+            host=Entity(id=chat.host, name=names[chat.host]),
+            guests=[Entity(id=guest, name=names[guest]) for guest in chat.guests],
+            clock=chat.clock,
+            weather=chat.weather,
+            anchor=chat.anchor,
+            scene=chat.scene,
+            forked=chat.world == chat.room,
+            turns=story.timeline.count(chat.room),
+            snippet=latest[0].text[:_SNIPPET] if latest else "",
+            speaking=story.replies.speaking(chat.room),
+        )
+
+
+class TurnShape(Given):
+    id: str
+    seq: int
+    """Its place; `before` of the next page."""
+    speaker: str
+    name: str
+    by_person: bool
+    text: str
+    segments: list[Segment]
+    state: Literal["open", "done", "truncated"]
+    why: str
+    """Why it broke off, if it did."""
+    answers: str | None
+    to: list[str]
+    """Who heard it, if it was whispered."""
+    model: str
+    at: datetime
+
+    @classmethod
+    def of(cls, turn: Turn, names: dict[str, str], text: str | None = None) -> TurnShape:
+        return cls(
+            id=turn.id,
+            seq=turn.seq,
+            speaker=turn.speaker,
+            name=names.get(turn.speaker, turn.speaker),
+            by_person=turn.by_person,
+            text=turn.text if text is None else text,
+            segments=list(turn.segments),
+            state=turn.state,
+            why=mask(turn.why),
+            answers=turn.answers,
+            to=list(turn.to),
+            model=turn.model,
+            at=turn.at,
+        )
+
+
+class ReplyShape(Given):
+    turn: str
+    """The message."""
+    reply: str
+    """What answers it."""
+    speaker: str
+    text: str | None = None
+    """With `wait=true`: what was said."""
+    state: Literal["open", "done", "truncated"] = "open"
+    why: str = ""
+
+    @classmethod
+    def of(cls, begun: Begun) -> ReplyShape:
+        return cls(turn=begun.turn, reply=begun.reply, speaker=begun.speaker)
+
+    @classmethod
+    async def finished(cls, story: Story, room: str, begun: Begun) -> ReplyShape:
+        await story.replies.wait(room)
+        said = story.timeline.turn(room, begun.reply)
+        return cls(
+            turn=begun.turn,
+            reply=begun.reply,
+            speaker=begun.speaker,
+            text=said.text,
+            state=said.state,
+            why=mask(said.why),
+        )
+
+
+class PartShape(Given):
+    name: str
+    tier: Literal["must", "should", "nice"]
+    role: Literal["system", "user", "assistant"]
+    tokens: int
+    text: str
+
+
+class PromptShape(Given):
+    reply: str
+    model: str
+    tokens: int
+    soft: int
+    hard: int
+    parts: list[PartShape]
+    trimmed: list[str]
+    """What was left out, and why."""
+    recalled: dict[str, dict[str, float]]
+    """Memory → what its score was made of."""
+
+    @classmethod
+    def of(cls, seen: Inspected) -> PromptShape:
+        sent = seen.sent
+        return cls(
+            reply=sent.reply,
+            model=sent.model,
+            tokens=sent.tokens,
+            soft=sent.soft,
+            hard=sent.hard,
+            parts=[
+                PartShape(name=part.name, tier=part.tier, role=part.role, tokens=part.tokens, text=mask(text))
+                for part, text in seen.parts
+            ],
+            trimmed=list(sent.trimmed),
+            recalled=sent.recalled,
+        )
+
+
+class Page(Given):
+    turns: list[TurnShape]
+    """Oldest first."""
+    before: int | None
+    """Give this as `before` to go further back; null at the beginning."""
+
+
+class Alternative(Given):
+    reply: str
+    text: str
+    truncated: bool
+    chosen: bool
+
+
+class Ready(Given):
+    name: str
+    in_short: str
+
+
+class Say(Taken):
+    text: Prose = Field(min_length=1)
+    speaker: str | None = None
+    """Who should answer, by id or name; chosen by the story otherwise."""
+    to: list[str] = []
+    """Whisper to these only."""
+    key: str | None = Field(default=None, max_length=200)
+    """The same key again is the same message: nothing is said twice."""
+
+
+class Again(Taken):
+    text: Prose | None = None
+    """The message, changed."""
+    speaker: str | None = None
+
+
+class Choice(Taken):
+    reply: str
+
+
+class At(Taken):
+    turn: str
+
+
+class ForkAt(At):
+    title: str | None = Field(default=None, max_length=200)
+
+
+class Confirm(Taken):
+    confirm: str
+    """The character's name, typed exactly."""
+
+
+class Invite(Taken):
+    bot: str
+
+
+class Done(Given):
+    done: bool = True

@@ -1,0 +1,86 @@
+"""`coterie chat` with a scripted model: what is typed and what is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coterie.app import all_views
+from coterie.base.home import Home
+from tests.cli.conftest import Answer, Call
+
+
+@pytest.fixture(autouse=True)
+def script(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A recording answers in place of every model; whatever is not a reply is told to fail."""
+    monkeypatch.setattr("coterie.app.all_views", all_views)
+    tape = tmp_path / "tape.jsonl"
+    said = ["Tea first.", "Tea, then.", "The boat is late."]
+    opening = {"when": "Opening prose:", "say": "{}"}
+    lines = [opening, *({"when": f"say {number}", "say": text} for number, text in enumerate(said))]
+    tape.write_text("\n".join(map(json.dumps, lines)))
+    monkeypatch.setenv("COTERIE_MODELS__REPLAY", str(tape))
+    yield
+
+
+def talk(call: Call, monkeypatch: pytest.MonkeyPatch, *arguments: str, lines: list[str]) -> Answer:
+    typed = iter(lines)
+
+    def read(_: str) -> str:
+        try:
+            return next(typed)
+        except StopIteration:
+            raise EOFError from None
+
+    monkeypatch.setattr("builtins.input", read)
+    return call("chat", *arguments)
+
+
+def test_p16_nobody_yet_is_offered_somebody_to_meet(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = talk(call, monkeypatch, lines=["1"])
+    assert answer.code == 0, answer.err
+    assert "Nobody is here yet" in answer.out
+    assert "The kettle has just begun to complain" in answer.out
+    assert talk(call, monkeypatch, lines=[]).out.count("The kettle") == 1, "it goes on where it was left"
+
+
+def test_p16_a_conversation(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [
+        "say 0",
+        "/rewind",
+        "/undo",
+        "/fork",
+        "say 2",
+        "/rewind 9",
+        "/stop",
+        "/help",
+        "/nonsense",
+        "/quit",
+        "never",
+    ]
+    answer = talk(call, monkeypatch, "maren", lines=lines)
+    assert answer.code == 0, answer.err
+    assert "Maren Oke: Tea first.\n" in answer.out
+    assert "Taken back" in answer.out
+    assert "(fork)" in answer.out
+    assert "The boat is late." in answer.out
+    assert "nothing before that" in answer.out
+    assert "/regenerate" in answer.out
+    assert call("verify").code == 0
+
+
+def test_p16_what_goes_wrong_is_told_and_the_conversation_goes_on(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = talk(call, monkeypatch, "io", lines=["/regenerate", "/undo", "what is not on the tape", "say 0"])
+    assert answer.code == 0, answer.err
+    assert "The opening was not written in answer to anything." in answer.out
+    assert "There is no rewind to undo" in answer.out
+    assert "/regenerate tries again" in answer.out
+    assert "Tea first." in answer.out
+
+
+def test_p16_nobody_of_that_name(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert talk(call, monkeypatch, "nobody", lines=[]).code == 21
+    assert talk(call, monkeypatch, lines=["7"]).code == 2

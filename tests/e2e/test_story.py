@@ -1,0 +1,163 @@
+"""A story on a real server process with the embedded model and no key; after each step the log holds its word."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from coterie.cli import main
+
+ROOT = Path(__file__).parents[2]
+
+
+class Playhouse:
+    """`coterie serve` in a fresh folder, with short replies."""
+
+    def __init__(self, house: Path) -> None:
+        ours = {name: value for name, value in os.environ.items() if not name.startswith("COTERIE_")}
+        self.environ = {
+            **ours,
+            "COTERIE_HOME": str(house),
+            "COTERIE_STORY__REPLY_TOKENS": "16",
+            "COTERIE_STORY__NARRATIVE_BUDGET_HARD": "1500",
+            "COTERIE_STORY__NARRATIVE_BUDGET_SOFT": "1200",
+            "COTERIE_MODELS__CLASSIFIER_TIMEOUT_S": "1",
+        }
+        self.logs = house.parent / "logs.txt"
+        with self.logs.open("w") as logs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-u", "-m", "coterie", "serve", "--port", "0"],
+                cwd=ROOT,
+                env=self.environ,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=logs,
+                text=True,
+            )
+        assert self.process.stdout is not None
+        address = re.search(r"http://127\.0\.0\.1:\d+", self.process.stdout.readline())
+        assert address is not None, self.logs.read_text()
+        self.client = httpx.Client(base_url=address[0], timeout=120)
+        until = time.monotonic() + 60
+        while True:
+            try:
+                self.client.get("/health")
+                return
+            except httpx.ConnectError:
+                assert time.monotonic() < until, self.logs.read_text()
+                time.sleep(0.02)
+
+    def get(self, path: str) -> Any:
+        answer = self.client.get(path)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def post(self, path: str, told: object = None) -> Any:
+        answer = self.client.post(path, json=told)
+        assert answer.is_success, answer.text
+        return answer.json()
+
+    def coterie(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "coterie", *arguments]
+        return subprocess.run(command, env=self.environ, capture_output=True, text=True, timeout=120)
+
+    def verify(self, step: str) -> None:
+        """`coterie verify` while the server runs; in this process, since starting another takes seconds each time."""
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
+            patch.setenv("COTERIE_HOME", self.environ["COTERIE_HOME"])
+            main(["verify"])
+        assert ended.value.code == 0, f"not clean after {step}"
+
+    def texts(self, chat: str) -> list[str]:
+        return [turn["text"] for turn in self.get(f"{chat}/turns")["turns"]]
+
+    def close(self) -> None:
+        self.client.close()
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[Playhouse]:
+    made = Playhouse(tmp_path / "house")
+    yield made
+    made.close()
+
+
+@pytest.mark.timeout(240)
+def test_a_story_from_author_to_reset(house: Playhouse) -> None:
+    house.client.put("/you", json={"name": "Ana"})
+    bot = house.post("/bots", {"name": "Mara", "persona": "Mara keeps a lighthouse and says little.",
+                               "kickoff": "Mara lights the lamp as rain begins."})  # fmt: skip
+    house.verify("author")
+
+    proposal = house.get(f"/bots/{bot['id']}/kickoff")
+    begun = house.post(f"/bots/{bot['id']}/kickoff", proposal["opening"])
+    chat = f"/chats/{begun['id']}"
+    assert len(house.texts(chat)) == 1
+    house.verify("kickoff")
+
+    replies = []
+    for number in range(10):
+        told = house.post(f"{chat}/turns?wait=true", {"text": f'*waves* "Number {number}."', "key": str(number)})
+        assert told["text"].strip(), told
+        assert told["why"] in ("", "length"), told
+        replies.append(told)
+    assert len(house.texts(chat)) == 21
+    house.verify("ten turns")
+
+    scene = house.get(chat)["scene"]
+    assert house.post(f"{chat}/scene/close")["scene"] != scene
+    house.verify("scene close")
+
+    impact = house.get(f"{chat}/rewind/{replies[4]['reply']}")
+    assert impact["turns"] == 10
+    before = house.texts(chat)
+    house.post(f"{chat}/rewind", {"turn": replies[4]["reply"]})
+    assert house.texts(chat) == before[:11]
+    house.verify("rewind")
+
+    again = house.post(f"{chat}/regenerate?wait=true")
+    assert again["turn"] == replies[4]["turn"]
+    assert len(house.get(f"{chat}/alternatives")) == 2
+    house.verify("regenerate")
+
+    fork = f"/chats/{house.post(f'{chat}/fork', {'turn': replies[2]['reply']})['id']}"
+    assert house.texts(fork) == before[:7]
+    house.verify("fork")
+
+    drawer = house.get(f"{fork}/drawer")
+    assert {(edge["of"], edge["toward"]) for edge in drawer["edges"]} == {("you", bot["id"]), (bot["id"], "you")}
+    second = house.coterie("chat", "Mara")
+    assert second.returncode == 4
+    assert "server that runs" in second.stderr
+    assert "Mara" in house.coterie("cast", "list").stdout
+
+    house.post(f"/bots/{bot['id']}/reset", {"confirm": "Mara"})
+    assert house.get("/chats") == []
+    house.verify("reset")
+
+    again = house.post(f"/bots/{bot['id']}/kickoff", {})
+    with house.client.stream("GET", f"/chats/{again['id']}/events") as stream:
+        heard = stream.iter_lines()
+        assert "event: snapshot" in (next(heard), next(heard))
+        house.process.send_signal(signal.SIGTERM)
+        for _ in heard:
+            pass  # the stream ends in order, whoever listens
+    assert house.process.wait(60) == 0
+    assert house.coterie("verify").stdout.startswith("Clean:")
+    told_log = [json.loads(line) for line in house.logs.read_text().splitlines()]
+    assert not [line for line in told_log if line.get("level") == "error"], told_log

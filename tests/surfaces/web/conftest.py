@@ -1,0 +1,115 @@
+"""The API of a real house on a scripted model."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from coterie.app import App, Settings, open_store
+from coterie.base.clock import SystemClock
+from coterie.base.home import Home
+from coterie.kernel.fold import fold_aside
+from coterie.kernel.worker import Worker
+from coterie.llm.messages import Request
+from coterie.llm.player import Player
+from coterie.llm.router import Models
+from coterie.llm.settings import ModelsSettings
+from coterie.llm.tape import Entry
+from coterie.surfaces.web.server import create_web
+from tests.modes.story.conftest import Script
+
+
+class Paced(Script):
+    """With `paused`, each word of a reply waits for a `step`."""
+
+    paused = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps = asyncio.Semaphore(0)
+
+    def answer(self, request: Request) -> Entry:
+        entry = super().answer(request)
+        if not self.paused or request.prompt.shape is not None:
+            return entry
+        return Entry(chunks=tuple((at + 1, chunk) for at, (_, chunk) in enumerate(entry.all_chunks())))
+
+    async def sleep(self, _: float) -> None:
+        await self.steps.acquire()
+
+    def step(self, times: int = 1) -> None:
+        for _ in range(times):
+            self.steps.release()
+
+
+@dataclass
+class Web:
+    app: FastAPI
+    house: App
+    client: httpx.AsyncClient
+    script: Paced
+    home: Home
+
+    async def get(self, path: str, status: int = 200) -> Any:
+        answer = await self.client.get(path)
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+    async def post(self, path: str, told: object = None, status: int = 200) -> Any:
+        answer = await self.client.post(path, json=told)
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+    async def begin(self, name: str = "maren", **opening: object) -> tuple[str, str]:
+        """A ready-made character and a chat with it."""
+        bot = (await self.post(f"/bots/ready/{name}", status=201))["id"]
+        chat = await self.post(f"/bots/{bot}/kickoff", {"place": {"name": "the jetty"}, **opening}, status=201)
+        return bot, f"/chats/{chat['id']}"
+
+    async def say(self, chat: str, text: str, **more: object) -> Any:
+        said = await self.post(f"{chat}/turns?wait=true", {"text": text, **more})
+        await self.settle()
+        return said
+
+    async def settle(self) -> None:
+        worker = Worker(
+            self.house.store.jobs, self.house.story.handlers(), clock=SystemClock(), bus=self.house.store.bus
+        )
+        while await worker.drain():
+            pass
+
+    async def texts(self, chat: str) -> list[str]:
+        page = await self.get(f"{chat}/turns")
+        return [turn["text"] for turn in page["turns"]]
+
+    def verify(self) -> None:
+        store = self.house.store
+        with store.reader.readers.snapshot() as rows:
+            assert store.hashes() == {view.name: fold_aside(view, rows) for view in store.views}
+
+
+@pytest.fixture
+async def web(tmp_path: Path) -> AsyncIterator[Web]:
+    home = Home.locate({"COTERIE_HOME": str(tmp_path / "house")})
+    roles = {"narrative": ("embedded/script",), "classifier": ("embedded/script",)}
+    settings = Settings(models=ModelsSettings(roles=roles))
+    script = Paced()
+    with open_store(home) as store:
+        player = Player("embedded", otherwise=script.answer, pace=1, sleep=script.sleep)
+        models = Models(settings.models, store=store, providers={"embedded": player})
+        house = App(home, settings, store, models=models)
+        app = create_web(house)
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000") as client:
+            made = Web(app, house, client, script, home)
+            yield made
+        await house.story.replies.close()
+        made.verify()
+        await models.close()
