@@ -177,8 +177,10 @@ async def test_s12_a_repetition_while_the_reply_is_given_is_no_second_turn(stage
     hand, room = await by_hand(stage, script)
     begun = await stage.story.say(room, "Hello.", key="one")
     assert await stage.story.say(room, "Hello.", key="one") == begun
+    hand.words.put_nowait("Yes.")
     hand.words.put_nowait(None)
     await stage.story.replies.wait(room)
+    assert stage.texts(room) == ["Hello.", "Yes."]
 
 
 async def test_s12_two_windows_cannot_both_begin_a_turn(stage: Stage, script: Script) -> None:
@@ -187,6 +189,7 @@ async def test_s12_two_windows_cannot_both_begin_a_turn(stage: Stage, script: Sc
         *(stage.story.say(room, f"Window {number}.") for number in range(5)), return_exceptions=True
     )
     assert sorted(type(result).__name__ for result in results) == ["Begun", "Busy", "Busy", "Busy", "Busy"]
+    hand.words.put_nowait("Yes.")
     hand.words.put_nowait(None)
     await stage.story.replies.wait(room)
     assert len(stage.texts(room)) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 import pytest
@@ -237,7 +238,8 @@ async def test_s14_jobs_of_one_chat_run_one_after_the_other(stage: Stage) -> Non
     await stage.worker._take()
     assert len(stage.worker._running) > 1
     while stage.worker._running:
-        await next(iter(stage.worker._running))
+        await asyncio.wait(stage.worker._running)
+        await asyncio.sleep(0)
     await stage.settle()
     states = {state for (state,) in stage.store.query("SELECT state FROM job")}
     assert states == {"done"}
