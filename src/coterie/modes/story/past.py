@@ -61,6 +61,8 @@ class Past(Room):
 
     async def undo_rewind(self, room: str) -> AnyEvent:
         """S23: as if it had not been rewound; once something new was said, fork instead."""
+        if not await self._store.head(room):
+            self.chats.chat(room)
         async with self._alone(room):
 
             async def decide() -> Decision:
