@@ -132,8 +132,7 @@ class Past(Room):
             event.seq
             for event in await self._store.history(room)
             if (
-                (event.kind.startswith("memory_")
-                and event.kind != MemoryForgotten.kind)
+                (event.kind.startswith("memory_") and event.kind != MemoryForgotten.kind)
                 or isinstance(event.payload, SceneSummarised)
             )
             and getattr(event.payload, "owner", None) == bot
