@@ -5,12 +5,13 @@ Everything here runs on the writer's thread. Whatever it remembers between trans
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from typing import TypeVar
 
 from coterie.base.clock import Clock, to_micros
 from coterie.base.errors import BadPoint, Conflict
-from coterie.kernel.control import Forked, Purged
+from coterie.kernel.control import CONTROL, Forked, Purged
 from coterie.kernel.database import Rows
 from coterie.kernel.events import COLUMNS, AnyEvent, Draft, Event, Record, decode, encode
 from coterie.kernel.jobs import NewJob
@@ -19,6 +20,8 @@ from coterie.kernel.views import Views
 
 _INSERT = f"INSERT INTO event({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _MOST_HEADS = 10_000
+
+T = TypeVar("T")
 
 
 class Recorder:
@@ -31,12 +34,14 @@ class Recorder:
         self._kinds: set[tuple[str, int]] = set()
         self._last_id = 0
         self._fresh: list[AnyEvent] = []
+        self._waiting: list[Record] = []
         self.forget()
 
     def forget(self) -> None:
         """Read anew what was remembered: after a rollback, and at the start."""
         self._heads.clear()
         self._fresh.clear()
+        self._waiting.clear()
         self._kinds = set(self._rows.run("SELECT kind, version FROM event_kind"))
         row = self._rows.one("SELECT coalesce(max(id), 0) FROM event")
         self._last_id = row[0] if row else 0
@@ -45,7 +50,23 @@ class Recorder:
         self._views.begin()
 
     def end(self) -> None:
+        self.store_waiting()
         self._views.settle(self._last_id)
+
+    def store_waiting(self) -> None:
+        """Put what was numbered into the log. The requests of a batch share one statement, unless somebody looks."""
+        if self._waiting:
+            self._rows.many(_INSERT, self._waiting)
+            self._waiting.clear()
+
+    def alone(self, work: Callable[[Rows], T]) -> T:
+        """Run something that may look at the log, or fold it."""
+        self.store_waiting()
+        return work(self._rows)
+
+    @property
+    def last_id(self) -> int:
+        return self._last_id
 
     def take_fresh(self) -> list[AnyEvent]:
         """The events of the transaction that has just been committed."""
@@ -61,14 +82,19 @@ class Recorder:
     ) -> list[AnyEvent]:
         if repeated := self._repeated(drafts):
             return repeated
-        for stream, seq in (expect or {}).items():
-            self._expect(stream, seq)
-        events = self._number(drafts)
-        for event in events:
+        if expect:
+            for stream, seq in expect.items():
+                self._expect(stream, seq)
+        now = self._clock.now()
+        events = self._number(drafts, now)
+        micros = to_micros(now)
+        for event, text in zip(events, texts, strict=True):
             if (event.kind, event.version) not in self._kinds:
                 self._kinds.add((event.kind, event.version))
                 self._rows.run("INSERT INTO event_kind VALUES (?, ?)", (event.kind, event.version))
-        self._rows.many(_INSERT, [_record(event, text) for event, text in zip(events, texts, strict=True)])
+            self._waiting.append((*event[:5], text, micros, *event[7:]))
+            if event.kind in CONTROL:
+                self.store_waiting()  # what counts is worked out from the log itself
         self._views.apply(events)
         if jobs:
             self._jobs.add(jobs, events[-1].id if events else None)
@@ -80,6 +106,7 @@ class Recorder:
         return self.append(drafts, [encode(draft.payload) for draft in drafts], None, jobs)
 
     def purge(self, stream: str, first: int, last: int, reason: str, actor: str) -> AnyEvent:
+        self.store_waiting()
         head = self._head(stream)
         row = self._rows.one(
             "SELECT count(*), min(seq), max(seq) FROM event WHERE stream = ? AND seq BETWEEN ? AND ?",
@@ -121,6 +148,7 @@ class Recorder:
         for index, draft in enumerate(drafts):
             if draft.key is None:
                 continue
+            self.store_waiting()
             row = self._rows.one("SELECT id FROM event WHERE key = ?", (draft.key,))
             if row is None:
                 fresh_key = draft.key
@@ -144,8 +172,7 @@ class Recorder:
                 "Read what is new, decide again, and append to that.",
             )
 
-    def _number(self, drafts: Sequence[Draft]) -> list[AnyEvent]:
-        now = self._clock.now()
+    def _number(self, drafts: Sequence[Draft], now: datetime) -> list[AnyEvent]:
         heads: dict[str, int] = {}
         events: list[AnyEvent] = []
         for number, draft in enumerate(drafts, start=self._last_id + 1):
@@ -164,6 +191,7 @@ class Recorder:
         if head is None:
             if len(self._heads) > _MOST_HEADS:
                 self._heads.clear()
+            self.store_waiting()
             head = self._heads[stream] = self._views.lines.head(stream)
         return head
 
@@ -182,22 +210,6 @@ def _event(number: int, seq: int, draft: Draft, now: datetime) -> AnyEvent:
         draft.cause,
         draft.key,
         draft.turn,
-    )
-
-
-def _record(event: AnyEvent, text: str) -> Record:
-    return (
-        event.id,
-        event.stream,
-        event.seq,
-        event.kind,
-        event.version,
-        text,
-        to_micros(event.ts),
-        event.actor,
-        event.cause,
-        event.key,
-        event.turn,
     )
 
 

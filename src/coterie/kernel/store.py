@@ -61,6 +61,7 @@ class Store:
             end=recorder.end,
             committed=self._announce,
             rolled_back=recorder.forget,
+            untouched=lambda: recorder.last_id,
         )
         self.jobs = SqliteJobs(self._writer, self._reader.readers, table, recorder.record, bus)
         self.schedules = Schedules(self._writer, self._reader.readers, self._rows, table, clock)
@@ -128,7 +129,7 @@ class Store:
 
     def transact(self, work: Callable[[Rows], T]) -> T:
         """A durable change that is no event (a cache, an index), in a transaction of the writer. Blocks."""
-        return self._writer.run_now(lambda: work(self._rows))
+        return self._writer.run_now(lambda: self._recorder.alone(work))
 
     def query(self, sql: str, params: Params = ()) -> list[Row]:
         return self._reader.query(sql, params)
@@ -227,7 +228,7 @@ class Store:
 
     def rebuild(self, progress: Progress | None = None) -> None:
         """Fold every view again from the beginning of the log."""
-        self._writer.run_now(lambda: self._views.rebuild(progress))
+        self._writer.run_now(lambda: self._recorder.alone(lambda _: self._views.rebuild(progress)))
 
     def hashes(self) -> dict[str, str]:
         """A hash per view of what its tables hold."""

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -29,27 +29,34 @@ _LARGEST_BATCH = 1_024
 _log = get_logger(__name__)
 
 
-@dataclass(slots=True, eq=False)
 class Ticket(Generic[T]):
     """One request and the place where its answer goes: a future of the caller's own loop or thread."""
 
-    work: Work[T]
-    answer: asyncio.Future[T] | Future[T]
-    loop: asyncio.AbstractEventLoop | None
-    between: bool = False
-    """To be run by itself, outside of any transaction."""
-    result: T | None = None
-    error: BaseException | None = field(default=None)
+    __slots__ = ("answer", "between", "error", "loop", "result", "work")
+
+    def __init__(
+        self,
+        work: Work[T],
+        answer: asyncio.Future[T] | Future[T],
+        loop: asyncio.AbstractEventLoop | None,
+        between: bool = False,
+    ) -> None:
+        """`between`: to be run by itself, outside of any transaction."""
+        self.work = work
+        self.answer = answer
+        self.loop = loop
+        self.between = between
+        self.result: T | None = None
+        self.error: BaseException | None = None
 
     def deliver(self) -> None:
-        if self.answer.cancelled():
-            return
-        if isinstance(self.answer, Future) and not self.answer.set_running_or_notify_cancel():
+        answer = self.answer
+        if answer.cancelled() or (isinstance(answer, Future) and not answer.set_running_or_notify_cancel()):
             return
         if self.error is not None:
-            self.answer.set_exception(self.error)
+            answer.set_exception(self.error)
         else:
-            self.answer.set_result(self.result)  # type: ignore[arg-type]
+            answer.set_result(self.result)  # type: ignore[arg-type]
 
 
 @dataclass(slots=True)
@@ -73,7 +80,10 @@ class Writer:
         end: Callable[[], None],
         committed: Callable[[], None],
         rolled_back: Callable[[], None],
+        untouched: Callable[[], object] = lambda: None,
     ) -> None:
+        """`untouched` tells whether a request that was refused has left a trace: equal before and after if not."""
+        self._untouched = untouched
         self._connection = connection
         self._path = path
         self._begin = begin
@@ -87,11 +97,12 @@ class Writer:
         self._thread = threading.Thread(target=self._serve, name="coterie-writer", daemon=True)
         self._thread.start()
 
-    async def run(self, work: Work[T]) -> T:
+    def run(self, work: Work[T]) -> asyncio.Future[T]:
+        """To be awaited: the answer comes after the commit."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
         self._enter(Ticket(work, answer, loop))
-        return await answer
+        return answer
 
     async def run_between(self, work: Work[T]) -> T:
         """Run something on the writer's connection that cannot be part of a transaction."""
@@ -194,11 +205,11 @@ class Writer:
             raise
 
     def _perform(self, ticket: Ticket[Any]) -> None:
-        untouched = self._connection.total_changes()
+        before = self._connection.total_changes(), self._untouched()
         try:
             ticket.result = ticket.work()
         except CoterieError as error:
-            if self._connection.total_changes() != untouched:
+            if (self._connection.total_changes(), self._untouched()) != before:
                 raise
             ticket.error = error  # refused before it wrote anything: the others need not run again
 
