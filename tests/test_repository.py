@@ -46,7 +46,7 @@ def test_there_is_something_to_look_at() -> None:
 
 
 def test_no_registry_addresses() -> None:
-    assert lines_matching(r"https?://[^\s\"']*(pypi|pythonhosted|artifactory|nexus|/simple\b)") == []
+    assert lines_matching(r"https?://[^\s\"']*(py[p]i|pythonh[o]sted|artifactory|nexus|/simple\b)") == []
     assert lines_matching(r"(--index-url|--extra-index-url|--find-links|--trusted-host)[ =]") == []
 
 
