@@ -83,9 +83,6 @@ class Journal:
             f" {when} BEGIN {body} END"
         )
 
-    def forget_all(self) -> None:
-        self._rows.run(f"DROP TABLE IF EXISTS {self._twin}")
-
     def mark(self) -> None:
         """Remember this moment in `since`; `changed` speaks of what came after it."""
         row = self._rows.one(f"SELECT coalesce(max(_n), 0) FROM {self._twin}")
