@@ -18,9 +18,14 @@ from coterie.base.errors import CoterieError, ReadOnly
 from coterie.base.home import Home
 from coterie.base.logging import LogSettings, get_logger
 from coterie.base.vault import Vault, passphrase_from
+from coterie.cast.people import People, PeopleDesk
 from coterie.cast.roster import Cast, Roster
 from coterie.cast.workspace import Workspaces
+from coterie.engine import switchboard
+from coterie.engine.conversation import Conversation
 from coterie.engine.feed import Feed
+from coterie.engine.settings import SurfacesSettings
+from coterie.engine.switchboard import Switchboard
 from coterie.engine.turns import Turns
 from coterie.kernel import Payload, Store, View
 from coterie.kernel.events import Draft
@@ -31,7 +36,7 @@ from coterie.llm.settings import ModelsSettings
 from coterie.llm.usage import Usage
 from coterie.memory import Memory
 from coterie.memory.view import Memories
-from coterie.modes.story import Arrivals
+from coterie.modes.story import Arrivals, StoryConversation
 from coterie.modes.story import mode as story_mode
 from coterie.modes.story.mode import one_chat_at_a_time
 from coterie.modes.story.settings import StorySettings
@@ -53,6 +58,7 @@ class Settings(Section):
     server: ServerSettings = ServerSettings()
     models: ModelsSettings = ModelsSettings()
     story: StorySettings = StorySettings()
+    surfaces: SurfacesSettings = SurfacesSettings()
     storage: StorageSettings = StorageSettings()
     log: LogSettings = LogSettings()
 
@@ -88,7 +94,7 @@ def write_example(home: Home) -> None:
 
 def all_views() -> list[View]:
     """Every view of every room."""
-    return [Cast(), Turns(), Memories(), Usage(), *story_mode.views()]
+    return [Cast(), People(), Turns(), Memories(), Usage(), *switchboard.views(), *story_mode.views()]
 
 
 def doctor(home: Home, clock: Clock | None = None) -> Doctor:
@@ -145,6 +151,10 @@ class App:
         self.workspaces = Workspaces(home.root / "workspaces")
         self.arrivals = Arrivals(store, self.roster, self.memory, self.workspaces)
         self.feed = Feed(store, self.story.replies)
+        self.people = PeopleDesk(store, self._clock)
+        talking: list[Conversation] = [StoryConversation(store, self.story, self.roster, self.feed)]
+        conversations = {one.mode: one for one in talking}
+        self.switchboard = Switchboard(store, self._clock, self.roster, self.people, conversations, settings.surfaces)
 
     def handlers(self) -> dict[str, Handler]:
         """Every kind of job and who does it."""
@@ -174,6 +184,7 @@ class App:
             yield
         finally:
             _log.info("stopping")
+            await self.switchboard.close()
             await self.story.replies.close()
             stop.set()
             for task, result in zip(
