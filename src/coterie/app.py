@@ -48,6 +48,8 @@ from coterie.ops.metrics import Metrics
 from coterie.ops.settings import StorageSettings
 from coterie.ops.snapshots import Snapshots, warn_in_log
 from coterie.surfaces.web.settings import ServerSettings
+from coterie.surfaces.webhook.settings import ApiSettings, WebhookSettings
+from coterie.surfaces.webhook.surface import attached as webhook_attached
 
 _log = get_logger(__name__)
 
@@ -59,6 +61,8 @@ class Settings(Section):
     models: ModelsSettings = ModelsSettings()
     story: StorySettings = StorySettings()
     surfaces: SurfacesSettings = SurfacesSettings()
+    webhook: WebhookSettings = WebhookSettings()
+    api: ApiSettings = ApiSettings()
     storage: StorageSettings = StorageSettings()
     log: LogSettings = LogSettings()
 
@@ -130,6 +134,7 @@ class App:
 
         self._version = __version__
         self._home = home
+        self.settings = settings
         self.store = store
         self._clock = clock or SystemClock()
         self._metrics = Metrics(store)
@@ -181,7 +186,8 @@ class App:
         self.models.warm_up()
         _log.info("started", version=self._version, database=str(self._home.database))
         try:
-            yield
+            async with webhook_attached(self.switchboard, self.settings.webhook):
+                yield
         finally:
             _log.info("stopping")
             await self.switchboard.close()

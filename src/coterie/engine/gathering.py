@@ -56,7 +56,7 @@ class Gathering:
         for one in waiting:
             it = one.incoming
             fits = isinstance(it, IncomingMessage) and one.batch is None and self._admits(it.account)
-            if not fits or (run and _thread(it) != _thread(run[0].incoming)):
+            if not fits or (run and it.thread != run[0].incoming.thread):
                 break
             run.append(one)
         return run
@@ -79,7 +79,3 @@ def merged(batch: Sequence[Received]) -> Incoming:
             "reply_to": None,
         }
     )
-
-
-def _thread(incoming: Incoming) -> str | None:
-    return incoming.thread if isinstance(incoming, IncomingMessage) else None

@@ -137,6 +137,11 @@ class InboxBook:
         rows = self._store.query("SELECT state FROM inbox WHERE id = ?", (received,))
         return rows[0][0] if rows else None
 
+    def answered_with(self, received: int) -> int:
+        """The message whose answer is the answer to this one too: itself, or the first of a burst."""
+        rows = self._store.query("SELECT coalesce(batch, id) FROM inbox WHERE id = ?", (received,))
+        return int(rows[0][0]) if rows else received
+
     def several_people(self, room: RoomRef, before: int, among: int = 20) -> bool:
         """Whether more than one person wrote lately."""
         rows = self._store.query(

@@ -48,6 +48,8 @@ class _Incoming(_Value):
     """The platform's own id of what happened: the same key again is the same thing again."""
     at: datetime | None = None
     """When it happened, as the platform tells it."""
+    thread: str | None = None
+    """Where in the room, in the platform's own words; the answer goes there."""
 
 
 class IncomingMessage(_Incoming):
@@ -56,8 +58,6 @@ class IncomingMessage(_Incoming):
     attachments: tuple[Attachment, ...] = ()
     reply_to: str | None = None
     """The platform's id of the message this one answers."""
-    thread: str | None = None
-    """The platform's id of the thread it stands in; the answer goes there."""
 
 
 class IncomingCommand(_Incoming):
@@ -92,6 +92,8 @@ class Button(_Value):
 
 class _Outgoing(_Value):
     room: RoomRef
+    thread: str | None = None
+    """As it came in: where in the room this belongs."""
 
 
 class OutgoingMessage(_Outgoing):
@@ -100,7 +102,6 @@ class OutgoingMessage(_Outgoing):
     """Markdown; the surface makes it its platform's own."""
     attachments: tuple[Attachment, ...] = ()
     reply_to: str | None = None
-    thread: str | None = None
     streamed: bool = False
     """Whether it was shown growing before: what stands there then takes this, its final form."""
 
@@ -110,8 +111,6 @@ class OutgoingPart(_Outgoing):
 
     type: Literal["part"] = "part"
     text: str
-    reply_to: str | None = None
-    thread: str | None = None
 
 
 class OutgoingUI(_Outgoing):

@@ -77,6 +77,7 @@ class Reception:
         self._door = door
         self._settings = settings
         self._hurried: set[asyncio.Task[None]] = set()
+        self._awaited: dict[int, asyncio.Event] = {}
 
     async def accept(self, incoming: Sequence[Incoming], cursor: SurfaceSynced | None = None) -> list[int]:
         """Make it durable: only then may the platform forget it. Answers follow in their own time."""
@@ -87,6 +88,11 @@ class Reception:
             else:
                 self.lanes.wake(one.room)
         return ids
+
+    async def answered(self, received: int) -> None:
+        """Until everything there is to say about it is in the outbox."""
+        if self.inbox.state(received) == "waiting":
+            await self._awaited.setdefault(received, asyncio.Event()).wait()
 
     def recover(self) -> None:
         """Go on with what was not answered when the process ended."""
@@ -136,7 +142,8 @@ class Reception:
         admitted = self._door.admits(incoming.account)
         source = self._dispatcher.dispatch(incoming) if admitted else self._door.turn_away(incoming)
         try:
-            async for outgoing in source:
+            async for said in source:
+                outgoing = _in_thread(said, incoming)
                 if not isinstance(outgoing, OutgoingTyping):
                     slow.cancel()
                 if isinstance(outgoing, OutgoingTyping):
@@ -170,6 +177,9 @@ class Reception:
         answered = MessageAnswered(received=tuple(one.id for one in batch))
         room = batch[0].incoming.room
         await self._store.append([*drafts, Draft(stream_of(room), answered, key=f"answered:{batch[0].id}")])
+        for one in batch:
+            if (awaited := self._awaited.pop(one.id, None)) is not None:
+                awaited.set()
         for draft_room in {outgoing.room for outgoing in lasting}:
             self._postman.lanes.wake(draft_room)
 
@@ -184,6 +194,13 @@ class Reception:
         notice = OutgoingNotification(room=incoming.room, text=SLOW.format(mark=surface.abilities.mark))
         await self._store.append([queued_draft(f"{token}.slow", notice, received)])
         self._postman.lanes.wake(incoming.room)
+
+
+def _in_thread(outgoing: Outgoing, incoming: Incoming) -> Outgoing:
+    """What answers something stands where that stood."""
+    if incoming.thread is None or outgoing.thread is not None or outgoing.room != incoming.room:
+        return outgoing
+    return outgoing.model_copy(update={"thread": incoming.thread})
 
 
 def _parts(outgoing: Lasting, abilities: Abilities) -> list[Lasting]:

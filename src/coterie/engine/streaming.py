@@ -74,7 +74,7 @@ class Growing:
             _log.info("a preview ended early", surface=self._surface.name, error=mask(str(error)))
 
     async def _put(self, first: OutgoingPart, text: str, message: str) -> str:
-        now = OutgoingMessage(room=first.room, text=text, reply_to=first.reply_to, thread=first.thread, streamed=True)
+        now = OutgoingMessage(room=first.room, text=text, thread=first.thread, streamed=True)
         if message:
             await self._surface.edit(now, message, f"{self._token}.{len(text)}")
             return message

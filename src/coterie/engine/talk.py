@@ -45,7 +45,7 @@ class Talk:
         if bound is None:
             bound, greeting = await self.begin(incoming.room, person)
             if greeting:
-                yield OutgoingMessage(room=incoming.room, text=greeting, thread=incoming.thread)
+                yield OutgoingMessage(room=incoming.room, text=greeting)
         self.check(person, bound.character)
         talking = self.conversation(bound.mode).say(
             bound.context,
@@ -54,18 +54,16 @@ class Talk:
             key=f"{incoming.room.surface}/{incoming.room.id}:{incoming.key}",
             attachments=incoming.attachments,
         )
-        async for outgoing in self.told(talking, incoming.room, incoming.thread):
+        async for outgoing in self.told(talking, incoming.room):
             yield outgoing
 
-    async def told(
-        self, talking: AsyncIterator[Speech], room: RoomRef, thread: str | None = None
-    ) -> AsyncIterator[Outgoing]:
+    async def told(self, talking: AsyncIterator[Speech], room: RoomRef) -> AsyncIterator[Outgoing]:
         async for speech in talking:
             if isinstance(speech, Words):
-                yield OutgoingPart(room=room, text=speech.text, thread=thread)
+                yield OutgoingPart(room=room, text=speech.text)
                 continue
             if speech.text.strip() or speech.attachments:
-                yield OutgoingMessage(room=room, text=speech.text, attachments=speech.attachments, thread=thread)
+                yield OutgoingMessage(room=room, text=speech.text, attachments=speech.attachments)
             if speech.trouble:
                 yield OutgoingNotification(room=room, text=speech.trouble)
 
