@@ -24,6 +24,7 @@ from coterie.cast.workspace import Workspaces
 from coterie.engine import switchboard
 from coterie.engine.conversation import Conversation
 from coterie.engine.feed import Feed
+from coterie.engine.files import Limits, RoomFiles
 from coterie.engine.settings import SurfacesSettings
 from coterie.engine.switchboard import Switchboard
 from coterie.engine.turns import Turns
@@ -47,6 +48,8 @@ from coterie.ops.doctor import Doctor
 from coterie.ops.metrics import Metrics
 from coterie.ops.settings import StorageSettings
 from coterie.ops.snapshots import Snapshots, warn_in_log
+from coterie.surfaces.matrix.bot import MatrixBot
+from coterie.surfaces.matrix.settings import MatrixSettings
 from coterie.surfaces.web.settings import ServerSettings
 from coterie.surfaces.webhook.settings import ApiSettings, WebhookSettings
 from coterie.surfaces.webhook.surface import attached as webhook_attached
@@ -63,6 +66,7 @@ class Settings(Section):
     surfaces: SurfacesSettings = SurfacesSettings()
     webhook: WebhookSettings = WebhookSettings()
     api: ApiSettings = ApiSettings()
+    matrix: MatrixSettings = MatrixSettings()
     storage: StorageSettings = StorageSettings()
     log: LogSettings = LogSettings()
 
@@ -186,7 +190,7 @@ class App:
         self.models.warm_up()
         _log.info("started", version=self._version, database=str(self._home.database))
         try:
-            async with webhook_attached(self.switchboard, self.settings.webhook):
+            async with webhook_attached(self.switchboard, self.settings.webhook), self._matrix():
                 yield
         finally:
             _log.info("stopping")
@@ -199,6 +203,24 @@ class App:
                 if isinstance(result, BaseException):
                     _log.error("background work ended badly", task=task.get_name(), error=str(result))
             await self.models.close()
+
+    @asynccontextmanager
+    async def _matrix(self) -> AsyncIterator[None]:
+        """Only where a homeserver is set. One that cannot be reached must not keep the rest from starting."""
+        settings = self.settings
+        if not settings.matrix.homeserver:
+            yield
+            return
+        limits = Limits(largest=settings.surfaces.largest_file_mb * 1_000_000)
+        bot = MatrixBot(
+            self.switchboard,
+            self.store.bus,
+            settings.matrix,
+            self._home.root / "matrix",
+            lambda character: RoomFiles(self.workspaces.folder(character), limits),
+        )
+        async with bot.running():
+            yield
 
     def healthy(self) -> bool:
         try:

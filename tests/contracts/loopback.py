@@ -36,6 +36,10 @@ class Platform(Protocol):
         """Somebody writes; the platform delivers it so many times."""
         ...
 
+    def account(self, who: str) -> str:
+        """What the platform calls somebody."""
+        ...
+
     def shown(self, room: str) -> list[str]:
         """What stands in a room from us, oldest first."""
         ...
@@ -126,6 +130,9 @@ class Loopback:
         assert self._board is not None
         for _ in range(times):
             await self._board.reception.accept(incoming)
+
+    def account(self, who: str) -> str:
+        return who
 
     def shown(self, room: str) -> list[str]:
         return [message.text for message in self.shown_in[room].values()]

@@ -48,12 +48,11 @@ class SurfaceContract:
         self, house: SurfaceHouse, platform: Platform
     ) -> None:
         house.echo.pause_s = 0.001
-        said = [(f"room-{room}", f"m{n} in {room}", f"{room}.{n}") for n in range(4) for room in range(ROOMS)]
-        random.Random(3).shuffle(said)
-        said.sort(key=lambda it: it[1].split()[0])
-        await asyncio.gather(*(platform.say("ana", room, text, key) for room, text, key in said[:ROOMS]))
-        for room, text, key in said[ROOMS:]:
-            await platform.say("ana", room, text, key)
+        rooms, chance = list(range(ROOMS)), random.Random(3)
+        for n in range(4):
+            chance.shuffle(rooms)
+            said = (platform.say("ana", f"room-{room}", f"m{n} in {room}", f"{room}.{n}") for room in rooms)
+            await asyncio.gather(*said)
         await house.board.idle()
         contexts = set()
         for number in range(ROOMS):
@@ -206,8 +205,8 @@ class SurfaceContract:
         await platform.say("bea", "hall", f"!link {code}", "k0")
         await platform.say("mallory", "cellar", f"!link {code}", "k1")
         await house.board.idle()
-        assert house.people.of(platform.surface.name, "bea") == house.people.person(YOU)
-        assert house.people.of(platform.surface.name, "mallory") is None
+        assert house.people.of(platform.surface.name, platform.account("bea")) == house.people.person(YOU)
+        assert house.people.of(platform.surface.name, platform.account("mallory")) is None
         await platform.say("bea", "hall", "it is me", "k2")
         await house.board.idle()
         assert platform.shown("hall")[-1].startswith("it is me")

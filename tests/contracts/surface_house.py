@@ -39,7 +39,7 @@ class Echo:
     hold: asyncio.Event | None = None
     """While it is set to an event, answers wait for it."""
 
-    async def open(self, person: str, character: str, title: str = "") -> Opened:
+    async def open(self, person: str, character: str, title: str = "", *, at_once: bool = False) -> Opened:
         return Opened(f"echo:{new_id()}", ())
 
     async def say(

@@ -272,6 +272,14 @@ class PeopleDesk(PeopleBook):
             linked = IdentityLinked(person=YOU, surface=surface, account=account)
             await self._store.append([Draft(_STREAM, linked, YOU)])
 
+    async def restore(self, person: str, name: str, surface: str, account: str) -> Person:
+        """Somebody whom a platform still remembers, and our own records do not."""
+        drafts: list[Payload] = [IdentityLinked(person=person, surface=surface, account=account)]
+        if person != YOU and not self._store.query("SELECT 1 FROM person WHERE id = ?", (person,)):
+            drafts.insert(0, PersonAdded(person=person, name=name))
+        await self._store.append([Draft(_STREAM, payload) for payload in drafts])
+        return self.person(person)
+
     async def unlink(self, surface: str, account: str) -> None:
         if self.of(surface, account) is None:
             raise NoSuchPerson(f"Nobody is {account} on {surface}.", "List accounts with `coterie people list`.")

@@ -59,8 +59,8 @@ class Standing:
 class Conversation(Protocol):
     mode: str
 
-    async def open(self, person: str, character: str, title: str = "") -> Opened:
-        """Prepare a chat. `NotAllowed` where the mode is not for this person."""
+    async def open(self, person: str, character: str, title: str = "", *, at_once: bool = False) -> Opened:
+        """Prepare a chat; `at_once` without asking a model how it begins. `NotAllowed` for whom it is not."""
         ...
 
     def say(

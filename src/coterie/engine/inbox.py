@@ -118,7 +118,7 @@ class InboxBook:
 
     def cursor(self, surface: str) -> str | None:
         rows = self._store.query("SELECT cursor FROM surface_cursor WHERE surface = ?", (surface,))
-        return str(rows[0][0]) if rows else None
+        return (str(rows[0][0]) or None) if rows else None
 
     def waiting(self, room: RoomRef) -> list[Received]:
         """The oldest of what nobody has answered yet."""

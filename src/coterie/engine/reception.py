@@ -89,6 +89,9 @@ class Reception:
                 self.lanes.wake(one.room)
         return ids
 
+    def admits(self, account: Account) -> bool:
+        return self._door.admits(account)
+
     async def answered(self, received: int) -> None:
         """Until everything there is to say about it is in the outbox."""
         if self.inbox.state(received) == "waiting":

@@ -40,6 +40,12 @@ class RoomArchived(Payload, kind="room_archived"):
     room: RoomRef
 
 
+class RoomForgotten(Payload, kind="room_forgotten"):
+    """The room is nobody's any more; what it was about stays."""
+
+    room: RoomRef
+
+
 class ContextChanged(Payload, kind="context_changed"):
     """The room is about something else now: a fresh chat, or one from before. P9"""
 
@@ -110,6 +116,11 @@ class SurfaceRooms(View):
         room = event.payload.room
         rows.run("UPDATE surface_room SET archived = 1 WHERE surface = ? AND room = ?", (room.surface, room.id))
 
+    @on(RoomForgotten)
+    def forgotten(self, rows: Rows, event: Event[RoomForgotten]) -> None:
+        room = event.payload.room
+        rows.run("DELETE FROM surface_room WHERE surface = ? AND room = ?", (room.surface, room.id))
+
     @on(ContextChanged)
     def context_changed(self, rows: Rows, event: Event[ContextChanged]) -> None:
         it = event.payload
@@ -168,9 +179,17 @@ class RoomBook:
         )
         return int(rows[0][0])
 
-    async def bind(self, room: RoomRef, person: str, mode: str, character: str, opened: Opened, title: str) -> Bound:
+    async def bind(
+        self,
+        room: RoomRef,
+        person: str,
+        mode: str,
+        character: str,
+        opened: Opened,
+        title: str,
+        number: int | None = None,
+    ) -> Bound:
         """In one transaction with the chat itself; a room that was bound meanwhile keeps what it has."""
-        number = self.next_number(person, room.surface)
         payload = RoomBound(
             room=room,
             person=person,
@@ -178,10 +197,11 @@ class RoomBook:
             character=character,
             context=opened.context,
             title=title,
-            number=number,
+            number=number or self.next_number(person, room.surface),
         )
         if self.find(room) is None:
-            key = f"bound:{room.surface}/{room.id}"
+            # The same chat for the same room once; a room that was forgotten may be bound again, to another.
+            key = f"bound:{room.surface}/{room.id}:{payload.context}"
             await self._store.append([*opened.drafts, Draft(stream_of(room), payload, person, key=key)])
         return self.room(room)
 

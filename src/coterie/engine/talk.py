@@ -86,10 +86,14 @@ class Talk:
         await self.rooms.change_context(bound.room, kept, person.id, opened.drafts)
         return opened.greeting
 
-    async def open(self, person: Person, character: str, title: str) -> tuple[str, Opened]:
+    @property
+    def modes(self) -> set[str]:
+        return set(self._conversations)
+
+    async def open(self, person: Person, character: str, title: str, *, at_once: bool = False) -> tuple[str, Opened]:
         # The first mode that is registered holds the conversations of characters nobody assigned to another.
         mode = next(iter(self._conversations))
-        return mode, await self._conversations[mode].open(person.id, character, title)
+        return mode, await self._conversations[mode].open(person.id, character, title, at_once=at_once)
 
     def conversation(self, mode: str) -> Conversation:
         return self._conversations[mode]

@@ -39,10 +39,10 @@ class StoryConversation:
         self._roster = roster
         self._feed = feed
 
-    async def open(self, person: str, character: str, title: str = "") -> Opened:
+    async def open(self, person: str, character: str, title: str = "", *, at_once: bool = False) -> Opened:
         _only_the_owner(person)
         bot, room = self._roster.bot(character), f"room:{new_id()}"
-        opening = await self._opening(character)
+        opening = self._plain_opening(character) if at_once else await self._opening(character)
         if title:
             opening = opening.model_copy(update={"title": title})
         drafts = self._story.beginning(room, bot, opening)
@@ -82,9 +82,12 @@ class StoryConversation:
             async with asyncio.timeout(_OPENING_S):
                 return (await self._story.propose(character)).opening
         except TimeoutError:
-            bot = self._roster.bot(character)
-            greeting = bot.card.data.first_mes if bot.card else ""
-            return Opening(greeting=greeting or bot.identity.kickoff)
+            return self._plain_opening(character)
+
+    def _plain_opening(self, character: str) -> Opening:
+        bot = self._roster.bot(character)
+        greeting = bot.card.data.first_mes if bot.card else ""
+        return Opening(greeting=greeting or bot.identity.kickoff)
 
     async def _turn(self, context: str, begin: Callable[[], Awaitable[Begun]]) -> AsyncIterator[Speech]:
         async with self._feed.follow(context) as following:
