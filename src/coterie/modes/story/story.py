@@ -166,7 +166,7 @@ class Story(Past):
 
             async def decide() -> Decision:
                 drop = self._seqs(room, current.id) if current is not None else []
-                return [Draft(room, superseded(drop, self._seqs(room, reply)), YOU)], ()
+                return [Draft(room, superseded(drop, await self._still_known(room, reply)), YOU)], ()
 
             await self._decide(room, decide)
 
