@@ -1,8 +1,8 @@
 """A character's life starts over, and can be given back. S25
 
-A reset is many events in many streams: the character's own chats, those it visited, its feelings. They carry keys with one
-mark, so that it can be taken back whole. What somebody remembered in a life that has ended never comes back by any other
-way: not with a rewind, a swipe or a fork of a chat that they visited.
+A reset is many events in many streams: the character's own chats, those it visited, its feelings. They carry keys with
+one mark, so that it can be taken back whole. What somebody remembered in a life that has ended never comes back by any
+other way: not with a rewind, a swipe or a fork of a chat that they visited.
 """
 
 from __future__ import annotations
@@ -45,7 +45,14 @@ class Lives(Room):
         for room in sorted(lived - hosted):
             if remembered := _remembered(await self._store.history(room), {bot.id}):
                 drafts.append(Draft(room, superseded([event.seq for event in remembered]), YOU))
-        pairs = self._store.query("SELECT world, of, toward FROM edge WHERE of = ?1 OR toward = ?1", (bot.id,))
+        # Also feelings that a rewind has taken back for now: an undo must not bring them into the new life.
+        pairs = self._store.query(
+            "SELECT world, of, toward FROM edge WHERE of = ?1 OR toward = ?1"
+            " UNION SELECT payload ->> '$.world', payload ->> '$.of', payload ->> '$.toward' FROM event"
+            " WHERE kind = 'edge_update'"
+            " AND (payload ->> '$.of' = ?1 OR payload ->> '$.toward' = ?1) ORDER BY 1, 2, 3",
+            (bot.id,),
+        )
         if pairs:
             cleared = EdgesCleared(pairs=tuple((world, of, toward) for world, of, toward in pairs))
             drafts.append(Draft(f"cast:{bot.id}", cleared, YOU))
@@ -63,7 +70,9 @@ class Lives(Room):
                 case BotReset(bot=bot):
                     if any(later.key != event.key for later in await self._resets_from(event)):
                         name = self._roster.bot(bot).name
-                        raise BadPoint(f"{name} has started over once more since.", "Only the last reset can be undone.")
+                        raise BadPoint(
+                            f"{name} has started over once more since.", "Only the last reset can be undone."
+                        )
                     drafts.append(Draft(event.stream, superseded([event.seq]), YOU))
                 case Reset():
                     self._still_empty(event)
@@ -78,18 +87,18 @@ class Lives(Room):
         return drafts
 
     async def _ended_lives(self, room: str, at: int) -> list[int]:
-        """The numbers of what counted in a room at a moment, and was remembered by those who have started over since."""
+        """What counted in a room at a moment, and was remembered by those who have started over since: its numbers."""
         ended = self._roster.resets()
         if not ended:
             return []
         restored = (await self._store.preview_rewind(room, at)).restored
         return [event.seq for event in _remembered(restored, ended) if event.ts <= ended[_owner(event)]]
 
-    async def _still_known(self, room: str, turn: str) -> list[int]:
-        """The numbers of a turn and what it led to, without what was remembered in lives that have ended."""
-        seqs, ended = self._store.reader.turn_seqs(room, turn), self._roster.resets()
+    def _still_known(self, room: str, seqs: Sequence[int]) -> list[int]:
+        """These numbers without what was remembered in lives that have ended."""
+        ended = self._roster.resets()
         if not seqs or not ended:
-            return seqs
+            return list(seqs)
         events = self._store.reader.numbered(room, Ranges((seq, seq) for seq in seqs))
         gone = {event.seq for event in _remembered(events, ended) if event.ts <= ended[_owner(event)]}
         return [seq for seq in seqs if seq not in gone]

@@ -14,22 +14,21 @@ from coterie.base.errors import BadPoint
 from coterie.base.ids import new_id
 from coterie.cast.roster import YOU
 from coterie.engine.errors import Busy
+from coterie.engine.events import AssistantTurnStarted, UserTurn
 from coterie.kernel import AnyEvent, Draft, Forked, Impact, NewJob, Reset, Rewound, Superseded
-from coterie.kernel.ranges import Ranges
 from coterie.modes.story.chats import Chat
 from coterie.modes.story.edges import KINDS as EDGE_KINDS
 from coterie.modes.story.events import (
     ChatLineOpened,
-    Edge,
     EdgesSet,
 )
-from coterie.modes.story.lives import Lives
 from coterie.modes.story.room import Decision, superseded
+from coterie.modes.story.worlds import TOLD_AGAIN, Worlds
 
 _PART_OF_A_REWIND = (Superseded.kind, EdgesSet.kind, ChatLineOpened.kind)
 
 
-class Past(Lives):
+class Past(Worlds):
     async def preview_rewind(self, room: str, turn: str) -> Impact:
         """S23: what would be taken back."""
         to = self._end_of(room, turn)
@@ -49,10 +48,12 @@ class Past(Lives):
             async def decide() -> Decision:
                 chat, to = self.chats.chat(room), self._end_of(room, turn)
                 late, ended = await self._late(room, to), await self._ended_lives(room, to)
+                line = await self._line_again(chat, to, late, turn)
+                again = late if not line else [event for event in late if event.kind not in EDGE_KINDS]
                 drafts = [Draft(room, Rewound(to=to), YOU)]
-                if late or ended:
-                    drafts.append(Draft(room, superseded(ended, [event.seq for event in late]), YOU))
-                return [*drafts, *await self._line_again(chat, to, late)], ()
+                if again or ended:
+                    drafts.append(Draft(room, superseded(ended, [event.seq for event in again]), YOU))
+                return [*drafts, *line], ()
 
             return (await self._decide(room, decide))[0]
 
@@ -80,22 +81,21 @@ class Past(Lives):
         line = f"room:{new_id()}"
 
         async def decide() -> Decision:
-            chat, at = self.chats.chat(room), self._end_of(room, turn)
+            chat = self.chats.chat(room)
+            at, late, later = await self._split(room, turn)
             if any(reply.seq <= at for reply in self.timeline.open_replies(room)):
                 raise Busy("Somebody is still speaking.", "Wait for the reply, or press Stop, and fork then.")
             opened = ChatLineOpened(title=title or f"{chat.title} (fork)", world=line, forked_from=room)
-            late = await self._late(room, at)
-            edges = await self._edges_at(chat, at, late)
             # A fork is made once: its parent must not have moved on between reading and writing.
             ended = await self._ended_lives(room, at)
             drafts = [
                 Draft(line, Forked(parent=room, at=at), YOU),
                 Draft(line, opened, YOU),
-                Draft(line, EdgesSet(world=line, edges=tuple(edges)), YOU),
+                *await self._felt_anew(chat, at, late, turn, line),
                 *([Draft(line, superseded(ended), YOU)] if ended else ()),
                 *(Draft(line, e.payload, e.actor, turn=e.turn) for e in late if e.kind not in EDGE_KINDS),
             ]
-            return drafts, self._owed(room, line, self.timeline.ids_after(room, at))
+            return drafts, self._owed(room, line, later)
 
         await self._decide(room, decide)
         return self.chats.chat(line)
@@ -106,6 +106,23 @@ class Past(Lives):
         events = await self._store.history(room, after=to)
         return [event for event in events if event.turn is not None and event.turn not in later]
 
+    async def _split(self, room: str, turn: str) -> tuple[int, list[AnyEvent], set[str]]:
+        """The number of a turn's end; what turns up to there led to after it; and the turns that followed.
+
+        A turn that was taken back is looked for on the line as it was when the turn last counted: what can no longer be
+        undone can be forked. S23
+        """
+        begun = self._store.reader.turn_seqs(room, turn)
+        if not begun or begun[0] in self._store.reader.counted(room):
+            at = self._end_of(room, turn)
+            return at, await self._late(room, at), self.timeline.ids_after(room, at)
+        moment = await self._last_counted(room, begun[0])
+        events = self._store.reader.numbered(room, self._store.reader.counted(room, moment).after(begun[0]))
+        turns = [event for event in events if isinstance(event.payload, UserTurn | AssistantTurnStarted)]
+        at, later = (turns[0].seq - 1 if turns else moment), {str(event.turn) for event in turns}
+        late = [event for event in events if event.seq > at and event.turn is not None and event.turn not in later]
+        return at, late, later
+
     async def _last_rewind(self, room: str) -> tuple[AnyEvent, list[int]]:
         """The rewind that can still be undone, and what was recorded since that is to stay."""
         found = await self._store.read(room, kinds=[Rewound.kind, Reset.kind], limit=1, newest_first=True)
@@ -113,6 +130,7 @@ class Past(Lives):
             since = await self._store.read(room, after=found[0].seq, limit=10_000)
             jobs = [event for event in since if event.actor == "story" and event.turn is not None]
             told = [event for event in since if event not in jobs and event.kind not in _PART_OF_A_REWIND]
+            jobs = [event for event in jobs if not (event.key or "").startswith(TOLD_AGAIN)]
             if not told:
                 return found[0], [event.seq for event in jobs]
         raise BadPoint(
@@ -137,35 +155,13 @@ class Past(Lives):
         following = self.timeline.next_seq(room, self.timeline.turn(room, turn))
         return following - 1 if following is not None else self._store.reader.head(room)
 
-    async def _edges_at(self, chat: Chat, at: int, late: Sequence[AnyEvent] = ()) -> list[Edge]:
-        """What everybody in a chat's world felt at a moment of the chat; `late` also counts."""
-        origin = self._store.reader.origin(chat.room)
-        if origin is not None and at <= origin[1]:
-            return await self._edges_at(self.chats.chat(origin[0]), at, late)
-        moment = await self._store.read(chat.room, after=at - 1, limit=1)
-        last_id = moment[0].id if moment else self._store.reader.last_id()
-        also = {event.id for event in late}
-        counted: dict[str, Ranges] = {chat.room: self._store.reader.counted(chat.room, at)}
-        told: list[AnyEvent] = []
-        after = 0
-        while page := await self._store.read(after=after, kinds=EDGE_KINDS):
-            for event in page:
-                if event.stream not in counted:
-                    counted[event.stream] = self._store.reader.counted(event.stream)
-                then = event.id <= last_id and event.seq in counted[event.stream]
-                if then or event.id in also:
-                    told.append(event)
-            after = page[-1].id
-        return self.edges.at(chat.world, told)
-
-    async def _line_again(self, chat: Chat, to: int, late: Sequence[AnyEvent]) -> list[Draft]:
+    async def _line_again(self, chat: Chat, to: int, late: Sequence[AnyEvent], turn: str) -> list[Draft]:
         """A fork that is rewound into what it inherited is still its own line, with feelings as they were then."""
         origin = self._store.reader.origin(chat.room)
         if origin is None or to > origin[1] + 2:
             return []
         opened = ChatLineOpened(title=chat.title, world=chat.room, forked_from=origin[0])
-        edges = EdgesSet(world=chat.room, edges=tuple(await self._edges_at(chat, to, late)))
-        return [Draft(chat.room, opened, YOU), Draft(chat.room, edges, YOU)]
+        return [Draft(chat.room, opened, YOU), *await self._felt_anew(chat, to, late, turn, chat.room)]
 
 
 def _loads(payload: str) -> dict[str, Any]:

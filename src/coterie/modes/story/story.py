@@ -41,6 +41,7 @@ from coterie.modes.story.scenes import SceneCloser
 from coterie.modes.story.segments import split, told
 from coterie.modes.story.settings import StorySettings
 from coterie.modes.story.speaking import next_speaker
+from coterie.modes.story.worlds import world_of
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,7 @@ class Story(Past):
     async def choose(self, room: str, reply: str) -> None:
         """S22: swipe to another reply; what the other led to comes back with it."""
         async with self._alone(room):
-            self.chats.chat(room)
+            chat = self.chats.chat(room)
             self._quiet(room)
             last = self.timeline.latest(room, 1)
             current = last[0] if last and not last[0].by_person else None
@@ -166,7 +167,10 @@ class Story(Past):
 
             async def decide() -> Decision:
                 drop = self._seqs(room, current.id) if current is not None else []
-                return [Draft(room, superseded(drop, await self._still_known(room, reply)), YOU)], ()
+                known = self._still_known(room, await self._led_to(room, reply))
+                # On a forked line, what an inherited reply changed in feelings was told in another world.
+                changed = [event for event in await self._changes(room, reply) if world_of(event) != chat.world]
+                return [Draft(room, superseded(drop, known), YOU), *self._told_again(changed, room)], ()
 
             await self._decide(room, decide)
 
@@ -209,7 +213,7 @@ class Story(Past):
     async def _answer(self, chat: Chat, question: Turn, speaker: str | None, reply: str | None = None) -> Begun:
         who = speaker or self._choose_speaker(chat, question)
         reply = reply or new_id()
-        assembled = self.prompter.assemble(chat, who, reply)
+        assembled = self.prompter.assemble(chat, who, reply, question.to)
         to = (YOU, *question.to) if question.to else ()
         present = (YOU, *chat.characters)
         started = AssistantTurnStarted(reply=reply, speaker=who, answers=question.id, to=to, present=present)
