@@ -71,6 +71,8 @@ class Honest(Script):
                     ]
                 }
             case "Closing":
+                # What it thought of the person before is no part of the scene, nor of what it came to.
+                told = codes(words(request).partition("\n\nHow ")[0])
                 summary = f"There was talk of {' and '.join(told) or 'nothing'}"
                 return {"summary": summary, "significance": self.chance.randint(0, 3), "relationship": summary}
             case "Retold":

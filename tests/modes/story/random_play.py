@@ -11,11 +11,10 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from coterie.base.errors import BadPoint
-from coterie.cast.roster import YOU, You
-from coterie.engine.errors import NoSuchTurn
+from coterie.cast.roster import YOU, Bot, You
 from coterie.kernel import Draft
 from coterie.llm.messages import Request
-from coterie.modes.story.events import MAIN, ManualEdit
+from coterie.modes.story.events import ManualEdit
 from coterie.modes.story.settings import StorySettings
 from tests.modes.story.conftest import Stage
 from tests.modes.story.honest import Honest, codes, pairs_of, shape_of, speaker_of, words
@@ -108,10 +107,6 @@ class Play:
         for name in NAMES[:3]:
             await self._begin(self.bots[name])
 
-    async def run(self, steps: int) -> None:
-        for _ in range(steps):
-            await self.step()
-
     async def step(self, command: str | None = None) -> str:
         """One random command that is possible now; returns which it was."""
         self.steps += 1
@@ -122,8 +117,8 @@ class Play:
         line = self.chance.choice(list(self.lines.values())) if self.lines else None
         if await getattr(self, f"_{command}")(*([line] if command not in ("begin", "unreset") else [])):
             self.done[command] += 1
-            if command not in ("reset", "unreset"):
-                self.before_reset = None if command in ("begin", "undo") else self.before_reset
+            if command not in ("say", "whisper", "reset"):
+                self.before_reset = None
         if self.chance.random() < 0.7:  # now and then the work after a turn is still to be done when the next begins
             await self.stage.settle()
         self.look()
@@ -135,7 +130,7 @@ class Play:
         if len(self.lines) >= 7:
             return False
         host = host or self.chance.choice(list(self.bots.values()))
-        room = await self.stage.begin(await self._bot(host))
+        room = await self.stage.begin(self._bot(host))
         self.lines[room] = Line(room, room, host)
         return True
 
@@ -195,7 +190,6 @@ class Play:
         await self.stage.story.choose(line.room, chosen)
         self._befell([current], "swiped")
         line.said[-2:] = line.swipes[message.id][chosen]
-        line.before = None
         return True
 
     async def _rewind(self, line: Line) -> bool:
@@ -279,7 +273,7 @@ class Play:
     async def _reset(self, line: Line) -> bool:
         bot = self.chance.choice(sorted(line.characters))
         self.before_reset = ({room: one.copy() for room, one in self.lines.items()}, dict(self.started_over), bot)
-        await self.stage.story.reset(bot, (await self._bot(bot)).name)
+        await self.stage.story.reset(bot, self._bot(bot).name)
         for room, one in list(self.lines.items()):
             if one.host == bot:
                 del self.lines[room]
@@ -301,6 +295,7 @@ class Play:
         await self.stage.story.undo_rewind(self.chance.choice(hosted).room)
         for line in hosted:
             self.lines[line.room] = line
+            line.before = None
         for room, line in before.items():
             if line.host != bot and room in self.lines and bot in line.guests:
                 self.lines[room].guests.add(bot)
@@ -337,7 +332,7 @@ class Play:
             for code in one.codes:
                 self.planted[code].add(what)
 
-    async def _bot(self, bot: str):  # type: ignore[no-untyped-def]
+    def _bot(self, bot: str) -> Bot:
         return self.stage.roster.bot(bot)
 
     # --- the law -----------------------------------------------------------------------------------------
@@ -375,7 +370,7 @@ class Play:
     def _described(self, request: Request, code: str) -> str:
         names = {bot: name for name, bot in self.bots.items()}
         where = [
-            f"{line.room[-4:]} of {line.root[-4:]}: {names.get(one.speaker, YOU)} to {[names[bot] for bot in one.heard]}"
+            f"{line.room[-4:]} of {line.root[-4:]}: {names.get(one.speaker, YOU)} to {[names[b] for b in one.heard]}"
             for line in self.lines.values()
             for one in line.said
             if code in one.codes
@@ -392,9 +387,9 @@ class Play:
             if other is not line and other.root == line.root:
                 continue
             for one in other.said:
-                if code in one.codes and bot in one.heard and one.step > self.started_over.get(bot, -1):
-                    if not one.private or audience - {bot} <= one.heard:
-                        return True
+                heard = code in one.codes and bot in one.heard and one.step > self.started_over.get(bot, -1)
+                if heard and (not one.private or audience - {bot} <= one.heard):
+                    return True
         return False
 
     def shown(self) -> None:
@@ -403,6 +398,3 @@ class Play:
         for line in self.lines.values():
             assert self.stage.texts(line.room) == [one.text for one in line.said], self.steps
             assert set(self.stage.story.chats.chat(line.room).guests) == line.guests
-
-
-
