@@ -64,10 +64,11 @@ class Lives(Room):
         mark = (reset.key or "").rpartition(":")[0]
         found = self._store.query("SELECT stream, seq FROM event WHERE key > ? AND key < ?", (f"{mark}:", f"{mark};"))
         events = [(await self._store.read(stream, after=seq - 1, limit=1))[0] for stream, seq in sorted(found)]
+        bot = next(event.payload.bot for event in events if isinstance(event.payload, BotReset))
         drafts: list[Draft] = []
         for event in events:
             match event.payload:
-                case BotReset(bot=bot):
+                case BotReset():
                     if any(later.key != event.key for later in await self._resets_from(event)):
                         name = self._roster.bot(bot).name
                         raise BadPoint(
@@ -77,7 +78,7 @@ class Lives(Room):
                 case Reset():
                     self._still_empty(event)
                     drafts.append(Draft(event.stream, Rewound(to=event.seq - 1, redo=True), YOU))
-                    if ended := await self._ended_lives(event.stream, event.seq - 1):
+                    if ended := await self._ended_lives(event.stream, event.seq - 1, living=bot):
                         drafts.append(Draft(event.stream, superseded(ended), YOU))
                 case Superseded(drop=drop):
                     if kept := await self._still_happened(event, Ranges(drop)):
@@ -86,9 +87,9 @@ class Lives(Room):
                     drafts.append(Draft(event.stream, superseded([event.seq]), YOU))
         return drafts
 
-    async def _ended_lives(self, room: str, at: int) -> list[int]:
+    async def _ended_lives(self, room: str, at: int, living: str = "") -> list[int]:
         """What counted in a room at a moment, and was remembered by those who have started over since: its numbers."""
-        ended = self._roster.resets()
+        ended = {bot: when for bot, when in self._roster.resets().items() if bot != living}
         if not ended:
             return []
         restored = (await self._store.preview_rewind(room, at)).restored

@@ -17,7 +17,7 @@ from coterie.cast.roster import YOU, Bot, Roster
 from coterie.engine.errors import Busy, NoSuchTurn
 from coterie.engine.events import AssistantTurn, AssistantTurnStarted, Segment, UserTurn, UserTurnEdit
 from coterie.engine.turns import Turn
-from coterie.kernel import Draft, NewJob, Store
+from coterie.kernel import Draft, NewJob, Reset, Rewound, Store
 from coterie.kernel.worker import Handler
 from coterie.llm.roles import Role
 from coterie.llm.router import Caller, Models
@@ -29,10 +29,11 @@ from coterie.modes.story.alternatives import Alternatives
 from coterie.modes.story.chats import Chat
 from coterie.modes.story.events import (
     MAIN,
+    ChatCreated,
     GuestJoined,
     GuestLeft,
 )
-from coterie.modes.story.opening import opening_drafts
+from coterie.modes.story.opening import confirmed, opening_drafts
 from coterie.modes.story.past import Past
 from coterie.modes.story.reader import read_unmarked
 from coterie.modes.story.retelling import RETELL, Retelling
@@ -109,9 +110,9 @@ class Story(Past):
             mark = None if key is None else f"say:{room}:{key}"
             if mark is not None and (again := await self._said_before(room, mark, speaker)) is not None:
                 return again
-            chat = self.chats.chat(room)
-            self._quiet(room)
             segments = self._segments(text)
+            chat = await self._begun(room)
+            self._quiet(room)
             heard = tuple(self._present(chat, bot) for bot in to)
             who = self._hearer(chat, speaker, heard) if speaker else None
             turn = new_id()
@@ -230,6 +231,16 @@ class Story(Past):
 
         self.replies.start(chat.room, reply, stream, who, after)
         return Begun(question.id, reply, who)
+
+    async def _begun(self, room: str) -> Chat:
+        """S25: a chat that was reset begins again with the next message, as it was confirmed the first time."""
+        if not self._store.query("SELECT 1 FROM chat WHERE room = ?", (room,)):
+            first = await self._store.read(room, limit=8)
+            last = await self._store.read(room, kinds=[Reset.kind, Rewound.kind], newest_first=True, limit=1)
+            if last and isinstance(last[0].payload, Reset) and isinstance(created := first[0].payload, ChatCreated):
+                bot = self._roster.bot(created.host)
+                await self._store.append(self.beginning(room, bot, confirmed(first)))
+        return self.chats.chat(room)
 
     async def _read(self, chat: Chat, turn: str, text: str, segments: tuple[Segment, ...]) -> None:
         """S11: what no mark tells apart, a reader may; what was said is in the log already."""
