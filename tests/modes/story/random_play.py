@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 
 from coterie.base.errors import BadPoint
 from coterie.cast.roster import YOU, Bot, You
@@ -162,7 +163,7 @@ class Play:
         await self.stage.story.replies.wait(line.room)
         if text is not None:
             self._befell([message], "swiped")
-            message = replace(message, text=text, step=self.steps)
+            message = replace(message, text=text)
         # A whisper is answered to those it was for, wherever they are now.
         heard = frozenset(message.heard & line.characters) if whisper else frozenset(line.characters)
         given = Said(
@@ -391,6 +392,24 @@ class Play:
                 if heard and (not one.private or audience - {bot} <= one.heard):
                     return True
         return False
+
+    def remembered(self) -> None:
+        """When all work is done, everybody remembers what they heard in this life, and nothing else. S14, M6
+
+        A message is remembered with the reply to it.
+        """
+        for line in self.lines.values():
+            answered = [
+                one
+                for one, following in zip_longest(line.said, line.said[1:])
+                if one.speaker != YOU or (following is not None and following.speaker != YOU)
+            ]
+            for bot in self.bots.values():
+                heard = [one for one in answered if bot in one.heard and one.step > self.started_over.get(bot, -1)]
+                kept = self.stage.memory.browse(owner=bot, room=line.room, kind="observation")
+                found = {code for one in kept for code in codes(one.text)}
+                wanted = {code for one in heard for code in one.codes if code[1] == "q"}
+                assert found == wanted, f"too much: {found - wanted}, too little: {wanted - found} in {line.room}"
 
     def shown(self) -> None:
         """What the story shows is what the books say."""

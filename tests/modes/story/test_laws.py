@@ -51,6 +51,7 @@ async def play(folder: Path, seed: int, commands: list[str]) -> None:
             holds(stage, played)
         await stage.settle()
         holds(stage, played)
+        played.remembered()
         assert stage.memory.verify() == []
         for bot in played.bots.values():
             for line in played.lines:
