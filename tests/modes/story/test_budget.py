@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.modes.story.budget import Piece, PromptTooLong, fit
+from coterie.modes.story.budget import Piece, PromptTooLong, Tier, fit
+
+TIERS: list[Tier] = ["must", "should", "nice"]
 
 SUMMARY = Piece("summary", "should", "system", "In short.", 20, (0, 900), 7)
 
@@ -16,7 +18,7 @@ def desks(draw: st.DrawFn) -> list[Piece]:
     """Any pieces; some older turns have a summary that takes their place."""
     pieces = []
     for number in range(draw(st.integers(0, 25))):
-        tier = draw(st.sampled_from(["must", "should", "nice"]))
+        tier = draw(st.sampled_from(TIERS))
         turn = tier == "nice" and draw(st.booleans())
         pieces.append(
             Piece(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -42,14 +42,14 @@ async def test_s22_what_a_reply_led_to_goes_and_comes_back_with_it_however_often
     room = await stage.begin(mara, time="2030-01-01T00:00:00Z")
     await stage.say(room, "Hello.")
     start = stage.story.chats.chat(room).clock
-    ways = []
+    ways: list[tuple[str, str, int, datetime]] = []
     for reply, delta, minutes in (("I hate it.", -7, 3), ("I love it.", 8, 5), ("I do not care.", 0, 60)):
         script.replies, script.shapes["SceneCheck"] = [reply], {"minutes": minutes}
         feels(script, delta, f"Ana asked and heard: {reply}")
         begun = await (stage.say(room, "The sea?") if not ways else stage.again(room))
-        ways.append((begun.reply, reply, 50 + delta, start + timedelta(minutes=minutes), state(stage)))
+        ways.append((begun.reply, reply, 50 + delta, start + timedelta(minutes=minutes)))
     for way in random.Random(3).choices(ways, k=9):
-        reply_id, reply, affinity, clock, _ = way
+        reply_id, reply, affinity, clock = way
         await stage.story.choose(room, reply_id)
         assert stage.texts(room)[-2:] == ["The sea?", reply]
         assert edge(stage, mara.id).affinity == affinity
@@ -76,6 +76,21 @@ async def test_s22_another_message_belongs_to_the_reply_that_it_led_to(stage: St
         await stage.story.choose(room, reply)
         assert stage.texts(room)[0] == "There is no secret."
         assert not [text for text in stage.remembered(mara.id) if "mauve" in text]
+
+
+async def test_s22_s15_a_scene_that_was_closed_after_a_message_opens_again_when_the_message_changes(
+    stage: Stage, script: Script
+) -> None:
+    mara = await stage.meet()
+    room = await stage.begin(mara)
+    begun = await stage.say(room, "The secret is mauve.")
+    await stage.story.rewind(room, begun.turn)
+    script.shapes["Closing"] = {"summary": "A mauve secret.", "relationship": "Tells mauve secrets."}
+    await stage.story.close_scene(room)
+    await stage.again(room, text="There is no secret.")
+    assert "mauve" not in script.prompt()
+    assert stage.story.chats.scene_summaries(room, mara.id) == []
+    assert "mauve" not in edge(stage, mara.id).summary
 
 
 async def test_s22_late_work_of_a_reply_that_was_swiped_away_does_nothing_until_it_is_chosen(

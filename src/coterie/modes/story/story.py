@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from coterie.base.clock import Clock
 from coterie.base.errors import BadPoint
 from coterie.base.ids import new_id
+from coterie.base.masking import mask
 from coterie.cast.errors import NoSuchCharacter
 from coterie.cast.roster import YOU, Bot, Roster
 from coterie.engine.errors import Busy, NoSuchTurn
 from coterie.engine.events import AssistantTurn, AssistantTurnStarted, Segment, UserTurn, UserTurnEdit
 from coterie.engine.turns import Turn
 from coterie.kernel import Draft, NewJob, Reset, Rewound, Store
+from coterie.kernel.ranges import Ranges
 from coterie.kernel.worker import Handler
 from coterie.llm.roles import Role
 from coterie.llm.router import Caller, Models
@@ -110,6 +112,7 @@ class Story(Past):
             mark = None if key is None else f"say:{room}:{key}"
             if mark is not None and (again := await self._said_before(room, mark, speaker)) is not None:
                 return again
+            text = mask(text)  # S29: who pastes a key by mistake finds it nowhere
             segments = self._segments(text)
             chat = await self._begun(room)
             self._quiet(room)
@@ -127,6 +130,7 @@ class Story(Past):
 
         A message that never got its reply (a crash, a prompt that was too long) gets one now.
         """
+        text = None if text is None else mask(text)
         segments = self._segments(text) if text is not None else ()
         async with self._alone(room):
             chat = self.chats.chat(room)
@@ -138,7 +142,10 @@ class Story(Past):
             reply = new_id()
 
             async def decide() -> Decision:
-                drafts = [] if old is None else [Draft(room, superseded(self._seqs(room, old.id)), YOU)]
+                drop = [] if old is None else self._seqs(room, old.id)
+                if text is not None:
+                    drop += self._made_of(room, question)
+                drafts = [Draft(room, superseded(drop), YOU)] if drop else []
                 edit = UserTurnEdit(turn=question.id, text=text or "", segments=segments)
                 if text is None:
                     edit = UserTurnEdit(turn=question.id, text=question.text, segments=question.segments)
@@ -286,6 +293,11 @@ class Story(Past):
 
     def _seqs(self, room: str, turn: str) -> list[int]:
         return self._store.reader.turn_seqs(room, turn)
+
+    def _made_of(self, room: str, message: Turn) -> list[int]:
+        """What a message led to by itself, such as a scene that was closed after it: if it changes, that was not so."""
+        told = self._store.reader.numbered(room, Ranges((seq, seq) for seq in self._seqs(room, message.id)))
+        return [event.seq for event in told if not isinstance(event.payload, UserTurn | UserTurnEdit)]
 
     def _segments(self, text: str) -> tuple[Segment, ...]:
         segments = tuple(split(text, self._settings.ooc_marker))
