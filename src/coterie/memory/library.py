@@ -158,11 +158,6 @@ class Memory:
         """The newest memories that somebody has of a room, newest first."""
         return latest_records(self.store, owner, room, limit)
 
-    def pins(self, owner: str) -> int:
-        """How many memories somebody keeps always at hand."""
-        sql = "SELECT count(DISTINCT id) FROM memory WHERE owner = ? AND pin > 0"
-        return int(self.store.query(f"{sql} AND id NOT IN (SELECT id FROM memory_tombstone)", (owner,))[0][0])
-
     def edit(self, memory_id: str, *, actor: str = "person", **changes: Any) -> None:
         """Correct a memory's text, type, significance, confidence, privacy or disclosure."""
         memory = self.get(memory_id)

@@ -6,6 +6,8 @@ This is what surfaces may use of it; the rest is its own business.
 from coterie.modes.story.arriving import Arrivals
 from coterie.modes.story.chats import Chat
 from coterie.modes.story.drawer import Drawer, open_drawer
+from coterie.modes.story.editing import FIELDS, Edit
+from coterie.modes.story.errors import BadEdit
 from coterie.modes.story.events import Part
 from coterie.modes.story.exporting import ExportFormat, export_chat
 from coterie.modes.story.impact import RewindImpact, told
@@ -16,10 +18,13 @@ from coterie.modes.story.prompts import Inspected, PromptBook
 from coterie.modes.story.story import Begun, Story
 
 __all__ = [
+    "FIELDS",
     "Arrivals",
+    "BadEdit",
     "Begun",
     "Chat",
     "Drawer",
+    "Edit",
     "ExportFormat",
     "Inspected",
     "Opening",

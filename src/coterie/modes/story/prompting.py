@@ -183,8 +183,9 @@ class Prompter:
             where = f" at {self._chats.container_name(chat.room, scene.container)}" if scene.container else ""
         anchor = f" {chat.anchor}" if chat.anchor else ""
         desk.add("scene", "must", f"It is {chat.clock:%A, %d %B %Y, %H:%M}{where}.{anchor}")
+        places = {place.id: place.name for place in self._chats.containers(chat.room).values()}
         for entity, activity in self._chats.activities(chat.room).items():
-            text = _activity(desk.names.get(entity, entity), activity, self._chats.containers(chat.room))
+            text = _activity(desk.names.get(entity, entity), activity, places)
             desk.add(f"activity of {entity}", "should", text, give_up=8)
         if chat.weather:
             desk.add("weather", "nice", f"The weather: {chat.weather}.", give_up=9)

@@ -26,6 +26,7 @@ from coterie.memory.events import MemoryUsed
 from coterie.modes.story import kickoff
 from coterie.modes.story.aftermath import CLOSE, Aftermath
 from coterie.modes.story.alternatives import Alternatives
+from coterie.modes.story.by_hand import ByHand
 from coterie.modes.story.chats import Chat
 from coterie.modes.story.events import (
     MAIN,
@@ -33,7 +34,6 @@ from coterie.modes.story.events import (
     GuestLeft,
 )
 from coterie.modes.story.opening import opening_drafts
-from coterie.modes.story.past import Past
 from coterie.modes.story.reader import read_unmarked
 from coterie.modes.story.retelling import RETELL, Retelling
 from coterie.modes.story.room import Decision, superseded
@@ -52,7 +52,7 @@ class Begun:
     speaker: str
 
 
-class Story(Past):
+class Story(ByHand):
     def __init__(
         self,
         store: Store,

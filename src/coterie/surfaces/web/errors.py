@@ -13,7 +13,8 @@ from coterie.base.masking import mask
 from coterie.cast.errors import CardTooBig, NoSuchCharacter
 from coterie.engine.errors import Busy, NoSuchRoom, NoSuchTurn
 from coterie.llm.errors import ModelError
-from coterie.memory.errors import NoSuchMemory
+from coterie.memory.errors import BadImport, BadMemory, NoSuchMemory
+from coterie.modes.story import BadEdit
 
 _STATUS: tuple[tuple[type[CoterieError], int], ...] = (
     (NoSuchRoom, 404),
@@ -23,6 +24,9 @@ _STATUS: tuple[tuple[type[CoterieError], int], ...] = (
     (Busy, 409),
     (Conflict, 409),
     (CardTooBig, 413),
+    (BadEdit, 422),
+    (BadMemory, 422),
+    (BadImport, 422),
     (ModelError, 502),
     (StorageError, 503),  # a full disk is not the fault of who asked
 )
@@ -41,6 +45,7 @@ TROUBLES: dict[int | str, dict[str, object]] = {
     403: {"model": Trouble, "description": "The request came from another site."},
     404: {"model": Trouble, "description": "There is no such thing (any more)."},
     409: {"model": Trouble, "description": "Somebody is speaking, or somebody was quicker."},
+    422: {"model": Trouble, "description": "A value does not fit; nothing was changed."},
     503: {"model": Trouble, "description": "The disk or the database would not take it."},
 }
 """For the API's description."""

@@ -9,13 +9,21 @@ from fastapi import FastAPI, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
 from coterie import __version__
-from coterie.surfaces.web import api_bots, api_chats, api_files, api_turns, api_you, live
+from coterie.surfaces.web import api_bots, api_chats, api_drawer, api_files, api_turns, api_you, live
 from coterie.surfaces.web.errors import tell_errors
 from coterie.surfaces.web.guard import Guard
 from coterie.surfaces.web.house import House
 
 # Files come first: /bots/import is not a character called import.
-_ROUTERS = (api_files.router, api_you.router, api_bots.router, api_chats.router, api_turns.router, live.router)
+_ROUTERS = (
+    api_files.router,
+    api_you.router,
+    api_bots.router,
+    api_chats.router,
+    api_drawer.router,
+    api_turns.router,
+    live.router,
+)
 
 
 def create_web(house: House) -> FastAPI:

@@ -11,7 +11,7 @@ from coterie.base.masking import mask
 from coterie.cast.roster import Bot, You
 from coterie.engine.events import Segment
 from coterie.engine.turns import Turn
-from coterie.modes.story import Begun, Chat, Inspected, Story
+from coterie.modes.story import Begun, Chat, Edit, Inspected, Story
 from coterie.surfaces.web.house import House
 
 Prose = Annotated[str, StringConstraints(max_length=200_000)]
@@ -280,6 +280,15 @@ class Confirm(Taken):
 
 class Invite(Taken):
     bot: str
+
+
+class Edits(Taken):
+    edits: list[Edit] = Field(min_length=1, max_length=100)
+    """All of them are made, or none."""
+
+
+class Pinned(Taken):
+    pinned: bool
 
 
 class Done(Given):
