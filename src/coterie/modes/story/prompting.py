@@ -16,6 +16,7 @@ from coterie.cast.cards.lore_scan import LoreFound, Moment, find_lore
 from coterie.cast.cards.macros import Macros
 from coterie.cast.roster import YOU, Bot, Roster
 from coterie.engine.turns import Timeline, Turn
+from coterie.engine.voice import OneVoice
 from coterie.kernel import Store
 from coterie.llm.messages import Message, Prompt
 from coterie.llm.roles import Role
@@ -36,6 +37,10 @@ _LAST_TURNS, _FEWEST_TURNS = 6, 2
 _MOST_TURNS = 200
 _FEW = 2
 _MOST_COUNTED = 4_000
+_ANYBODY = ("You", "User")
+"""What models call the person, whatever their name is."""
+_MOST_STOPS = 4
+"""Providers take no more."""
 _MARKS = 6
 """Tokens that go into the marks around a message or between two parts."""
 
@@ -47,6 +52,8 @@ class Assembled:
     recalled: list[Recalled]
     untold: int | None
     """The number of the first turn that was told as dialogue, if earlier ones had to be left out."""
+    voice: OneVoice
+    """Ends the reply where it would begin to speak for others."""
 
 
 class Prompter:
@@ -110,9 +117,16 @@ class Prompter:
         kept = [memory for memory in recalled if f"memory {memory.id}" in used]
         told = [piece.order[1] for piece in fitted.pieces if piece.order[0] == DIALOGUE]
         shortened = len(latest) == _MOST_TURNS or any(line.startswith("turn ") for line in fitted.trimmed)
-        return Assembled(self.as_prompt(fitted.pieces), sent, kept, min(told) if told and shortened else None)
+        others = [name for entity, name in names.items() if entity != speaker]
+        return Assembled(
+            self.as_prompt(fitted.pieces, others),
+            sent,
+            kept,
+            min(told) if told and shortened else None,
+            OneVoice([bot.name, desk.macros.char], [*others, *_ANYBODY]),
+        )
 
-    def as_prompt(self, pieces: Sequence[Piece]) -> Prompt:
+    def as_prompt(self, pieces: Sequence[Piece], others: Sequence[str] = ()) -> Prompt:
         system = "\n\n".join(piece.text for piece in pieces if piece.order[0] == SYSTEM)
         messages = [Message(role="system", text=system)]
         for piece in pieces:
@@ -123,7 +137,9 @@ class Prompter:
                 messages[-1] = Message(role=piece.role, text=joined)
             else:
                 messages.append(Message(role=piece.role, text=piece.text))
-        return Prompt(messages=tuple(messages), max_tokens=self._settings.reply_tokens, temperature=0.9)
+        # Who would speak for others stops by itself, where the provider knows how.
+        stop = tuple(f"\n{name}:" for name in others[:_MOST_STOPS])
+        return Prompt(messages=tuple(messages), max_tokens=self._settings.reply_tokens, temperature=0.9, stop=stop)
 
     def _budgets(self) -> tuple[int, int]:
         """S13: the model's own context is what really counts, where it is known."""

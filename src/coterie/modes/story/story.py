@@ -224,7 +224,7 @@ class Story(ByHand):
             retell = self._retelling.jobs_after(chat.room, ended, assembled.untold)
             return [*self._aftermath.jobs_after(chat.room, ended), *retell]
 
-        self.replies.start(chat.room, reply, stream, who, after)
+        self.replies.start(chat.room, reply, stream, who, after, assembled.voice)
         return Begun(question.id, reply, who)
 
     async def _read(self, chat: Chat, turn: str, text: str, segments: tuple[Segment, ...]) -> None:
