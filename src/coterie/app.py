@@ -133,6 +133,7 @@ class App:
         self.models = models or Models(settings.models, clock=self._clock, store=store)
         self.roster = Roster(store)
         self.memory = Memory(store, clock=self._clock)
+        self.workspaces = Workspaces(home.root / "workspaces", home.root / "shared")
         self.story = Story(
             store,
             self.roster,
@@ -141,8 +142,8 @@ class App:
             settings.story,
             self._clock,
             before_rewind=self._snapshots.before_rewind,
+            workspaces=self.workspaces,
         )
-        self.workspaces = Workspaces(home.root / "workspaces")
         self.arrivals = Arrivals(store, self.roster, self.memory, self.workspaces)
         self.feed = Feed(store, self.story.replies)
 

@@ -15,6 +15,7 @@ from coterie.base.clock import Clock
 from coterie.cast.cards.lore_scan import LoreFound, Moment, find_lore
 from coterie.cast.cards.macros import Macros
 from coterie.cast.roster import YOU, Bot, Roster
+from coterie.cast.workspace import OwnWords, Workspaces
 from coterie.engine.turns import Timeline, Turn
 from coterie.engine.voice import OneVoice
 from coterie.kernel import Store
@@ -58,9 +59,17 @@ class Assembled:
 
 class Prompter:
     def __init__(
-        self, store: Store, roster: Roster, memory: Memory, models: Models, settings: StorySettings, clock: Clock
+        self,
+        store: Store,
+        roster: Roster,
+        memory: Memory,
+        models: Models,
+        settings: StorySettings,
+        clock: Clock,
+        workspaces: Workspaces | None = None,
     ) -> None:
         self._store = store
+        self._workspaces = workspaces
         self._roster = roster
         self._memory = memory
         self._models = models
@@ -172,18 +181,20 @@ class Prompter:
 
     def _identity(self, desk: Desk, chat: Chat) -> None:
         who, you = desk.bot.identity, self._roster.you()
-        persona = you.persona and f"\n{you.persona}"
+        own = self._workspaces.own_words(who.id) if self._workspaces is not None else OwnWords()
+        persona = (told := own.user or you.persona) and f"\n{told}"
         pronouns = you.pronouns and f" ({you.pronouns})"
         card = desk.bot.card.data if desk.bot.card else None
         parts = [
             card.system_prompt if card else "",
             f"You are {who.name}. You write only what {who.name} says and does, in prose, never what {you.name} does.",
-            who.persona,
+            own.identity or who.persona,
             f"Traits: {', '.join(who.traits)}." if who.traits else "",
             who.backstory,
         ]
         desk.add("identity", "must", "\n\n".join(part for part in parts if part), label=f"who {who.name} is")
         desk.add("you", "must", f"{you.name}{pronouns} is the person you are with.{persona}", label="who you are")
+        desk.add("soul", "must", own.soul, label="SOUL.md")
         for number, sample in enumerate(who.voice_samples):
             desk.add(f"voice {number + 1}", "should", f"How {who.name} sounds:\n{sample}", give_up=2 + number)
         if card and card.post_history_instructions:

@@ -14,6 +14,7 @@ from coterie.base.errors import BadPoint
 from coterie.base.ids import new_id
 from coterie.cast.errors import NoSuchCharacter
 from coterie.cast.roster import YOU, Bot, Roster
+from coterie.cast.workspace import Workspaces
 from coterie.engine.errors import Busy, NoSuchTurn
 from coterie.engine.events import AssistantTurn, AssistantTurnStarted, Segment, UserTurn, UserTurnEdit
 from coterie.engine.turns import Turn
@@ -62,8 +63,9 @@ class Story(ByHand):
         settings: StorySettings,
         clock: Clock,
         before_rewind: Callable[[], Awaitable[object]] | None = None,
+        workspaces: Workspaces | None = None,
     ) -> None:
-        super().__init__(store, roster, memory, models, settings, clock, before_rewind)
+        super().__init__(store, roster, memory, models, settings, clock, before_rewind, workspaces)
         self.swipes = Alternatives(store)
         self._aftermath = Aftermath(store, models, memory, self.prompter)
         self._closer = SceneCloser(store, roster, models, memory, self.prompter)
