@@ -43,6 +43,12 @@ class Turn:
     """Who hears it; empty means everybody present."""
     present: tuple[str, ...] = ()
     """Who was there; empty where nobody noted it."""
+    sent: datetime | None = None
+    """When it was said, where that was not here: an imported turn is younger in our log than it is."""
+
+    @property
+    def shown_at(self) -> datetime:
+        return self.sent or self.at
 
     def heard_by(self, entity: str) -> bool:
         there = not self.present or entity in self.present
@@ -56,7 +62,7 @@ class Turns(View):
         CREATE TABLE turn(room TEXT, id TEXT, seq INTEGER NOT NULL, speaker TEXT NOT NULL, text TEXT NOT NULL,
             segments TEXT, state TEXT NOT NULL, why TEXT NOT NULL DEFAULT '', answers TEXT,
             model TEXT NOT NULL DEFAULT '', at INTEGER NOT NULL, told TEXT NOT NULL DEFAULT '[]',
-            present TEXT NOT NULL DEFAULT '[]',
+            present TEXT NOT NULL DEFAULT '[]', sent INTEGER,
             PRIMARY KEY(room, id)) WITHOUT ROWID;
         CREATE UNIQUE INDEX turn_order ON turn(room, seq);
         CREATE INDEX turn_open ON turn(state) WHERE state = 'open';
@@ -66,8 +72,8 @@ class Turns(View):
     def said(self, rows: Rows, event: Event[UserTurn]) -> None:
         it = event.payload
         rows.run(
-            "INSERT INTO turn(room, id, seq, speaker, text, segments, state, at, told, present)"
-            " VALUES (?, ?, ?, ?, ?, ?, 'done', ?, ?, ?)",
+            "INSERT INTO turn(room, id, seq, speaker, text, segments, state, at, told, present, sent)"
+            " VALUES (?, ?, ?, ?, ?, ?, 'done', ?, ?, ?, ?)",
             (
                 event.stream,
                 it.turn,
@@ -78,6 +84,7 @@ class Turns(View):
                 to_micros(event.ts),
                 json.dumps(it.to),
                 json.dumps(it.present),
+                to_micros(it.sent) if it.sent is not None else None,
             ),
         )
 
@@ -93,8 +100,8 @@ class Turns(View):
     def started(self, rows: Rows, event: Event[AssistantTurnStarted]) -> None:
         it = event.payload
         rows.run(
-            "INSERT INTO turn(room, id, seq, speaker, text, state, answers, at, told, present)"
-            " VALUES (?, ?, ?, ?, '', 'open', ?, ?, ?, ?)",
+            "INSERT INTO turn(room, id, seq, speaker, text, state, answers, at, told, present, sent)"
+            " VALUES (?, ?, ?, ?, '', 'open', ?, ?, ?, ?, ?)",
             (
                 event.stream,
                 it.reply,
@@ -104,6 +111,7 @@ class Turns(View):
                 to_micros(event.ts),
                 json.dumps(it.to),
                 json.dumps(it.present),
+                to_micros(it.sent) if it.sent is not None else None,
             ),
         )
 
@@ -123,7 +131,7 @@ class Turns(View):
         )
 
 
-_COLUMNS = "id, room, seq, speaker, text, segments, state, why, answers, model, at, told, present"
+_COLUMNS = "id, room, seq, speaker, text, segments, state, why, answers, model, at, told, present, sent"
 
 
 class Timeline:
@@ -172,7 +180,7 @@ def _listed(segments: tuple[Segment, ...]) -> str:
 
 
 def _turn(row: tuple[Any, ...]) -> Turn:
-    turn_id, room, seq, speaker, text, segments, state, why, answers, model, at, told, present = row
+    turn_id, room, seq, speaker, text, segments, state, why, answers, model, at, told, present, sent = row
     parts = tuple(Segment.model_validate(part) for part in json.loads(segments)) if segments else ()
     return Turn(
         turn_id,
@@ -189,4 +197,5 @@ def _turn(row: tuple[Any, ...]) -> Turn:
         segments is not None,
         tuple(json.loads(told)),
         tuple(json.loads(present)),
+        from_micros(sent) if sent is not None else None,
     )

@@ -139,6 +139,7 @@ class TurnShape(Given):
     """Who heard it, if it was whispered."""
     model: str
     at: datetime
+    """When it was said, in an imported chat too."""
 
     @classmethod
     def of(cls, turn: Turn, names: dict[str, str], text: str | None = None) -> TurnShape:
@@ -155,7 +156,7 @@ class TurnShape(Given):
             answers=turn.answers,
             to=list(turn.to),
             model=turn.model,
-            at=turn.at,
+            at=turn.shown_at,
         )
 
 
