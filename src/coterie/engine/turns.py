@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from coterie.base.clock import from_micros, to_micros
+from coterie.engine import search
 from coterie.engine.errors import NoSuchTurn
 from coterie.engine.events import (
     AssistantTokens,
@@ -17,7 +18,7 @@ from coterie.engine.events import (
     UserTurn,
     UserTurnEdit,
 )
-from coterie.kernel import Event, Rows, Store, View, on
+from coterie.kernel import Changed, Event, Rows, Store, View, on
 
 State = Literal["open", "done", "truncated"]
 
@@ -67,6 +68,7 @@ class Turns(View):
         CREATE UNIQUE INDEX turn_order ON turn(room, seq);
         CREATE INDEX turn_open ON turn(state) WHERE state = 'open';
     """
+    derived = search.SCHEMA
 
     @on(UserTurn)
     def said(self, rows: Rows, event: Event[UserTurn]) -> None:
@@ -130,6 +132,12 @@ class Turns(View):
             (it.text, "truncated" if it.truncated else "done", it.why, it.model, event.stream, it.reply),
         )
 
+    def settle(self, rows: Rows, changed: Changed | None) -> None:
+        if changed is None:
+            search.index_everything(rows)
+        else:
+            search.index_changes(rows, changed)
+
 
 _COLUMNS = "id, room, seq, speaker, text, segments, state, why, answers, model, at, told, present, sent"
 
@@ -154,6 +162,14 @@ class Timeline:
             (room, before, limit),
         )
         return [_turn(row) for row in reversed(rows)]
+
+    def latest_reply(self, room: str) -> Turn | None:
+        """The last that a character said."""
+        rows = self._store.query(
+            f"SELECT {_COLUMNS} FROM turn WHERE room = ? AND segments IS NULL ORDER BY seq DESC LIMIT 1",  # noqa: S608
+            (room,),
+        )
+        return _turn(rows[0]) if rows else None
 
     def count(self, room: str) -> int:
         return int(self._store.query("SELECT count(*) FROM turn WHERE room = ?", (room,))[0][0])

@@ -37,6 +37,7 @@ def values(seen: Drawer, bot: str, container: str, memory: str) -> dict[str, Any
     told |= {f"container.{container}.{name}": getattr(place, name) for name in ("name", "type", "parent")}
     told |= {f"container.{container}.{name}": getattr(place, name) for name in ("moving", "public", "audible")}
     told["scene.container"] = seen.scene.container if seen.scene else None
+    names: tuple[str, ...]
     for who in ("you", bot):
         doing = seen.activities[who]
         names = ("container", "slot", "posture", "attention", "holding", "status")

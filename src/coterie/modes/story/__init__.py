@@ -15,6 +15,8 @@ from coterie.modes.story.importing import import_tavern_chat
 from coterie.modes.story.kickoff import Opening, Proposal
 from coterie.modes.story.luggage import pack
 from coterie.modes.story.prompts import Inspected, PromptBook
+from coterie.modes.story.reading import Bookmarks
+from coterie.modes.story.searching import Hit, search
 from coterie.modes.story.story import Begun, Story
 
 __all__ = [
@@ -22,10 +24,12 @@ __all__ = [
     "Arrivals",
     "BadEdit",
     "Begun",
+    "Bookmarks",
     "Chat",
     "Drawer",
     "Edit",
     "ExportFormat",
+    "Hit",
     "Inspected",
     "Opening",
     "Part",
@@ -37,5 +41,6 @@ __all__ = [
     "import_tavern_chat",
     "open_drawer",
     "pack",
+    "search",
     "told",
 ]

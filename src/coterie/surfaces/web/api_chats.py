@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, status
 
-from coterie.modes.story import PromptBook, RewindImpact, told
+from coterie.modes.story import Bookmarks, PromptBook, RewindImpact, told
 from coterie.surfaces.web.errors import TROUBLES
 from coterie.surfaces.web.house import Here
 from coterie.surfaces.web.shapes import At, ChatShape, Done, ForkAt, Invite, PromptShape
@@ -20,6 +20,13 @@ async def chats(house: Here) -> list[ChatShape]:
 @router.get("/{chat}", summary="A chat as it stands")
 async def show(house: Here, chat: str) -> ChatShape:
     return ChatShape.of(house, house.story.chats.chat(f"room:{chat}"))
+
+
+@router.post("/{chat}/read", summary="All of it has been read: nothing in it is new")
+async def mark_read(house: Here, chat: str) -> ChatShape:
+    found = house.story.chats.chat(f"room:{chat}")
+    await Bookmarks(house.store).mark_read(found.room)
+    return ChatShape.of(house, found)
 
 
 @router.get("/{chat}/prompt/{reply}", summary="Exactly what a model was told for a reply")

@@ -9,7 +9,7 @@ from fastapi import FastAPI, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
 from coterie import __version__
-from coterie.surfaces.web import api_bots, api_chats, api_drawer, api_files, api_turns, api_you, live
+from coterie.surfaces.web import api_bots, api_chats, api_drawer, api_files, api_search, api_turns, api_you, live
 from coterie.surfaces.web.errors import tell_errors
 from coterie.surfaces.web.guard import Guard
 from coterie.surfaces.web.house import House
@@ -22,6 +22,7 @@ _ROUTERS = (
     api_chats.router,
     api_drawer.router,
     api_turns.router,
+    api_search.router,
     live.router,
 )
 

@@ -11,7 +11,7 @@ from coterie.base.masking import mask
 from coterie.cast.roster import Bot, You
 from coterie.engine.events import Segment
 from coterie.engine.turns import Turn
-from coterie.modes.story import Begun, Chat, Edit, Inspected, Story
+from coterie.modes.story import Begun, Bookmarks, Chat, Edit, Inspected, Story
 from coterie.surfaces.web.house import House
 
 Prose = Annotated[str, StringConstraints(max_length=200_000)]
@@ -97,7 +97,9 @@ class ChatShape(Given):
     forked: bool
     turns: int
     snippet: str
-    """How the latest turn begins."""
+    """How the latest reply begins."""
+    unread: int
+    """Replies since it was last read."""
     speaking: bool
     """Whether a reply is being given."""
 
@@ -105,7 +107,7 @@ class ChatShape(Given):
     def of(cls, house: House, chat: Chat) -> ChatShape:
         story = house.story
         names = story.prompter.names(chat)
-        latest = story.timeline.latest(chat.room, 1)
+        latest = story.timeline.latest_reply(chat.room)
         return cls(
             id=chat.id,
             title=chat.title,
@@ -117,7 +119,8 @@ class ChatShape(Given):
             scene=chat.scene,
             forked=chat.world == chat.room,
             turns=story.timeline.count(chat.room),
-            snippet=latest[0].text[:_SNIPPET] if latest else "",
+            snippet=latest.text[:_SNIPPET] if latest else "",
+            unread=Bookmarks(house.store).unread(chat.room),
             speaking=story.replies.speaking(chat.room),
         )
 
