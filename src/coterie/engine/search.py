@@ -1,7 +1,7 @@
 """Finding what was said: a full-text index over every turn that counts, kept in the transaction that changes them. S17
 
 What is rewound or superseded is out of it at that moment, and back with an undo. A reply is found once it has ended.
-The index holds words only; the text stands in the turn, and is told with the places of the words marked, never as markup.
+The index holds words only; the text stands in the turn, and is told with the words marked, never as markup.
 """
 
 from __future__ import annotations
