@@ -13,7 +13,7 @@ from coterie.modes.story.exporting import ExportFormat, export_chat
 from coterie.modes.story.impact import RewindImpact, told
 from coterie.modes.story.importing import import_tavern_chat
 from coterie.modes.story.kickoff import Opening, Proposal
-from coterie.modes.story.luggage import pack
+from coterie.modes.story.luggage import adopted, pack
 from coterie.modes.story.prompts import Inspected, PromptBook
 from coterie.modes.story.reading import Bookmarks
 from coterie.modes.story.searching import Hit, search
@@ -37,6 +37,7 @@ __all__ = [
     "Proposal",
     "RewindImpact",
     "Story",
+    "adopted",
     "export_chat",
     "import_tavern_chat",
     "open_drawer",

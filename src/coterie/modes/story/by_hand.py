@@ -24,16 +24,18 @@ class ByHand(Past):
         return bool(await self._decide(room, decide))
 
     async def pin(self, room: str, memory_id: str, pinned: bool) -> bool:
-        """S14: at most eight, and the weakest automatic pin makes room. False if it was so already."""
+        """S14: at most eight, and the weakest automatic pin makes room. False if it was so already.
+
+        A memory that came along with a character stands in no chat, so any stream will do.
+        """
 
         async def decide() -> Decision:
-            chat = self.chats.chat(room)
-            memory = Editing(self._store).memory(chat.room, memory_id)
+            memory = Editing(self._store).memory(room, memory_id)
             return Pins(self._store).by_hand(memory, pinned), ()
 
         return bool(await self._decide(room, decide))
 
     async def forget(self, room: str, memory_id: str) -> None:
         """A tombstone: neither this memory nor one that says the same comes back, in any line of the chat."""
-        memory = Editing(self._store).memory(self.chats.chat(room).room, memory_id)
+        memory = Editing(self._store).memory(room, memory_id)
         await asyncio.to_thread(self._memory.forget, memory.id)

@@ -8,25 +8,29 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from coterie.base.errors import Conflict, CoterieError, StorageError
+from coterie.base.errors import Conflict, CoterieError, JobError, StorageError
 from coterie.base.masking import mask
 from coterie.cast.errors import CardTooBig, NoSuchCharacter
 from coterie.engine.errors import Busy, NoSuchRoom, NoSuchTurn
-from coterie.llm.errors import ModelError
+from coterie.llm.errors import ModelError, RoleUnset
 from coterie.memory.errors import BadImport, BadMemory, NoSuchMemory
 from coterie.modes.story import BadEdit
+from coterie.ops.errors import BadSetting
 
 _STATUS: tuple[tuple[type[CoterieError], int], ...] = (
     (NoSuchRoom, 404),
     (NoSuchTurn, 404),
     (NoSuchCharacter, 404),
     (NoSuchMemory, 404),
+    (JobError, 404),
     (Busy, 409),
     (Conflict, 409),
     (CardTooBig, 413),
+    (BadSetting, 422),
     (BadEdit, 422),
     (BadMemory, 422),
     (BadImport, 422),
+    (RoleUnset, 422),
     (ModelError, 502),
     (StorageError, 503),  # a full disk is not the fault of who asked
 )

@@ -9,7 +9,19 @@ from fastapi import FastAPI, Response
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
 
 from coterie import __version__
-from coterie.surfaces.web import api_bots, api_chats, api_drawer, api_files, api_search, api_turns, api_you, live
+from coterie.surfaces.web import (
+    api_bots,
+    api_chats,
+    api_drawer,
+    api_files,
+    api_memories,
+    api_ops,
+    api_search,
+    api_settings,
+    api_turns,
+    api_you,
+    live,
+)
 from coterie.surfaces.web.errors import tell_errors
 from coterie.surfaces.web.guard import Guard
 from coterie.surfaces.web.house import House
@@ -23,6 +35,9 @@ _ROUTERS = (
     api_drawer.router,
     api_turns.router,
     api_search.router,
+    api_memories.router,
+    api_ops.router,
+    api_settings.router,
     live.router,
 )
 

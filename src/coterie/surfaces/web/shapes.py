@@ -200,6 +200,19 @@ class PartShape(Given):
     text: str
 
 
+class WhyRecalled(Given):
+    """S16: a memory that came to mind for a reply, and why."""
+
+    memory: str
+    text: str
+    """As it was told; empty where it was left out."""
+    score: float
+    parts: dict[str, float]
+    """What the score is made of; the parts sum to it."""
+    told: bool
+    """Whether there was room for it."""
+
+
 class PromptShape(Given):
     reply: str
     model: str
@@ -211,6 +224,8 @@ class PromptShape(Given):
     """What was left out, and why."""
     recalled: dict[str, dict[str, float]]
     """Memory → what its score was made of."""
+    why: list[WhyRecalled]
+    """The same in order, the best first, with what was told."""
 
     @classmethod
     def of(cls, seen: Inspected) -> PromptShape:
@@ -227,7 +242,16 @@ class PromptShape(Given):
             ],
             trimmed=list(sent.trimmed),
             recalled=sent.recalled,
+            why=[_why(memory, parts, seen) for memory, parts in sent.recalled.items()],
         )
+
+
+def _why(memory: str, parts: dict[str, float], seen: Inspected) -> WhyRecalled:
+    names = (f"memory {memory}", f"pinned {memory}")
+    text = next((text for part, text in seen.parts if part.name in names), None)
+    return WhyRecalled(
+        memory=memory, text=mask(text or ""), score=sum(parts.values()), parts=parts, told=text is not None
+    )
 
 
 class Page(Given):
