@@ -96,7 +96,7 @@ class Recall:
             shelf = self._shelf(ask.view.owner)
             if shelf is None:
                 return []
-            question = Question.read(ask.text, shelf.names, now)
+            question = Question.read(ask.text, shelf.names, now, shelf.piece_counts)
         wanted = self.vectors.of_question(question.bare) if ask.mode in ("hybrid", "typed") else None
         with self._lock:
             shelf = self._shelf(ask.view.owner)
@@ -114,6 +114,8 @@ class Recall:
     def _ask(
         self, shelf: Shelf, ask: Ask, question: Question, wanted: NDArray[np.float32] | None, now: int
     ) -> list[Recalled]:
+        if ask.pinned and not shelf.columns["pin"].any():
+            return []
         lines = self.lines()
         weight = self._importance(shelf, now)
         open_to = allowed(shelf, ask.view, lines)
