@@ -462,7 +462,7 @@ async def test_s25_the_next_message_plays_the_kickoff(stage: Stage, script: Scri
     assert stage.texts(hers) == ["The lamp is lit, Ana.", "Hello?", "Good evening, whoever you are."]
     chat = stage.story.chats.chat(hers)
     assert (chat.title, chat.weather, chat.guests) == ("Evening", "fog", {})
-    assert stage.story.chats.containers(hers).popitem()[1] == "the lighthouse"
+    assert stage.story.chats.containers(hers).popitem()[1].name == "the lighthouse"
     assert edge(stage, mara).summary == "A stranger."
     assert edge(stage, mara).knowledge == ("Ana draws maps",)
     assert "heron" not in script.prompt()

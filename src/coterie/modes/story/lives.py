@@ -8,13 +8,11 @@ other way: not with a rewind, a swipe or a fork of a chat that they visited.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from coterie.base.errors import BadPoint
 from coterie.base.ids import new_id
-from coterie.cast.errors import NotConfirmed
 from coterie.cast.events import BotReset
-from coterie.cast.roster import YOU, reset_draft
+from coterie.cast.roster import YOU, confirmed, reset_draft
 from coterie.kernel import AnyEvent, Draft, Reset, Rewound, Superseded
 from coterie.kernel.ranges import Ranges
 from coterie.memory.events import MemoryForgotten
@@ -26,10 +24,7 @@ class Lives(Room):
     async def reset(self, bot_id: str, confirm: str) -> None:
         """S25: everything a character lived through starts over; who it is stays."""
         bot = self._roster.bot(bot_id)
-        if confirm.strip() != bot.name:
-            raise NotConfirmed(
-                f"To reset {bot.name}, its name has to be typed exactly.", f"Type {bot.name} to confirm."
-            )
+        confirmed(bot, confirm, "reset")
         if self._before_rewind is not None:
             await self._before_rewind()
         drafts = [reset_draft(bot.id)]
@@ -57,7 +52,7 @@ class Lives(Room):
             cleared = EdgesCleared(pairs=tuple((world, of, toward) for world, of, toward in pairs))
             drafts.append(Draft(f"cast:{bot.id}", cleared, YOU))
         mark = new_id()
-        await self._store.append([replace(draft, key=f"reset:{mark}:{n}") for n, draft in enumerate(drafts)])
+        await self._store.append([draft._replace(key=f"reset:{mark}:{n}") for n, draft in enumerate(drafts)])
 
     async def _life_again(self, reset: AnyEvent) -> list[Draft]:
         """What takes a whole reset back, given one of its events."""

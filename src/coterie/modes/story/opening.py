@@ -69,7 +69,7 @@ def opening_drafts(
     return drafts
 
 
-def confirmed(events: Sequence[AnyEvent]) -> kickoff.Opening:
+def confirmed_opening(events: Sequence[AnyEvent]) -> kickoff.Opening:
     """The opening that a person confirmed for a chat, from the first events of its stream."""
     found: dict[str, Any] = {}
     for event in events:
