@@ -11,6 +11,7 @@ from coterie.cast.roster import Roster
 from coterie.cast.workspace import Workspaces
 from coterie.engine.feed import Feed
 from coterie.kernel import Store
+from coterie.llm.router import Models
 from coterie.memory import Memory
 from coterie.modes.story import Arrivals, Story
 from coterie.surfaces.web.server import create_web
@@ -22,6 +23,7 @@ class FakeHouse:
     store: Store
     roster: Roster
     memory: Memory
+    models: Models
     story: Story
     workspaces: Workspaces
     arrivals: Arrivals

@@ -10,6 +10,7 @@ from coterie.cast.roster import Roster
 from coterie.cast.workspace import Workspaces
 from coterie.engine.feed import Feed
 from coterie.kernel import Store
+from coterie.llm.router import Models
 from coterie.memory import Memory
 from coterie.modes.story import Arrivals, Story
 
@@ -18,6 +19,7 @@ class House(Protocol):
     store: Store
     roster: Roster
     memory: Memory
+    models: Models
     story: Story
     workspaces: Workspaces
     arrivals: Arrivals
