@@ -61,6 +61,8 @@ class Site:
             async with self.house.running():
                 self._up.set()
                 await self._server._serve([self._door])
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         """Something that has to happen where the house lives."""
