@@ -17,6 +17,7 @@ import httpx
 import pytest
 import uvicorn
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, sync_playwright
+from sse_starlette.sse import AppStatus
 
 from coterie.app import App, Settings, open_store
 from coterie.base.home import Home
@@ -128,8 +129,10 @@ class Site:
         self.client.close()
         self.script.paused = False
         self.step(10_000)
+        AppStatus.should_exit = True  # as a signal to `coterie serve` does: open streams end in order
         self._server.should_exit = True
         self._thread.join(30)
+        AppStatus.should_exit = False
         self._loop.close()
         self._door.close()
 

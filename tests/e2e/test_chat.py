@@ -29,14 +29,14 @@ def quiet(page: Page) -> None:
 def chat(site: Site, page: Page) -> str:
     """A chat with one exchange, open in the browser."""
     path = site.begin()
-    site.say(path, '*waves* "Hello."', "She nods.\n\n\"You're **late**.\"")
+    site.say(path, '*waves* "Hello."', 'She nods.\n\n"You\'re **late**."')
     page.goto(path)
     quiet(page)
     return path
 
 
 def test_s18_prose_is_set_and_the_speaker_hangs_in_the_margin(site: Site, page: Page, chat: str) -> None:
-    site.say(chat, 'I sit. ((softly))', "*She smiles.*\n\n> An old line.")
+    site.say(chat, "I sit. ((softly))", "*She smiles.*\n\n> An old line.")
     said, reply = turns(page).nth(2), turns(page).nth(3)
     expect(reply.locator("em")).to_have_text("She smiles.")
     expect(reply.locator("blockquote")).to_have_text("An old line.")

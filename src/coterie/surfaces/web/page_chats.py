@@ -84,7 +84,8 @@ async def drawer(house: Here, chat: str) -> Response:
     found = story.chats.chat(f"room:{chat}")
     names = {entity: harmless(name) for entity, name in story.prompter.names(found).items()}
     seen = open_drawer(found, names, story.chats, story.edges, house.memory)
-    return fragment("drawer.html", chat=found, names=names, drawer=seen)
+    here = story.chats.scene(found.room, found.scene).container if found.scene is not None else ""
+    return fragment("drawer.html", chat=found, names=names, drawer=seen, here=here)
 
 
 @router.get("/{chat}/rewind/{turn}")
