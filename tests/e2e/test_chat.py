@@ -240,8 +240,8 @@ def test_s6_a_guest_comes_speaks_and_leaves(site: Site, page: Page, chat: str) -
 
 
 def test_s20_what_cannot_be_saved_blocks_and_says_so(site: Site, page: Page, chat: str) -> None:
-    page.route("**/turns", lambda route: route.fulfill(status=503, json={"error": "The disk is full.", "fix": "Make room."})
-               if route.request.method == "POST" else route.continue_())  # fmt: skip
+    full = {"error": "The disk is full.", "fix": "Make room."}
+    page.route("**/turns", lambda route: route.fulfill(status=503, json=full))
     say(page, "Remember this.")
     dialog = page.get_by_role("dialog", name="This could not be saved")
     expect(dialog).to_contain_text("The disk is full.")

@@ -15,8 +15,11 @@ from tests.e2e.conftest import Site, Watched
 OPERATIONS = int(os.environ.get("COTERIE_TAB_OPERATIONS", "60"))
 """A thousand before a release; fewer each time."""
 
-VIEW = """() => [...document.querySelectorAll("#timeline .turn")].slice(-50)
-    .map(turn => [turn.dataset.turn, turn.dataset.state, turn.querySelector(".turn-text").textContent.trim().split(/\\s+/).join(" ")])"""
+VIEW = """() => {
+    const words = turn => turn.querySelector(".turn-text").textContent.trim().split(/\\s+/).join(" ");
+    return [...document.querySelectorAll("#timeline .turn")].slice(-50)
+        .map(turn => [turn.dataset.turn, turn.dataset.state, words(turn)]);
+}"""
 HIDE = """hidden => { Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
     document.dispatchEvent(new Event("visibilitychange")); }"""
 
