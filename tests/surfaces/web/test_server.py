@@ -14,6 +14,7 @@ from coterie.kernel import Store
 from coterie.llm.router import Models
 from coterie.memory import Memory
 from coterie.modes.story import Arrivals, Story
+from coterie.ops.configuration import Configuration
 from coterie.surfaces.web.server import create_web
 
 
@@ -23,11 +24,12 @@ class FakeHouse:
     store: Store
     roster: Roster
     memory: Memory
-    models: Models
     story: Story
     workspaces: Workspaces
     arrivals: Arrivals
     feed: Feed
+    models: Models
+    configuration: Configuration
 
     def __init__(self) -> None:
         self.well = True

@@ -13,17 +13,19 @@ from coterie.kernel import Store
 from coterie.llm.router import Models
 from coterie.memory import Memory
 from coterie.modes.story import Arrivals, Story
+from coterie.ops.configuration import Configuration
 
 
 class House(Protocol):
     store: Store
     roster: Roster
     memory: Memory
-    models: Models
     story: Story
     workspaces: Workspaces
     arrivals: Arrivals
     feed: Feed
+    models: Models
+    configuration: Configuration
 
     def healthy(self) -> bool: ...
 

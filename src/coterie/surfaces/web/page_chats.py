@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import Query, Request, Response
 
 from coterie.cast import ready as shelf
-from coterie.modes.story import Chat, open_drawer, told
+from coterie.modes.story import Bookmarks, Chat, open_drawer, told
 from coterie.surfaces.web.house import Here, House
 from coterie.surfaces.web.negotiation import Pages
 from coterie.surfaces.web.paper import fragment, page
@@ -31,7 +31,7 @@ class Listed:
     snippet_by: str
     clock: datetime
     at: datetime | None
-    seq: int
+    unread: int
     speaking: bool
     forked: bool
 
@@ -112,7 +112,7 @@ def _listed(house: House, chat: Chat) -> Listed:
         snippet_by=names.get(latest[0].speaker, "") if latest else "",
         clock=chat.clock,
         at=latest[0].at if latest else None,
-        seq=latest[0].seq if latest else 0,
+        unread=Bookmarks(house.store).unread(chat.room),
         speaking=house.story.replies.speaking(chat.room),
         forked=chat.world == chat.room,
     )

@@ -1,6 +1,7 @@
 // The chat page: hears what happens, shows it, and lets one act on it.
 import { all, on, one } from "./dom.js";
 import { acts } from "./past.js";
+import { post } from "./api.js";
 import { Composer } from "./composer.js";
 import { Drawer } from "./drawer.js";
 import { listen } from "./live.js";
@@ -25,6 +26,7 @@ let menuTurn = "";
 
 listen({ [chat]: at, instance: at }, hear);
 settle();
+markRead();
 
 function hear(message) {
   if (message.name === "open" || message.name === "lost") connected = message.name === "open";
@@ -32,6 +34,7 @@ function hear(message) {
     const spoke = turns.open;
     turns.turn(message);
     if (spoke && message.id === spoke.dataset.turn && message.state !== "open") readOut(message.id);
+    if (message.state !== "open") markRead();
     drawer.refresh();
   } else if (message.name === "words") turns.words(message);
   else if (message.name === "timeline") {
@@ -94,6 +97,13 @@ function tellTrouble({ kind, error }) {
   const text = `Something in the background failed for good (${kind.replaceAll("_", " ")}).`;
   toast(text, { kind: "danger", seconds: 15, action: "Look", act: () => location.assign("/ops") });
   if (document.hidden && "Notification" in window && Notification.permission === "granted") new Notification("Coterie", { body: `${text} ${error}` });
+}
+
+// What was seen at the bottom has been read; told once in a while, not for every word.
+let readSoon;
+function markRead() {
+  clearTimeout(readSoon);
+  readSoon = setTimeout(() => !document.hidden && turns.stuck && post(`/chats/${chat}/read`).catch(() => {}), 800);
 }
 
 async function act(name, button, turn) {
