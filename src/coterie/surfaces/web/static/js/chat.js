@@ -23,6 +23,8 @@ const HEAD = [...GUESTS, "manual_edit", "scene_opened", "clock_moved"];
 let connected = false;
 let model = "";
 let menuTurn = "";
+let headSoon = 0;
+let readSoon = 0;
 
 listen({ [chat]: at, instance: at }, hear);
 settle();
@@ -52,7 +54,6 @@ function aside({ kind, model: asked }) {
   drawer.refresh();
 }
 
-let headSoon;
 function refreshHead(cast) {
   clearTimeout(headSoon);
   headSoon = setTimeout(async () => {
@@ -100,7 +101,6 @@ function tellTrouble({ kind, error }) {
 }
 
 // What was seen at the bottom has been read; told once in a while, not for every word.
-let readSoon;
 function markRead() {
   clearTimeout(readSoon);
   readSoon = setTimeout(() => !document.hidden && turns.stuck && post(`/chats/${chat}/read`).catch(() => {}), 800);

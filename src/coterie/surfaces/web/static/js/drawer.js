@@ -28,9 +28,11 @@ export class Drawer {
   }
 
   async load() {
-    if (one("form", this.content)) return; // somebody is writing in it
     const answer = await fetch(this.path, { headers: { Accept: "text/html", "HX-Request": "true" } }).catch(() => null);
-    if (answer?.ok) this.#show(await answer.text());
+    if (!answer?.ok) return;
+    const html = await answer.text();
+    if (one("form", this.content)) return this.refresh(); // somebody is writing in it
+    this.#show(html);
   }
 
   async pin(button) {
@@ -62,9 +64,12 @@ export class Drawer {
     const { field, kind } = line.dataset;
     const form = document.createElement("form");
     form.className = "edit-form";
+    form.noValidate = true; // the server says in words what does not fit
     const input = makeField(kind, JSON.parse(line.dataset.value), JSON.parse(line.dataset.options ?? "[]"));
     input.setAttribute("aria-label", one(".edit-label", line).textContent);
+    let open = true;
     const close = () => {
+      open = false; // leaving the field, which the browser tells of next, is no answer any more
       form.remove();
       button.hidden = false;
       button.focus();
@@ -72,6 +77,7 @@ export class Drawer {
     form.append(input);
     form.addEventListener("submit", async (event) => {
       event.preventDefault();
+      if (!open) return;
       const options = JSON.parse(line.dataset.options ?? "[]");
       const chosen = kind === "choice" ? options.find(([key]) => String(key) === input.value)[0] : null;
       const value = chosen ?? (READ[kind] ?? String)(input.value);
@@ -92,7 +98,10 @@ export class Drawer {
       }
     });
     input.addEventListener("change", () => input.matches("select") && form.requestSubmit());
-    input.addEventListener("blur", () => form.isConnected && !input.hasAttribute("aria-invalid") && (input.value === input.dataset.was ? close() : form.requestSubmit()));
+    input.addEventListener("blur", () => {
+      if (!open || input.hasAttribute("aria-invalid")) return;
+      input.value === input.dataset.was ? close() : form.requestSubmit();
+    });
     button.hidden = true;
     button.after(form);
     input.dataset.was = input.value;
