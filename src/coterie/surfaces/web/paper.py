@@ -43,6 +43,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
+        auto_reload=False,
     )
     jinja.globals.update(asset=assets.address, rail=RAIL, version=__version__)
     jinja.filters.update(
