@@ -115,7 +115,7 @@ _COUNT_FRAMES = """() => { window.frames_seen = []; let last = performance.now()
 
 
 def _streamed(page: Page, house: OpenHouse, talker: Talker, chat: str) -> tuple[float, float]:
-    """CPU of the server for one streamed reply that a page shows, less what the same reply costs unseen; frames a second."""
+    """Server CPU for a streamed reply that a page shows, less what the same reply costs unseen; frames a second."""
     room = f"room:{chat}"
 
     def speak() -> float:
@@ -156,9 +156,7 @@ def run(quick: bool) -> dict[str, object]:
         talker.tokens = _TOKENS // 4 if quick else _TOKENS
         page = browser.new_context(base_url=house.address).new_page()
         cpu, frames = _streamed(page, house, talker, short)
-        say(
-            f"A streamed reply of {talker.tokens} tokens: {cpu:.2f} s of server CPU for the page, {frames:.0f} frames/s."
-        )
+        say(f"A streamed reply of {talker.tokens} tokens: {cpu:.2f} s of server CPU for the page, {frames:.0f} fps.")
         house.close()
         figures = {
             "first_load_kb": round(weight, 1),

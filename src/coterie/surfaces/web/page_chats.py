@@ -40,7 +40,7 @@ class Listed:
 async def chats(house: Here, request: Request) -> Response:
     listed = sorted((_listed(house, chat) for chat in house.story.chats.chats()), key=_latest, reverse=True)
     bots = house.roster.bots()
-    meet = [(name, shelf.in_short(name)) for name in shelf.NAMES] if not bots else []
+    meet = [(key, shelf.ready(key).name, shelf.in_short(key)) for key in shelf.NAMES] if not bots else []
     return page(request, "chats.html", chats=listed, bots=bots, meet=meet)
 
 

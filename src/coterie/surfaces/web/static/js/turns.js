@@ -106,6 +106,7 @@ export class Turns {
       const moved = anchor.getBoundingClientRect().top - was;
       if (Math.abs(moved) > 0.5) this.scroller.scrollTop += moved;
     }
+    this.#scrolled(); // what is shorter than the window is all seen
   }
 
   #further(before) {
