@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import uvicorn
 from playwright.sync_api import Browser, sync_playwright
+from sse_starlette.sse import AppStatus
 
 from bench._stage import scripted
 from coterie.app import App, Settings, open_store
@@ -71,8 +72,10 @@ class OpenHouse:
         return self.do(there())
 
     def close(self) -> None:
+        AppStatus.should_exit = True  # open streams end in order
         self._server.should_exit = True
         self._thread.join(30)
+        AppStatus.should_exit = False
         self._loop.close()
         self._door.close()
 

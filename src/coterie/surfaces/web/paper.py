@@ -45,7 +45,7 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         auto_reload=False,
     )
-    jinja.globals.update(asset=assets.address, rail=RAIL, version=__version__)
+    jinja.globals.update(asset=assets.address, modules=assets.modules, rail=RAIL, version=__version__)
     jinja.filters.update(
         hue=hue,
         initials=initials,

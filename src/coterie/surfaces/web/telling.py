@@ -116,7 +116,8 @@ class Teller:
         parts = blocks(so_far.text)
         start = self._finished
         self._finished = max(start, len(parts) - 1)
-        return {"reply": reply, "from": start, "blocks": [block(part) for part in parts[start:]]}
+        marker = self._house.story.ooc_marker
+        return {"reply": reply, "from": start, "blocks": [block(part, marker) for part in parts[start:]]}
 
 
 async def shown(house: House, setter: Setter, turn: Turn, last: bool) -> str:

@@ -78,6 +78,7 @@ class Setter:
             whispered_to=", ".join(self.name(one) for one in turn.to if one not in (YOU, turn.speaker)),
             trouble=trouble_of(mask(turn.why)) if turn.state == "truncated" else None,
             swipes=swipes,
+            marker=self._house.story.ooc_marker,
         )
 
     def name(self, entity: str) -> str:
