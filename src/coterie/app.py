@@ -45,6 +45,7 @@ from coterie.modes.story.story import Story
 from coterie.ops.backups import JOB as BACKUP
 from coterie.ops.backups import Backups
 from coterie.ops.configuration import Configuration
+from coterie.ops.deliveries import deliveries
 from coterie.ops.doctor import Doctor
 from coterie.ops.metrics import Metrics
 from coterie.ops.settings import StorageSettings
@@ -107,7 +108,7 @@ def all_views() -> list[View]:
 
 
 def doctor(home: Home, clock: Clock | None = None) -> Doctor:
-    return Doctor(home, all_views(), clock or SystemClock())
+    return Doctor(home, all_views(), clock or SystemClock(), more=[deliveries(home)])
 
 
 @contextmanager
