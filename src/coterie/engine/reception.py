@@ -138,7 +138,9 @@ class Reception:
     async def _answer(self, batch: Sequence[Received]) -> None:
         incoming = merged(batch)
         surface, token = self._surfaces[incoming.room.surface], token_for(incoming)
-        growing = Growing(surface, self._store, self._clock, f"{token}.s")
+        growing_token = f"{token}.s"
+        before = self._postman.book.opened(growing_token)
+        growing = Growing(surface, self._store, self._clock, growing_token, before)
         lasting: list[Lasting] = []
         typing = False
         slow = asyncio.create_task(self._tell_if_slow(surface, incoming, token, batch[0].id))

@@ -25,9 +25,11 @@ _log = get_logger(__name__)
 
 
 class Growing:
-    def __init__(self, surface: Surface, store: Store, clock: Clock, token: str) -> None:
-        self.opened = False
+    def __init__(self, surface: Surface, store: Store, clock: Clock, token: str, before: str | None = None) -> None:
+        """`before` is the id of what an earlier process showed of it; empty if it may have shown something."""
+        self.opened = before is not None
         """Whether anything of it was shown, or may have been."""
+        self._before = before
         self._surface = surface
         self._store = store
         self._clock = clock
@@ -56,8 +58,10 @@ class Growing:
             await self._task
 
     async def _show(self, first: OutgoingPart, pacer: Pacer) -> None:
+        if self._before == "" and not self._surface.abilities.dedupes:
+            return  # another preview could stand beside the first; the final form comes through the outbox
         try:
-            message = ""
+            message = self._before or ""
             while (due := pacer.due()) is not None and not await self._ended_by(due):
                 text = first_part(self._text, self._surface.abilities.longest, self._surface.abilities.measure)
                 if text == self._shown or not text.strip():
