@@ -29,7 +29,7 @@ class NewJob:
 
 
 PATIENCE = 4
-"""Whoever held a job and vanished was killed, as a rule by something else: so many times as often may it be begun again."""
+"""Whoever held a job and vanished was killed, as a rule by something else: it may be begun so many times as often."""
 
 
 @dataclass(frozen=True, slots=True)
