@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from coterie.base.masking import mask
 from coterie.cast.roster import YOU
+from coterie.engine.errors import NoSuchTurn
 from coterie.engine.turns import State, Turn
 from coterie.modes.story import Chat
 from coterie.surfaces.web.house import House
@@ -91,5 +92,8 @@ class Setter:
     async def swipes(self, turn: Turn) -> Swipes | None:
         if turn.by_person or turn.state == "open":
             return None
-        replies = tuple(one.reply for one in await self._house.story.alternatives(self._chat.room, turn.id))
+        try:
+            replies = tuple(one.reply for one in await self._house.story.alternatives(self._chat.room, turn.id))
+        except NoSuchTurn:
+            return None  # taken back since it was read
         return Swipes(replies, turn.id) if turn.id in replies else None
