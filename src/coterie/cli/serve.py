@@ -28,14 +28,14 @@ def serve(
     home = Home.locate()
     settings = load_settings(home, passphrase=ask_passphrase).settings
     asked = {name: value for name, value in {"host": host, "port": port}.items() if value is not None}
-    server = ServerSettings.model_validate({**settings.server.model_dump(), **asked})
+    server = ServerSettings.model_validate({**dict(settings.server), **asked})
     check_binding(server)
     setup_logging(settings.log)
     home.prepare()
     write_example(home)
     with open_store(home, progress=_tell_progress) as store:
         house = App(home, settings, store)
-        listen(create_web(house), server, within=house.running())
+        listen(create_web(house, server.password), server, within=house.running())
 
 
 def _tell_progress(done: int, total: int) -> None:

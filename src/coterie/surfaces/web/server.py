@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse, PlainTextResponse
+from pydantic import SecretStr
 from starlette.middleware.gzip import GZipMiddleware
 
 from coterie import __version__
@@ -19,9 +20,11 @@ from coterie.surfaces.web import (
     page_house,
     portraits,
 )
+from coterie.surfaces.web.door import Door, door_routes
 from coterie.surfaces.web.errors import tell_errors
 from coterie.surfaces.web.guard import Guard
 from coterie.surfaces.web.house import House
+from coterie.surfaces.web.sessions import Sessions
 
 # Pages are asked first and step aside for whoever does not want HTML.
 _PAGES = (assets.router, page_house.router, page_bots.router, portraits.router)
@@ -29,7 +32,8 @@ _PAGES = (assets.router, page_house.router, page_bots.router, portraits.router)
 _API = (api_files.router, api_you.router, api_bots.router, api_chats.router, api_turns.router, live.router)
 
 
-def create_web(house: House) -> FastAPI:
+def create_web(house: House, password: SecretStr | None = None) -> FastAPI:
+    """With a password, everybody is asked for it at the door; without one, only this machine comes in."""
     web = FastAPI(
         title="Coterie",
         version=__version__,
@@ -39,7 +43,11 @@ def create_web(house: House) -> FastAPI:
     )
     web.state.house = house
     web.add_middleware(GZipMiddleware, minimum_size=1_000, compresslevel=6)
-    web.add_middleware(Guard)
+    if password is not None:
+        sessions = Sessions(password.get_secret_value())
+        web.add_middleware(Door, sessions=sessions)
+        web.include_router(door_routes(sessions))
+    web.add_middleware(Guard, any_name=password is not None)
     tell_errors(web)
     for router in (*_PAGES, *_API):
         web.include_router(router)
