@@ -12,8 +12,7 @@ from typing import Any
 
 from coterie.base.errors import BadPoint
 from coterie.base.ids import new_id
-from coterie.cast.errors import NotConfirmed
-from coterie.cast.roster import YOU, reset_draft
+from coterie.cast.roster import YOU, confirmed, reset_draft
 from coterie.engine.errors import Busy
 from coterie.kernel import AnyEvent, Draft, Forked, Impact, NewJob, Reset, Rewound, Superseded
 from coterie.kernel.ranges import Ranges
@@ -101,10 +100,7 @@ class Past(Room):
     async def reset(self, bot_id: str, confirm: str) -> None:
         """S25: everything a character lived through starts over; who it is stays."""
         bot = self._roster.bot(bot_id)
-        if confirm.strip() != bot.name:
-            raise NotConfirmed(
-                f"To reset {bot.name}, its name has to be typed exactly.", f"Type {bot.name} to confirm."
-            )
+        confirmed(bot, confirm, "reset")
         if self._before_rewind is not None:
             await self._before_rewind()
         drafts = [reset_draft(bot.id)]

@@ -14,6 +14,7 @@ from coterie.base.errors import BadPoint
 from coterie.base.ids import new_id
 from coterie.cast.errors import NoSuchCharacter
 from coterie.cast.roster import YOU, Bot, Roster
+from coterie.cast.workspace import Workspaces
 from coterie.engine.errors import Busy, NoSuchTurn
 from coterie.engine.events import AssistantTurn, AssistantTurnStarted, Segment, UserTurn, UserTurnEdit
 from coterie.engine.turns import Turn
@@ -26,6 +27,7 @@ from coterie.memory.events import MemoryUsed
 from coterie.modes.story import kickoff
 from coterie.modes.story.aftermath import CLOSE, Aftermath
 from coterie.modes.story.alternatives import Alternatives
+from coterie.modes.story.by_hand import ByHand
 from coterie.modes.story.chats import Chat
 from coterie.modes.story.events import (
     MAIN,
@@ -33,7 +35,6 @@ from coterie.modes.story.events import (
     GuestLeft,
 )
 from coterie.modes.story.opening import opening_drafts
-from coterie.modes.story.past import Past
 from coterie.modes.story.reader import read_unmarked
 from coterie.modes.story.retelling import RETELL, Retelling
 from coterie.modes.story.room import Decision, superseded
@@ -52,7 +53,7 @@ class Begun:
     speaker: str
 
 
-class Story(Past):
+class Story(ByHand):
     def __init__(
         self,
         store: Store,
@@ -62,8 +63,9 @@ class Story(Past):
         settings: StorySettings,
         clock: Clock,
         before_rewind: Callable[[], Awaitable[object]] | None = None,
+        workspaces: Workspaces | None = None,
     ) -> None:
-        super().__init__(store, roster, memory, models, settings, clock, before_rewind)
+        super().__init__(store, roster, memory, models, settings, clock, before_rewind, workspaces)
         self.swipes = Alternatives(store)
         self._aftermath = Aftermath(store, models, memory, self.prompter)
         self._closer = SceneCloser(store, roster, models, memory, self.prompter)
@@ -224,7 +226,7 @@ class Story(Past):
             retell = self._retelling.jobs_after(chat.room, ended, assembled.untold)
             return [*self._aftermath.jobs_after(chat.room, ended), *retell]
 
-        self.replies.start(chat.room, reply, stream, who, after)
+        self.replies.start(chat.room, reply, stream, who, after, assembled.voice)
         return Begun(question.id, reply, who)
 
     async def _read(self, chat: Chat, turn: str, text: str, segments: tuple[Segment, ...]) -> None:

@@ -11,7 +11,12 @@ from coterie import __version__
 from coterie.surfaces.web import (
     api_bots,
     api_chats,
+    api_drawer,
     api_files,
+    api_memories,
+    api_ops,
+    api_search,
+    api_settings,
     api_turns,
     api_you,
     assets,
@@ -29,7 +34,19 @@ from coterie.surfaces.web.sessions import Sessions
 # Pages are asked first and step aside for whoever does not want HTML.
 _PAGES = (assets.router, page_house.router, page_bots.router, portraits.router)
 # Files come first: /bots/import is not a character called import.
-_API = (api_files.router, api_you.router, api_bots.router, api_chats.router, api_turns.router, live.router)
+_API = (
+    api_files.router,
+    api_you.router,
+    api_bots.router,
+    api_chats.router,
+    api_drawer.router,
+    api_turns.router,
+    api_search.router,
+    api_memories.router,
+    api_ops.router,
+    api_settings.router,
+    live.router,
+)
 
 
 def create_web(house: House, password: SecretStr | None = None) -> FastAPI:
