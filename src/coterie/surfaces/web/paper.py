@@ -19,7 +19,8 @@ from jinja2.loaders import ChoiceLoader, PrefixLoader
 
 from coterie import __version__
 from coterie.surfaces.web import assets
-from coterie.surfaces.web.typeset import harmless, inline, prose
+from coterie.surfaces.web.reasons import why, work
+from coterie.surfaces.web.typeset import harmless, harmless_within, inline, prose
 
 HUES = 24
 RAIL = (
@@ -48,10 +49,14 @@ def _environment() -> Environment:
         hue=hue,
         initials=initials,
         harmless=harmless,
+        harmless_within=harmless_within,
         prose=prose,
         inline=inline,
         moment=moment,
         story_time=story_time,
+        kind_of_memory=lambda kind: (kind, kind.replace("_", " ").capitalize()),
+        why=why,
+        work=work,
         json_data=lambda value: json.dumps(value, ensure_ascii=True),
     )
     return jinja

@@ -9,6 +9,7 @@ from starlette.middleware.gzip import GZipMiddleware
 
 from coterie import __version__
 from coterie.surfaces.web import (
+    api_backups,
     api_bots,
     api_chats,
     api_drawer,
@@ -23,6 +24,11 @@ from coterie.surfaces.web import (
     live,
     page_bots,
     page_house,
+    page_memory,
+    page_ops,
+    page_prompt,
+    page_search,
+    page_settings,
     portraits,
 )
 from coterie.surfaces.web.door import Door, door_routes
@@ -32,7 +38,17 @@ from coterie.surfaces.web.house import House
 from coterie.surfaces.web.sessions import Sessions
 
 # Pages are asked first and step aside for whoever does not want HTML.
-_PAGES = (assets.router, page_house.router, page_bots.router, portraits.router)
+_PAGES = (
+    assets.router,
+    page_house.router,
+    page_bots.router,
+    portraits.router,
+    page_settings.router,
+    page_memory.router,
+    page_ops.router,
+    page_search.router,
+    page_prompt.router,
+)
 # Files come first: /bots/import is not a character called import.
 _API = (
     api_files.router,
@@ -45,6 +61,7 @@ _API = (
     api_memories.router,
     api_ops.router,
     api_settings.router,
+    api_backups.router,
     live.router,
 )
 

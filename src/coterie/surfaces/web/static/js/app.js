@@ -1,6 +1,7 @@
 // What every page starts.
 import { all, on } from "./dom.js";
 import { startForms } from "./forms.js";
+import { startNews } from "./news.js";
 import { startPalette } from "./palette.js";
 import { startShortcuts } from "./shortcuts.js";
 import { startSurfaces } from "./surfaces.js";
@@ -10,6 +11,7 @@ startSurfaces();
 startForms();
 startPalette();
 startShortcuts();
+startNews();
 tellTimes(document);
 
 on("click", "[data-theme-switch]", () => {

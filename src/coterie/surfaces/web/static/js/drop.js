@@ -24,13 +24,17 @@ async function take(place, files) {
   const bar = one(".drop-progress", place);
   one(".drop-told", place).replaceChildren();
   Object.assign(bar, { hidden: false, max: files.length, value: 0 });
+  if (files.length === 1) bar.removeAttribute("value"); // how long one takes is not known: it only moves
   let only = null;
   let odd = false;
   for (const file of files) {
     try {
-      const answer = await api("POST", `${place.dataset.drop}?name=${encodeURIComponent(file.name)}`, file);
+      const to = new URL(place.dataset.drop, location.origin);
+      to.searchParams.set("name", file.name);
+      const answer = await api("POST", `${to.pathname}${to.search}`, file);
       only = answer;
-      const item = tell(place, "good", file.name, [answer.told ?? "Taken in.", ...(answer.notes ?? [])]);
+      const told = "added" in answer ? `${answer.added} ${answer.added === 1 ? "memory was" : "memories were"} new.` : "Taken in.";
+      const item = tell(place, "good", file.name, [told, ...(answer.notes ?? [])]);
       odd ||= Boolean(answer.notes?.length);
       if (place.dataset.then) {
         const link = document.createElement("a");
@@ -41,7 +45,7 @@ async function take(place, files) {
       odd = true;
       tell(place, "bad", file.name, [error.what ?? String(error), error.fix ?? ""].filter(Boolean));
     }
-    bar.value += 1;
+    if (files.length > 1) bar.value += 1;
   }
   bar.hidden = true;
   place.dispatchEvent(new CustomEvent("drop:done", { bubbles: true }));
