@@ -65,7 +65,7 @@ async def browse(
     people = People(house)
     if offset:
         found = await _found(house, asked, offset)
-        return fragment("memory_rows.html", **_listed(asked, found, people, offset))
+        return fragment("memory_rows.html", people=people, **_listed(asked, found, offset))
     common = {
         "asked": asked,
         "people": people,
@@ -83,7 +83,7 @@ async def browse(
         return page(request, "memory.html", **common, graph=drawn, chosen=chosen, width=WIDTH, height=HEIGHT)
     found = await _found(house, asked)
     bars = _bars(house, asked) if view == "timeline" and not asked.q else []
-    return page(request, "memory.html", **common, bars=bars, **_listed(asked, found, people, 0))
+    return page(request, "memory.html", **common, bars=bars, **_listed(asked, found, 0))
 
 
 @router.get("/{memory}/edit")
@@ -120,7 +120,7 @@ def _within(shape: MemoryShape, since: datetime | None, until: datetime | None) 
     return (since is None or when >= since) and (until is None or when < until)
 
 
-def _listed(asked: Asked, found: list[MemoryShape], people: People, offset: int) -> dict[str, object]:
+def _listed(asked: Asked, found: list[MemoryShape], offset: int) -> dict[str, object]:
     more = asked.address(offset=offset + _PAGE) if len(found) == _PAGE and not asked.q else ""
     days: list[tuple[date | None, list[MemoryShape]]] = []
     for memory in found:
@@ -129,7 +129,7 @@ def _listed(asked: Asked, found: list[MemoryShape], people: People, offset: int)
             days.append((day, []))
         days[-1][1].append(memory)
     most = max((value for memory in found for value in memory.parts.values()), default=1.0)
-    return {"days": days, "more": more, "people": people, "most": max(most, 1e-6)}
+    return {"days": days, "more": more, "most": max(most, 1e-6)}
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from jinja2.loaders import ChoiceLoader, PrefixLoader
 from coterie import __version__
 from coterie.surfaces.web import assets
 from coterie.surfaces.web.reasons import why, work
-from coterie.surfaces.web.typeset import harmless, harmless_within, inline, prose
+from coterie.surfaces.web.typeset import harmless, harmless_within, inline, prose, visible
 
 HUES = 24
 RAIL = (
@@ -52,6 +52,7 @@ def _environment() -> Environment:
         harmless_within=harmless_within,
         prose=prose,
         inline=inline,
+        visible=visible,
         moment=moment,
         story_time=story_time,
         kind_of_memory=lambda kind: (kind, kind.replace("_", " ").capitalize()),
