@@ -6,7 +6,7 @@ picture. It is drawn here as SVG: no library in the browser, and every dot is a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +21,7 @@ _MARGIN = 60.0
 
 @dataclass(frozen=True)
 class Person:
-    id: str
+    name: str
     x: float
     y: float
     count: int
@@ -52,11 +52,11 @@ class Graph:
     lines: list[Line]
 
 
-def graph(records: Sequence[MemoryRecord], links: Sequence[tuple[str, str, str]]) -> Graph:
+def graph(records: Sequence[MemoryRecord], links: Sequence[tuple[str, str, str]], name: Callable[[str], str]) -> Graph:
     """Of at most `MOST` memories: what is pinned and matters most comes first, then what is newest."""
     unique = {record.id: record for record in records}
     kept = sorted(unique.values(), key=lambda r: (not r.pinned, -r.significance, -r.when.timestamp(), r.id))[:MOST]
-    who = {record.id: _people(record) for record in kept}
+    who = {record.id: _people(record, name) for record in kept}
     people = sorted({person for in_it in who.values() for person in in_it})
     at = {key: place for place, key in enumerate([*people, *who])}
     ties = [(at[person], at[memory], "") for memory, in_it in who.items() for person in in_it]
@@ -70,10 +70,10 @@ def graph(records: Sequence[MemoryRecord], links: Sequence[tuple[str, str, str]]
     )
 
 
-def _people(record: MemoryRecord) -> set[str]:
-    """Who is in it, beside whose memory it is."""
-    named = {*record.witnesses, *record.about, record.speaker or "", record.told_by or ""}
-    return named - {"", record.owner}
+def _people(record: MemoryRecord, name: Callable[[str], str]) -> set[str]:
+    """Who is in it, beside whose memory it is. Some are known by an id and some by a name: a name is all there is."""
+    named = {name(who) for who in (*record.witnesses, *record.about, record.speaker, record.told_by) if who}
+    return named - {"", name(record.owner)}
 
 
 def _arranged(count: int, people: int, ties: list[tuple[int, int]]) -> list[tuple[float, float]]:

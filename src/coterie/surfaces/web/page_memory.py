@@ -64,8 +64,9 @@ async def browse(
     asked = Asked(q.strip(), owner, type if type in TYPES else "", room, _day(since), _day(until))
     people = People(house)
     if offset:
-        found = await _found(house, asked, offset)
-        return fragment("memory_rows.html", people=people, **_listed(asked, found, offset))
+        found = _by_story(house, asked)[offset:][:_PAGE] if view == "timeline" else await _found(house, asked, offset)
+        return fragment("memory_rows.html", people=people, **_listed(asked, found, offset, view))
+    told_by_story = view == "timeline" and not asked.q
     common = {
         "asked": asked,
         "people": people,
@@ -79,11 +80,11 @@ async def browse(
         since_at, until_at = asked.moments()
         records = house.memory.page(owner=chosen, room=asked.room or None, kind=asked.type or None, since=since_at,
                                     until=until_at, limit=500)  # fmt: skip
-        drawn = graph(records, house.memory.links(chosen))
+        drawn = graph(records, house.memory.links(chosen), people.name)
         return page(request, "memory.html", **common, graph=drawn, chosen=chosen, width=WIDTH, height=HEIGHT)
-    found = await _found(house, asked)
-    bars = _bars(house, asked) if view == "timeline" and not asked.q else []
-    return page(request, "memory.html", **common, bars=bars, **_listed(asked, found, 0))
+    found = _by_story(house, asked) if told_by_story else await _found(house, asked)
+    bars = _bars(found, asked) if told_by_story else []
+    return page(request, "memory.html", **common, bars=bars, **_listed(asked, found[:_PAGE], 0, view))
 
 
 @router.get("/{memory}/edit")
@@ -120,15 +121,17 @@ def _within(shape: MemoryShape, since: datetime | None, until: datetime | None) 
     return (since is None or when >= since) and (until is None or when < until)
 
 
-def _listed(asked: Asked, found: list[MemoryShape], offset: int) -> dict[str, object]:
-    more = asked.address(offset=offset + _PAGE) if len(found) == _PAGE and not asked.q else ""
+def _listed(asked: Asked, found: list[MemoryShape], offset: int, view: str) -> dict[str, object]:
+    """By the day it was kept, or on the timeline by the day it happened."""
+    more = asked.address(offset=offset + _PAGE, view=view) if len(found) == _PAGE and not asked.q else ""
     days: list[tuple[date | None, list[MemoryShape]]] = []
     for memory in found:
-        day = None if asked.q else (memory.happened or memory.made).date()
+        told = (memory.happened or memory.made) if view == "timeline" else memory.made
+        day = None if asked.q else told.date()
         if not days or days[-1][0] != day:
             days.append((day, []))
         days[-1][1].append(memory)
-    most = max((value for memory in found for value in memory.parts.values()), default=1.0)
+    most = max((abs(value) for memory in found for name, value in memory.parts.items() if name != "start"), default=1.0)
     return {"days": days, "more": more, "most": max(most, 1e-6)}
 
 
@@ -139,13 +142,18 @@ class Bar:
     href: str
 
 
-def _bars(house: House, asked: Asked) -> list[Bar]:
-    """How many memories there are of each day, of the last days there are any."""
+def _by_story(house: House, asked: Asked) -> list[MemoryShape]:
+    """What happened last comes first, whenever it was written down."""
     since, until = asked.moments()
     records = house.memory.browse(
         owner=asked.owner or None, room=asked.room or None, kind=asked.type or None, since=since, until=until
     )
-    counted = Counter(record.when.date() for record in records)
+    return [MemoryShape.of(record) for record in sorted(records, key=lambda one: one.when, reverse=True)]
+
+
+def _bars(found: list[MemoryShape], asked: Asked) -> list[Bar]:
+    """How many memories there are of each day, of the last days there are any."""
+    counted = Counter((one.happened or one.made).date() for one in found)
     return [
         Bar(day, counted[day], asked.address(view="timeline", since=day, until=day)) for day in sorted(counted)[-_BARS:]
     ]

@@ -9,6 +9,7 @@ from datetime import date, timedelta
 from fastapi import APIRouter, Request, Response
 
 from coterie.base.masking import mask
+from coterie.llm.roles import Role
 from coterie.llm.usage import Spending, UsageBook
 from coterie.surfaces.web import api_ops
 from coterie.surfaces.web.house import Here, House
@@ -55,7 +56,7 @@ async def workshop(house: Here, request: Request) -> Response:
         days=_days(spending, today),
         used=_used(spending),
         failures=[(one, mask(one.raw)) for one in failures],
-        models=await api_ops.models(house),
+        models=[one for one in await api_ops.models(house) if one.calls_today or Role(one.role).stands_in is None],
         people=People(house),
         snapshots=house.copies.snapshots(),
         backups=house.copies.backups(),
