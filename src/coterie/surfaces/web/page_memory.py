@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request, Response
@@ -67,7 +67,7 @@ async def browse(
         found = _by_story(house, asked)[offset:][:_PAGE] if view == "timeline" else await _found(house, asked, offset)
         return fragment("memory_rows.html", people=people, **_listed(asked, found, offset, view))
     told_by_story = view == "timeline" and not asked.q
-    common = {
+    common: dict[str, Any] = {
         "asked": asked,
         "people": people,
         "view": view if not asked.q else "list",
@@ -121,7 +121,7 @@ def _within(shape: MemoryShape, since: datetime | None, until: datetime | None) 
     return (since is None or when >= since) and (until is None or when < until)
 
 
-def _listed(asked: Asked, found: list[MemoryShape], offset: int, view: str) -> dict[str, object]:
+def _listed(asked: Asked, found: list[MemoryShape], offset: int, view: str) -> dict[str, Any]:
     """By the day it was kept, or on the timeline by the day it happened."""
     more = asked.address(offset=offset + _PAGE, view=view) if len(found) == _PAGE and not asked.q else ""
     days: list[tuple[date | None, list[MemoryShape]]] = []

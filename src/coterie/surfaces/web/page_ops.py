@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import date, timedelta
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
@@ -75,7 +76,7 @@ async def embedding(house: Here) -> Response:
     return fragment("embedding.html", embedding=house.memory.background.status())
 
 
-async def _now(house: House) -> dict[str, object]:
+async def _now(house: House) -> dict[str, Any]:
     dead = await api_ops.jobs(house, state="dead", limit=_JOBS)
     recent = await api_ops.jobs(house, state=None, limit=_JOBS)
     ledger = house.models.ledger

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Query, Request, Response
 
@@ -28,7 +28,7 @@ async def find(
     asked = q.strip()
     hits = search(house.story, house.store, asked, room=room, limit=_PAGE, offset=offset) if asked else []
     more = offset + _PAGE if len(hits) == _PAGE else 0
-    told = {"hits": hits, "q": asked, "chat": chat, "more": more}
+    told: dict[str, Any] = {"hits": hits, "q": asked, "chat": chat, "more": more}
     if offset:
         return fragment("search_hits.html", **told)
     chats = {room.partition(":")[2]: title for room, title in People(house).rooms.items()}

@@ -34,7 +34,7 @@ function complain(form, error) {
   note.className = "field-error";
   note.dataset.formError = "";
   note.setAttribute("role", "alert");
-  const what = error.what.slice(field.name.length).replace(/^:?\s*(\([^)]*\))?\s*/, "");
+  const what = error.what.slice(field.name.length).replace(/^:?\s*(\([^)]*\))?\s*/, "").replace(/, unable to parse string as an? \w+/, "");
   note.textContent = `${what.charAt(0).toUpperCase()}${what.slice(1)} ${/^Correct it/.test(error.fix) ? "" : error.fix}`.trim();
   field.setAttribute("aria-invalid", "true");
   field.after(note);
