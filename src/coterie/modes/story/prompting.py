@@ -90,16 +90,16 @@ class Prompter:
         """The name of somebody who may have left."""
         return names.get(entity) or self._roster.bot(entity).name
 
-    def assemble(self, chat: Chat, speaker: str, reply: str, upto: int | None = None) -> Assembled:
-        """The prompt for a speaker's next reply: of the turns, those before `upto`."""
+    def assemble(self, chat: Chat, speaker: str, reply: str, to: Sequence[str] = ()) -> Assembled:
+        """The prompt for a speaker's next reply, spoken before everybody or to those a whisper was for."""
         bot = self._roster.bot(speaker, chat.version_of(speaker))
         names = self.names(chat)
         saw = self.witnesses.eyes(chat, speaker)
-        latest = self._timeline.latest(chat.room, _MOST_TURNS, upto)
+        latest = self._timeline.latest(chat.room, _MOST_TURNS)
         turns = [turn for turn in latest if saw(turn) and (turn.text or turn.state != "open")]
         soft, hard = self._budgets()
         desk = Desk(self._counter(), names, bot, self._macros(chat, bot, names))
-        heard = self._heard_by(chat, turns, speaker)
+        heard = {YOU, *(to or chat.characters)}
         turns = [turn for turn in turns if not turn.to or heard <= {YOU, turn.speaker, *turn.to}]
         recalled = self._recall(chat, speaker, turns, heard)
         said = [turn for turn in turns if spoken(turn)]
@@ -296,12 +296,6 @@ class Prompter:
         # What is told as dialogue anyway need not be remembered too.
         fresh = [one for one in found if not shown & set(one.memory.sources)]
         return fresh[: self._settings.retrieval_k]
-
-    def _heard_by(self, chat: Chat, turns: Sequence[Turn], speaker: str) -> set[str]:
-        """Before whom the reply will be spoken: everybody present, or those a whisper was for."""
-        everybody = {YOU, *chat.characters}
-        last = next((turn for turn in reversed(turns) if turn.speaker != speaker), None)
-        return everybody if last is None or not last.to else {YOU, *last.to}
 
     def _known_texts(self, room: str, shas: Sequence[str]) -> set[str]:
         marks = ", ".join("?" * len(shas))
