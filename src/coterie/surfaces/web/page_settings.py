@@ -16,6 +16,7 @@ from coterie.llm.errors import RoleUnset
 from coterie.llm.presets import PRESETS
 from coterie.llm.roles import Role
 from coterie.ops.configuration import Setting
+from coterie.surfaces.web.door import COOKIE
 from coterie.surfaces.web.house import Here, House
 from coterie.surfaces.web.negotiation import Pages
 from coterie.surfaces.web.paper import fragment, page
@@ -105,7 +106,7 @@ async def settings(house: Here, request: Request) -> Response:
         seats=_seats(house),
         backups=house.copies.backups(),
         folder=str(house.copies.folder),
-        door=bool(fields["server.password"].is_set),
+        door=COOKIE in request.cookies,
     )
 
 
@@ -168,4 +169,6 @@ def _told(value: Any) -> str:
         return ""
     if isinstance(value, list):
         return ", ".join(map(str, value))
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
     return json.dumps(value, indent=2) if isinstance(value, dict) else str(value)

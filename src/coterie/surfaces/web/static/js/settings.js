@@ -54,9 +54,11 @@ on("submit", "form[data-settings]", async (event, form) => {
     const answer = await api("PATCH", "/settings", { changes: told });
     one("#restart").hidden = !answer.restart_needed;
     for (const field of all("[data-setting]", form)) {
-      const from = one(".setting-from", field.closest(".setting"));
+      if (!(field.name in told)) continue;
       const now = answer.settings.find(({ key }) => key === field.name);
-      if (!now || !(field.name in told)) continue;
+      const from = field.closest(".setting") && one(".setting-from", field.closest(".setting"));
+      started.set(field, value(field));
+      if (!now || !from) continue;
       if (now.secret) field.value = "";
       started.set(field, value(field));
       from.textContent = `${now.origin === "default" ? "default" : `from ${now.origin}`}${now.pending ? " · from the next start" : ""}`;
