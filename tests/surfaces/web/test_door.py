@@ -96,6 +96,14 @@ async def test_p17_another_site_cannot_log_in_or_out(client: httpx.AsyncClient) 
     assert (await come_in(client, origin="http://192.168.1.5:8000")).status_code == 200
 
 
+async def test_p17_who_brings_a_key_of_their_own_is_let_to_where_it_is_asked_for(web: Web) -> None:
+    app = create_web(web.house, SecretStr(QUICK), keyed=("/v1",))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://192.168.1.5:8000") as client:
+        assert (await client.get("/v1/models")).status_code == 404, "it is past the door, where nothing is mounted"
+        for path in ("/v1x", "/webhook", "/chats"):
+            assert (await client.get(path)).status_code == 401
+
+
 async def test_p17_without_a_password_there_is_no_door(web: Web) -> None:
     assert (await web.client.post("/login", json={"password": "x"})).status_code == 404
     assert (await web.client.get("/bots", headers={"host": "192.168.1.5"})).status_code == 421

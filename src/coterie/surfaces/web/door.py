@@ -26,9 +26,11 @@ _OPEN = ("/login", "/health")
 
 
 class Door:
-    def __init__(self, app: ASGIApp, sessions: Sessions) -> None:
+    def __init__(self, app: ASGIApp, sessions: Sessions, keyed: tuple[str, ...] = ()) -> None:
+        """`keyed` are paths that ask for a key themselves, with all that is below them."""
         self._app = app
         self._sessions = sessions
+        self._keyed = keyed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or self._may_pass(scope["path"], Headers(scope=scope)):
@@ -37,7 +39,11 @@ class Door:
         await _turned_away(scope)(scope, receive, send)
 
     def _may_pass(self, path: str, headers: Headers) -> bool:
-        return path in _OPEN or path.startswith("/static/") or self._sessions.known(_token(headers))
+        if path in _OPEN or path.startswith("/static/"):
+            return True
+        if any(path == one or path.startswith(f"{one}/") for one in self._keyed):
+            return True
+        return self._sessions.known(_token(headers))
 
 
 def _turned_away(scope: Scope) -> Response:

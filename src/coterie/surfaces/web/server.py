@@ -23,7 +23,9 @@ from coterie.surfaces.web import (
     assets,
     live,
     page_bots,
+    page_chats,
     page_house,
+    page_live,
     page_memory,
     page_ops,
     page_prompt,
@@ -41,6 +43,8 @@ from coterie.surfaces.web.sessions import Sessions
 _PAGES = (
     assets.router,
     page_house.router,
+    page_chats.router,
+    page_live.router,
     page_bots.router,
     portraits.router,
     page_settings.router,
@@ -66,8 +70,11 @@ _API = (
 )
 
 
-def create_web(house: House, password: SecretStr | None = None) -> FastAPI:
-    """With a password, everybody is asked for it at the door; without one, only this machine comes in."""
+def create_web(house: House, password: SecretStr | None = None, keyed: tuple[str, ...] = ()) -> FastAPI:
+    """With a password, everybody is asked for it at the door; without one, only this machine comes in.
+
+    `keyed` are paths whose callers bring a key of their own.
+    """
     web = FastAPI(
         title="Coterie",
         version=__version__,
@@ -79,7 +86,7 @@ def create_web(house: House, password: SecretStr | None = None) -> FastAPI:
     web.add_middleware(GZipMiddleware, minimum_size=1_000, compresslevel=6)
     if password is not None:
         sessions = Sessions(password.get_secret_value())
-        web.add_middleware(Door, sessions=sessions)
+        web.add_middleware(Door, sessions=sessions, keyed=keyed)
         web.include_router(door_routes(sessions))
     web.add_middleware(Guard, any_name=password is not None)
     tell_errors(web)
