@@ -76,7 +76,7 @@ async def browse(
         "embedding": house.memory.background.status(),
     }
     if view == "graph" and not asked.q:
-        chosen = asked.owner or next(iter(people.bots), "")
+        chosen = asked.owner or max(people.bots, key=house.memory.count, default="")
         since_at, until_at = asked.moments()
         records = house.memory.page(owner=chosen, room=asked.room or None, kind=asked.type or None, since=since_at,
                                     until=until_at, limit=500)  # fmt: skip

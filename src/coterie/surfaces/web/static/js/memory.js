@@ -29,7 +29,7 @@ async function again(row) {
   const fresh = await fetched(`/memory/${encodeURIComponent(row.dataset.memory)}/row${place(row)}`);
   const made = one("article", fresh);
   const why = one(".why", row);
-  if (why) one(".memory-text", made).append(why); // what was asked has not changed
+  if (why) one(".mind-text", made).append(why); // what was asked has not changed
   row.replaceWith(made);
   return made;
 }
