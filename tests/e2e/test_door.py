@@ -12,8 +12,8 @@ from pydantic import SecretStr
 
 from coterie.surfaces.web import server
 from tests.e2e import conftest
+from tests.e2e.axe import serious
 from tests.e2e.conftest import Site
-from tests.e2e.test_styleguide import serious
 
 PASSWORD = "the sea keeps no diary"
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -21,8 +22,9 @@ from coterie.kernel import NewJob
 from coterie.llm.tape import Entry
 from coterie.memory.record import MemoryType
 from coterie.memory.writing import NewMemory
+from tests.e2e.axe import serious
 from tests.e2e.conftest import Site, Watched
-from tests.e2e.test_styleguide import serious
+from tests.e2e.test_hostile import ALL, HOSTILE, never_live
 
 OPENING = {
     "title": "The lamp room",
@@ -376,6 +378,36 @@ def test_s17_search_marks_what_was_said_and_leads_there(page: Page, site: Site, 
     hit = page.locator(".hit").first
     expect(hit.locator("mark")).to_have_text("walnuts")
     assert (hit.locator("a").get_attribute("href") or "").startswith(f"{begun}?at=")
+
+
+def test_s17_search_leads_to_a_turn_far_back(page: Page, site: Site, begun: str) -> None:
+    lines = [json.dumps({"user_name": "Ana", "character_name": "Maren Oke", "chat_metadata": {}})]
+    for number in range(130):
+        by = {"name": "Ana", "is_user": True} if number % 2 else {"name": "Maren Oke", "is_user": False}
+        lines.append(json.dumps({**by, "mes": f"Line {number} of the log." + (" A heron!" if number == 3 else "")}))
+    answer = site.client.post(f"/bots/{bot_of(site, begun)}/chats/import", content="\n".join(lines).encode())
+    assert answer.status_code == 201, answer.text
+    page.goto("/search?q=heron")
+    page.locator(".hit a").first.click()
+    found = page.locator(".turn-found")
+    expect(found).to_contain_text("A heron!")
+    expect(found).to_be_in_viewport()
+    expect(found).to_be_focused()
+
+
+def test_hostile_words_are_never_live_in_a_browser(page: Page, site: Site, begun: str) -> None:
+    told = {"name": f"Eve {HOSTILE[0]}\u202e", "persona": ALL, "kickoff": ALL, "backstory": ALL, "traits": HOSTILE[:3]}
+    bot = site.ask("POST", "/bots", told)["id"]
+    site.ask("PUT", f"/bots/{bot}", {**told, "persona": "Other."})
+    site.call(lambda: site.house.memory.add_many([NewMemory(ALL, bot, f"memory:{bot}", about=(HOSTILE[2],))]))
+    site.say(begun, f"walnuts {ALL}", ALL)
+    for path in ["/bots", f"/bots/{bot}", f"/bots/{bot}/edit", f"/bots/{bot}/kickoff", f"/memory?owner={bot}",
+                 f"/memory?owner={bot}&q=press", f"/memory?owner={bot}&view=graph", "/search?q=press",
+                 f"/search?q={quote(HOSTILE[1])}", "/ops", "/settings"]:  # fmt: skip
+        page.goto(path)
+        page.wait_for_timeout(50)
+        never_live(page)
+    site.ask("POST", f"/bots/{bot}/delete", {"confirm": told["name"]})
 
 
 def test_the_palette_finds_chats_characters_and_words(page: Page, site: Site, begun: str) -> None:
