@@ -56,7 +56,7 @@ on("submit", "form[data-settings]", async (event, form) => {
     for (const field of all("[data-setting]", form)) {
       if (!(field.name in told)) continue;
       const now = answer.settings.find(({ key }) => key === field.name);
-      const from = field.closest(".setting") && one(".setting-from", field.closest(".setting"));
+      const from = field.closest(".setting") && one(".setting-origin", field.closest(".setting"));
       started.set(field, value(field));
       if (!now || !from) continue;
       if (now.secret) field.value = "";
