@@ -46,6 +46,7 @@ from coterie.ops.backups import JOB as BACKUP
 from coterie.ops.backups import Backups
 from coterie.ops.configuration import Configuration
 from coterie.ops.copies import Copies
+from coterie.ops.deliveries import deliveries
 from coterie.ops.doctor import Doctor
 from coterie.ops.metrics import Metrics
 from coterie.ops.settings import StorageSettings
@@ -108,7 +109,7 @@ def all_views() -> list[View]:
 
 
 def doctor(home: Home, clock: Clock | None = None) -> Doctor:
-    return Doctor(home, all_views(), clock or SystemClock())
+    return Doctor(home, all_views(), clock or SystemClock(), more=[deliveries(home)])
 
 
 @contextmanager
