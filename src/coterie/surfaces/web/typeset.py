@@ -36,7 +36,7 @@ def harmless_within(text: str) -> str:
 
 def visible(text: str) -> str:
     """Every character to be seen, where a text is shown exactly as it is: what acts unseen is named."""
-    return "".join(c if c in _KEPT or not _acts(c) else f"⟨U+{ord(c):04X}⟩" for c in text)
+    return "".join(c if c in "\n\t" or not _acts(c) else f"⟨U+{ord(c):04X}⟩" for c in text)
 
 
 def _acts(character: str) -> bool:
