@@ -45,6 +45,7 @@ from coterie.modes.story.story import Story
 from coterie.ops.backups import JOB as BACKUP
 from coterie.ops.backups import Backups
 from coterie.ops.configuration import Configuration
+from coterie.ops.copies import Copies
 from coterie.ops.deliveries import deliveries
 from coterie.ops.doctor import Doctor
 from coterie.ops.metrics import Metrics
@@ -163,6 +164,7 @@ class App:
         )
         self.arrivals = Arrivals(store, self.roster, self.memory, self.workspaces)
         self.feed = Feed(store, self.story.replies)
+        self.copies = Copies(home, store, self._backups)
         self.configuration = Configuration(
             settings, home.config, read=lambda: load_settings(home), prepare=lambda: write_example(home)
         )
