@@ -29,6 +29,20 @@ def harmless(text: str) -> str:
     return "".join(c for c in text if unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp")).strip()
 
 
+def harmless_within(text: str) -> str:
+    """The same for a piece of a line, whose spaces at its ends part it from the next."""
+    return "".join(" " if c in "\n\t" else c for c in _readable(text))
+
+
+def visible(text: str) -> str:
+    """Every character to be seen, where a text is shown exactly as it is: what acts unseen is named."""
+    return "".join(c if c in "\n\t" or not _acts(c) else f"⟨U+{ord(c):04X}⟩" for c in text)
+
+
+def _acts(character: str) -> bool:
+    return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")
+
+
 def blocks(text: str) -> list[str]:
     """The blocks of a text, in order. All but the last are finished, whatever comes after."""
     return [block for block in _BREAK.split(text.replace("\r\n", "\n").strip("\n")) if block.strip()]
