@@ -127,9 +127,9 @@ def test_s19_three_tabs_interleaved_show_the_same(browser: Browser, site: Site, 
             site.step(1000)
             site.do(site.house.story.replies.wait(f"room:{chat.removeprefix('/chats/')}"))
             slowest = max(slowest, converge(site, chat, tabs))
+            print(f"{number + 1} operations, slowest convergence {slowest:.2f} s", flush=True)
     ids = [turn for turn, _, _ in view(tabs[0])]
     assert len(ids) == len(set(ids)), "a turn is shown twice"
-    print(f"{OPERATIONS} operations, slowest convergence {slowest:.2f} s")
     other.context.close()
     assert other.complaints == []
 

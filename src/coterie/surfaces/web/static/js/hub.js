@@ -28,29 +28,32 @@ export class Hub {
     this.#reconnect();
   }
 
-  // Several tabs may come and go at once: one new connection for all of them.
+  // Several tabs may come and go at once: one new connection for all of them. The old one ends here and now: what it
+  // still told would count as known, and whoever comes back from further behind would miss what lies between.
   #reconnect(after = SOON_MS) {
+    this.#source?.close();
+    this.#source = null;
     clearTimeout(this.#soon);
     this.#soon = setTimeout(() => this.#connect(), after);
   }
 
   #connect() {
-    this.#source?.close();
-    this.#source = null;
     if (!this.#told.size) return;
     const places = [...this.#told].map(([chat, after]) => `follow=${encodeURIComponent(`${chat}:${after}`)}`);
     const source = (this.#source = new EventSource(`/live?${places.join("&")}`));
     source.onopen = () => {
+      if (source !== this.#source) return;
       this.#failures = 0;
       this.#tellAll({ name: "open" });
     };
     source.onerror = () => {
+      if (source !== this.#source) return;
       this.#tellAll({ name: "lost" });
-      source.close();
       this.#reconnect(PATIENCE_MS[Math.min(this.#failures++, PATIENCE_MS.length - 1)]);
     };
     for (const name of EVENTS) {
       source.addEventListener(name, (event) => {
+        if (source !== this.#source) return;
         const told = JSON.parse(event.data);
         if (this.#told.has(told.chat)) this.#told.set(told.chat, told.at);
         for (const [port, chats] of this.#members) if (chats.includes(told.chat)) port.postMessage({ name, ...told });
