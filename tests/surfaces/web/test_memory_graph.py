@@ -36,7 +36,8 @@ def test_m7_a_picture_of_any_mind(records: list[MemoryRecord], links: list[tuple
     drawn = graph(records, links, str.title)
     assert drawn == graph(list(reversed(records)), links, str.title)
     assert len(drawn.dots) == min(len(records), MOST)
-    assert all(0 <= one.x <= WIDTH and 0 <= one.y <= HEIGHT for one in [*drawn.dots, *drawn.people])
+    places = [(dot.x, dot.y) for dot in drawn.dots] + [(person.x, person.y) for person in drawn.people]
+    assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in places)
     assert "Mara" not in {person.name for person in drawn.people}, "whose memories they are"
     pinned = {record.id for record in records if record.pinned}
     assert len(pinned) > MOST or pinned <= {dot.record.id for dot in drawn.dots}
