@@ -36,7 +36,7 @@ def test_m7_a_picture_of_any_mind(records: list[MemoryRecord], links: list[tuple
     drawn = graph(records, links, str.title)
     assert drawn == graph(list(reversed(records)), links, str.title)
     assert len(drawn.dots) == min(len(records), MOST)
-    places = [(one.x, one.y) for one in drawn.dots] + [(one.x, one.y) for one in drawn.people]
+    places = [(dot.x, dot.y) for dot in drawn.dots] + [(person.x, person.y) for person in drawn.people]
     assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in places)
     assert "Mara" not in {person.name for person in drawn.people}, "whose memories they are"
     pinned = {record.id for record in records if record.pinned}
