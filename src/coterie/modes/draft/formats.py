@@ -1,0 +1,35 @@
+"""Which way of writing changes a provider is asked for, and how it is read. F5"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from coterie.modes.draft.blocks import Parser, Piece, joined
+from coterie.modes.draft.fences import Unwrapped
+from coterie.modes.draft.search_replace import SearchReplaceParser
+from coterie.modes.draft.tags import TagParser
+
+ChangeFormat = Literal["tags", "search_replace"]
+
+HOW_TO: dict[ChangeFormat, str] = {
+    "tags": (
+        "To propose a change to the document, write a block of exactly this form, one per change:\n"
+        "<change><original>words copied exactly from the document</original>"
+        "<proposed>the words that shall stand there instead</proposed><reason>why, in a sentence</reason></change>"
+    ),
+    "search_replace": (
+        "To propose a change to the document, write a block of exactly this form, one per change:\n"
+        "<<<<<<< SEARCH\nwords copied exactly from the document\n=======\n"
+        "the words that shall stand there instead\n>>>>>>> REPLACE why, in a sentence"
+    ),
+}
+
+
+def parser_for(change_format: ChangeFormat) -> Parser:
+    return Unwrapped(TagParser() if change_format == "tags" else SearchReplaceParser())
+
+
+def read_reply(text: str, change_format: ChangeFormat) -> list[Piece]:
+    """All pieces of a whole reply."""
+    parser = parser_for(change_format)
+    return joined([*parser.feed(text), *parser.end()])
