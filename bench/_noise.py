@@ -116,17 +116,18 @@ class Paragraph:
         return self.start + sign.end() if sign else self.start
 
 
-def paragraphs(document: str, shortest: int = 40, fewest_words: int = 8) -> list[Paragraph]:
+def paragraphs(document: str, shortest: int = 40, fewest_words: int = 8, *, copies: bool = False) -> list[Paragraph]:
     """What stands between blank lines, as far as it is long enough to be quoted and stands there once.
 
-    A block of code is one paragraph with its fences. What differs from another only in formatting has no one place.
+    A block of code is one paragraph with its fences. What differs from another only in formatting has no one place,
+    and is left out unless `copies` are wanted.
     """
     found: list[Paragraph] = []
     squeezed = _squeezed(document)
     for start, end in _blocks(document):
         text = document[start:end]
         long = len(text) >= shortest and len(text.split()) >= fewest_words
-        if long and squeezed.count(_squeezed(text)) == 1:
+        if long and (copies or squeezed.count(_squeezed(text)) == 1):
             found.append(Paragraph(start, end, text))
     return found
 

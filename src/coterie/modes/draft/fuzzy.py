@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import re
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import edlib
@@ -21,9 +22,12 @@ FURTHEST = 0.4
 """How much of a quote may be wrong, in edits per character."""
 LEAD = 0.08
 """How much worse, in edits per character, the second best place must be."""
+FIRM = 0.4
+"""The share of a quote's words that must stand there as they are."""
 SHORTEST = 16
 """Characters; anything shorter is too like too much."""
 LONGEST = 20_000
+_PUNCTUATION = re.compile(r"[^\w\s]+")
 _STEP = re.compile(r"(\d+)([=XID])")
 
 
@@ -43,9 +47,9 @@ def nearest(document: Normal, quote: str, written: str, start: int = 0, end: int
 
     `quote` is bare as the text is; `written` is how it was written.
     """
-    if not SHORTEST <= len(quote) <= LONGEST:
-        return None
     text, wanted = _symbols(document.text)[start:end], _symbols(quote)
+    if not (SHORTEST <= len(quote) <= LONGEST and text):
+        return None
     most = int(FURTHEST * len(wanted))
     found = edlib.align(wanted, text, mode="HW", task="path", k=most)
     if found["editDistance"] < 0 or not found["locations"]:
@@ -56,14 +60,17 @@ def nearest(document: Normal, quote: str, written: str, start: int = 0, end: int
     rivals = _elsewhere(wanted, text, first, last + 1, close) and not _ahead_by_words(
         document, quote, start + first, start + last + 1
     )
-    left, right = _snapped(document, quote, written, found["cigar"], start + first, start + last + 1)
+    firm = _firm(document, quote, found["cigar"], start + first)
+    if len(firm) < FIRM * len(words_of(quote)):
+        return None  # letters agree, but not words: one long address can outweigh a sentence
+    left, right = _snapped(document, quote, written, firm)
     return Near(left, right, distance / len(wanted), rivals)
 
 
 def _elsewhere(wanted: bytes, text: bytes, start: int, end: int, close: int) -> bool:
     """Whether a place apart from the one that was found is as close as that."""
     sides = (text[: start + (end - start) // 4], text[end - (end - start) // 4 :])
-    return any(edlib.align(wanted, side, mode="HW", k=close)["editDistance"] >= 0 for side in sides)
+    return any(side and edlib.align(wanted, side, mode="HW", k=close)["editDistance"] >= 0 for side in sides)
 
 
 def _ahead_by_words(document: Normal, quote: str, start: int, end: int) -> bool:
@@ -85,24 +92,35 @@ def _ahead_by_words(document: Normal, quote: str, start: int, end: int) -> bool:
     return here < len(wanted) and not _elsewhere(spelt, text, left, right, here)
 
 
-def _snapped(document: Normal, quote: str, written: str, cigar: str, start: int, end: int) -> tuple[int, int]:
-    """The alignment's ends on words: those that agree are firm, those before and after them are counted off."""
+def _firm(document: Normal, quote: str, cigar: str, start: int) -> list[tuple[int, int]]:
+    """Words of the quote that agree with a word of the document: which is which."""
     agreed = _agreeing(cigar, start)
-    wanted = words_of(quote)
     words, places = _words(document)
     firm: list[tuple[int, int]] = []
-    for number, (first, last) in enumerate(wanted):
+    for number, (first, last) in enumerate(words_of(quote)):
         at = agreed.get(first, -1)
         whole = at in places and words[places[at]][1] - at == last - first
         if whole and all(agreed.get(first + n) == at + n for n in range(last - first)):
             firm.append((number, places[at]))
-    if not firm:
-        return start, end
+    return firm
+
+
+def _snapped(document: Normal, quote: str, written: str, firm: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """The alignment's ends on words: those that agree are firm, those before and after them are counted off."""
+    words, _ = _words(document)
     before, after, edge = firm[0], firm[-1], block_edge(written)
-    spelt = [quote[slice(*word)] for word in wanted]
+    spelt = [quote[slice(*word)] for word in words_of(quote)]
     first_word = counted_off(document, words, before[1], spelt[: before[0]][::-1], -1, edge)
     last_word = counted_off(document, words, after[1], spelt[after[0] + 1 :], 1, edge)
-    return words[first_word][0], words[last_word][1]
+    return _cut_to(document.text, words[first_word], words[last_word], spelt[0], spelt[-1])
+
+
+def _cut_to(text: str, first: Word, last: Word, first_spelt: str, last_spelt: str) -> tuple[int, int]:
+    """A quote may leave out the punctuation that a word of the document has at the edge."""
+    left, right = text[slice(*first)], text[slice(*last)]
+    before = len(left) - len(first_spelt) if _PUNCTUATION.fullmatch(left.removesuffix(first_spelt)) else 0
+    after = len(right) - len(last_spelt) if _PUNCTUATION.fullmatch(right.removeprefix(last_spelt)) else 0
+    return first[0] + before, last[1] - after
 
 
 def _agreeing(cigar: str, start: int) -> dict[int, int]:

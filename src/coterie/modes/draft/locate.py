@@ -17,6 +17,7 @@ from coterie.modes.draft.placing import Found, How, Missing, Placing, Span
 
 _ELLIPSIS = re.compile(r"\s*[\[(]?\.{3,}[\])]?\s*")
 _SHORTEST_PART = 4
+_MOST_DOTS = 6
 _WIDEST_GAP = 5_000
 """Characters that an ellipsis may stand for."""
 _PARAGRAPH = re.compile(r"\n[ \t]*\n")
@@ -42,25 +43,37 @@ def locate(document: str, quote: str, within: Span | None = None) -> Placing:
         found = _one(spans, how, within)
         if found is not None:
             return found
-    parts = _parts(quote)
-    if len(parts) < 2:
-        return _nearest(document, quote, within)
-    bridged = _bridged(document, quote, parts)
-    if bridged is not None:
-        return bridged
+    return _with_ellipsis(document, quote, within) or _nearest(document, quote, within)
+
+
+def _with_ellipsis(document: str, quote: str, within: Span | None) -> Placing | None:
+    splits = _splits(_wanted(quote, "bare"))
+    for parts in splits:
+        bridged = _bridged(document, quote, parts)
+        if bridged is not None:
+            return bridged
+    if not splits:
+        return None
     # Three dots may be the document's own: then the quote fits well as it is, dots and all.
     literal = _nearest(document, quote, within)
     if isinstance(literal, Found) and _ELLIPSIS.search(document, literal.span.start, literal.span.end):
         return literal
-    return _bridged_nearly(document, quote, parts) or Missing("absent")
+    nearly = (_bridged_nearly(document, quote, parts) for parts in splits)
+    return next((found for found in nearly if found is not None), Missing("absent"))
+
+
+def _splits(quote: str) -> list[list[str]]:
+    """The quote's parts around its ellipses: around all of them, or around one, the others being the document's own."""
+    parts = [part for part in _ELLIPSIS.split(quote) if part]
+    if len(parts) < 2:
+        return []
+    dots = list(_ELLIPSIS.finditer(quote))
+    each = [[quote[: one.start()], quote[one.end() :]] for one in dots] if 1 < len(dots) <= _MOST_DOTS else []
+    return [split for split in [parts, *each] if min(len(split[0]), len(split[-1])) >= _SHORTEST_PART]
 
 
 def _wanted(quote: str, depth: Depth) -> str:
     return normal(unescaped(quote) if depth == "bare" else quote, depth).text.strip()
-
-
-def _parts(quote: str) -> list[str]:
-    return [part for part in _ELLIPSIS.split(_wanted(quote, "bare")) if part]
 
 
 def _one(spans: Sequence[Span], how: How, within: Span | None) -> Placing | None:
@@ -84,8 +97,6 @@ def _occurrences(document: str, quote: str) -> list[int]:
 def _bridged(document: str, quote: str, parts: Sequence[str]) -> Placing | None:
     """A quote with its middle left out: from where its first part begins to where its last part ends."""
     text = normal(document, "bare")
-    if min(len(parts[0]), len(parts[-1])) < _SHORTEST_PART:
-        return None
     chains: dict[int, int] = {}
     for start in text.find_all(parts[0]):
         end = _chain(text, start, parts)
