@@ -4,7 +4,7 @@ BIN := .venv/bin
 UV := $(BIN)/uv
 UV_VERSION := 0.13.7
 
-.PHONY: run test check bench fmt clean install lock help
+.PHONY: run test chromium check bench fmt clean install lock help
 
 help:
 	@echo "make run     set up and serve on http://127.0.0.1:8000"
@@ -16,8 +16,14 @@ help:
 run: .venv/.run
 	$(BIN)/coterie serve
 
-test: .venv/.dev
+test: .venv/.dev chromium
 	$(BIN)/python -m pytest -n auto --dist loadfile $(PYTEST)
+
+# The browser tests drive the system's Chromium.
+chromium:
+	@command -v "$${CHROMIUM:-chromium}" chromium-browser google-chrome google-chrome-stable >/dev/null || \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get update -qq && apt-get install -qq -y chromium; \
+	else echo "The browser tests need Chromium: install it (apt install chromium), or say CHROMIUM=/path/to/it" >&2; exit 1; fi
 
 check: .venv/.dev
 	$(BIN)/ruff format --check .

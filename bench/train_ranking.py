@@ -103,7 +103,7 @@ def listen(talk: Talk, embedder: Embedder | None) -> list[dict[str, Any]]:
                 rows.append(
                     {
                         "names": names,
-                        "table": signals.matrix(names)[best],
+                        "table": signals.matrix(names, best),
                         "turns": turns,
                         "hit": np.array([bool(asked.evidence & set(each)) for each in turns], np.int64),
                         "asked": asked,

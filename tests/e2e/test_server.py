@@ -97,7 +97,7 @@ def test_it_comes_up_answers_and_stops_with_0(start: Start) -> None:
     assert server.client.get("/health").json() == {"status": "ok"}
     assert server.client.head("/health").status_code == 200
     assert "coterie_events_total 1.0" in server.client.get("/metrics").text
-    page = server.client.get("/")
+    page = server.client.get("/about")
     assert "Coterie" in page.text
     assert page.headers["x-content-type-options"] == "nosniff"
     assert (server.house / "config.toml").exists()

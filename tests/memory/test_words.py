@@ -32,6 +32,7 @@ def test_a_digest_ignores_case_spacing_and_punctuation(text: str) -> None:
     assert digest(text) == digest(f"  {text}  ")
     assert digest("Ana sold the boat") == digest("ANA  sold the boat!") == digest("- ana sold the boat")
     assert digest("Ana sold the boat") != digest("Ben sold the boat")
+    assert digest("-") == digest(" - ") != digest("*")
 
 
 def test_names_are_found_and_taken_out() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
+
+from pydantic import TypeAdapter
 
 from coterie.base.clock import from_micros, to_micros
 from coterie.engine.errors import NoSuchTurn
@@ -171,9 +174,18 @@ def _listed(segments: tuple[Segment, ...]) -> str:
     return json.dumps([segment.model_dump() for segment in segments], ensure_ascii=False)
 
 
+_segments = TypeAdapter(tuple[Segment, ...])
+
+
+@functools.lru_cache(maxsize=1_024)
+def _people(listed: str) -> tuple[str, ...]:
+    """Hundreds of turns in a row were heard by the same few."""
+    return tuple(json.loads(listed))
+
+
 def _turn(row: tuple[Any, ...]) -> Turn:
     turn_id, room, seq, speaker, text, segments, state, why, answers, model, at, told, present = row
-    parts = tuple(Segment.model_validate(part) for part in json.loads(segments)) if segments else ()
+    parts = _segments.validate_json(segments) if segments else ()
     return Turn(
         turn_id,
         room,
@@ -187,6 +199,6 @@ def _turn(row: tuple[Any, ...]) -> Turn:
         model,
         from_micros(at),
         segments is not None,
-        tuple(json.loads(told)),
-        tuple(json.loads(present)),
+        _people(told),
+        _people(present),
     )

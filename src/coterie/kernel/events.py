@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -59,8 +58,7 @@ P = TypeVar("P", bound=Payload)
 P_co = TypeVar("P_co", bound=Payload, covariant=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(NamedTuple):
     """An event that has not happened yet."""
 
     stream: str

@@ -6,7 +6,6 @@ Everything here runs on the writer's thread. Whatever it remembers between trans
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from typing import TypeVar
 
 from coterie.base.clock import Clock, to_micros
@@ -33,6 +32,9 @@ class Recorder:
         self._heads: dict[str, int] = {}
         self._kinds: set[tuple[str, int]] = set()
         self._last_id = 0
+        self._now = clock.now()
+        self._micros = to_micros(self._now)
+        """What is committed together happened at one moment."""
         self._fresh: list[AnyEvent] = []
         self._waiting: list[Record] = []
         self.forget()
@@ -47,6 +49,8 @@ class Recorder:
         self._last_id = row[0] if row else 0
 
     def begin(self) -> None:
+        self._now = self._clock.now()
+        self._micros = to_micros(self._now)
         self._views.begin()
 
     def end(self) -> None:
@@ -85,16 +89,7 @@ class Recorder:
         if expect:
             for stream, seq in expect.items():
                 self._expect(stream, seq)
-        now = self._clock.now()
-        events = self._number(drafts, now)
-        micros = to_micros(now)
-        for event, text in zip(events, texts, strict=True):
-            if (event.kind, event.version) not in self._kinds:
-                self._kinds.add((event.kind, event.version))
-                self._rows.run("INSERT INTO event_kind VALUES (?, ?)", (event.kind, event.version))
-            self._waiting.append((*event[:5], text, micros, *event[7:]))
-            if event.kind in CONTROL:
-                self.store_waiting()  # what counts is worked out from the log itself
+        events = [self._number(draft, text) for draft, text in zip(drafts, texts, strict=True)]
         self._views.apply(events)
         if jobs:
             self._jobs.add(jobs, events[-1].id if events else None)
@@ -172,19 +167,23 @@ class Recorder:
                 "Read what is new, decide again, and append to that.",
             )
 
-    def _number(self, drafts: Sequence[Draft], now: datetime) -> list[AnyEvent]:
-        heads: dict[str, int] = {}
-        events: list[AnyEvent] = []
-        for number, draft in enumerate(drafts, start=self._last_id + 1):
-            head = heads[draft.stream] if draft.stream in heads else self._head(draft.stream)
-            seq = head + 1
-            if isinstance(draft.payload, Forked) and head == 0:
-                seq = draft.payload.at + 1
-            heads[draft.stream] = seq
-            events.append(_event(number, seq, draft, now))
-        self._last_id += len(events)
-        self._heads.update(heads)
-        return events
+    def _number(self, draft: Draft, text: str) -> AnyEvent:
+        """Give a draft its place, and let it wait there to be stored."""
+        stream, payload, actor, cause, key, turn = draft
+        kind, version = payload.kind, payload.version
+        head = self._heads.get(stream)
+        if head is None:
+            head = self._head(stream)
+        seq = payload.at + 1 if head == 0 and isinstance(payload, Forked) else head + 1
+        if (kind, version) not in self._kinds:
+            self._kinds.add((kind, version))
+            self._rows.run("INSERT INTO event_kind VALUES (?, ?)", (kind, version))
+        self._last_id = number = self._last_id + 1
+        self._heads[stream] = seq
+        self._waiting.append((number, stream, seq, kind, version, text, self._micros, actor, cause, key, turn))
+        if kind in CONTROL:
+            self.store_waiting()  # what counts is worked out from the log itself
+        return Event(number, stream, seq, kind, version, payload, self._now, actor, cause, key, turn)
 
     def _head(self, stream: str) -> int:
         head = self._heads.get(stream)
@@ -194,23 +193,6 @@ class Recorder:
             self.store_waiting()
             head = self._heads[stream] = self._views.lines.head(stream)
         return head
-
-
-def _event(number: int, seq: int, draft: Draft, now: datetime) -> AnyEvent:
-    payload = draft.payload
-    return Event(
-        number,
-        draft.stream,
-        seq,
-        payload.kind,
-        payload.version,
-        payload,
-        now,
-        draft.actor,
-        draft.cause,
-        draft.key,
-        draft.turn,
-    )
 
 
 def _mixed_keys(key: str) -> Conflict:

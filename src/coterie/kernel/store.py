@@ -14,7 +14,7 @@ import apsw
 from coterie.base.clock import Clock, SystemClock
 from coterie.base.errors import BadPoint
 from coterie.kernel.bus import Bus, Message, WhenSlow, word
-from coterie.kernel.control import Forked, Reset, Rewound, Superseded
+from coterie.kernel.control import CONTROL, Forked, Reset, Rewound, Superseded
 from coterie.kernel.database import Params, Row, Rows, connect, naming_errors
 from coterie.kernel.events import AnyEvent, Draft, encode, unknown, unknown_kinds
 from coterie.kernel.jobs import NewJob
@@ -32,6 +32,9 @@ from coterie.kernel.views import Progress, Seed, Views
 from coterie.kernel.writer import Writer, Written
 
 T = TypeVar("T")
+
+_BRIEF = 16
+"""Appends of so many events are brief, unless one of them changes what counts."""
 
 
 class Store:
@@ -117,8 +120,12 @@ class Store:
     async def append(
         self, drafts: Sequence[Draft], *, expect: Mapping[str, int] | None = None, jobs: Sequence[NewJob] = ()
     ) -> list[AnyEvent]:
-        texts = [encode(draft.payload) for draft in drafts]
-        return await self._writer.run(lambda: self._recorder.append(drafts, texts, expect, jobs))
+        texts: list[str] = []
+        brief = len(drafts) <= _BRIEF
+        for draft in drafts:
+            texts.append(encode(draft.payload))
+            brief = brief and draft.payload.kind not in CONTROL
+        return await self._writer.run(lambda: self._recorder.append(drafts, texts, expect, jobs), brief=brief)
 
     def append_now(
         self, drafts: Sequence[Draft], *, expect: Mapping[str, int] | None = None, jobs: Sequence[NewJob] = ()

@@ -40,6 +40,10 @@ class Views:
         self._lines = Lines(self._rows)
         self._folding = Folding(connection)
         self._live = [LiveView(view, self._rows, self._lines, self._folding) for view in views]
+        self._interested: dict[str, list[LiveView]] = {}
+        for live in self._live:
+            for kind in live.kinds:
+                self._interested.setdefault(kind, []).append(live)
         owners: dict[str, str] = {}
         for view in views:
             for table in view.tables:
@@ -78,7 +82,7 @@ class Views:
                 self._turn(event)
                 continue
             self._folding.event = event.id
-            for live in self._live:
+            for live in self._interested.get(event.kind, ()):
                 live.apply(event)
         self._folding.event = 0
 

@@ -1,15 +1,18 @@
-"""The one thread that writes. Requests that wait while a commit is under way share the next one.
+"""One writer at a time. Requests that wait while a commit is under way share the next one.
 
 Each request runs in the transaction of its batch; if one fails the batch is rolled back and its requests run again,
 each alone, so that a mistake of one caller never costs another. A caller hears back only after the commit.
+
+A thread of its own commits, unless commits have lately been so quick that handing a batch over would take as long:
+then the event loop that asked commits brief requests itself (ADR 0015).
 """
 
 from __future__ import annotations
 
 import asyncio
-import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -26,6 +29,9 @@ T = TypeVar("T")
 Work = Callable[[], T]
 
 _LARGEST_BATCH = 1_024
+_MOST_IN_LOOP = 64
+_QUICK_SECONDS = 0.002
+"""An event loop may stand still for so long; a slower disk or a heavier view is the thread's to wait for."""
 _log = get_logger(__name__)
 
 
@@ -69,7 +75,7 @@ class Written:
 
 
 class Writer:
-    """`begin` and `end` run inside each transaction, around its work; `committed` runs after it, on this thread."""
+    """`begin` and `end` run inside each transaction, around its work; `committed` runs after it, on the same thread."""
 
     def __init__(
         self,
@@ -90,18 +96,29 @@ class Writer:
         self._end = end
         self._committed = committed
         self._rolled_back = rolled_back
-        self._queue: queue.SimpleQueue[Ticket[Any] | None] = queue.SimpleQueue()
+        self._waiting: deque[Ticket[Any]] = deque()
+        self._news = threading.Condition(threading.Lock())
+        self._turn = threading.Lock()
+        self._lately = 0.0
+        self._brief: dict[asyncio.AbstractEventLoop, list[Ticket[Any]]] = {}
         self._closed = False
         self.written = Written()
-        self._gate = threading.Lock()
         self._thread = threading.Thread(target=self._serve, name="coterie-writer", daemon=True)
         self._thread.start()
 
-    def run(self, work: Work[T]) -> asyncio.Future[T]:
-        """To be awaited: the answer comes after the commit."""
+    def run(self, work: Work[T], *, brief: bool = False) -> asyncio.Future[T]:
+        """To be awaited: the answer comes after the commit. `brief`: a few rows, no more."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
-        self._enter(Ticket(work, answer, loop))
+        ticket = Ticket(work, answer, loop)
+        if not brief or self._lately > _QUICK_SECONDS:
+            self._enter(ticket)
+        elif (gathered := self._brief.get(loop)) is not None:
+            gathered.append(ticket)
+        else:
+            # What this turn of the loop still brings shares the commit.
+            self._brief[loop] = [ticket]
+            loop.call_soon(self._commit_in_loop, loop)
         return answer
 
     async def run_between(self, work: Work[T]) -> T:
@@ -123,43 +140,54 @@ class Writer:
 
     def close(self) -> None:
         """Finish what was asked for, then stop."""
-        with self._gate:
-            if self._closed:
-                return
+        with self._news:
+            while self._brief:
+                self._waiting.extend(self._brief.popitem()[1])
             self._closed = True
-            self._queue.put(None)
+            self._news.notify()
         self._thread.join()
+        with self._turn:  # a loop may be at its last commit
+            return
 
-    def _enter(self, ticket: Ticket[Any]) -> None:
-        with self._gate:
+    def _enter(self, *tickets: Ticket[Any]) -> None:
+        with self._news:
             if self._closed:
-                raise StorageError("The store is closed.", "Open it again; nothing was changed.")
-            self._queue.put(ticket)
+                raise _closed()
+            self._waiting.extend(tickets)
+            self._news.notify()
 
     def _serve(self) -> None:
-        closing = False
-        while not closing:
-            first = self._queue.get()
-            batch: list[Ticket[Any]] = []
-            closing = first is None
-            if first is not None:
-                batch.append(first)
-            while len(batch) < _LARGEST_BATCH:
-                try:
-                    ticket = self._queue.get_nowait()
-                except queue.Empty:
-                    break
-                if ticket is None:
-                    closing = True
-                else:
-                    batch.append(ticket)
-            if batch:
-                self._commit(batch)
+        while True:
+            with self._news:
+                while not self._waiting:
+                    if self._closed:
+                        return
+                    self._news.wait()
+            with self._turn:
+                batch = [self._waiting.popleft() for _ in range(min(len(self._waiting), _LARGEST_BATCH))]
+                self._commit(batch, _deliver_across)
 
-    def _commit(self, batch: Sequence[Ticket[Any]]) -> None:
+    def _commit_in_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Commit what a loop has gathered, here and now, if nobody else writes or waits to; else hand it over."""
+        batch = self._brief.pop(loop, [])
+        if len(batch) <= _MOST_IN_LOOP and self._turn.acquire(blocking=False):
+            try:
+                if not self._waiting and not self._closed:
+                    self._commit(batch, _deliver_all)
+                    return
+            finally:
+                self._turn.release()
+        try:
+            self._enter(*batch)
+        except StorageError as error:
+            for ticket in batch:
+                ticket.error = error
+                ticket.deliver()
+
+    def _commit(self, batch: Sequence[Ticket[Any]], deliver: Callable[[Sequence[Ticket[Any]]], None]) -> None:
         if any(ticket.between for ticket in batch):
             for ticket in batch:
-                self._run_between(ticket) if ticket.between else self._commit([ticket])
+                self._run_between(ticket) if ticket.between else self._commit([ticket], deliver)
             return
         started = time.perf_counter()
         try:
@@ -167,27 +195,29 @@ class Writer:
         except BaseException as error:
             if len(batch) == 1:
                 batch[0].error = self._named(error)
-                _deliver(batch)
+                deliver(batch)
             else:
                 for ticket in batch:
-                    self._commit([ticket])
+                    self._commit([ticket], deliver)
             return
+        seconds = time.perf_counter() - started
+        self._lately += (seconds - self._lately) / 8
         self.written.commits += 1
         self.written.requests += len(batch)
-        self.written.seconds += time.perf_counter() - started
+        self.written.seconds += seconds
         try:
             self._committed()
         except Exception:
             # What is committed is committed: whoever could not be told reads the log.
             _log.exception("telling of a commit failed")
-        _deliver(batch)
+        deliver(batch)
 
     def _run_between(self, ticket: Ticket[Any]) -> None:
         try:
             ticket.result = ticket.work()
         except BaseException as error:
             ticket.error = self._named(error)
-        _deliver([ticket])
+        _deliver_across([ticket])
 
     def _transact(self, batch: Sequence[Ticket[Any]]) -> None:
         execute = self._connection.execute
@@ -217,8 +247,12 @@ class Writer:
         return name_error(error, self._path) if isinstance(error, apsw.Error) else error
 
 
-def _deliver(batch: Sequence[Ticket[Any]]) -> None:
-    """Answer every caller; those of one event loop with a single wake-up."""
+def _closed() -> StorageError:
+    return StorageError("The store is closed.", "Open it again; nothing was changed.")
+
+
+def _deliver_across(batch: Sequence[Ticket[Any]]) -> None:
+    """Answer every caller on its own thread; those of one event loop with a single wake-up."""
     by_loop: dict[asyncio.AbstractEventLoop, list[Ticket[Any]]] = {}
     for ticket in batch:
         if ticket.loop is None:

@@ -8,12 +8,17 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.memory.static import Floats, StaticVectors, static_vectors
+from coterie.memory.static import Floats, Ids, StaticVectors, static_vectors
 from coterie.memory.times import Interval, interval_in
 from coterie.memory.words import Names, match_any, telling
 
 _MOST_WORDS = 16
-"""Of a long text only the rarest words are looked up: the others are in half of all memories, and cost the most."""
+_MOST_FOUND = 2_000
+_FEWEST_WORDS = 3
+_MOST_PIECES = 24
+"""Of a long text only the rarest words count: the others are in half of all memories, say little, and cost the most."""
+
+Counts = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -22,33 +27,46 @@ class Question:
     bare: str
     """Without the names of speakers: what is compared by meaning."""
     match: str | None
-    tokens: NDArray[np.uint16]
+    tokens: Ids
     vector: Floats
     named: frozenset[str]
     interval: Interval | None
 
     @classmethod
-    def read(cls, text: str, names: Names, now: datetime) -> Question:
+    def read(cls, text: str, names: Names, now: datetime, counts: Counts) -> Question:
+        """`counts` tells how often each piece is in the memories that are asked."""
         offline = static_vectors()
         bare = names.without(text)
         tokens = offline.tokens(bare)
-        telling = np.array(
-            [token for token in dict.fromkeys(tokens.tolist()) if offline.rarity[token] > 0][:64], np.uint16
-        )
         return cls(
             text=text,
             bare=bare,
-            match=match_any(_most_telling(text, offline)),
-            tokens=telling,
+            match=match_any(_most_telling(text, offline, counts)),
+            tokens=_rarest_pieces(tokens, offline),
             vector=offline.embed_tokens([tokens])[0],
             named=frozenset(names.found_in(text)),
             interval=interval_in(text, now),
         )
 
 
-def _most_telling(text: str, offline: StaticVectors) -> str:
-    said = list(dict.fromkeys(telling(text)))
-    if len(said) <= _MOST_WORDS:
+def _rarest_pieces(tokens: Ids, offline: StaticVectors) -> Ids:
+    telling = [token for token in dict.fromkeys(tokens.tolist()) if offline.rarity[token] > 0]
+    if len(telling) > _MOST_PIECES:
+        kept = set(sorted(telling, key=lambda token: (-offline.rarity[token], token))[:_MOST_PIECES])
+        telling = [token for token in telling if token in kept]
+    return np.array(telling, np.uint16)
+
+
+def _most_telling(text: str, offline: StaticVectors, counts: Counts) -> str:
+    """The rarest words, as many as can be looked up quickly in these memories."""
+    found = {word: min(counts[offline.tokens(word)].tolist(), default=0) for word in telling(text)}
+    if len(found) <= _MOST_WORDS and sum(found.values()) <= _MOST_FOUND:
         return text
-    rarity = {word: float(offline.rarity[offline.tokens(word)].max(initial=0.0)) for word in said}
-    return " ".join(sorted(said, key=lambda word: -rarity[word])[:_MOST_WORDS])
+    chosen: list[str] = []
+    total = 0
+    for word in sorted(found, key=lambda word: (found[word], word))[:_MOST_WORDS]:
+        total += found[word]
+        if total > _MOST_FOUND and len(chosen) >= _FEWEST_WORDS:
+            break
+        chosen.append(word)
+    return " ".join(chosen)

@@ -127,7 +127,7 @@ class Ranking:
 
 
 def _learned(trees: Trees, signals: Signals, best: Ints) -> tuple[Floats, Explain]:
-    table = signals.matrix(trees.features)[best]
+    table = signals.matrix(trees.features, best)
 
     def explain(chosen: Ints) -> dict[str, Floats]:
         given = trees.contributions(table[chosen])
@@ -153,7 +153,7 @@ def _reciprocal(signals: Signals, best: Ints) -> tuple[Floats, Explain]:
     parts: dict[str, Floats] = {}
     for name in ("words", "vectors", "maxsim", "embedder"):
         if name in signals.table:
-            values = signals.table[name][best]
+            values = signals.matrix((name,), best)[:, 0]
             better = len(values) - np.searchsorted(np.sort(values), values, side="right")
             parts[name] = np.where(values > 0, 1 / (_RRF + 1 + better), 0.0)
     total = np.round(sum(parts.values(), np.zeros(len(best))), 9)

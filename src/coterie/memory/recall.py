@@ -91,17 +91,16 @@ class Recall:
         self._lock = threading.Lock()
 
     def ask(self, ask: Ask, now: datetime) -> list[Recalled]:
-        # Another embedder may be far away: ask it before anything is locked.
         with self._lock:
             shelf = self._shelf(ask.view.owner)
             if shelf is None:
                 return []
-            question = Question.read(ask.text, shelf.names, now)
+            question = Question.read(ask.text, shelf.names, now, shelf.piece_counts)
+        # Another embedder may be far away: nothing is locked while it is asked.
         wanted = self.vectors.of_question(question.bare) if ask.mode in ("hybrid", "typed") else None
         with self._lock:
-            shelf = self._shelf(ask.view.owner)
-            if shelf is None:
-                return []
+            if wanted is not None:
+                shelf.refresh(self._store.query)
             return self._ask(shelf, ask, question, wanted, to_micros(now))
 
     def shelf(self, owner: str) -> Shelf | None:
@@ -114,6 +113,8 @@ class Recall:
     def _ask(
         self, shelf: Shelf, ask: Ask, question: Question, wanted: NDArray[np.float32] | None, now: int
     ) -> list[Recalled]:
+        if ask.pinned and not shelf.columns["pin"].any():
+            return []
         lines = self.lines()
         weight = self._importance(shelf, now)
         open_to = allowed(shelf, ask.view, lines)

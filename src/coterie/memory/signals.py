@@ -34,12 +34,15 @@ class Signals:
     at: Ints
     """Which memories of the shelf are candidates."""
     table: dict[str, Floats] = field(default_factory=dict)
+    """By name, before rounding: the last digits may differ between machines."""
     graph: Floats = field(default_factory=lambda: np.zeros(0))
     parts: dict[str, Floats] = field(default_factory=dict)
     """The graph score taken apart by source."""
 
-    def matrix(self, names: tuple[str, ...]) -> Floats:
-        return np.stack([self.table[name] for name in names], axis=1)
+    def matrix(self, names: tuple[str, ...], chosen: Ints) -> Floats:
+        """A row per chosen candidate, a column per signal."""
+        table: Floats = np.stack([self.table[name][chosen] for name in names], axis=1)
+        return table.round(_DIGITS)
 
 
 def gather(shelf: Shelf, allowed: Bools, question: Question, words: Floats, extra: Floats | None) -> Signals:
@@ -110,11 +113,12 @@ def _nearness(shelf: Shelf, question: Question, at: Ints) -> Floats:
     seen = np.zeros(1 << 16, bool)
     seen[tokens] = True
     distinct = np.flatnonzero(seen)
-    place = np.zeros(1 << 16, np.int32)
-    place[distinct] = np.arange(len(distinct), dtype=np.int32)
+    place = np.zeros(1 << 16, np.int64)
+    place[distinct] = np.arange(len(distinct))
     offline = static_vectors()
-    alike = offline.unit_rows(asked) @ offline.unit_rows(distinct.astype(np.uint16)).T / np.float32(GRID**2)
-    near[:, filled] = np.maximum.reduceat(alike[:, place[tokens]], offsets, axis=1)
+    # One row per piece that a candidate has, so that looking them up moves whole rows.
+    alike = offline.unit_rows(distinct) @ offline.unit_rows(asked).T / np.float32(GRID**2)
+    near[:, filled] = np.maximum.reduceat(alike.take(place.take(tokens), axis=0), offsets, axis=0).T
     return near
 
 
@@ -186,9 +190,6 @@ def _score(
     if extra is not None:
         table["embedder"] = scaled["embedder"]
         table["embedder_rank"] = _rank(extra)
-    for name, values in table.items():
-        rounded: Floats = np.round(values, _DIGITS)
-        table[name] = rounded
 
 
 def _weights(shelf: Shelf, question: Question) -> Floats:

@@ -78,9 +78,9 @@ class StaticVectors:
                 out[at] = snap(centred)
         return out
 
-    def unit_rows(self, ids: Ids) -> Floats:
+    def unit_rows(self, ids: NDArray[np.integer]) -> Floats:
         """The raw vectors of pieces, on the grid, for comparing piece with piece."""
-        return self._units[ids]
+        return self._units.take(ids, axis=0)
 
     @functools.cached_property
     def _units(self) -> Floats:

@@ -78,7 +78,7 @@ def is_question(text: str) -> bool:
 @functools.lru_cache(maxsize=4_096)
 def digest(text: str) -> bytes:
     """Equal for texts that say the same in the same words, whatever their case, spacing and punctuation."""
-    bare = unicodedata.normalize("NFKC", _PREFIX.sub("", text)).casefold()
+    bare = unicodedata.normalize("NFKC", _PREFIX.sub("", text.strip())).casefold()
     told = _WORD.findall(bare)
     return hashlib.blake2b(" ".join(told).encode() if told else bare.strip().encode(), digest_size=16).digest()
 

@@ -1,10 +1,13 @@
-"""Errors as answers: `{"error": what happened, "fix": what to do}`, with a status that says whose turn it is. S29"""
+"""Errors as answers: `{"error": what happened, "fix": what to do}`, with a status that says whose turn it is. S29
+
+Somebody who opened an address in a browser is told the same on a page.
+"""
 
 from __future__ import annotations
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
@@ -14,6 +17,8 @@ from coterie.cast.errors import CardTooBig, NoSuchCharacter
 from coterie.engine.errors import Busy, NoSuchRoom, NoSuchTurn
 from coterie.llm.errors import ModelError
 from coterie.memory.errors import NoSuchMemory
+from coterie.surfaces.web.negotiation import wants_page
+from coterie.surfaces.web.paper import page
 
 _STATUS: tuple[tuple[type[CoterieError], int], ...] = (
     (NoSuchRoom, 404),
@@ -54,23 +59,32 @@ def answer(status: int, error: str, fix: str) -> JSONResponse:
     return JSONResponse({"error": mask(error), "fix": mask(fix)}, status_code=status)
 
 
+def told(request: Request, status: int, error: str, fix: str) -> Response:
+    """As a page to a browser that navigates; htmx and scripts want the sentence alone."""
+    if request.method in ("GET", "HEAD") and wants_page(request.headers) and "hx-request" not in request.headers:
+        return page(request, "trouble.html", status=status, what=mask(error), fix=mask(fix))
+    return answer(status, error, fix)
+
+
 def tell_errors(web: FastAPI) -> None:
     @web.exception_handler(CoterieError)
-    async def ours(_: Request, error: CoterieError) -> JSONResponse:
-        return answer(status_of(error), error.what, error.fix)
+    async def ours(request: Request, error: CoterieError) -> Response:
+        return told(request, status_of(error), error.what, error.fix)
 
     @web.exception_handler(RequestValidationError)
-    async def unfit(_: Request, error: RequestValidationError) -> JSONResponse:
+    async def unfit(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"] if part != "body") or "the request"
         # Only what is wrong, never what was sent: it may be long, or a secret in the wrong place.
-        return answer(400, f"{where}: {first['msg']}.", "Correct it; /openapi.json describes every request.")
+        return told(request, 400, f"{where}: {first['msg']}.", "Correct it; /openapi.json describes every request.")
 
     @web.exception_handler(HTTPException)
-    async def plain(_: Request, error: HTTPException) -> JSONResponse:
-        return answer(error.status_code, f"{error.detail}.", _FIXES.get(error.status_code, "Try again."))
+    async def plain(request: Request, error: HTTPException) -> Response:
+        if error.status_code == 404 and wants_page(request.headers):
+            return told(request, 404, "There is nothing here.", "The address may be old, or misspelt.")
+        return told(request, error.status_code, f"{error.detail}.", _FIXES.get(error.status_code, "Try again."))
 
     @web.exception_handler(Exception)
-    async def unexpected(_: Request, error: Exception) -> JSONResponse:
-        told = f"Something unexpected went wrong ({type(error).__name__})."
-        return answer(500, told, "Look at the log of the server; `coterie doctor` may know more.")
+    async def unexpected(request: Request, error: Exception) -> Response:
+        what = f"Something unexpected went wrong ({type(error).__name__})."
+        return told(request, 500, what, "Look at the log of the server; `coterie doctor` may know more.")

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from html import escape
-from importlib.resources import files
-
-from fastapi import FastAPI, Response
-from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse, PlainTextResponse
+from starlette.middleware.gzip import GZipMiddleware
 
 from coterie import __version__
-from coterie.surfaces.web import api_bots, api_chats, api_files, api_turns, api_you, live
+from coterie.surfaces.web import api_bots, api_chats, api_files, api_turns, api_you, assets, live, page_house
 from coterie.surfaces.web.errors import tell_errors
 from coterie.surfaces.web.guard import Guard
 from coterie.surfaces.web.house import House
 
+# Pages are asked first and step aside for whoever does not want HTML.
+_PAGES = (assets.router, page_house.router)
 # Files come first: /bots/import is not a character called import.
-_ROUTERS = (api_files.router, api_you.router, api_bots.router, api_chats.router, api_turns.router, live.router)
+_API = (api_files.router, api_you.router, api_bots.router, api_chats.router, api_turns.router, live.router)
 
 
 def create_web(house: House) -> FastAPI:
@@ -27,9 +27,10 @@ def create_web(house: House) -> FastAPI:
         redoc_url=None,
     )
     web.state.house = house
+    web.add_middleware(GZipMiddleware, minimum_size=1_000, compresslevel=6)
     web.add_middleware(Guard)
     tell_errors(web)
-    for router in _ROUTERS:
+    for router in (*_PAGES, *_API):
         web.include_router(router)
 
     @web.head("/health", include_in_schema=False)
@@ -45,18 +46,4 @@ def create_web(house: House) -> FastAPI:
         """Figures in Prometheus' text form."""
         return PlainTextResponse(house.metrics(), media_type="text/plain; version=0.0.4")
 
-    @web.head("/", include_in_schema=False)
-    @web.get("/", include_in_schema=False)
-    async def home() -> HTMLResponse:
-        rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in house.summary())
-        return HTMLResponse(_read("home.html").replace("{rows}", rows))
-
-    @web.get("/home.css", include_in_schema=False)
-    async def style() -> Response:
-        return Response(_read("home.css"), media_type="text/css")
-
     return web
-
-
-def _read(name: str) -> str:
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")

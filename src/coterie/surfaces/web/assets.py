@@ -1,0 +1,98 @@
+"""Style, scripts and fonts, under an address that names their content.
+
+The hash of everything is one part of every path, so that a browser may keep a file for ever, and a script that imports
+its neighbour by a relative path gets the one it was written with. There is no build step: style sheets are joined as
+they are, in the order of their layers, and what shrinks is compressed once.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+
+from fastapi import APIRouter, Request, Response
+from starlette.exceptions import HTTPException
+
+router = APIRouter(include_in_schema=False)
+_LAYERS = ("reset", "tokens", "base")
+_LATER_LAYERS = ("shell", "story", "pages", "utilities")
+_TYPES = {
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+    "woff2": "font/woff2",
+}
+_FOR_EVER = "public, max-age=31536000, immutable"
+
+
+@dataclass(frozen=True)
+class Asset:
+    data: bytes
+    packed: bytes | None
+    """Compressed, where that is worth it."""
+    media_type: str
+
+
+@cache
+def assets() -> dict[str, Asset]:
+    """Every file there is, by its path."""
+    found = {"app.css": _asset("css", _style())}
+    for folder in ("js", "vendor"):
+        for file in _here("static", folder).iterdir():
+            ending = file.name.rpartition(".")[2]
+            if ending in _TYPES:
+                found[f"{folder}/{file.name}"] = _asset(ending, file.read_bytes())
+    return found
+
+
+@cache
+def edition() -> str:
+    """The hash of all of it."""
+    told = hashlib.sha256()
+    for path, asset in sorted(assets().items()):
+        told.update(path.encode() + asset.data)
+    return told.hexdigest()[:16]
+
+
+def address(path: str) -> str:
+    """Where a page finds a file."""
+    if path not in assets():
+        raise KeyError(path)
+    return f"/static/{edition()}/{path}"
+
+
+@router.head("/static/{of}/{path:path}")
+@router.get("/static/{of}/{path:path}")
+async def serve(request: Request, of: str, path: str) -> Response:
+    asset = assets().get(path)
+    if asset is None:
+        raise HTTPException(404, "There is no such file")
+    # A page that was open across an update asks for the former edition: it gets what there is, and does not keep it.
+    headers = {"Cache-Control": _FOR_EVER if of == edition() else "no-store", "Vary": "Accept-Encoding"}
+    if asset.packed is not None and "gzip" in request.headers.get("accept-encoding", ""):
+        headers["Content-Encoding"] = "gzip"
+        return Response(asset.packed, media_type=asset.media_type, headers=headers)
+    return Response(asset.data, media_type=asset.media_type, headers=headers)
+
+
+def _style() -> bytes:
+    """Each component's style lies beside its macro; the layers say what goes before what, whatever the order here."""
+    css = _here("static", "css")
+    components = sorted(file.name for file in _here("components").iterdir() if file.name.endswith(".css"))
+    parts = [css.joinpath(f"{name}.css").read_bytes() for name in _LAYERS]
+    parts += [_here("components", name).read_bytes() for name in components]
+    parts += [css.joinpath(f"{name}.css").read_bytes() for name in _LATER_LAYERS]
+    return b"\n".join(parts)
+
+
+def _asset(ending: str, data: bytes) -> Asset:
+    packed = gzip.compress(data, 9, mtime=0) if ending in ("css", "js", "svg") else None
+    return Asset(data, packed, _TYPES[ending])
+
+
+def _here(*parts: str) -> Traversable:
+    return files(__package__).joinpath(*parts)

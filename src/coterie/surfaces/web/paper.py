@@ -1,0 +1,99 @@
+"""Putting a page together: templates, what every page shows around them, and the few words templates need of their own.
+
+Autoescape is on for every template. Text of people, models and files reaches a page only through it, or through
+`typeset`, which escapes as well.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2.loaders import ChoiceLoader, PrefixLoader
+
+from coterie import __version__
+from coterie.surfaces.web import assets
+from coterie.surfaces.web.typeset import harmless, inline, prose
+
+HUES = 24
+RAIL = (
+    ("/chats", "Chats", "messages-square"),
+    ("/bots", "Characters", "users-round"),
+    ("/memory", "Memory", "brain"),
+    ("/ops", "Workshop", "activity"),
+    ("/settings", "Settings", "settings"),
+)
+
+
+@cache
+def _environment() -> Environment:
+    here = __package__ or ""
+    pages = PackageLoader(here, "templates")
+    components = PrefixLoader({"components": PackageLoader(here, "components")})
+    jinja = Environment(
+        loader=ChoiceLoader([components, pages]),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    jinja.globals.update(asset=assets.address, rail=RAIL, version=__version__, scripts=_scripts())
+    jinja.filters.update(
+        hue=hue,
+        initials=initials,
+        harmless=harmless,
+        prose=prose,
+        inline=inline,
+        moment=moment,
+        story_time=story_time,
+        json_data=lambda value: json.dumps(value, ensure_ascii=True),
+    )
+    return jinja
+
+
+def render(name: str, /, **context: Any) -> str:
+    """A template, or a fragment of a page, as HTML."""
+    return _environment().get_template(name).render(**context)
+
+
+def page(request: Request, name: str, /, *, status: int = 200, **context: Any) -> HTMLResponse:
+    """A whole page. `here` is the part of the house that the rail marks."""
+    here = "/" + request.url.path.strip("/").partition("/")[0]
+    html = render(name, here=context.pop("here", here), path=request.url.path, **context)
+    return HTMLResponse(html, status, headers={"Cache-Control": "no-store", "Vary": "Accept"})
+
+
+def fragment(name: str, /, **context: Any) -> HTMLResponse:
+    """A part of a page, for htmx to put in its place."""
+    return HTMLResponse(render(name, **context), headers={"Cache-Control": "no-store", "Vary": "Accept"})
+
+
+def hue(name: str) -> str:
+    """A character's accent, from its name: one of a ring of hues, at a lightness and chroma that always read well."""
+    return f"hue-{hashlib.sha256(name.casefold().encode()).digest()[0] % HUES}"
+
+
+def initials(name: str) -> str:
+    """What stands where there is no portrait."""
+    words = harmless(name).split()
+    return "".join(word[0] for word in (words[:1] + words[-1:] if len(words) > 1 else words)).upper() or "?"
+
+
+def moment(at: datetime) -> str:
+    """A moment for machines; the page tells it in the reader's own words and zone."""
+    return at.astimezone(UTC).isoformat(timespec="seconds")
+
+
+def story_time(at: datetime) -> str:
+    """A moment in the fiction, whose clock has no zone but its own."""
+    return f"{at:%A} {at.day} {at:%B}, {at:%H:%M}"
+
+
+def _scripts() -> list[str]:
+    return [path for path in assets.assets() if path.startswith("js/") and path not in ("js/theme.js", "js/hub.js")]

@@ -1,0 +1,30 @@
+// Keys. Single letters only while nobody types; pages add their own with `shortcut`.
+import { isMac, one, typing } from "./dom.js";
+import { openDialog } from "./surfaces.js";
+
+const PLACES = { c: "/chats", p: "/bots", m: "/memory", o: "/ops", s: "/settings" };
+const keys = new Map();
+let going = 0;
+
+export function shortcut(key, act) {
+  keys.set(key, act);
+}
+
+export function startShortcuts() {
+  shortcut("?", () => openDialog(one("#shortcuts")));
+  document.addEventListener("keydown", (event) => {
+    if (event.key.toLowerCase() === "k" && (isMac ? event.metaKey : event.ctrlKey)) {
+      event.preventDefault();
+      return openDialog(one("#palette"));
+    }
+    if (typing(event.target) || event.metaKey || event.ctrlKey || event.altKey || one("dialog[open]")) return;
+    if (event.key === "g") return (going = event.timeStamp);
+    if (going && event.timeStamp - going < 1200 && PLACES[event.key]) return location.assign(PLACES[event.key]);
+    going = 0;
+    const act = keys.get(event.key);
+    if (act) {
+      event.preventDefault();
+      act(event);
+    }
+  });
+}

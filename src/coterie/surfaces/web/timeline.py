@@ -1,0 +1,87 @@
+"""A turn as a page shows it: names instead of ids, trouble in words, and the other replies there were."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from coterie.base.masking import mask
+from coterie.cast.roster import YOU
+from coterie.engine.turns import State, Turn
+from coterie.modes.story import Chat
+from coterie.surfaces.web.house import House
+from coterie.surfaces.web.paper import render
+from coterie.surfaces.web.trouble import Told, trouble_of
+from coterie.surfaces.web.typeset import MARKER, harmless
+
+
+@dataclass(frozen=True)
+class Swipes:
+    """Every reply to a message, oldest first, and which of them counts."""
+
+    all: tuple[str, ...]
+    chosen: str
+
+    @property
+    def at(self) -> int:
+        return self.all.index(self.chosen) + 1
+
+    @property
+    def previous(self) -> str | None:
+        return self.all[self.at - 2] if self.at > 1 else None
+
+    @property
+    def next(self) -> str | None:
+        return self.all[self.at] if self.at < len(self.all) else None
+
+
+@dataclass(frozen=True)
+class Shown:
+    id: str
+    seq: int
+    name: str
+    text: str
+    by_person: bool
+    state: State
+    portrait: str = ""
+    whispered_to: str = ""
+    trouble: Told | None = None
+    swipes: Swipes | None = None
+    marker: str = MARKER
+
+    def html(self) -> str:
+        return render("turn.html", turn=self)
+
+
+class Setter:
+    """Turns of one chat, as they are shown."""
+
+    def __init__(self, house: House, chat: Chat) -> None:
+        self._house = house
+        self._chat = chat
+        self._names = {entity: harmless(name) for entity, name in house.story.prompter.names(chat).items()}
+
+    def shown(self, turn: Turn, text: str | None = None, swipes: Swipes | None = None) -> Shown:
+        return Shown(
+            id=turn.id,
+            seq=turn.seq,
+            name=self.name(turn.speaker),
+            text=turn.text if text is None else text,
+            by_person=turn.by_person,
+            state=turn.state,
+            whispered_to=", ".join(self.name(one) for one in turn.to if one not in (YOU, turn.speaker)),
+            trouble=trouble_of(mask(turn.why)) if turn.state == "truncated" else None,
+            swipes=swipes,
+        )
+
+    def name(self, entity: str) -> str:
+        if entity in self._names:
+            return self._names[entity]
+        # Somebody who left is still named where they spoke.
+        bots = {bot.id: bot.name for bot in self._house.roster.bots()}
+        return harmless(bots.get(entity, "Somebody"))
+
+    async def swipes(self, turn: Turn) -> Swipes | None:
+        if turn.by_person or turn.state == "open":
+            return None
+        replies = tuple(one.reply for one in await self._house.story.alternatives(self._chat.room, turn.id))
+        return Swipes(replies, turn.id) if turn.id in replies else None

@@ -1,0 +1,47 @@
+"""Why a reply broke off, as a person is told: what happened, what to do, and the one button that helps. S20"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+_STATUS = re.compile(r"\(status (\d{3})\)")
+_MODELS = ("Settings → Models", "/settings#models")
+
+
+@dataclass(frozen=True)
+class Told:
+    code: str
+    """For tests and styles: `stopped`, `length`, `restart`, `401`, `429`, `5xx`, `lost`."""
+    kind: Literal["info", "warn", "danger"]
+    title: str
+    text: str = ""
+    act: str = "Regenerate"
+    link: tuple[str, str] | None = None
+
+
+_KNOWN = {
+    "stopped": Told("stopped", "info", "You stopped this reply.", "What was said is kept."),
+    "length": Told("length", "info", "The reply reached its longest length.", "What was said is kept."),
+    "restart": Told("restart", "warn", "Coterie stopped in the middle of this reply.", "What was said is kept."),
+}
+
+
+def trouble_of(why: str) -> Told:
+    """`why` is what the log says of the end of a reply; a provider's status is told in it in brackets."""
+    if why in _KNOWN:
+        return _KNOWN[why]
+    found = _STATUS.findall(why)
+    status = int(found[-1]) if found else 0
+    if status in (401, 403):
+        return Told("401", "danger", "The provider refused the key.", why, "Retry", _MODELS)
+    if status == 402:
+        return Told("402", "danger", "The provider wants to be paid first.", why, "Retry", _MODELS)
+    if status == 429:
+        return Told("429", "warn", "The provider asks to slow down.", why, "Retry")
+    if status >= 500:
+        return Told("5xx", "warn", "The provider has trouble of its own.", why, "Retry")
+    if status >= 400:
+        return Told("4xx", "danger", "The provider did not take the request.", why, "Retry", _MODELS)
+    return Told("lost", "warn", "Connection lost, partial reply saved.", why)

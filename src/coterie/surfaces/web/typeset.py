@@ -1,0 +1,111 @@
+"""Prose as HTML: paragraphs, italics, bold, quotations, and notes to oneself, and nothing else. S18
+
+Everything is escaped; there are no links, images, headings, code or HTML in it. Blocks are set one by one, so that a
+reply that is still being given appends finished ones once and sets only its last again.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+
+from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
+from markdown_it.rules_inline import StateInline
+from markupsafe import Markup, escape
+
+_BREAK = re.compile(r"\n[ \t]*(?:\n[ \t]*)+")
+_CLOSING = {"(": ")", "[": "]", "{": "}", "<": ">"}
+_DIRECTION = {*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C}
+_INVISIBLE = {0x200B, 0x2060, 0xFEFF, 0x00AD, 0x180E}
+_KEPT = {"\n", "\t"}
+MARKER = "(("
+
+
+def harmless(text: str) -> str:
+    """A name or a line without characters that are not seen but act: controls, directions, zero width."""
+    return "".join(c for c in text if unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp")).strip()
+
+
+def blocks(text: str) -> list[str]:
+    """The blocks of a text, in order. All but the last are finished, whatever comes after."""
+    return [block for block in _BREAK.split(text.replace("\r\n", "\n").strip("\n")) if block.strip()]
+
+
+def prose(text: str, marker: str = MARKER) -> Markup:
+    """The whole text, each block in a place of its own."""
+    made = (Markup('<div class="block" dir="auto">{}</div>').format(block(one, marker)) for one in blocks(text))
+    return Markup("").join(made)
+
+
+@lru_cache(maxsize=2048)
+def block(text: str, marker: str = MARKER) -> Markup:
+    """One block. It is kept for a while: several tabs are told the same words."""
+    return Markup(_setter(marker).render(_readable(text)))  # noqa: S704 - the setter escapes all it is given
+
+
+def inline(text: str, longest: int = 140) -> str:
+    """The beginning of a text in one line, without its marks."""
+    line = re.sub(r"[*_]{1,3}(?=\S)|(?<=\S)[*_]{1,3}", "", " ".join(harmless(text.replace("\n", " ")).split()))
+    return line if len(line) <= longest else line[: longest - 1].rstrip() + "…"
+
+
+def _readable(text: str) -> str:
+    """Direction and zero-width characters go, so that nothing reads otherwise than it is written."""
+    return "".join(c for c in text if ord(c) not in _DIRECTION and ord(c) not in _INVISIBLE and _printed(c))
+
+
+def _printed(character: str) -> bool:
+    return character in _KEPT or unicodedata.category(character) not in ("Cc", "Cs")
+
+
+@lru_cache(maxsize=8)
+def _setter(marker: str) -> MarkdownIt:
+    made = MarkdownIt("zero", {"html": False, "breaks": True, "typographer": True, "quotes": "“”‘’"})
+    made.enable(["emphasis", "balance_pairs", "fragments_join", "blockquote", "newline", "smartquotes", "escape"])
+    made.inline.ruler.at("text", _Words(marker))
+    made.inline.ruler.after("text", "ooc", _Notes(marker))
+    made.add_render_rule("ooc", _render_note)
+    return made
+
+
+class _Words:
+    """Plain text, up to where something may begin: a mark, or a note."""
+
+    def __init__(self, marker: str) -> None:
+        self._mark = re.compile(rf"[\n*_\\&{re.escape(marker[0])}]")
+
+    def __call__(self, state: StateInline, silent: bool) -> bool:
+        found = self._mark.search(state.src, state.pos, state.posMax)
+        end = found.start() if found else state.posMax
+        if end == state.pos:
+            return False
+        if not silent:
+            state.pending += state.src[state.pos : end]
+        state.pos = end
+        return True
+
+
+class _Notes:
+    """A note to oneself, from its marker to the marker's mirror image."""
+
+    def __init__(self, marker: str) -> None:
+        self._opens = marker
+        self._closes = "".join(_CLOSING.get(c, c) for c in reversed(marker))
+
+    def __call__(self, state: StateInline, silent: bool) -> bool:
+        if not state.src.startswith(self._opens, state.pos):
+            return False
+        end = state.src.find(self._closes, state.pos + len(self._opens))
+        if end < 0:
+            return False
+        if not silent:
+            token = state.push("ooc", "", 0)
+            token.content = state.src[state.pos : end + len(self._closes)]
+        state.pos = end + len(self._closes)
+        return True
+
+
+def _render_note(_: RendererHTML, tokens: list, at: int, *__: object) -> str:  # type: ignore[type-arg]
+    return f'<span class="ooc">{escape(tokens[at].content)}</span>'

@@ -1,0 +1,161 @@
+"""A real server on loopback with a scripted model, and a real browser in front of it.
+
+The server runs in this process, on an event loop of its own, so that a test can write what the model will say, hold it
+between two words, and look at the house while the page is open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+import pytest
+import uvicorn
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, sync_playwright
+
+from coterie.app import App, Settings, open_store
+from coterie.base.home import Home
+from coterie.llm.player import Player
+from coterie.llm.router import Models
+from coterie.llm.settings import ModelsSettings
+from coterie.modes.story.settings import StorySettings
+from coterie.surfaces.web.server import create_web
+from tests.e2e.browser import find_chromium
+from tests.surfaces.web.conftest import Paced
+
+T = TypeVar("T")
+
+
+class Site:
+    """A house with its doors open, and what a test wants to do to it from outside."""
+
+    def __init__(self, folder: Path, story: StorySettings | None = None) -> None:
+        self.script = Paced()
+        self._home = Home.locate({"COTERIE_HOME": str(folder)})
+        roles = dict.fromkeys(("narrative", "classifier", "compactor"), ("embedded/script",))
+        self._settings = Settings(models=ModelsSettings(roles=roles), story=story or StorySettings())
+        self._door = socket.create_server(("127.0.0.1", 0))
+        self.address = f"http://127.0.0.1:{self._door.getsockname()[1]}"
+        self._loop = asyncio.new_event_loop()
+        self._up = threading.Event()
+        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._run(),), daemon=True)
+        self._thread.start()
+        assert self._up.wait(30)
+        self.client = httpx.Client(base_url=self.address, timeout=60)
+
+    async def _run(self) -> None:
+        with open_store(self._home) as store:
+            player = Player("embedded", otherwise=self.script.answer, pace=1, sleep=self.script.sleep)
+            models = Models(self._settings.models, store=store, providers={"embedded": player})
+            self.house = App(self._home, self._settings, store, models=models)
+            config = uvicorn.Config(
+                create_web(self.house), log_config=None, lifespan="off", timeout_graceful_shutdown=1
+            )
+            self._server = uvicorn.Server(config)
+            self._server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+            async with self.house.running():
+                self._up.set()
+                await self._server._serve([self._door])
+
+    def do(self, work: Coroutine[Any, Any, T]) -> T:
+        """Something that has to happen where the house lives."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
+
+    def call(self, work: Callable[[], T]) -> T:
+        async def there() -> T:
+            return work()
+
+        return self.do(there())
+
+    def step(self, times: int = 1) -> None:
+        """Let a paused model say so many more words."""
+        self._loop.call_soon_threadsafe(self.script.step, times)
+
+    def ask(self, method: str, path: str, told: object = None) -> Any:
+        answer = self.client.request(method, path, json=told)
+        assert answer.is_success, answer.text
+        return answer.json()
+
+    def begin(self, name: str = "maren", **opening: object) -> str:
+        """A chat with a ready-made character, as a path; you are Ana."""
+        self.ask("PUT", "/you", {"name": "Ana"})
+        bot = self.ask("POST", f"/bots/ready/{name}")["id"]
+        told = {"title": "The lighthouse", "place": {"name": "the lamp room"}, **opening}
+        return f"/chats/{self.ask('POST', f'/bots/{bot}/kickoff', told)['id']}"
+
+    def say(self, chat: str, text: str, reply: str | None = None) -> Any:
+        if reply is not None:
+            self.script.replies.append(reply)
+        return self.ask("POST", f"{chat}/turns?wait=true", {"text": text})
+
+    def texts(self, chat: str) -> list[str]:
+        return [turn["text"] for turn in self.ask("GET", f"{chat}/turns?limit=500")["turns"]]
+
+    def close(self) -> None:
+        self.client.close()
+        self.script.paused = False
+        self.step(10_000)
+        self._server.should_exit = True
+        self._thread.join(30)
+        self._loop.close()
+        self._door.close()
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    made = Site(tmp_path / "house")
+    yield made
+    made.close()
+
+
+# Not for the whole run: while Playwright is there, no event loop of another test's can run in its thread.
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+class Watched:
+    """A browser window that remembers everything it complained about."""
+
+    def __init__(self, context: BrowserContext) -> None:
+        self.context = context
+        self.complaints: list[str] = []
+        context.on("page", self._watch)
+
+    def _watch(self, page: Page) -> None:
+        page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
+        page.on("console", self._hear)
+        page.on("dialog", self._refuse)
+
+    def _refuse(self, dialog: Dialog) -> None:
+        self.complaints.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def _hear(self, message: ConsoleMessage) -> None:
+        # A refused request is told in the page; what the browser itself writes about it is no fault of the page.
+        if message.type in ("error", "warning") and "Failed to load resource" not in message.text:
+            self.complaints.append(f"{message.type}: {message.text}")
+
+
+@pytest.fixture
+def watched(browser: Browser, site: Site) -> Iterator[Watched]:
+    """Whatever a page complains about (a script error, a breach of the Content-Security-Policy) fails the test."""
+    context = browser.new_context(base_url=site.address, viewport={"width": 1280, "height": 800}, accept_downloads=True)
+    context.set_default_timeout(10_000)
+    made = Watched(context)
+    yield made
+    context.close()
+    assert made.complaints == []
+
+
+@pytest.fixture
+def page(watched: Watched) -> Page:
+    return watched.context.new_page()
