@@ -146,7 +146,7 @@ class App:
             self._clock,
             before_rewind=self._snapshots.before_rewind,
         )
-        self.draft = Drafting(store, self.roster, self.models, settings.draft, self._clock)
+        self.draft = Drafting(store, self.roster, self.models, settings.draft, self._clock, home.root / "drafts")
         self.workspaces = Workspaces(home.root / "workspaces")
         self.arrivals = Arrivals(store, self.roster, self.memory, self.workspaces)
         self.feed = Feed(store, self.story.replies)

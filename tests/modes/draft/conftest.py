@@ -72,7 +72,7 @@ class Stage:
         player = Player("embedded", otherwise=self.script.answer)
         self.models = Models(settings, clock=self.clock, store=self.store, providers={"embedded": player})
         self.roster = Roster(self.store)
-        self.draft = Drafting(self.store, self.roster, self.models, DraftSettings(), self.clock)
+        self.draft = Drafting(self.store, self.roster, self.models, DraftSettings(), self.clock, self.folder / "drafts")
         self.worker = Worker(self.store.jobs, self.draft.handlers(), clock=self.clock, bus=self.store.bus)
 
     async def begin(self, *names: str, text: str = LAMP) -> Thread:

@@ -7,6 +7,7 @@ row, by a crash or by plain git, is noticed the next time somebody looks at the 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from weakref import WeakValueDictionary
@@ -35,7 +36,10 @@ from coterie.modes.draft.workspace import Version, Workspace
 
 
 class Desk:
-    def __init__(self, store: Store, roster: Roster, models: Models, settings: DraftSettings, clock: Clock) -> None:
+    def __init__(
+        self, store: Store, roster: Roster, models: Models, settings: DraftSettings, clock: Clock, shelf: Path
+    ) -> None:
+        """New workspaces are made on the `shelf`; adopted ones stay where they are."""
         self.threads = ThreadBook(store)
         self.changes = ChangeBook(store)
         self.inbox = Inbox(store)
@@ -47,6 +51,7 @@ class Desk:
         self._models = models
         self._settings = settings
         self._clock = clock
+        self._shelf = shelf
         self._open: dict[str, Workspace] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -63,6 +68,10 @@ class Desk:
         opened = WorkspaceOpened(name=name or resolved.name, folder=str(resolved))
         await self._store.append([Draft(f"draft:{workspace}", opened)])
         return workspace
+
+    async def new_workspace(self, name: str) -> str:
+        slug = re.sub(r"[^\w-]+", "-", name.lower()).strip("-") or "text"
+        return await self.open_workspace(self._shelf / f"{slug}-{new_id()[-6:].lower()}", name)
 
     def workspace(self, workspace: str) -> Workspace:
         if workspace not in self._open:

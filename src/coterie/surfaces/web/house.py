@@ -11,6 +11,7 @@ from coterie.cast.workspace import Workspaces
 from coterie.engine.feed import Feed
 from coterie.kernel import Store
 from coterie.memory import Memory
+from coterie.modes.draft import Drafting
 from coterie.modes.story import Arrivals, Story
 
 
@@ -19,6 +20,7 @@ class House(Protocol):
     roster: Roster
     memory: Memory
     story: Story
+    draft: Drafting
     workspaces: Workspaces
     arrivals: Arrivals
     feed: Feed

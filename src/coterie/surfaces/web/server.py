@@ -7,7 +7,18 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.middleware.gzip import GZipMiddleware
 
 from coterie import __version__
-from coterie.surfaces.web import api_bots, api_chats, api_files, api_turns, api_you, assets, live, page_house
+from coterie.surfaces.web import (
+    api_bots,
+    api_chats,
+    api_draft,
+    api_draft_threads,
+    api_files,
+    api_turns,
+    api_you,
+    assets,
+    live,
+    page_house,
+)
 from coterie.surfaces.web.errors import tell_errors
 from coterie.surfaces.web.guard import Guard
 from coterie.surfaces.web.house import House
@@ -15,7 +26,16 @@ from coterie.surfaces.web.house import House
 # Pages are asked first and step aside for whoever does not want HTML.
 _PAGES = (assets.router, page_house.router)
 # Files come first: /bots/import is not a character called import.
-_API = (api_files.router, api_you.router, api_bots.router, api_chats.router, api_turns.router, live.router)
+_API = (
+    api_files.router,
+    api_you.router,
+    api_bots.router,
+    api_chats.router,
+    api_turns.router,
+    live.router,
+    api_draft.router,
+    api_draft_threads.router,
+)
 
 
 def create_web(house: House) -> FastAPI:
