@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from coterie.cli._app import new_app
+from coterie.cli._house import open_house
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
@@ -36,7 +36,7 @@ def chat(
     fresh: Annotated[bool, typer.Option("--new", help="Begin a new chat, even if there is one.")] = False,
 ) -> None:
     """Talk with a character: the opening scene first, then line by line. /help tells what else can be done."""
-    with _house() as (house, portal):
+    with open_house() as (house, portal):
         bot = _choose(house, portal, name)
         Conversation(house, portal, bot, fresh).run()
 
@@ -165,37 +165,6 @@ class Conversation:
         typer.echo(
             f"{typer.style(_safe(names.get(turn.speaker, turn.speaker)), bold=True)}: {_safe(turn.text.strip())}"
         )
-
-
-@contextmanager
-def _house() -> Iterator[tuple[App, BlockingPortal]]:
-    """The house runs in a thread of its own, so that reading a line stops nothing, and Ctrl-C only the reply."""
-    from anyio.from_thread import start_blocking_portal
-
-    from coterie.app import App, load_settings, open_store, write_example
-    from coterie.base.errors import InUse
-    from coterie.base.home import Home
-    from coterie.base.logging import LogSettings, setup_logging
-    from coterie.cli._passphrase import ask_passphrase
-
-    setup_logging(LogSettings(level="error"))  # a model's hiccup must not stand in the middle of a conversation
-    home = Home.locate()
-    home.prepare()
-    write_example(home)
-    settings = load_settings(home, passphrase=ask_passphrase).settings
-    try:
-        opened = open_store(home)
-        store = opened.__enter__()
-    except InUse as error:
-        raise InUse(
-            error.what, "Talk through the server that runs (its page, or its HTTP API), or stop it and try again."
-        ) from None
-    try:
-        house = App(home, settings, store)
-        with start_blocking_portal() as portal, portal.wrap_async_context_manager(house.running()):
-            yield house, portal
-    finally:
-        opened.__exit__(None, None, None)
 
 
 def _choose(house: App, portal: BlockingPortal, name: str | None) -> Bot:
