@@ -83,6 +83,8 @@ class SelectionQuoted(Payload, kind="selection_quoted"):
 
     turn: str
     place: Place
+    blob: str
+    """The version of the document that it was selected in."""
 
 
 class ThreadNoted(Payload, kind="thread_noted"):

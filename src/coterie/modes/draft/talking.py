@@ -135,7 +135,7 @@ class Talking(Desk):
             said = UserTurn(turn=turn, author=person.id, text=text, segments=(segment,))
             drafts = [Draft(room, said, person.id, key=mark, turn=turn)]
             if selection is not None:
-                quoted = SelectionQuoted(turn=turn, place=self._place(version, selection))
+                quoted = SelectionQuoted(turn=turn, place=self._place(version, selection), blob=version.blob)
                 drafts.append(Draft(room, quoted, person.id, turn=turn))
             drafts += self.inbox.drafts(thread, turn, person.id, self._people(room))
             await self._store.append(drafts)
@@ -147,7 +147,7 @@ class Talking(Desk):
 
     def place_of(self, thread: Thread, version: Version) -> Anchor | None:
         """F3: where an anchored thread's words stand now; None if it has none, or is orphaned."""
-        return self._about(thread, version, thread.place)
+        return self._about(thread, version, thread.place, thread.blob)
 
     # --- a reply -------------------------------------------------------------------------------------------------
 
@@ -184,8 +184,8 @@ class Talking(Desk):
 
     async def _propose(self, thread: Thread, author: str, turn: str, reply: str, number: int, block: Block) -> None:
         version = await self.read(thread.workspace, thread.document, thread.branch)
-        quote = self.threads.quote(thread.room, turn)
-        about = self._about(thread, version, quote or thread.place)
+        selected = self.threads.selection(thread.room, turn)
+        about = self._about(thread, version, *(selected or (thread.place, thread.blob)))
         told = await asyncio.to_thread(proposal, thread, reply, number, author, block, version, about)
         draft = Draft(thread.room, told, author, key=f"change:{told.change}", turn=reply)
         await self._store.append([draft])
@@ -229,7 +229,7 @@ class Talking(Desk):
             quote = found.group(1) if found else ""
         except ModelError as error:
             _log.info("no better quote", change=change.id, error=error.what)
-        about = self._about(thread, version, thread.place)
+        about = self.place_of(thread, version)
         where = placed(quote, change.proposed, version, about) if quote.strip() else None
         told = ChangeRepaired(
             change=change.id,
@@ -244,14 +244,14 @@ class Talking(Desk):
 
     # --- who and where -------------------------------------------------------------------------------------------
 
-    def _about(self, thread: Thread, version: Version, place: Place | None) -> Anchor | None:
+    def _about(self, thread: Thread, version: Version, place: Place | None, blob: str) -> Anchor | None:
         if place is None:
             return None
-        kept = Anchor(place.exact, place.prefix, place.suffix, place.start, place.end, thread.blob)
+        kept = Anchor(place.exact, place.prefix, place.suffix, place.start, place.end, blob)
         if version.text[place.start : place.end] == place.exact:
             return kept
         try:
-            old = self.workspace(thread.workspace).blob_text(thread.blob)
+            old = self.workspace(thread.workspace).blob_text(blob)
         except NoSuchDocument:
             old = ""
         (anchor,) = moved([kept], old, version.text, edits_between(old, version.text), version.blob)

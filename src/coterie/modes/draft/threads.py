@@ -59,7 +59,8 @@ class Threads(View):
             document TEXT NOT NULL, branch TEXT NOT NULL, kind TEXT NOT NULL, title TEXT NOT NULL,
             members TEXT NOT NULL, place TEXT, blob TEXT NOT NULL, against TEXT NOT NULL) WITHOUT ROWID;
         CREATE INDEX draft_thread_of ON draft_thread(workspace, document, branch);
-        CREATE TABLE draft_quote(room TEXT, turn TEXT, place TEXT NOT NULL, PRIMARY KEY(room, turn)) WITHOUT ROWID;
+        CREATE TABLE draft_quote(room TEXT, turn TEXT, place TEXT NOT NULL, blob TEXT NOT NULL,
+            PRIMARY KEY(room, turn)) WITHOUT ROWID;
         CREATE TABLE draft_note(room TEXT, seq INTEGER, text TEXT NOT NULL, about TEXT NOT NULL,
             PRIMARY KEY(room, seq)) WITHOUT ROWID;
     """
@@ -92,7 +93,8 @@ class Threads(View):
     @on(SelectionQuoted)
     def quoted(self, rows: Rows, event: Event[SelectionQuoted]) -> None:
         it = event.payload
-        rows.run("INSERT INTO draft_quote VALUES (?, ?, ?)", (event.stream, it.turn, it.place.model_dump_json()))
+        place = it.place.model_dump_json()
+        rows.run("INSERT INTO draft_quote VALUES (?, ?, ?, ?)", (event.stream, it.turn, place, it.blob))
 
     @on(ThreadNoted)
     def noted(self, rows: Rows, event: Event[ThreadNoted]) -> None:
@@ -136,8 +138,14 @@ class ThreadBook:
         return [_thread(row) for row in rows]
 
     def quote(self, room: str, turn: str) -> Place | None:
-        rows = self._store.query("SELECT place FROM draft_quote WHERE room = ? AND turn = ?", (room, turn))
-        return Place.model_validate_json(rows[0][0]) if rows else None
+        """The words that a message is about."""
+        found = self.selection(room, turn)
+        return found[0] if found else None
+
+    def selection(self, room: str, turn: str) -> tuple[Place, str] | None:
+        """The same, with the version of the document that they were selected in."""
+        rows = self._store.query("SELECT place, blob FROM draft_quote WHERE room = ? AND turn = ?", (room, turn))
+        return (Place.model_validate_json(rows[0][0]), rows[0][1]) if rows else None
 
     def notes(self, room: str) -> list[ThreadNote]:
         rows = self._store.query("SELECT seq, text, about FROM draft_note WHERE room = ? ORDER BY seq", (room,))
