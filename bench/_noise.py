@@ -151,4 +151,5 @@ def _blocks(document: str) -> Iterator[tuple[int, int]]:
 
 
 def _squeezed(text: str) -> str:
-    return re.sub(r"[\s*_`~>#+\\-]+", "", text)
+    text = re.sub(r"\](?:\([^()\n]*(?:\([^()\n]*\)[^()\n]*)*\)|\[[^\]\n]*\])", "]", text)
+    return re.sub(r"[\s*_`~>#+\\\[\]-]+", "", text)

@@ -44,7 +44,7 @@ def ask(
         from coterie.modes.draft import Member
 
         bot = work.character(by)
-        member = Member(bot=bot.id, brief=brief, format="search_replace" if search_replace else "tags")
+        member = Member(bot=bot.id, brief=brief, format="search_replace" if search_replace else "auto")
         waiting = work.ask(question, member, bot)
         if waiting:
             plural = "s wait" if waiting > 1 else " waits"
@@ -133,7 +133,8 @@ class _Work:
         from coterie.engine.replies import Live
         from coterie.modes.draft import Text, parser_for
 
-        draft, parser, told = self.house.draft, parser_for(member.format), 0
+        draft, told = self.house.draft, 0
+        parser = parser_for(draft.threads.thread(room).member(member.bot).format)
         async with draft.feed.follow(room) as following:
             asked = await draft.say(room, question, self.bound.person)
             async for news in following:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 
 import pytest
@@ -14,6 +15,7 @@ from coterie.modes.draft.blocks import Block, Decoded, Parser, Piece, Spoilt, Te
 from coterie.modes.draft.fences import Unwrapped
 from coterie.modes.draft.formats import ChangeFormat, parser_for, read_reply
 from coterie.modes.draft.search_replace import SearchReplaceParser
+from coterie.modes.draft.structured import reply_shape, sentences_of
 from coterie.modes.draft.tags import TagParser
 
 CHANGE = "<change><original>\nold words\n</original>\n<proposed>new words</proposed><reason> shorter </reason></change>"
@@ -53,7 +55,7 @@ fragments = st.lists(
     | st.text(max_size=5),
     max_size=14,
 ).map("".join)
-formats = st.sampled_from(["tags", "search_replace"])
+formats = st.sampled_from(["tags", "search_replace", "json"])
 
 
 def read(text: str, form: ChangeFormat = "tags") -> list[Piece]:
@@ -71,6 +73,8 @@ def cut(data: bytes, places: list[int], parser: Parser) -> list[Piece]:
 
 def small(form: ChangeFormat) -> Parser:
     """With a cap that short texts meet too."""
+    if form == "json":
+        return parser_for(form)
     return Unwrapped(TagParser(longest=150) if form == "tags" else SearchReplaceParser(longest=150))
 
 
@@ -178,6 +182,23 @@ def test_f5_time_grows_with_the_text_and_not_faster() -> None:
         parser.feed(piece)
         longest = max(longest, len(parser._rest))
     assert longest <= len("</original>")
+
+
+def test_f5_changes_as_json() -> None:
+    told = {"say": "Shorter.", "changes": [{"original": "a", "proposed": "b", "reason": "why"}] * 2}
+    told["changes"] = [*told["changes"], {"original": "a", "proposed": "a", "reason": ""}]
+    pieces = read(json.dumps(told), "json")
+    assert [(p.original, p.proposed, p.reason) for p in pieces if isinstance(p, Block)] == [("a", "b", "why")]
+    assert visible(pieces) == "Shorter."
+    assert read('{"say": "broken', "json") == [Text('{"say": "broken'), Spoilt("garbled")]
+    assert read("No JSON: " + CHANGE, "json") == read("No JSON: " + CHANGE, "tags")
+
+
+def test_f5_a_schema_names_the_documents_own_sentences() -> None:
+    document = "# Title here\n\nOne sentence stands. Another one stands!\n\n- An item of a list\n"
+    document += "\n```\ncode stands here.\n```\n"
+    assert sentences_of(document) == ["One sentence stands.", "Another one stands!", "An item of a list"]
+    assert "One sentence stands." in json.dumps(reply_shape(document).definition)
 
 
 def test_f5_fuzzed_streams() -> None:

@@ -21,7 +21,9 @@ _BLANK_LINE = re.compile(r"\n[ \t>]*\n")
 _BLOCK_EDGE = re.compile(r"\n[ \t>]*\n|\n[ \t]*(?:[-*+>]|#{1,6}|\d{1,3}[.)])[ \t]")
 _SNAP = 2
 _OPENING = re.compile(r"(?:[*_~]+|`{1,2}(?!`)|!?\[)+\Z")
-_CLOSING = re.compile(r"(?:[*_~]+|`{1,2}(?!`)|\]\([^()\n]*(?:\([^()\n]*\)[^()\n]*)*\)|\]\[[^\]\n]*\]|\])+")
+_CLOSING_SIGN = r"[*_~]+|`{1,2}(?!`)|\]\([^()\n]*(?:\([^()\n]*\)[^()\n]*)*\)|\]\[[^\]\n]*\]|\]"
+_CLOSING = re.compile(rf"(?:{_CLOSING_SIGN})+")
+_CLOSING_AFTER_SPACE = re.compile(rf"(?:[ \t]*(?:{_CLOSING_SIGN}))+")
 _SIGN = re.compile(r"[ \t]*(?:[-*+>#]{1,6}[ \t]+)+")
 _BULLETS = re.compile(r"^[ \t>]*[-*+][ \t]", re.MULTILINE)
 _SEVERAL_BLOCKS = re.compile(r"\S\s+[-*+>#]{1,6}\s")
@@ -72,8 +74,12 @@ def with_markup(document: Normal, start: int, end: int, quote: str) -> Span:
     closed = _CLOSING.match(source, right)
     wide_left = opened.start() if opened else left
     wide_right = closed.end() if closed else right
+    further = _CLOSING_AFTER_SPACE.match(source, right)
+    widest_right = further.end() if further else right
     choices = [(wide_left, wide_right), (wide_left, right), (left, wide_right), (left, right)]
-    left, right = next((choice for choice in choices if _balanced(source[slice(*choice)])), choices[0])
+    # A sign after a space may as well open what comes next: only where everything closes by it does it belong here.
+    balanced = [*choices, (wide_left, widest_right), (left, widest_right)]
+    left, right = next((choice for choice in balanced if _balanced(source[slice(*choice)])), choices[0])
     if _SIGN.match(unescaped(quote)):
         # The quote has its bullet or heading sign, so the span has it too.
         line = source.rfind("\n", 0, left) + 1

@@ -44,7 +44,7 @@ class Member(BaseModel):
     brief: str = ""
     model: str = ""
     """The task in the settings whose chain answers; empty for the draft role's own."""
-    format: ChangeFormat = "tags"
+    format: ChangeFormat = "auto"
 
 
 class Moved(BaseModel):

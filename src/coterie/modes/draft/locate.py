@@ -27,22 +27,32 @@ def locate(document: str, quote: str, within: Span | None = None) -> Placing:
     """`within` is where the talk is about: of several places, the one there is meant."""
     if not quote.strip():
         return Missing("absent")
+    literal = unescaped(quote)
+    found = _as_it_is(document, quote, within)
+    if found is None and literal != quote:
+        found = _as_it_is(document, literal, within)
+        found = Found(found.span, "markup") if isinstance(found, Found) else found
+    return found or _bare(document, quote, within) or _beyond_formatting(document, quote, within)
+
+
+def _as_it_is(document: str, quote: str, within: Span | None) -> Placing | None:
+    """Letter by letter, or with white space, quotes and dashes evened out."""
     exact = _one([Span(at, at + len(quote)) for at in _occurrences(document, quote)], "exact", within)
     if exact is not None:
         return exact
-    depths: tuple[tuple[Depth, How], ...] = (("plain", "normalised"), ("bare", "markup"))
-    for depth, how in depths:
-        text, wanted = normal(document, depth), _wanted(quote, depth)
-        if not wanted:
-            continue
-        stretches = [(at, at + len(wanted)) for at in text.find_all(wanted)]
-        spans = [
-            Span(*text.span(*stretch)) if depth == "plain" else with_markup(text, *stretch, quote)
-            for stretch in stretches
-        ]
-        found = _one(spans, how, within)
-        if found is not None:
-            return found
+    text, wanted = normal(document, "plain"), _wanted(quote, "plain")
+    spans = [Span(*text.span(at, at + len(wanted))) for at in text.find_all(wanted)] if wanted else []
+    return _one(spans, "normalised", within)
+
+
+def _bare(document: str, quote: str, within: Span | None) -> Placing | None:
+    """Without Markdown's signs."""
+    text, wanted = normal(document, "bare"), _wanted(quote, "bare")
+    spans = [with_markup(text, at, at + len(wanted), quote) for at in text.find_all(wanted)] if wanted else []
+    return _one(spans, "markup", within)
+
+
+def _beyond_formatting(document: str, quote: str, within: Span | None) -> Placing:
     return _with_ellipsis(document, quote, within) or _nearest(document, quote, within)
 
 

@@ -27,7 +27,7 @@ _GONE = "\u00ad\u200b\u200c\u200d\u2060\ufeff"
 _PLAIN = rf"(?P<space>\s+)|(?P<gone>[{_GONE}])|(?P<even>[‘’‚‛′´“”„‟″«»‐‑‒–—―−…]|-{{2,3}}(?!-))"
 _PLAIN_TOKENS = re.compile(_PLAIN)
 _BARE_TOKENS = re.compile(
-    r"(?P<sign>(?:(?<=\s)|\A)[-*+>#]{1,6}(?=\s|\Z))"
+    r"(?P<sign>(?:(?<=\s)|\A)[-*+>#]{1,6}(?=\s))"
     r"|(?P<dropped>\\[*_`~\[\]])|\\(?P<escaped>[!-/:-@\\^{|}])"
     r"|(?P<link>\]\([^()\n]*(?:\([^()\n]*\)[^()\n]*)*\)|\]\[[^\]\n]*\])"
     r"|(?P<fence>```+)|(?P<markup>[*_~]+|`{1,2}|!?\[|\])"

@@ -15,6 +15,7 @@ from coterie.modes.draft.changes import Change
 from coterie.modes.draft.events import Member, Place
 from coterie.modes.draft.formats import HOW_TO
 from coterie.modes.draft.settings import DraftSettings
+from coterie.modes.draft.structured import reply_shape
 from coterie.modes.draft.workspace import Version
 
 Count = Callable[[str], int]
@@ -44,7 +45,9 @@ def prompt_for(
     document = _around(version, last, max(64, min(settings.document_tokens, room - history_room)), count)
     shown = f'The document "{version.title}" ({version.path}), as it is now:\n<document>\n{document}\n</document>'
     messages = [Message(role="system", text=system), Message(role="system", text=shown)]
-    return Prompt(messages=(*messages, *_talk(bot.id, turns, names, quotes, history_room, count)), max_tokens=reply)
+    talk = _talk(bot.id, turns, names, quotes, history_room, count)
+    shape = reply_shape(document) if member.format == "json" else None
+    return Prompt(messages=(*messages, *talk), shape=shape, max_tokens=reply)
 
 
 def repair_prompt(

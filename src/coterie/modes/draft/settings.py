@@ -5,6 +5,11 @@ from __future__ import annotations
 from pydantic import Field
 
 from coterie.base.config import Section
+from coterie.modes.draft.formats import ChangeFormat
+
+
+def _best_known() -> dict[str, ChangeFormat]:
+    return {"embedded": "json"}
 
 
 class DraftSettings(Section):
@@ -16,3 +21,5 @@ class DraftSettings(Section):
     """How much of the thread a model sees, newest first."""
     reply_tokens: int = Field(default=2_000, ge=16)
     """The longest reply, in tokens."""
+    formats: dict[str, ChangeFormat] = Field(default_factory=_best_known)
+    """Provider → how it is asked to write changes: `tags` (where none is named), `search_replace`, or `json`."""

@@ -99,7 +99,7 @@ class Talking(Desk):
             branch=version.branch,
             thread_kind=kind,
             title=title.strip() or version.title,
-            members=tuple(members),
+            members=tuple(map(self._resolved, members)),
             place=place,
             blob=version.blob,
             against=against,
@@ -261,6 +261,13 @@ class Talking(Desk):
         if not 0 <= span.start < span.end <= len(version.text):
             raise Unplaced("The selection is not in the document.", "Select it again.")
         return Place.of(anchor_at(version.text, span))
+
+    def _resolved(self, member: Member) -> Member:
+        """With the format that its provider writes best, where none was asked for."""
+        if member.format != "auto":
+            return member
+        provider = self._models.catalogue.chain(Role.DRAFT, member.model or None)[0].provider
+        return member.model_copy(update={"format": self._settings.formats.get(provider, "tags")})
 
     def _addressed(self, thread: Thread, text: str, to: str | None) -> Member:
         """Who was asked for, else who is named first in the message, else who answered last, else the first."""
