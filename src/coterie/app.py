@@ -41,6 +41,7 @@ from coterie.modes.story.settings import StorySettings
 from coterie.modes.story.story import Story
 from coterie.ops.backups import JOB as BACKUP
 from coterie.ops.backups import Backups
+from coterie.ops.configuration import Configuration
 from coterie.ops.doctor import Doctor
 from coterie.ops.metrics import Metrics
 from coterie.ops.settings import StorageSettings
@@ -137,6 +138,7 @@ class App:
         self.models = models or Models(settings.models, clock=self._clock, store=store)
         self.roster = Roster(store)
         self.memory = Memory(store, clock=self._clock)
+        self.workspaces = Workspaces(home.root / "workspaces", home.root / "shared")
         self.story = Story(
             store,
             self.roster,
@@ -145,11 +147,14 @@ class App:
             settings.story,
             self._clock,
             before_rewind=self._snapshots.before_rewind,
+            workspaces=self.workspaces,
         )
         self.draft = Drafting(store, self.roster, self.models, settings.draft, self._clock, home.root / "drafts")
-        self.workspaces = Workspaces(home.root / "workspaces")
         self.arrivals = Arrivals(store, self.roster, self.memory, self.workspaces)
         self.feed = Feed(store, self.story.replies)
+        self.configuration = Configuration(
+            settings, home.config, read=lambda: load_settings(home), prepare=lambda: write_example(home)
+        )
 
     def handlers(self) -> dict[str, Handler]:
         """Every kind of job and who does it."""

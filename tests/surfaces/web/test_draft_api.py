@@ -34,7 +34,7 @@ class Room:
         made = await self.web.post("/draft/workspaces", {"name": "The coast"}, status=201)
         self.base = f"/draft/workspaces/{made['id']}"
         await self.put("lamp.md", {"text": LAMP})
-        told = {"document": "lamp.md", "members": [{"bot": bot}]}
+        told = {"document": "lamp.md", "members": [{"bot": bot, "format": "tags"}]}
         self.thread = f"/draft/threads/{(await self.web.post(f'{self.base}/threads', told, status=201))['id']}"
         return self
 

@@ -10,9 +10,11 @@ from coterie.cast.roster import Roster
 from coterie.cast.workspace import Workspaces
 from coterie.engine.feed import Feed
 from coterie.kernel import Store
+from coterie.llm.router import Models
 from coterie.memory import Memory
 from coterie.modes.draft import Drafting
 from coterie.modes.story import Arrivals, Story
+from coterie.ops.configuration import Configuration
 
 
 class House(Protocol):
@@ -24,6 +26,8 @@ class House(Protocol):
     workspaces: Workspaces
     arrivals: Arrivals
     feed: Feed
+    models: Models
+    configuration: Configuration
 
     def healthy(self) -> bool: ...
 
