@@ -113,6 +113,13 @@ def test_f7_a_copy_that_stood_there_all_along_is_not_the_original() -> None:
     assert through(second, DOC, gone, DOC).start == second.start
 
 
+def test_f7_words_that_come_back_across_the_edge_of_an_edit() -> None:
+    old = "## Lamps\n\nText.\n\n### Lamps\n"
+    new = "### Lamps\n\nText.\n\n### Lamps\n"
+    anchor = through(pending(old, "## Lamps"), old, new, old)
+    assert (anchor.fresh, anchor.start) == (True, 0)
+
+
 def test_f7_what_was_moved_is_found_where_it_is_now() -> None:
     there = "Nobody counts them.\n\n" + DOC.replace("Nobody counts them.\n", "")
     anchor = through(pending(DOC, "Nobody counts them."), DOC, there)

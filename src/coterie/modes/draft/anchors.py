@@ -80,25 +80,31 @@ def _moved(anchor: Anchor, old: str, new: str, mapping: Mapping, blob: str) -> A
 
 
 def _back_in_place(anchor: Anchor, new: str, hull: Span) -> int | None:
-    """Where the words stand in what took their place, if there is no doubt."""
-    found = _all(new, anchor.exact, hull.start, hull.end)
+    """Where the words stand in what took their place, or across its edge, if there is no doubt."""
+    further = len(anchor.exact) - 1
+    near = _all(new, anchor.exact, max(0, hull.start - further), hull.end + further)
+    found = [at for at in near if Span(at, at + len(anchor.exact)).overlaps(hull)]
     if len(found) > 1:
-        found = [at for at in found if _same_around(anchor, new, at)]
+        found = [at for at in found if any(_around(anchor, new, at))]
     return found[0] if len(found) == 1 else None
 
 
 def _elsewhere(anchor: Anchor, old: str, new: str) -> int | None:
-    """Words that were moved, or came back elsewhere. A copy that stood there all along is not them."""
-    copies = _all(old, anchor.exact, 0, len(old))
-    if [at for at in copies if not (anchor.fresh and at == anchor.start)]:
-        return None
+    """Words that were moved, or came back elsewhere.
+
+    A copy that stood there all along is not them, unless it is the only one left and stands in their surroundings.
+    """
     found = _all(new, anchor.exact, 0, len(new))
-    return found[0] if len(found) == 1 else None
+    if len(found) != 1:
+        return None
+    copies = [at for at in _all(old, anchor.exact, 0, len(old)) if not (anchor.fresh and at == anchor.start)]
+    return found[0] if not copies or _around(anchor, new, found[0]) == (True, True) else None
 
 
-def _same_around(anchor: Anchor, new: str, at: int) -> bool:
+def _around(anchor: Anchor, new: str, at: int) -> tuple[bool, bool]:
+    """Whether the same stands before and after words at a place as stood around the anchor."""
     end = at + len(anchor.exact)
-    return new[max(0, at - AROUND) : at] == anchor.prefix or new[end : end + AROUND] == anchor.suffix
+    return new[max(0, at - AROUND) : at] == anchor.prefix, new[end : end + AROUND] == anchor.suffix
 
 
 def _all(text: str, exact: str, start: int, end: int) -> list[int]:

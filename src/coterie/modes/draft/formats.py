@@ -12,6 +12,8 @@ from coterie.modes.draft.tags import TagParser
 
 ChangeFormat = Literal["auto", "tags", "search_replace", "json"]
 """`auto` becomes, when a thread is opened, what the settings say for the provider that answers in it."""
+BEST_KNOWN: dict[str, ChangeFormat] = {"embedded": "json"}
+"""What a provider's models are known to write best; tags otherwise."""
 
 _TAGS = (
     "To propose a change to the document, write a block of exactly this form, one per change:\n"

@@ -8,10 +8,6 @@ from coterie.base.config import Section
 from coterie.modes.draft.formats import ChangeFormat
 
 
-def _best_known() -> dict[str, ChangeFormat]:
-    return {"embedded": "json"}
-
-
 class DraftSettings(Section):
     """Documents: how much of one a model reads, and how long it may answer."""
 
@@ -21,5 +17,6 @@ class DraftSettings(Section):
     """How much of the thread a model sees, newest first."""
     reply_tokens: int = Field(default=2_000, ge=16)
     """The longest reply, in tokens."""
-    formats: dict[str, ChangeFormat] = Field(default_factory=_best_known)
-    """Provider → how it is asked to write changes: `tags` (where none is named), `search_replace`, or `json`."""
+    formats: dict[str, ChangeFormat] = Field(default_factory=dict)
+    """Provider → how it is asked to write changes: `tags`, `search_replace`, or `json`. Where none is named, the
+    embedded model writes `json` and all others write `tags`."""

@@ -39,7 +39,7 @@ from coterie.modes.draft.events import (
     ThreadNoted,
     ThreadOpened,
 )
-from coterie.modes.draft.formats import parser_for, read_reply
+from coterie.modes.draft.formats import BEST_KNOWN, parser_for, read_reply
 from coterie.modes.draft.people import Person
 from coterie.modes.draft.placement import change_id, placed, proposal
 from coterie.modes.draft.placing import Span
@@ -267,7 +267,8 @@ class Talking(Desk):
         if member.format != "auto":
             return member
         provider = self._models.catalogue.chain(Role.DRAFT, member.model or None)[0].provider
-        return member.model_copy(update={"format": self._settings.formats.get(provider, "tags")})
+        chosen = self._settings.formats.get(provider) or BEST_KNOWN.get(provider, "tags")
+        return member.model_copy(update={"format": chosen})
 
     def _addressed(self, thread: Thread, text: str, to: str | None) -> Member:
         """Who was asked for, else who is named first in the message, else who answered last, else the first."""
