@@ -38,6 +38,14 @@ async def test_f8_edit_and_accept(stage: Stage) -> None:
     assert "Why ask?" in stage.text()
 
 
+async def test_f8_what_the_document_says_already_is_no_commit(stage: Stage) -> None:
+    thread = await stage.begin()
+    (one,) = await stage.proposals(thread, change("Nobody asks.", "Who asks?"))
+    with pytest.raises(NotPending):
+        await stage.draft.accept(one.id, ANN, text="Nobody asks.")
+    assert len(stage.draft.workspace(stage.workspace).history("main")) == 1
+
+
 async def test_f8_accept_all_in_document_order_one_commit_each(stage: Stage) -> None:
     thread = await stage.begin()
     await stage.proposals(

@@ -86,6 +86,9 @@ async def test_f15_resumed_at_every_event_the_bytes_are_the_same(web: Web) -> No
     whole = (await room.say("Go on.", key="k")).text
     parts = events(whole)
     reply = json.loads(re.findall(r"event: changes\ndata: (.*)\n", whole)[0])["message_id"]
+    for odd in ("9" * 5_000, "x", "-1", "²"):
+        headers = {b"Last-Event-ID": odd.encode()}
+        assert (await web.client.get(f"{room.thread}/turns/{reply}", headers=headers)).text == whole
     for seen in range(len(parts) + 1):
         rest = "".join(parts[seen:])
         assert (await room.say("Go on.", last=seen, key="k")).text == rest
@@ -163,6 +166,15 @@ async def test_f1_workspaces_branches_and_what_is_not_there(web: Web) -> None:
     await room.put("lamp.md", {"text": "# New\n", "base": "", "branch": "try"}, status=409)
     assert "commit" in await web.post(f"{room.base}/merge", {"source": "try", "target": "main"})
     assert len(await web.get(f"{room.base}/threads?document=lamp.md")) == 1
+    base = (await web.get(f"{room.base}/documents/lamp.md?branch=try"))["base"]
+    await room.put("lamp.md", {"text": LAMP.replace("# The", "# A"), "base": base, "branch": "try"})
+    (differs,) = await web.get(f"{room.base}/compare?source=try&target=main")
+    assert differs["path"] == "lamp.md"
+    assert "-# The lamp\n+# A lamp\n" in differs["patch"]
+    await web.get(f"{room.base}/compare?source=try&target=../main", status=404)
+    assert await web.get(f"{room.base}/documents?branch=..") == []
+    assert await web.get(f"{room.base}/blame?document=none.md&line=1") is None
+    assert await web.get(f"{room.base}/history?branch=a..b") == []
     await web.get(f"{room.base}/documents/none.md", status=404)
     await web.get("/draft/workspaces/none/documents", status=404)
     await web.get("/draft/threads/none", status=404)

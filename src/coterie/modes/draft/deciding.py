@@ -46,6 +46,8 @@ class Deciding(Desk):
                 if change.accepted and change.state != "pending":
                     return change  # by a crash its row was missing until now, or it was clicked twice
                 _must_be_open(change)
+                if change.becomes(text) == change.exact:
+                    raise NotPending("The document says so already.", "Decline the proposal, or take it back.")
                 written = await asyncio.to_thread(self._write_change, change, person, text)
                 if written is not None:
                     await self._record_accept(change, written, person, text)

@@ -40,6 +40,14 @@ class Version:
         return title_of(self.path, self.text)
 
 
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How a document differs between two branches, as a patch."""
+
+    path: str
+    patch: str
+
+
 class Workspace:
     def __init__(self, folder: Path) -> None:
         """Open the repository in a folder, or make one there."""
@@ -75,7 +83,10 @@ class Workspace:
 
     def head(self, branch: str) -> str | None:
         """The branch's newest commit; None for one that has none yet."""
-        ref = self.repository.references.get(f"refs/heads/{branch}")
+        try:
+            ref = self.repository.references.get(f"refs/heads/{branch}")
+        except ValueError:
+            return None  # no branch could have such a name
         return str(ref.peel(pygit2.Commit).id) if ref is not None else None
 
     def documents(self, branch: str) -> list[tuple[str, str]]:
@@ -123,6 +134,23 @@ class Workspace:
         for commit in walker:
             if path is None or self._changed(commit, path):
                 yield revision(commit)
+
+    def compare(self, source: str, target: str) -> list[Difference]:
+        """F11: what each document would become if one branch were merged into another, as far as they differ."""
+        heads = self.head(target), self.head(source)
+        if heads[0] is None or heads[1] is None:
+            raise NoSuchDocument(f"{source} and {target} are not both there.", "List the branches.")
+        ours, theirs = pygit2.Oid(hex=heads[0]), pygit2.Oid(hex=heads[1])
+        base = self.repository.merge_base(ours, theirs)
+        patches = self.repository.diff(str(base) if base is not None else heads[0], heads[1], context_lines=3)
+        found: list[Difference] = []
+        for patch in patches:
+            if patch is None:
+                continue
+            path = patch.delta.new_file.path
+            if path.lower().endswith(_MARKDOWN):
+                found.append(Difference(path, patch.text or ""))
+        return found
 
     def blame(self, branch: str, path: str, line: int) -> Revision | None:
         """The commit that a line, counted from 1, comes from."""

@@ -11,6 +11,7 @@ from coterie.surfaces.web.draft_route import DraftRoute, Who
 from coterie.surfaces.web.draft_shapes import (
     BranchTaken,
     ChangeShape,
+    DifferenceShape,
     DocumentShape,
     Merged,
     MergeTaken,
@@ -86,6 +87,12 @@ async def branches(house: Here, workspace: str) -> list[str]:
 async def create_branch(house: Here, workspace: str, taken: BranchTaken) -> list[str]:
     await house.draft.create_branch(workspace, taken.name, taken.source)
     return await branches(house, workspace)
+
+
+@router.get(_ONE + "/compare", summary="What documents would become if one branch were merged into another")
+async def compare(house: Here, workspace: str, source: str, target: str) -> list[DifferenceShape]:
+    found = await asyncio.to_thread(house.draft.workspace(workspace).compare, source, target)
+    return [DifferenceShape(path=one.path, patch=one.patch) for one in found]
 
 
 @router.post(_ONE + "/merge", summary="One branch into another, where they do not clash")

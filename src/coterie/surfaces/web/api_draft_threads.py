@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Header
+from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from coterie.engine.replies import Live
 from coterie.modes.draft import Text, Thread, frames, parser_for
-from coterie.surfaces.web.draft_route import DraftRoute, Who
+from coterie.surfaces.web.draft_route import DraftRoute, LastEvent, Who
 from coterie.surfaces.web.draft_shapes import AcceptTaken, ChangeShape, DeclineTaken, SayTaken, ThreadWhole
 from coterie.surfaces.web.errors import TROUBLES
 from coterie.surfaces.web.house import Here, House
@@ -20,7 +20,6 @@ from coterie.surfaces.web.shapes import Done
 
 router = APIRouter(prefix="/draft", tags=["draft"], responses=TROUBLES, route_class=DraftRoute)
 _THREAD, _CHANGE = "/threads/{thread}", "/changes/{change}"
-LastEvent = Annotated[str | None, Header(alias="Last-Event-ID")]
 
 
 @router.get(_THREAD, summary="A thread with its messages, notes and proposals")
@@ -33,14 +32,12 @@ async def show(house: Here, thread: str) -> ThreadWhole:
     summary="Say something; the answer is an event stream: chunks in base64, `changes`, `DONE`",
     response_class=StreamingResponse,
 )
-async def say(
-    house: Here, who: Who, thread: str, taken: SayTaken, last_event_id: LastEvent = None
-) -> StreamingResponse:
+async def say(house: Here, who: Who, thread: str, taken: SayTaken, after: LastEvent) -> StreamingResponse:
     """With the same `key` again, and `Last-Event-ID`, it goes on after that event."""
     found = house.draft.threads.thread(f"room:{thread}")
     selection = taken.selection.span() if taken.selection else None
     asked = await house.draft.say(found.room, taken.text, who, to=taken.to, selection=selection, key=taken.key)
-    return _stream(house, found, asked.reply, last_event_id)
+    return _stream(house, found, asked.reply, after)
 
 
 @router.get(
@@ -48,10 +45,10 @@ async def say(
     summary="The same stream of a reply, from `Last-Event-ID` on",
     response_class=StreamingResponse,
 )
-async def again(house: Here, thread: str, reply: str, last_event_id: LastEvent = None) -> StreamingResponse:
+async def again(house: Here, thread: str, reply: str, after: LastEvent) -> StreamingResponse:
     found = house.draft.threads.thread(f"room:{thread}")
     house.draft.timeline.turn(found.room, reply)
-    return _stream(house, found, reply, last_event_id)
+    return _stream(house, found, reply, after)
 
 
 @router.get(
@@ -59,9 +56,8 @@ async def again(house: Here, thread: str, reply: str, last_event_id: LastEvent =
     summary="The live stream for a page: `snapshot`, then `change` and `token` events as JSON",
     response_class=EventSourceResponse,
 )
-async def events(house: Here, thread: str, last_event_id: LastEvent = None) -> EventSourceResponse:
+async def events(house: Here, thread: str, after: LastEvent) -> EventSourceResponse:
     found = house.draft.threads.thread(f"room:{thread}")
-    after = int(last_event_id) if last_event_id and last_event_id.isdecimal() else None
     return EventSourceResponse(_live(house, found, after), sep="\n", ping=15, send_timeout=60)
 
 
@@ -105,12 +101,11 @@ async def repropose(house: Here, who: Who, change: str) -> ChangeShape:
     return ChangeShape.of(await house.draft.repropose(change, who))
 
 
-def _stream(house: House, thread: Thread, reply: str, last_event_id: str | None) -> StreamingResponse:
+def _stream(house: House, thread: Thread, reply: str, after: int | None) -> StreamingResponse:
     draft = house.draft
-    after = int(last_event_id) if last_event_id and last_event_id.isdecimal() else 0
     parser = parser_for(thread.member(draft.timeline.turn(thread.room, reply).speaker).format)
     return StreamingResponse(
-        frames(draft.feed, draft.timeline, thread.room, reply, parser, after),
+        frames(draft.feed, draft.timeline, thread.room, reply, parser, after or 0),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )

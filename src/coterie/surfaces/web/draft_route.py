@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 
-from fastapi import Depends, Request, Response
+from fastapi import Depends, Header, Request, Response
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 
@@ -45,4 +45,11 @@ def _who(house: Here) -> Person:
     return Person(YOU, house.roster.you().name)
 
 
+def _number(last_event_id: Annotated[str | None, Header(alias="Last-Event-ID")] = None) -> int | None:
+    told = last_event_id or ""
+    return int(told) if told.isascii() and told.isdecimal() and len(told) < 19 else None
+
+
+LastEvent = Annotated[int | None, Depends(_number)]
+"""The number of the last event that a listener who comes back has."""
 Who = Annotated[Person, Depends(_who)]

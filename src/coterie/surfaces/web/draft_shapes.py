@@ -287,5 +287,10 @@ class NoticeShape(Given):
         return cls(message=notice.message, thread=notice.room.partition(":")[2], kind=notice.kind, read=notice.read)
 
 
+class DifferenceShape(Given):
+    path: str
+    patch: str
+
+
 class Merged(Given):
     commit: str
