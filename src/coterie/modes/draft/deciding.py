@@ -163,6 +163,8 @@ class Deciding(Desk):
         def make(version: Version | None) -> str | None:
             if version is None or version.blob != change.blob:
                 return None  # plain git was quicker: the rows are brought in line first
+            if version.text[change.start : change.end] != change.exact:
+                raise StaleChange("The words that this proposal would change are not there.", "Propose it again.")
             return version.text[: change.start] + change.becomes(text) + version.text[change.end :]
 
         thread = self.threads.thread(change.room)
@@ -172,7 +174,7 @@ class Deciding(Desk):
 
     def _write_undo(self, change: Change, person: Person) -> Written:
         repository = self.workspace(change.workspace)
-        after, before = repository.blob_text(_blob_of(self, change)), repository.blob_text(change.before)
+        after, before = repository.blob_text(change.blob), repository.blob_text(change.before)
 
         def make(version: Version | None) -> str | None:
             now = version.text if version is not None else ""
@@ -234,8 +236,12 @@ class Deciding(Desk):
 
     def _others_after(self, change: Change, written: Written, edit: Edit | None) -> list[Draft]:
         pending = self.changes.of_document(change.workspace, change.branch, change.document, "pending")
-        others = [one for one in pending if one.id != change.id and one.placed]
-        old = written.before.text if written.before else ""
+        if written.before is None:
+            return []
+        # Rows about another version are brought in line when somebody looks at the branch next.
+        at = written.before.blob
+        others = [one for one in pending if one.id != change.id and one.placed and one.blob == at]
+        old = written.before.text
         version = Version(change.document, change.branch, written.commit, written.blob, written.text)
         edits = [edit] if edit is not None else edits_between(old, written.text)
         return [self._moved(others, old, version, edits, change.workspace)] if others else []
@@ -252,15 +258,8 @@ def _must_be_open(change: Change) -> None:
         )
 
 
-def _blob_of(desk: Desk, change: Change) -> str:
-    """The document right after the change was accepted."""
-    return desk.workspace(change.workspace).read(change.document, change.branch, change.accepted).blob
-
-
 def _restored(change: Change, written: Written, before: str) -> Anchor:
-    """Where the original stands again after an undo."""
-    edits = edits_between(before, written.text)
-    at = before.find(change.exact)
-    kept = anchor_at(before, change.anchor.span) if before[change.start : change.end] == change.exact else None
-    anchor = kept or replace(change.anchor, start=max(0, at), end=max(0, at) + len(change.exact))
-    return moved([replace(anchor, fresh=True)], before, written.text, edits, written.blob)[0]
+    """Where the original stands again after an undo. Its row still holds where it stood before the accept."""
+    stood = replace(change.anchor, fresh=before[change.start : change.end] == change.exact)
+    (anchor,) = moved([stood], before, written.text, edits_between(before, written.text), written.blob)
+    return anchor
