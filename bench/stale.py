@@ -78,15 +78,21 @@ def any_order(tally: Tally, old: str, new: str, chance: random.Random) -> None:
 
 
 def recheck_time(documents: list[list[str]], chance: random.Random) -> list[float]:
-    """200 pending proposals in a large document, through a real edit: comparing, mapping, judging."""
+    """200 pending proposals in a large document, through a real edit: comparing, mapping, judging.
+
+    The best of five each time: what else the machine does is not measured here.
+    """
     took: list[float] = []
     for versions in sorted(documents, key=lambda v: -len(v[-1]))[:8]:
         for old, new in list(pairwise(versions))[-10:]:
             starts = [chance.randrange(max(1, len(old) - 200)) for _ in range(200)]
             pending = [anchor_at(old, Span(s, s + chance.randint(20, 200))) for s in starts]
-            began = time.perf_counter()
-            moved(pending, old, new, edits_between(old, new))
-            took.append((time.perf_counter() - began) * 1_000)
+            times: list[float] = []
+            for _ in range(5):
+                began = time.perf_counter()
+                moved(pending, old, new, edits_between(old, new))
+                times.append((time.perf_counter() - began) * 1_000)
+            took.append(min(times))
     return took
 
 
