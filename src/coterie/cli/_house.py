@@ -17,6 +17,12 @@ def open_house() -> Iterator[tuple[App, BlockingPortal]]:
     """The house runs in a thread of its own, so that reading a line stops nothing, and Ctrl-C only the reply."""
     from anyio.from_thread import start_blocking_portal
 
+    with opened_house() as house, start_blocking_portal() as portal, portal.wrap_async_context_manager(house.running()):
+        yield house, portal
+
+
+@contextmanager
+def opened_house() -> Iterator[App]:
     from coterie.app import App, load_settings, open_store, write_example
     from coterie.base.errors import InUse
     from coterie.base.home import Home
@@ -36,8 +42,6 @@ def open_house() -> Iterator[tuple[App, BlockingPortal]]:
             error.what, "Talk through the server that runs (its page, or its HTTP API), or stop it and try again."
         ) from None
     try:
-        house = App(home, settings, store)
-        with start_blocking_portal() as portal, portal.wrap_async_context_manager(house.running()):
-            yield house, portal
+        yield App(home, settings, store)
     finally:
         opened.__exit__(None, None, None)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from coterie.cli._app import new_app
-from coterie.cli._house import open_house
+from coterie.cli._house import open_house, opened_house
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 app = new_app("Talk with a character, here in the terminal.")
 _SHOWN = 6
+T = TypeVar("T")
 _HELP = """\
   /regenerate [MESSAGE]   another reply, to a changed message if you give one
   /rewind [N]             take the last N exchanges back (1)          /undo   bring them back
@@ -34,11 +36,27 @@ _HELP = """\
 def chat(
     name: Annotated[str | None, typer.Argument(help="Whom to talk with, by name or id.")] = None,
     fresh: Annotated[bool, typer.Option("--new", help="Begin a new chat, even if there is one.")] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="Line by line, without the full screen.")] = False,
 ) -> None:
-    """Talk with a character: the opening scene first, then line by line. /help tells what else can be done."""
+    """Talk with a character, on the full screen or line by line. /help tells what else can be done."""
+    if not plain and sys.stdin.isatty() and sys.stdout.isatty():
+        from coterie.cli._screen import talk
+
+        with opened_house() as house:
+            talk(house, _choose(house, Alone(), name), fresh)
+        return
     with open_house() as (house, portal):
         bot = _choose(house, portal, name)
         Conversation(house, portal, bot, fresh).run()
+
+
+class Alone:
+    """Runs one thing at a time, while nothing else does."""
+
+    def call(self, do: Callable[..., Coroutine[Any, Any, T]], *arguments: object) -> T:
+        import asyncio
+
+        return asyncio.run(do(*arguments))
 
 
 class Conversation:
@@ -167,7 +185,7 @@ class Conversation:
         )
 
 
-def _choose(house: App, portal: BlockingPortal, name: str | None) -> Bot:
+def _choose(house: App, portal: BlockingPortal | Alone, name: str | None) -> Bot:
     from coterie.base.errors import ConfigError
     from coterie.cast import ready as shelf
     from coterie.cast.errors import NoSuchCharacter

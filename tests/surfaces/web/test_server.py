@@ -16,6 +16,7 @@ from coterie.memory import Memory
 from coterie.modes.draft import Drafting
 from coterie.modes.story import Arrivals, Story
 from coterie.ops.configuration import Configuration
+from coterie.ops.copies import Copies
 from coterie.surfaces.web.server import create_web
 
 
@@ -32,6 +33,7 @@ class FakeHouse:
     feed: Feed
     models: Models
     configuration: Configuration
+    copies: Copies
 
     def __init__(self) -> None:
         self.well = True

@@ -37,6 +37,7 @@ _LAST_TURNS, _FEWEST_TURNS = 6, 2
 """How many of the newest turns are always told: fewer where they would take more than half of a small context."""
 _MOST_TURNS = 200
 _FEW = 2
+_MOST_RECALLED = 100
 _MOST_COUNTED = 4_000
 _ANYBODY = ("You", "User")
 """What models call the person, whatever their name is."""
@@ -221,7 +222,7 @@ class Prompter:
             text = _activity(desk.names.get(entity, entity), activity, places)
             desk.add(f"activity of {entity}", "should", text, give_up=8)
         if chat.weather:
-            desk.add("weather", "nice", f"The weather: {chat.weather}.", give_up=9)
+            desk.add("weather", "nice", f"The weather: {chat.weather}.", give_up=_MOST_RECALLED + 1)
 
     def _feelings(self, desk: Desk, chat: Chat) -> None:
         for edge in self._edges.edges(chat.world):
@@ -245,7 +246,9 @@ class Prompter:
             if memory.id in shown:
                 continue
             tier: Tier = "should" if rank < _FEW else "nice"
-            desk.add(f"memory {memory.id}", tier, f"You remember: {memory.text}", give_up=5 - min(rank, 5))
+            # Among what is nice, after older dialogue; the less it fits, the sooner.
+            last = 5 if tier == "should" else _MOST_RECALLED
+            desk.add(f"memory {memory.id}", tier, f"You remember: {memory.text}", give_up=last - rank)
 
     def _dialogue(self, desk: Desk, chat: Chat, turns: Sequence[Turn], hard: int, *, more: bool) -> None:
         """The turns; `more` says that there are earlier ones than these."""

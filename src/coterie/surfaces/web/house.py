@@ -15,6 +15,7 @@ from coterie.memory import Memory
 from coterie.modes.draft import Drafting
 from coterie.modes.story import Arrivals, Story
 from coterie.ops.configuration import Configuration
+from coterie.ops.copies import Copies
 
 
 class House(Protocol):
@@ -28,6 +29,7 @@ class House(Protocol):
     feed: Feed
     models: Models
     configuration: Configuration
+    copies: Copies
 
     def healthy(self) -> bool: ...
 
