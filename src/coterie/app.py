@@ -37,6 +37,9 @@ from coterie.llm.settings import ModelsSettings
 from coterie.llm.usage import Usage
 from coterie.memory import Memory
 from coterie.memory.view import Memories
+from coterie.modes.draft import Drafting
+from coterie.modes.draft import mode as draft_mode
+from coterie.modes.draft.settings import DraftSettings
 from coterie.modes.story import Arrivals, StoryConversation
 from coterie.modes.story import mode as story_mode
 from coterie.modes.story.mode import one_chat_at_a_time
@@ -66,6 +69,7 @@ class Settings(Section):
     server: ServerSettings = ServerSettings()
     models: ModelsSettings = ModelsSettings()
     story: StorySettings = StorySettings()
+    draft: DraftSettings = DraftSettings()
     surfaces: SurfacesSettings = SurfacesSettings()
     webhook: WebhookSettings = WebhookSettings()
     api: ApiSettings = ApiSettings()
@@ -105,7 +109,16 @@ def write_example(home: Home) -> None:
 
 def all_views() -> list[View]:
     """Every view of every room."""
-    return [Cast(), People(), Turns(), Memories(), Usage(), *switchboard.views(), *story_mode.views()]
+    return [
+        Cast(),
+        People(),
+        Turns(),
+        Memories(),
+        Usage(),
+        *switchboard.views(),
+        *story_mode.views(),
+        *draft_mode.views(),
+    ]
 
 
 def doctor(home: Home, clock: Clock | None = None) -> Doctor:
@@ -162,6 +175,7 @@ class App:
             before_rewind=self._snapshots.before_rewind,
             workspaces=self.workspaces,
         )
+        self.draft = Drafting(store, self.roster, self.models, settings.draft, self._clock, home.root / "drafts")
         self.arrivals = Arrivals(store, self.roster, self.memory, self.workspaces)
         self.feed = Feed(store, self.story.replies)
         self.copies = Copies(home, store, self._backups)
@@ -175,13 +189,15 @@ class App:
 
     def handlers(self) -> dict[str, Handler]:
         """Every kind of job and who does it."""
-        return {BACKUP: self._backups.job, **self.story.handlers()}
+        return {BACKUP: self._backups.job, **self.story.handlers(), **self.draft.handlers()}
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         stop = asyncio.Event()
         await self.store.schedules.put(self._backups.schedule)
         await self.store.append([Draft("instance", Started(coterie=self._version))])
+        # Threads first: what is still open after that belongs to stories.
+        await self.draft.recover()
         await self.story.recover()
         worker = Worker(
             self.store.jobs,
@@ -204,6 +220,7 @@ class App:
             _log.info("stopping")
             await self.switchboard.close()
             await self.story.replies.close()
+            await self.draft.replies.close()
             stop.set()
             for task, result in zip(
                 self._background, await asyncio.gather(*self._background, return_exceptions=True), strict=True

@@ -15,6 +15,7 @@ from typing import NoReturn
 COMMANDS = {
     "serve": "Start Coterie and open it to this machine.",
     "chat": "Talk with a character, here in the terminal.",
+    "draft": "Work on a text with a character: ask, then review its proposals.",
     "cast": "Characters: make, list, show, import, export, delete.",
     "people": "Who may talk to your characters, and from which accounts.",
     "matrix": "Matrix: start over, here or on the homeserver too.",

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from coterie.cli._app import new_app
+from coterie.cli._house import open_house, opened_house
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
@@ -42,10 +42,10 @@ def chat(
     if not plain and sys.stdin.isatty() and sys.stdout.isatty():
         from coterie.cli._screen import talk
 
-        with _opened() as house:
+        with opened_house() as house:
             talk(house, _choose(house, Alone(), name), fresh)
         return
-    with _house() as (house, portal):
+    with open_house() as (house, portal):
         bot = _choose(house, portal, name)
         Conversation(house, portal, bot, fresh).run()
 
@@ -183,41 +183,6 @@ class Conversation:
         typer.echo(
             f"{typer.style(_safe(names.get(turn.speaker, turn.speaker)), bold=True)}: {_safe(turn.text.strip())}"
         )
-
-
-@contextmanager
-def _house() -> Iterator[tuple[App, BlockingPortal]]:
-    """The house runs in a thread of its own, so that reading a line stops nothing, and Ctrl-C only the reply."""
-    from anyio.from_thread import start_blocking_portal
-
-    with _opened() as house, start_blocking_portal() as portal, portal.wrap_async_context_manager(house.running()):
-        yield house, portal
-
-
-@contextmanager
-def _opened() -> Iterator[App]:
-    from coterie.app import App, load_settings, open_store, write_example
-    from coterie.base.errors import InUse
-    from coterie.base.home import Home
-    from coterie.base.logging import LogSettings, setup_logging
-    from coterie.cli._passphrase import ask_passphrase
-
-    setup_logging(LogSettings(level="error"))  # a model's hiccup must not stand in the middle of a conversation
-    home = Home.locate()
-    home.prepare()
-    write_example(home)
-    settings = load_settings(home, passphrase=ask_passphrase).settings
-    try:
-        opened = open_store(home)
-        store = opened.__enter__()
-    except InUse as error:
-        raise InUse(
-            error.what, "Talk through the server that runs (its page, or its HTTP API), or stop it and try again."
-        ) from None
-    try:
-        yield App(home, settings, store)
-    finally:
-        opened.__exit__(None, None, None)
 
 
 def _choose(house: App, portal: BlockingPortal | Alone, name: str | None) -> Bot:

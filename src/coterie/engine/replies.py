@@ -83,9 +83,12 @@ class Replies:
         for room in list(self._running):
             await self.stop(room)
 
-    async def recover(self, after: Callable[[Turn], AfterTurn]) -> int:
-        """S12: what a crash left open is closed as truncated, with the text that had been made durable."""
-        left = [turn for turn in self._timeline.open_replies() if not self.speaking(turn.room)]
+    async def recover(self, after: Callable[[Turn], AfterTurn], mine: Callable[[Turn], bool] = lambda _: True) -> int:
+        """S12: what a crash left open is closed as truncated, with the text that had been made durable.
+
+        Modes share the timeline, so each says which rooms are its own.
+        """
+        left = [turn for turn in self._timeline.open_replies() if not self.speaking(turn.room) and mine(turn)]
         for turn in left:
             ended = AssistantTurn(reply=turn.id, text=turn.text, truncated=True, why="restart")
             await self._end(turn.room, ended, turn.speaker, after(turn))

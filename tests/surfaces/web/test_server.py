@@ -13,6 +13,7 @@ from coterie.engine.feed import Feed
 from coterie.kernel import Store
 from coterie.llm.router import Models
 from coterie.memory import Memory
+from coterie.modes.draft import Drafting
 from coterie.modes.story import Arrivals, Story
 from coterie.ops.configuration import Configuration
 from coterie.ops.copies import Copies
@@ -26,6 +27,7 @@ class FakeHouse:
     roster: Roster
     memory: Memory
     story: Story
+    draft: Drafting
     workspaces: Workspaces
     arrivals: Arrivals
     feed: Feed

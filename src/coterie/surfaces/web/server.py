@@ -12,6 +12,8 @@ from coterie.surfaces.web import (
     api_backups,
     api_bots,
     api_chats,
+    api_draft,
+    api_draft_threads,
     api_drawer,
     api_files,
     api_memories,
@@ -67,6 +69,8 @@ _API = (
     api_settings.router,
     api_backups.router,
     live.router,
+    api_draft.router,
+    api_draft_threads.router,
 )
 
 

@@ -1,0 +1,163 @@
+"""Many processes accept changes on one branch and are killed with -9 at random: is any lost, or made twice? F1, F8
+
+Each process proposes and accepts one change after the other and keeps a journal, as the log would. Started again after
+a kill it looks, by the change's trailer, whether the commit was made before the row was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bench._report import arguments, finish, progress, say, scratch
+from coterie.modes.draft.commits import CHANGE, THREAD, Author, Note
+from coterie.modes.draft.committing import Committer
+from coterie.modes.draft.workspace import MAIN, Version, Workspace
+
+DOCUMENTS = 4
+ANN = Author("Ann", "ann@example.org")
+
+
+def document(number: int) -> str:
+    return f"part{number % DOCUMENTS}.md"
+
+
+def line(process: int, number: int, word: str) -> str:
+    return f"Line {number} of {process} is {word}.\n"
+
+
+def prepare(folder: Path, processes: int, each: int) -> None:
+    committer = Committer(Workspace(folder))
+    for part in range(DOCUMENTS):
+        mine = [process for process in range(processes) if process % DOCUMENTS == part]
+        text = "".join(line(process, number, "open") for process in mine for number in range(each))
+        committer.write(document(part), MAIN, lambda _, it=text: it, ANN, Note("Begin"), _now())  # type: ignore[misc]
+
+
+def work(folder: Path, journal: Path, process: int, each: int) -> None:
+    workspace = Workspace(folder)
+    committer = Committer(workspace)
+    told = journal.read_text().split("\n")[:-1] if journal.exists() else []
+    accepted = {row.split()[1] for row in told if row.startswith("accepted")}
+    bases = {row.split()[1]: row.split()[2] for row in told if row.startswith("proposed")}
+    with journal.open("a", buffering=1) as book:
+        for number in range(each):
+            change = f"{process}-{number}"
+            if change in accepted:
+                continue
+            if change in bases:
+                before = committer.find_change(MAIN, change, until=bases[change])
+            else:
+                before = None
+                print(f"proposed {change} {workspace.head(MAIN)}", file=book)
+            if before is None:
+                accept(committer, process, number, change)
+            print(f"accepted {change}", file=book)
+
+
+def accept(committer: Committer, process: int, number: int, change: str) -> None:
+    def make(version: Version | None) -> str:
+        assert version is not None
+        return version.text.replace(line(process, number, "open"), line(process, number, "done"))
+
+    note = Note("Close a line", "It was open for long.", {CHANGE: change, THREAD: f"thread-{process}"})
+    if committer.write(document(process), MAIN, make, ANN, note, _now()) is None:
+        raise SystemExit(f"{change} was made before, and nobody noticed.")
+
+
+def run(folder: Path, accepts: int, processes: int, lives_s: float) -> dict[str, Any]:
+    each = -(-accepts // processes)
+    repository = folder / "text"
+    prepare(repository, processes, each)
+    chance = random.Random(3)
+    running: dict[int, subprocess.Popen[bytes]] = {}
+    done: set[int] = set()
+    kills, began = 0, time.monotonic()
+    while len(done) < processes:
+        for process in set(range(processes)) - done - set(running):
+            command = [
+                sys.executable,
+                "-m",
+                "bench.git_accepts",
+                "--work",
+                str(process),
+                "--each",
+                str(each),
+                str(folder),
+            ]
+            running[process] = subprocess.Popen(command)
+        time.sleep(chance.expovariate(len(running) / lives_s) if lives_s else 0.1)
+        for process, child in list(running.items()):
+            if child.poll() is not None:
+                if child.returncode not in (0, -signal.SIGKILL):
+                    raise SystemExit(f"Process {process} ended with {child.returncode}.")
+                if child.returncode == 0:
+                    done.add(process)
+                del running[process]
+        if running and lives_s:
+            victim = chance.choice(list(running))
+            os.kill(running[victim].pid, signal.SIGKILL)
+            running[victim].wait()
+            del running[victim]
+            kills += 1
+        rows = sum(book.read_bytes().count(b"accepted") for book in folder.glob("*.journal"))
+        progress(rows, each * processes, f"accepts, {kills} kills")
+    return {**judge(repository, folder, processes, each), "kills": kills, "seconds": round(time.monotonic() - began, 1)}
+
+
+def judge(repository: Path, folder: Path, processes: int, each: int) -> dict[str, Any]:
+    workspace = Workspace(repository)
+    made = Counter(one.trailers[CHANGE] for one in workspace.walk(MAIN) if CHANGE in one.trailers)
+    rows = [
+        row.split()[1] for book in folder.glob("*.journal") for row in book.read_text().splitlines() if row[:1] == "a"
+    ]
+    left_open = sum(workspace.read(document(part), MAIN).text.count(" is open.") for part in range(DOCUMENTS))
+    fsck = subprocess.run(
+        ["git", "-C", str(repository), "fsck", "--strict", "--no-dangling"], capture_output=True, text=True, check=False
+    )
+    return {
+        "accepts": len(rows),
+        "lost": len(set(rows) - set(made)) + left_open + processes * each - len(rows),
+        "doubled": sum(times - 1 for times in made.values()) + len(rows) - len(set(rows)),
+        "fsck_clean": fsck.returncode == 0 and not fsck.stderr.strip() and not fsck.stdout.strip(),
+    }
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def options(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    parser.add_argument("--accepts", type=int, default=10_000)
+    parser.add_argument("--processes", type=int, default=16)
+    parser.add_argument("--lives-s", type=float, default=4.0, help="how long a process lives, on average")
+    parser.add_argument("--work", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--each", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("folder", nargs="?", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main() -> None:
+    asked = options(arguments(__doc__))
+    if asked.work is not None:
+        folder = Path(asked.folder)
+        work(folder / "text", folder / f"{asked.work}.journal", asked.work, asked.each)
+        return
+    accepts, processes = (400, 4) if asked.quick else (asked.accepts, asked.processes)
+    with scratch() as name:
+        figures = run(Path(name), accepts, processes, asked.lives_s)
+    say(", ".join(f"{key} {value}" for key, value in figures.items()))
+    finish(figures)
+
+
+if __name__ == "__main__":
+    main()

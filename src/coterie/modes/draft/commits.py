@@ -1,0 +1,59 @@
+"""What a commit of ours says: why, for which change, from which thread. Plain git shows it. F1
+
+Say it shorter
+
+The sentence said the same thing twice.
+
+Coterie-Change: 01KB…
+Coterie-Thread: 01KB…
+Proposed-by: Mara
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+CHANGE, THREAD, PROPOSED_BY, UNDOES = "Coterie-Change", "Coterie-Thread", "Proposed-by", "Coterie-Undoes"
+_SUBJECT = 72
+
+
+@dataclass(frozen=True, slots=True)
+class Author:
+    name: str
+    email: str
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What a commit is to say."""
+
+    subject: str
+    body: str = ""
+    trailers: Mapping[str, str] = field(default_factory=dict)
+
+    def message(self) -> str:
+        told = _one_line(self.subject) or "Change the text"
+        subject = textwrap.shorten(told, _SUBJECT, placeholder="…")
+        # A trailer in somebody's reason would be read as ours, so the body is never the last paragraph alone.
+        body = [] if self.body.strip() in ("", subject) else [self.body.strip()]
+        trailers = "\n".join(f"{name}: {_one_line(value)}" for name, value in self.trailers.items() if value)
+        return "\n\n".join([subject, *body, *([trailers] if trailers else [])]) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """A commit of a branch, as history shows it."""
+
+    id: str
+    author: str
+    when: int
+    """Seconds since 1970."""
+    subject: str
+    trailers: Mapping[str, str]
+
+
+def _one_line(text: str) -> str:
+    return re.sub(r"[\s\x00-\x1f\x7f]+", " ", text).strip()

@@ -1,0 +1,184 @@
+"""Writing a branch: a commit made in the object store, then the branch's head moved from what it was expected to be. F1
+
+The lock keeps our own writers in line; the compare-and-swap keeps out everybody else, plain git included. A process
+that is killed may leave a ref's lock file behind; whoever holds the branch lock takes an old one away.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+import pygit2
+from pygit2.enums import FileMode
+
+from coterie.modes.draft.branch_lock import branch_lock
+from coterie.modes.draft.checkout import refresh_checkout
+from coterie.modes.draft.commits import CHANGE, UNDOES, Author, Note, Revision
+from coterie.modes.draft.errors import Clash, NoSuchDocument, WorkspaceError
+from coterie.modes.draft.workspace import Version, Workspace, checked_path
+
+_ABANDONED_S = 3.0
+"""Git holds a ref's lock file for milliseconds. One that is this old belongs to nobody."""
+_PATIENCE_S = 30.0
+
+Make = Callable[[Version | None], str | None]
+"""From the document as it is now to what it shall be; None to leave it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    commit: str
+    blob: str
+    text: str
+    before: Version | None
+    """The document as the commit found it."""
+
+
+class Committer:
+    def __init__(self, workspace: Workspace, *, durable: bool = True) -> None:
+        """`durable`: what is acknowledged is on the disk."""
+        self._workspace = workspace
+        pygit2.settings.enable_fsync_gitdir(durable)
+
+    def write(self, path: str, branch: str, make: Make, author: Author, note: Note, when: datetime) -> Written | None:
+        """One commit that changes one document; `make` decides under the branch's lock, on its newest version."""
+        checked_path(path)
+        with branch_lock(self._workspace.git_folder, branch):
+            for _ in _until_patience_ends():
+                head = self._workspace.head(branch)
+                before = self._at(path, branch, head)
+                text = make(before)
+                if text is None or (before is not None and text == before.text):
+                    return None
+                blob, commit = self._commit(path, text, head, author, note, when)
+                if self._swap(branch, head, commit, note):
+                    refresh_checkout(self._workspace, branch, path, before.blob if before else None, blob)
+                    return Written(commit, blob, text, before)
+        raise WorkspaceError(f"The branch {branch} could not be written.", "Something else holds it: try again.")
+
+    def find(self, branch: str, trailer: str, value: str, until: str | None = None) -> Revision | None:
+        """The commit that carries a change, looked for back to a commit that is known not to."""
+        walk = self._workspace.walk(branch, until=until)
+        return next((one for one in walk if one.trailers.get(trailer) == value), None)
+
+    def find_change(self, branch: str, change: str, until: str | None = None) -> Revision | None:
+        return self.find(branch, CHANGE, change, until)
+
+    def find_undo(self, branch: str, change: str, until: str | None = None) -> Revision | None:
+        return self.find(branch, UNDOES, change, until)
+
+    def create_branch(self, name: str, source: str) -> None:
+        head = self._workspace.head(source)
+        if head is None:
+            raise NoSuchDocument(f"The branch {source} has no commits yet.", "Write something on it first.")
+        repository = self._workspace.repository
+        if not pygit2.reference_is_valid_name(f"refs/heads/{name}") or name.startswith("-"):
+            raise WorkspaceError(f"{name!r} cannot be the name of a branch.", "Use letters, digits, - and /.")
+        try:
+            repository.references.create(f"refs/heads/{name}", pygit2.Oid(hex=head))
+        except (pygit2.AlreadyExistsError, ValueError) as error:
+            raise WorkspaceError(f"There is a branch {name} already.", "Choose another name.") from error
+
+    def merge(self, source: str, target: str, author: Author, when: datetime) -> str:
+        """F11: fast-forward or a merge commit; what clashes is not touched."""
+        repository = self._workspace.repository
+        with branch_lock(self._workspace.git_folder, target):
+            theirs, ours = self._workspace.head(source), self._workspace.head(target)
+            if theirs is None or ours is None:
+                raise NoSuchDocument(f"{source} and {target} are not both there.", "List the branches.")
+            base = repository.merge_base(pygit2.Oid(hex=ours), pygit2.Oid(hex=theirs))
+            note = Note(f"Merge {source} into {target}")
+            if str(base) == theirs:
+                return ours
+            if str(base) == ours:
+                commit = theirs
+            else:
+                index = repository.merge_commits(pygit2.Oid(hex=ours), pygit2.Oid(hex=theirs))
+                if index.conflicts is not None:
+                    paths = sorted({side.path for sides in index.conflicts for side in sides if side is not None})
+                    raise Clash(
+                        f"{source} and {target} changed the same words of {', '.join(paths)}.",
+                        "Bring one of them in line with the other first.",
+                    )
+                tree = index.write_tree(repository)
+                signature = _signature(author, when)
+                parents = [pygit2.Oid(hex=ours), pygit2.Oid(hex=theirs)]
+                commit = str(repository.create_commit(None, signature, signature, note.message(), tree, parents))
+            if not self._swap(target, ours, commit, note):
+                raise Clash(f"{target} changed meanwhile.", "Compare the branches again.")
+            return commit
+
+    def _at(self, path: str, branch: str, head: str | None) -> Version | None:
+        try:
+            return self._workspace.read(path, branch, head)
+        except NoSuchDocument:
+            return None
+
+    def _commit(
+        self, path: str, text: str, head: str | None, author: Author, note: Note, when: datetime
+    ) -> tuple[str, str]:
+        repository = self._workspace.repository
+        blob = repository.create_blob(text.encode("utf-8", "replace"))
+        tree = self._tree(repository[head].peel(pygit2.Tree) if head else None, path.split("/"), blob)
+        signature = _signature(author, when)
+        parents = [pygit2.Oid(hex=head)] if head else []
+        commit = repository.create_commit(None, signature, signature, note.message(), tree, parents)
+        return str(blob), str(commit)
+
+    def _tree(self, tree: pygit2.Tree | None, parts: list[str], blob: pygit2.Oid) -> pygit2.Oid:
+        repository = self._workspace.repository
+        builder = repository.TreeBuilder(tree) if tree is not None else repository.TreeBuilder()
+        name, *rest = parts
+        there = builder.get(name)
+        if not rest:
+            mode = there.filemode if isinstance(there, pygit2.Blob) else FileMode.BLOB
+            builder.insert(name, blob, mode)
+        else:
+            inner = self._tree(there if isinstance(there, pygit2.Tree) else None, rest, blob)
+            builder.insert(name, inner, FileMode.TREE)
+        return builder.write()
+
+    def _swap(self, branch: str, expected: str | None, commit: str, note: Note) -> bool:
+        """Move the branch from the expected commit to the new one; False if it is somewhere else by now."""
+        repository, name = self._workspace.repository, f"refs/heads/{branch}"
+        try:
+            if expected is None:
+                repository.references.create(name, pygit2.Oid(hex=commit))
+                return True
+            ref = repository.lookup_reference(name)
+            if str(ref.target) != expected:
+                return False
+            # libgit2 compares with the value that was read just now, under the ref's own lock file.
+            ref.set_target(pygit2.Oid(hex=commit), f"commit: {note.subject}")
+        except (pygit2.GitError, ValueError, KeyError):
+            return False
+        except OSError as error:
+            if "lock" not in str(error):
+                raise
+            self._clear_abandoned(branch)
+            return False
+        return True
+
+    def _clear_abandoned(self, branch: str) -> None:
+        lock = self._workspace.git_folder / "refs" / "heads" / f"{branch}.lock"
+        try:
+            if time.time() - lock.stat().st_mtime > _ABANDONED_S:
+                lock.unlink()
+        except FileNotFoundError:
+            return
+
+
+def _signature(author: Author, when: datetime) -> pygit2.Signature:
+    return pygit2.Signature(author.name or "Somebody", author.email, int(when.timestamp()), 0)
+
+
+def _until_patience_ends() -> Iterator[int]:
+    """Tries, with a short pause between them."""
+    began, number = time.monotonic(), 0
+    while time.monotonic() - began < _PATIENCE_S:
+        yield number
+        number += 1
+        time.sleep(0.05)

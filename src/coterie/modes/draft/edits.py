@@ -1,0 +1,120 @@
+"""What changed between two texts, and where a place in the old one is in the new one. F3, F7
+
+Lines are compared by libgit2, quickly and minimally; what two lines of a hunk have in common at their edges is not part
+of the edit. An accepted proposal is an edit that is known exactly and needs no comparing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pygit2
+
+from coterie.modes.draft.placing import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """The old text from `start` to `end` gave way to `text`."""
+
+    start: int
+    end: int
+    text: str
+
+    @property
+    def grows(self) -> int:
+        return len(self.text) - (self.end - self.start)
+
+
+def edits_between(old: str, new: str) -> list[Edit]:
+    """In the old text's order, none touching another."""
+    if old == new:
+        return []
+    before, after = _lines(old), _lines(new)
+    patch = pygit2.Patch.create_from(
+        old.encode("utf-8", "surrogatepass"), new.encode("utf-8", "surrogatepass"), context_lines=0, interhunk_lines=0
+    )
+    found: list[Edit] = []
+    for hunk in patch.hunks:
+        old_from = hunk.old_start - 1 if hunk.old_lines else hunk.old_start
+        new_from = hunk.new_start - 1 if hunk.new_lines else hunk.new_start
+        start, end = before[old_from], before[old_from + hunk.old_lines]
+        text = new[after[new_from] : after[new_from + hunk.new_lines]]
+        found.append(_trimmed(old, start, end, text))
+    return found
+
+
+def apply(text: str, edits: Sequence[Edit]) -> str:
+    for edit in reversed(edits):
+        text = text[: edit.start] + edit.text + text[edit.end :]
+    return text
+
+
+class Mapping:
+    """Places of an old text in the new one."""
+
+    def __init__(self, edits: Sequence[Edit]) -> None:
+        self._edits = edits
+        self._starts = [edit.start for edit in edits]
+        self._shifts = [0]
+        for edit in edits:
+            self._shifts.append(self._shifts[-1] + edit.grows)
+
+    def untouched(self, span: Span) -> Span | None:
+        """Where it is now; None if something in it changed. What is put in at its very edge leaves it as it is."""
+        shift = 0
+        for number in range(max(0, bisect_left(self._starts, span.start) - 1), len(self._edits)):
+            edit = self._edits[number]
+            if edit.start >= span.end:
+                break
+            if edit.end > span.start and (edit.start < edit.end or edit.start > span.start):
+                return None
+        shift = self._shifts[self._before(span.start)]
+        return Span(span.start + shift, span.end + shift)
+
+    def hull(self, span: Span) -> Span:
+        """The stretch of the new text that stands where it stood, with all that was put in there."""
+        first, last = self._place(span.start, low=True), self._place(span.end, low=False)
+        return Span(first, max(first, last))
+
+    def _before(self, place: int) -> int:
+        """How many edits lie wholly before a place."""
+        count = bisect_left(self._starts, place)
+        while count and self._edits[count - 1].end > place:
+            count -= 1
+        while count < len(self._edits) and self._edits[count].end <= place:
+            count += 1
+        return count
+
+    def _place(self, place: int, *, low: bool) -> int:
+        number = bisect_left(self._starts, place) - (1 if low else 0)
+        for at in (number, number + 1) if low else (number, number - 1):
+            if 0 <= at < len(self._edits) and self._edits[at].start <= place <= self._edits[at].end:
+                start = self._edits[at].start + self._shifts[at]
+                return start if low else start + len(self._edits[at].text)
+        return place + self._shifts[self._before(place)]
+
+
+def _lines(text: str) -> list[int]:
+    """Where each line begins, and where the last one ends."""
+    starts = [0]
+    for line in text.split("\n")[:-1]:
+        starts.append(starts[-1] + len(line) + 1)
+    if starts[-1] < len(text) or not text:
+        starts.append(len(text))
+    return starts
+
+
+def _trimmed(old: str, start: int, end: int, text: str) -> Edit:
+    replaced = old[start:end]
+    head = _shared(replaced, text)
+    tail = _shared(replaced[head:][::-1], text[head:][::-1])
+    return Edit(start + head, end - tail, text[head : len(text) - tail])
+
+
+def _shared(one: str, other: str) -> int:
+    """How many characters both begin with."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((at for at, (mine, yours) in pairs if mine != yours), min(len(one), len(other)))

@@ -1,0 +1,18 @@
+"""Who acts in a document. Accounts come with the surfaces; here a person is an id and a name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from coterie.modes.draft.commits import Author
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    id: str
+    name: str
+    email: str = ""
+
+    @property
+    def author(self) -> Author:
+        return Author(self.name, self.email or f"{self.id}@coterie.invalid")

@@ -1,0 +1,310 @@
+"""Talking about a document: threads, messages, replies that propose. F2, F4–F6, F12, F13
+
+A message is durable before a model is asked. Its reply streams; each proposal becomes a row as its block closes. What
+is left when it ended, whole or not, is one job: blocks that a crash kept from becoming rows, blocks that could not be
+read, a better quote for what was not found, and who is to be told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from coterie.base.errors import BadPoint
+from coterie.base.ids import new_id
+from coterie.base.logging import get_logger
+from coterie.cast.errors import NoSuchCharacter
+from coterie.engine.errors import Busy
+from coterie.engine.events import AssistantTurnStarted, Segment, UserTurn
+from coterie.engine.turns import Turn
+from coterie.kernel import Draft, Job, NewJob
+from coterie.kernel.worker import Handler, Outcome
+from coterie.llm.errors import ModelError
+from coterie.llm.roles import Role
+from coterie.llm.router import Caller
+from coterie.modes.draft.anchors import Anchor, anchor_at, moved, refound
+from coterie.modes.draft.blocks import Block, Spoilt
+from coterie.modes.draft.changes import Change
+from coterie.modes.draft.desk import Desk
+from coterie.modes.draft.edits import edits_between
+from coterie.modes.draft.errors import NoSuchDocument, Unplaced
+from coterie.modes.draft.events import (
+    ChangeRepaired,
+    Member,
+    Place,
+    SelectionQuoted,
+    ThreadKind,
+    ThreadNoted,
+    ThreadOpened,
+)
+from coterie.modes.draft.formats import BEST_KNOWN, parser_for, read_reply
+from coterie.modes.draft.people import Person
+from coterie.modes.draft.placement import change_id, placed, proposal
+from coterie.modes.draft.placing import Span
+from coterie.modes.draft.prompting import prompt_for, repair_prompt
+from coterie.modes.draft.proposing import ProposingReply
+from coterie.modes.draft.threads import Thread
+from coterie.modes.draft.workspace import Version
+
+SETTLE = "draft_settle"
+_MOST_TURNS = 60
+_QUOTED = re.compile(r"<original>\n?(.*?)\n?</original>", re.DOTALL)
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A turn that has begun: the message is durable, and the reply is on its way."""
+
+    turn: str
+    reply: str
+    speaker: str
+
+
+class Talking(Desk):
+    def handlers(self) -> dict[str, Handler]:
+        return {SETTLE: self._settle}
+
+    async def recover(self) -> int:
+        """Replies that a crash left open are closed, and what they proposed until then is kept."""
+        return await self.replies.recover(
+            lambda turn: lambda _: self._jobs_after(turn.room, turn.id), lambda turn: self.threads.is_thread(turn.room)
+        )
+
+    async def open_thread(
+        self,
+        workspace: str,
+        document: str,
+        members: Sequence[Member],
+        person: Person,
+        *,
+        branch: str | None = None,
+        title: str = "",
+        selection: Span | None = None,
+        against: str = "",
+    ) -> Thread:
+        """Beside a document, or about a stretch of it; with `against`, a review of one branch beside another."""
+        version = await self.read(workspace, document, branch)
+        for member in members:
+            self._roster.bot(member.bot)
+        if not members:
+            raise NoSuchCharacter("Nobody is in the thread to answer.", "Choose a character for it.")
+        kind: ThreadKind = "review" if against else "anchored" if selection is not None else "discussion"
+        place = self._place(version, selection) if selection is not None else None
+        opened = ThreadOpened(
+            workspace=workspace,
+            document=document,
+            branch=version.branch,
+            thread_kind=kind,
+            title=title.strip() or version.title,
+            members=tuple(map(self._resolved, members)),
+            place=place,
+            blob=version.blob,
+            against=against,
+        )
+        room = f"room:{new_id()}"
+        await self._store.append([Draft(room, opened, person.id)])
+        return self.threads.thread(room)
+
+    async def say(
+        self,
+        room: str,
+        text: str,
+        person: Person,
+        *,
+        to: str | None = None,
+        selection: Span | None = None,
+        key: str | None = None,
+    ) -> Asked:
+        """F4: a message and the reply to it, which comes in the background."""
+        async with self._alone(room):
+            mark = None if key is None else f"say:{room}:{key}"
+            if mark is not None and (before := self._said_before(room, mark)) is not None:
+                return before
+            thread = self.threads.thread(room)
+            if self.replies.speaking(room) or self.timeline.open_replies(room):
+                raise Busy("Somebody is still writing in this thread.", "Wait for the reply, or stop it.")
+            if not text.strip():
+                raise BadPoint("There is nothing in the message.", "Write something, then send it.")
+            member = self._addressed(thread, text, to)
+            version = await self.read(thread.workspace, thread.document, thread.branch)
+            turn = new_id()
+            segment = Segment(kind="dialogue", text=text)
+            said = UserTurn(turn=turn, author=person.id, text=text, segments=(segment,))
+            drafts = [Draft(room, said, person.id, key=mark, turn=turn)]
+            if selection is not None:
+                quoted = SelectionQuoted(turn=turn, place=self._place(version, selection), blob=version.blob)
+                drafts.append(Draft(room, quoted, person.id, turn=turn))
+            drafts += self.inbox.drafts(thread, turn, person.id, self._people(room))
+            await self._store.append(drafts)
+            return await self._answer(thread, member, version, turn)
+
+    async def stop(self, room: str) -> bool:
+        self.threads.thread(room)
+        return await self.replies.stop(room)
+
+    def place_of(self, thread: Thread, version: Version) -> Anchor | None:
+        """F3: where an anchored thread's words stand now; None if it has none, or is orphaned."""
+        return self._about(thread, version, thread.place, thread.blob)
+
+    # --- a reply -------------------------------------------------------------------------------------------------
+
+    async def _answer(self, thread: Thread, member: Member, version: Version, turn: str) -> Asked:
+        reply = new_id()
+        started = AssistantTurnStarted(reply=reply, speaker=member.bot, answers=turn)
+        await self._store.append([Draft(thread.room, started, member.bot, turn=reply)])
+        bot = self._roster.bot(member.bot)
+        turns = [one for one in self.timeline.latest(thread.room, _MOST_TURNS) if one.id != reply]
+        quotes = {one.id: place for one in turns if (place := self.threads.quote(thread.room, one.id)) is not None}
+        declined = [one for one in self.changes.of_thread(thread.room) if one.state == "declined"]
+        task = member.model or None
+        target = self._models.catalogue.chain(Role.DRAFT, task)[0]
+        prompt = prompt_for(
+            bot,
+            member,
+            version,
+            turns,
+            self._names(thread),
+            quotes,
+            declined,
+            self._settings,
+            lambda text: self._models.tokens.count(target, text),
+            self._models.window(Role.DRAFT, task),
+        )
+        stream = self._models.stream(Role.DRAFT, prompt, caller=Caller(thread.room, member.bot), task=task)
+
+        async def on_block(number: int, block: Block) -> None:
+            await self._propose(thread, member.bot, turn, reply, number, block)
+
+        proposing = ProposingReply(stream, parser_for(member.format), on_block)
+        self.replies.start(thread.room, reply, proposing, member.bot, lambda _: self._jobs_after(thread.room, reply))
+        return Asked(turn, reply, member.bot)
+
+    async def _propose(self, thread: Thread, author: str, turn: str, reply: str, number: int, block: Block) -> None:
+        version = await self.read(thread.workspace, thread.document, thread.branch)
+        selected = self.threads.selection(thread.room, turn)
+        about = self._about(thread, version, *(selected or (thread.place, thread.blob)))
+        told = await asyncio.to_thread(proposal, thread, reply, number, author, block, version, about)
+        draft = Draft(thread.room, told, author, key=f"change:{told.change}", turn=reply)
+        await self._store.append([draft])
+
+    def _jobs_after(self, room: str, reply: str) -> list[NewJob]:
+        return [NewJob(SETTLE, key=f"{SETTLE}:{reply}", payload={"room": room, "reply": reply})]
+
+    async def _settle(self, job: Job) -> Outcome:
+        """All that a reply leaves to be done, in a way that may be repeated."""
+        room, reply = str(job.payload["room"]), str(job.payload["reply"])
+        thread = self.threads.thread(room)
+        turn = self.timeline.turn(room, reply)
+        pieces = read_reply(turn.text, thread.member(turn.speaker).format)
+        blocks = [piece for piece in pieces if isinstance(piece, Block)]
+        for number, block in enumerate(blocks, start=1):
+            if not self.changes.has(change_id(reply, number)):
+                await self._propose(thread, turn.speaker, turn.answers or "", reply, number, block)
+        for change in self.changes.of_reply(room, reply):
+            if change.state == "pending" and not change.placed and not change.repaired:
+                await self._repair(thread, change)
+        notes = [_SPOILT[piece.why] for piece in pieces if isinstance(piece, Spoilt)]
+        noted = [Draft(room, ThreadNoted(text=text, about=reply)) for text in notes]
+        return Outcome([*noted, *self.inbox.drafts(thread, reply, turn.speaker, self._people(room))])
+
+    async def _repair(self, thread: Thread, change: Change) -> None:
+        """F6: a quote that is nowhere, or in two places, is asked for once more."""
+        version = await self.read(thread.workspace, thread.document, thread.branch)
+        task = thread.member(change.author).model or None
+        target = self._models.catalogue.chain(Role.DRAFT, task)[0]
+        prompt = repair_prompt(
+            version,
+            change,
+            self._settings,
+            lambda text: self._models.tokens.count(target, text),
+            self._models.window(Role.DRAFT, task),
+        )
+        quote = ""
+        try:
+            answer = await self._models.ask(Role.DRAFT, prompt, caller=Caller(thread.room, change.author), task=task)
+            found = _QUOTED.search(answer.text)
+            quote = found.group(1) if found else ""
+        except ModelError as error:
+            _log.info("no better quote", change=change.id, error=error.what)
+        about = self.place_of(thread, version)
+        where = placed(quote, change.proposed, version, about) if quote.strip() else None
+        told = ChangeRepaired(
+            change=change.id,
+            quote=quote,
+            commit=version.commit,
+            blob=version.blob,
+            place=where.place if where else None,
+            how=where.how if where else None,
+            score=where.score if where else 1.0,
+        )
+        await self._store.append([Draft(thread.room, told, change.author, key=f"repair:{change.id}")])
+
+    # --- who and where -------------------------------------------------------------------------------------------
+
+    def _about(self, thread: Thread, version: Version, place: Place | None, blob: str) -> Anchor | None:
+        if place is None:
+            return None
+        kept = Anchor(place.exact, place.prefix, place.suffix, place.start, place.end, blob)
+        if version.text[place.start : place.end] == place.exact:
+            return kept
+        try:
+            old = self.workspace(thread.workspace).blob_text(blob)
+        except NoSuchDocument:
+            old = ""
+        (anchor,) = moved([kept], old, version.text, edits_between(old, version.text), version.blob)
+        return refound(anchor, version.text)
+
+    def _place(self, version: Version, span: Span) -> Place:
+        if not 0 <= span.start < span.end <= len(version.text):
+            raise Unplaced("The selection is not in the document.", "Select it again.")
+        return Place.of(anchor_at(version.text, span))
+
+    def _resolved(self, member: Member) -> Member:
+        """With the format that its provider writes best, where none was asked for."""
+        if member.format != "auto":
+            return member
+        provider = self._models.catalogue.chain(Role.DRAFT, member.model or None)[0].provider
+        chosen = self._settings.formats.get(provider) or BEST_KNOWN.get(provider, "tags")
+        return member.model_copy(update={"format": chosen})
+
+    def _addressed(self, thread: Thread, text: str, to: str | None) -> Member:
+        """Who was asked for, else who is named first in the message, else who answered last, else the first."""
+        names = self._names(thread)
+        if to is not None:
+            for member in thread.members:
+                if to in (member.bot, names[member.bot]) or to.lower() == names[member.bot].lower():
+                    return member
+            raise NoSuchCharacter(f"{to} is not in this thread.", f"Here are: {', '.join(names.values())}.")
+        named = [
+            (found.start(), number)
+            for number, member in enumerate(thread.members)
+            if (found := re.search(rf"(?<!\w){re.escape(names[member.bot])}(?!\w)", text, re.IGNORECASE))
+        ]
+        return thread.members[min(named)[1] if named else 0]
+
+    def _names(self, thread: Thread) -> dict[str, str]:
+        return {member.bot: self._roster.bot(member.bot).name for member in thread.members}
+
+    def _people(self, room: str) -> set[str]:
+        """Everybody who wrote in the thread so far."""
+        return {turn.speaker for turn in self.timeline.latest(room, 10_000) if turn.by_person}
+
+    def _said_before(self, room: str, mark: str) -> Asked | None:
+        rows = self._store.query("SELECT payload ->> '$.turn' FROM event WHERE key = ?", (mark,))
+        if not rows:
+            return None
+        turn = str(rows[0][0])
+        replies: list[Turn] = [one for one in self.timeline.latest(room, _MOST_TURNS) if one.answers == turn]
+        return Asked(turn, replies[0].id, replies[0].speaker) if replies else Asked(turn, "", "")
+
+
+_SPOILT = {
+    "unclosed": "A proposal broke off before its end. It stands in the reply as text.",
+    "nested": "A proposal was begun inside another. The outer one stands in the reply as text.",
+    "empty": "A proposal changed nothing. It stands in the reply as text.",
+    "garbled": "A proposal could not be read. It stands in the reply as text.",
+    "too long": "A proposal was too long. It stands in the reply as text.",
+}

@@ -1,0 +1,94 @@
+"""A reply on the wire, byte by byte the same whenever it is asked for. F15
+
+Text is cut into chunks by the text alone, never by when it came, and each frame has a number. Whoever comes back with
+the number of the last frame they have gets exactly the frames after it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import AsyncIterator
+
+from coterie.engine.events import AssistantTurn
+from coterie.engine.feed import Feed
+from coterie.engine.replies import Live
+from coterie.engine.turns import Timeline
+from coterie.modes.draft.blocks import Block, Parser, Piece, Text
+from coterie.modes.draft.placement import change_id
+
+_CHUNK = re.compile(r"\S{1,48}\s{0,8}|\s{1,8}")
+
+
+class Chunks:
+    """The visible words of a reply in pieces that do not depend on how it came."""
+
+    def __init__(self, parser: Parser) -> None:
+        self._parser = parser
+        self._rest = ""
+        self.blocks = 0
+
+    def feed(self, raw: str) -> list[str]:
+        self._take(self._parser.feed(raw))
+        return self._cut(over=False)
+
+    def end(self) -> list[str]:
+        self._take(self._parser.end())
+        return self._cut(over=True)
+
+    def _take(self, pieces: list[Piece]) -> None:
+        for piece in pieces:
+            self._rest += piece.text if isinstance(piece, Text) else ""
+            self.blocks += isinstance(piece, Block)
+
+    def _cut(self, *, over: bool) -> list[str]:
+        """What ends where more text came is certain; what ends where the text ends might yet grow."""
+        found: list[str] = []
+        at = 0
+        while (chunk := _CHUNK.match(self._rest, at)) and (over or chunk.end() < len(self._rest)):
+            found.append(chunk.group())
+            at = chunk.end()
+        self._rest = self._rest[at:]
+        return found
+
+
+async def frames(
+    feed: Feed, timeline: Timeline, room: str, reply: str, parser: Parser, after: int = 0
+) -> AsyncIterator[str]:
+    """The frames of a reply from the one after `after` on, as they come; of one that ended long ago, at once."""
+    number = 0
+    chunks = Chunks(parser)
+    async for raw, over in _spoken(feed, timeline, room, reply):
+        for text in [*chunks.feed(raw), *(chunks.end() if over else [])]:
+            number += 1
+            if number > after:
+                yield frame(number, base64.b64encode(text.encode("utf-8", "surrogatepass")).decode("ascii"))
+    changes = [change_id(reply, place) for place in range(1, chunks.blocks + 1)]
+    told = json.dumps({"message_id": reply, "change_ids": changes, "count": len(changes)}, separators=(",", ":"))
+    for data, event in ((told, "changes"), ("DONE", "")):
+        number += 1
+        if number > after:
+            yield frame(number, data, event)
+
+
+def frame(number: int, data: str, event: str = "") -> str:
+    return f"id: {number}\n" + (f"event: {event}\n" if event else "") + f"data: {data}\n\n"
+
+
+async def _spoken(feed: Feed, timeline: Timeline, room: str, reply: str) -> AsyncIterator[tuple[str, bool]]:
+    """A reply's words in order, each once, and whether that was all."""
+    told = 0
+    async with feed.follow(room) as following:
+        turn = timeline.turn(room, reply)
+        if turn.state != "open":
+            yield turn.text, True
+            return
+        async for news in following:
+            if isinstance(news, Live):
+                if news.reply == reply and news.offset + len(news.text) > told:
+                    yield news.text[told - news.offset :], False
+                    told = news.offset + len(news.text)
+            elif isinstance(news.payload, AssistantTurn) and news.payload.reply == reply:
+                yield news.payload.text[told:], True
+                return

@@ -1,0 +1,139 @@
+"""Threads and their proposals: asking, being answered as a stream, deciding. F4, F7, F8, F10, F15"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import StreamingResponse
+from sse_starlette import EventSourceResponse, ServerSentEvent
+
+from coterie.engine.replies import Live
+from coterie.modes.draft import Text, Thread, frames, parser_for
+from coterie.surfaces.web.draft_route import DraftRoute, LastEvent, Who
+from coterie.surfaces.web.draft_shapes import AcceptTaken, ChangeShape, DeclineTaken, SayTaken, ThreadWhole
+from coterie.surfaces.web.errors import TROUBLES
+from coterie.surfaces.web.house import Here, House
+from coterie.surfaces.web.shapes import Done
+
+router = APIRouter(prefix="/draft", tags=["draft"], responses=TROUBLES, route_class=DraftRoute)
+_THREAD, _CHANGE = "/threads/{thread}", "/changes/{change}"
+
+
+@router.get(_THREAD, summary="A thread with its messages, notes and proposals")
+async def show(house: Here, thread: str) -> ThreadWhole:
+    return ThreadWhole.of(house.draft, house.draft.threads.thread(f"room:{thread}"))
+
+
+@router.post(
+    _THREAD + "/turns",
+    summary="Say something; the answer is an event stream: chunks in base64, `changes`, `DONE`",
+    response_class=StreamingResponse,
+)
+async def say(house: Here, who: Who, thread: str, taken: SayTaken, after: LastEvent) -> StreamingResponse:
+    """With the same `key` again, and `Last-Event-ID`, it goes on after that event."""
+    found = house.draft.threads.thread(f"room:{thread}")
+    selection = taken.selection.span() if taken.selection else None
+    asked = await house.draft.say(found.room, taken.text, who, to=taken.to, selection=selection, key=taken.key)
+    return _stream(house, found, asked.reply, after)
+
+
+@router.get(
+    _THREAD + "/turns/{reply}",
+    summary="The same stream of a reply, from `Last-Event-ID` on",
+    response_class=StreamingResponse,
+)
+async def again(house: Here, thread: str, reply: str, after: LastEvent) -> StreamingResponse:
+    found = house.draft.threads.thread(f"room:{thread}")
+    house.draft.timeline.turn(found.room, reply)
+    return _stream(house, found, reply, after)
+
+
+@router.get(
+    _THREAD + "/events",
+    summary="The live stream for a page: `snapshot`, then `change` and `token` events as JSON",
+    response_class=EventSourceResponse,
+)
+async def events(house: Here, thread: str, after: LastEvent) -> EventSourceResponse:
+    found = house.draft.threads.thread(f"room:{thread}")
+    return EventSourceResponse(_live(house, found, after), sep="\n", ping=15, send_timeout=60)
+
+
+@router.post(_THREAD + "/stop", summary="Stop the reply; what it said and proposed is kept")
+async def stop(house: Here, thread: str) -> Done:
+    return Done(done=await house.draft.stop(f"room:{thread}"))
+
+
+@router.post(_THREAD + "/accept", summary="Accept every fresh proposal, one commit each, in the document's order")
+async def accept_all(house: Here, who: Who, thread: str) -> list[ChangeShape]:
+    return [ChangeShape.of(one) for one in await house.draft.accept_all(f"room:{thread}", who)]
+
+
+@router.get(_CHANGE, summary="A proposal as it stands")
+async def change_shown(house: Here, change: str) -> ChangeShape:
+    return ChangeShape.of(house.draft.changes.change(change))
+
+
+@router.post(_CHANGE + "/accept", summary="Accept a proposal, as it is or edited: one commit")
+async def accept(house: Here, who: Who, change: str, taken: AcceptTaken | None = None) -> ChangeShape:
+    return ChangeShape.of(await house.draft.accept(change, who, text=taken.text if taken else None))
+
+
+@router.post(_CHANGE + "/decline", summary="Decline a proposal, with a comment that the model will know")
+async def decline(house: Here, who: Who, change: str, taken: DeclineTaken | None = None) -> ChangeShape:
+    return ChangeShape.of(await house.draft.decline(change, who, taken.comment if taken else ""))
+
+
+@router.post(_CHANGE + "/withdraw", summary="Take a proposal back")
+async def withdraw(house: Here, who: Who, change: str) -> ChangeShape:
+    return ChangeShape.of(await house.draft.withdraw(change, who.id))
+
+
+@router.post(_CHANGE + "/undo", summary="Take an accepted proposal back: a commit, and it is pending again")
+async def undo(house: Here, who: Who, change: str) -> ChangeShape:
+    return ChangeShape.of(await house.draft.undo(change, who))
+
+
+@router.post(_CHANGE + "/repropose", summary="A stale proposal made anew for the text as it is")
+async def repropose(house: Here, who: Who, change: str) -> ChangeShape:
+    return ChangeShape.of(await house.draft.repropose(change, who))
+
+
+def _stream(house: House, thread: Thread, reply: str, after: int | None) -> StreamingResponse:
+    draft = house.draft
+    parser = parser_for(thread.member(draft.timeline.turn(thread.room, reply).speaker).format)
+    return StreamingResponse(
+        frames(draft.feed, draft.timeline, thread.room, reply, parser, after or 0),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+    )
+
+
+async def _live(house: House, thread: Thread, after: int | None) -> AsyncIterator[ServerSentEvent]:
+    draft = house.draft
+    async with draft.feed.follow(thread.room, after) as following:
+        if after is None:
+            following.after = draft.feed.last_id()
+            whole = ThreadWhole.of(draft, thread).model_dump(mode="json")
+            yield _event("snapshot", whole, following.after)
+        reply, offset, parser = "", 0, parser_for("tags")
+        async for news in following:
+            if not isinstance(news, Live):
+                told = {"id": news.id, "kind": news.kind, "actor": news.actor, "turn": news.turn}
+                payload = news.payload.model_dump(mode="json")
+                yield _event("change", {**told, "at": news.ts.isoformat(), "payload": payload}, news.id)
+                continue
+            if news.reply != reply:
+                speaker = draft.timeline.turn(thread.room, news.reply).speaker
+                reply, offset, parser = news.reply, 0, parser_for(thread.member(speaker).format)
+            text = "".join(piece.text for piece in parser.feed(news.text) if isinstance(piece, Text))
+            if text:
+                yield _event("token", {"reply": reply, "offset": offset, "text": text})
+                offset += len(text)
+
+
+def _event(name: str, told: dict[str, Any], event_id: int | None = None) -> ServerSentEvent:
+    data = json.dumps(told, ensure_ascii=True)
+    return ServerSentEvent(data, event=name, id=None if event_id is None else str(event_id), sep="\n")
