@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from coterie.modes.crowd.moderation.links import hosts, is_listed
 from coterie.modes.crowd.moderation.normalise import folded, readings
@@ -22,15 +21,13 @@ _TAKEN_OUT = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     action: Literal["refused", "redacted", "flagged"]
     rule: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     text: str
     """As it may be shown."""
     findings: tuple[Finding, ...] = ()
