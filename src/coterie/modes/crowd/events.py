@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from coterie.kernel import Payload
 from coterie.modes.crowd.protocol import AuditRecord, ChatMessage, StreamContext
+from coterie.modes.crowd.protocol.chat_message import Because
 
 Ruling = Literal["timeout", "ban", "pardon", "slow", "followers", "follow", "kill", "revive"]
 Outcome = Literal["written", "late", "failed", "refused"]
@@ -67,12 +68,14 @@ class Decided(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     persona: str
-    because: str
+    because: Because
     p: float
     roll: float
     parts: dict[str, float]
     reply_to: str | None = None
     to: str = ""
+    heard_ms: int | None = None
+    """When the words or the message that led to it came in."""
     seed: int
     """Of the line that is to be written."""
 

@@ -1,8 +1,8 @@
 """WebSockets of a crowd's rooms: `/rooms/<room>?name=<you>[&after=<number>]`. C3
 
-Out go frames `{"type": "snapshot" | "messages", "messages": […]}`; in come `ChatPost`s, answered by `{"type": "posted"}`
-or by `{"type": "error"}` with rule, reason and what to do. Who is on the other end is a person, whatever a post claims. Like
-the page it answers to this machine's own names only, and to no other site's page.
+Out go frames `{"type": "snapshot" | "messages", "messages": […]}`; in come `ChatPost`s, answered by a frame of type
+`posted`, or `error` with rule, reason and what to do. Who is on the other end is a person, whatever a post claims.
+Like the page it answers to this machine's own names only, and to no other site's page.
 """
 
 from __future__ import annotations
