@@ -81,9 +81,8 @@ def main() -> None:
             found = json.loads(done.stdout.splitlines()[-1])
             hashes.add(tuple(sorted(found.items())))
             runs += 1
-            say(
-                f"hash seed {hash_seed:>4}, {workers} workers: firehose {found['firehose'][:16]}, replay {found['replay'][:16]}"
-            )
+            short = found["firehose"][:16], found["replay"][:16]
+            say(f"hash seed {hash_seed:>4}, {workers} workers: firehose {short[0]}, replay {short[1]}")
     simulation = evening(minutes, 1)
     personas = Roster().personas()
     loud = personas["salt_lamp"].model_copy(
@@ -91,8 +90,8 @@ def main() -> None:
     )
     other = Replay(simulation.journal, Roster().moderator(simulation.evening.room), changed={"salt_lamp": loud}).run()
     say(
-        f"with a louder salt_lamp: {len(other.only_now())} lines that were not said, {len(other.only_then())} that were,"
-        f" of {len(simulation.messages)}"
+        f"with a louder salt_lamp: of {len(simulation.messages)} lines {len(other.only_then())} go unsaid,"
+        f" and {len(other.only_now())} others would"
     )
     finish({"runs": runs, "distinct_hashes": len(hashes)})
 

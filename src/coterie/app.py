@@ -31,6 +31,7 @@ from coterie.llm.settings import ModelsSettings
 from coterie.llm.usage import Usage
 from coterie.memory import Memory
 from coterie.memory.view import Memories
+from coterie.modes.crowd import mode as crowd_mode
 from coterie.modes.story import Arrivals
 from coterie.modes.story import mode as story_mode
 from coterie.modes.story.mode import one_chat_at_a_time
@@ -88,7 +89,7 @@ def write_example(home: Home) -> None:
 
 def all_views() -> list[View]:
     """Every view of every room."""
-    return [Cast(), Turns(), Memories(), Usage(), *story_mode.views()]
+    return [Cast(), Turns(), Memories(), Usage(), *story_mode.views(), *crowd_mode.views()]
 
 
 def doctor(home: Home, clock: Clock | None = None) -> Doctor:

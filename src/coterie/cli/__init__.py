@@ -16,6 +16,7 @@ COMMANDS = {
     "serve": "Start Coterie and open it to this machine.",
     "chat": "Talk with a character, here in the terminal.",
     "cast": "Characters: make, list, show, import, export.",
+    "crowd": "A room full of personas around a stream: demo, run, replay.",
     "events": "Look at the log: filter it, follow it.",
     "models": "List, test and add language models.",
     "secrets": "Keep API keys encrypted, for the settings to refer to.",

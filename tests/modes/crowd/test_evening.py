@@ -56,7 +56,8 @@ def test_c6_every_decision_shows_its_numbers(play: Play) -> None:
 
 
 def test_c6_a_mention_by_a_person_is_answered_within_seconds_and_not_by_everyone(play: Play) -> None:
-    asked = [(20 + 25 * n, f"person{n}", f"@{name} what do you think?") for n, name in enumerate(("salt_lamp", "nonna_exe", "quietstorm_", "crit_happens"))]  # fmt: skip
+    names = ("salt_lamp", "nonna_exe", "quietstorm_", "crit_happens")
+    asked = [(20 + 25 * at, f"person{at}", f"@{name} what do you think?") for at, name in enumerate(names)]
     messages = play(3, people=asked).messages
     for question in [each for each in messages if each.author.kind == "human"]:
         answers = [each for each in messages if each.reply_to == question.id]

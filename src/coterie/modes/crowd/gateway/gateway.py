@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from coterie.base.clock import Clock, to_micros
-from coterie.kernel import Draft, Message, Store
+from coterie.kernel import Draft, Message, Payload, Store
 from coterie.modes.crowd.events import CrowdAudited, CrowdRuled, CrowdSaid, stream
 from coterie.modes.crowd.gateway.door import Admitted, Door
 from coterie.modes.crowd.protocol import AuditRecord, Author, ChatMessage, ChatPost, Subjects
@@ -61,6 +61,12 @@ class Gateway:
         if self._writing is None:
             self._writing = loop.create_task(self._write())
         return answer
+
+    def note(self, payload: Payload, actor: str = "crowd") -> None:
+        """Write something else of this room, in its place among the messages: a replay depends on that order."""
+        self._drafts.append(Draft(self.stream, payload, actor))
+        if self._writing is None:
+            self._writing = asyncio.get_running_loop().create_task(self._write())
 
     async def rule(self, ruling: CrowdRuled) -> None:
         """A moderator's decision, in force at once and in the audit."""

@@ -22,6 +22,9 @@ class Tempo(Section):
     """Characters."""
     line_deadline_s: float = Field(default=12, gt=0)
     """What is not written by then is dropped, not posted late."""
+    stand_in: bool = True
+    """Whether a persona's phrasebook speaks for it, in time, when a model is slow or forgets its manners. A person who
+    waits for an answer gets one in any case."""
     longest_line: int = Field(default=180, ge=20, le=500)
 
 

@@ -53,6 +53,7 @@ class Evening:
         mind = self.minds.get(message.author.name)
         if mind is not None and message.author.kind == "persona":
             mind.spoke_at = message.ts
+            mind.typing = False
 
     def attend(self, context: StreamContext, at_ms: int) -> None:
         self.hearing.attend(context, at_ms)
@@ -125,9 +126,8 @@ class Evening:
         return round(slack + len(text) / self.room.tempo.typing_per_s * 1_000 * 0.5)
 
     def post(self, decided: Decided, tick_ms: int, tick: int, text: str, written_ms: int, at_ms: int) -> ChatPost:
-        mind = self.minds[decided.persona]
-        mind.typing = False
-        persona = mind.persona
+        """What goes to the gateway. Until they hear it themselves, or give up, they are still at it."""
+        persona = self.minds[decided.persona].persona
         return ChatPost(
             id=f"{persona.name}-{self.start_ms:x}-{tick}",
             room=self.room.name,

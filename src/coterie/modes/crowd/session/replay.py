@@ -84,6 +84,8 @@ class Replay:
         self._now: dict[str, tuple[Decided, int]] = {}
         """Decisions of this replay whose recorded line is still to come."""
         self._typing: list[tuple[int, str, Pending]] = []
+        self._unheard: list[tuple[int, ChatMessage]] = []
+        """Said, but not yet heard by anybody who thinks: its number then, and the message."""
         self._ids: dict[str, str] = {}
         """A message's id then → its id now."""
 
@@ -106,6 +108,9 @@ class Replay:
         return result
 
     def _think(self, then: CrowdTicked, result: Replayed) -> None:
+        for message in [message for number, message in self._unheard if number <= then.upto]:
+            self._evening.hear(message)
+        self._unheard = [(number, message) for number, message in self._unheard if number > then.upto]
         scene = self._evening.scene(then.tick, then.at_ms)
         now = self._evening.ticked(scene, self._evening.think(scene))
         result.decisions += 1
@@ -147,16 +152,19 @@ class Replay:
             return  # that decision was not made this time
         decided, tick_ms = found
         tick = int((key or "@0").rpartition("@")[2])
-        post = self._evening.post(decided, tick_ms, tick, then.text, then.trace.written_ms or then.ts, then.ts)
+        written, posted = then.trace.written_ms or then.ts, then.trace.posted_ms or then.ts
+        post = self._evening.post(decided, tick_ms, tick, then.text, written, posted)
         admitted = self._door.admit(post, then.ts)
         if isinstance(admitted, Admitted):
             self._heard(then, admitted.message, result)
 
     def _heard(self, then: ChatMessage | None, message: ChatMessage, result: Replayed) -> None:
-        if then is not None:
-            self._ids[then.id] = message.id
         result.messages.append(message)
-        self._evening.hear(message)
+        if then is None:
+            self._evening.hear(message)
+            return
+        self._ids[then.id] = message.id
+        self._unheard.append((then.number, message))
 
     def _gave_up(self, event: CrowdWritten) -> None:
         found = self._now.pop(f"{event.persona}@{event.tick}", None)

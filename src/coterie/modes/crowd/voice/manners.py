@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable
-from itertools import islice
+from itertools import islice, pairwise
 
 _KEPT = 600
 _LATELY = 40
@@ -69,7 +69,7 @@ class Manners:
 def _pieces(text: str) -> frozenset[str]:
     """Pairs of words, and the words of what is too short to have many: names of whom it is said to do not count."""
     words = _WORD.findall(re.sub(r"@\S+", "", text.casefold()))
-    pairs = {f"{first} {second}" for first, second in zip(words, words[1:], strict=False)}
+    pairs = {f"{first} {second}" for first, second in pairwise(words)}
     return frozenset(pairs if len(words) > 2 else [" ".join(words)])
 
 
