@@ -185,7 +185,9 @@ async def _evening(
     from coterie.llm.messages import Prompt
     from coterie.llm.roles import Role
     from coterie.llm.router import Models
+    from coterie.memory import Memory
     from coterie.modes.crowd.gateway import Gateway
+    from coterie.modes.crowd.memories import Keeper
     from coterie.modes.crowd.session.live import Live, Voice
     from coterie.modes.crowd.session.replay import door_of
     from coterie.modes.crowd.voice import Manners
@@ -208,7 +210,8 @@ async def _evening(
                 return PhrasebookVoice(manners)
             return ModelVoice(models, manners, room.name, stand_in=room.tempo.stand_in)
 
-        live = Live(room, personas, gateway, store.bus, voice, seed=gateway.now_ms())
+        keeper = Keeper(Memory(store, clock=clock), room.name, [persona.name for persona in personas])
+        live = Live(room, personas, gateway, store.bus, voice, seed=gateway.now_ms(), keeper=keeper)
         typer.echo(f"{room.title}: {len(personas)} regulars. Type a line to join in; Ctrl-C leaves.")
         beside = [asyncio.create_task(_show(store.bus, room.name)), asyncio.create_task(_join_in(gateway))]
         server = await _serve(gateway, store, port, beside) if port is not None else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+from coterie.modes.crowd.mind.screen import Screen, Standing
 from coterie.modes.crowd.mind.words import telling
 from coterie.modes.crowd.protocol import ChatMessage, StreamContext
 
@@ -20,6 +21,7 @@ class Heard:
     chain: int
     """How many personas in a row lead to it, itself included; 0 for a person's message."""
     words: frozenset[str]
+    standing: Standing
     answered_by: set[str] = field(default_factory=set)
 
     @property
@@ -35,17 +37,17 @@ class Hearing:
         self.person_at = -(10**15)
         self.number = 0
         self._by_id: dict[str, Heard] = {}
+        self.screen = Screen()
 
     def hear(self, message: ChatMessage) -> Heard:
         before = self._by_id.get(message.reply_to or "")
-        if message.author.kind != "persona":
-            chain = 0
+        led_here = before.chain if before is not None else 0
+        chain = 1 + led_here if message.author.kind == "persona" else 0
+        heard = Heard(message, chain, frozenset(telling(message.text)), self.screen.judge(message))
+        if not heard.standing.spam and chain == 0:
             self.person_at = message.ts
-        else:
-            chain = 1 + (before.chain if before is not None else 0)
         if before is not None:
             before.answered_by.add(message.author.name)
-        heard = Heard(message, chain, frozenset(telling(message.text)))
         self.recent.append(heard)
         self._by_id[message.id] = heard
         self.number = message.number

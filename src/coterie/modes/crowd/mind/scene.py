@@ -64,6 +64,8 @@ def look(hearing: Hearing, room: RoomFile, trends: Trends, tick: int, at_ms: int
     talk: list[Heard] = []
     for heard in reversed(hearing.recent):
         age = at_ms - heard.message.ts
+        if heard.standing.spam:
+            continue  # nobody answers it
         if age > max(_PEOPLE_MS, _TALK_MS, _CALLS_MS):
             break
         if age <= _CALLS_MS:

@@ -15,6 +15,7 @@ from coterie.kernel import Bus, Message, WhenSlow
 from coterie.modes.crowd.errors import Refused
 from coterie.modes.crowd.events import CrowdHeard, CrowdOpened, CrowdWritten, Decided
 from coterie.modes.crowd.gateway import Gateway
+from coterie.modes.crowd.memories import Keeper
 from coterie.modes.crowd.mind import Scene
 from coterie.modes.crowd.personas import Persona, RoomFile
 from coterie.modes.crowd.protocol import StreamContext, Subjects
@@ -39,9 +40,9 @@ class Live:
         voice: Callable[[Manners], Voice],
         *,
         seed: int,
-        recall: Callable[[Brief], Sequence[str]] | None = None,
+        keeper: Keeper | None = None,
     ) -> None:
-        """`voice` is made for the room's manners; `recall` tells what a persona remembers when it begins to write."""
+        """`voice` is made for the room's manners; `keeper` keeps what personas remember."""
         start_ms = gateway.now_ms()
         self.evening = Evening(room, personas, seed, start_ms)
         for message in gateway.latest(100):
@@ -49,7 +50,7 @@ class Live:
         self._gateway = gateway
         self._bus = bus
         self._voice = voice(self.evening.manners)
-        self._recall = recall
+        self._keeper = keeper
         self._subjects = Subjects(room.name)
         self._tick = 0
         self._writing: set[asyncio.Task[None]] = set()
@@ -102,6 +103,8 @@ class Live:
             ticked = self.evening.ticked(scene, self.evening.think(scene))
             self._gateway.note(ticked)
             self._bus.publish([Message(self._subjects.trends, scene.trends)])
+            if self._keeper is not None:
+                self._keeper.settle(self.evening.hearing.screen, scene.at_ms)
             for decided in ticked.spoke:
                 task = loop.create_task(self._speak(decided, self.evening.brief(decided, scene), scene))
                 self._writing.add(task)
@@ -109,8 +112,8 @@ class Live:
 
     async def _speak(self, decided: Decided, brief: Brief, scene: Scene) -> None:
         began = asyncio.get_running_loop().time()
-        if self._recall is not None:
-            brief = replace(brief, remembered=tuple(self._recall(brief)))
+        if self._keeper is not None:
+            brief = replace(brief, remembered=tuple(self._keeper.recall(brief)))
         line = await self._voice.write(brief, self.evening.room.tempo.line_deadline_s)
         seconds = asyncio.get_running_loop().time() - began
         written_ms = self._gateway.now_ms()
@@ -124,6 +127,11 @@ class Live:
             post = self.evening.post(decided, scene.at_ms, scene.tick, line.text, written_ms, at_ms)
             try:
                 await self._gateway.post(post)
+                if (
+                    self._keeper is not None
+                    and (answered := self.evening.hearing.find(post.reply_to or "")) is not None
+                ):
+                    self._keeper.talked(decided.persona, answered)
             except Refused as refused:
                 line = Line("refused", line.text, line.model, refused.what)
         if line.outcome != "written":
