@@ -94,3 +94,14 @@ def test_a_name_cannot_act_on_the_terminal(call: Call) -> None:
     call("cast", "new", "Eve\x1b[2J", "--persona", "p\x07")
     assert "\x1b" not in call("cast", "list").out
     assert "\x07" not in call("cast", "show", "Eve\x1b[2J").out
+
+
+def test_d11_delete_asks_for_the_name_and_says_what_is_kept(call: Call) -> None:
+    call("cast", "new", "Ada")
+    assert call("cast", "delete", "Ada", "--confirm", "Eve").code == 21
+    assert "Ada" in call("cast", "list").out
+    gone = call("cast", "delete", "ada", "--confirm", "Ada")
+    assert gone.code == 0, gone.err
+    assert "kept" in gone.out
+    assert "Ada" not in call("cast", "list").out
+    assert call("cast", "show", "Ada").code == 21

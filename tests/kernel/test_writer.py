@@ -124,3 +124,24 @@ async def test_a_request_whose_caller_left_is_still_written(notebook: Notebook) 
     answer.cancel()
     await notebook.writer.run(notebook.note("after"), brief=True)
     assert notebook.texts() == ["kept", "after"]
+
+
+def test_who_blocks_commits_itself_unless_somebody_waits(notebook: Notebook) -> None:
+    assert notebook.writer.run_now(notebook.note("mine")) == threading.current_thread().name
+    go_on = threading.Event()
+    at_work = threading.Event()
+
+    def long_work() -> None:
+        at_work.set()
+        go_on.wait()
+        notebook.note("first")()
+
+    first = threading.Thread(target=notebook.writer.run_now, args=(long_work,))
+    first.start()
+    at_work.wait()
+    second = threading.Thread(target=notebook.writer.run_now, args=(notebook.note("second"),))
+    second.start()
+    go_on.set()
+    first.join()
+    second.join()
+    assert notebook.texts() == ["mine", "first", "second"]

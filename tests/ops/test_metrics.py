@@ -31,6 +31,15 @@ def test_figures_are_read_when_asked_for(store: Store, live: Live) -> None:
     assert after["coterie_database_bytes"] == store.path.stat().st_size
 
 
+async def test_a_purge_lowers_what_is_kept_and_not_what_was_recorded(store: Store, live: Live) -> None:
+    live(7)
+    stream = store.reader.read(limit=1)[0].stream
+    await store.purge(stream, first=1, last=2)
+    after = figures(Metrics(store))
+    assert after["coterie_events_total"] == 8  # the purge itself is an event
+    assert after["coterie_events_kept"] == store.query("SELECT count(*) FROM event")[0][0] < 8
+
+
 def test_every_figure_says_what_it_is(store: Store) -> None:
     for family in text_string_to_metric_families(Metrics(store).text().decode()):
         assert family.documentation

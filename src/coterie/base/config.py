@@ -79,7 +79,7 @@ def load(
         if resolved != value:
             referred.add(dotted)
             _put(values, key, resolved)
-        if _is_secret(model, key) and isinstance(resolved, str):
+        if is_secret(model, key) and isinstance(resolved, str):
             mask.register(resolved)  # before validation, so that not even a complaint can show it
     try:
         settings = model.model_validate(values)
@@ -245,7 +245,7 @@ def _explain(
         told = f"is not right: {told}"
     # What a reference led to may be a secret, and a whole table may hold one.
     scalar = isinstance(detail["input"], str | int | float)
-    shown = scalar and key not in referred and not _is_secret(model, detail["loc"])
+    shown = scalar and key not in referred and not is_secret(model, detail["loc"])
     return f"{key}{place} {told}" + (f", not {detail['input']!r}." if shown else ".")
 
 
@@ -254,7 +254,8 @@ def _fields_at(model: type[BaseModel], loc: tuple[str | int, ...]) -> list[str]:
     return list(found.model_fields) if isinstance(found, type) and issubclass(found, BaseModel) else []
 
 
-def _is_secret(model: type[BaseModel], loc: tuple[str | int, ...]) -> bool:
+def is_secret(model: type[BaseModel], loc: tuple[str | int, ...]) -> bool:
+    """Whether what stands at this place of the settings must never be shown."""
     return _annotation_at(model, loc) is SecretStr
 
 

@@ -10,7 +10,7 @@ from coterie.base.errors import CoterieError
 
 
 def edit_config(file: Path, changes: Mapping[tuple[str, ...], Any], check: Callable[[], object]) -> None:
-    """Set each key (table, …, name). If `check` then raises, the file is put back as it was."""
+    """Set each key (table, …, name), or with None take it out. If `check` then raises, the file is as it was."""
     import tomlkit
     from tomlkit.items import Table
 
@@ -23,7 +23,9 @@ def edit_config(file: Path, changes: Mapping[tuple[str, ...], Any], check: Calla
                 # Tables that only hold other tables need no header of their own.
                 here[table] = tomlkit.table(is_super_table=place < len(tables) - 1)
             here = here[table]
-        if isinstance(here, Table) or here is document:
+        if value is None:
+            here.pop(name, None)
+        elif isinstance(here, Table) or here is document:
             here[name] = value
         else:
             here.update({name: value})

@@ -28,3 +28,9 @@ class YouAuthored(Payload, kind="you_authored"):
     name: str
     pronouns: str = ""
     persona: str = ""
+
+
+class BotDeleted(Payload, kind="bot_deleted"):
+    """A character is no longer among the cast. Its chats stay readable, and writing it anew brings it back."""
+
+    bot: str

@@ -11,8 +11,8 @@ from typing import Any
 
 from coterie.base.clock import from_micros, to_micros
 from coterie.cast.cards.card import Card
-from coterie.cast.errors import NoSuchCharacter
-from coterie.cast.events import BotAuthored, BotReset, YouAuthored
+from coterie.cast.errors import NoSuchCharacter, NotConfirmed
+from coterie.cast.events import BotAuthored, BotDeleted, BotReset, YouAuthored
 from coterie.cast.identity import Identity
 from coterie.kernel import Draft, Event, LogReader, Rows, Store, View, on
 
@@ -47,7 +47,7 @@ class Cast(View):
     name = "cast"
     schema = """
         CREATE TABLE bot(id TEXT PRIMARY KEY, name TEXT NOT NULL, version INTEGER NOT NULL, authored INTEGER NOT NULL,
-            resets INTEGER NOT NULL DEFAULT 0, reset INTEGER) WITHOUT ROWID;
+            resets INTEGER NOT NULL DEFAULT 0, reset INTEGER, deleted INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;
         CREATE TABLE bot_version(id TEXT, version INTEGER, identity TEXT NOT NULL, card TEXT, authored INTEGER NOT NULL,
             PRIMARY KEY(id, version)) WITHOUT ROWID;
         CREATE TABLE you(id INTEGER PRIMARY KEY, name TEXT NOT NULL, pronouns TEXT NOT NULL, persona TEXT NOT NULL);
@@ -59,7 +59,7 @@ class Cast(View):
         when = to_micros(event.ts)
         rows.run(
             "INSERT INTO bot(id, name, version, authored) VALUES (?1, ?2, 1, ?3) ON CONFLICT(id)"
-            " DO UPDATE SET name = ?2, version = version + 1, authored = ?3",
+            " DO UPDATE SET name = ?2, version = version + 1, authored = ?3, deleted = 0",
             (identity.id, identity.name, when),
         )
         rows.run(
@@ -70,6 +70,10 @@ class Cast(View):
     @on(BotReset)
     def reset(self, rows: Rows, event: Event[BotReset]) -> None:
         rows.run("UPDATE bot SET resets = resets + 1, reset = ? WHERE id = ?", (to_micros(event.ts), event.payload.bot))
+
+    @on(BotDeleted)
+    def deleted(self, rows: Rows, event: Event[BotDeleted]) -> None:
+        rows.run("UPDATE bot SET deleted = 1 WHERE id = ?", (event.payload.bot,))
 
     @on(YouAuthored)
     def you_authored(self, rows: Rows, event: Event[YouAuthored]) -> None:
@@ -91,7 +95,7 @@ class CastBook:
         return bool(self._log.query("SELECT 1 FROM you"))
 
     def bots(self) -> list[Bot]:
-        return [self.bot(bot) for (bot,) in self._log.query("SELECT id FROM bot ORDER BY name, id")]
+        return [self.bot(bot) for (bot,) in self._log.query("SELECT id FROM bot WHERE NOT deleted ORDER BY name, id")]
 
     def bot(self, bot_id: str, version: int | None = None) -> Bot:
         rows = self._log.query(
@@ -108,9 +112,16 @@ class CastBook:
         rows = self._log.query("SELECT reset FROM bot WHERE id = ? AND reset IS NOT NULL", (bot_id,))
         return from_micros(rows[0][0]) if rows else None
 
+    def resets(self) -> dict[str, datetime]:
+        """Everybody whose life started over, and when it last did."""
+        rows = self._log.query("SELECT id, reset FROM bot WHERE reset IS NOT NULL")
+        return {bot: from_micros(when) for bot, when in rows}
+
     def find(self, name: str) -> Bot:
         """By id or by name, in any case."""
-        rows = self._log.query("SELECT id FROM bot WHERE id = ?1 OR lower(name) = lower(?1) ORDER BY id", (name,))
+        rows = self._log.query(
+            "SELECT id FROM bot WHERE (id = ?1 OR lower(name) = lower(?1)) AND NOT deleted ORDER BY id", (name,)
+        )
         if not rows:
             known = ", ".join(bot.name for bot in self.bots()) or "nobody yet"
             raise NoSuchCharacter(f"There is no character called {name}.", f"There is: {known}.")
@@ -139,6 +150,13 @@ class Roster(CastBook):
         await self._store.append([Draft(f"cast:{identity.id}", payload, actor)])
         return self.bot(identity.id)
 
+    async def delete(self, bot_id: str, confirm: str) -> Bot:
+        """Out of the cast, once its name is typed. Nothing that happened is erased: `coterie purge` does that."""
+        bot = self.bot(bot_id)
+        confirmed(bot, confirm, "delete")
+        await self._store.append([Draft(f"cast:{bot.id}", BotDeleted(bot=bot.id), YOU)])
+        return bot
+
     async def author_you(self, you: You) -> None:
         payload = YouAuthored(name=you.name, pronouns=you.pronouns, persona=you.persona)
         await self._store.append([Draft("you", payload, YOU)])
@@ -149,6 +167,11 @@ def _bot(row: tuple[Any, ...]) -> Bot:
     """Every turn asks who speaks, and a card with a large book takes a while to read."""
     identity, version, card = row
     return Bot(Identity.model_validate_json(identity), version, Card.read(json.loads(card)) if card else None)
+
+
+def confirmed(bot: Bot, typed: str, to_do: str) -> None:
+    if typed.strip() != bot.name:
+        raise NotConfirmed(f"To {to_do} {bot.name}, its name has to be typed exactly.", f"Type {bot.name} to confirm.")
 
 
 def reset_draft(bot: str, actor: str = YOU) -> Draft:

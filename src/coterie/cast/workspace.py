@@ -5,16 +5,20 @@ The log holds a card's text; pictures and other files of a card are too large fo
 
 from __future__ import annotations
 
+import functools
+from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
 from coterie.base.errors import ReadOnly
+from coterie.base.masking import mask
 from coterie.cast.cards.card import Card
 from coterie.cast.cards.imported import Format
 from coterie.cast.cards.importer import import_card
 from coterie.cast.errors import CardError
 from coterie.cast.roster import Bot, You
 
+_UNTOUCHED = "<!-- Delete this line, and what stands below is told to the character. -->"
 _SOUL = """# {name}
 
 How {name} speaks and behaves, in your own words.
@@ -30,9 +34,24 @@ _USER = """# Who {name} is with
 """
 
 
+_MOST = 32_000
+"""Characters of a file that are told: a prompt has to hold it."""
+
+
+@dataclass(frozen=True)
+class OwnWords:
+    """What a person wrote for a character in files; empty where the form's words are enough."""
+
+    soul: str = ""
+    identity: str = ""
+    user: str = ""
+
+
 class Workspaces:
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, shared: Path | None = None) -> None:
+        """`shared` holds files for every character that has none of its own."""
         self._root = root
+        self._shared = shared
 
     def folder(self, bot_id: str) -> Path:
         return self._root / bot_id
@@ -49,8 +68,23 @@ class Workspaces:
         }
         for name, text in templates.items():
             if not (folder / name).exists():
-                self._write(folder / name, text.encode())
+                self._write(folder / name, f"{_UNTOUCHED}\n{text}".encode())
         return folder
+
+    def own_words(self, bot_id: str) -> OwnWords:
+        """D11: from the character's folder, else from the shared one; a template that nobody touched says nothing."""
+        soul, identity, user = map(functools.partial(self._told, bot_id), ("SOUL.md", "IDENTITY.md", "USER.md"))
+        return OwnWords(soul, identity, user)
+
+    def _told(self, bot_id: str, name: str) -> str:
+        for folder in (self.folder(bot_id), self._shared):
+            try:
+                text = (folder / name).read_text(encoding="utf-8", errors="replace") if folder else ""
+            except OSError:
+                continue
+            if text.strip() and not text.startswith(_UNTOUCHED):
+                return mask(text[:_MOST].strip())  # it goes into the log with the prompt
+        return ""
 
     def keep_card(self, bot_id: str, data: bytes, kind: Format) -> None:
         """The file that a card came in; one that was kept before makes room."""

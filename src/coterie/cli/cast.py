@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from coterie.app import App
     from coterie.cast.roster import CastBook
 
-app = new_app("Characters: make, list, show, import, export.")
+app = new_app("Characters: make, list, show, import, export, delete.")
 _FILE = typer.Argument(metavar="FILE")
 
 
@@ -156,6 +156,26 @@ def export(
     typer.echo(f"{_line(bot.name)} is in {file}.")
     for what in exported.left_behind:
         typer.echo(f"  · left behind: {what}", err=True)
+
+
+@app.command()
+def delete(
+    name: Annotated[str, typer.Argument(help="A name or id.")],
+    confirm: Annotated[str | None, typer.Option(help="The character's name, to be asked nothing.")] = None,
+) -> None:
+    """Take a character out of the cast. Its chats, its memories and its folder are kept."""
+    import asyncio
+
+    with _house() as house:
+        bot = house.roster.find(name)
+        typed = confirm if confirm is not None else typer.prompt(f"Type {_line(bot.name)} to confirm")
+        asyncio.run(house.roster.delete(bot.id, typed))
+        chats = len(house.story.chats.rooms_with(bot.id))
+        typer.echo(f"{_line(bot.name)} is no longer in the cast.")
+        typer.echo(
+            f"  · kept: {chats} chats to read, its memories, every version of it, {house.workspaces.folder(bot.id)}"
+        )
+        typer.echo(f"  · to erase what was said for good: coterie purge cast:{bot.id}, and the room:… of each chat")
 
 
 @contextmanager

@@ -6,6 +6,7 @@ takes all of it back together.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -32,6 +33,8 @@ class UserTurn(Payload, kind="user_turn"):
     """Who hears it; empty means everybody present. A whisper names them."""
     present: tuple[str, ...] = ()
     """Who was there; empty where nobody noted it."""
+    sent: datetime | None = None
+    """When it was said elsewhere, if it was not said here."""
 
 
 class UserTurnEdit(Payload, kind="user_turn_edit"):
@@ -51,6 +54,8 @@ class AssistantTurnStarted(Payload, kind="assistant_turn_started"):
     """Who hears it; empty means everybody present."""
     present: tuple[str, ...] = ()
     """Who was there; empty where nobody noted it."""
+    sent: datetime | None = None
+    """When it was said elsewhere, if it was not said here."""
 
 
 class AssistantTokens(Payload, kind="assistant_tokens"):

@@ -15,6 +15,7 @@ from coterie.base.logging import get_logger
 from coterie.base.masking import mask
 from coterie.engine.events import AssistantTokens, AssistantTurn
 from coterie.engine.turns import Timeline, Turn
+from coterie.engine.voice import OneVoice
 from coterie.kernel import AnyEvent, Draft, Message, NewJob, Store
 from coterie.kernel.bus import word
 from coterie.llm.messages import TextDelta
@@ -46,9 +47,12 @@ class Replies:
         self._running: dict[str, asyncio.Task[AssistantTurn]] = {}
         self._spoken: dict[str, _Flusher] = {}
 
-    def start(self, room: str, reply_id: str, reply: Reply, speaker: str, after: AfterTurn) -> None:
+    def start(
+        self, room: str, reply_id: str, reply: Reply, speaker: str, after: AfterTurn, voice: OneVoice | None = None
+    ) -> None:
         """Give a reply in the background; `assistant_turn_started` is in the log already."""
-        task = asyncio.create_task(self._give(room, reply_id, reply, speaker, after), name=f"reply {reply_id}")
+        giving = self._give(room, reply_id, reply, speaker, after, voice or OneVoice())
+        task = asyncio.create_task(giving, name=f"reply {reply_id}")
         self._running[room] = task
         task.add_done_callback(lambda _: self._running.pop(room, None) if self._running.get(room) is task else None)
 
@@ -87,7 +91,9 @@ class Replies:
             await self._end(turn.room, ended, turn.speaker, after(turn))
         return len(left)
 
-    async def _give(self, room: str, reply_id: str, reply: Reply, speaker: str, after: AfterTurn) -> AssistantTurn:
+    async def _give(
+        self, room: str, reply_id: str, reply: Reply, speaker: str, after: AfterTurn, voice: OneVoice
+    ) -> AssistantTurn:
         flusher = self._spoken[room] = _Flusher(self._store, room, reply_id, speaker)
         truncated, why, model = False, "", ""
         clockwork = asyncio.create_task(flusher.run())
@@ -95,14 +101,15 @@ class Replies:
             async with reply:
                 async for chunk in reply:
                     if isinstance(chunk, TextDelta):
-                        offset = len(flusher.text)
-                        flusher.add(chunk.text)
-                        self._tell(room, reply_id, offset, chunk.text)
+                        self._speak(flusher, voice.hear(chunk.text))
+                        if voice.over:
+                            break
                         if flusher.is_full:
                             await flusher.flush()
-                model = reply.answer.model
-                if reply.answer.reason == "length":
-                    truncated, why = True, "length"
+                else:
+                    model = reply.answer.model
+                    if reply.answer.reason == "length":
+                        truncated, why = True, "length"
         except asyncio.CancelledError:
             truncated, why = True, "stopped"
         except CoterieError as error:
@@ -112,6 +119,9 @@ class Replies:
             truncated, why = True, f"Something unexpected went wrong ({type(error).__name__}). Regenerate to try again."
         finally:
             clockwork.cancel()
+        self._speak(flusher, voice.rest())
+        if voice.over and not flusher.text.strip():
+            truncated, why = True, "It spoke for somebody else. Regenerate to try again."
         ended = AssistantTurn(reply=reply_id, text=flusher.text, truncated=truncated, why=why, model=model)
         # A second cancellation must not keep the end of the reply from being recorded.
         try:
@@ -124,8 +134,11 @@ class Replies:
         draft = Draft(room, ended, actor=speaker, key=f"reply:{room}:{ended.reply}", turn=ended.reply)
         return await self._store.append([draft], jobs=after(ended))
 
-    def _tell(self, room: str, reply_id: str, offset: int, text: str) -> None:
-        self._store.bus.publish([Message(f"live.{word(room)}", Live(room, reply_id, offset, text))])
+    def _speak(self, flusher: _Flusher, text: str) -> None:
+        if text:
+            live = Live(flusher.room, flusher.reply, len(flusher.text), text)
+            flusher.add(text)
+            self._store.bus.publish([Message(f"live.{word(flusher.room)}", live)])
 
 
 class _Flusher:
@@ -134,7 +147,7 @@ class _Flusher:
     def __init__(self, store: Store, room: str, reply_id: str, speaker: str) -> None:
         self.text = ""
         self._store = store
-        self._room = room
+        self.room = room
         self.reply = reply_id
         self._speaker = speaker
         self._waiting: list[str] = []
@@ -157,4 +170,4 @@ class _Flusher:
         text, self._waiting = "".join(self._waiting), []
         if text:
             payload = AssistantTokens(reply=self.reply, text=text)
-            await self._store.append([Draft(self._room, payload, actor=self._speaker, turn=self.reply)])
+            await self._store.append([Draft(self.room, payload, actor=self._speaker, turn=self.reply)])

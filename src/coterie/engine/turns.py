@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic import TypeAdapter
 
 from coterie.base.clock import from_micros, to_micros
+from coterie.engine import search
 from coterie.engine.errors import NoSuchTurn
 from coterie.engine.events import (
     AssistantTokens,
@@ -20,7 +21,7 @@ from coterie.engine.events import (
     UserTurn,
     UserTurnEdit,
 )
-from coterie.kernel import Event, Rows, Store, View, on
+from coterie.kernel import Changed, Event, Rows, Store, View, on
 
 State = Literal["open", "done", "truncated"]
 
@@ -46,6 +47,12 @@ class Turn:
     """Who hears it; empty means everybody present."""
     present: tuple[str, ...] = ()
     """Who was there; empty where nobody noted it."""
+    sent: datetime | None = None
+    """When it was said, where that was not here: an imported turn is younger in our log than it is."""
+
+    @property
+    def shown_at(self) -> datetime:
+        return self.sent or self.at
 
     def heard_by(self, entity: str) -> bool:
         there = not self.present or entity in self.present
@@ -59,18 +66,19 @@ class Turns(View):
         CREATE TABLE turn(room TEXT, id TEXT, seq INTEGER NOT NULL, speaker TEXT NOT NULL, text TEXT NOT NULL,
             segments TEXT, state TEXT NOT NULL, why TEXT NOT NULL DEFAULT '', answers TEXT,
             model TEXT NOT NULL DEFAULT '', at INTEGER NOT NULL, told TEXT NOT NULL DEFAULT '[]',
-            present TEXT NOT NULL DEFAULT '[]',
+            present TEXT NOT NULL DEFAULT '[]', sent INTEGER,
             PRIMARY KEY(room, id)) WITHOUT ROWID;
         CREATE UNIQUE INDEX turn_order ON turn(room, seq);
         CREATE INDEX turn_open ON turn(state) WHERE state = 'open';
     """
+    derived = search.SCHEMA
 
     @on(UserTurn)
     def said(self, rows: Rows, event: Event[UserTurn]) -> None:
         it = event.payload
         rows.run(
-            "INSERT INTO turn(room, id, seq, speaker, text, segments, state, at, told, present)"
-            " VALUES (?, ?, ?, ?, ?, ?, 'done', ?, ?, ?)",
+            "INSERT INTO turn(room, id, seq, speaker, text, segments, state, at, told, present, sent)"
+            " VALUES (?, ?, ?, ?, ?, ?, 'done', ?, ?, ?, ?)",
             (
                 event.stream,
                 it.turn,
@@ -81,6 +89,7 @@ class Turns(View):
                 to_micros(event.ts),
                 json.dumps(it.to),
                 json.dumps(it.present),
+                to_micros(it.sent) if it.sent is not None else None,
             ),
         )
 
@@ -96,8 +105,8 @@ class Turns(View):
     def started(self, rows: Rows, event: Event[AssistantTurnStarted]) -> None:
         it = event.payload
         rows.run(
-            "INSERT INTO turn(room, id, seq, speaker, text, state, answers, at, told, present)"
-            " VALUES (?, ?, ?, ?, '', 'open', ?, ?, ?, ?)",
+            "INSERT INTO turn(room, id, seq, speaker, text, state, answers, at, told, present, sent)"
+            " VALUES (?, ?, ?, ?, '', 'open', ?, ?, ?, ?, ?)",
             (
                 event.stream,
                 it.reply,
@@ -107,6 +116,7 @@ class Turns(View):
                 to_micros(event.ts),
                 json.dumps(it.to),
                 json.dumps(it.present),
+                to_micros(it.sent) if it.sent is not None else None,
             ),
         )
 
@@ -125,8 +135,14 @@ class Turns(View):
             (it.text, "truncated" if it.truncated else "done", it.why, it.model, event.stream, it.reply),
         )
 
+    def settle(self, rows: Rows, changed: Changed | None) -> None:
+        if changed is None:
+            search.index_everything(rows)
+        else:
+            search.index_changes(rows, changed)
 
-_COLUMNS = "id, room, seq, speaker, text, segments, state, why, answers, model, at, told, present"
+
+_COLUMNS = "id, room, seq, speaker, text, segments, state, why, answers, model, at, told, present, sent"
 
 
 class Timeline:
@@ -149,6 +165,14 @@ class Timeline:
             (room, before, limit),
         )
         return [_turn(row) for row in reversed(rows)]
+
+    def latest_reply(self, room: str) -> Turn | None:
+        """The last that a character said."""
+        rows = self._store.query(
+            f"SELECT {_COLUMNS} FROM turn WHERE room = ? AND segments IS NULL ORDER BY seq DESC LIMIT 1",  # noqa: S608
+            (room,),
+        )
+        return _turn(rows[0]) if rows else None
 
     def count(self, room: str) -> int:
         return int(self._store.query("SELECT count(*) FROM turn WHERE room = ?", (room,))[0][0])
@@ -184,7 +208,7 @@ def _people(listed: str) -> tuple[str, ...]:
 
 
 def _turn(row: tuple[Any, ...]) -> Turn:
-    turn_id, room, seq, speaker, text, segments, state, why, answers, model, at, told, present = row
+    turn_id, room, seq, speaker, text, segments, state, why, answers, model, at, told, present, sent = row
     parts = _segments.validate_json(segments) if segments else ()
     return Turn(
         turn_id,
@@ -201,4 +225,5 @@ def _turn(row: tuple[Any, ...]) -> Turn:
         segments is not None,
         _people(told),
         _people(present),
+        from_micros(sent) if sent is not None else None,
     )

@@ -3,8 +3,8 @@
 Each request runs in the transaction of its batch; if one fails the batch is rolled back and its requests run again,
 each alone, so that a mistake of one caller never costs another. A caller hears back only after the commit.
 
-A thread of its own commits, unless commits have lately been so quick that handing a batch over would take as long:
-then the event loop that asked commits brief requests itself (ADR 0015).
+A thread of its own commits for event loops, unless commits have lately been so quick that handing a batch over would
+take as long: then the loop that asked commits brief requests itself. Who blocks anyway does too (ADR 0015).
 """
 
 from __future__ import annotations
@@ -131,7 +131,9 @@ class Writer:
     def run_now(self, work: Work[T]) -> T:
         """The same for callers without an event loop: block until it is durable."""
         answer: Future[T] = Future()
-        self._enter(Ticket(work, answer, None))
+        ticket = Ticket(work, answer, None)
+        if not self._commit_here([ticket]):  # who would wait anyway may as well do it
+            self._enter(ticket)
         return answer.result()
 
     @property
@@ -170,19 +172,26 @@ class Writer:
     def _commit_in_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         """Commit what a loop has gathered, here and now, if nobody else writes or waits to; else hand it over."""
         batch = self._brief.pop(loop, [])
-        if len(batch) <= _MOST_IN_LOOP and self._turn.acquire(blocking=False):
-            try:
-                if not self._waiting and not self._closed:
-                    self._commit(batch, _deliver_all)
-                    return
-            finally:
-                self._turn.release()
+        if len(batch) <= _MOST_IN_LOOP and self._commit_here(batch):
+            return
         try:
             self._enter(*batch)
         except StorageError as error:
             for ticket in batch:
                 ticket.error = error
                 ticket.deliver()
+
+    def _commit_here(self, batch: Sequence[Ticket[Any]]) -> bool:
+        """Commit on the thread that asks; False if it is not its turn."""
+        if not self._turn.acquire(blocking=False):
+            return False
+        try:
+            if self._waiting or self._closed:
+                return False
+            self._commit(batch, _deliver_all)
+            return True
+        finally:
+            self._turn.release()
 
     def _commit(self, batch: Sequence[Ticket[Any]], deliver: Callable[[Sequence[Ticket[Any]]], None]) -> None:
         if any(ticket.between for ticket in batch):

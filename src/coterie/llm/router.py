@@ -139,6 +139,10 @@ class Models:
         async with Reply(call.said, self._run(call)) as reply:
             return await reply.finish()
 
+    @property
+    def settings(self) -> ModelsSettings:
+        return self._settings
+
     def warm_up(self) -> None:
         """Import, in a moment and aside, what the first call will need: nobody should wait seconds for that.
 
@@ -154,6 +158,10 @@ class Models:
         providers, self._providers = self._providers, {}
         for provider in providers.values():
             await provider.close()
+
+    def rest_left(self, target: Target) -> float:
+        """Seconds until a rate-limited model may be asked again; 0 when it may."""
+        return self._rests.left(target)
 
     def window(self, role: Role, task: str | None = None) -> int | None:
         """How many tokens a prompt and its answer may have together: the least of the chain, as far as it is known."""

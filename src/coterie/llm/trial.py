@@ -40,11 +40,16 @@ class Trial:
         return self.answer.tokens.output / seconds if seconds > 0 else 0.0
 
 
-async def try_out(settings: ModelsSettings, target: Target, say: Callable[[str], None]) -> Trial:
-    """Stream from one model, without fallbacks. What it says is passed to `say` as it comes."""
+async def try_out(
+    settings: ModelsSettings, target: Target, say: Callable[[str], None], beside: Models | None = None
+) -> Trial:
+    """Stream from one model, without fallbacks. What it says is passed to `say` as it comes.
+
+    `beside` are the models of a house that runs: its provider is asked, so that no model is loaded twice.
+    """
     chain = (str(target),)
     alone = settings.model_copy(update={"roles": {Role.NARRATIVE: chain, Role.CLASSIFIER: chain}})
-    models = Models(alone)
+    models = Models(alone, providers={target.provider: beside.provider(target.provider)} if beside else None)
     try:
         reply = models.stream(Role.NARRATIVE, _TALK)
         async for chunk in reply:
@@ -55,4 +60,5 @@ async def try_out(settings: ModelsSettings, target: Target, say: Callable[[str],
         child = provider.child if isinstance(provider, Embedded) else None
         return Trial(reply.answer, form, child.memory_mb if child else None)
     finally:
-        await models.close()
+        if beside is None:
+            await models.close()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from coterie.kernel import Event, Rows, View, on
+from dataclasses import dataclass
+from datetime import datetime
+
+from coterie.kernel import Event, Rows, Store, View, on
 from coterie.llm.events import ClassifierFailed, ModelCalled
 
 
@@ -52,3 +55,59 @@ class Usage(View):
                 *(told.failure, told.raw, told.attempts, told.room, told.character),
             ),
         )
+
+
+@dataclass(frozen=True)
+class Spending:
+    """What one model did in one role on one day."""
+
+    day: str
+    role: str
+    model: str
+    calls: int
+    failed: int
+    stopped: int
+    tokens_in: int
+    tokens_out: int
+    usd: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A structured answer that could not be had."""
+
+    id: int
+    at: datetime
+    role: str
+    wanted: str
+    model: str
+    failure: str
+    raw: str
+    attempts: int
+    room: str
+    character: str
+
+
+class UsageBook:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def spending(self, since: str) -> list[Spending]:
+        """Per day, role and model, newest day first; `since` is a date."""
+        rows = self._store.query(
+            "SELECT day, role, provider || '/' || model AS target, sum(calls), sum(failed), sum(stopped),"
+            " sum(tokens_in), sum(tokens_out), sum(usd_micros) / 1e6, sum(total_ms) / 1e3 FROM llm_usage WHERE day >= ?"
+            " GROUP BY day, role, target ORDER BY day DESC, role, target",
+            (since,),
+        )
+        return [Spending(*row) for row in rows]
+
+    def failures(self, limit: int, before: int | None = None) -> list[Failure]:
+        """Newest first; those before an id to go further back."""
+        rows = self._store.query(
+            "SELECT id, at, role, schema_name, model, failure, raw, attempts, room, character FROM classifier_failure"
+            " WHERE id < coalesce(?, 1 << 62) ORDER BY id DESC LIMIT ?",
+            (before, limit),
+        )
+        return [Failure(row[0], datetime.fromisoformat(row[1]), *row[2:]) for row in rows]

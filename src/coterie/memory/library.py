@@ -130,8 +130,10 @@ class Memory:
             self.store.append_now(drafts)
         return planned
 
-    def get(self, memory_id: str) -> MemoryRecord:
-        for record in all_records(self.store, "id = ?", (memory_id,)):
+    def get(self, memory_id: str, room: str | None = None) -> MemoryRecord:
+        """In a forked chat each line has its own: `room` says which is meant."""
+        where, params = ("id = ?", (memory_id,)) if room is None else ("id = ? AND stream = ?", (memory_id, room))
+        for record in all_records(self.store, where, params):
             return record
         raise NoSuchMemory(
             f"There is no memory {memory_id}.", "It may have been forgotten, or taken back with its turn."
@@ -156,16 +158,31 @@ class Memory:
 
     def latest(self, *, owner: str, room: str, limit: int) -> list[MemoryRecord]:
         """The newest memories that somebody has of a room, newest first."""
-        return latest_records(self.store, owner, room, limit)
+        return latest_records(self.store, {"owner": owner, "stream": room}, limit=limit, room=room)
 
-    def pins(self, owner: str) -> int:
-        """How many memories somebody keeps always at hand."""
-        sql = "SELECT count(DISTINCT id) FROM memory WHERE owner = ? AND pin > 0"
-        return int(self.store.query(f"{sql} AND id NOT IN (SELECT id FROM memory_tombstone)", (owner,))[0][0])
+    def page(
+        self,
+        *,
+        owner: str | None = None,
+        room: str | None = None,
+        kind: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int = 50,
+        offset: int = 0,
+    ) -> list[MemoryRecord]:
+        """For the person: what is kept, newest first, a page at a time."""
+        wanted = {"owner": owner, "stream": room, "type": kind}
+        return latest_records(self.store, wanted, since=since, until=until, limit=limit, offset=offset)
 
-    def edit(self, memory_id: str, *, actor: str = "person", **changes: Any) -> None:
+    def links(self, owner: str) -> list[tuple[str, str, str]]:
+        """What belongs together in somebody's mind: a memory, how it is tied, another memory."""
+        sql = "SELECT DISTINCT source, relation, target FROM memory_link WHERE owner = ? ORDER BY 1, 2, 3"
+        return [(source, relation, target) for source, relation, target in self.store.query(sql, (owner,))]
+
+    def edit(self, memory_id: str, *, room: str | None = None, actor: str = "person", **changes: Any) -> None:
         """Correct a memory's text, type, significance, confidence, privacy or disclosure."""
-        memory = self.get(memory_id)
+        memory = self.get(memory_id, room)
         if "text" in changes and not str(changes["text"]).strip():
             raise BadMemory("A memory needs some text; this one is empty.", "Forget it instead, if it is wrong.")
         self.store.append_now([Draft(memory.room, MemoryEdited(id=memory_id, **changes), actor)])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
-from coterie.base.clock import from_micros
+from coterie.base.clock import from_micros, to_micros
 from coterie.kernel import Row, Store
 from coterie.memory.gates import Lines
 from coterie.memory.record import MemoryRecord
@@ -50,11 +51,29 @@ def all_records(store: Store, where: str = "", params: tuple[Any, ...] = ()) -> 
         last = (rows[-1][-1], rows[-1][0], rows[-1][1])
 
 
-def latest_records(store: Store, owner: str, room: str, limit: int) -> list[MemoryRecord]:
+def latest_records(
+    store: Store,
+    wanted: Mapping[str, str | None],
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    limit: int,
+    offset: int = 0,
+    room: str | None = None,
+) -> list[MemoryRecord]:
+    """Newest first. `wanted` narrows it by columns; None there is no wish. `room` is where validity is looked at."""
+    chosen = {column: value for column, value in wanted.items() if value is not None}
+    conditions = [f"{column} = ?" for column in chosen]
+    params: list[Any] = [*chosen.values()]
+    for moment, compared in ((since, ">="), (until, "<")):
+        if moment is not None:
+            conditions.append(f"coalesce(happened, made) {compared} ?")
+            params.append(to_micros(moment))
+    narrowed = "".join(f" AND {condition}" for condition in conditions)
     rows = store.query(
-        f"SELECT {_COLUMNS} FROM memory WHERE stream = ? AND owner = ?"
-        " AND id NOT IN (SELECT id FROM memory_tombstone) ORDER BY event DESC, id DESC LIMIT ?",
-        (room, owner, limit),
+        f"SELECT {_COLUMNS} FROM memory WHERE id NOT IN (SELECT id FROM memory_tombstone){narrowed}"
+        " ORDER BY event DESC, id DESC LIMIT ? OFFSET ?",
+        (*params, limit, offset),
     )
     return list(_records(store, rows, Lines(dict(store.query("SELECT stream, root FROM line"))), room))
 

@@ -17,7 +17,9 @@ class StoreCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         written = self._store.written
-        yield CounterMetricFamily("coterie_events", "Events in the log.", self._store.reader.last_id())
+        yield CounterMetricFamily("coterie_events", "Events ever recorded.", self._store.reader.last_id())
+        kept = self._store.query("SELECT count(*) FROM event")[0][0]
+        yield GaugeMetricFamily("coterie_events_kept", "Events in the log; a purge makes them fewer.", kept)
         yield CounterMetricFamily("coterie_commits", "Transactions committed since the start.", written.commits)
         yield CounterMetricFamily("coterie_requests", "Write requests served since the start.", written.requests)
         yield CounterMetricFamily("coterie_commit_seconds", "Time spent in transactions.", written.seconds)

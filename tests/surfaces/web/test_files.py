@@ -202,3 +202,27 @@ async def test_s26_a_memory_that_does_not_fit_leaves_nobody_behind(web: Web) -> 
     answer = await web.client.post("/bots/import", content=json.dumps(packed).encode())
     assert answer.status_code == 400
     assert await web.get("/bots") == []
+
+
+async def test_s9_dates_of_an_imported_chat_are_kept_where_there_are_any(web: Web) -> None:
+    bot = await imported(web, export_card(PICTURE, "json").data)
+    lines = [
+        {"user_name": "Ana", "character_name": "Nils"},
+        {"is_user": True, "name": "Ana", "mes": "Across?", "send_date": "July 8, 2023 3:14pm"},
+        {
+            "is_user": False,
+            "name": "Nils",
+            "mes": "Aye.",
+            "send_date": 1688829300000,
+            "swipes": ["No.", "Aye."],
+            "swipe_id": 1,
+        },
+        {"is_user": True, "name": "Ana", "mes": "Now?", "send_date": "who knows"},
+    ]
+    sent = b"\n".join(json.dumps(line).encode() for line in lines)
+    chat = (await web.client.post(f"/bots/{bot['id']}/chats/import", content=sent)).json()["id"]
+    turns = (await web.get(f"/chats/{chat}/turns"))["turns"]
+    assert [turn["at"][:16] for turn in turns[:2]] == ["2023-07-08T15:14", "2023-07-08T15:15"]
+    assert turns[2]["at"] > "2024"  # the time of the import
+    exported = (await web.client.get(f"/chats/{chat}/export", params={"format": "jsonl"})).text.splitlines()
+    assert [json.loads(line)["send_date"][:10] for line in exported[1:3]] == ["2023-07-08"] * 2

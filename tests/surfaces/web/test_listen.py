@@ -68,3 +68,18 @@ def test_ipv6_is_written_so_that_it_can_be_clicked(capsys: pytest.CaptureFixture
         pytest.skip("no IPv6 loopback here")
     listen(FastAPI(), ServerSettings(host="::1", port=0), within=Passage(stop_with=signal.SIGTERM).running())
     assert "http://[::1]:" in capsys.readouterr().out
+
+
+def test_the_address_that_is_told_can_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line is printed before the server begins to accept: a script that reads it must not be refused."""
+    reached: list[bool] = []
+
+    def at_once(line: str, **_: object) -> None:
+        port = int(line.split(":")[2].split()[0])
+        with socket.create_connection(("127.0.0.1", port), timeout=5):
+            reached.append(True)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr("builtins.print", at_once)
+    listen(FastAPI(), ServerSettings(port=0), within=Passage().running())
+    assert reached == [True]

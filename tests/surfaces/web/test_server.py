@@ -11,8 +11,10 @@ from coterie.cast.roster import Roster
 from coterie.cast.workspace import Workspaces
 from coterie.engine.feed import Feed
 from coterie.kernel import Store
+from coterie.llm.router import Models
 from coterie.memory import Memory
 from coterie.modes.story import Arrivals, Story
+from coterie.ops.configuration import Configuration
 from coterie.surfaces.web.server import create_web
 
 
@@ -26,6 +28,8 @@ class FakeHouse:
     workspaces: Workspaces
     arrivals: Arrivals
     feed: Feed
+    models: Models
+    configuration: Configuration
 
     def __init__(self) -> None:
         self.well = True

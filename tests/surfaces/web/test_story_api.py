@@ -363,3 +363,18 @@ async def test_two_clients_at_once_lose_nothing(web: Web) -> None:
     accepted = [answer for answer in answers if answer.status_code == 200]
     assert {answer.status_code for answer in answers} <= {200, 409}
     assert len(await web.texts(chat)) == 2 * len(accepted)
+
+
+async def test_d11_a_deleted_character_leaves_the_cast_and_its_chats_stay(web: Web) -> None:
+    bot, chat = await web.begin()
+    await web.say(chat, "Hello.")
+    name = (await web.get(f"/bots/{bot}"))["name"]
+    await web.post(f"/bots/{bot}/delete", {"confirm": "somebody"}, status=400)
+    await web.post(f"/bots/{bot}/delete", {"confirm": name})
+    assert await web.get("/bots") == []
+    assert len(await web.get("/chats")) == 1
+    assert (await web.texts(chat))[0] == "Hello."
+    shown = await web.get(f"/bots/{bot}")
+    told = {key: shown[key] for key in ("name", "persona")}
+    await web.client.put(f"/bots/{bot}", json=told)
+    assert [one["id"] for one in await web.get("/bots")] == [bot]

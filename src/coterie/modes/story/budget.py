@@ -27,7 +27,7 @@ class Piece:
     role: Role
     text: str
     tokens: int
-    order: tuple[int, int]
+    order: tuple[int, float]
     give_up: int = 0
     label: str = ""
     """What a person would call it, where its name does not say."""

@@ -75,6 +75,19 @@ class Scene:
     seq: int
 
 
+@dataclass(frozen=True)
+class Container:
+    """A place."""
+
+    id: str
+    name: str
+    type: str
+    parent: str | None
+    moving: bool
+    public: bool
+    audible: str
+
+
 class Chats(View):
     name = "story_chats"
     line = "room"
@@ -178,13 +191,29 @@ class Chats(View):
                 rows.run("UPDATE chat SET clock = ? WHERE room = ?", (clock, event.stream))
             case ["weather" | "title" | "anchor" as column]:
                 rows.run(f"UPDATE chat SET {column} = ? WHERE room = ?", (value, event.stream))  # noqa: S608
-            case ["activity", entity]:
-                activity = Activity.model_validate(value).model_dump_json()
+            case ["scene", scene, "container"]:
+                rows.run("UPDATE scene SET container = ? WHERE room = ? AND id = ?", (value, event.stream, scene))
+            case ["activity", entity, *path]:
+                activity = _corrected(rows, event.stream, entity, path, value)
                 rows.run("INSERT OR REPLACE INTO activity VALUES (?, ?, ?)", (event.stream, entity, activity))
-            case ["container", container, "name"]:
-                rows.run("UPDATE container SET name = ? WHERE room = ? AND id = ?", (value, event.stream, container))
+            case ["container", container, "name" | "type" | "parent" | "moving" | "public" | "audible" as column]:
+                sql = f"UPDATE container SET {column} = ? WHERE room = ? AND id = ?"  # noqa: S608
+                rows.run(sql, (value, event.stream, container))
             case _:
-                return  # an edge: another view's
+                return  # an edge or a memory: another view's
+
+
+def _corrected(rows: Rows, room: str, entity: str, path: list[str], value: object) -> str:
+    """An activity with one field, or all of it, put right by hand."""
+    if not path:
+        return Activity.model_validate(value).model_dump_json()
+    row = rows.one("SELECT activity FROM activity WHERE room = ? AND entity = ?", (room, entity))
+    told: dict[str, Any] = json.loads(row[0]) if row is not None else Activity().model_dump(mode="json")
+    here = told
+    for name in path[:-1]:
+        here = here[name]
+    here[path[-1]] = value
+    return Activity.model_validate(told).model_dump_json()
 
 
 class ChatBook:
@@ -230,8 +259,14 @@ class ChatBook:
         rows = self._store.query("SELECT name FROM container WHERE room = ? AND id = ?", (room, container))
         return str(rows[0][0]) if rows else container
 
-    def containers(self, room: str) -> dict[str, str]:
-        return dict(self._store.query("SELECT id, name FROM container WHERE room = ? ORDER BY id", (room,)))
+    def containers(self, room: str) -> dict[str, Container]:
+        rows = self._store.query(
+            "SELECT id, name, type, parent, moving, public, audible FROM container WHERE room = ? ORDER BY id", (room,)
+        )
+        return {
+            row_id: Container(row_id, name, kind, parent, bool(moving), bool(public), audible)
+            for row_id, name, kind, parent, moving, public, audible in rows
+        }
 
     def activities(self, room: str) -> dict[str, Activity]:
         rows = self._store.query("SELECT entity, activity FROM activity WHERE room = ? ORDER BY entity", (room,))

@@ -38,7 +38,7 @@ class Desk:
         text: str,
         *,
         role: Role = "system",
-        order: tuple[int, int] | None = None,
+        order: tuple[int, float] | None = None,
         give_up: int = 0,
         label: str = "",
         instead: Piece | None = None,

@@ -11,9 +11,10 @@ from coterie.cast.roster import YOU
 from coterie.memory import Memory
 from coterie.memory.library import MOST_PINS
 from coterie.memory.record import MemoryRecord
-from coterie.modes.story.chats import Chat, ChatBook
+from coterie.modes.story.chats import Chat, ChatBook, Container
 from coterie.modes.story.edges import EdgeBook
 from coterie.modes.story.events import Activity, Edge
+from coterie.modes.story.pins import Pins
 
 RECENT = 12
 
@@ -24,7 +25,9 @@ class _Seen(BaseModel):
 
 class SceneSeen(_Seen):
     id: str
+    container: str
     place: str
+    """Its name."""
     participants: list[str]
     starts: datetime
 
@@ -50,11 +53,17 @@ class CharacterSeen(_Seen):
 
 
 class Drawer(_Seen):
+    title: str
+    names: dict[str, str]
+    """Everybody present, by the name that prose uses."""
     clock: datetime
     weather: str
     anchor: str
     scene: SceneSeen | None
     places: dict[str, str]
+    """Their names."""
+    containers: dict[str, Container]
+    """The same places with their properties."""
     activities: dict[str, Activity]
     edges: list[Edge]
     """Both ways, between everybody present."""
@@ -66,22 +75,34 @@ def open_drawer(chat: Chat, names: dict[str, str], chats: ChatBook, edges: EdgeB
     if chat.scene is not None:
         found = chats.scene(chat.room, chat.scene)
         place = chats.container_name(chat.room, found.container)
-        scene = SceneSeen(id=found.id, place=place, participants=list(found.participants), starts=found.starts)
+        scene = SceneSeen(
+            id=found.id,
+            container=found.container,
+            place=place,
+            participants=list(found.participants),
+            starts=found.starts,
+        )
     felt = {(edge.of, edge.toward): edge for edge in edges.edges(chat.world)}
     pairs = permutations([YOU, *chat.characters], 2)
+    containers = chats.containers(chat.room)
+    doing = chats.activities(chat.room)
+    pins = Pins(memory.store)
     return Drawer(
+        title=chat.title,
+        names=names,
         clock=chat.clock,
         weather=chat.weather,
         anchor=chat.anchor,
         scene=scene,
-        places=chats.containers(chat.room),
-        activities=chats.activities(chat.room),
+        places={place.id: place.name for place in containers.values()},
+        containers=containers,
+        activities={entity: doing.get(entity, Activity()) for entity in (YOU, *chat.characters)},
         edges=[felt.get(pair) or Edge(of=pair[0], toward=pair[1]) for pair in pairs],
         characters={
             bot: CharacterSeen(
                 name=names[bot],
                 memories=[_memory(record) for record in memory.latest(owner=bot, room=chat.room, limit=RECENT)],
-                pins=memory.pins(bot),
+                pins=len(pins.pinned(chat.room, bot)),
             )
             for bot in chat.characters
         },

@@ -182,7 +182,7 @@ class ManualEdit(Payload, kind="manual_edit"):
     """A person corrected something in the drawer; `prior` is what stood there. S21"""
 
     what: str
-    """A path such as `clock`, `weather`, `activity.you.posture`, `edge.mara.you.affinity`."""
+    """A path such as `clock`, `weather`, `activity.you.posture`, `edge.main.mara.you.affinity`."""
     value: Any
     prior: Any
 

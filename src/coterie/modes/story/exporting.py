@@ -90,7 +90,7 @@ def _turn(turn: Turn, names: dict[str, str], given: list[AssistantTurn] | tuple[
         name=names.get(turn.speaker, turn.speaker),
         by_person=turn.by_person,
         text=mask(turn.text),
-        at=turn.at,
+        at=turn.shown_at,
         truncated=turn.state != "done",
         to=list(turn.to),
         alternatives=[mask(reply.text) for reply in given] if swiped else [],

@@ -16,11 +16,12 @@ from coterie.modes.story.events import (
     EdgeUpdate,
     GuestJoined,
     GuestLeft,
+    ManualEdit,
     SceneClosed,
     SceneOpened,
 )
 
-What = Literal["turns", "scenes", "edges", "memories", "guests"]
+What = Literal["turns", "scenes", "edges", "memories", "guests", "edits"]
 _LONGEST = 120
 
 
@@ -36,6 +37,7 @@ class RewindImpact(BaseModel):
     edges: int = 0
     memories: int = 0
     guests: int = 0
+    edits: int = 0
     lost: list[Lost] = []
     """Everything counted above, oldest first."""
 
@@ -49,6 +51,7 @@ def told(impact: Impact) -> RewindImpact:
         edges=counts["edges"],
         memories=counts["memories"],
         guests=counts["guests"],
+        edits=counts["edits"],
         lost=lost,
     )
 
@@ -67,6 +70,8 @@ def _lost(event: AnyEvent) -> Lost | None:
             return Lost(what="memories", event=event.id, text=_short(memory.text))
         case GuestJoined() | GuestLeft() as guest:
             return Lost(what="guests", event=event.id, text=f"{guest.kind.replace('_', ' ')}: {guest.guest}")
+        case ManualEdit() as edit:
+            return Lost(what="edits", event=event.id, text=_short(f"{edit.what}: {edit.value}"))
         case _:
             return None
 

@@ -72,7 +72,8 @@ def _said(script: _Script, turn: TavernTurn) -> None:
     if not segments:
         return
     turn_id = new_id()
-    said = UserTurn(turn=turn_id, author=YOU, text=f"(({turn.text}))" if note else turn.text, segments=segments)
+    text = f"(({turn.text}))" if note else turn.text
+    said = UserTurn(turn=turn_id, author=YOU, text=text, segments=segments, sent=turn.sent)
     script.add(Draft(script.room, said, YOU, turn=turn_id))
     if not note:
         script.asked = turn_id
@@ -83,7 +84,7 @@ def _reply(script: _Script, turn: TavernTurn) -> None:
     texts = turn.swipes or [turn.text]
     for number, text in enumerate(texts):
         reply = new_id()
-        started = AssistantTurnStarted(reply=reply, speaker=script.bot.id, answers=script.asked)
+        started = AssistantTurnStarted(reply=reply, speaker=script.bot.id, answers=script.asked, sent=turn.sent)
         script.add(Draft(script.room, started, script.bot.id, turn=reply))
         script.add(Draft(script.room, AssistantTurn(reply=reply, text=text), script.bot.id, turn=reply))
         if number != turn.chosen:

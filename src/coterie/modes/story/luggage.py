@@ -10,6 +10,7 @@ import asyncio
 import base64
 import binascii
 import json
+from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -25,9 +26,11 @@ from coterie.cast.identity import Identity
 from coterie.cast.roster import YOU, Bot, Roster
 from coterie.kernel import Draft, Store
 from coterie.memory import Memory
+from coterie.memory.library import MOST_PINS
 from coterie.memory.portable import export_lines, import_lines
 from coterie.modes.story.edges import EdgeBook
 from coterie.modes.story.events import MAIN, Edge, EdgeUpdate
+from coterie.modes.story.pins import Pins
 
 FORMAT: Final = "coterie-character"
 VERSION: Final = 1
@@ -126,6 +129,28 @@ async def unpack(store: Store, roster: Roster, memory: Memory, luggage: Luggage)
     await asyncio.to_thread(import_lines, store, memory.writing, planned, owner=new, room=room)
     await store.append(drafts)
     return roster.bot(new), card
+
+
+def adopted(store: Store, lines: Sequence[str], owner: str) -> list[str]:
+    """Exported memories as another's own: who remembered them was there, and now this one was.
+
+    What is no memory is left as it is, for whoever reads it to say so. Pins hold to their number.
+    """
+    pins_left = MOST_PINS - len(Pins(store).pinned(f"memory:{owner}", owner))
+    told: list[str] = []
+    for line in lines:
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            entry = None
+        if not isinstance(entry, dict) or not isinstance(entry.get("text"), str):
+            told.append(line)
+            continue
+        old = str(entry.get("owner"))
+        pinned = bool(entry.get("pinned")) and pins_left > 0
+        pins_left -= pinned
+        told.append(json.dumps({**_moved(entry, old, owner, fresh=old != owner), "pinned": pinned}, ensure_ascii=False))
+    return told
 
 
 def _felt(edge: Edge, of: str, toward: str) -> EdgeUpdate:

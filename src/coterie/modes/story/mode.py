@@ -6,10 +6,11 @@ from coterie.kernel import Job, View
 from coterie.modes.story.chats import Chats
 from coterie.modes.story.edges import Edges
 from coterie.modes.story.prompts import Prompts
+from coterie.modes.story.reading import Reading
 
 
 def views() -> list[View]:
-    return [Chats(), Edges(), Prompts()]
+    return [Chats(), Edges(), Prompts(), Reading()]
 
 
 def one_chat_at_a_time(job: Job) -> str | None:

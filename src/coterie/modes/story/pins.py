@@ -1,13 +1,16 @@
-"""Pins that a story sets by itself: what changes a life stays in mind, and the weakest of them makes room. S14
+"""Pins: what changes a life stays in mind, and what a person pins does too. S14, S21
 
-At most eight memories of a character are pinned. A pin that a person set is never taken away.
+At most eight memories of a character are pinned. The weakest automatic pin makes room for another; a pin that a person
+set is never taken away.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from coterie.cast.roster import YOU
 from coterie.kernel import Draft, Store
+from coterie.memory.errors import BadMemory
 from coterie.memory.events import MemoryPinChanged
 from coterie.memory.gates import Lines
 from coterie.memory.library import MOST_PINS
@@ -21,14 +24,10 @@ class Pins:
 
     def pin(self, room: str, owner: str, ids: Sequence[str], turn: str | None) -> list[Draft]:
         """The drafts that pin these memories of one owner in a room."""
-        pinned = self._pinned(room, owner)
+        pinned = self.pinned(room, owner)
         drafts: list[Draft] = []
         fresh = [memory_id for memory_id in ids if memory_id not in pinned][:MOST_PINS]
-        # The automatic pins of this room go first: a regenerate here can bring those back.
-        weak = sorted(
-            (record for record in pinned.values() if record.auto_pinned),
-            key=lambda record: (record.room != room, record.significance, record.made, record.id),
-        )
+        weak = _weakest_first(room, pinned.values())
         free = MOST_PINS - len(pinned)
         for memory_id in fresh:
             if free > 0:
@@ -43,7 +42,21 @@ class Pins:
             drafts.append(Draft(room, pin, "story", turn=turn))
         return drafts
 
-    def _pinned(self, room: str, owner: str) -> dict[str, MemoryRecord]:
+    def by_hand(self, memory: MemoryRecord, pinned: bool) -> list[Draft]:
+        """The drafts with which a person pins a memory, or no longer wants it pinned."""
+        if pinned == memory.pinned and not memory.auto_pinned:
+            return []
+        drafts = [Draft(memory.room, MemoryPinChanged(id=memory.id, pinned=pinned), YOU)]
+        others = self.pinned(memory.room, memory.owner)
+        others.pop(memory.id, None)
+        if not pinned or len(others) < MOST_PINS:
+            return drafts
+        weak = _weakest_first(memory.room, others.values())
+        if not weak:
+            raise BadMemory(f"{MOST_PINS} memories are pinned by hand already.", "Unpin one of them first.")
+        return [Draft(weak[0].room, MemoryPinChanged(id=weak[0].id, pinned=False), YOU), *drafts]
+
+    def pinned(self, room: str, owner: str) -> dict[str, MemoryRecord]:
         """Another line of the same chat has pins of its own; where a memory is in this room too, that one is meant."""
         lines = Lines(dict(self._store.query("SELECT stream, root FROM line")))
         pinned = all_records(self._store, "owner = ? AND pin > 0", (owner,))
@@ -52,3 +65,11 @@ class Pins:
             if not lines.hidden(record.room, room):
                 found.setdefault(record.id, record)
         return found
+
+
+def _weakest_first(room: str, pinned: Iterable[MemoryRecord]) -> list[MemoryRecord]:
+    """The automatic pins, those of this room first: a rewind or regenerate here can bring them back."""
+    return sorted(
+        (record for record in pinned if record.auto_pinned),
+        key=lambda record: (record.room != room, record.significance, record.made, record.id),
+    )

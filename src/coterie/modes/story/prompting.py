@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from coterie.base.clock import Clock
-from coterie.cast.cards.lore_scan import LoreFound, Moment, find_lore
 from coterie.cast.cards.macros import Macros
 from coterie.cast.roster import YOU, Bot, Roster
+from coterie.cast.workspace import OwnWords, Workspaces
 from coterie.engine.turns import Timeline, Turn
+from coterie.engine.voice import OneVoice
 from coterie.kernel import Store
 from coterie.llm.messages import Message, Prompt
 from coterie.llm.roles import Role
@@ -27,6 +28,7 @@ from coterie.modes.story.chats import Chat, ChatBook
 from coterie.modes.story.desk import DIALOGUE, SYSTEM, Desk
 from coterie.modes.story.edges import EdgeBook
 from coterie.modes.story.events import Activity, Part, PromptSent
+from coterie.modes.story.lore import LoreHere
 from coterie.modes.story.segments import spoken
 from coterie.modes.story.settings import StorySettings
 from coterie.modes.story.witnesses import Witnesses
@@ -35,7 +37,12 @@ _LAST_TURNS, _FEWEST_TURNS = 6, 2
 """How many of the newest turns are always told: fewer where they would take more than half of a small context."""
 _MOST_TURNS = 200
 _FEW = 2
+_MOST_RECALLED = 100
 _MOST_COUNTED = 4_000
+_ANYBODY = ("You", "User")
+"""What models call the person, whatever their name is."""
+_MOST_STOPS = 4
+"""Providers take no more."""
 _MARKS = 6
 """Tokens that go into the marks around a message or between two parts."""
 
@@ -47,13 +54,23 @@ class Assembled:
     recalled: list[Recalled]
     untold: int | None
     """The number of the first turn that was told as dialogue, if earlier ones had to be left out."""
+    voice: OneVoice
+    """Ends the reply where it would begin to speak for others."""
 
 
 class Prompter:
     def __init__(
-        self, store: Store, roster: Roster, memory: Memory, models: Models, settings: StorySettings, clock: Clock
+        self,
+        store: Store,
+        roster: Roster,
+        memory: Memory,
+        models: Models,
+        settings: StorySettings,
+        clock: Clock,
+        workspaces: Workspaces | None = None,
     ) -> None:
         self._store = store
+        self._workspaces = workspaces
         self._roster = roster
         self._memory = memory
         self._models = models
@@ -74,24 +91,27 @@ class Prompter:
         """The name of somebody who may have left."""
         return names.get(entity) or self._roster.bot(entity).name
 
-    def assemble(self, chat: Chat, speaker: str, reply: str, upto: int | None = None) -> Assembled:
-        """The prompt for a speaker's next reply: of the turns, those before `upto`."""
+    def assemble(self, chat: Chat, speaker: str, reply: str, to: Sequence[str] = ()) -> Assembled:
+        """The prompt for a speaker's next reply, spoken before everybody or to those a whisper was for."""
         bot = self._roster.bot(speaker, chat.version_of(speaker))
         names = self.names(chat)
         saw = self.witnesses.eyes(chat, speaker)
-        latest = self._timeline.latest(chat.room, _MOST_TURNS, upto)
+        latest = self._timeline.latest(chat.room, _MOST_TURNS)
         turns = [turn for turn in latest if saw(turn) and (turn.text or turn.state != "open")]
         soft, hard = self._budgets()
         desk = Desk(self._counter(), names, bot, self._macros(chat, bot, names))
-        heard = self._heard_by(chat, turns, speaker)
+        heard = {YOU, *(to or chat.characters)}
         turns = [turn for turn in turns if not turn.to or heard <= {YOU, turn.speaker, *turn.to}]
         recalled = self._recall(chat, speaker, turns, heard)
-        self._identity(desk, chat)
+        said = [turn for turn in turns if spoken(turn)]
+        lore = LoreHere.find(self._store, desk, said)
+        self._identity(desk, chat, lore)
         self._scene(desk, chat)
+        lore.tell(desk, "scenario")
         self._feelings(desk, chat)
         self._memories(desk, chat, recalled, heard)
-        self._lore(desk, turns)
-        self._dialogue(desk, chat, turns, hard, more=len(latest) == _MOST_TURNS)
+        lore.tell_in_dialogue(desk, said)
+        self._dialogue(desk, chat, said, hard, more=len(latest) == _MOST_TURNS)
         fitted = fit(desk.pieces, soft=soft, hard=hard)
         known = self._known_texts(chat.room, [piece.sha for piece in fitted.pieces])
         target = self._models.catalogue.chain(Role.NARRATIVE)[0]
@@ -108,11 +128,18 @@ class Prompter:
         )
         used = {piece.name for piece in fitted.pieces}
         kept = [memory for memory in recalled if f"memory {memory.id}" in used]
-        told = [piece.order[1] for piece in fitted.pieces if piece.order[0] == DIALOGUE]
+        told = [int(piece.order[1]) for piece in fitted.pieces if piece.name.startswith("turn ")]
         shortened = len(latest) == _MOST_TURNS or any(line.startswith("turn ") for line in fitted.trimmed)
-        return Assembled(self.as_prompt(fitted.pieces), sent, kept, min(told) if told and shortened else None)
+        others = [name for entity, name in names.items() if entity != speaker]
+        return Assembled(
+            self.as_prompt(fitted.pieces, others),
+            sent,
+            kept,
+            min(told) if told and shortened else None,
+            OneVoice([bot.name, desk.macros.char], [*others, *_ANYBODY]),
+        )
 
-    def as_prompt(self, pieces: Sequence[Piece]) -> Prompt:
+    def as_prompt(self, pieces: Sequence[Piece], others: Sequence[str] = ()) -> Prompt:
         system = "\n\n".join(piece.text for piece in pieces if piece.order[0] == SYSTEM)
         messages = [Message(role="system", text=system)]
         for piece in pieces:
@@ -123,7 +150,9 @@ class Prompter:
                 messages[-1] = Message(role=piece.role, text=joined)
             else:
                 messages.append(Message(role=piece.role, text=piece.text))
-        return Prompt(messages=tuple(messages), max_tokens=self._settings.reply_tokens, temperature=0.9)
+        # Who would speak for others stops by itself, where the provider knows how.
+        stop = tuple(f"\n{name}:" for name in others[:_MOST_STOPS])
+        return Prompt(messages=tuple(messages), max_tokens=self._settings.reply_tokens, temperature=0.9, stop=stop)
 
     def _budgets(self) -> tuple[int, int]:
         """S13: the model's own context is what really counts, where it is known."""
@@ -154,20 +183,25 @@ class Prompter:
         char = (bot.card.data.nickname if bot.card else "") or bot.name
         return Macros(char=char, user=names[YOU], chance=random.Random(chat.room), seed=chat.room)  # noqa: S311
 
-    def _identity(self, desk: Desk, chat: Chat) -> None:
+    def _identity(self, desk: Desk, chat: Chat, lore: LoreHere) -> None:
         who, you = desk.bot.identity, self._roster.you()
-        persona = you.persona and f"\n{you.persona}"
+        own = self._workspaces.own_words(who.id) if self._workspaces is not None else OwnWords()
+        persona = (told := own.user or you.persona) and f"\n{told}"
         pronouns = you.pronouns and f" ({you.pronouns})"
         card = desk.bot.card.data if desk.bot.card else None
+        only = f" You write only what {who.name} says and does, in prose, never what {you.name} does."
+        lore.tell(desk, "before_char", "before_desc")
         parts = [
             card.system_prompt if card else "",
-            f"You are {who.name}. You write only what {who.name} says and does, in prose, never what {you.name} does.",
-            who.persona,
+            f"You are {who.name}.{'' if lore.replaces_instructions else only}",
+            own.identity or who.persona,
             f"Traits: {', '.join(who.traits)}." if who.traits else "",
             who.backstory,
         ]
         desk.add("identity", "must", "\n\n".join(part for part in parts if part), label=f"who {who.name} is")
+        lore.tell(desk, "after_desc", "personality", "after_char")
         desk.add("you", "must", f"{you.name}{pronouns} is the person you are with.{persona}", label="who you are")
+        desk.add("soul", "must", own.soul, label="SOUL.md")
         for number, sample in enumerate(who.voice_samples):
             desk.add(f"voice {number + 1}", "should", f"How {who.name} sounds:\n{sample}", give_up=2 + number)
         if card and card.post_history_instructions:
@@ -183,11 +217,12 @@ class Prompter:
             where = f" at {self._chats.container_name(chat.room, scene.container)}" if scene.container else ""
         anchor = f" {chat.anchor}" if chat.anchor else ""
         desk.add("scene", "must", f"It is {chat.clock:%A, %d %B %Y, %H:%M}{where}.{anchor}")
+        places = {place.id: place.name for place in self._chats.containers(chat.room).values()}
         for entity, activity in self._chats.activities(chat.room).items():
-            text = _activity(desk.names.get(entity, entity), activity, self._chats.containers(chat.room))
+            text = _activity(desk.names.get(entity, entity), activity, places)
             desk.add(f"activity of {entity}", "should", text, give_up=8)
         if chat.weather:
-            desk.add("weather", "nice", f"The weather: {chat.weather}.", give_up=9)
+            desk.add("weather", "nice", f"The weather: {chat.weather}.", give_up=_MOST_RECALLED + 1)
 
     def _feelings(self, desk: Desk, chat: Chat) -> None:
         for edge in self._edges.edges(chat.world):
@@ -211,19 +246,9 @@ class Prompter:
             if memory.id in shown:
                 continue
             tier: Tier = "should" if rank < _FEW else "nice"
-            desk.add(f"memory {memory.id}", tier, f"You remember: {memory.text}", give_up=5 - min(rank, 5))
-
-    def _lore(self, desk: Desk, turns: Sequence[Turn]) -> None:
-        if desk.bot.card is None or desk.bot.card.lorebook is None:
-            return
-        moment = Moment(
-            messages=[spoken(turn) for turn in turns],
-            replies=sum(turn.speaker == desk.bot.id for turn in turns),
-            macros=desk.macros,
-        )
-        found: LoreFound = find_lore(desk.bot.card.lorebook, moment, desk.count)
-        for lore in found.told:
-            desk.add(f"lore {lore.entry.name or lore.entry.index}", "should", lore.text, give_up=4)
+            # Among what is nice, after older dialogue; the less it fits, the sooner.
+            last = 5 if tier == "should" else _MOST_RECALLED
+            desk.add(f"memory {memory.id}", tier, f"You remember: {memory.text}", give_up=last - rank)
 
     def _dialogue(self, desk: Desk, chat: Chat, turns: Sequence[Turn], hard: int, *, more: bool) -> None:
         """The turns; `more` says that there are earlier ones than these."""
@@ -231,7 +256,7 @@ class Prompter:
         if summary is not None and more:
             desk.put(summary)
         room = hard // 2
-        for number, turn in enumerate(turn for turn in reversed(turns) if spoken(turn)):
+        for number, turn in enumerate(reversed(turns)):
             mine = turn.speaker == desk.bot.id
             text = spoken(turn) if mine else f"{self.name(desk.names, turn.speaker)}: {spoken(turn)}"
             room -= desk.count(text)
@@ -274,12 +299,6 @@ class Prompter:
         # What is told as dialogue anyway need not be remembered too.
         fresh = [one for one in found if not shown & set(one.memory.sources)]
         return fresh[: self._settings.retrieval_k]
-
-    def _heard_by(self, chat: Chat, turns: Sequence[Turn], speaker: str) -> set[str]:
-        """Before whom the reply will be spoken: everybody present, or those a whisper was for."""
-        everybody = {YOU, *chat.characters}
-        last = next((turn for turn in reversed(turns) if turn.speaker != speaker), None)
-        return everybody if last is None or not last.to else {YOU, *last.to}
 
     def _known_texts(self, room: str, shas: Sequence[str]) -> set[str]:
         marks = ", ".join("?" * len(shas))

@@ -10,6 +10,7 @@ from coterie.base.clock import Clock
 from coterie.base.errors import Conflict
 from coterie.cast.errors import NoSuchCharacter
 from coterie.cast.roster import YOU, Roster
+from coterie.cast.workspace import Workspaces
 from coterie.engine.errors import Busy
 from coterie.engine.replies import Replies
 from coterie.engine.turns import Timeline
@@ -36,12 +37,13 @@ class Room:
         settings: StorySettings,
         clock: Clock,
         before_rewind: Callable[[], Awaitable[object]] | None = None,
+        workspaces: Workspaces | None = None,
     ) -> None:
         """`before_rewind` is called before anything is taken back: S23 wants a snapshot file then."""
         self.chats = ChatBook(store)
         self.timeline = Timeline(store)
         self.edges = EdgeBook(store)
-        self.prompter = Prompter(store, roster, memory, models, settings, clock)
+        self.prompter = Prompter(store, roster, memory, models, settings, clock, workspaces)
         self.replies = Replies(store)
         self._store = store
         self._roster = roster
@@ -51,6 +53,11 @@ class Room:
         self._clock = clock
         self._before_rewind = before_rewind
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    @property
+    def ooc_marker(self) -> str:
+        """What begins a note that no character sees."""
+        return self._settings.ooc_marker
 
     def _alone(self, room: str) -> asyncio.Lock:
         """Two windows may not both begin a turn: the second waits, and then finds somebody speaking."""

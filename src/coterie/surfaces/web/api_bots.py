@@ -10,7 +10,7 @@ from coterie.cast.identity import Identity
 from coterie.modes.story import Opening, Proposal
 from coterie.surfaces.web.errors import TROUBLES
 from coterie.surfaces.web.house import Here
-from coterie.surfaces.web.shapes import BotShape, BotTaken, BotWithVersions, ChatShape, Confirm, Ready
+from coterie.surfaces.web.shapes import BotShape, BotTaken, BotWithVersions, ChatShape, Confirm, Done, Ready
 
 router = APIRouter(prefix="/bots", tags=["characters"], responses=TROUBLES)
 
@@ -61,3 +61,9 @@ async def kick_off(house: Here, bot: str, opening: Opening) -> ChatShape:
 async def reset(house: Here, bot: str, told: Confirm) -> BotShape:
     await house.story.reset(bot, told.confirm)
     return BotShape.of(house.roster.bot(bot))
+
+
+@router.post("/{bot}/delete", summary="Take a character out of the cast; its chats and its folder stay")
+async def delete(house: Here, bot: str, told: Confirm) -> Done:
+    await house.roster.delete(bot, told.confirm)
+    return Done()

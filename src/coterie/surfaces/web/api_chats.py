@@ -1,10 +1,10 @@
-"""Chats: which there are, how they stand, who is there, and where they branch. S5, S6, S15, S21, S23, S24"""
+"""Chats: which there are, how they stand, who is there, and where they branch. S5, S6, S15, S23, S24"""
 
 from __future__ import annotations
 
 from fastapi import APIRouter, status
 
-from coterie.modes.story import Drawer, PromptBook, RewindImpact, open_drawer, told
+from coterie.modes.story import Bookmarks, PromptBook, RewindImpact, told
 from coterie.surfaces.web.errors import TROUBLES
 from coterie.surfaces.web.house import Here
 from coterie.surfaces.web.shapes import At, ChatShape, Done, ForkAt, Invite, PromptShape
@@ -22,11 +22,11 @@ async def show(house: Here, chat: str) -> ChatShape:
     return ChatShape.of(house, house.story.chats.chat(f"room:{chat}"))
 
 
-@router.get("/{chat}/drawer", summary="Scene, place, activities, feelings both ways, memories, pins, clock")
-async def drawer(house: Here, chat: str) -> Drawer:
-    story = house.story
-    found = story.chats.chat(f"room:{chat}")
-    return open_drawer(found, story.prompter.names(found), story.chats, story.edges, house.memory)
+@router.post("/{chat}/read", summary="All of it has been read: nothing in it is new")
+async def mark_read(house: Here, chat: str) -> ChatShape:
+    found = house.story.chats.chat(f"room:{chat}")
+    await Bookmarks(house.store).mark_read(found.room)
+    return ChatShape.of(house, found)
 
 
 @router.get("/{chat}/prompt/{reply}", summary="Exactly what a model was told for a reply")

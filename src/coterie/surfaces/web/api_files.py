@@ -1,6 +1,6 @@
 """Files that come in and go out: cards, SillyTavern chats, chats to keep, whole characters. S9, S26
 
-A file is the body of its request, whatever content type it claims; what it is follows from what is in it.
+A file is the body of its request; what it is follows from what is in it.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response, status
 
-from coterie.cast.cards import TavernChat, check_size, export_card
+from coterie.cast.cards import TavernChat, export_card
 from coterie.modes.story import ExportFormat, export_chat, import_tavern_chat, pack
+from coterie.surfaces.web.body import FILE, whole_body
 from coterie.surfaces.web.errors import TROUBLES
 from coterie.surfaces.web.house import Here
 from coterie.surfaces.web.shapes import BotShape, ChatShape, Imported
@@ -25,17 +26,16 @@ _TYPES = {
     "md": "text/markdown; charset=utf-8",
     "jsonl": "application/x-ndjson",
 }
-_FILE = {"requestBody": {"required": True, "content": {"application/octet-stream": {}}}}
 
 
 @router.post(
     "/bots/import",
     summary="Take in a character: a card (JSON, PNG, CHARX) or a whole character exported here",
     status_code=status.HTTP_201_CREATED,
-    openapi_extra=_FILE,
+    openapi_extra=FILE,
 )
 async def import_bot(house: Here, request: Request, name: Annotated[str, Query(max_length=200)] = "") -> Imported:
-    bot, notes = await house.arrivals.take_in(await _body(request), name)
+    bot, notes = await house.arrivals.take_in(await whole_body(request), name)
     return Imported(bot=BotShape.of(bot), notes=notes)
 
 
@@ -52,13 +52,13 @@ async def export_bot(house: Here, bot: str, kind: Annotated[BotFormat, Query(ali
     "/bots/{bot}/chats/import",
     summary="Take in a SillyTavern chat (JSONL) with its turns and swipes",
     status_code=status.HTTP_201_CREATED,
-    openapi_extra=_FILE,
+    openapi_extra=FILE,
 )
 async def import_chat(
     house: Here, bot: str, request: Request, title: Annotated[str, Query(max_length=200)] = ""
 ) -> ChatShape:
     found = house.roster.bot(bot)
-    chat = TavernChat.read(await _body(request))
+    chat = TavernChat.read(await whole_body(request))
     made = await import_tavern_chat(house.story, house.store, house.memory, found, chat, title)
     return ChatShape.of(house, made)
 
@@ -67,17 +67,6 @@ async def import_chat(
 async def export(house: Here, chat: str, kind: Annotated[ExportFormat, Query(alias="format")] = "md") -> Response:
     found = house.story.chats.chat(f"room:{chat}")
     return _file(await export_chat(house.story, found.room, kind), kind, f"{found.id}.{kind}")
-
-
-async def _body(request: Request) -> bytes:
-    """The file, refused as soon as it is too large: a length that was announced may be a lie."""
-    parts: list[bytes] = []
-    size = 0
-    async for part in request.stream():
-        size += len(part)
-        check_size(size)
-        parts.append(part)
-    return b"".join(parts)
 
 
 def _file(data: bytes, kind: str, name: str) -> Response:

@@ -11,12 +11,14 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from coterie.base.errors import Conflict, CoterieError, StorageError
+from coterie.base.errors import Conflict, CoterieError, JobError, StorageError
 from coterie.base.masking import mask
 from coterie.cast.errors import CardTooBig, NoSuchCharacter
 from coterie.engine.errors import Busy, NoSuchRoom, NoSuchTurn
-from coterie.llm.errors import ModelError
-from coterie.memory.errors import NoSuchMemory
+from coterie.llm.errors import ModelError, RoleUnset
+from coterie.memory.errors import BadImport, BadMemory, NoSuchMemory
+from coterie.modes.story import BadEdit
+from coterie.ops.errors import BadSetting
 from coterie.surfaces.web.negotiation import wants_page
 from coterie.surfaces.web.paper import page
 
@@ -25,9 +27,15 @@ _STATUS: tuple[tuple[type[CoterieError], int], ...] = (
     (NoSuchTurn, 404),
     (NoSuchCharacter, 404),
     (NoSuchMemory, 404),
+    (JobError, 404),
     (Busy, 409),
     (Conflict, 409),
     (CardTooBig, 413),
+    (BadSetting, 422),
+    (BadEdit, 422),
+    (BadMemory, 422),
+    (BadImport, 422),
+    (RoleUnset, 422),
     (ModelError, 502),
     (StorageError, 503),  # a full disk is not the fault of who asked
 )
@@ -46,6 +54,7 @@ TROUBLES: dict[int | str, dict[str, object]] = {
     403: {"model": Trouble, "description": "The request came from another site."},
     404: {"model": Trouble, "description": "There is no such thing (any more)."},
     409: {"model": Trouble, "description": "Somebody is speaking, or somebody was quicker."},
+    422: {"model": Trouble, "description": "A value does not fit; nothing was changed."},
     503: {"model": Trouble, "description": "The disk or the database would not take it."},
 }
 """For the API's description."""

@@ -10,8 +10,10 @@ from coterie.cast.roster import Roster
 from coterie.cast.workspace import Workspaces
 from coterie.engine.feed import Feed
 from coterie.kernel import Store
+from coterie.llm.router import Models
 from coterie.memory import Memory
 from coterie.modes.story import Arrivals, Story
+from coterie.ops.configuration import Configuration
 
 
 class House(Protocol):
@@ -22,6 +24,8 @@ class House(Protocol):
     workspaces: Workspaces
     arrivals: Arrivals
     feed: Feed
+    models: Models
+    configuration: Configuration
 
     def healthy(self) -> bool: ...
 

@@ -43,6 +43,7 @@ def listen(web: FastAPI, settings: ServerSettings, *, within: AbstractAsyncConte
 async def _serve(server: uvicorn.Server, door: socket.socket, within: AbstractAsyncContextManager[None]) -> None:
     # Not as the framework's lifespan: there an error at the start becomes a traceback, here it stays a sentence.
     async with within:
+        door.listen(server.config.backlog)  # whoever reads the address and comes at once waits, and is not turned away
         host, port = door.getsockname()[:2]
         print(f"Coterie is at http://{f'[{host}]' if ':' in host else host}:{port}  (Ctrl-C stops it)", flush=True)
         await server.serve(sockets=[door])

@@ -7,15 +7,43 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.middleware.gzip import GZipMiddleware
 
 from coterie import __version__
-from coterie.surfaces.web import api_bots, api_chats, api_files, api_turns, api_you, assets, live, page_house
+from coterie.surfaces.web import (
+    api_bots,
+    api_chats,
+    api_drawer,
+    api_files,
+    api_memories,
+    api_ops,
+    api_search,
+    api_settings,
+    api_turns,
+    api_you,
+    assets,
+    live,
+    page_chats,
+    page_house,
+    page_live,
+)
 from coterie.surfaces.web.errors import tell_errors
 from coterie.surfaces.web.guard import Guard
 from coterie.surfaces.web.house import House
 
 # Pages are asked first and step aside for whoever does not want HTML.
-_PAGES = (assets.router, page_house.router)
+_PAGES = (assets.router, page_house.router, page_chats.router, page_live.router)
 # Files come first: /bots/import is not a character called import.
-_API = (api_files.router, api_you.router, api_bots.router, api_chats.router, api_turns.router, live.router)
+_API = (
+    api_files.router,
+    api_you.router,
+    api_bots.router,
+    api_chats.router,
+    api_drawer.router,
+    api_turns.router,
+    api_search.router,
+    api_memories.router,
+    api_ops.router,
+    api_settings.router,
+    live.router,
+)
 
 
 def create_web(house: House) -> FastAPI:

@@ -11,7 +11,7 @@ from coterie.base.masking import mask
 from coterie.cast.roster import Bot, You
 from coterie.engine.events import Segment
 from coterie.engine.turns import Turn
-from coterie.modes.story import Begun, Chat, Inspected, Story
+from coterie.modes.story import Begun, Bookmarks, Chat, Edit, Inspected, Story
 from coterie.surfaces.web.house import House
 
 Prose = Annotated[str, StringConstraints(max_length=200_000)]
@@ -97,7 +97,9 @@ class ChatShape(Given):
     forked: bool
     turns: int
     snippet: str
-    """How the latest turn begins."""
+    """How the latest reply begins."""
+    unread: int
+    """Replies since it was last read."""
     speaking: bool
     """Whether a reply is being given."""
 
@@ -105,7 +107,7 @@ class ChatShape(Given):
     def of(cls, house: House, chat: Chat) -> ChatShape:
         story = house.story
         names = story.prompter.names(chat)
-        latest = story.timeline.latest(chat.room, 1)
+        latest = story.timeline.latest_reply(chat.room)
         return cls(
             id=chat.id,
             title=chat.title,
@@ -117,7 +119,8 @@ class ChatShape(Given):
             scene=chat.scene,
             forked=chat.world == chat.room,
             turns=story.timeline.count(chat.room),
-            snippet=latest[0].text[:_SNIPPET] if latest else "",
+            snippet=latest.text[:_SNIPPET] if latest else "",
+            unread=Bookmarks(house.store).unread(chat.room),
             speaking=story.replies.speaking(chat.room),
         )
 
@@ -139,6 +142,7 @@ class TurnShape(Given):
     """Who heard it, if it was whispered."""
     model: str
     at: datetime
+    """When it was said, in an imported chat too."""
 
     @classmethod
     def of(cls, turn: Turn, names: dict[str, str], text: str | None = None) -> TurnShape:
@@ -155,7 +159,7 @@ class TurnShape(Given):
             answers=turn.answers,
             to=list(turn.to),
             model=turn.model,
-            at=turn.at,
+            at=turn.shown_at,
         )
 
 
@@ -196,6 +200,19 @@ class PartShape(Given):
     text: str
 
 
+class WhyRecalled(Given):
+    """S16: a memory that came to mind for a reply, and why."""
+
+    memory: str
+    text: str
+    """As it was told; empty where it was left out."""
+    score: float
+    parts: dict[str, float]
+    """What the score is made of; the parts sum to it."""
+    told: bool
+    """Whether there was room for it."""
+
+
 class PromptShape(Given):
     reply: str
     model: str
@@ -207,6 +224,8 @@ class PromptShape(Given):
     """What was left out, and why."""
     recalled: dict[str, dict[str, float]]
     """Memory → what its score was made of."""
+    why: list[WhyRecalled]
+    """The same in order, the best first, with what was told."""
 
     @classmethod
     def of(cls, seen: Inspected) -> PromptShape:
@@ -223,7 +242,16 @@ class PromptShape(Given):
             ],
             trimmed=list(sent.trimmed),
             recalled=sent.recalled,
+            why=[_why(memory, parts, seen) for memory, parts in sent.recalled.items()],
         )
+
+
+def _why(memory: str, parts: dict[str, float], seen: Inspected) -> WhyRecalled:
+    names = (f"memory {memory}", f"pinned {memory}")
+    text = next((text for part, text in seen.parts if part.name in names), None)
+    return WhyRecalled(
+        memory=memory, text=mask(text or ""), score=sum(parts.values()), parts=parts, told=text is not None
+    )
 
 
 class Page(Given):
@@ -280,6 +308,15 @@ class Confirm(Taken):
 
 class Invite(Taken):
     bot: str
+
+
+class Edits(Taken):
+    edits: list[Edit] = Field(min_length=1, max_length=100)
+    """All of them are made, or none."""
+
+
+class Pinned(Taken):
+    pinned: bool
 
 
 class Done(Given):

@@ -1,0 +1,81 @@
+"""One voice at a time: a small model likes to go on and speak for the others, under their names. S12
+
+A line that another's name labels (`Ana:`, `**Ana**:`) ends the reply before that line; the speaker's own label is left
+out. Words come in pieces, so the beginning of a line that may yet turn out to be a label is held until it is clear:
+nobody is shown a word that is then taken back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_BEFORE, _AFTER = r"[\s*_\[#]*", r"[ \t*_\]]*"
+
+
+class OneVoice:
+    def __init__(self, own: Iterable[str] = (), others: Iterable[str] = ()) -> None:
+        """`own` and `others` are the names that may label a line; nothing is cut where there are none."""
+        mine = set(map(str.casefold, _labels(own)))
+        theirs = [name for name in _labels(others) if name.casefold() not in mine]
+        self.over = False
+        """Whether another began to speak: what comes now is theirs."""
+        self._names = tuple(mine | {name.casefold() for name in theirs})
+        self._own = _pattern(_labels(own))
+        self._others = _pattern(theirs)
+        self._held = ""
+        self._line_begins = True
+
+    def hear(self, text: str) -> str:
+        """What of it, and of what was held, can be shown now."""
+        if self.over:
+            return ""
+        self._held += text
+        shown = ""
+        while self._held:
+            if self._line_begins:
+                if self._undecided():
+                    break
+                if self._others and self._others.match(self._held):
+                    self.over, self._held = True, ""
+                    break
+                gap = len(self._held) - len(self._held.lstrip())
+                label = self._own.match(self._held) if self._own else None
+                shown += self._held[:gap]
+                self._held = self._held[label.end() if label else gap :]
+                self._line_begins = False
+            # The break before a line belongs to it, and goes if the line goes.
+            end = self._held.find("\n")
+            end = len(self._held) if end < 0 else end
+            shown, self._held = shown + self._held[:end], self._held[end:]
+            self._line_begins = bool(self._held)
+        return shown
+
+    def rest(self) -> str:
+        """What is held when nothing more comes: it did not become another's label."""
+        held, self._held = self._held, ""
+        return held[: len(held) - len(held.lstrip())] if self._own and self._own.match(held) else held
+
+    def _undecided(self) -> bool:
+        if not self._names:
+            return False
+        if self._own and (label := self._own.match(self._held)) and label.end() == len(self._held):
+            return True  # the space after it has yet to come
+        bare = re.sub(f"^{_BEFORE}", "", self._held).casefold()
+        if any(name.startswith(bare) for name in self._names):
+            return True
+        return any(bare.startswith(name) and re.fullmatch(_AFTER, bare[len(name) :]) for name in self._names)
+
+
+def _labels(names: Iterable[str]) -> list[str]:
+    """A name, and its first word: Maren Holt is also Maren."""
+    told = [" ".join(name.split()) for name in names]
+    firsts = [first for name in told if len(first := name.partition(" ")[0]) > 1]
+    return list(dict.fromkeys(name for name in (*told, *firsts) if name))
+
+
+def _pattern(names: list[str]) -> re.Pattern[str] | None:
+    if not names:
+        return None
+    either = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+    return re.compile(rf"{_BEFORE}(?:{either}){_AFTER}[:：][*_]*[ \t]*", re.IGNORECASE)

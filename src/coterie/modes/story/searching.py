@@ -1,0 +1,62 @@
+"""Looking for something that was said, in every chat at once. S17"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pydantic import BaseModel, ConfigDict
+
+from coterie.engine import search as engine_search
+from coterie.engine.errors import NoSuchRoom
+from coterie.kernel import Store
+from coterie.modes.story.story import Story
+
+
+class Piece(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    text: str
+    hit: bool
+
+
+class Hit(BaseModel):
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    chat: str
+    title: str
+    turn: str
+    seq: int
+    """`before=seq+1` of the turns begins there."""
+    name: str
+    """Who said it."""
+    by_person: bool
+    at: datetime
+    snippet: list[Piece]
+    """Plain text in pieces; what was looked for is a `hit`."""
+
+
+def search(
+    story: Story, store: Store, question: str, *, room: str | None = None, limit: int = 50, offset: int = 0
+) -> list[Hit]:
+    found: list[Hit] = []
+    for one in engine_search.search(store, question, room=room, limit=limit, offset=offset):
+        try:
+            chat = story.chats.chat(one.room)
+        except NoSuchRoom:
+            continue  # a room of another mode
+        turn = story.timeline.turn(one.room, one.turn)
+        name = story.prompter.name(story.prompter.names(chat), turn.speaker)
+        pieces = [Piece(text=stretch.text, hit=stretch.hit) for stretch in one.snippet]
+        found.append(
+            Hit(
+                chat=chat.id,
+                title=chat.title,
+                turn=turn.id,
+                seq=turn.seq,
+                name=name,
+                by_person=turn.by_person,
+                at=turn.shown_at,
+                snippet=pieces,
+            )
+        )
+    return found

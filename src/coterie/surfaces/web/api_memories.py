@@ -1,0 +1,128 @@
+"""The memory browser's data: what everybody remembers, looked through, corrected, taken along. M7
+
+In a forked chat each line has its own memories under the same ids; `room` says which line is meant.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, status
+from fastapi.responses import StreamingResponse
+
+from coterie.base.masking import mask
+from coterie.memory.errors import BadImport
+from coterie.memory.portable import export_lines, import_lines
+from coterie.memory.record import MemoryType
+from coterie.modes.story import adopted
+from coterie.surfaces.web.body import FILE, whole_body
+from coterie.surfaces.web.errors import TROUBLES
+from coterie.surfaces.web.house import Here, House
+from coterie.surfaces.web.memory_shapes import LinkShape, MemoryChanges, MemoryShape, TakenIn
+from coterie.surfaces.web.shapes import Done, Pinned
+
+router = APIRouter(prefix="/memories", tags=["memories"], responses=TROUBLES)
+Line = Annotated[
+    str | None, Query(max_length=200, description="`room:` and a chat's id, or `memory:` and a character's.")
+]
+
+
+@router.get("", summary="What is remembered: newest first, or with `q` what comes to mind best first, with its reasons")
+async def memories(
+    house: Here,
+    owner: Annotated[str | None, Query(max_length=200)] = None,
+    q: Annotated[str, Query(max_length=1_000)] = "",
+    kind: Annotated[MemoryType | None, Query(alias="type")] = None,
+    room: Line = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    limit: Annotated[int, Query(ge=1, le=500)] = 50,
+    offset: Annotated[int, Query(ge=0)] = 0,
+) -> list[MemoryShape]:
+    if not q.strip():
+        page = house.memory.page(
+            owner=owner, room=room, kind=kind, since=since, until=until, limit=limit, offset=offset
+        )
+        return [MemoryShape.of(record) for record in page]
+    return await asyncio.to_thread(_recalled, house, owner, q, kind, room, limit)
+
+
+@router.get("/links", summary="Which memories belong together")
+async def links(house: Here, owner: Annotated[str, Query(max_length=200)]) -> list[LinkShape]:
+    found = house.memory.links(owner)
+    return [LinkShape(source=source, relation=relation, target=target) for source, relation, target in found]
+
+
+@router.get("/export", summary="Memories as lines of JSON", response_class=StreamingResponse)
+async def export(house: Here, owner: Annotated[str | None, Query(max_length=200)] = None) -> StreamingResponse:
+    def lines() -> Iterator[str]:
+        for line in export_lines(house.store, owner):
+            yield f"{mask(line)}\n"
+
+    headers = {"Content-Disposition": 'attachment; filename="memories.jsonl"'}
+    return StreamingResponse(lines(), media_type="application/x-ndjson", headers=headers)
+
+
+@router.post(
+    "/import",
+    summary="Take in an export for one character; what it knows already is not stored again",
+    status_code=status.HTTP_201_CREATED,
+    openapi_extra=FILE,
+)
+async def take_in(house: Here, request: Request, owner: Annotated[str, Query(max_length=200)]) -> TakenIn:
+    bot = house.roster.bot(owner)
+    try:
+        lines = (await whole_body(request)).decode().split("\n")
+    except UnicodeDecodeError:
+        raise BadImport("This is not text.", "Choose a file of JSON lines, exported here.") from None
+    moved = adopted(house.store, lines, bot.id)
+    # Whatever rooms the file names, they are rooms of another house.
+    stream = f"memory:{bot.id}"
+    added = await asyncio.to_thread(import_lines, house.store, house.memory.writing, moved, owner=bot.id, room=stream)
+    return TakenIn(added=added)
+
+
+@router.get("/{memory}", summary="A memory")
+async def show(house: Here, memory: str, room: Line = None) -> MemoryShape:
+    return MemoryShape.of(house.memory.get(memory, room))
+
+
+@router.patch("/{memory}", summary="Correct a memory")
+async def correct(house: Here, memory: str, told: MemoryChanges, room: Line = None) -> MemoryShape:
+    record = house.memory.get(memory, room)
+    changes = told.model_dump(exclude_none=True)
+    if changes:
+        await asyncio.to_thread(lambda: house.memory.edit(memory, room=record.room, **changes))
+    return MemoryShape.of(house.memory.get(memory, record.room))
+
+
+@router.put("/{memory}/pin", summary="Pin a memory, or no longer; at most eight of a character are pinned")
+async def pin(house: Here, memory: str, told: Pinned, room: Line = None) -> MemoryShape:
+    record = house.memory.get(memory, room)
+    await house.story.pin(record.room, memory, told.pinned)
+    return MemoryShape.of(house.memory.get(memory, record.room))
+
+
+@router.delete("/{memory}", summary="Forget a memory for good: it does not come back, nor what says the same")
+async def forget(house: Here, memory: str) -> Done:
+    await asyncio.to_thread(house.memory.forget, memory)
+    return Done()
+
+
+def _recalled(
+    house: House, owner: str | None, q: str, kind: str | None, room: str | None, limit: int
+) -> list[MemoryShape]:
+    """What would come to the owner's mind, alone: what has faded or been superseded too, since a person asks."""
+    owners = [owner] if owner else [bot.id for bot in house.roster.bots()]
+    types = [kind] if kind else []
+    found = [
+        one
+        for who in owners
+        for one in house.memory.recall(q, owner=who, room=room, k=limit, types=types, history=True, archived=True)
+        if (room is None or one.memory.room == room) and (kind is None or one.memory.type == kind)
+    ]
+    found.sort(key=lambda one: -one.score)
+    return [MemoryShape.of(one.memory, one.score, one.parts) for one in found[:limit]]

@@ -1,0 +1,164 @@
+"""How the house is doing: work that waits or died, answers that could not be had, what models cost, how they are."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from coterie.base.masking import mask
+from coterie.kernel.jobs import Job, State
+from coterie.llm.catalogue import Target
+from coterie.llm.errors import RoleUnset
+from coterie.llm.roles import Role
+from coterie.llm.trial import try_out
+from coterie.llm.usage import Failure, Spending, UsageBook
+from coterie.surfaces.web.errors import TROUBLES
+from coterie.surfaces.web.house import Here, House
+from coterie.surfaces.web.shapes import Done, Given, Taken
+
+router = APIRouter(tags=["ops"], responses=TROUBLES)
+
+
+class JobShape(Given):
+    id: int
+    kind: str
+    key: str
+    payload: dict[str, Any]
+    state: State
+    attempt: int
+    max_attempts: int
+    run_at: str
+    error: str | None
+
+    @classmethod
+    def of(cls, job: Job) -> JobShape:
+        return cls(
+            id=job.id,
+            kind=job.kind,
+            key=job.key,
+            payload=dict(job.payload),
+            state=job.state,
+            attempt=job.attempt,
+            max_attempts=job.max_attempts,
+            run_at=job.run_at.isoformat(),
+            error=None if job.error is None else mask(job.error),
+        )
+
+
+class JobsShape(Given):
+    counts: dict[str, int]
+    """Jobs by state."""
+    jobs: list[JobShape]
+    """Newest first."""
+
+
+class ModelShape(Given):
+    role: str
+    model: str
+    """`provider/model`; the first of a role is asked, the others when it fails."""
+    free: bool
+    has_key: bool
+    context: int | None
+    resting_s: float
+    """For how long it rests after a rate limit; 0 when it may be asked."""
+    calls_today: int
+    failed_today: int
+
+
+class ModelToTest(Taken):
+    model: str
+    """A role (`narrative`), or `provider/model`."""
+
+
+class TrialShape(Given):
+    model: str
+    text: str
+    first_token_ms: float | None
+    total_ms: float
+    tokens_per_s: float
+    tokens_in: int
+    tokens_out: int
+    json_ok: bool
+    """Whether it can hold to a schema."""
+    json_failure: str
+    memory_mb: float | None
+    """What the embedded model's process holds."""
+
+
+@router.get("/ops/jobs", summary="Work in the background: what waits, what is done, what died")
+async def jobs(house: Here, state: State | None = None, limit: Annotated[int, Query(ge=1, le=500)] = 100) -> JobsShape:
+    counts: dict[str, int] = dict(house.store.query("SELECT state, count(*) FROM job GROUP BY state ORDER BY state"))
+    found = await house.store.jobs.find(state=state, limit=limit)
+    return JobsShape(counts=counts, jobs=[JobShape.of(job) for job in found])
+
+
+@router.post("/ops/jobs/{job}/retry", summary="Try a dead job again, with all its attempts")
+async def retry(house: Here, job: int) -> Done:
+    await house.store.jobs.retry(job)
+    return Done()
+
+
+@router.get("/ops/failures", summary="Structured answers that could not be had; the default was used")
+async def failures(
+    house: Here, limit: Annotated[int, Query(ge=1, le=500)] = 100, before: Annotated[int | None, Query(ge=1)] = None
+) -> list[Failure]:
+    return UsageBook(house.store).failures(limit, before)
+
+
+@router.get("/ops/spend", summary="What models did and cost, per day, role and model")
+async def spend(house: Here, days: Annotated[int, Query(ge=1, le=3_660)] = 30) -> list[Spending]:
+    today = date.fromisoformat(house.models.ledger.today)
+    return UsageBook(house.store).spending((today - timedelta(days=days - 1)).isoformat())
+
+
+@router.get("/ops/models", summary="Which model does what, and how it is")
+async def models(house: Here) -> list[ModelShape]:
+    today = UsageBook(house.store).spending(house.models.ledger.today)
+    return [_model(house, role, target, today) for role in Role for target in _chain(house, role)]
+
+
+@router.post(
+    "/models/test", summary="Ask a model something, without fallbacks: does it stream, how fast, can it do JSON"
+)
+async def test_model(house: Here, told: ModelToTest) -> TrialShape:
+    which = told.model
+    target = house.models.catalogue.chain(Role(which))[0] if which in list(Role) else Target.parse(which)
+    house.models.catalogue.spec(target.provider)
+    said: list[str] = []
+    trial = await try_out(house.models.settings, target, said.append, beside=house.models)
+    return TrialShape(
+        model=trial.answer.model,
+        text=mask("".join(said)),
+        first_token_ms=trial.answer.first_token_ms,
+        total_ms=trial.answer.total_ms,
+        tokens_per_s=trial.tokens_per_s,
+        tokens_in=trial.answer.tokens.input,
+        tokens_out=trial.answer.tokens.output,
+        json_ok=trial.form.failure is None,
+        json_failure=trial.form.failure.failure if trial.form.failure else "",
+        memory_mb=trial.memory_mb,
+    )
+
+
+def _chain(house: House, role: Role) -> tuple[Target, ...]:
+    try:
+        return house.models.catalogue.chain(role)
+    except RoleUnset:
+        return ()
+
+
+def _model(house: House, role: Role, target: Target, today: list[Spending]) -> ModelShape:
+    spec = house.models.catalogue.spec(target.provider)
+    calls = [one for one in today if (one.role, one.model) == (role.value, str(target))]
+    return ModelShape(
+        role=role.value,
+        model=str(target),
+        free=spec.free,
+        has_key=spec.api_key is not None,
+        context=house.models.catalogue.details(target).context,
+        resting_s=round(house.models.rest_left(target), 1),
+        calls_today=sum(one.calls for one in calls),
+        failed_today=sum(one.failed for one in calls),
+    )

@@ -1,0 +1,60 @@
+"""A character speaks for itself only, whatever its model goes on to write. S12, S13"""
+
+from __future__ import annotations
+
+import pytest
+
+from coterie.engine.replies import Live
+from coterie.kernel import WhenSlow
+from coterie.llm.messages import Finished, TextDelta, Tokens
+from coterie.llm.tape import Entry
+from tests.modes.story.conftest import Script, Stage
+
+
+def pieces(text: str, size: int) -> Entry:
+    """The text in pieces of so many letters, as tokens cut it."""
+    said = [TextDelta(text=text[at : at + size]) for at in range(0, len(text), size)]
+    end = Finished(reason="stop", tokens=Tokens(input=1, output=len(said)), model="script")
+    return Entry(chunks=tuple((0, chunk) for chunk in (*said, end)))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 80])
+async def test_s12_what_it_says_for_others_is_neither_shown_nor_kept(stage: Stage, script: Script, size: int) -> None:
+    bot = await stage.meet()
+    room = await stage.begin(bot)
+    script.faults = [pieces("Mara: Sit down.\nThe kettle sings.\n\n**Ana:** Thank you!\nMara: You're welcome.", size)]
+    async with stage.store.bus.subscribe("live.>", limit=1_000, when_slow=WhenSlow.DROP_OLDEST) as words:
+        begun = await stage.say(room, "Good evening.")
+        turn = stage.story.timeline.turn(room, begun.reply)
+        assert (turn.text, turn.state, turn.why) == ("Sit down.\nThe kettle sings.", "done", "")
+        shown = ""
+        while len(shown) < len(turn.text):
+            live = (await anext(words)).body
+            assert isinstance(live, Live)
+            assert live.offset == len(shown)
+            shown += live.text
+    assert shown == turn.text
+    assert not any("Thank you" in text for text in stage.remembered(bot.id))
+    logged = "".join(str(event.payload) for event in stage.store.reader.read(room))
+    assert "Thank you" not in logged
+
+
+async def test_s13_providers_are_asked_to_stop_where_others_would_speak(stage: Stage, script: Script) -> None:
+    room = await stage.begin(await stage.meet())
+    guest = await stage.meet("Io")
+    await stage.story.invite(room, guest.id)
+    await stage.say(room, "Mara?")
+    assert script.asked[-1].prompt.stop == ("\nAna:", "\nIo:")
+    await stage.say(room, "Io?")
+    assert script.asked[-1].prompt.stop == ("\nAna:", "\nMara:")
+
+
+async def test_s12_a_reply_that_is_only_anothers_says_so_and_can_be_tried_again(stage: Stage, script: Script) -> None:
+    room = await stage.begin(await stage.meet())
+    script.replies = ["You: Hello there!", "Hello, you."]
+    begun = await stage.say(room, "Good evening.")
+    turn = stage.story.timeline.turn(room, begun.reply)
+    assert (turn.text, turn.state) == ("", "truncated")
+    assert "somebody else" in turn.why
+    await stage.again(room)
+    assert stage.texts(room)[-1] == "Hello, you."

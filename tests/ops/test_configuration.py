@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coterie.app import load_settings, write_example
+from coterie.base.home import Home
+from coterie.ops.configuration import Configuration, Setting
+from coterie.ops.errors import BadSetting
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home.locate({"COTERIE_HOME": str(tmp_path)})
+
+
+def configuration(home: Home, environ: dict[str, str] | None = None) -> Configuration:
+    def read() -> Any:
+        return load_settings(home, environ or {})
+
+    return Configuration(read().settings, home.config, read, lambda: write_example(home))
+
+
+def by_key(settings: list[Setting]) -> dict[str, Setting]:
+    return {setting.key: setting for setting in settings}
+
+
+def test_every_setting_is_shown_with_meaning_value_and_origin(home: Home) -> None:
+    write_example(home)
+    home.config.write_text("[story]\nretrieval_k = 7\n")
+    shown = by_key(configuration(home, {"COTERIE_SERVER__PORT": "9000"}).shown())
+    k = shown["story.retrieval_k"]
+    assert (k.value, k.default, k.origin, k.pending) == (7, 4, "config.toml line 2", False)
+    assert k.about == "How many memories are recalled for a reply."
+    assert shown["server.port"].origin == "environment variable COTERIE_SERVER__PORT"
+    assert shown["story.ooc_marker"].origin == "default"
+
+
+def test_a_change_keeps_comments_and_counts_from_the_next_start(home: Home) -> None:
+    write_example(home)
+    home.config.write_text("# mine\n[story]\nretrieval_k = 7 # enough\n")
+    book = configuration(home)
+    shown = by_key(book.change({"story.retrieval_k": 2, "models.roles.narrative": "ollama/mistral"}))
+    assert (shown["story.retrieval_k"].value, shown["story.retrieval_k"].pending) == (2, True)
+    assert shown["models.roles"].value == {"narrative": ["ollama/mistral"]}
+    assert "# mine" in home.config.read_text()
+    assert load_settings(home, {}).settings.story.retrieval_k == 2
+    back = by_key(book.change({"story.retrieval_k": None}))["story.retrieval_k"]
+    assert (back.value, back.origin) == (4, "default")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"story.retrieval_q": 3},
+        {"nothing": 3},
+        {"story": {"retrieval_k": 3}},
+        {"story.retrieval_k": "many"},
+        {"story.retrieval_k": -1},
+        {"story.retrieval_k.deep": 1},
+        {"story.retrieval_k": 3, "models.roles.narrative": "nobody/x"},
+        {"models.api_key": "sk-live-12345678"},
+        {"models.providers.mine.api_key": "sk-live-12345678"},
+        {"server.port": 1234},
+    ],
+)
+def test_what_does_not_fit_changes_nothing(home: Home, changes: dict[str, Any]) -> None:
+    write_example(home)
+    before = home.config.read_text()
+    book = configuration(home, {"COTERIE_SERVER__PORT": "9000"})
+    with pytest.raises(BadSetting) as refused:
+        book.change(changes)
+    assert refused.value.fix
+    assert "sk-live" not in str(refused.value)
+    assert home.config.read_text() == before
+
+
+def test_s29_a_key_is_never_shown(home: Home) -> None:
+    write_example(home)
+    home.config.write_text(
+        '[models]\napi_key = "env:KEY"\n[models.providers.mine]\npreset = "openai"\napi_key = "env:KEY"\n'
+    )
+    told = configuration(home, {"KEY": "sk-very-secret-key"}).shown()
+    assert by_key(told)["models.api_key"].value is True
+    assert by_key(told)["models.providers"].value["mine"]["api_key"] is True
+    assert "very-secret" not in repr(told)
+
+
+def test_a_file_that_was_spoilt_meanwhile_still_shows_what_runs(home: Home) -> None:
+    write_example(home)
+    book = configuration(home)
+    home.config.write_text("[story\n")
+    assert by_key(book.shown())["story.retrieval_k"].value == 4
+    with pytest.raises(BadSetting):
+        book.change({"story.retrieval_k": 2})
