@@ -2,8 +2,8 @@
 
 The way in: read, validate, check limits, moderate, redact, number, store (durable, in batches), answer. The way out: a
 thousand WebSocket readers in another process, twenty messages to a frame as a tick gathers them at 400 a second, in
-CPU time of the server; beside it `websockets.broadcast` with the same frames to as many readers, in the same run. Then a
-tenth of the readers stop reading, and the others are timed: what a tick and a thousand sends add to a message.
+CPU time of the server; beside it `websockets.broadcast` with the same frames to as many readers, in the same run. Then
+a tenth of the readers stop reading, and the others are timed: what a tick and a thousand sends add to a message.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ async def way_out(folder: Path, readers: int, ticks: int) -> tuple[float, float,
     crowd = await Readers.connect(port, readers, 0, "/rooms/den?name=reader")
     ours = await tell_all(send, readers, ticks)
     await crowd.delays()
-    while room.fanout.readers:
+    while room.fanout.readers:  # noqa: ASYNC110 - the sockets tell nobody but the room that they are gone
         await asyncio.sleep(0.05)
 
     crowd = await Readers.connect(port, readers, readers // 10, "/rooms/den?name=reader")
