@@ -186,6 +186,7 @@ async def _evening(
     from coterie.llm.roles import Role
     from coterie.llm.router import Models
     from coterie.memory import Memory
+    from coterie.modes.crowd.drift import DriftBook, Happened
     from coterie.modes.crowd.gateway import Gateway
     from coterie.modes.crowd.memories import Keeper
     from coterie.modes.crowd.session.live import Live, Voice
@@ -195,8 +196,9 @@ async def _evening(
 
     clock, roster = SystemClock(), _roster()
     room = roster.room(name)
-    personas = roster.of(room)
     with open_store(home, clock=clock) as store:
+        authored, drift = roster.of(room), DriftBook(store, room.name)
+        personas = drift.drifted(authored)
         gateway = Gateway(store, door_of(room, personas, roster.moderator(room)), clock)
         await gateway.recover()
         models = None if no_model else Models(load_settings(Home.locate()).settings.models, clock=clock, store=store)
@@ -219,6 +221,8 @@ async def _evening(
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await live.run(_contexts(stream, room.name, speed), linger_s=15 / speed)
+            for persona in authored:
+                await drift.look_back(persona, Happened.of(persona.name, live.evening.hearing.recent))
         finally:
             for task in beside:
                 task.cancel()

@@ -101,3 +101,28 @@ class CrowdWritten(Payload, kind="crowd_written"):
     why: str = ""
     model: str = ""
     seconds: float = Field(default=0, ge=0)
+
+
+class CrowdDrifted(Payload, kind="crowd_drifted"):
+    """Looking back at a session changed somebody a little: who they are now, and why. C14"""
+
+    persona: str
+    number: int
+    after: int
+    """The snapshot it goes on from; 0 is who they were written as."""
+    state: dict[str, Any]
+    changes: tuple[dict[str, Any], ...]
+
+
+class CrowdDriftReverted(Payload, kind="crowd_drift_reverted"):
+    """A person took somebody back to an earlier snapshot."""
+
+    persona: str
+    to: int
+
+
+class CrowdDriftFrozen(Payload, kind="crowd_drift_frozen"):
+    """A person forbade somebody to change, or allowed it again."""
+
+    persona: str
+    frozen: bool

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from coterie.modes.crowd.mind.chance import roll, seed_of
 from coterie.modes.crowd.mind.hearing import Heard
 from coterie.modes.crowd.mind.scene import Scene
-from coterie.modes.crowd.personas import Persona, RoomFile, Traits
+from coterie.modes.crowd.personas import Persona, RoomFile
 from coterie.modes.crowd.protocol.chat_message import Because
 
 _LEAST_ALIVE = 0.02
@@ -47,9 +47,9 @@ _PARTS = ("base", "event", "interest", "mention", "trend", "damping")
 class Mind:
     """A persona's own state: whether it is typing, and when it spoke last."""
 
-    def __init__(self, persona: Persona, room: RoomFile, seed: int, traits: Traits | None = None) -> None:
+    def __init__(self, persona: Persona, room: RoomFile, seed: int) -> None:
         self.persona = persona
-        self.traits = traits or persona.traits
+        self.traits = persona.traits
         self._room = room
         self._seed = seed
         self._interests = frozenset(persona.interests)

@@ -22,9 +22,9 @@ _PASTED_SHARE = 0.5
 _FEWEST_TELLING = 2
 _WORD = re.compile(r"[^\W_]+")
 _OFFER = re.compile(
-    r"(?i)\b(?:check out|follow (?:me|my)|sub(?:scribe)? to|my (?:channel|stream|server|onlyfans|discord|shop)|giveaway|promo"
-    r"|discount|free (?:skins?|coins?|gifts?|subs?|stuff)|link in|dm me|join my|buy (?:now|my|cheap)|earn|invest|viewers? for"
-    r"|guaranteed|limited time)\b"
+    r"(?i)\b(?:check out|follow (?:me|my)|sub(?:scribe)? to|my (?:channel|stream|server|onlyfans|discord|shop)|giveaway"
+    r"|promo|discount|free (?:skins?|coins?|gifts?|subs?|stuff)|link in|dm me|join my|buy (?:now|my|cheap)|earn|invest"
+    r"|viewers? for|guaranteed|limited time)\b"
 )
 _VOWELS = frozenset("aeiouyäöüáéíóú")
 

@@ -7,13 +7,13 @@ replay the same evening runs, so what was recorded of one can be checked against
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from coterie.modes.crowd.events import CrowdTicked, Decided
 from coterie.modes.crowd.mind import Decision, Hearing, Mind, Scene, Trending
 from coterie.modes.crowd.mind.chance import roll
 from coterie.modes.crowd.mind.scene import look
-from coterie.modes.crowd.personas import Persona, RoomFile, Traits
+from coterie.modes.crowd.personas import Persona, RoomFile
 from coterie.modes.crowd.protocol import Author, ChatMessage, ChatPost, StreamContext, Trace, Trends
 from coterie.modes.crowd.voice import Brief, Manners
 
@@ -28,17 +28,14 @@ class Evening:
         personas: Sequence[Persona],
         seed: int,
         start_ms: int,
-        drifted: Mapping[str, Traits] | None = None,
     ) -> None:
-        """`drifted` are traits that differ from the authored ones by now."""
         self.start_ms = start_ms
         self.room = room
         self.seed = seed
         self.hearing = Hearing()
         self.trending = Trending(room.name)
         self.manners = Manners(room.tempo.longest_line)
-        drifted = drifted or {}
-        self.minds = {each.name: Mind(each, room, seed, drifted.get(each.name)) for each in personas}
+        self.minds = {each.name: Mind(each, room, seed) for each in personas}
         self._vocabulary = frozenset(word for persona in personas for word in persona.interests)
         """What anybody here has something to say about."""
         self._talkativeness = sum(mind.traits.talkativeness for mind in self.minds.values())

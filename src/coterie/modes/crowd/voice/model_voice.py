@@ -1,7 +1,7 @@
 """A voice that asks a model: who the persona is, what is going on, and one line of chat in return. C7
 
-The phrasebook stands in where a person waits for an answer, or where the room wants it so, and the model is slow, out of
-order, or forgets its manners. What is late is dropped: a joke that is a minute old is not posted.
+The phrasebook stands in where a person waits for an answer, or where the room wants it so, and the model is slow, out
+of order, or forgets its manners. What is late is dropped: a joke that is a minute old is not posted.
 """
 
 from __future__ import annotations
