@@ -137,9 +137,9 @@ def test_c12_floods_are_seen_and_people_are_not_mistaken_for_them() -> None:
     flood = [screen.judge(said(n + 1, f"message number {n} about nothing", "acct", n * 0.5)) for n in range(20)]
     assert not flood[0].spam
     assert flood[-1].spam
-    assert screen.judge(said(30, "an ordinary sentence", "acct", 20)).why == "its author has just been spamming"
+    assert screen.judge(said(30, "an ordinary sentence", "acct", 90)).why == "its author has just been spamming"
     talk = ["what a lovely run", "is that the same dragon as yesterday", "gg", "haha no", "brb tea", "did he save?"]
-    assert [screen.judge(said(40 + n, text, "ana", 30 + 8 * n)).spam for n, text in enumerate(talk)] == [False] * 6
+    assert [screen.judge(said(40 + n, text, "ana", 95 + 8 * n)).spam for n, text in enumerate(talk)] == [False] * 6
 
 
 def test_c12_nobody_answers_spam(play: Play) -> None:
