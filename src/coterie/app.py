@@ -46,6 +46,8 @@ from coterie.modes.story.story import Story
 from coterie.ops.backups import JOB as BACKUP
 from coterie.ops.backups import Backups
 from coterie.ops.configuration import Configuration
+from coterie.ops.copies import Copies
+from coterie.ops.deliveries import deliveries
 from coterie.ops.doctor import Doctor
 from coterie.ops.metrics import Metrics
 from coterie.ops.settings import StorageSettings
@@ -109,7 +111,7 @@ def all_views() -> list[View]:
 
 
 def doctor(home: Home, clock: Clock | None = None) -> Doctor:
-    return Doctor(home, all_views(), clock or SystemClock())
+    return Doctor(home, all_views(), clock or SystemClock(), more=[deliveries(home)])
 
 
 @contextmanager
@@ -164,6 +166,7 @@ class App:
         )
         self.arrivals = Arrivals(store, self.roster, self.memory, self.workspaces)
         self.feed = Feed(store, self.story.replies)
+        self.copies = Copies(home, store, self._backups)
         self.configuration = Configuration(
             settings, home.config, read=lambda: load_settings(home), prepare=lambda: write_example(home)
         )
