@@ -21,12 +21,13 @@ from coterie.modes.crowd.events import CrowdWritten
 from coterie.modes.crowd.gateway import Gateway
 from coterie.modes.crowd.personas import RoomFile, Roster, Tempo
 from coterie.modes.crowd.protocol import Author, ChatMessage, ChatPost, StreamContext
+from coterie.modes.crowd.protocol.stream_context import MOST_BYTES
 from coterie.modes.crowd.session.feeds import followed, scripted, spoken, subtitles
 from coterie.modes.crowd.session.live import Live, Voice
 from coterie.modes.crowd.session.moments import moment
 from coterie.modes.crowd.session.recording import last_session
 from coterie.modes.crowd.session.replay import Replay, door_of
-from coterie.modes.crowd.session.script import Script, ScriptLine
+from coterie.modes.crowd.session.script import Rolling, Script, ScriptLine
 from coterie.modes.crowd.voice import Brief, Manners
 from coterie.modes.crowd.voice.model_voice import Line, ModelVoice, PhrasebookVoice
 
@@ -131,6 +132,15 @@ async def test_c7_what_is_late_is_dropped(roster: Roster, store: Store, monkeypa
     answered = await voice.write(Brief(persona, 1, "mention", 1, to="ana", to_person=True), 0.01)
     assert answered.outcome == "written"
     assert answered.text.startswith("@ana ")
+
+
+def test_c9_a_context_is_small_whatever_is_said() -> None:
+    rolling = Rolling("den")
+    for number in range(40):
+        context = rolling.hear("ärger über große türen und öfen " * 20, number * 2_000, "chat_question")
+        assert len(context.wire().encode()) <= MOST_BYTES
+    assert context.transcript
+    assert rolling.hear("quiet now", 500_000).transcript == "quiet now"
 
 
 def test_c9_subtitles_become_a_script(tmp_path: Path) -> None:

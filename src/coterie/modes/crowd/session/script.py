@@ -19,7 +19,7 @@ from coterie.base.config import Section
 from coterie.modes.crowd.errors import BadRoster
 from coterie.modes.crowd.mind.words import telling
 from coterie.modes.crowd.protocol import Moment, StreamContext
-from coterie.modes.crowd.protocol.stream_context import Window
+from coterie.modes.crowd.protocol.stream_context import MOST_BYTES, Window
 
 _WINDOW_S = 90
 _MOST_KEYWORDS = 8
@@ -76,7 +76,7 @@ class Rolling:
                 words[word] = words.get(word, 0) + (4 if age == 0 else 2 if age < 3 else 1)
         top = sorted(words, key=lambda word: (-words[word], word))[:_MOST_KEYWORDS]
         spoken = " ".join(what for _, what in self._said)
-        return StreamContext(
+        context = StreamContext(
             room=self.room,
             number=self.number,
             window=Window(start=max(since, 0), end=at_ms),
@@ -86,6 +86,9 @@ class Rolling:
             events=tuple(self._moments[-8:]),
             speakers=("streamer",),
         )
+        while len(context.wire().encode()) > MOST_BYTES and context.transcript:
+            context = context.model_copy(update={"transcript": context.transcript[len(context.transcript) // 2 + 1 :]})
+        return context
 
 
 def contexts(
