@@ -37,6 +37,7 @@ from coterie.llm.settings import ModelsSettings
 from coterie.llm.usage import Usage
 from coterie.memory import Memory
 from coterie.memory.view import Memories
+from coterie.modes.crowd import mode as crowd_mode
 from coterie.modes.draft import Drafting
 from coterie.modes.draft import mode as draft_mode
 from coterie.modes.draft.settings import DraftSettings
@@ -118,6 +119,7 @@ def all_views() -> list[View]:
         *switchboard.views(),
         *story_mode.views(),
         *draft_mode.views(),
+        *crowd_mode.views(),
     ]
 
 

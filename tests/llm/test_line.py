@@ -123,3 +123,17 @@ async def test_law_never_too_many_inside_and_everybody_is_served(
     await queue.empty()
     assert set(queue.order) | gone == {str(n) for n in range(len(comers))}
     assert queue.line.idle
+
+
+async def test_whoever_is_cancelled_in_the_moment_a_place_becomes_free_does_not_stop_the_next() -> None:
+    queue = Queue(1)
+    await queue.come("inside", Priority.BACKGROUND)
+    await queue.come("impatient", Priority.PERSON)
+    await queue.come("patient", Priority.BACKGROUND)
+    queue.tasks["impatient"].cancel()
+    queue.line._leave()  # before the cancelled one is awake
+    await settle()
+    assert queue.inside == ["inside", "patient"]
+    queue.line._taken += 1
+    await queue.empty()
+    assert queue.line.idle

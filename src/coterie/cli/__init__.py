@@ -17,6 +17,7 @@ COMMANDS = {
     "chat": "Talk with a character, here in the terminal.",
     "draft": "Work on a text with a character: ask, then review its proposals.",
     "cast": "Characters: make, list, show, import, export, delete.",
+    "crowd": "A room full of personas around a stream: demo, run, replay.",
     "people": "Who may talk to your characters, and from which accounts.",
     "matrix": "Matrix: start over, here or on the homeserver too.",
     "events": "Look at the log: filter it, follow it.",

@@ -49,11 +49,10 @@ class Line:
         try:
             await turn
         except asyncio.CancelledError:
-            # Cancelled in the same moment as the turn came: hand the place on.
             if waiting in self._waiting:
                 self._waiting.remove(waiting)
-            else:
-                self._leave()
+            elif not turn.cancelled():
+                self._leave()  # cancelled in the same moment as the turn came: hand the place on
             raise
         try:
             yield
@@ -70,6 +69,8 @@ class Line:
             if self._places > 1 and free == 1 and self._rank(first) > Priority.PERSON:
                 return
             self._waiting.remove(first)
+            if first.turn.done():
+                continue  # cancelled a moment ago, and not yet awake to leave the line itself
             self._taken += 1
             self._last_turn[first.owner] = self._numbers = self._numbers + 1
             if len(self._last_turn) > 10_000:

@@ -1,0 +1,153 @@
+"""Does a flood of spam get into what personas remember? Thirty simulated minutes at twenty messages a second.
+
+First people tell personas running jokes, and are answered. Then forty accounts paste, advertise, lie about others, type
+noise and wear out names, while two people go on talking. The extractor is the worst there could be: it proposes every
+message that it is shown as a fact. Counted is what memory holds of the spam, and whether the jokes are still recalled.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+
+from bench._report import arguments, finish, say, scratch
+from coterie.base.clock import from_micros
+from coterie.memory import Memory
+from coterie.memory.extraction import Operation, Operations, Request
+from coterie.modes.crowd.events import CrowdSaid
+from coterie.modes.crowd.memories import Keeper
+from coterie.modes.crowd.mind.hearing import Heard
+from coterie.modes.crowd.personas import Roster
+from coterie.modes.crowd.protocol import Author, ChatPost
+from coterie.modes.crowd.session.replay import door_of
+from coterie.modes.crowd.session.simulation import Simulation
+from coterie.modes.crowd.voice import Brief
+
+_SEED = 5_150
+_START = 1_767_225_600_000
+_JOKES = (
+    ("tuba_dad", "mika", "remember the night the microwave joined the brass section", "microwave"),
+    ("salt_lamp", "mika", "our joke is that the lamp pays rent in sighs", "rent"),
+    ("fax_machine_fan", "oskar", "never forget that Deborah the printer ate the wedding invitations", "wedding"),
+    ("gary_from_below", "oskar", "remember when the pit got a welcome mat with your face on it", "welcome mat"),
+    ("nonna_exe", "lena", "running joke: every boss is just hungry and needs lasagne", "lasagne"),
+    ("tin_foil_tess", "lena", "remember that the third duck is the accountant", "accountant"),
+)
+
+
+def spam(chance: random.Random, names: list[str]) -> str:
+    noise = "".join(chance.choice("bcdfghjklmnpqrstvwxz") for _ in range(chance.randint(8, 20)))
+    someone, other = chance.sample(names, 2)
+    return chance.choice(
+        (
+            f"@{someone} best tournament odds on my page tonight {chance.randint(1, 999)} come and see",
+            f"HEY @{someone} WATCH {noise.upper()} WIN BIG WIN BIG WIN BIG",
+            f"{noise} {noise[::-1]} @{someone}",
+            f"copy this to ten rooms or the stream ends {chance.randint(1, 99_999)}",
+            f"@{someone} {other} told everyone that {someone} cheats at cards",
+            f"@{someone} I love winning, guaranteed profit, ask me how {chance.randint(1, 99)}",
+            f"@{someone} remember the code SAVE{chance.randint(10, 99)} for cheap keys",
+            "★" * chance.randint(6, 30) + f" @{someone}",
+            f"@{someone} join my server friends only {noise[:5]}",
+            f"visit {noise[:8]}.xyz @{someone}",
+        )
+    )
+
+
+def greedy(request: Request) -> Operations:
+    """Every turn is a fact about everybody it names."""
+    return Operations(
+        operations=[
+            Operation(
+                op="ADD",
+                text=f"{turn.speaker}: {turn.text}",
+                type="running_joke",
+                evidence=[turn.id],
+                about=[turn.speaker, *re.findall(r"@(\w+)", turn.text)[1:]],
+                confidence=0.9,
+            )
+            for turn in request.turns
+        ]
+    )
+
+
+def main() -> None:
+    options = arguments(__doc__).parse_args()
+    minutes = 4 if options.quick else 30
+    chance = random.Random(_SEED)
+    roster = Roster()
+    room = roster.room("late-shift")
+    personas = [persona.model_copy(update={"sleep": None}) for persona in roster.of(room)]
+    names = [persona.name for persona in personas]
+    people: list[tuple[int, ChatPost]] = []
+
+    def post(at: float, who: str, text: str) -> None:
+        author = Author(name=who, kind="human")
+        sent = ChatPost(id=f"n{len(people)}", room=room.name, author=author, text=text)
+        people.append((_START + round(at * 1_000), sent))
+
+    for number, (persona, who, text, _) in enumerate(_JOKES):
+        post(5 + 12 * number, who, f"@{persona} {text}")
+    flood_from = 5 + 12 * len(_JOKES) + 20
+    flood = minutes * 60 * 20
+    for number in range(flood):
+        post(flood_from + number / 20, f"acct{chance.randrange(40):02}", spam(chance, names))
+    for number in range(minutes * 2):
+        post(flood_from + 15 + number * 30, "mika", f"@{chance.choice(names)} how is it going over there")
+    people.sort(key=lambda each: each[0])
+    simulation = Simulation(
+        room, personas, door_of(room, personas, roster.moderator(room)), seed=_SEED, start_ms=_START
+    )
+    with scratch() as folder:
+        memory = Memory(Path(folder) / "memory.db")
+        keeper = Keeper(memory, room.name, names, greedy)
+        standing: dict[str, Heard] = {}
+        hear = simulation.evening.hearing.hear
+
+        def listening(message: object) -> Heard:
+            heard = hear(message)  # type: ignore[arg-type]
+            standing[heard.message.id] = heard
+            answered = standing.get(heard.message.reply_to or "")
+            if heard.message.author.kind == "persona" and answered is not None:
+                keeper.talked(heard.message.author.name, answered)
+            keeper.settle(simulation.evening.hearing.screen, heard.message.ts)
+            return heard
+
+        simulation.evening.hearing.hear = listening  # type: ignore[method-assign]
+        simulation.run(minutes + flood_from / 60, (), people)
+        admitted = sum(isinstance(event, CrowdSaid) for event in simulation.journal)
+        spammy = sum(heard.standing.spam for heard in standing.values())
+        answers = [m for m in simulation.messages if m.author.kind == "persona"]
+        to_spam = sum(
+            standing[m.reply_to].message.author.name.startswith("acct") for m in answers if m.reply_to in standing
+        )
+        kept = list(memory.browse())
+        of_spam = [record for record in kept if any(who.startswith("acct") for who in record.about)]
+        say(f"{flood} sent, {admitted} let in, {spammy} seen as spam; {to_spam} of {len(answers)} lines answer it")
+        say(f"{len(kept)} memories; of spam: {[record.text for record in of_spam[:5]]}")
+        recalled = 0
+        for persona, who, _, word in _JOKES:
+            brief = Brief(
+                next(each for each in personas if each.name == persona),
+                1,
+                "mention",
+                1,
+                to=who,
+                said=f"what about the {word}?",
+            )
+            recalled += any(word in found for found in keeper.recall(brief))
+        memory.close()
+    say(f"the evening ended at {from_micros(simulation.messages[-1].ts * 1_000):%H:%M}")
+    finish(
+        {
+            "spam_messages": flood,
+            "spam_memories": len(of_spam),
+            "jokes_planted": len(_JOKES),
+            "jokes_recalled": recalled,
+        }
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""How much gets past the moderation, how many innocents it stops, and what it costs per message.
+
+Two sets made by generators (bench/_evasion.py) with seeds that nothing was tuned on; and the whole check (readings,
+lists, links, redaction) on ordinary chat, in CPU time of one core.
+"""
+
+from __future__ import annotations
+
+import collections
+import random
+import time
+
+from bench._evasion import evasions, innocents
+from bench._report import arguments, finish, say
+from coterie.modes.crowd.configs import SHIPPED
+from coterie.modes.crowd.moderation import Moderator, read_wordlists
+
+_SEED = 41_173
+_CHAT = (
+    "hello there chat how are you",
+    "did he just eat the health potion at full health",
+    "LUL that was so good",
+    "we need 20 more subs for the goal!!",
+    "no way he makes that jump lmao",
+    "@nora_k left door left door left door",
+    "noooooo",
+    "I have played this 3 times and I still do not know what the lever does",
+    "gg",
+    "someone clip that please",
+)
+
+
+def main() -> None:
+    options = arguments(__doc__).parse_args()
+    lists = read_wordlists([SHIPPED / "moderation"])
+    moderator = Moderator(lists)
+    words = sorted(
+        {entry.text for each in lists if each.severity > 1 for entry in each.entries if entry.text.isalpha()}
+    )
+    words = [word for word in words if len(word) >= 4]
+    many = 4_000 if options.quick else 20_000
+    missed: collections.Counter[str] = collections.Counter()
+    tried: collections.Counter[str] = collections.Counter()
+    for trick, text in evasions(words, _SEED, many):
+        tried[trick] += 1
+        missed[trick] += moderator.check(text).refusal is None
+    for trick in sorted(tried):
+        say(f"{trick:>28}: {1 - missed[trick] / tried[trick]:7.2%} of {tried[trick]} caught")
+    stopped = [text for text in innocents(_SEED + 1, many) if moderator.check(text).refusal is not None]
+    say(f"innocent messages stopped: {len(stopped)} of {many}; such as {sorted(set(stopped))[:3]}")
+    chance = random.Random(_SEED)
+    chat = [chance.choice(_CHAT) for _ in range(many)]
+    started = time.process_time()
+    for text in chat:
+        moderator.check(text)
+    seconds = time.process_time() - started
+    finish(
+        {
+            "evasion_recall": round(1 - missed.total() / tried.total(), 4),
+            "false_positives": round(len(stopped) / many, 4),
+            "msgs_per_core_s": round(many / seconds),
+        }
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""Is a replayed evening the same evening? Processes, hash seeds and numbers of workers, one hash.
+
+One evening (fifty personas, a stream, people) is simulated in fresh processes with different hash seeds and worker
+counts, and each records itself, replays its own record and tells the SHA-256 of firehose and decisions. Then one
+persona is changed, and the replay says what would have been different.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+
+from bench._report import arguments, finish, say
+from coterie.modes.crowd.configs import SHIPPED
+from coterie.modes.crowd.events import CrowdTicked
+from coterie.modes.crowd.personas import Roster
+from coterie.modes.crowd.protocol import Author, ChatPost
+from coterie.modes.crowd.session.replay import Replay, door_of
+from coterie.modes.crowd.session.script import Script, contexts
+from coterie.modes.crowd.session.simulation import Simulation, firehose_hash
+
+
+def evening(minutes: float, workers: int) -> Simulation:
+    roster = Roster()
+    room = roster.room("late-shift")
+    personas = roster.of(room)
+    simulation = Simulation(room, personas, door_of(room, personas, roster.moderator(room)), seed=77, workers=workers)
+    awake = [persona.name for persona in personas if not persona.asleep(simulation.start_ms)]
+    people = [
+        (
+            simulation.start_ms + 20_000 + number * 17_000,
+            ChatPost(
+                id=f"p{number}",
+                room=room.name,
+                author=Author(name=f"person{number % 5}", kind="human"),
+                text=f"@{awake[number % len(awake)]} what about number {number}?",
+            ),
+        )
+        for number in range(round(minutes * 60 / 17) - 2)
+    ]
+    script = Script.read(SHIPPED / "streams" / "left-door.toml")
+    simulation.run(minutes, contexts(script, room.name, simulation.start_ms, minutes=minutes), people)
+    return simulation
+
+
+def told(minutes: float, workers: int) -> dict[str, str]:
+    """The hashes of an evening and of its replay."""
+    simulation = evening(minutes, workers)
+    decisions = hashlib.sha256()
+    for event in simulation.journal:
+        if isinstance(event, CrowdTicked):
+            decisions.update(event.model_dump_json().encode())
+    replayed = Replay(simulation.journal, Roster().moderator(simulation.evening.room)).run()
+    if not replayed.identical:
+        raise SystemExit("the replay differs from what was recorded")
+    return {"firehose": firehose_hash(simulation.messages), "decisions": decisions.hexdigest(), "replay": replayed.hash}
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--one", nargs=2, type=float, metavar=("MINUTES", "WORKERS"), help="one evening, as JSON")
+    options = parser.parse_args()
+    if options.one:
+        finish(told(options.one[0], int(options.one[1])))
+        return
+    minutes = 6 if options.quick else 30
+    hashes = set()
+    runs = 0
+    for hash_seed in ("0", "1", "4242"):
+        for workers in (1, 2, 5):
+            done = subprocess.run(
+                [sys.executable, "-m", "bench.replay", "--one", str(minutes), str(workers)],
+                env={**os.environ, "PYTHONHASHSEED": hash_seed},
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            found = json.loads(done.stdout.splitlines()[-1])
+            hashes.add(tuple(sorted(found.items())))
+            runs += 1
+            short = found["firehose"][:16], found["replay"][:16]
+            say(f"hash seed {hash_seed:>4}, {workers} workers: firehose {short[0]}, replay {short[1]}")
+    simulation = evening(minutes, 1)
+    personas = Roster().personas()
+    loud = personas["salt_lamp"].model_copy(
+        update={"traits": personas["salt_lamp"].traits.model_copy(update={"talkativeness": 1.0, "warmth": 1.0})}
+    )
+    other = Replay(simulation.journal, Roster().moderator(simulation.evening.room), changed={"salt_lamp": loud}).run()
+    say(
+        f"with a louder salt_lamp: of {len(simulation.messages)} lines {len(other.only_then())} go unsaid,"
+        f" and {len(other.only_now())} others would"
+    )
+    finish({"runs": runs, "distinct_hashes": len(hashes)})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""What can go wrong in a crowd, each with what to do next.
+
+CrowdError
+├── Refused             a message was not let in; `rule` says which rule it met
+├── BadWire             what came over a subject or a socket does not fit its schema
+├── BadRoster           a persona's or a room's file is wrong
+├── BadRecording        a session cannot be replayed from this log
+└── DriftRefused        a snapshot cannot be taken back to, or the persona is frozen
+"""
+
+from __future__ import annotations
+
+from coterie.base.errors import ConfigError, CoterieError, LogError
+
+
+class CrowdError(CoterieError):
+    pass
+
+
+class Refused(CrowdError):
+    """A message that was not let in. Its sender is told, and the audit has it."""
+
+    def __init__(self, rule: str, what: str, fix: str, retry_after_s: float | None = None) -> None:
+        super().__init__(what, fix)
+        self.rule = rule
+        self.retry_after_s = retry_after_s
+
+
+class BadWire(CrowdError):
+    pass
+
+
+class BadRoster(ConfigError):
+    pass
+
+
+class BadRecording(LogError):
+    pass
+
+
+class DriftRefused(CrowdError):
+    pass

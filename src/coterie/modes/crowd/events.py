@@ -1,0 +1,128 @@
+"""What happens in a crowd's room, as events of the stream `room:<name>`. Enough of it to play an evening again."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from coterie.kernel import Payload
+from coterie.modes.crowd.protocol import AuditRecord, ChatMessage, StreamContext
+from coterie.modes.crowd.protocol.chat_message import Because
+
+Ruling = Literal["timeout", "ban", "pardon", "slow", "followers", "follow", "kill", "revive"]
+Outcome = Literal["written", "late", "failed", "refused"]
+
+
+def stream(room: str) -> str:
+    return f"room:{room}"
+
+
+class CrowdOpened(Payload, kind="crowd_opened"):
+    """A session began: who is there and by which rules, as they were written then. C17"""
+
+    room: str
+    seed: int
+    start_ms: int
+    rules: dict[str, Any]
+    """The room's file."""
+    personas: tuple[dict[str, Any], ...]
+    """The roster's files."""
+
+
+class CrowdSaid(Payload, kind="crowd_said"):
+    """A message everybody saw. C3"""
+
+    message: ChatMessage
+
+
+class CrowdAudited(Payload, kind="crowd_audited"):
+    """Something was refused, redacted, noted or ruled. C4, C16"""
+
+    record: AuditRecord
+
+
+class CrowdRuled(Payload, kind="crowd_ruled"):
+    """A moderator decided something about somebody, or about the room. C3"""
+
+    what: Ruling
+    at_ms: int
+    who: str = ""
+    seconds: float | None = None
+    """How long a timeout lasts, or how slow slow mode is."""
+    on: bool = True
+    by: str = "moderator"
+    reason: str = ""
+
+
+class CrowdHeard(Payload, kind="crowd_heard"):
+    """What went on in the stream. C9"""
+
+    at_ms: int
+    context: StreamContext
+
+
+class Decided(BaseModel):
+    """A decision to speak, with every number that led to it. C6"""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    persona: str
+    because: Because
+    p: float
+    roll: float
+    parts: dict[str, float]
+    reply_to: str | None = None
+    to: str = ""
+    heard_ms: int | None = None
+    """When the words or the message that led to it came in."""
+    seed: int
+    """Of the line that is to be written."""
+
+
+class CrowdTicked(Payload, kind="crowd_ticked"):
+    """Everybody thought for a moment: up to which message they had read, and who wants to speak. C6"""
+
+    tick: int
+    at_ms: int
+    upto: int
+    """The number of the last message they had read."""
+    spoke: tuple[Decided, ...] = ()
+
+
+class CrowdWritten(Payload, kind="crowd_written"):
+    """What a persona's voice made of its decision, or why nothing came of it. C7"""
+
+    persona: str
+    tick: int
+    at_ms: int
+    outcome: Outcome
+    text: str = ""
+    why: str = ""
+    model: str = ""
+    seconds: float = Field(default=0, ge=0)
+
+
+class CrowdDrifted(Payload, kind="crowd_drifted"):
+    """Looking back at a session changed somebody a little: who they are now, and why. C14"""
+
+    persona: str
+    number: int
+    after: int
+    """The snapshot it goes on from; 0 is who they were written as."""
+    state: dict[str, Any]
+    changes: tuple[dict[str, Any], ...]
+
+
+class CrowdDriftReverted(Payload, kind="crowd_drift_reverted"):
+    """A person took somebody back to an earlier snapshot."""
+
+    persona: str
+    to: int
+
+
+class CrowdDriftFrozen(Payload, kind="crowd_drift_frozen"):
+    """A person forbade somebody to change, or allowed it again."""
+
+    persona: str
+    frozen: bool

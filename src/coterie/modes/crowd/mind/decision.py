@@ -1,0 +1,155 @@
+"""One persona, one moment: speak or not, and why. Every number stays with the decision. C6, C8
+
+    p = base × event × interest × mention × trend × damping
+
+A persona looks at the scene alone. What it does depends on its own file and state, what everybody hears, and a roll
+made of names: the same in every process, whoever else decides before or after it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from coterie.modes.crowd.mind.chance import roll, seed_of
+from coterie.modes.crowd.mind.hearing import Heard
+from coterie.modes.crowd.mind.scene import Scene
+from coterie.modes.crowd.personas import Persona, RoomFile
+from coterie.modes.crowd.protocol.chat_message import Because
+
+_LEAST_ALIVE = 0.02
+_SETTLED = 1e-6
+
+
+class Decision(NamedTuple):
+    persona: str
+    tick: int
+    speaks: bool
+    because: Because
+    p: float
+    roll: float
+    base: float = 0.0
+    event: float = 1.0
+    interest: float = 1.0
+    mention: float = 1.0
+    trend: float = 1.0
+    damping: float = 1.0
+    target: Heard | None = None
+    why_not: str = ""
+
+    @property
+    def parts(self) -> dict[str, float]:
+        return {name: round(getattr(self, name), 6) for name in _PARTS}
+
+
+_PARTS = ("base", "event", "interest", "mention", "trend", "damping")
+
+
+class Mind:
+    """A persona's own state: whether it is typing, and when it spoke last."""
+
+    def __init__(self, persona: Persona, room: RoomFile, seed: int) -> None:
+        self.persona = persona
+        self.traits = persona.traits
+        self._room = room
+        self._seed = seed
+        self._interests = frozenset(persona.interests)
+        self._dislikes = frozenset(persona.dislikes)
+        self.typing = False
+        self.spoke_at = -(10**15)
+
+    def decide(self, scene: Scene) -> Decision:
+        name, tuning = self.persona.name, self._room.tuning
+        if self.typing:
+            return Decision(name, scene.tick, False, "base", 0.0, 1.0, why_not="it is writing already")
+        if self.persona.asleep(scene.at_ms):
+            return Decision(name, scene.tick, False, "base", 0.0, 1.0, why_not="it is asleep")
+        called = scene.calls.get(name)
+        if called is not None:
+            for heard in called:
+                if heard.human:
+                    return self._answer_person(scene, heard)
+        if scene.at_ms - self.spoke_at < self._room.tempo.rest_s * 1_000:
+            return Decision(name, scene.tick, False, "base", 0.0, 1.0, why_not="it spoke a moment ago")
+        base = scene.base * self.traits.talkativeness * scene.alive
+        if scene.alive < _LEAST_ALIVE:
+            return Decision(name, scene.tick, False, "base", 0.0, 1.0, base, why_not="nobody is there")
+        interest = self._interest(scene.words)
+        trend = 1 + tuning.trend * self.traits.meme_level * min(1.0, scene.trends.velocity) * scene.freshness
+        because: Because = "event" if scene.event is not None else "trend" if trend > 1.5 else "base"
+        target, mention, damping = self._target(scene, called)
+        event = scene.event_boost if target is None or target.human else 1.0
+        if target is not None:
+            because = "reply"
+            trend = 1.0 if not target.human else trend
+            interest *= self._interest(target.words)
+        p = min(1.0, base * event * interest * mention * trend * damping)
+        if p < _SETTLED:
+            return Decision(name, scene.tick, False, because, p, 1.0, base, event, interest, mention, trend, damping)
+        fell = roll(self._seed, name, scene.tick, "speak")
+        return Decision(
+            name, scene.tick, fell < p, because, p, fell, base, event, interest, mention, trend, damping, target
+        )
+
+    def line_seed(self, tick: int) -> int:
+        return seed_of(self._seed, self.persona.name, tick, "line")
+
+    def _answer_person(self, scene: Scene, heard: Heard) -> Decision:
+        """Whom a person mentions answers soon, almost surely; the wish fades if it somehow never came to it."""
+        tuning = self._room.tuning
+        age_s = (scene.at_ms - heard.message.ts) / 1_000
+        damping = 1.0 if age_s <= tuning.mention_fades_s else 0.5 ** (age_s / tuning.mention_fades_s - 1)
+        p = tuning.mention * damping
+        fell = roll(self._seed, self.persona.name, scene.tick, "speak")
+        return Decision(
+            self.persona.name,
+            scene.tick,
+            fell < p,
+            "mention",
+            p,
+            fell,
+            1.0,
+            1.0,
+            1.0,
+            tuning.mention,
+            1.0,
+            damping,
+            heard,
+        )
+
+    def _interest(self, words: frozenset[str]) -> float:
+        if not words:
+            return 1.0
+        liked, disliked = len(self._interests & words), len(self._dislikes & words)
+        # Somebody who likes to disagree is drawn by what they dislike, too.
+        return (1 + self._room.tuning.interest * min(liked, 3)) * (
+            0.4 + 1.6 * self.traits.contrarian if disliked else 1.0
+        )
+
+    def _target(self, scene: Scene, called: tuple[Heard, ...] | None) -> tuple[Heard | None, float, float]:
+        """Whom to answer, if anybody: how much likelier being called makes it, and what damps it."""
+        tuning, name = self._room.tuning, self.persona.name
+        if called:
+            heard = called[0]
+            if heard.chain < tuning.longest_chain:
+                return heard, tuning.called, self._damped(scene, heard)
+        if scene.people:
+            heard = scene.people[seed_of(self._seed, name, scene.tick, "person") % len(scene.people)]
+            if name not in heard.answered_by and not (heard.message.mentions or heard.message.author.name == name):
+                eager = 0.4 + 0.6 * max(self.traits.warmth, self.traits.helpfulness)
+                return heard, tuning.human * eager, tuning.answers ** len(heard.answered_by)
+        if scene.talk and scene.event is None:
+            which = seed_of(self._seed, name, scene.tick, "talk")
+            heard = scene.talk[which % len(scene.talk)]
+            if (
+                heard.message.author.name != name
+                and name not in heard.answered_by
+                and (which >> 20) % 1_000 < 1_000 * tuning.reply
+            ):
+                return heard, tuning.banter, self._damped(scene, heard)
+        return None, 1.0, 1.0
+
+    def _damped(self, scene: Scene, heard: Heard) -> float:
+        """C8: the longer a chain of personas, and the more of the chat they are, the less one answers another."""
+        tuning = self._room.tuning
+        crowded = 1 - tuning.bots * scene.trends.bot_fraction
+        return float(tuning.depth**heard.chain * crowded * tuning.answers ** len(heard.answered_by))

@@ -1,0 +1,78 @@
+"""How the chat is going, kept up message by message: velocity, words, emotes, mentions, personas' share, mood. C15"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+
+from coterie.modes.crowd.mind.words import telling
+from coterie.modes.crowd.protocol import ChatMessage, Trends
+from coterie.modes.crowd.protocol.trends import Count
+
+_VELOCITY_MS = 10_000
+_WINDOW_MS = 60_000
+_TOP = 5
+_GLAD = frozenset(
+    """
+    lol lmao haha love lovely nice clean gg pog yes wow beautiful clutch hype best great win cosy happy bravo
+    """.split()  # noqa: SIM905 - easier to read than quoted words
+)
+_GLUM = frozenset(
+    """
+    no rip sad pain ouch oof lost worst boring died dead fail cry noo nooo why alas sorry
+    """.split()  # noqa: SIM905 - easier to read than quoted words
+)
+
+
+class Trending:
+    def __init__(self, room: str) -> None:
+        self._room = room
+        self._window: deque[tuple[ChatMessage, list[str]]] = deque()
+        self._quick: deque[int] = deque()
+        self._tokens: Counter[str] = Counter()
+        self._emotes: Counter[str] = Counter()
+        self._mentions: Counter[str] = Counter()
+        self._bots = 0
+        self._mood = 0
+
+    def hear(self, message: ChatMessage) -> None:
+        words = list(dict.fromkeys(telling(message.text)))
+        self._window.append((message, words))
+        self._quick.append(message.ts)
+        self._count(message, words, 1)
+
+    def now(self, at_ms: int) -> Trends:
+        while self._window and self._window[0][0].ts <= at_ms - _WINDOW_MS:
+            self._count(*self._window.popleft(), -1)
+        while self._quick and self._quick[0] <= at_ms - _VELOCITY_MS:
+            self._quick.popleft()
+        heard = len(self._window)
+        return Trends(
+            room=self._room,
+            ts=at_ms,
+            velocity=len(self._quick) * 1_000 / _VELOCITY_MS,
+            top_tokens=_top(self._tokens),
+            top_emotes=_top(self._emotes),
+            bot_fraction=self._bots / heard if heard else 0.0,
+            top_mentions=_top(self._mentions),
+            mood=max(-1.0, min(1.0, self._mood / heard)) if heard else 0.0,
+        )
+
+    def _count(self, message: ChatMessage, words: list[str], by: int) -> None:
+        self._bots += by * (message.author.kind == "persona")
+        said = message.text.casefold().split()
+        self._mood += by * (any(word in _GLAD for word in said) - any(word in _GLUM for word in said))
+        for counter, found in (
+            (self._tokens, words),
+            (self._emotes, message.emotes),
+            (self._mentions, message.mentions),
+        ):
+            for what in found:
+                counter[what] += by
+                if not counter[what]:
+                    del counter[what]
+
+
+def _top(counter: Counter[str]) -> tuple[Count, ...]:
+    """The most common, ties by name: the order in which things were said must not show."""
+    first = sorted(counter.items(), key=lambda item: (-item[1], item[0]))[:_TOP]
+    return tuple(Count(what=what, times=times) for what, times in first if times > 1)

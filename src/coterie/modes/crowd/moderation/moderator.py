@@ -1,0 +1,81 @@
+"""One look at a message: what is forbidden, what is taken out, and by which rule. C16"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+from coterie.modes.crowd.moderation.links import hosts, is_listed
+from coterie.modes.crowd.moderation.normalise import folded, readings
+from coterie.modes.crowd.moderation.policy import ModerationPolicy
+from coterie.modes.crowd.moderation.redaction import redact
+from coterie.modes.crowd.moderation.wordlist import Entry, Matcher, Wordlist
+
+_MASKED = re.compile(r"[a-z*#]*[a-z][*#]+[a-z*#]*|[*#]+[a-z]+[a-z*#]*")
+_TAKEN_OUT = {
+    "redact:email": "An e-mail address was taken out before anybody saw it.",
+    "redact:phone": "A telephone number was taken out before anybody saw it.",
+    "redact:address": "A street address was taken out before anybody saw it.",
+    "redact:key": "A key, password or card number was taken out before anybody saw it.",
+}
+
+
+class Finding(NamedTuple):
+    action: Literal["refused", "redacted", "flagged"]
+    rule: str
+    reason: str
+
+
+class Verdict(NamedTuple):
+    text: str
+    """As it may be shown."""
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def refusal(self) -> Finding | None:
+        return next((finding for finding in self.findings if finding.action == "refused"), None)
+
+
+class Moderator:
+    def __init__(self, lists: Iterable[Wordlist], policy: ModerationPolicy | None = None) -> None:
+        self.policy = policy or ModerationPolicy()
+        self._matcher = Matcher(lists)
+
+    def check(self, text: str, *, strict: bool = False) -> Verdict:
+        """`strict` is for what a model wrote: nothing that would only be noted of a person is let through."""
+        entry = self._worst(text)
+        if entry is None and self.policy.links == "allow" and not self.policy.redact:
+            return Verdict(text)
+        findings: list[Finding] = []
+        if entry is not None:
+            answer = self.policy.answer(entry.severity)
+            if answer == "refuse" or strict:
+                return Verdict(text, (Finding("refused", f"blocklist:{entry.list}", entry.reason),))
+            if answer == "flag":
+                findings.append(Finding("flagged", f"blocklist:{entry.list}", entry.reason))
+        if self.policy.links != "allow" and (host := self._unwanted_host(text)):
+            reason = f"It links to {host}, and this room lets only some addresses in."
+            return Verdict(text, (*findings, Finding("refused", "links", reason)))
+        if self.policy.redact:
+            redacted = redact(text)
+            if redacted.rules:
+                text = redacted.text
+                findings += [Finding("redacted", rule, _TAKEN_OUT[rule]) for rule in redacted.rules]
+        return Verdict(text, tuple(findings)) if findings else Verdict(text)
+
+    def _worst(self, text: str) -> Entry | None:
+        worst: Entry | None = None
+        for reading in readings(text):
+            found = self._matcher.find(reading)
+            if found is not None and (worst is None or found.severity > worst.severity):
+                worst = found
+        if worst is None and ("*" in text or "#" in text):
+            for word in _MASKED.finditer(folded(text)):
+                if (masked := self._matcher.find_masked(word[0])) is not None:
+                    return masked
+        return worst
+
+    def _unwanted_host(self, text: str) -> str | None:
+        allowed = self.policy.allowed_hosts if self.policy.links == "listed" else ()
+        return next((host for host in hosts(text) if not is_listed(host, allowed)), None)

@@ -1,0 +1,136 @@
+"""Reading through disguises: case, marks, invisible characters, look-alike letters, digits for letters, stretched and
+spaced words.
+
+A plain sentence is recognised by one quick look and read only once. Where there is something to see through, further
+readings are made; what is forbidden in any of them is forbidden. Readings keep word boundaries wherever a person
+would see one, so that Scunthorpe stays a town.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from string import ascii_lowercase
+
+import ahocorasick_rs
+
+_LOOK_ALIKES = dict(
+    pair
+    for look, read in (
+        ("авгезиіїкӏмнопрсѕтуфхцчьыјһԁԛԝґєѵѡ", "abreeuiiklmhonpcstyoxuubbjhdqwrevw"),  # Cyrillic
+        ("αβγεζηικμνορσςτυχωϲϳ", "abyeznikuvopostuxwcj"),  # Greek
+        ("ᴀʙᴄᴅᴇɢʜɪᴊᴋʟᴍɴᴏᴘʀꜱᴛᴜᴠᴡʏᴢ", "abcdeghijklmnoprstuvwyz"),  # small capitals
+        ("ıłøđħŧƒðɑɡʋʌəɛɔɨʃŋþƈƙɠɦʂʈɳɱɾʐɓ", "ilodhtfdaguaeeoisnpckghstnmrzb"),  # hooks and strokes
+        ("ոսօհցքꭺꭰꮯꮪ⁄", "nuohgpadcs/"),  # Armenian, Cherokee and others that pass for Latin
+    )
+    for pair in zip(look, read, strict=True)
+)
+_LOOK_ALIKES |= {"ß": "ss", "æ": "ae", "œ": "oe", "ё": "e"}
+_SYMBOLS = {
+    "@": "a",
+    "$": "s",
+    "€": "e",
+    "£": "l",
+    "!": "i",
+    "|": "i",
+    "+": "t",
+    "¡": "i",
+    "¢": "c",
+    "§": "s",
+    "¥": "y",
+}
+_DIGITS = {"0": "o", "1": "i", "3": "e", "4": "a", "5": "s", "6": "g", "7": "t", "8": "b", "9": "g"}
+
+_FOLD = str.maketrans(_LOOK_ALIKES)
+_LEET = str.maketrans({**_SYMBOLS, **_DIGITS})
+_AS_L = str.maketrans({**_SYMBOLS, **_DIGITS, "1": "l", "|": "l", "!": "l"})
+_ASCII_ONLY = re.compile(r"[\x20-\x7e]+\Z")
+_DISGUISED = re.compile(
+    r"""
+      [a-z][^a-z\s'][^a-z\s]*[a-z]        # something between two letters: a digit, a dot, a star
+    | [@$€£|+0-9][a-z] | [a-z][@$€£|+0-9]  # a sign or digit beside a letter
+    | ![a-z] | [@$][@$]                 # an exclamation before a letter, signs alone
+    | ([a-z])\1\1                       # stretched
+    | '(?!(?:ll|s|d|re|ve|m|t|em|n)\b)[a-z]  # an apostrophe that shortens nothing
+    | (?<![a-z'])[a-z][\s._*~-]+[a-z](?![a-z])  # letters one by one
+    """,
+    re.VERBOSE,
+)
+_HINTS = ahocorasick_rs.AhoCorasick(
+    [
+        *(letter * 3 for letter in ascii_lowercase),
+        *(sign + letter for sign in "'!\"#%&()*,-./:;<=>?\\^_`{}~[]" for letter in ascii_lowercase),
+        *(f" {letter} " for letter in ascii_lowercase if letter not in "ai"),
+        *"@$€£|+0123456789",
+    ]
+)
+"""What no disguise can do without. Looking for all of them at once takes less than a microsecond."""
+_INSIDE = re.compile(r"(?<=[a-z0-9@$!|])(?!'(?:ll|s|d|re|ve|m|t|em|n)\b)[^\w\s@$!|+]+(?=[a-z0-9@$!|])|_")
+_STRETCHED = re.compile(r"(.)\1{2,}")
+_DOUBLED = re.compile(r"(.)\1+")
+_SPACED = re.compile(r"(?<![a-z0-9'])(?:[a-z0-9@$!][^a-z0-9@$!']+){2,}[a-z0-9@$!](?![a-z0-9])")
+_GAPS = re.compile(r"[^a-z0-9@$!]+")
+_WORD_OF_SIGNS = re.compile(r"[a-z0-9@$€£!|+¡¢§¥]+")
+_ENDING_SIGNS = re.compile(r"!+(?![a-z0-9@$])")
+_RUNS_OF_SIGNS = re.compile(r"([0-9@$!|+])\1{2,}")
+
+
+def folded(text: str) -> str:
+    """Lower case, without invisible characters and marks, look-alikes as the letters they look like."""
+    if _ASCII_ONLY.match(text):
+        return text.lower()
+    # Before as well as after: some letters look like one thing and decompose into another.
+    plain = unicodedata.normalize("NFKD", text.lower().translate(_FOLD)).casefold()
+    kept = "".join([letter for letter in plain if unicodedata.category(letter) not in _DROPPED])
+    return unicodedata.normalize("NFKD", kept.translate(_FOLD))
+
+
+_DROPPED = frozenset(["Mn", "Me", "Cf", "Cc", "Cn", "Co"])
+
+
+def readings(text: str) -> Iterator[str]:
+    """The ways a person might read it, the plain one first."""
+    plain = folded(text)
+    yield plain
+    if not _HINTS.find_matches_as_indexes(f" {plain} ") or not _DISGUISED.search(plain):
+        return
+    seen = {plain}
+    for reading in _seen_through(plain):
+        if reading not in seen:
+            seen.add(reading)
+            yield reading
+
+
+def _seen_through(plain: str) -> Iterator[str]:
+    for joined in dict.fromkeys((_SPACED.sub(_joined, plain), _SPACED.sub(_after_article, plain))):
+        for signs in (_LEET, _AS_L):
+            unsigned = _unsigned(joined, signs)
+            tight = _INSIDE.sub("", unsigned)
+            yield unsigned
+            yield tight
+            yield _STRETCHED.sub(r"\1\1", tight)
+            yield _STRETCHED.sub(r"\1", tight)
+            yield _DOUBLED.sub(r"\1", tight)
+
+
+def _joined(letters: re.Match[str]) -> str:
+    return f" {_GAPS.sub('', letters[0])} "
+
+
+def _after_article(letters: re.Match[str]) -> str:
+    """The same, where the first letter is a word of its own: a w o r d."""
+    one = _GAPS.sub("", letters[0])
+    return f" {one[0]} {one[1:]} " if one[0] in "ai" else f" {one} "
+
+
+def _unsigned(text: str, signs: dict[int, str]) -> str:
+    """Signs and digits as letters, where a word has letters enough to be one. A55 is a telephone."""
+
+    def read(found: re.Match[str]) -> str:
+        word = found[0]
+        digits = sum(letter.isdigit() for letter in word)
+        letters = sum(letter.isalpha() for letter in word)
+        return word if digits > letters or not (letters or len(word) > 2) else word.translate(signs)
+
+    return _WORD_OF_SIGNS.sub(read, _RUNS_OF_SIGNS.sub(r"\1", _ENDING_SIGNS.sub(" ", text)))

@@ -1,0 +1,29 @@
+"""What a room lets pass, as its file says it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from coterie.base.config import Section
+
+Answer = Literal["allow", "flag", "refuse"]
+
+
+class ModerationPolicy(Section):
+    """How strict a room is."""
+
+    mild: Answer = "flag"
+    """Severity 1: let in and noted, by default."""
+    coarse: Answer = "refuse"
+    """Severity 2."""
+    vile: Literal["flag", "refuse"] = "refuse"
+    """Severity 3: slurs, threats, calls to self-harm. Cannot be allowed without a note."""
+    links: Literal["allow", "listed", "none"] = "listed"
+    allowed_hosts: tuple[str, ...] = Field(default=("twitch.tv", "youtube.com", "youtu.be", "wikipedia.org"))
+    redact: bool = True
+    """Take out e-mail addresses, telephone numbers, street addresses, keys."""
+
+    def answer(self, severity: int) -> Answer:
+        return (self.mild, self.coarse, self.vile)[severity - 1]

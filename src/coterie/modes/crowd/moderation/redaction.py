@@ -1,0 +1,82 @@
+"""Taking out what identifies a person or opens a door: e-mail, telephone, street address, keys, cards. C16
+
+One quick look tells whether there is anything a rule could apply to, so that ordinary chat costs next to nothing.
+What was taken out is never written down; redacting twice changes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import ahocorasick_rs
+
+from coterie.memory.privacy import without_secrets
+
+_EMAIL = re.compile(
+    r"\b[\w.+-]+\s?(?:@|\(at\)|\[at\])\s?[\w-]+(?:\s?(?:\.|\(dot\)|\[dot\])\s?[a-z][\w-]+)+"
+    r"|\b[\w.+-]+ at [\w-]+ dot (?:com|net|org|de|io|uk)\b",
+    re.IGNORECASE,
+)
+_PHONE = re.compile(
+    r"(?<![\w.,:/#-])(?:\+\d{1,3}[\s./-]?)?(?:\(\d{1,5}\)[\s./-]?)?\d{2,5}(?:[\s./-]\d{2,8}){1,4}(?![\w:%]|[.,]\d)"
+    r"|(?<![\w.,:/#-])\+?\d{9,13}(?![\w:%]|[.,]\d)"
+)
+_DATE = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](?:\d{4}|\d{2})")
+_ROAD = "street|st|avenue|ave|road|rd|lane|ln|drive|dr|boulevard|blvd|court|ct|terrace|crescent|close|square|place|way"
+_ADDRESS = re.compile(
+    rf"\b\d{{1,5}}[a-z]?\s+(?:[A-Z][\w'.-]+\s+){{1,3}}(?i:{_ROAD})\b\.?"
+    r"(?:,?\s+(?i:apt|apartment|flat|unit|suite)\.?\s*\w+)?"
+    r"|\b[A-ZÄÖÜ][\w-]+(?i:straße|strasse|str\.|weg|gasse|platz|allee)\s+\d{1,4}(?:\s?[a-z])?\b"
+)
+_AT = ("@", " at ", "(at)", "[at]")
+_NUMBERS = tuple("0123456789")
+_KEYS = (
+    *("sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "aiza", "xox", "akia", "bearer ", "private key"),
+    *("pass", "pin ", "pin:", "pin=", "api key", "secret key"),
+)
+_HINTS = ahocorasick_rs.AhoCorasick([*_AT, *_NUMBERS, *_KEYS])
+_FEWEST_DIGITS = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Redacted:
+    text: str
+    rules: tuple[str, ...] = ()
+    """Which kinds of thing were taken out."""
+
+
+def redact(text: str) -> Redacted:
+    hints = _HINTS.find_matches_as_indexes(text.lower())
+    if not hints:
+        return Redacted(text)
+    which = [index for index, _, _ in hints]
+    digits = sum(len(_AT) <= index < len(_AT) + len(_NUMBERS) for index in which)
+    rules: list[str] = []
+    if min(which) < len(_AT):
+        text = _put(_EMAIL, "[email]", "redact:email", text, rules)
+    if digits:
+        text = _put(_ADDRESS, "[address]", "redact:address", text, rules)
+    if (digits >= _FEWEST_DIGITS or max(which) >= len(_AT) + len(_NUMBERS)) and (
+        cleared := without_secrets(text)
+    ) != text:
+        rules.append("redact:key")
+        text = cleared
+    if digits >= _FEWEST_DIGITS:
+        calls = _PHONE.sub(lambda found: "[phone]" if _is_phone(found[0]) else found[0], text)
+        if calls != text:
+            rules.append("redact:phone")
+            text = calls
+    return Redacted(text, tuple(rules))
+
+
+def _put(pattern: re.Pattern[str], stands_for: str, rule: str, text: str, rules: list[str]) -> str:
+    changed = pattern.sub(stands_for, text)
+    if changed != text:
+        rules.append(rule)
+    return changed
+
+
+def _is_phone(text: str) -> bool:
+    digits = sum(letter.isdigit() for letter in text)
+    return _FEWEST_DIGITS <= digits <= 15 and _DATE.fullmatch(text.strip()) is None

@@ -1,0 +1,71 @@
+"""Reads personas and rooms from folders of TOML, the shipped ones and a person's own; sees when a file was edited."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from coterie.base.config import Section, load
+from coterie.base.errors import ConfigError
+from coterie.modes.crowd.configs import SHIPPED
+from coterie.modes.crowd.errors import BadRoster
+from coterie.modes.crowd.moderation import Moderator, read_wordlists
+from coterie.modes.crowd.personas.persona import Persona
+from coterie.modes.crowd.personas.room_file import RoomFile
+
+S = TypeVar("S", bound=Section)
+
+
+class Roster:
+    """`folders` may hold `personas/`, `rooms/` and `moderation/`; a later folder's file replaces an earlier one's."""
+
+    def __init__(self, folders: Sequence[Path] = ()) -> None:
+        self._folders = (SHIPPED, *folders)
+        self._read: dict[Path, tuple[int, Section]] = {}
+
+    def rooms(self) -> dict[str, RoomFile]:
+        return {file.stem: self._one(RoomFile, file) for file in self._files("rooms")}
+
+    def room(self, name: str) -> RoomFile:
+        rooms = self.rooms()
+        if name not in rooms:
+            raise BadRoster(f"There is no room {name}.", f"Rooms there are: {', '.join(rooms)}.")
+        return rooms[name]
+
+    def personas(self) -> dict[str, Persona]:
+        """All there are, as they are written now: an edit shows at the next call."""
+        return {file.stem: self._one(Persona, file) for file in self._files("personas")}
+
+    def of(self, room: RoomFile) -> list[Persona]:
+        """Who is in a room, by name."""
+        everybody = self.personas()
+        missing = [name for name in room.roster if name not in everybody]
+        if missing:
+            raise BadRoster(
+                f"The room {room.name} names {missing[0]}, and there is no such persona.",
+                "Write personas/NAME.toml, or take the name out of the room's file.",
+            )
+        return [everybody[name] for name in sorted(room.roster or everybody)]
+
+    def moderator(self, room: RoomFile) -> Moderator:
+        folders = [folder / "moderation" for folder in self._folders]
+        return Moderator(read_wordlists(folder for folder in folders if folder.is_dir()), room.moderation)
+
+    def _files(self, kind: str) -> list[Path]:
+        found = {file.name: file for folder in self._folders for file in (folder / kind).glob("*.toml")}
+        return [file for _, file in sorted(found.items())]
+
+    def _one(self, kind: type[S], file: Path) -> S:
+        changed = file.stat().st_mtime_ns
+        known = self._read.get(file)
+        if known is not None and known[0] == changed and isinstance(known[1], kind):
+            return known[1]
+        try:
+            value = load(kind, file=file).settings
+        except ConfigError as error:
+            raise BadRoster(f"{file.parent.name}/{file.name}: {error.what}", error.fix) from None
+        if getattr(value, "name", file.stem) != file.stem:
+            raise BadRoster(f"{file.name} is about {getattr(value, 'name', '')}.", "Name the file as what it is about.")
+        self._read[file] = (changed, value)
+        return value

@@ -1,0 +1,20 @@
+"""The JSON Schemas as files. `python -m coterie.modes.crowd.protocol.schemas` writes them anew from the models."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from coterie.modes.crowd.protocol.audit_record import AuditRecord
+from coterie.modes.crowd.protocol.chat_message import ChatMessage, ChatPost
+from coterie.modes.crowd.protocol.stream_context import StreamContext
+from coterie.modes.crowd.protocol.trends import Trends
+from coterie.modes.crowd.protocol.wire import Wire
+
+SHAPES: tuple[type[Wire], ...] = (ChatPost, ChatMessage, StreamContext, Trends, AuditRecord)
+FOLDER = Path(__file__).parent
+EXAMPLES = FOLDER.parent / "examples"
+
+
+def written(shape: type[Wire]) -> str:
+    return json.dumps(shape.json_schema(), indent=2, ensure_ascii=False) + "\n"

@@ -1,0 +1,28 @@
+"""How the chat is going: how fast, about what, how much of it is personas, and in what mood. C15"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from coterie.modes.crowd.protocol.chat_message import Room
+from coterie.modes.crowd.protocol.wire import Part, Wire
+
+
+class Count(Part):
+    what: str
+    times: int = Field(ge=1)
+
+
+class Trends(Wire):
+    shape = "trends"
+
+    room: Room
+    ts: int
+    velocity: float = Field(ge=0)
+    """Messages a second, over the last seconds."""
+    top_tokens: tuple[Count, ...] = ()
+    top_emotes: tuple[Count, ...] = ()
+    bot_fraction: float = Field(ge=0, le=1)
+    top_mentions: tuple[Count, ...] = ()
+    mood: float = Field(ge=-1, le=1)
+    """From gloomy to delighted."""

@@ -1,0 +1,51 @@
+"""What every shape of the contract has in common: it reads JSON, keeps what it does not know, and names its trouble."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from coterie.modes.crowd.errors import BadWire
+
+
+class Part(BaseModel):
+    """A piece of a shape. Unknown fields stay: a newer producer may say more than an older reader understands."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", use_attribute_docstrings=True)
+
+
+class Wire(Part):
+    shape: ClassVar[str]
+    version: ClassVar[int] = 1
+
+    @classmethod
+    def read(cls, raw: str | bytes) -> Self:
+        """From JSON. `BadWire` names the first thing that does not fit."""
+        try:
+            return cls.model_validate_json(raw)
+        except ValidationError as error:
+            raise bad_wire(cls.shape, error) from None
+
+    @classmethod
+    def schema_name(cls) -> str:
+        return f"{cls.shape}.v{cls.version}"
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        told = cls.model_json_schema()
+        return {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "$id": f"urn:coterie:crowd:{cls.shape}:{cls.version}",
+            **told,
+        }
+
+    def wire(self) -> str:
+        """As JSON, with what was left out left out."""
+        return self.model_dump_json(exclude_none=True)
+
+
+def bad_wire(shape: str, error: ValidationError) -> BadWire:
+    first = error.errors()[0]
+    place = ".".join(map(str, first["loc"])) or "the whole"
+    return BadWire(f"This is no {shape}: {place}: {first['msg']}.", f"Send what schemas/{shape}.v1.json describes.")

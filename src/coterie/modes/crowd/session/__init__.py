@@ -1,0 +1,1 @@
+"""An evening in a room: played live, simulated, or played again. C17"""

@@ -1,0 +1,81 @@
+"""Where contexts come from: a script on its cadence, lines of text as they come, subtitles by their times. C9"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+
+from coterie.base.clock import Clock, to_micros
+from coterie.modes.crowd.errors import BadRoster
+from coterie.modes.crowd.protocol import StreamContext
+from coterie.modes.crowd.session.moments import moment
+from coterie.modes.crowd.session.script import Rolling, Script, ScriptLine
+
+_TIMES = re.compile(r"(?:(\d+):)?(\d{1,2}):(\d{2})[.,](\d{1,3})\s+-->")
+_TAGS = re.compile(r"<[^>]*>|\{\\[^}]*\}")
+
+
+async def scripted(
+    script: Script,
+    room: str,
+    clock: Clock,
+    *,
+    speed: float = 1.0,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> AsyncIterator[StreamContext]:
+    """The script's lines at their times, `speed` times as fast."""
+    rolling = Rolling(room)
+    began = clock.monotonic()
+    for line in script.line:
+        await sleep(max(0.0, line.at / speed - (clock.monotonic() - began)))
+        yield rolling.hear(line.say, _now(clock), line.event, line.confidence)
+
+
+async def spoken(lines: AsyncIterator[str], room: str, clock: Clock) -> AsyncIterator[StreamContext]:
+    """Lines of text as they come, with events guessed from their words."""
+    rolling = Rolling(room)
+    async for line in lines:
+        if text := line.strip():
+            kind, confidence = moment(text) or (None, 0.0)
+            yield rolling.hear(text[:500], _now(clock), kind, confidence)
+
+
+async def followed(file: Path, *, every_s: float = 0.25) -> AsyncIterator[str]:
+    """The lines of a file, and those that are added to it, for ever."""
+    with file.open(encoding="utf-8", errors="replace") as feed:
+        rest = ""
+        while True:
+            rest += feed.read()
+            *whole, rest = rest.split("\n")
+            for line in whole:
+                yield line
+            if not whole:
+                await asyncio.sleep(every_s)
+
+
+def subtitles(file: Path) -> Script:
+    """A .srt or .vtt file as a script: what is said and when, events guessed from the words."""
+    lines = tuple(_cues(file.read_text(encoding="utf-8-sig", errors="replace")))
+    if not lines:
+        raise BadRoster(f"There are no subtitles in {file.name}.", "Give an .srt or .vtt file with times in it.")
+    return Script(title=file.stem, line=lines)
+
+
+def _cues(text: str) -> Iterator[ScriptLine]:
+    for block in re.split(r"\n\s*\n", text.replace("\r\n", "\n")):
+        rows = block.strip().split("\n")
+        at = next((index for index, row in enumerate(rows) if _TIMES.match(row.strip())), None)
+        if at is None:
+            continue
+        hours, minutes, seconds, part = _TIMES.match(rows[at].strip()).groups()  # type: ignore[union-attr]
+        said = _TAGS.sub("", " ".join(rows[at + 1 :])).strip()
+        if said:
+            kind, confidence = moment(said) or (None, 0.9)
+            start = int(hours or 0) * 3_600 + int(minutes) * 60 + int(seconds) + int(part.ljust(3, "0")) / 1_000
+            yield ScriptLine(at=start, say=said[:500], event=kind, confidence=confidence)
+
+
+def _now(clock: Clock) -> int:
+    return to_micros(clock.now()) // 1_000

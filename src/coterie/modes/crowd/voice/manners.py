@@ -1,0 +1,84 @@
+"""What a persona's line has to be: one line, its own, in character. C7
+
+Whoever wrote it, model or phrasebook, it passes here. A line that cannot be mended is refused with a reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable
+from itertools import islice, pairwise
+
+_KEPT = 600
+_LATELY = 40
+_ALIKE = 0.5
+_OUT_OF_CHARACTER = re.compile(
+    r"(?i)\bas an? (?:ai|a\.i\.|language model|assistant|llm)\b|\blanguage model\b|\bopenai\b"
+    r"|\bi(?:'m| am) (?:just )?an? (?:ai|bot|assistant)\b|\bmy (?:system )?prompt\b|\bmy instructions\b"
+    r"|\bi (?:cannot|can't|am unable to) (?:assist|help with|comply|fulfil)"
+    r"|\bhow can i (?:help|assist) you\b|<\|[^|]*\|>|\[/?inst\]|^\s*(?:system|assistant|user)\s*:"
+)
+_LEFT_OVER = re.compile(r"\{[a-z_]*\}|```")
+_WORD = re.compile(r"\w+")
+_LEAK = 6
+
+
+class Manners:
+    """Remembers what was just said in the room, to know a copy when it sees one."""
+
+    def __init__(self, longest: int) -> None:
+        self._longest = longest
+        self._said: deque[frozenset[str]] = deque(maxlen=_KEPT)
+
+    def hear(self, text: str) -> None:
+        self._said.append(_pieces(text))
+
+    def mend(self, raw: str, name: str) -> str:
+        """Quotation marks around it, the speaker's own name before it and all but the first line are not part of it."""
+        first = next((line.strip() for line in raw.strip().splitlines() if line.strip()), "")
+        first = re.sub(rf"(?i)^\s*[@<\[*]*{re.escape(name)}[>\]*]*\s*[:：]\s*", "", first)
+        if len(first) > 1 and first[0] in "\"“'" and first[-1] in "\"”'":
+            first = first[1:-1].strip()
+        if len(first) > self._longest:
+            cut = first[: self._longest]
+            ends = max(cut.rfind(mark) for mark in ".!?…")
+            first = cut[: ends + 1] if ends > self._longest // 3 else cut.rsplit(" ", 1)[0]
+        return "".join(c for c in first if c.isprintable()).strip()
+
+    def trouble(self, line: str, told: Iterable[str] = (), *, to_person: bool = False) -> str:
+        """Why a mended line cannot be said; nothing if it can. `told` is what a model was told to write it.
+
+        A person who asks should get an answer: there only a copy of what was said very lately is one.
+        """
+        if not _WORD.search(line):
+            return "it says nothing"
+        if _OUT_OF_CHARACTER.search(line):
+            return "it falls out of character"
+        if _LEFT_OVER.search(line):
+            return "something in it was not filled in"
+        if any(_leaks(line, each) for each in told):
+            return "it repeats what only the model was told"
+        mine = _pieces(line)
+        lately = islice(reversed(self._said), _LATELY if to_person else None)
+        if any(_alike(mine, theirs) for theirs in lately):
+            return "it is a near copy of what was just said"
+        return ""
+
+
+def _pieces(text: str) -> frozenset[str]:
+    """Pairs of words, and the words of what is too short to have many: names of whom it is said to do not count."""
+    words = _WORD.findall(re.sub(r"@\S+", "", text.casefold()))
+    pairs = {f"{first} {second}" for first, second in pairwise(words)}
+    return frozenset(pairs if len(words) > 2 else [" ".join(words)])
+
+
+def _alike(one: frozenset[str], other: frozenset[str]) -> bool:
+    shared = len(one & other)
+    return shared > 0 and shared / len(one | other) >= _ALIKE
+
+
+def _leaks(line: str, told: str) -> bool:
+    words = _WORD.findall(line.casefold())
+    whole = " ".join(_WORD.findall(told.casefold()))
+    return any(" ".join(words[at : at + _LEAK]) in whole for at in range(len(words) - _LEAK + 1))

@@ -1,0 +1,1 @@
+"""A crowd's chat over WebSocket: everybody's messages out, a person's messages in."""

@@ -1,0 +1,138 @@
+"""WebSockets of a crowd's rooms: `/rooms/<room>?name=<you>[&after=<number>]`. C3
+
+Out go frames `{"type": "snapshot" | "messages", "messages": […]}`; in come `ChatPost`s, answered by a frame of type
+`posted`, or `error` with rule, reason and what to do. Who is on the other end is a person, whatever a post claims.
+Like the page it answers to this machine's own names only, and to no other site's page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from pydantic import ValidationError
+
+from coterie.base.errors import CoterieError, MissingExtra
+from coterie.kernel import Bus
+from coterie.modes.crowd.errors import Refused
+from coterie.modes.crowd.gateway import Fanout, Gateway
+from coterie.modes.crowd.protocol import Author, ChatPost, Subjects
+
+try:
+    from picows import WSFrame, WSListener, WSMsgType, WSTransport, WSUpgradeRequest, ws_create_server
+except ImportError as error:  # pragma: no cover - the extra is part of every development environment
+    raise MissingExtra("crowd", "A crowd's live chat") from error
+
+_LARGEST_POST = 16_384
+
+
+class Room:
+    """A gateway and everybody who listens to it."""
+
+    def __init__(self, gateway: Gateway, bus: Bus) -> None:
+        self.gateway = gateway
+        self.fanout = Fanout(gateway.latest, told=gateway.door.number)
+        self._bus = bus
+
+    async def run(self) -> None:
+        """Pass the firehose on, until cancelled."""
+        async with self._bus.subscribe(Subjects(self.gateway.door.room).firehose, limit=100_000) as firehose:
+            async for message in firehose:
+                self.fanout.tell([message.body])
+
+
+class _Reader(WSListener):
+    def __init__(self, room: Room, name: str, after: int | None) -> None:
+        self._room = room
+        self._author = Author(name=name, kind="human")
+        self._after = after
+        self._transport: WSTransport | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def on_ws_connected(self, transport: WSTransport) -> None:
+        self._transport = transport
+        if self._after is None:
+            self._room.fanout.join(self)
+        else:
+            self._begin(self._resume(self._after))
+
+    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+        if frame.msg_type == WSMsgType.TEXT:
+            self._begin(self._post(frame.get_payload_as_bytes()))
+        elif frame.msg_type == WSMsgType.CLOSE:
+            transport.send_close(frame.get_close_code())
+            transport.disconnect()
+
+    def on_ws_disconnected(self, transport: WSTransport) -> None:
+        self._room.fanout.leave(self)
+        self._transport = None
+
+    def send(self, frame: bytes) -> None:
+        if self._transport is not None:
+            self._transport.send(WSMsgType.TEXT, frame)
+
+    def waiting(self) -> int:
+        return self._transport.underlying_transport.get_write_buffer_size() if self._transport is not None else 0
+
+    async def _resume(self, after: int) -> None:
+        missed = await self._room.gateway.after(after)
+        if self._transport is not None:
+            self._room.fanout.join(self, missed)
+
+    async def _post(self, raw: bytes) -> None:
+        try:
+            sent = ChatPost.read(raw)
+            message = await self._room.gateway.post(sent.model_copy(update={"author": self._author, "trace": None}))
+            self._answer({"type": "posted", "id": sent.id, "message": message.id})
+        except CoterieError as error:
+            rule = error.rule if isinstance(error, Refused) else "shape"
+            self._answer({"type": "error", "rule": rule, "error": error.what, "fix": error.fix})
+
+    def _answer(self, told: Mapping[str, Any]) -> None:
+        self.send(json.dumps(told).encode())
+
+    def _begin(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def serve(rooms: Mapping[str, Room], host: str = "127.0.0.1", port: int = 0) -> asyncio.Server:
+    """Listen. Stop it by closing the server that is returned."""
+
+    def listener(request: WSUpgradeRequest) -> _Reader | None:
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        if not _is_ours(headers):
+            return None
+        where = urlsplit(request.path.decode("ascii", "replace"))
+        asked = parse_qs(where.query)
+        room = rooms.get(where.path.removeprefix("/rooms/"))
+        after = asked.get("after", [""])[0]
+        try:
+            return (
+                None
+                if room is None
+                else _Reader(room, asked.get("name", ["guest"])[0], int(after) if after.isdecimal() else None)
+            )
+        except ValidationError:
+            return None  # no name a person can have here
+
+    return await ws_create_server(listener, host, port, max_frame_size=_LARGEST_POST)
+
+
+def _is_ours(headers: Mapping[str, str]) -> bool:
+    """Whether a page or a program of this machine asks: a name elsewhere may point here, and a site may try."""
+    origin = headers.get("origin")
+    return _is_loopback(f"//{headers.get('host', '')}") and (origin is None or _is_loopback(origin))
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        name = urlsplit(address).hostname or ""
+        return name == "localhost" or ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,96 @@
+"""C3: one frame a tick for everybody; a slow reader gets a snapshot later and holds nobody up."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from coterie.modes.crowd.gateway import Fanout
+from coterie.modes.crowd.protocol import Author, ChatMessage
+
+
+class Reader:
+    def __init__(self) -> None:
+        self.frames: list[dict[str, Any]] = []
+        self.backlog = 0
+
+    def send(self, frame: bytes) -> None:
+        self.frames.append(json.loads(frame))
+
+    def waiting(self) -> int:
+        return self.backlog
+
+    @property
+    def heard(self) -> list[list[int]]:
+        return [[message["number"] for message in frame["messages"]] for frame in self.frames]
+
+
+def message(number: int) -> ChatMessage:
+    return ChatMessage(
+        id=f"den-{number}", number=number, room="den", author=Author(name="ana", kind="human"), text="hi", ts=number
+    )
+
+
+def a_room() -> tuple[Fanout, list[ChatMessage]]:
+    said: list[ChatMessage] = []
+    return Fanout(lambda many: said[-many:], told=1), said
+
+
+async def test_c3_what_falls_into_a_tick_shares_a_frame() -> None:
+    fanout, _ = a_room()
+    ana, bo = Reader(), Reader()
+    fanout.join(ana)
+    fanout.join(bo, missed=[message(1)])
+    for number in range(2, 5):
+        fanout.tell([message(number)])
+    assert len(ana.frames) == 1
+    while fanout.frames < 2:
+        await asyncio.sleep(0.01)
+    assert ana.heard == [[], [2, 3, 4]]
+    assert bo.heard == [[1], [2, 3, 4]]
+
+
+async def test_c3_a_slow_reader_is_skipped_then_gets_a_snapshot() -> None:
+    fanout, said = a_room()
+    slow, quick = Reader(), Reader()
+    fanout.join(slow)
+    fanout.join(quick)
+    slow.backlog = 10_000_000
+    for number in range(1, 4):
+        said.append(message(number))
+        fanout.tell(said[-1:])
+        fanout.flush()
+    assert quick.heard == [[], [1], [2], [3]]
+    assert slow.heard == [[]]
+    slow.backlog = 0
+    said.append(message(4))
+    fanout.tell(said[-1:])
+    fanout.flush()
+    said.append(message(5))
+    fanout.tell(said[-1:])
+    fanout.flush()
+    assert slow.heard == [[], [1, 2, 3, 4], [5]]
+    assert [frame["type"] for frame in slow.frames] == ["snapshot", "snapshot", "messages"]
+
+
+async def test_c3_what_is_still_to_come_is_in_no_snapshot_and_is_told_once() -> None:
+    fanout, said = a_room()
+    said += [message(1), message(2)]
+    ana, bo = Reader(), Reader()
+    fanout.join(ana)
+    fanout.join(bo, missed=[message(1), message(2)])
+    fanout.tell([message(2)])
+    fanout.flush()
+    assert ana.heard == bo.heard == [[1], [2]]
+
+
+async def test_c3_whoever_leaves_is_not_written_to() -> None:
+    fanout, _ = a_room()
+    ana = Reader()
+    fanout.join(ana)
+    fanout.leave(ana)
+    fanout.tell([message(1)])
+    fanout.flush()
+    assert ana.heard == [[]]
+    assert fanout.readers == 0

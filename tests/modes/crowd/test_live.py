@@ -1,0 +1,195 @@
+"""C6, C7, C9, C10, C17 live: a room on real time, a scripted voice or model, and a log that replays to the byte."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from coterie.base.clock import SystemClock
+from coterie.kernel import Store
+from coterie.llm.messages import Request
+from coterie.llm.player import Player
+from coterie.llm.router import Models
+from coterie.llm.settings import ModelsSettings
+from coterie.llm.tape import Entry, Fault
+from coterie.llm.usage import Usage
+from coterie.modes.crowd.errors import BadRecording, BadRoster
+from coterie.modes.crowd.events import CrowdWritten
+from coterie.modes.crowd.gateway import Gateway
+from coterie.modes.crowd.personas import RoomFile, Roster, Tempo
+from coterie.modes.crowd.protocol import Author, ChatMessage, ChatPost, StreamContext
+from coterie.modes.crowd.protocol.stream_context import MOST_BYTES
+from coterie.modes.crowd.session.feeds import followed, scripted, spoken, subtitles
+from coterie.modes.crowd.session.live import Live, Voice
+from coterie.modes.crowd.session.moments import moment
+from coterie.modes.crowd.session.recording import last_session
+from coterie.modes.crowd.session.replay import Replay, door_of
+from coterie.modes.crowd.session.script import Rolling, Script, ScriptLine
+from coterie.modes.crowd.voice import Brief, Manners
+from coterie.modes.crowd.voice.model_voice import Line, ModelVoice, PhrasebookVoice
+
+HURRIED = Tempo(tick_s=0.02, lines_per_minute=900, rest_s=0.5, typing_per_s=5_000, line_deadline_s=5)
+TALE = Script(
+    line=tuple(
+        ScriptLine(at=number * 0.1, say=f"chat, which door, number {number}?", event="chat_question")
+        for number in range(15)
+    )
+)
+MakeVoice = Callable[[Manners], Voice]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = Store.open(tmp_path / "coterie.db", views=[Usage()])
+    yield opened
+    opened.close()
+
+
+async def evening(store: Store, roster: Roster, voice: MakeVoice, *, said: str = "") -> list[ChatMessage]:
+    room = roster.room("late-shift").model_copy(update={"tempo": HURRIED})
+    personas = roster.of(room)
+    gateway = Gateway(store, door_of(room, personas, roster.moderator(room)), SystemClock())
+    await gateway.recover()
+    live = Live(room, personas, gateway, store.bus, voice, seed=3)
+
+    async def told() -> AsyncIterator[StreamContext]:
+        async for context in scripted(TALE, room.name, SystemClock()):
+            yield context
+            if said and context.number == 5:
+                author = Author(name="ana", kind="human")
+                await gateway.post(ChatPost(id="p1", room=room.name, author=author, text=said))
+
+    await live.run(told(), linger_s=4)
+    return gateway.latest(10_000)
+
+
+async def test_c17_a_live_evening_replays_to_the_byte(store: Store, roster: Roster, room: RoomFile) -> None:
+    messages = await evening(store, roster, PhrasebookVoice, said="@nonna_exe is there soup?")
+    assert len([each for each in messages if each.author.kind == "persona"]) > 10
+    question = next(each for each in messages if each.author.kind == "human")
+    assert "nonna_exe" in {each.author.name for each in messages if each.reply_to == question.id}
+    replayed = Replay(last_session(store.reader, "late-shift"), roster.moderator(room)).run()
+    assert replayed.hash == replayed.recorded_hash
+    assert replayed.identical
+    again = await evening(store, roster, PhrasebookVoice)
+    assert again[-1].number > messages[-1].number
+    second = Replay(last_session(store.reader, "late-shift"), roster.moderator(room)).run()
+    assert second.identical
+    assert second.messages[0].number == messages[-1].number + 1
+
+
+def models(store: Store, answer: Callable[[Request], Entry]) -> Models:
+    settings = ModelsSettings(roles={"crowd": ("embedded/script",)})
+    return Models(settings, store=store, providers={"embedded": Player("embedded", otherwise=answer)})
+
+
+async def test_c7_a_model_writes_the_lines_and_bad_ones_are_not_said(store: Store, roster: Roster) -> None:
+    asked: list[Request] = []
+
+    def answer(request: Request) -> Entry:
+        asked.append(request)
+        number = len(asked)
+        if number % 3 == 0:
+            return Entry(say="As an AI language model I have no opinion.")
+        return Entry(say=f'"number {number} is the {number}th thing about {number} doors"\nand a second line')
+
+    asking = models(store, answer)
+    messages = await evening(store, roster, lambda manners: ModelVoice(asking, manners, "late-shift"))
+    texts = [each.text for each in messages]
+    assert texts
+    assert all(text.split("number ")[1].endswith("doors") for text in texts)
+    assert not any("AI" in text for text in texts)
+    system, user = asked[0].prompt.messages
+    assert "one short line of chat" in system.text
+    assert "which door" in user.text
+    written = [each for each in last_session(store.reader, "late-shift") if isinstance(each, CrowdWritten)]
+    assert {each.model for each in written if each.outcome == "written"} == {"embedded/script"}
+
+
+async def test_c7_a_person_gets_an_answer_even_if_the_model_is_gone(store: Store, roster: Roster) -> None:
+    asking = models(store, lambda request: Entry(error=Fault(kind="BadRequest")))
+    messages = await evening(
+        store, roster, lambda manners: ModelVoice(asking, manners, "late-shift"), said="@salt_lamp well?"
+    )
+    assert [each.author.name for each in messages if each.author.kind == "persona"] == ["salt_lamp"]
+    written = [each for each in last_session(store.reader, "late-shift") if isinstance(each, CrowdWritten)]
+    assert {each.outcome for each in written} == {"written", "failed"}
+
+
+async def test_c7_what_is_late_is_dropped(roster: Roster, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(brief: Brief, deadline_s: float) -> Line:
+        await asyncio.sleep(60)
+        return Line("written", "too late")
+
+    voice = ModelVoice(models(store, lambda request: Entry(say="hi")), Manners(100), "late-shift")
+    monkeypatch.setattr(voice, "_ask", never)
+    persona = roster.personas()["salt_lamp"]
+    line = await voice.write(Brief(persona, 1, "base", 1), 0.01)
+    assert (line.outcome, line.text) == ("late", "")
+    answered = await voice.write(Brief(persona, 1, "mention", 1, to="ana", to_person=True), 0.01)
+    assert answered.outcome == "written"
+    assert answered.text.startswith("@ana ")
+
+
+def test_c9_a_context_is_small_whatever_is_said() -> None:
+    rolling = Rolling("den")
+    for number in range(40):
+        context = rolling.hear("ärger über große türen und öfen " * 20, number * 2_000, "chat_question")
+        assert len(context.wire().encode()) <= MOST_BYTES
+    assert context.transcript
+    assert rolling.hear("quiet now", 500_000).transcript == "quiet now"
+
+
+def test_c9_subtitles_become_a_script(tmp_path: Path) -> None:
+    file = tmp_path / "a.srt"
+    file.write_text(
+        "1\r\n00:00:01,500 --> 00:00:03,000\r\n<i>Chat, left or right?</i>\r\n\r\n"
+        "2\n00:01:02.000 --> 00:01:04.000\noh no,\nI fell\n\nNOTE nothing\n"
+    )
+    script = subtitles(file)
+    assert [(line.at, line.say, line.event) for line in script.line] == [
+        (1.5, "Chat, left or right?", "chat_question"),
+        (62.0, "oh no, I fell", "fail"),
+    ]
+    file.write_text("nothing here")
+    with pytest.raises(BadRoster, match="no subtitles"):
+        subtitles(file)
+
+
+async def test_c9_lines_of_a_growing_file(tmp_path: Path) -> None:
+    file = tmp_path / "feed.txt"
+    file.write_text("chat, which door should I take?\nplain talk\n")
+    contexts = spoken(followed(file, every_s=0.01), "den", SystemClock())
+    first, second = await anext(contexts), await anext(contexts)
+    assert first.events[0].kind == "chat_question"
+    assert "door" in second.transcript
+    with file.open("a") as more:
+        more.write("YES, we did it!\n")
+    assert (await anext(contexts)).events[-1].kind == "hype"
+    await contexts.aclose()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("chat, what should I name the cat?", "chat_question"),
+        ("do you remember the first game you finished", "chat_question"),
+        ("why would anyone put a door here?", None),
+        ("I wonder where the key is.", None),
+        ("oh no no no", "fail"),
+        ("let's go, first try!", "hype"),
+        ("one hit left and finally, victory", "clutch"),
+        ("we walk a little further", None),
+    ],
+)
+def test_c9_moments_from_words(text: str, kind: str | None) -> None:
+    found = moment(text)
+    assert (found[0] if found else None) == kind
+
+
+def test_c17_nothing_recorded(store: Store) -> None:
+    with pytest.raises(BadRecording, match="Nothing was recorded"):
+        last_session(store.reader, "late-shift")
