@@ -56,6 +56,7 @@ def test_escape_leaves_it_as_it_was(site: Site, page: Page, chat: str) -> None:
 
 def test_feelings_clock_activity_and_what_is_known(site: Site, page: Page, chat: str) -> None:
     bot = site.ask("GET", chat)["host"]["id"]
+    page.evaluate("() => document.querySelectorAll('#drawer details').forEach(part => { part.open = true; })")
     for field, typed in [
         (f"edge.{bot}.you.affinity", "72"),
         (f"edge.{bot}.you.summary", "Warmer than she shows."),
