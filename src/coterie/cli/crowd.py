@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from coterie.modes.crowd.protocol import ChatMessage, StreamContext
     from coterie.modes.crowd.session.script import Script
 
-app = new_app("A room full of personas around a stream.")
+app = new_app("A room full of personas around a stream: demo, run, replay.")
 
 _WAKING_S = 120
 RoomName = Annotated[str, typer.Option("--room", help="Which room; `coterie crowd rooms` lists them.")]
