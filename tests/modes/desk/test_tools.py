@@ -40,7 +40,7 @@ def box() -> Toolbox:
     return Toolbox([tool(greet), tool(send, asks=True), tool(page, outside=True)])
 
 
-def call(name: str, **arguments: object) -> ToolCall:
+def call(name: str, /, **arguments: object) -> ToolCall:
     return ToolCall(id="1", name=name, arguments=json.dumps(arguments))
 
 
