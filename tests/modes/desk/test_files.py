@@ -36,8 +36,8 @@ def test_d17_reads_writes_edits_lists_and_searches(files: WorkspaceFiles, root: 
     assert files.read("./notes/new/b.txt") == "hello"
     files.edit("notes/a.txt", "first", "1st")
     assert files.read("notes/a.txt") == "1st line\nsecond Line\n"
-    assert files.list() == [Listed("notes/", 0)]
-    assert files.list("notes") == [Listed("notes/a.txt", 21), Listed("notes/new/", 0)]
+    assert files.entries() == [Listed("notes/", 0)]
+    assert files.entries("notes") == [Listed("notes/a.txt", 21), Listed("notes/new/", 0)]
     assert files.search("line") == [Found("notes/a.txt", 1, "1st line"), Found("notes/a.txt", 2, "second Line")]
     assert sorted(os.listdir(root / "notes")) == ["a.txt", "new"]
 
@@ -51,7 +51,7 @@ def test_d17_absolute_paths_and_dots_are_refused(files: WorkspaceFiles, path: st
         lambda: files.read(path),
         lambda: files.write(path, "x"),
         lambda: files.edit(path, "the", "a"),
-        lambda: files.list(path),
+        lambda: files.entries(path),
         lambda: files.search("secret", path),
     ):
         with pytest.raises(OutsideWorkspace):
@@ -70,7 +70,7 @@ def test_d17_symbolic_links_are_not_followed(files: WorkspaceFiles, root: Path) 
         with pytest.raises(DeskError):
             files.edit(path, "the", "a")
     with pytest.raises(DeskError):
-        files.list("folder")
+        files.entries("folder")
     with pytest.raises(DeskError):
         files.write("folder/made/new.txt", "x")
     assert files.search("secret") == []

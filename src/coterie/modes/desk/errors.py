@@ -8,7 +8,8 @@ DeskError
 ├── Leak                 a secret was about to leave
 ├── BadTool              a tool that is not there, or arguments that do not fit it
 ├── NotConfirmed         a tool that sends or spends, without the person's yes
-└── NoSuchProcess        no branch, worker or schedule by this id
+├── NoSuchProcess        no branch, worker or schedule by this id
+└── SummaryFailed        the oldest of a conversation could not be summarised; nothing was changed
 """
 
 from __future__ import annotations
@@ -49,4 +50,8 @@ class NotConfirmed(DeskError):
 
 
 class NoSuchProcess(DeskError):
+    pass
+
+
+class SummaryFailed(DeskError):
     pass

@@ -77,7 +77,7 @@ class WorkspaceFiles:
                 )
             _replace(folder, name, text.replace(old, new).encode(errors="surrogateescape"), path)
 
-    def list(self, path: str = ".") -> list[Listed]:
+    def entries(self, path: str = ".") -> list[Listed]:
         with self._folder(path) as folder:
             prefix = "/".join(_parts(path))
             return [_listed(entry, prefix) for entry in _entries(folder)][:_MOST_LISTED]
