@@ -45,7 +45,7 @@ class House:
 def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
     monkeypatch.setenv("COTERIE_API_KEY", "from-the-environment")
     workspace = tmp_path / "workspace"
-    workspace.mkdir()
+    workspace.mkdir(mode=0o700)
     secret = tmp_path / "secret.txt"
     secret.write_text("ESCAPED: the secret")
     abstract = f"coterie-{os.getpid()}"

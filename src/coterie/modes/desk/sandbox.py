@@ -33,6 +33,8 @@ _OWN_USERS_COUNT = 4_336
 """The numbers that systemd sets aside for users that belong to nobody."""
 _OF_ETC = ("alternatives", "ld.so.cache", "localtime")
 
+_SET_OUT = f'echo 1000 > /proc/self/oom_score_adj; cd {_INSIDE} && exec "$@"'
+"""When memory runs out, what the kernel ends first is this, and not the rest of the machine."""
 _LOOK_AROUND = """
 readlink /proc/self/ns/net
 [ -e "$1" ] && echo sees-outside
@@ -121,13 +123,11 @@ class Sandbox:
         with _as_file(syscalls.program()) as rules:
             started = [
                 *(self._bwrap, *_namespaces(own_user), *_system()),
-                *("--bind", str(workspace), _INSIDE, "--chdir", _INSIDE, "--remount-ro", "/"),
+                *("--bind", str(workspace), _INSIDE, "--chdir", "/", "--remount-ro", "/"),
                 *("--seccomp", str(rules), "--"),
-                # What the kernel kills first when memory runs out is this, and not the rest of the machine.
-                *("/bin/sh", "-c", 'echo 1000 > /proc/self/oom_score_adj; exec "$@"', "sh"),
                 *self._limits(timeout_s),
                 *_becoming(own_user),
-                *argv,
+                *("/bin/sh", "-c", _SET_OUT, "sh", *argv),
             ]
             return await run_command(started, timeout_s, pass_fds=(rules,))
 
