@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -50,12 +49,17 @@ class Script:
     lines: dict[str, list[Line]] = field(default_factory=dict)
     asked: list[tuple[str, Request]] = field(default_factory=list)
     digest: Entry | dict[str, object] = field(default_factory=lambda: {"summary": "They talked."})
+    brain: Callable[[str, Request], Line] | None = None
+    """Answers by what is asked, where lines in order would not do."""
 
     def answer(self, request: Request) -> Entry:
         kind = request.model
         self.asked.append((kind, request))
         if request.prompt.shape is not None:
             return self.digest if isinstance(self.digest, Entry) else Entry(say=json.dumps(self.digest))
+        if self.brain is not None:
+            line = self.brain(kind, request)
+            return Entry(say=line) if isinstance(line, str) else line
         waiting = self.lines.get(kind, [])
         line = waiting.pop(0) if waiting else "All right."
         return Entry(say=line) if isinstance(line, str) else line
@@ -148,9 +152,3 @@ async def stage(tmp_path: Path, clock: HeldClock, script: Script, more_tools: li
     made.verify()
     await made.models.close()
     made.store.close()
-
-
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not true():
-            await asyncio.sleep(0.01)

@@ -23,7 +23,7 @@ from coterie.memory.record import MemoryType
 from coterie.memory.writing import NewMemory
 from coterie.modes.desk.briefing import Briefing, result_message, results_text
 from coterie.modes.desk.compactor import Compactor
-from coterie.modes.desk.errand import DEBOUNCE_S, Errand
+from coterie.modes.desk.errand import DEBOUNCE_S, WOKEN, Errand
 from coterie.modes.desk.errors import BadTool, Leak
 from coterie.modes.desk.leaks import LeakGuard
 from coterie.modes.desk.officebook import DeskChat, OfficeBook
@@ -70,7 +70,7 @@ class Channel:
             return None  # known already, or it waits for the next word of a person
         if self._clock.now() - max(result.heard for result in results) < timedelta(seconds=DEBOUNCE_S):
             return None  # the newest of them has a wake of its own
-        return await self._look(chat, Errand(chat, f"wake:{job.id}"), woke=True)
+        return await self._look(chat, Errand(chat, f"{WOKEN}{job.id}"), woke=True)
 
     async def _look(self, chat: DeskChat, errand: Errand, *, woke: bool) -> Outcome:
         messages = self._briefing.channel(chat)
@@ -141,7 +141,9 @@ class Channel:
 
         async def route(worker: str, text: Annotated[str, Field(min_length=1)]) -> str:
             """Give a waiting worker its follow-up."""
-            await self._processes.route(chat.room, worker, text, key=f"route:{errand.answers}:{worker}")
+            draft, job = self._processes.follow_up(chat.room, worker, text, mark=errand.answers, actor=chat.character)
+            errand.drafts.append(draft)
+            errand.jobs.append(job)
             return "Passed on."
 
         async def cancel(process: Annotated[str, Field(description="The id of a worker or a branch.")]) -> str:

@@ -54,14 +54,14 @@ class Desk:
         self.book = OfficeBook(store)
         self.processes = Processes(store, self.book, memory)
         guard = LeakGuard()
-        briefing = Briefing(self.book, roster, workspaces, clock)
-        compactor = Compactor(store, self.book, models, self.processes)
-        channel = Channel(self.book, briefing, self.processes, compactor, models, clock, guard)
-        branches = Branches(self.book, briefing, self.processes, models, memory, guard)
-        workers = Workers(self.book, briefing, self.processes, models, self._tools, guard)
+        self.briefing = Briefing(self.book, roster, workspaces, clock)
+        self.compactor = Compactor(store, self.book, models, self.processes)
+        channel = Channel(self.book, self.briefing, self.processes, self.compactor, models, clock, guard)
+        branches = Branches(self.book, self.briefing, self.processes, models, memory, guard)
+        workers = Workers(self.book, self.briefing, self.processes, models, self._tools, guard)
         self._lanes: list[tuple[int, dict[str, Handler]]] = [
             (16, {MESSAGE: channel.message, WAKE: channel.wake}),
-            (16, {BRANCH: branches.think, COMPACT: compactor.compact}),
+            (16, {BRANCH: branches.think, COMPACT: self.compactor.compact}),
             (64, {WORKER: workers.work}),
         ]
 

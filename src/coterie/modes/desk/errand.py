@@ -19,13 +19,15 @@ BRANCH, WORKER, WAKE, MESSAGE, COMPACT = "desk_branch", "desk_worker", "desk_wak
 PERSON_WAITS, LOOKS_UP, THINKS, WORKS = 10, 5, 3, 0
 """Priorities of jobs."""
 DEBOUNCE_S = 0.5
+WOKEN = "wake:"
+"""What the id of a look begins with that nobody asked for."""
 
 
 @dataclass
 class Errand:
     chat: DeskChat
     answers: str
-    """The turn it is about; for a wake, an id of its own."""
+    """The turn it is about; for a wake an id of its own, which begins with `WOKEN`."""
     said: list[str] = field(default_factory=list)
     drafts: list[Draft] = field(default_factory=list)
     jobs: list[NewJob] = field(default_factory=list)
@@ -66,7 +68,8 @@ class Errand:
         if self.said or trouble:
             reply = new_id()
             who = self.chat.character
-            begun = AssistantTurnStarted(reply=reply, speaker=who, answers=self.answers)
+            to = None if self.answers.startswith(WOKEN) else self.answers
+            begun = AssistantTurnStarted(reply=reply, speaker=who, answers=to)
             ended = AssistantTurn(
                 reply=reply, text="\n\n".join(self.said), truncated=bool(trouble), why=trouble, model=model
             )

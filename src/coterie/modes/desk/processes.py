@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TypeVar
 
-from coterie.kernel import Draft, Store
+from coterie.base.ids import new_id
+from coterie.kernel import Draft, NewJob, Store
 from coterie.memory import Memory
 from coterie.memory.writing import NewMemory
 from coterie.modes.desk.errand import work_job
@@ -24,19 +25,26 @@ class Processes:
         self._memory = memory
         self._at_it: dict[tuple[str, str], asyncio.Task[object]] = {}
 
-    async def route(self, room: str, worker: str, text: str, *, key: str | None = None) -> None:
+    async def route(self, room: str, worker: str, text: str, *, actor: str = "system") -> None:
         """A follow-up for a worker that waits."""
+        draft, job = self.follow_up(room, worker, text, mark=new_id(), actor=actor)
+        await self._store.append([draft], jobs=[job])
+
+    def follow_up(self, room: str, worker: str, text: str, *, mark: str, actor: str) -> tuple[Draft, NewJob]:
+        """What is to be recorded for it, with whatever else belongs to it."""
         waiting = self._waiting(room, worker)
         if waiting.held is not None and waiting.held.calls:
             raise NotConfirmed(f"{worker} waits for a person's yes or no.", "Ask the person to allow or refuse it.")
-        await self._resume(waiting, WorkerResumed(worker=worker, text=text), key)
+        resumed = WorkerResumed(worker=worker, text=text)
+        return Draft(room, resumed, actor), work_job(room, worker, f"resumed:{mark}")
 
     async def answer(self, room: str, worker: str, *, allowed: bool, actor: str) -> None:
         """A person's yes or no to a tool that sends or spends. D20"""
         waiting = self._waiting(room, worker)
         if waiting.held is None or not waiting.held.calls:
             raise NoSuchProcess(f"{worker} did not ask for a yes.", "Give it a follow-up instead.")
-        await self._resume(waiting, WorkerResumed(worker=worker, text="", allowed=allowed), None, actor)
+        draft = Draft(room, WorkerResumed(worker=worker, text="", allowed=allowed), actor)
+        await self._store.append([draft], jobs=[work_job(room, worker, f"resumed:{new_id()}")])
 
     async def cancel(self, room: str, name: str, *, actor: str = "system") -> bool:
         """End it in whatever state it is; False if it had ended already."""
@@ -72,11 +80,6 @@ class Processes:
         if process.state != "waiting":
             raise NoSuchProcess(f"{worker} does not wait for anything: it is {process.state}.", "Look at its status.")
         return process
-
-    async def _resume(self, process: Process, payload: WorkerResumed, key: str | None, actor: str = "system") -> None:
-        head = await self._store.head(process.room)
-        job = work_job(process.room, process.id, f"resumed{head}")
-        await self._store.append([Draft(process.room, payload, actor, key=key)], jobs=[job])
 
 
 def cancelled(process: Process) -> BranchEnded | WorkerEnded:
