@@ -69,7 +69,7 @@ def _sentence(chance: random.Random) -> str:
     return f"{' '.join(chance.choices(words, cum_weights=heaped, k=chance.randint(12, 40)))}."
 
 
-def _exchange(chat: Chat, bot: Bot, chance: random.Random) -> list[Draft]:
+def exchange(chat: Chat, bot: Bot, chance: random.Random) -> list[Draft]:
     """What one exchange leaves in the log."""
     room, turn, reply = chat.room, new_id(), new_id()
     asked, said = _sentence(chance), _sentence(chance)
@@ -107,7 +107,7 @@ async def write_past(stage: Stage, room: str, bot: Bot, turns: int, chance: rand
     chat = stage.story.chats.chat(room)
     exchanges = turns // 2
     for start in range(0, exchanges, _BATCH):
-        batch = [_exchange(chat, bot, chance) for _ in range(min(_BATCH, exchanges - start))]
+        batch = [exchange(chat, bot, chance) for _ in range(min(_BATCH, exchanges - start))]
         await stage.store.append([draft for exchange in batch for draft in exchange])
         progress(start + _BATCH, exchanges, f"exchanges of the chat of {turns:,} turns")
 

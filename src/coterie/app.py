@@ -18,9 +18,15 @@ from coterie.base.errors import CoterieError, ReadOnly
 from coterie.base.home import Home
 from coterie.base.logging import LogSettings, get_logger
 from coterie.base.vault import Vault, passphrase_from
+from coterie.cast.people import People, PeopleDesk
 from coterie.cast.roster import Cast, Roster
 from coterie.cast.workspace import Workspaces
+from coterie.engine import switchboard
+from coterie.engine.conversation import Conversation
 from coterie.engine.feed import Feed
+from coterie.engine.files import Limits, RoomFiles
+from coterie.engine.settings import SurfacesSettings
+from coterie.engine.switchboard import Switchboard
 from coterie.engine.turns import Turns
 from coterie.kernel import Payload, Store, View
 from coterie.kernel.events import Draft
@@ -31,7 +37,7 @@ from coterie.llm.settings import ModelsSettings
 from coterie.llm.usage import Usage
 from coterie.memory import Memory
 from coterie.memory.view import Memories
-from coterie.modes.story import Arrivals
+from coterie.modes.story import Arrivals, StoryConversation
 from coterie.modes.story import mode as story_mode
 from coterie.modes.story.mode import one_chat_at_a_time
 from coterie.modes.story.settings import StorySettings
@@ -43,7 +49,11 @@ from coterie.ops.doctor import Doctor
 from coterie.ops.metrics import Metrics
 from coterie.ops.settings import StorageSettings
 from coterie.ops.snapshots import Snapshots, warn_in_log
+from coterie.surfaces.matrix.bot import MatrixBot
+from coterie.surfaces.matrix.settings import MatrixSettings
 from coterie.surfaces.web.settings import ServerSettings
+from coterie.surfaces.webhook.settings import ApiSettings, WebhookSettings
+from coterie.surfaces.webhook.surface import attached as webhook_attached
 
 _log = get_logger(__name__)
 
@@ -54,6 +64,10 @@ class Settings(Section):
     server: ServerSettings = ServerSettings()
     models: ModelsSettings = ModelsSettings()
     story: StorySettings = StorySettings()
+    surfaces: SurfacesSettings = SurfacesSettings()
+    webhook: WebhookSettings = WebhookSettings()
+    api: ApiSettings = ApiSettings()
+    matrix: MatrixSettings = MatrixSettings()
     storage: StorageSettings = StorageSettings()
     log: LogSettings = LogSettings()
 
@@ -89,7 +103,7 @@ def write_example(home: Home) -> None:
 
 def all_views() -> list[View]:
     """Every view of every room."""
-    return [Cast(), Turns(), Memories(), Usage(), *story_mode.views()]
+    return [Cast(), People(), Turns(), Memories(), Usage(), *switchboard.views(), *story_mode.views()]
 
 
 def doctor(home: Home, clock: Clock | None = None) -> Doctor:
@@ -125,6 +139,7 @@ class App:
 
         self._version = __version__
         self._home = home
+        self.settings = settings
         self.store = store
         self._clock = clock or SystemClock()
         self._metrics = Metrics(store)
@@ -150,6 +165,10 @@ class App:
         self.configuration = Configuration(
             settings, home.config, read=lambda: load_settings(home), prepare=lambda: write_example(home)
         )
+        self.people = PeopleDesk(store, self._clock)
+        talking: list[Conversation] = [StoryConversation(store, self.story, self.roster, self.feed)]
+        conversations = {one.mode: one for one in talking}
+        self.switchboard = Switchboard(store, self._clock, self.roster, self.people, conversations, settings.surfaces)
 
     def handlers(self) -> dict[str, Handler]:
         """Every kind of job and who does it."""
@@ -176,9 +195,11 @@ class App:
         self.models.warm_up()
         _log.info("started", version=self._version, database=str(self._home.database))
         try:
-            yield
+            async with webhook_attached(self.switchboard, self.settings.webhook), self._matrix():
+                yield
         finally:
             _log.info("stopping")
+            await self.switchboard.close()
             await self.story.replies.close()
             stop.set()
             for task, result in zip(
@@ -187,6 +208,24 @@ class App:
                 if isinstance(result, BaseException):
                     _log.error("background work ended badly", task=task.get_name(), error=str(result))
             await self.models.close()
+
+    @asynccontextmanager
+    async def _matrix(self) -> AsyncIterator[None]:
+        """Only where a homeserver is set. One that cannot be reached must not keep the rest from starting."""
+        settings = self.settings
+        if not settings.matrix.homeserver:
+            yield
+            return
+        limits = Limits(largest=settings.surfaces.largest_file_mb * 1_000_000)
+        bot = MatrixBot(
+            self.switchboard,
+            self.store.bus,
+            settings.matrix,
+            self._home.root / "matrix",
+            lambda character: RoomFiles(self.workspaces.folder(character), limits),
+        )
+        async with bot.running():
+            yield
 
     def healthy(self) -> bool:
         try:

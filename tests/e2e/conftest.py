@@ -17,9 +17,13 @@ import httpx
 import pytest
 import uvicorn
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, sync_playwright
+from sse_starlette.sse import AppStatus
 
 from coterie.app import App, Settings, open_store
 from coterie.base.home import Home
+from coterie.base.ids import new_id
+from coterie.engine.events import AssistantTurn, AssistantTurnStarted, UserTurn
+from coterie.kernel import Draft
 from coterie.llm.player import Player
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
@@ -61,6 +65,8 @@ class Site:
             async with self.house.running():
                 self._up.set()
                 await self._server._serve([self._door])
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         """Something that has to happen where the house lives."""
@@ -96,18 +102,58 @@ class Site:
     def texts(self, chat: str) -> list[str]:
         return [turn["text"] for turn in self.ask("GET", f"{chat}/turns?limit=500")["turns"]]
 
+    def many(self, chat: str, exchanges: int) -> None:
+        """So many exchanges at once, as if they had been played."""
+        room = f"room:{chat.removeprefix('/chats/')}"
+        bot = self.ask("GET", chat)["host"]["id"]
+        drafts: list[Draft] = []
+        for number in range(exchanges):
+            turn, reply = new_id(), new_id()
+            said = UserTurn(turn=turn, author="you", text=f"Number {number}.", segments=())
+            drafts += [
+                Draft(room, said, "you", turn=turn),
+                Draft(room, AssistantTurnStarted(reply=reply, speaker=bot, answers=turn), bot, turn=reply),
+                Draft(room, AssistantTurn(reply=reply, text=f"Reply {number}."), bot, turn=reply),
+            ]
+        for at in range(0, len(drafts), 3_000):
+            self.do(self.house.store.append(drafts[at : at + 3_000]))
+
+    def rest(self) -> None:
+        """Nobody speaks, and nothing is left in the script."""
+        self.script.paused = False
+        self.step(10_000)
+        self.do(self.house.story.replies.close())
+        self.script.__init__()  # type: ignore[misc]
+
     def close(self) -> None:
         self.client.close()
         self.script.paused = False
         self.step(10_000)
+        AppStatus.should_exit = True  # as a signal to `coterie serve` does: open streams end in order
         self._server.should_exit = True
         self._thread.join(30)
+        AppStatus.should_exit = False
         self._loop.close()
         self._door.close()
 
 
+@pytest.fixture(scope="module")
+def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    made = Site(tmp_path_factory.mktemp("site") / "house")
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
+def site(_site: Site) -> Site:
+    """The module's house, with a script that nobody has written in yet. Chats of former tests are still there."""
+    _site.rest()
+    return _site
+
+
+@pytest.fixture
+def new_site(tmp_path: Path) -> Iterator[Site]:
+    """A house that nobody has lived in."""
     made = Site(tmp_path / "house")
     yield made
     made.close()

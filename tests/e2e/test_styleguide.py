@@ -3,19 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
-
-def serious(page: Page) -> list[str]:
-    """What axe finds that would keep somebody out."""
-    found = Axe().run(page).response["violations"]
-    return [
-        f"{one['id']}: {node['html'][:160]} {node.get('failureSummary', '')[:200]}"
-        for one in found
-        if one["impact"] in ("serious", "critical")
-        for node in one["nodes"]
-    ]
+from tests.e2e.axe import serious
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

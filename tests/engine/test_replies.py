@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from coterie.base.clock import HeldClock
+from coterie.base.masking import mask
 from coterie.engine.errors import Busy
 from coterie.engine.events import AssistantTokens, AssistantTurn, AssistantTurnStarted
 from coterie.engine.replies import FLUSH_TOKENS
@@ -195,15 +196,20 @@ async def test_s12_two_windows_cannot_both_begin_a_turn(stage: Stage, script: Sc
     assert len(stage.texts(room)) == 2
 
 
-async def test_s29_a_key_is_in_no_event_error_or_prompt(stage: Stage, script: Script) -> None:
-    key = "sk-aaaabbbbccccddddeeeeffff"
+@pytest.mark.parametrize("key", ["sk-aaaabbbbccccddddeeeeffff", "plain-words-that-look-like-nothing"])
+async def test_s29_a_key_is_in_no_event_error_or_prompt(stage: Stage, script: Script, key: str) -> None:
+    mask.register(key)
     room = await stage.begin(await stage.meet())
     script.faults = [Entry(say="Well,", error=Fault(kind="KeyRejected", what=f"The provider refused {key}."))]
-    begun = await stage.say(room, "Hello.")
-    assert stage.story.timeline.turn(room, begun.reply).why
+    begun = await stage.say(room, f"Hello, my key is {key}.")
+    assert "[secret]" in stage.story.timeline.turn(room, begun.reply).why
+    await stage.again(room, text=f"I mean {key}!")
+    assert stage.texts(room)[0] == "I mean [secret]!"
+    await stage.story.close_scene(room)
     told = stage.store.query("SELECT count(*) FROM event WHERE instr(payload, ?)", (key,))
     assert told == [(0,)]
-    assert not [request for request in script.asked if key in request.model_dump_json()]
+    asked = [*script.asked, *script.classified]
+    assert not [request for request in asked if key in request.model_dump_json()]
     sent = [event.payload for event in await stage.store.read(room) if isinstance(event.payload, PromptSent)]
     assert sent
     assert key not in "".join(part.model_dump_json() for part in sent)

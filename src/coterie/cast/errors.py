@@ -1,6 +1,8 @@
-"""What can be wrong with a character, or with the file it comes in.
+"""What can be wrong with a character, with the file it comes in, or with who somebody says they are.
 
 NoSuchCharacter          nobody of that name or id is in the cast
+NoSuchPerson             nobody of that name or account is known
+BadCode                  a code that was used, has expired, or never was
 NotConfirmed             what cannot simply be undone was not confirmed
 
 CardError                the file cannot become a character; it was not imported
@@ -41,3 +43,11 @@ class NoSuchCharacter(CoterieError):
 
 class NotConfirmed(CoterieError):
     exit_code = 21
+
+
+class NoSuchPerson(CoterieError):
+    exit_code = 22
+
+
+class BadCode(CoterieError):
+    exit_code = 22

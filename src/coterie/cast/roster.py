@@ -112,6 +112,11 @@ class CastBook:
         rows = self._log.query("SELECT reset FROM bot WHERE id = ? AND reset IS NOT NULL", (bot_id,))
         return from_micros(rows[0][0]) if rows else None
 
+    def resets(self) -> dict[str, datetime]:
+        """Everybody whose life started over, and when it last did."""
+        rows = self._log.query("SELECT id, reset FROM bot WHERE reset IS NOT NULL")
+        return {bot: from_micros(when) for bot, when in rows}
+
     def find(self, name: str) -> Bot:
         """By id or by name, in any case."""
         rows = self._log.query(

@@ -16,6 +16,8 @@ COMMANDS = {
     "serve": "Start Coterie and open it to this machine.",
     "chat": "Talk with a character, here in the terminal.",
     "cast": "Characters: make, list, show, import, export.",
+    "people": "Who may talk to your characters, and from which accounts.",
+    "matrix": "Matrix: start over, here or on the homeserver too.",
     "events": "Look at the log: filter it, follow it.",
     "models": "List, test and add language models.",
     "secrets": "Keep API keys encrypted, for the settings to refer to.",

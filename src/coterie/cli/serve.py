@@ -18,12 +18,14 @@ def serve(
 ) -> None:
     """Start Coterie and open it to this machine. Stop it with Ctrl-C: it finishes what is under way."""
     from coterie.app import App, load_settings, open_store, write_example
+    from coterie.base.clock import SystemClock
     from coterie.base.home import Home
     from coterie.base.logging import setup_logging
     from coterie.cli._passphrase import ask_passphrase
     from coterie.surfaces.web.listen import listen
     from coterie.surfaces.web.server import create_web
     from coterie.surfaces.web.settings import ServerSettings, check_binding
+    from coterie.surfaces.webhook.mount import mount
 
     home = Home.locate()
     settings = load_settings(home, passphrase=ask_passphrase).settings
@@ -35,7 +37,9 @@ def serve(
     write_example(home)
     with open_store(home, progress=_tell_progress) as store:
         house = App(home, settings, store)
-        listen(create_web(house), server, within=house.running())
+        web = create_web(house)
+        mount(web, house.switchboard, settings.webhook, settings.api, SystemClock())
+        listen(web, server, within=house.running())
 
 
 def _tell_progress(done: int, total: int) -> None:

@@ -97,6 +97,11 @@ class LogReader:
         with self._at_one_moment() as (_, lines):
             return lines.counted(stream) if at is None else lines.counted_at(stream, at)
 
+    def numbered(self, stream: str, wanted: Ranges) -> list[AnyEvent]:
+        """The events with these numbers on a stream's line, whether they count or not."""
+        with self._at_one_moment() as (_, lines):
+            return list(lines.events(stream, wanted))
+
     def origin(self, stream: str) -> tuple[str, int] | None:
         """What a stream was forked from, and where; None if it was not."""
         return Lines(self._readers.rows()).parent(stream)

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from coterie.surfaces import web as package
-from coterie.surfaces.web.assets import address, assets, edition
+from coterie.surfaces.web.assets import address, assets, edition, modules
 from tests.surfaces.web.conftest import Web
 
 HERE = Path(package.__file__).parent
@@ -55,6 +55,11 @@ def test_scripts_import_only_neighbours_that_exist() -> None:
     for name, text in scripts.items():
         for imported in re.findall(r"(?:from|import\() ?\"([^\"]+)\"", text):
             assert imported.removeprefix("./") in scripts, f"{name} imports {imported}"
+
+
+def test_a_page_can_fetch_all_modules_at_once() -> None:
+    names = {path.rpartition("/")[2] for path in modules("js/chat.js")}
+    assert {"chat.js", "turns.js", "live.js", "hub.js", "toast.js", "dom.js"} <= names
 
 
 def test_no_page_has_inline_script_style_or_handler() -> None:

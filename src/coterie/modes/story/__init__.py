@@ -5,6 +5,7 @@ This is what surfaces may use of it; the rest is its own business.
 
 from coterie.modes.story.arriving import Arrivals
 from coterie.modes.story.chats import Chat
+from coterie.modes.story.conversation import StoryConversation
 from coterie.modes.story.drawer import Drawer, open_drawer
 from coterie.modes.story.editing import FIELDS, Edit
 from coterie.modes.story.errors import BadEdit
@@ -37,6 +38,7 @@ __all__ = [
     "Proposal",
     "RewindImpact",
     "Story",
+    "StoryConversation",
     "adopted",
     "export_chat",
     "import_tavern_chat",

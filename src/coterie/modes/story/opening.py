@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from random import Random
+from typing import Any
 
 from coterie.base.ids import new_id
 from coterie.cast.cards.macros import Macros
 from coterie.cast.roster import YOU, Bot, You
 from coterie.engine.events import AssistantTurn, AssistantTurnStarted
-from coterie.kernel import Draft, Payload
+from coterie.kernel import AnyEvent, Draft, Payload
 from coterie.modes.story import kickoff
 from coterie.modes.story.events import (
     MAIN,
@@ -65,6 +67,28 @@ def opening_drafts(
             Draft(room, AssistantTurn(reply=reply, text=text), bot.id, turn=reply),
         ]
     return drafts
+
+
+def confirmed_opening(events: Sequence[AnyEvent]) -> kickoff.Opening:
+    """The opening that a person confirmed for a chat, from the first events of its stream."""
+    found: dict[str, Any] = {}
+    for event in events:
+        match event.payload:
+            case ChatCreated() as it:
+                found |= {"title": it.title, "time": it.clock.isoformat(), "weather": it.weather, "anchor": it.anchor}
+            case ContainerCreated() as it:
+                found["place"] = kickoff.Place(name=it.name, type=it.type, public=it.public, moving=it.moving)
+            case ActivityChange() as it:
+                found.setdefault("you" if it.entity == YOU else "character", it.activity)
+            case EdgeUpdate() as it:
+                found |= {"relationship": it.summary or "", "facts": list(it.knowledge)}
+            case AssistantTurn() as it:
+                found["greeting"] = it.text
+            case SceneOpened() | AssistantTurnStarted():
+                continue
+            case _:
+                break
+    return kickoff.Opening(**found)
 
 
 def _greeting(bot: Bot, you: You, text: str) -> str:

@@ -1,4 +1,4 @@
-"""Taking things back: rewind and undo, another line from any turn, a life that starts over. S23–S25
+"""Taking things back: rewind and undo, and another line from any turn. S23, S24
 
 What a kept turn caused may be finished after later turns were played. It belongs to that turn: a rewind keeps it, a
 fork takes it along, an undo does not lose it.
@@ -12,27 +12,23 @@ from typing import Any
 
 from coterie.base.errors import BadPoint
 from coterie.base.ids import new_id
-from coterie.cast.roster import YOU, confirmed, reset_draft
+from coterie.cast.roster import YOU
 from coterie.engine.errors import Busy
+from coterie.engine.events import AssistantTurnStarted, UserTurn
 from coterie.kernel import AnyEvent, Draft, Forked, Impact, NewJob, Reset, Rewound, Superseded
-from coterie.kernel.ranges import Ranges
-from coterie.memory.events import MemoryForgotten
 from coterie.modes.story.chats import Chat
 from coterie.modes.story.edges import KINDS as EDGE_KINDS
 from coterie.modes.story.events import (
     ChatLineOpened,
-    Edge,
-    EdgesCleared,
     EdgesSet,
-    GuestLeft,
-    SceneSummarised,
 )
-from coterie.modes.story.room import Decision, Room, superseded
+from coterie.modes.story.room import Decision, superseded
+from coterie.modes.story.worlds import TOLD_AGAIN, Worlds
 
 _PART_OF_A_REWIND = (Superseded.kind, EdgesSet.kind, ChatLineOpened.kind)
 
 
-class Past(Room):
+class Past(Worlds):
     async def preview_rewind(self, room: str, turn: str) -> Impact:
         """S23: what would be taken back."""
         to = self._end_of(room, turn)
@@ -51,10 +47,13 @@ class Past(Room):
 
             async def decide() -> Decision:
                 chat, to = self.chats.chat(room), self._end_of(room, turn)
+                late, ended = await self._late(room, to), await self._ended_lives(room, to)
+                line = await self._line_again(chat, to, late, turn)
+                again = late if not line else [event for event in late if event.kind not in EDGE_KINDS]
                 drafts = [Draft(room, Rewound(to=to), YOU)]
-                if late := await self._late(room, to):
-                    drafts.append(Draft(room, superseded((), [event.seq for event in late]), YOU))
-                return [*drafts, *await self._line_again(chat, to)], ()
+                if again or ended:
+                    drafts.append(Draft(room, superseded(ended, [event.seq for event in again]), YOU))
+                return [*drafts, *line], ()
 
             return (await self._decide(room, decide))[0]
 
@@ -66,10 +65,13 @@ class Past(Room):
 
             async def decide() -> Decision:
                 rewound, since = await self._last_rewind(room)
+                if isinstance(rewound.payload, Reset):
+                    return await self._life_again(rewound), ()
                 drafts = [Draft(room, Rewound(to=rewound.seq - 1, redo=True), YOU)]
                 # Jobs of turns that were kept may have finished since.
-                if since:
-                    drafts.append(Draft(room, superseded((), since), YOU))
+                ended = await self._ended_lives(room, rewound.seq - 1)
+                if since or ended:
+                    drafts.append(Draft(room, superseded(ended, since), YOU))
                 return drafts, ()
 
             return (await self._decide(room, decide))[0]
@@ -79,66 +81,47 @@ class Past(Room):
         line = f"room:{new_id()}"
 
         async def decide() -> Decision:
-            chat, at = self.chats.chat(room), self._end_of(room, turn)
+            chat = self.chats.chat(room)
+            at, late, later = await self._split(room, turn)
             if any(reply.seq <= at for reply in self.timeline.open_replies(room)):
                 raise Busy("Somebody is still speaking.", "Wait for the reply, or press Stop, and fork then.")
             opened = ChatLineOpened(title=title or f"{chat.title} (fork)", world=line, forked_from=room)
-            late = await self._late(room, at)
-            edges = await self._edges_at(chat, at, late)
             # A fork is made once: its parent must not have moved on between reading and writing.
+            ended = await self._ended_lives(room, at)
             drafts = [
                 Draft(line, Forked(parent=room, at=at), YOU),
                 Draft(line, opened, YOU),
-                Draft(line, EdgesSet(world=line, edges=tuple(edges)), YOU),
+                *await self._felt_anew(chat, at, late, turn, line),
+                *([Draft(line, superseded(ended), YOU)] if ended else ()),
                 *(Draft(line, e.payload, e.actor, turn=e.turn) for e in late if e.kind not in EDGE_KINDS),
             ]
-            return drafts, self._owed(room, line, self.timeline.ids_after(room, at))
+            return drafts, self._owed(room, line, later)
 
         await self._decide(room, decide)
         return self.chats.chat(line)
-
-    async def reset(self, bot_id: str, confirm: str) -> None:
-        """S25: everything a character lived through starts over; who it is stays."""
-        bot = self._roster.bot(bot_id)
-        confirmed(bot, confirm, "reset")
-        if self._before_rewind is not None:
-            await self._before_rewind()
-        drafts = [reset_draft(bot.id)]
-        hosted = {chat.room for chat in self.chats.chats(host=bot.id)}
-        for room in sorted(hosted):
-            await self.replies.stop(room)
-            drafts.append(Draft(room, Reset(), YOU))
-        visited = [chat for chat in self.chats.chats() if chat.room not in hosted]
-        drafts += [Draft(chat.room, GuestLeft(guest=bot.id), YOU) for chat in visited if bot.id in chat.guests]
-        lived = {chat.room for chat in visited} | {
-            room for (room,) in self._store.query("SELECT DISTINCT stream FROM memory WHERE owner = ?", (bot.id,))
-        }
-        for room in sorted(lived - hosted):
-            if remembered := await self._lived(room, bot.id):
-                drafts.append(Draft(room, superseded(remembered), YOU))
-        pairs = self._store.query("SELECT world, of, toward FROM edge WHERE of = ?1 OR toward = ?1", (bot.id,))
-        if pairs:
-            cleared = EdgesCleared(pairs=tuple((world, of, toward) for world, of, toward in pairs))
-            drafts.append(Draft(f"cast:{bot.id}", cleared, YOU))
-        await self._store.append(drafts)
-
-    async def _lived(self, room: str, bot: str) -> list[int]:
-        """The numbers of what a character remembers of somebody else's chat."""
-        return [
-            event.seq
-            for event in await self._store.history(room)
-            if (
-                (event.kind.startswith("memory_") and event.kind != MemoryForgotten.kind)
-                or isinstance(event.payload, SceneSummarised)
-            )
-            and getattr(event.payload, "owner", None) == bot
-        ]
 
     async def _late(self, room: str, to: int) -> list[AnyEvent]:
         """What turns up to a point led to, and was recorded after it."""
         later = self.timeline.ids_after(room, to)
         events = await self._store.history(room, after=to)
         return [event for event in events if event.turn is not None and event.turn not in later]
+
+    async def _split(self, room: str, turn: str) -> tuple[int, list[AnyEvent], set[str]]:
+        """The number of a turn's end; what turns up to there led to after it; and the turns that followed.
+
+        A turn that was taken back is looked for on the line as it was when the turn last counted: what can no longer be
+        undone can be forked. S23
+        """
+        begun = self._store.reader.turn_seqs(room, turn)
+        if not begun or begun[0] in self._store.reader.counted(room):
+            at = self._end_of(room, turn)
+            return at, await self._late(room, at), self.timeline.ids_after(room, at)
+        moment = await self._last_counted(room, begun[0])
+        events = self._store.reader.numbered(room, self._store.reader.counted(room, moment).after(begun[0]))
+        turns = [event for event in events if isinstance(event.payload, UserTurn | AssistantTurnStarted)]
+        at, later = (turns[0].seq - 1 if turns else moment), {str(event.turn) for event in turns}
+        late = [event for event in events if event.seq > at and event.turn is not None and event.turn not in later]
+        return at, late, later
 
     async def _last_rewind(self, room: str) -> tuple[AnyEvent, list[int]]:
         """The rewind that can still be undone, and what was recorded since that is to stay."""
@@ -147,6 +130,7 @@ class Past(Room):
             since = await self._store.read(room, after=found[0].seq, limit=10_000)
             jobs = [event for event in since if event.actor == "story" and event.turn is not None]
             told = [event for event in since if event not in jobs and event.kind not in _PART_OF_A_REWIND]
+            jobs = [event for event in jobs if not (event.key or "").startswith(TOLD_AGAIN)]
             if not told:
                 return found[0], [event.seq for event in jobs]
         raise BadPoint(
@@ -171,35 +155,13 @@ class Past(Room):
         following = self.timeline.next_seq(room, self.timeline.turn(room, turn))
         return following - 1 if following is not None else self._store.reader.head(room)
 
-    async def _edges_at(self, chat: Chat, at: int, late: Sequence[AnyEvent] = ()) -> list[Edge]:
-        """What everybody in a chat's world felt at a moment of the chat; `late` also counts."""
-        origin = self._store.reader.origin(chat.room)
-        if origin is not None and at <= origin[1]:
-            return await self._edges_at(self.chats.chat(origin[0]), at)
-        moment = await self._store.read(chat.room, after=at - 1, limit=1)
-        last_id = moment[0].id if moment else self._store.reader.last_id()
-        also = {event.id for event in late}
-        counted: dict[str, Ranges] = {chat.room: self._store.reader.counted(chat.room, at)}
-        told: list[AnyEvent] = []
-        after = 0
-        while page := await self._store.read(after=after, kinds=EDGE_KINDS):
-            for event in page:
-                if event.stream not in counted:
-                    counted[event.stream] = self._store.reader.counted(event.stream)
-                then = event.id <= last_id and event.seq in counted[event.stream]
-                if then or event.id in also:
-                    told.append(event)
-            after = page[-1].id
-        return self.edges.at(chat.world, told)
-
-    async def _line_again(self, chat: Chat, to: int) -> list[Draft]:
+    async def _line_again(self, chat: Chat, to: int, late: Sequence[AnyEvent], turn: str) -> list[Draft]:
         """A fork that is rewound into what it inherited is still its own line, with feelings as they were then."""
         origin = self._store.reader.origin(chat.room)
         if origin is None or to > origin[1] + 2:
             return []
         opened = ChatLineOpened(title=chat.title, world=chat.room, forked_from=origin[0])
-        edges = EdgesSet(world=chat.room, edges=tuple(await self._edges_at(chat, to)))
-        return [Draft(chat.room, opened, YOU), Draft(chat.room, edges, YOU)]
+        return [Draft(chat.room, opened, YOU), *await self._felt_anew(chat, to, late, turn, chat.room)]
 
 
 def _loads(payload: str) -> dict[str, Any]:

@@ -37,6 +37,7 @@ _LAST_TURNS, _FEWEST_TURNS = 6, 2
 """How many of the newest turns are always told: fewer where they would take more than half of a small context."""
 _MOST_TURNS = 200
 _FEW = 2
+_MOST_RECALLED = 100
 _MOST_COUNTED = 4_000
 _ANYBODY = ("You", "User")
 """What models call the person, whatever their name is."""
@@ -90,16 +91,16 @@ class Prompter:
         """The name of somebody who may have left."""
         return names.get(entity) or self._roster.bot(entity).name
 
-    def assemble(self, chat: Chat, speaker: str, reply: str, upto: int | None = None) -> Assembled:
-        """The prompt for a speaker's next reply: of the turns, those before `upto`."""
+    def assemble(self, chat: Chat, speaker: str, reply: str, to: Sequence[str] = ()) -> Assembled:
+        """The prompt for a speaker's next reply, spoken before everybody or to those a whisper was for."""
         bot = self._roster.bot(speaker, chat.version_of(speaker))
         names = self.names(chat)
         saw = self.witnesses.eyes(chat, speaker)
-        latest = self._timeline.latest(chat.room, _MOST_TURNS, upto)
+        latest = self._timeline.latest(chat.room, _MOST_TURNS)
         turns = [turn for turn in latest if saw(turn) and (turn.text or turn.state != "open")]
         soft, hard = self._budgets()
         desk = Desk(self._counter(), names, bot, self._macros(chat, bot, names))
-        heard = self._heard_by(chat, turns, speaker)
+        heard = {YOU, *(to or chat.characters)}
         turns = [turn for turn in turns if not turn.to or heard <= {YOU, turn.speaker, *turn.to}]
         recalled = self._recall(chat, speaker, turns, heard)
         said = [turn for turn in turns if spoken(turn)]
@@ -221,7 +222,7 @@ class Prompter:
             text = _activity(desk.names.get(entity, entity), activity, places)
             desk.add(f"activity of {entity}", "should", text, give_up=8)
         if chat.weather:
-            desk.add("weather", "nice", f"The weather: {chat.weather}.", give_up=9)
+            desk.add("weather", "nice", f"The weather: {chat.weather}.", give_up=_MOST_RECALLED + 1)
 
     def _feelings(self, desk: Desk, chat: Chat) -> None:
         for edge in self._edges.edges(chat.world):
@@ -245,7 +246,9 @@ class Prompter:
             if memory.id in shown:
                 continue
             tier: Tier = "should" if rank < _FEW else "nice"
-            desk.add(f"memory {memory.id}", tier, f"You remember: {memory.text}", give_up=5 - min(rank, 5))
+            # Among what is nice, after older dialogue; the less it fits, the sooner.
+            last = 5 if tier == "should" else _MOST_RECALLED
+            desk.add(f"memory {memory.id}", tier, f"You remember: {memory.text}", give_up=last - rank)
 
     def _dialogue(self, desk: Desk, chat: Chat, turns: Sequence[Turn], hard: int, *, more: bool) -> None:
         """The turns; `more` says that there are earlier ones than these."""
@@ -296,12 +299,6 @@ class Prompter:
         # What is told as dialogue anyway need not be remembered too.
         fresh = [one for one in found if not shown & set(one.memory.sources)]
         return fresh[: self._settings.retrieval_k]
-
-    def _heard_by(self, chat: Chat, turns: Sequence[Turn], speaker: str) -> set[str]:
-        """Before whom the reply will be spoken: everybody present, or those a whisper was for."""
-        everybody = {YOU, *chat.characters}
-        last = next((turn for turn in reversed(turns) if turn.speaker != speaker), None)
-        return everybody if last is None or not last.to else {YOU, *last.to}
 
     def _known_texts(self, room: str, shas: Sequence[str]) -> set[str]:
         marks = ", ".join("?" * len(shas))

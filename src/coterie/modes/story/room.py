@@ -54,6 +54,11 @@ class Room:
         self._before_rewind = before_rewind
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
+    @property
+    def ooc_marker(self) -> str:
+        """What begins a note that no character sees."""
+        return self._settings.ooc_marker
+
     def _alone(self, room: str) -> asyncio.Lock:
         """Two windows may not both begin a turn: the second waits, and then finds somebody speaking."""
         return self._locks.setdefault(room, asyncio.Lock())

@@ -15,7 +15,7 @@ class StorySettings(Section):
     reader_from_words: int = Field(default=40, ge=0)
     """From how many words on a message without any marks is read by the classifier, to tell speech from action; 0
     never asks it. A shorter one is taken as speech."""
-    retrieval_k: int = Field(default=4, ge=0)
+    retrieval_k: int = Field(default=4, ge=0, le=100)
     """How many memories are recalled for a reply."""
     narrative_budget_hard: int = Field(default=8000, ge=512)
     """No prompt is ever longer, in tokens."""

@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from coterie.base.clock import Clock
 from coterie.base.errors import BadPoint
 from coterie.base.ids import new_id
+from coterie.base.masking import mask
 from coterie.cast.errors import NoSuchCharacter
 from coterie.cast.roster import YOU, Bot, Roster
 from coterie.cast.workspace import Workspaces
 from coterie.engine.errors import Busy, NoSuchTurn
 from coterie.engine.events import AssistantTurn, AssistantTurnStarted, Segment, UserTurn, UserTurnEdit
 from coterie.engine.turns import Turn
-from coterie.kernel import Draft, NewJob, Store
+from coterie.kernel import Draft, NewJob, Reset, Rewound, Store
+from coterie.kernel.ranges import Ranges
 from coterie.kernel.worker import Handler
 from coterie.llm.roles import Role
 from coterie.llm.router import Caller, Models
@@ -31,10 +33,11 @@ from coterie.modes.story.by_hand import ByHand
 from coterie.modes.story.chats import Chat
 from coterie.modes.story.events import (
     MAIN,
+    ChatCreated,
     GuestJoined,
     GuestLeft,
 )
-from coterie.modes.story.opening import opening_drafts
+from coterie.modes.story.opening import confirmed_opening, opening_drafts
 from coterie.modes.story.reader import read_unmarked
 from coterie.modes.story.retelling import RETELL, Retelling
 from coterie.modes.story.room import Decision, superseded
@@ -42,6 +45,7 @@ from coterie.modes.story.scenes import SceneCloser
 from coterie.modes.story.segments import split, told
 from coterie.modes.story.settings import StorySettings
 from coterie.modes.story.speaking import next_speaker
+from coterie.modes.story.worlds import world_of
 
 
 @dataclass(frozen=True)
@@ -110,9 +114,10 @@ class Story(ByHand):
             mark = None if key is None else f"say:{room}:{key}"
             if mark is not None and (again := await self._said_before(room, mark, speaker)) is not None:
                 return again
-            chat = self.chats.chat(room)
-            self._quiet(room)
+            text = mask(text)  # S29: who pastes a key by mistake finds it nowhere
             segments = self._segments(text)
+            chat = await self._begun(room)
+            self._quiet(room)
             heard = tuple(self._present(chat, bot) for bot in to)
             who = self._hearer(chat, speaker, heard) if speaker else None
             turn = new_id()
@@ -127,6 +132,7 @@ class Story(ByHand):
 
         A message that never got its reply (a crash, a prompt that was too long) gets one now.
         """
+        text = None if text is None else mask(text)
         segments = self._segments(text) if text is not None else ()
         async with self._alone(room):
             chat = self.chats.chat(room)
@@ -138,7 +144,10 @@ class Story(ByHand):
             reply = new_id()
 
             async def decide() -> Decision:
-                drafts = [] if old is None else [Draft(room, superseded(self._seqs(room, old.id)), YOU)]
+                drop = [] if old is None else self._seqs(room, old.id)
+                if text is not None:
+                    drop += self._made_of(room, question)
+                drafts = [Draft(room, superseded(drop), YOU)] if drop else []
                 edit = UserTurnEdit(turn=question.id, text=text or "", segments=segments)
                 if text is None:
                     edit = UserTurnEdit(turn=question.id, text=question.text, segments=question.segments)
@@ -157,7 +166,7 @@ class Story(ByHand):
     async def choose(self, room: str, reply: str) -> None:
         """S22: swipe to another reply; what the other led to comes back with it."""
         async with self._alone(room):
-            self.chats.chat(room)
+            chat = self.chats.chat(room)
             self._quiet(room)
             last = self.timeline.latest(room, 1)
             current = last[0] if last and not last[0].by_person else None
@@ -168,7 +177,10 @@ class Story(ByHand):
 
             async def decide() -> Decision:
                 drop = self._seqs(room, current.id) if current is not None else []
-                return [Draft(room, superseded(drop, self._seqs(room, reply)), YOU)], ()
+                known = self._still_known(room, await self._led_to(room, reply))
+                # On a forked line, what an inherited reply changed in feelings was told in another world.
+                changed = [event for event in await self._changes(room, reply) if world_of(event) != chat.world]
+                return [Draft(room, superseded(drop, known), YOU), *self._told_again(changed, room)], ()
 
             await self._decide(room, decide)
 
@@ -211,7 +223,7 @@ class Story(ByHand):
     async def _answer(self, chat: Chat, question: Turn, speaker: str | None, reply: str | None = None) -> Begun:
         who = speaker or self._choose_speaker(chat, question)
         reply = reply or new_id()
-        assembled = self.prompter.assemble(chat, who, reply)
+        assembled = self.prompter.assemble(chat, who, reply, question.to)
         to = (YOU, *question.to) if question.to else ()
         present = (YOU, *chat.characters)
         started = AssistantTurnStarted(reply=reply, speaker=who, answers=question.id, to=to, present=present)
@@ -228,6 +240,16 @@ class Story(ByHand):
 
         self.replies.start(chat.room, reply, stream, who, after, assembled.voice)
         return Begun(question.id, reply, who)
+
+    async def _begun(self, room: str) -> Chat:
+        """S25: a chat that was reset begins again with the next message, as it was confirmed the first time."""
+        if not self._store.query("SELECT 1 FROM chat WHERE room = ?", (room,)):
+            first = await self._store.read(room, limit=8)
+            last = await self._store.read(room, kinds=[Reset.kind, Rewound.kind], newest_first=True, limit=1)
+            if last and isinstance(last[0].payload, Reset) and isinstance(created := first[0].payload, ChatCreated):
+                bot = self._roster.bot(created.host)
+                await self._store.append(self.beginning(room, bot, confirmed_opening(first)))
+        return self.chats.chat(room)
 
     async def _read(self, chat: Chat, turn: str, text: str, segments: tuple[Segment, ...]) -> None:
         """S11: what no mark tells apart, a reader may; what was said is in the log already."""
@@ -273,6 +295,11 @@ class Story(ByHand):
 
     def _seqs(self, room: str, turn: str) -> list[int]:
         return self._store.reader.turn_seqs(room, turn)
+
+    def _made_of(self, room: str, message: Turn) -> list[int]:
+        """What a message led to by itself, such as a scene that was closed after it: if it changes, that was not so."""
+        told = self._store.reader.numbered(room, Ranges((seq, seq) for seq in self._seqs(room, message.id)))
+        return [event.seq for event in told if not isinstance(event.payload, UserTurn | UserTurnEdit)]
 
     def _segments(self, text: str) -> tuple[Segment, ...]:
         segments = tuple(split(text, self._settings.ooc_marker))

@@ -1,7 +1,7 @@
 """Putting a page together: templates, what every page shows around them, and the few words templates need of their own.
 
 Autoescape is on for every template. Text of people, models and files reaches a page only through it, or through
-`typeset`, which escapes as well.
+`typeset`, which escapes as well; `set_by_us` is only for what another template has made.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from fastapi import Request
 from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.loaders import ChoiceLoader, PrefixLoader
+from markupsafe import Markup
 
 from coterie import __version__
 from coterie.surfaces.web import assets
@@ -42,8 +43,9 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         undefined=StrictUndefined,
+        auto_reload=False,
     )
-    jinja.globals.update(asset=assets.address, rail=RAIL, version=__version__, scripts=_scripts())
+    jinja.globals.update(asset=assets.address, modules=assets.modules, rail=RAIL, version=__version__)
     jinja.filters.update(
         hue=hue,
         initials=initials,
@@ -52,6 +54,7 @@ def _environment() -> Environment:
         inline=inline,
         moment=moment,
         story_time=story_time,
+        set_by_us=Markup,
         json_data=lambda value: json.dumps(value, ensure_ascii=True),
     )
     return jinja
@@ -93,7 +96,3 @@ def moment(at: datetime) -> str:
 def story_time(at: datetime) -> str:
     """A moment in the fiction, whose clock has no zone but its own."""
     return f"{at:%A} {at.day} {at:%B}, {at:%H:%M}"
-
-
-def _scripts() -> list[str]:
-    return [path for path in assets.assets() if path.startswith("js/") and path not in ("js/theme.js", "js/hub.js")]

@@ -20,14 +20,16 @@ from coterie.surfaces.web import (
     api_you,
     assets,
     live,
+    page_chats,
     page_house,
+    page_live,
 )
 from coterie.surfaces.web.errors import tell_errors
 from coterie.surfaces.web.guard import Guard
 from coterie.surfaces.web.house import House
 
 # Pages are asked first and step aside for whoever does not want HTML.
-_PAGES = (assets.router, page_house.router)
+_PAGES = (assets.router, page_house.router, page_chats.router, page_live.router)
 # Files come first: /bots/import is not a character called import.
 _API = (
     api_files.router,

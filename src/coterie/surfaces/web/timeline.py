@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from coterie.base.masking import mask
 from coterie.cast.roster import YOU
@@ -49,7 +50,13 @@ class Shown:
     marker: str = MARKER
 
     def html(self) -> str:
-        return render("turn.html", turn=self)
+        return _html(self)
+
+
+@lru_cache(maxsize=4_096)
+def _html(turn: Shown) -> str:
+    """Most turns never change again, and every tab and reload asks for the same ones."""
+    return render("turn.html", turn=turn)
 
 
 class Setter:
@@ -71,6 +78,7 @@ class Setter:
             whispered_to=", ".join(self.name(one) for one in turn.to if one not in (YOU, turn.speaker)),
             trouble=trouble_of(mask(turn.why)) if turn.state == "truncated" else None,
             swipes=swipes,
+            marker=self._house.story.ooc_marker,
         )
 
     def name(self, entity: str) -> str:

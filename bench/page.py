@@ -1,0 +1,183 @@
+"""The page: how much it weighs, how quickly the server sets it, and how soon a long chat can be read.
+
+A chat of 20,000 turns and one of 2,500 are written straight into the log. Measured in a real browser: the bytes of a
+first visit, the time from pressing a chat in the list to its last 50 turns on the screen (beside SillyTavern with the
+same 2,500 messages, where it can be run), frames while a reply of 1,200 tokens streams, and what that costs the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import httpx
+from playwright.sync_api import Browser, Page
+
+from bench._browser import OpenHouse, chromium
+from bench._peer import PeerMissing
+from bench._report import arguments, finish, median, percentile, say, scratch
+from bench._sillytavern import open_chat_in_sillytavern
+from bench.turn import exchange
+from coterie.llm.messages import Chunk, Finished, Request, TextDelta, Tokens
+from coterie.modes.story.kickoff import Opening, Place
+
+_SHORT, _LONG = 2_500, 20_000
+_TOKENS = 1_200
+_PACE_S = 0.02
+_ROUNDS, _QUICK_ROUNDS = 60, 20
+_BROWSER = {"Accept": "text/html", "Accept-Encoding": "gzip"}
+
+
+class Talker:
+    """Says 1,200 tokens at the pace of a hosted model; classifiers are told that nothing special happened."""
+
+    name = "embedded"
+
+    def __init__(self) -> None:
+        self.tokens = _TOKENS
+
+    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
+        if request.prompt.shape is not None:
+            yield TextDelta(text="{}")
+        else:
+            for number in range(self.tokens):
+                yield TextDelta(text="\n\n" if number % 60 == 59 else f" *w{number}*" if number % 9 == 0 else " word")
+                await asyncio.sleep(_PACE_S)
+        yield Finished(reason="stop", tokens=Tokens(input=1, output=1, estimated=True), model="script")
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+async def _write(house: OpenHouse, turns: int) -> str:
+    from coterie.cast import ready
+
+    there = house.house
+    bot = await there.arrivals.author(ready.ready("maren"))
+    chat = await there.story.begin(bot.id, Opening(title=f"{turns} turns", place=Place(name="the lighthouse")))
+    chance = random.Random(turns)
+    for _ in range(0, turns // 2, 100):
+        drafts = [draft for _ in range(100) for draft in exchange(chat, bot, chance)]
+        await there.store.append(drafts)
+    return chat.id
+
+
+def _render_ms(house: OpenHouse, chat: str, rounds: int) -> list[float]:
+    with httpx.Client(base_url=house.address, headers=_BROWSER) as client:
+        taken = []
+        for number in range(rounds + 3):
+            began = time.perf_counter()
+            client.get(f"/chats/{chat}").raise_for_status()
+            if number >= 3:
+                taken.append((time.perf_counter() - began) * 1_000)
+    return taken
+
+
+def _first_load_kb(browser: Browser, house: OpenHouse, chat: str) -> float:
+    """Everything a browser that was never here fetches for the chat page, as it came over the wire."""
+    context = browser.new_context(base_url=house.address)
+    page = context.new_page()
+    session = context.new_cdp_session(page)
+    session.send("Network.enable")
+    sizes: list[float] = []
+    session.on("Network.loadingFinished", lambda told: sizes.append(told["encodedDataLength"]))
+    page.goto(f"/chats/{chat}")
+    page.wait_for_load_state("load")
+    page.wait_for_timeout(1_000)
+    context.close()
+    return sum(sizes) / 1_000
+
+
+_SEEN = "() => document.querySelectorAll('#timeline .turn').length >= 50"
+
+
+def _open_ms(browser: Browser, house: OpenHouse, chat: str) -> float:
+    """From the press in the list of chats to the last 50 turns laid out and the newest on the screen."""
+    context = browser.new_context(base_url=house.address)
+    page = context.new_page()
+    page.goto("/chats")
+    began = time.perf_counter()
+    page.locator(f'.chat-row[data-chat="{chat}"] a').click(no_wait_after=True)
+    page.wait_for_url(f"**/chats/{chat}", wait_until="commit")
+    page.wait_for_function(_SEEN, polling="raf")
+    page.locator("#timeline .turn").last.wait_for(state="visible")
+    taken = (time.perf_counter() - began) * 1_000
+    context.close()
+    return taken
+
+
+_COUNT_FRAMES = """() => { window.frames_seen = []; let last = performance.now();
+    const tick = now => { window.frames_seen.push(now - last); last = now; requestAnimationFrame(tick); };
+    requestAnimationFrame(tick); }"""
+
+
+def _streamed(page: Page, house: OpenHouse, talker: Talker, chat: str) -> tuple[float, float]:
+    """Server CPU for a streamed reply that a page shows, less what the same reply costs unseen; frames a second."""
+    room = f"room:{chat}"
+
+    def speak() -> float:
+        before = house.cpu()
+        house.do(house.house.story.say(room, "Go on."))
+        house.do(house.house.story.replies.wait(room))
+        return house.cpu() - before
+
+    page.goto("/about")
+    said, talker.tokens = talker.tokens, 10
+    speak()  # the first reply loads tokenizer, price list and memories
+    talker.tokens = said
+    unseen = speak()
+    page.goto(f"/chats/{chat}")
+    page.wait_for_function(_SEEN)
+    page.evaluate(_COUNT_FRAMES)
+    began = page.evaluate("performance.now()")
+    seen = speak()
+    frames, ended = page.evaluate("[window.frames_seen.length, performance.now()]")
+    return seen - unseen, frames / (ended - began) * 1_000
+
+
+def run(quick: bool) -> dict[str, object]:
+    figures: dict[str, object] = {}
+    talker = Talker()
+    with scratch() as folder, chromium() as browser:
+        house = OpenHouse(Path(folder) / "house", talker)
+        short = house.do(_write(house, _SHORT))
+        long = house.do(_write(house, _LONG))
+        say(f"Chats of {_SHORT:,} and {_LONG:,} turns are written.")
+        rendered = _render_ms(house, long, _QUICK_ROUNDS if quick else _ROUNDS)
+        say(f"The server sets the page in {median(rendered):.1f} ms (median), p95 {percentile(rendered, 0.95):.1f} ms.")
+        weight = _first_load_kb(browser, house, long)
+        say(f"A first visit is {weight:.1f} KB.")
+        opened = {turns: median([_open_ms(browser, house, chat) for _ in range(3 if quick else 7)])
+                  for turns, chat in ((_SHORT, short), (_LONG, long))}  # fmt: skip
+        say(f"Last 50 on screen: {opened[_SHORT]:.0f} ms at {_SHORT:,} turns, {opened[_LONG]:.0f} ms at {_LONG:,}.")
+        talker.tokens = _TOKENS // 4 if quick else _TOKENS
+        page = browser.new_context(base_url=house.address).new_page()
+        cpu, frames = _streamed(page, house, talker, short)
+        say(f"A streamed reply of {talker.tokens} tokens: {cpu:.2f} s of server CPU for the page, {frames:.0f} fps.")
+        house.close()
+        figures = {
+            "first_load_kb": round(weight, 1),
+            "render_p95_ms": round(percentile(rendered, 0.95), 1),
+            "last_50_visible_ms": round(opened[_SHORT]),
+            "last_50_visible_20k_ms": round(opened[_LONG]),
+            "stream_cpu_s": round(cpu, 3),
+            "stream_tokens": talker.tokens,
+            "stream_fps": round(frames, 1),
+        }
+        try:
+            figures["sillytavern_ms"] = round(open_chat_in_sillytavern(browser, Path(folder) / "st", _SHORT))
+        except PeerMissing as missing:
+            figures |= {"sillytavern_ms": None, "sillytavern_why": str(missing)}
+    return figures
+
+
+def main() -> None:
+    options = arguments(__doc__).parse_args()
+    finish(run(options.quick))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""The port of a mode: how a conversation of any kind is held on any surface. P2
+
+A mode keeps its chats under ids of its own (contexts); a surface's room points at one of them. Modes register their
+conversations in app.py, and neither they nor the surfaces know of each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from coterie.engine.protocol import Attachment
+from coterie.kernel import Draft
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """More of what is being said."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """All that was said, as it ended."""
+
+    text: str
+    speaker: str
+    """A name to show."""
+    trouble: str = ""
+    """Why it broke off, in a sentence for the person; empty where it did not."""
+    attachments: tuple[Attachment, ...] = ()
+
+
+Speech = Words | Spoken
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A chat that begins when its drafts are recorded, in one transaction with whatever points at it."""
+
+    context: str
+    drafts: Sequence[Draft]
+    greeting: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a chat stands, for whoever asks."""
+
+    title: str
+    character: str
+    turns: int
+    notes: tuple[tuple[str, str], ...] = ()
+    """What else there is to know, by name."""
+
+
+class Conversation(Protocol):
+    mode: str
+
+    async def open(self, person: str, character: str, title: str = "", *, at_once: bool = False) -> Opened:
+        """Prepare a chat; `at_once` without asking a model how it begins. `NotAllowed` for whom it is not."""
+        ...
+
+    def say(
+        self, context: str, text: str, *, person: str, key: str, attachments: Sequence[Attachment] = ()
+    ) -> AsyncIterator[Speech]:
+        """The answer, ending with a `Spoken`. The same key again gives the same answer, without saying it twice."""
+        ...
+
+    def retry(self, context: str, *, person: str) -> AsyncIterator[Speech]:
+        """Another answer to the last message."""
+        ...
+
+    async def stop(self, context: str) -> bool:
+        """End what is being said; False if nobody was speaking."""
+        ...
+
+    def standing(self, context: str) -> Standing: ...
+
+    async def rename(self, context: str, title: str) -> None: ...

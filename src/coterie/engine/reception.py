@@ -1,0 +1,224 @@
+"""Answers what the inbox holds: one thing after the other in a room, all rooms at once. P1, P4, D14
+
+Whatever a handler makes of a message is queued in the transaction that marks the message as answered: a crash before it
+means that the message is handled again, a crash after it that it is not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+from coterie.base.clock import Clock
+from coterie.base.logging import get_logger
+from coterie.engine.dispatcher import EventDispatcher
+from coterie.engine.errors import SurfaceError
+from coterie.engine.gathering import Gathering, merged
+from coterie.engine.inbox import InboxBook, MessageAnswered, MessagesGathered, Received, SurfaceSynced, stream_of
+from coterie.engine.lanes import Lanes
+from coterie.engine.outbox import queued_draft, token_for
+from coterie.engine.postman import Postman
+from coterie.engine.protocol import (
+    Account,
+    Incoming,
+    IncomingCommand,
+    IncomingMessage,
+    Lasting,
+    Outgoing,
+    OutgoingMessage,
+    OutgoingNotification,
+    OutgoingPart,
+    OutgoingTyping,
+    RoomRef,
+)
+from coterie.engine.settings import SurfacesSettings
+from coterie.engine.splitting import split
+from coterie.engine.streaming import Growing
+from coterie.engine.surface import Abilities, Surface
+from coterie.kernel import Draft, Store
+
+SLOW = "This takes longer than usual. The answer comes as soon as it is there; {mark}stop ends the waiting."
+_AT_ONCE = frozenset({"stop"})
+"""Commands that are about what is going on: they cannot wait until it is over."""
+_log = get_logger(__name__)
+
+
+class Door(Protocol):
+    """Who may come in. P3"""
+
+    def admits(self, account: Account) -> bool: ...
+
+    def turn_away(self, incoming: Incoming) -> AsyncIterator[Outgoing]:
+        """What a stranger is told."""
+        ...
+
+
+class Reception:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        dispatcher: EventDispatcher,
+        surfaces: Mapping[str, Surface],
+        postman: Postman,
+        door: Door,
+        settings: SurfacesSettings,
+    ) -> None:
+        self.inbox = InboxBook(store)
+        self.lanes = Lanes("inbox", self._step)
+        self._gathering = Gathering(self.inbox, clock, settings, door.admits)
+        self._store = store
+        self._clock = clock
+        self._dispatcher = dispatcher
+        self._surfaces = surfaces
+        self._postman = postman
+        self._door = door
+        self._settings = settings
+        self._hurried: set[asyncio.Task[None]] = set()
+        self._awaited: dict[int, asyncio.Event] = {}
+
+    async def accept(self, incoming: Sequence[Incoming], cursor: SurfaceSynced | None = None) -> list[int]:
+        """Make it durable: only then may the platform forget it. Answers follow in their own time."""
+        ids = await self.inbox.accept(incoming, cursor)
+        for received, one in zip(ids, incoming, strict=True):
+            if isinstance(one, IncomingCommand) and one.name in _AT_ONCE:
+                self._hurry(received, one)
+            else:
+                self.lanes.wake(one.room)
+        return ids
+
+    def admits(self, account: Account) -> bool:
+        return self._door.admits(account)
+
+    async def answered(self, received: int) -> None:
+        """Until everything there is to say about it is in the outbox."""
+        if self.inbox.state(received) == "waiting":
+            await self._awaited.setdefault(received, asyncio.Event()).wait()
+
+    def recover(self) -> None:
+        """Go on with what was not answered when the process ended."""
+        for room in self.inbox.waiting_rooms():
+            self.lanes.wake(room)
+
+    @property
+    def busy(self) -> bool:
+        return self.lanes.running or bool(self._hurried)
+
+    async def idle(self) -> None:
+        await self.lanes.idle()
+        await asyncio.gather(*self._hurried)
+
+    async def close(self) -> None:
+        await self.lanes.close()
+        await asyncio.gather(*self._hurried, return_exceptions=True)
+
+    def _hurry(self, received: int, incoming: IncomingCommand) -> None:
+        async def handle() -> None:
+            if self.inbox.state(received) == "waiting":
+                await self._answer([Received(received, incoming, None, self._clock.now())])
+
+        task = asyncio.create_task(handle(), name=f"at once {incoming.name}")
+        self._hurried.add(task)
+        task.add_done_callback(self._hurried.discard)
+
+    async def _step(self, room: RoomRef) -> bool:
+        waiting = self.inbox.waiting(room)
+        if not waiting or room.surface not in self._surfaces:
+            return False
+        batch = await self._gathering.next_batch(room, waiting)
+        if batch[0].batch is None and isinstance(batch[0].incoming, IncomingMessage):
+            # Settled before it is begun, even for one alone: after a crash the same is answered together, no more.
+            together = MessagesGathered(received=tuple(one.id for one in batch))
+            await self._store.append([Draft(stream_of(room), together)])
+        await self._answer(batch)
+        return True
+
+    async def _answer(self, batch: Sequence[Received]) -> None:
+        incoming = merged(batch)
+        surface, token = self._surfaces[incoming.room.surface], token_for(incoming)
+        growing = Growing(surface, self._store, self._clock, f"{token}.s")
+        lasting: list[Lasting] = []
+        typing = False
+        slow = asyncio.create_task(self._tell_if_slow(surface, incoming, token, batch[0].id))
+        admitted = self._door.admits(incoming.account)
+        source = self._dispatcher.dispatch(incoming) if admitted else self._door.turn_away(incoming)
+        try:
+            async for said in source:
+                outgoing = _in_thread(said, incoming)
+                if not isinstance(outgoing, OutgoingTyping):
+                    slow.cancel()
+                if isinstance(outgoing, OutgoingTyping):
+                    typing = True
+                    await self._type(surface, outgoing.room, True)
+                elif isinstance(outgoing, OutgoingPart):
+                    # A message that still waits in the outbox comes first; then this one is told only when it is whole.
+                    if surface.abilities.edits and (growing.opened or not self._postman.lanes.busy(incoming.room)):
+                        growing.add(outgoing)
+                else:
+                    lasting.append(outgoing)
+        finally:
+            slow.cancel()
+            await growing.finish()
+            if typing:
+                await self._type(surface, incoming.room, False)
+        await self._queue(lasting, surface.abilities, token, batch)
+
+    async def _queue(
+        self, lasting: Sequence[Lasting], abilities: Abilities, token: str, batch: Sequence[Received]
+    ) -> None:
+        """Everything it led to, and that it was answered, in one transaction."""
+        grown = self._postman.book.opened(f"{token}.s") is not None
+        drafts: list[Draft] = []
+        for outgoing in lasting:
+            for part in _parts(outgoing, abilities):
+                its_token = f"{token}.{len(drafts)}"
+                if grown and isinstance(part, OutgoingMessage):
+                    part, its_token, grown = part.model_copy(update={"streamed": True}), f"{token}.s", False
+                drafts.append(queued_draft(its_token, part, batch[0].id))
+        answered = MessageAnswered(received=tuple(one.id for one in batch))
+        room = batch[0].incoming.room
+        await self._store.append([*drafts, Draft(stream_of(room), answered, key=f"answered:{batch[0].id}")])
+        for one in batch:
+            if (awaited := self._awaited.pop(one.id, None)) is not None:
+                awaited.set()
+        for draft_room in {outgoing.room for outgoing in lasting}:
+            self._postman.lanes.wake(draft_room)
+
+    async def _type(self, surface: Surface, room: RoomRef, on: bool) -> None:
+        with suppress(SurfaceError):  # nobody is told that they were not told of typing
+            await surface.typing(room, on)
+
+    async def _tell_if_slow(self, surface: Surface, incoming: Incoming, token: str, received: int) -> None:
+        if not self._settings.slow_notice_s:
+            return
+        await asyncio.sleep(self._settings.slow_notice_s)
+        notice = OutgoingNotification(room=incoming.room, text=SLOW.format(mark=surface.abilities.mark))
+        await self._store.append([queued_draft(f"{token}.slow", notice, received)])
+        self._postman.lanes.wake(incoming.room)
+
+
+def _in_thread(outgoing: Outgoing, incoming: Incoming) -> Outgoing:
+    """What answers something stands where that stood."""
+    if incoming.thread is None or outgoing.thread is not None or outgoing.room != incoming.room:
+        return outgoing
+    return outgoing.model_copy(update={"thread": incoming.thread})
+
+
+def _parts(outgoing: Lasting, abilities: Abilities) -> list[Lasting]:
+    """A message as the platform can take it. Files come with the last part, a reference with the first."""
+    if not isinstance(outgoing, OutgoingMessage):
+        return [outgoing]
+    texts = split(outgoing.text, abilities.longest, abilities.measure)
+    last = len(texts) - 1
+    return [
+        outgoing.model_copy(
+            update={
+                "text": text,
+                "attachments": outgoing.attachments if number == last else (),
+                "reply_to": outgoing.reply_to if number == 0 else None,
+            }
+        )
+        for number, text in enumerate(texts)
+    ]

@@ -1,0 +1,139 @@
+"""A story held in a room of any surface. P2
+
+Stories are between the characters and the owner: feelings and memories know one person. So nobody else gets in here,
+however well they are known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+from coterie.base.ids import new_id
+from coterie.base.logging import get_logger
+from coterie.cast.roster import YOU, Roster
+from coterie.engine.conversation import Opened, Speech, Spoken, Standing, Words
+from coterie.engine.errors import Busy, NotAllowed
+from coterie.engine.events import AssistantTurn
+from coterie.engine.feed import Feed, Following
+from coterie.engine.protocol import Attachment
+from coterie.engine.replies import Live
+from coterie.engine.turns import Turn
+from coterie.kernel import Draft, Store
+from coterie.modes.story.events import ManualEdit
+from coterie.modes.story.kickoff import Opening
+from coterie.modes.story.story import Begun, Story
+
+_OPENING_S = 4.0
+"""A person who wrote the first word should not wait longer for the scene to be set."""
+_TRIES = 5
+_log = get_logger(__name__)
+
+
+class StoryConversation:
+    mode = "story"
+
+    def __init__(self, store: Store, story: Story, roster: Roster, feed: Feed) -> None:
+        self._store = store
+        self._story = story
+        self._roster = roster
+        self._feed = feed
+
+    async def open(self, person: str, character: str, title: str = "", *, at_once: bool = False) -> Opened:
+        _only_the_owner(person)
+        bot, room = self._roster.bot(character), f"room:{new_id()}"
+        opening = self._plain_opening(character) if at_once else await self._opening(character)
+        if title:
+            opening = opening.model_copy(update={"title": title})
+        drafts = self._story.beginning(room, bot, opening)
+        greeting = next((d.payload.text for d in drafts if isinstance(d.payload, AssistantTurn)), "")
+        return Opened(room, drafts, greeting)
+
+    async def say(
+        self, context: str, text: str, *, person: str, key: str, attachments: Sequence[Attachment] = ()
+    ) -> AsyncIterator[Speech]:
+        _only_the_owner(person)
+        told = "\n".join([text, *map(_handed_over, attachments)]).strip()
+        async for speech in self._turn(context, lambda: self._story.say(context, told, key=key)):
+            yield speech
+
+    async def retry(self, context: str, *, person: str) -> AsyncIterator[Speech]:
+        _only_the_owner(person)
+        async for speech in self._turn(context, lambda: self._story.regenerate(context)):
+            yield speech
+
+    async def stop(self, context: str) -> bool:
+        return await self._story.stop(context)
+
+    def standing(self, context: str) -> Standing:
+        chat = self._story.chats.chat(context)
+        host = self._roster.bot(chat.host).name
+        notes = [("time", f"{chat.clock:%A %H:%M}"), ("weather", chat.weather)]
+        return Standing(
+            chat.title, host, self._story.timeline.count(context), tuple((name, it) for name, it in notes if it)
+        )
+
+    async def rename(self, context: str, title: str) -> None:
+        prior = self._story.chats.chat(context).title
+        await self._store.append([Draft(context, ManualEdit(what="title", value=title, prior=prior), YOU)])
+
+    async def _opening(self, character: str) -> Opening:
+        try:
+            async with asyncio.timeout(_OPENING_S):
+                return (await self._story.propose(character)).opening
+        except TimeoutError:
+            return self._plain_opening(character)
+
+    def _plain_opening(self, character: str) -> Opening:
+        bot = self._roster.bot(character)
+        greeting = bot.card.data.first_mes if bot.card else ""
+        return Opening(greeting=greeting or bot.identity.kickoff)
+
+    async def _turn(self, context: str, begin: Callable[[], Awaitable[Begun]]) -> AsyncIterator[Speech]:
+        async with self._feed.follow(context) as following:
+            begun = await self._begin(context, begin)
+            if not begun.reply:
+                return  # the message was taken back since
+            turn = self._story.timeline.turn(context, begun.reply)
+            if turn.state == "truncated" and turn.why in ("restart", "stopped"):
+                # We were interrupted while answering, and nobody has seen it: it is answered now.
+                begun = await self._begin(context, lambda: self._story.regenerate(context))
+                turn = self._story.timeline.turn(context, begun.reply)
+            if turn.state == "open":
+                async for words in _heard(following, begun.reply):
+                    yield words
+                turn = self._story.timeline.turn(context, begun.reply)
+            yield self._spoken(turn)
+
+    async def _begin(self, context: str, begin: Callable[[], Awaitable[Begun]]) -> Begun:
+        """Somebody may be speaking, asked from another window: then it is our turn after them."""
+        for _ in range(_TRIES):
+            try:
+                return await begin()
+            except Busy:
+                await self._story.replies.wait(context)
+        return await begin()
+
+    def _spoken(self, turn: Turn) -> Spoken:
+        name = self._roster.bot(turn.speaker).name
+        own_end = turn.state != "truncated" or turn.why in ("stopped", "length")
+        return Spoken(turn.text, name, "" if own_end else turn.why)
+
+
+async def _heard(following: Following, reply: str) -> AsyncIterator[Words]:
+    async for news in following:
+        if isinstance(news, Live):
+            if news.reply == reply:
+                yield Words(news.text)
+        elif isinstance(news.payload, AssistantTurn) and news.payload.reply == reply:
+            return
+
+
+def _handed_over(file: Attachment) -> str:
+    name = " ".join(file.name.replace("*", " ").split())[:100]
+    return f"*hands over a file: {name} ({file.path})*"
+
+
+def _only_the_owner(person: str) -> None:
+    if person != YOU:
+        raise NotAllowed("These stories are between their characters and one person.", "Ask whoever runs me.")

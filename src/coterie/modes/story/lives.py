@@ -1,0 +1,138 @@
+"""A character's life starts over, and can be given back. S25
+
+A reset is many events in many streams: the character's own chats, those it visited, its feelings. They carry keys with
+one mark, so that it can be taken back whole. What somebody remembered in a life that has ended never comes back by any
+other way: not with a rewind, a swipe or a fork of a chat that they visited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from coterie.base.errors import BadPoint
+from coterie.base.ids import new_id
+from coterie.cast.events import BotReset
+from coterie.cast.roster import YOU, confirmed, reset_draft
+from coterie.kernel import AnyEvent, Draft, Reset, Rewound, Superseded
+from coterie.kernel.ranges import Ranges
+from coterie.memory.events import MemoryForgotten
+from coterie.modes.story.events import EdgesCleared, GuestLeft, SceneSummarised
+from coterie.modes.story.room import Room, superseded
+
+
+class Lives(Room):
+    async def reset(self, bot_id: str, confirm: str) -> None:
+        """S25: everything a character lived through starts over; who it is stays."""
+        bot = self._roster.bot(bot_id)
+        confirmed(bot, confirm, "reset")
+        if self._before_rewind is not None:
+            await self._before_rewind()
+        drafts = [reset_draft(bot.id)]
+        hosted = {chat.room for chat in self.chats.chats(host=bot.id)}
+        for room in sorted(hosted):
+            await self.replies.stop(room)
+            drafts.append(Draft(room, Reset(), YOU))
+        visited = [chat for chat in self.chats.chats() if chat.room not in hosted]
+        drafts += [Draft(chat.room, GuestLeft(guest=bot.id), YOU) for chat in visited if bot.id in chat.guests]
+        lived = {chat.room for chat in visited} | {
+            room for (room,) in self._store.query("SELECT DISTINCT stream FROM memory WHERE owner = ?", (bot.id,))
+        }
+        for room in sorted(lived - hosted):
+            if remembered := _remembered(await self._store.history(room), {bot.id}):
+                drafts.append(Draft(room, superseded([event.seq for event in remembered]), YOU))
+        # Also feelings that a rewind has taken back for now: an undo must not bring them into the new life.
+        pairs = self._store.query(
+            "SELECT world, of, toward FROM edge WHERE of = ?1 OR toward = ?1"
+            " UNION SELECT payload ->> '$.world', payload ->> '$.of', payload ->> '$.toward' FROM event"
+            " WHERE kind = 'edge_update'"
+            " AND (payload ->> '$.of' = ?1 OR payload ->> '$.toward' = ?1) ORDER BY 1, 2, 3",
+            (bot.id,),
+        )
+        if pairs:
+            cleared = EdgesCleared(pairs=tuple((world, of, toward) for world, of, toward in pairs))
+            drafts.append(Draft(f"cast:{bot.id}", cleared, YOU))
+        mark = new_id()
+        await self._store.append([draft._replace(key=f"reset:{mark}:{n}") for n, draft in enumerate(drafts)])
+
+    async def _life_again(self, reset: AnyEvent) -> list[Draft]:
+        """What takes a whole reset back, given one of its events."""
+        mark = (reset.key or "").rpartition(":")[0]
+        found = self._store.query("SELECT stream, seq FROM event WHERE key > ? AND key < ?", (f"{mark}:", f"{mark};"))
+        events = [(await self._store.read(stream, after=seq - 1, limit=1))[0] for stream, seq in sorted(found)]
+        bot = next(event.payload.bot for event in events if isinstance(event.payload, BotReset))
+        drafts: list[Draft] = []
+        for event in events:
+            match event.payload:
+                case BotReset():
+                    if any(later.key != event.key for later in await self._resets_from(event)):
+                        name = self._roster.bot(bot).name
+                        raise BadPoint(
+                            f"{name} has started over once more since.", "Only the last reset can be undone."
+                        )
+                    drafts.append(Draft(event.stream, superseded([event.seq]), YOU))
+                case Reset():
+                    self._still_empty(event)
+                    drafts.append(Draft(event.stream, Rewound(to=event.seq - 1, redo=True), YOU))
+                    if ended := await self._ended_lives(event.stream, event.seq - 1, living=bot):
+                        drafts.append(Draft(event.stream, superseded(ended), YOU))
+                case Superseded(drop=drop):
+                    if kept := await self._still_happened(event, Ranges(drop)):
+                        drafts.append(Draft(event.stream, superseded((), kept), YOU))
+                case _:
+                    drafts.append(Draft(event.stream, superseded([event.seq]), YOU))
+        return drafts
+
+    async def _ended_lives(self, room: str, at: int, living: str = "") -> list[int]:
+        """What counted in a room at a moment, and was remembered by those who have started over since: its numbers."""
+        ended = {bot: when for bot, when in self._roster.resets().items() if bot != living}
+        if not ended:
+            return []
+        restored = (await self._store.preview_rewind(room, at)).restored
+        return [event.seq for event in _remembered(restored, ended) if event.ts <= ended[_owner(event)]]
+
+    def _still_known(self, room: str, seqs: Sequence[int]) -> list[int]:
+        """These numbers without what was remembered in lives that have ended."""
+        ended = self._roster.resets()
+        if not seqs or not ended:
+            return list(seqs)
+        events = self._store.reader.numbered(room, Ranges((seq, seq) for seq in seqs))
+        gone = {event.seq for event in _remembered(events, ended) if event.ts <= ended[_owner(event)]}
+        return [seq for seq in seqs if seq not in gone]
+
+    async def _resets_from(self, event: AnyEvent) -> list[AnyEvent]:
+        """Of one character, from this one on: those that count."""
+        later = await self._store.history(event.stream, after=event.seq - 1)
+        return [one for one in later if isinstance(one.payload, BotReset)]
+
+    def _still_empty(self, reset: AnyEvent) -> None:
+        """A chat that has begun again since is another one now."""
+        if self._store.query("SELECT 1 FROM chat WHERE room = ?", (reset.stream,)):
+            raise BadPoint("This chat has begun again since the reset.", "What was before it stays in the log.")
+
+    async def _still_happened(self, taken: AnyEvent, wanted: Ranges) -> list[int]:
+        """Of what a visitor forgot, what has not been taken back since in that chat for other reasons."""
+        room = taken.stream
+        turns = self.timeline.ids_after(room, 0)
+        moved = await self._store.read(room, after=taken.seq, kinds=[Rewound.kind, Reset.kind], limit=1)
+        events = (await self._store.preview_rewind(room, taken.seq - 1)).restored
+        return [
+            event.seq
+            for event in events
+            if event.seq in wanted and (event.turn in turns if event.turn is not None else not moved)
+        ]
+
+
+def _remembered(events: Iterable[AnyEvent], owners: Iterable[str]) -> Sequence[AnyEvent]:
+    """What these remember, in their own memories and in what scenes were to them. A wish to forget stands."""
+    wanted = set(owners)
+    return [
+        event
+        for event in events
+        if (event.kind.startswith("memory_") or isinstance(event.payload, SceneSummarised))
+        and event.kind != MemoryForgotten.kind
+        and _owner(event) in wanted
+    ]
+
+
+def _owner(event: AnyEvent) -> str:
+    return str(getattr(event.payload, "owner", ""))

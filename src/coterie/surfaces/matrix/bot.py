@@ -1,0 +1,142 @@
+"""The Matrix account at work: logs in, makes the records right, attaches itself, and follows the homeserver. P7, P10"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from coterie.base.errors import CoterieError
+from coterie.base.logging import get_logger
+from coterie.base.masking import mask
+from coterie.engine.errors import RateLimited, Unreachable
+from coterie.engine.files import RoomFiles
+from coterie.engine.protocol import MemberChange, Outgoing, OutgoingMessage, OutgoingNotification, RoomRef
+from coterie.engine.rooms import ContextChanged, RoomBound
+from coterie.engine.switchboard import Switchboard
+from coterie.kernel import AnyEvent, Bus, WhenSlow
+from coterie.kernel.jobs import backoff_s
+from coterie.surfaces.matrix.follow import Following
+from coterie.surfaces.matrix.inbound import NAME, room_ref
+from coterie.surfaces.matrix.login import log_in
+from coterie.surfaces.matrix.reconcile import Reconciler, Report, about
+from coterie.surfaces.matrix.settings import MatrixSettings
+from coterie.surfaces.matrix.surface import MatrixSurface
+from coterie.surfaces.matrix.topology import Topology
+
+FIRST = "first"
+"""The key of the room that every person gets."""
+_log = get_logger(__name__)
+
+
+class MatrixBot:
+    def __init__(
+        self,
+        board: Switchboard,
+        bus: Bus,
+        settings: MatrixSettings,
+        folder: Path,
+        files: Callable[[str], RoomFiles],
+    ) -> None:
+        """`folder` is for its own things; `files` gives the files of a character."""
+        self._board = board
+        self._bus = bus
+        self._settings = settings
+        self._folder = folder
+        self._files = files
+        self.report = Report()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """At work in the background: a homeserver that is away keeps nobody else from starting."""
+        stop = asyncio.Event()
+        work = asyncio.create_task(self._work(stop), name="matrix")
+        try:
+            yield
+        finally:
+            stop.set()
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+
+    async def _work(self, stop: asyncio.Event) -> None:
+        tries = 0
+        while not stop.is_set():
+            try:
+                async with self.attached() as following, asyncio.TaskGroup() as group:
+                    tries = 0
+                    noting = group.create_task(self._note_changes())
+                    await following.run(stop)
+                    noting.cancel()
+            except (Unreachable, RateLimited) as error:
+                tries += 1
+                _log.warning("Matrix cannot be reached", tries=tries, error=str(error))
+                await asyncio.sleep(backoff_s(tries, longest=60.0))
+            except CoterieError as error:
+                _log.error("Matrix is off", error=mask(str(error)))
+                return
+
+    @asynccontextmanager
+    async def attached(self) -> AsyncIterator[Following]:
+        """Logged in, with the records right; following is the caller's to do."""
+        server, login = await log_in(self._settings, self._folder / "login.json")
+        try:
+            if self._settings.owner:
+                await self._board.people.link_owner(NAME, self._settings.owner)
+            self.topology = Topology(server, login.user)
+            await self.topology.scan()
+            self.reconciler = Reconciler(self._board, self.topology)
+            self.report = await self.reconciler.run()
+            _log.info("reconciled", rooms=len(self.topology.rooms), report=str(self.report))
+            surface = MatrixSurface(server, self.topology, self._files_in)
+            self._board.dispatcher.on(MemberChange, "invited", surface=NAME)(self.invited)
+            self._board.attach(surface)
+            try:
+                yield Following(
+                    server, login.user, self._board.reception, self._files_in, self.unknown, self._settings.sync_s
+                )
+            finally:
+                self._board.detach(surface)
+        finally:
+            await server.close()
+
+    async def invited(self, incoming: MemberChange) -> AsyncIterator[Outgoing]:
+        """A Space and a first room, once per person, however often and from wherever we are invited."""
+        person, account = self._board.talk.person(incoming), incoming.account
+        await self.topology.server.join(incoming.room.id)
+        room = room_ref(await self.topology.room_for(account.id, "First chat", "Say something.", {"key": FIRST}))
+        if self._board.talk.rooms.find(room) is None:
+            _, greeting = await self._board.talk.begin(room, person, title="First chat")
+            if greeting:
+                yield OutgoingMessage(room=room, text=greeting)
+        yield OutgoingNotification(room=incoming.room, text="Your chats are in the Space I invited you to. !help")
+
+    async def unknown(self, room: str) -> None:
+        """P10: a room that is ours and that our records do not know is made right before it is answered."""
+        if self._board.talk.rooms.find(room_ref(room)) is not None or room in self.topology.strange:
+            return
+        made = self.topology.rooms.get(room) or await self.topology.look(room)
+        if made is not None and not made.is_space and made.about.get("person"):
+            await self.reconciler.one(made, self.report)
+
+    def _files_in(self, room: RoomRef) -> RoomFiles:
+        bound = self._board.talk.rooms.find(room)
+        owner = bound.character if bound is not None else "shared"
+        return self._files(owner)
+
+    async def _note_changes(self) -> None:
+        """Rooms tell what they are about; what is missed here is noted at the next start."""
+        async with self._bus.subscribe("event.>", limit=10_000, when_slow=WhenSlow.DROP_OLDEST) as news:
+            async for message in news:
+                event: AnyEvent = message.body
+                if isinstance(event.payload, RoomBound | ContextChanged) and event.payload.room.surface == NAME:
+                    await self.note(event.payload.room)
+
+    async def note(self, room: RoomRef) -> None:
+        """Let a room's state event say what it is about now."""
+        bound = self._board.talk.rooms.find(room)
+        if bound is not None:
+            try:
+                await self.topology.note(room.id, **about(bound, self._board))
+            except CoterieError as error:
+                _log.info("a room was not noted", room=room.id, error=str(error))

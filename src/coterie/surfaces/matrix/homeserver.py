@@ -1,0 +1,156 @@
+"""Calls to a homeserver, with its answers turned into ours: patience, refusals, broken lines.
+
+Requests that change something carry an id of ours where Matrix knows one, so that repeating them is harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from coterie.engine.errors import RateLimited, Unreachable
+from coterie.surfaces.matrix.errors import LoggedOut, MatrixRefused
+
+Json = dict[str, Any]
+_CLIENT = "/_matrix/client/v3"
+_PATIENCE_S = 5.0
+
+
+class Homeserver:
+    def __init__(self, url: str, token: str = "") -> None:
+        self._http = httpx.AsyncClient(base_url=url.rstrip("/"), timeout=30.0, trust_env=False)
+        self.token = token
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def login(self, user: str, password: str, device: str | None = None) -> Json:
+        identifier = {"type": "m.id.user", "user": user}
+        told = {"type": "m.login.password", "identifier": identifier, "password": password}
+        told |= {"initial_device_display_name": "Coterie"} | ({"device_id": device} if device else {})
+        return dict(await self.call("POST", f"{_CLIENT}/login", told))
+
+    async def sync(self, since: str | None, wait_s: float, *, full_state: bool = False) -> Json:
+        """Trap 2: of what was missed only ten messages come unless asked for more."""
+        wanted = '{"room":{"timeline":{"limit":100}},"presence":{"types":[]}}'
+        query: dict[str, str] = {"timeout": str(int(wait_s * 1000)), "filter": wanted}
+        query |= {"since": since} if since else {}
+        query |= {"full_state": "true"} if full_state else {}
+        return dict(await self.call("GET", f"{_CLIENT}/sync", query=query, wait_s=wait_s + 30))
+
+    async def messages_before(self, room: str, start: str | None, stop: str | None) -> Json:
+        """A page of what was said, newest first: before a place, or from the end."""
+        query = {"dir": "b", "limit": "100"} | ({"from": start} if start else {}) | ({"to": stop} if stop else {})
+        return dict(await self.call("GET", f"{_CLIENT}/rooms/{_part(room)}/messages", query=query))
+
+    async def send(self, room: str, kind: str, content: Json, transaction: str) -> str:
+        path = f"{_CLIENT}/rooms/{_part(room)}/send/{_part(kind)}/{_part(transaction)}"
+        return str((await self.call("PUT", path, content))["event_id"])
+
+    async def create_room(self, told: Json) -> str:
+        return str((await self.call("POST", f"{_CLIENT}/createRoom", told))["room_id"])
+
+    async def join(self, room: str) -> None:
+        await self.call("POST", f"{_CLIENT}/join/{_part(room)}", {})
+
+    async def leave(self, room: str) -> None:
+        await self.call("POST", f"{_CLIENT}/rooms/{_part(room)}/leave", {})
+
+    async def forget(self, room: str) -> None:
+        await self.call("POST", f"{_CLIENT}/rooms/{_part(room)}/forget", {})
+
+    async def invite(self, room: str, user: str) -> None:
+        try:
+            await self.call("POST", f"{_CLIENT}/rooms/{_part(room)}/invite", {"user_id": user})
+        except MatrixRefused as error:
+            if error.code != "M_FORBIDDEN":  # trap 5: they are there already
+                raise
+
+    async def joined_rooms(self) -> list[str]:
+        return list((await self.call("GET", f"{_CLIENT}/joined_rooms"))["joined_rooms"])
+
+    async def state(self, room: str) -> list[Json]:
+        return list(await self.call("GET", f"{_CLIENT}/rooms/{_part(room)}/state"))
+
+    async def put_state(self, room: str, kind: str, key: str, content: Json) -> None:
+        await self.call("PUT", f"{_CLIENT}/rooms/{_part(room)}/state/{_part(kind)}/{_part(key)}", content)
+
+    async def typing(self, room: str, user: str, on: bool) -> None:
+        told = {"typing": on} | ({"timeout": 30_000} if on else {})
+        await self.call("PUT", f"{_CLIENT}/rooms/{_part(room)}/typing/{_part(user)}", told)
+
+    async def upload(self, chunks: AsyncIterator[bytes], size: int, media_type: str, name: str) -> str:
+        headers = {"Content-Type": media_type, "Content-Length": str(size)}
+        query = {"filename": name}
+        path = "/_matrix/media/v3/upload"
+        return str((await self.call("POST", path, query=query, content=chunks, headers=headers))["content_uri"])
+
+    @asynccontextmanager
+    async def download(self, uri: str) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Trap 9: only the authenticated way gives anything."""
+        server, _, media = uri.removeprefix("mxc://").partition("/")
+        path = f"/_matrix/client/v1/media/download/{_part(server)}/{_part(media)}"
+        try:
+            async with self._http.stream("GET", path, headers=self._headers({})) as answer:
+                if not answer.is_success:
+                    await answer.aread()
+                    self._check(answer)
+                yield answer.aiter_bytes(65_536)
+        except httpx.TransportError as error:
+            raise Unreachable(f"The file could not be fetched ({type(error).__name__}).") from error
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        told: Json | None = None,
+        *,
+        query: Mapping[str, str] | None = None,
+        content: AsyncIterator[bytes] | None = None,
+        headers: Mapping[str, str] | None = None,
+        wait_s: float = 30.0,
+    ) -> Any:
+        try:
+            answer = await self._http.request(
+                method,
+                path,
+                json=told,
+                params=dict(query or {}),
+                content=content,
+                headers=self._headers(headers or {}),
+                timeout=wait_s,
+            )
+        except httpx.TransportError as error:
+            sent = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+            raise Unreachable(f"The homeserver does not answer ({type(error).__name__}).", ambiguous=sent) from error
+        self._check(answer)
+        return answer.json()
+
+    def _headers(self, more: Mapping[str, str]) -> dict[str, str]:
+        return {**({"Authorization": f"Bearer {self.token}"} if self.token else {}), **more}
+
+    def _check(self, answer: httpx.Response) -> None:
+        if answer.is_success:
+            return
+        try:
+            told = answer.json()
+        except ValueError:
+            told = {}
+        code, what = str(told.get("errcode", answer.status_code)), str(told.get("error", answer.reason_phrase))
+        if answer.status_code == 429:
+            header = answer.headers.get("retry-after", "")
+            wait = float(header) if header.isdecimal() else float(told.get("retry_after_ms", _PATIENCE_S * 1000)) / 1000
+            raise RateLimited("The homeserver asks for patience.", wait)
+        if code == "M_UNKNOWN_TOKEN":
+            raise LoggedOut("The homeserver no longer knows this login.", "Set matrix.password and start again.")
+        if answer.status_code >= 500:
+            raise Unreachable(f"The homeserver answered {answer.status_code}.")
+        raise MatrixRefused(code, what[:200])
+
+
+def _part(text: str) -> str:
+    return quote(text, safe="")

@@ -1,0 +1,120 @@
+"""Matrix as a surface: what goes out, as events with transaction ids made from what they answer. P5–P7"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from coterie.engine.files import RoomFiles
+from coterie.engine.pacing import Pace
+from coterie.engine.protocol import (
+    Account,
+    Attachment,
+    Lasting,
+    OutgoingMessage,
+    OutgoingNotification,
+    OutgoingReaction,
+    OutgoingUI,
+    RoomRef,
+)
+from coterie.engine.surface import Abilities
+from coterie.surfaces.matrix.homeserver import Homeserver, Json
+from coterie.surfaces.matrix.inbound import MARK, NAME, room_ref
+from coterie.surfaces.matrix.markup import formatted
+from coterie.surfaces.matrix.topology import Topology
+
+FilesOf = Callable[[RoomRef], RoomFiles]
+"""The workspace of whoever answers in a room."""
+_LONGEST = 8_000
+"""Bytes. An event may have 65,536, and an edit holds the text four times: twice as plain and twice as HTML."""
+_KINDS = {"image": "m.image", "audio": "m.audio", "video": "m.video"}
+
+
+class MatrixSurface:
+    name = NAME
+    abilities = Abilities(
+        longest=_LONGEST,
+        in_bytes=True,
+        dedupes=True,
+        edits=True,
+        makes_rooms=True,
+        mark=MARK,
+        # Trap 8: homeservers allow a message every five seconds in the long run.
+        pace=Pace(least_s=1.0, most_s=3.0, rest_s=1.0, edits=30),
+    )
+
+    def __init__(self, server: Homeserver, topology: Topology, files: FilesOf) -> None:
+        self._server = server
+        self._topology = topology
+        self._files = files
+
+    async def send(self, outgoing: Lasting, token: str) -> str:
+        room = outgoing.room.id
+        if isinstance(outgoing, OutgoingReaction):
+            relation = {"rel_type": "m.annotation", "event_id": outgoing.to, "key": outgoing.emoji}
+            return await self._server.send(room, "m.reaction", {"m.relates_to": relation}, token)
+        message = ""
+        if _text(outgoing) or not _attachments(outgoing):
+            message = await self._server.send(room, "m.room.message", _content(outgoing), token)
+        for number, file in enumerate(_attachments(outgoing)):
+            sent = await self._send_file(outgoing, file, f"{token}.f{number}")
+            message = message or sent
+        return message
+
+    async def edit(self, outgoing: Lasting, message: str, token: str) -> None:
+        new = _content(outgoing)
+        relation = {"rel_type": "m.replace", "event_id": message}
+        new.pop("m.relates_to", None)  # what it replaces stands in its thread already
+        content = {**new, "body": f"* {new['body']}", "m.new_content": new, "m.relates_to": relation}
+        await self._server.send(outgoing.room.id, "m.room.message", content, token)
+        for number, file in enumerate(_attachments(outgoing)):
+            await self._send_file(outgoing, file, f"{token}.f{number}")
+
+    async def typing(self, room: RoomRef, on: bool) -> None:
+        await self._server.typing(room.id, self._topology.user, on)
+
+    async def make_room(self, person: Account, title: str, key: str) -> RoomRef:
+        return room_ref(await self._topology.room_for(person.id, title, "A chat of its own.", {"key": key}))
+
+    async def rename_room(self, room: RoomRef, title: str) -> None:
+        if room.id in self._topology.rooms:
+            await self._server.put_state(room.id, "m.room.name", "", {"name": title})
+
+    async def _send_file(self, outgoing: Lasting, file: Attachment, token: str) -> str:
+        files = self._files(outgoing.room)
+        uri = await self._server.upload(files.read(file), file.size, file.media_type, file.name)
+        content = {
+            "msgtype": _KINDS.get(file.media_type.partition("/")[0], "m.file"),
+            "body": file.name,
+            "filename": file.name,
+            "url": uri,
+            "info": {"mimetype": file.media_type, "size": file.size},
+        }
+        return await self._server.send(outgoing.room.id, "m.room.message", content, token)
+
+
+def _text(outgoing: Lasting) -> str:
+    if isinstance(outgoing, OutgoingReaction):
+        return outgoing.emoji
+    if isinstance(outgoing, OutgoingUI) and outgoing.fallback:
+        return f"{outgoing.text}\n{outgoing.fallback}"
+    return outgoing.text
+
+
+def _attachments(outgoing: Lasting) -> tuple[Attachment, ...]:
+    return outgoing.attachments if isinstance(outgoing, OutgoingMessage) else ()
+
+
+def _content(outgoing: Lasting) -> Json:
+    text = _text(outgoing)
+    content: Json = {"msgtype": "m.notice" if isinstance(outgoing, OutgoingNotification) else "m.text", "body": text}
+    if (html := formatted(text)) is not None and isinstance(outgoing, OutgoingMessage):
+        content |= {"format": "org.matrix.custom.html", "formatted_body": html}
+    reply = outgoing.reply_to if isinstance(outgoing, OutgoingMessage) else None
+    if outgoing.thread is not None:
+        # Clients that know no threads show it as a reply to the thread's first message.
+        in_reply = {"event_id": reply or outgoing.thread}
+        relation = {"rel_type": "m.thread", "event_id": outgoing.thread, "m.in_reply_to": in_reply}
+        content["m.relates_to"] = {**relation, "is_falling_back": reply is None}
+    elif reply is not None:
+        content["m.relates_to"] = {"m.in_reply_to": {"event_id": reply}}
+    return content

@@ -1,0 +1,126 @@
+"""Spaces and rooms as they are on the homeserver: which we made, for whom, and what for. Trap 10
+
+Each room carries what we know about it as a state event of our own, set while it is created. So whatever was made can
+be found again, even if the process ended before it could note it, and nothing is made twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+from coterie.surfaces.matrix.homeserver import Homeserver, Json
+
+CHAT = "org.coterie.chat"
+SPACE = "org.coterie.space"
+_AT_ONCE = 16
+
+
+@dataclass
+class MadeRoom:
+    room: str
+    account: str
+    """The Matrix account it was made for."""
+    about: Json
+    """What the state event says."""
+    title: str = ""
+    is_space: bool = False
+
+
+@dataclass
+class Topology:
+    server: Homeserver
+    user: str
+    rooms: dict[str, MadeRoom] = field(default_factory=dict)
+    strange: set[str] = field(default_factory=set)
+    """Rooms we are in and did not make."""
+    _locks: dict[str, asyncio.Lock] = field(default_factory=dict)
+
+    async def scan(self) -> None:
+        """Look at every room we are in. Changes nothing on the homeserver."""
+        gate = asyncio.Semaphore(_AT_ONCE)
+
+        async def look(room: str) -> None:
+            async with gate:
+                await self.look(room)
+
+        await asyncio.gather(*(look(room) for room in await self.server.joined_rooms()))
+
+    async def look(self, room: str) -> MadeRoom | None:
+        """What one room says about itself; None where it is not ours. Only what we ourselves wrote is believed."""
+        made = self._read(room, await self.server.state(room))
+        if made is None:
+            self.strange.add(room)
+        else:
+            self.rooms[room] = made
+        return made
+
+    def _read(self, room: str, state: list[Json]) -> MadeRoom | None:
+        by_kind: dict[str, Json] = {event["type"]: event for event in state if event.get("state_key") == ""}
+        if by_kind.get("m.room.create", {}).get("sender") != self.user:
+            return None
+        for kind in (SPACE, CHAT):
+            event = by_kind.get(kind)
+            if event is not None and event.get("sender") == self.user and isinstance(event["content"], dict):
+                about = event["content"]
+                title = str(by_kind.get("m.room.name", {}).get("content", {}).get("name", ""))
+                return MadeRoom(room, str(about.get("account", "")), about, title, kind == SPACE)
+        return None
+
+    async def space_for(self, account: str, name: str) -> str:
+        """The person's Space, made if there is none."""
+        async with self._lock(account):
+            for one in self.rooms.values():
+                if one.is_space and one.account == account:
+                    await self.server.invite(one.room, account)
+                    return one.room
+            about: Json = {"account": account}
+            told = _room(f"Coterie with {name}", account, SPACE, about, topic="Your characters, a room per chat.")
+            told |= {"creation_content": {"type": "m.space"}, "power_level_content_override": {"events_default": 50}}
+            return await self._create(told, about, is_space=True)
+
+    async def room_for(self, account: str, title: str, topic: str, about: Json) -> str:
+        """A room in the person's Space; one with the same key is the same room."""
+        async with self._lock(f"{account} {about['key']}"):
+            for one in self.rooms.values():
+                if one.account == account and one.about.get("key") == about["key"] and not one.is_space:
+                    return one.room
+            space = await self.space_for(account, account)
+            whole = {"account": account, **about}
+            told = _room(title, account, CHAT, whole, topic=topic)
+            parent: Json = {"via": [_server_of(self.user)], "canonical": True}
+            told["initial_state"].append({"type": "m.space.parent", "state_key": space, "content": parent})
+            room = await self._create(told, whole, is_space=False)
+            await self.server.put_state(space, "m.space.child", room, {"via": [_server_of(self.user)]})
+            return room
+
+    async def note(self, room: str, **about: Any) -> None:
+        """Write down what became of a room, for the day when our own database is lost."""
+        made = self.rooms.get(room)
+        if made is not None and {**made.about, **about} != made.about:
+            made.about = {**made.about, **about}
+            await self.server.put_state(room, CHAT, "", made.about)
+
+    async def _create(self, told: Json, about: Json, *, is_space: bool) -> str:
+        room = await self.server.create_room(told)
+        self.rooms[room] = MadeRoom(room, about["account"], about, told["name"], is_space)
+        return room
+
+    def _lock(self, what: str) -> asyncio.Lock:
+        return self._locks.setdefault(what, asyncio.Lock())
+
+
+def _room(name: str, account: str, kind: str, about: Json, *, topic: str) -> Json:
+    return {
+        "preset": "private_chat",
+        "name": name[:200],
+        "topic": topic[:500],
+        "invite": [account],
+        "is_direct": False,
+        "initial_state": [{"type": kind, "state_key": "", "content": about}],
+    }
+
+
+def _server_of(user: str) -> str:
+    return user.partition(":")[2]

@@ -1,0 +1,128 @@
+"""The chats: the list of them, and one of them to read and play. S6, S17–S26"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import Query, Request, Response
+
+from coterie.cast import ready as shelf
+from coterie.modes.story import Bookmarks, Chat, open_drawer, told
+from coterie.surfaces.web.house import Here, House
+from coterie.surfaces.web.negotiation import Pages
+from coterie.surfaces.web.paper import fragment, page
+from coterie.surfaces.web.telling import last_turns
+from coterie.surfaces.web.typeset import harmless, inline
+
+router = Pages(prefix="/chats")
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A chat as the list shows it."""
+
+    id: str
+    title: str
+    host: str
+    guests: list[str]
+    snippet: str
+    snippet_by: str
+    clock: datetime
+    at: datetime | None
+    unread: int
+    speaking: bool
+    forked: bool
+
+
+@router.get("")
+async def chats(house: Here, request: Request) -> Response:
+    listed = sorted((_listed(house, chat) for chat in house.story.chats.chats()), key=_latest, reverse=True)
+    bots = house.roster.bots()
+    meet = [(key, shelf.ready(key).name, shelf.in_short(key)) for key in shelf.NAMES] if not bots else []
+    return page(request, "chats.html", chats=listed, bots=bots, meet=meet)
+
+
+@router.get("/{chat}")
+async def show(house: Here, request: Request, chat: str) -> Response:
+    found = house.story.chats.chat(f"room:{chat}")
+    at, html, before = await last_turns(house, found.room)
+    others = [bot for bot in house.roster.bots() if bot.id not in found.characters]
+    return page(
+        request,
+        "chat.html",
+        chat=found,
+        cast=_cast(house, found),
+        host=house.roster.bot(found.host),
+        others=others,
+        turns=html,
+        before=before,
+        at=at,
+        spent=_spent(house),
+    )
+
+
+@router.get("/{chat}/head")
+async def head(house: Here, chat: str) -> Response:
+    found = house.story.chats.chat(f"room:{chat}")
+    others = [bot for bot in house.roster.bots() if bot.id not in found.characters]
+    return fragment("chat_head.html", chat=found, cast=_cast(house, found), others=others)
+
+
+@router.get("/{chat}/turns")
+async def older(house: Here, chat: str, before: Annotated[int, Query(ge=1)]) -> Response:
+    """The stretch before a turn, as the page puts it above; its header says where the next one ends."""
+    found = house.story.chats.chat(f"room:{chat}")
+    _, html, further = await last_turns(house, found.room, before)
+    return Response(html, media_type="text/html", headers={"X-Before": str(further or ""), "Vary": "Accept"})
+
+
+@router.get("/{chat}/drawer")
+async def drawer(house: Here, chat: str) -> Response:
+    story = house.story
+    found = story.chats.chat(f"room:{chat}")
+    names = {entity: harmless(name) for entity, name in story.prompter.names(found).items()}
+    seen = open_drawer(found, names, story.chats, story.edges, house.memory)
+    here = story.chats.scene(found.room, found.scene).container if found.scene is not None else ""
+    return fragment("drawer.html", chat=found, names=names, drawer=seen, here=here)
+
+
+@router.get("/{chat}/rewind/{turn}")
+async def rewind(house: Here, chat: str, turn: str) -> Response:
+    impact = told(await house.story.preview_rewind(f"room:{chat}", turn))
+    return fragment("rewind.html", chat=chat, turn=turn, impact=impact)
+
+
+def _cast(house: House, chat: Chat) -> list[tuple[str, str]]:
+    """Who can answer: the host first, then the guests."""
+    names = house.story.prompter.names(chat)
+    return [(bot, harmless(names[bot])) for bot in chat.characters]
+
+
+def _listed(house: House, chat: Chat) -> Listed:
+    latest = house.story.timeline.latest(chat.room, 1)
+    names = {entity: harmless(name) for entity, name in house.story.prompter.names(chat).items()}
+    return Listed(
+        id=chat.id,
+        title=harmless(chat.title),
+        host=names[chat.host],
+        guests=[names[guest] for guest in chat.guests],
+        snippet=inline(latest[0].text) if latest else "",
+        snippet_by=names.get(latest[0].speaker, "") if latest else "",
+        clock=chat.clock,
+        at=latest[0].at if latest else None,
+        unread=Bookmarks(house.store).unread(chat.room),
+        speaking=house.story.replies.speaking(chat.room),
+        forked=chat.world == chat.room,
+    )
+
+
+def _latest(chat: Listed) -> tuple[bool, datetime | None]:
+    return chat.at is not None, chat.at
+
+
+def _spent(house: House) -> str:
+    """What models cost today, as the status line says it."""
+    micros = house.models.ledger.spent().usd_micros
+    return f"${micros / 1e6:.2f} today" if micros else "nothing spent today"

@@ -1,0 +1,84 @@
+"""One stream for all chats that a browser has open: many tabs, one connection. S19
+
+`/live?follow=CHAT:EVENT&follow=…` tells of every chat from an event on. Each message names its chat, and its id says
+how far all of them have been told, so that a browser that comes back with Last-Event-ID misses nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Annotated
+
+import anyio
+from fastapi import APIRouter, Header, Query
+from sse_starlette import EventSourceResponse, ServerSentEvent
+
+from coterie.base.masking import mask
+from coterie.surfaces.web.house import Here, House
+from coterie.surfaces.web.telling import INSTANCE, News, Teller, troubles
+
+router = APIRouter(include_in_schema=False)
+_HEARTBEAT_S = 15
+_MOST_CHATS = 100
+_WAITING = 64
+
+
+@router.get("/live", response_class=EventSourceResponse)
+async def live(
+    house: Here,
+    follow: Annotated[list[str], Query(max_length=_MOST_CHATS)],
+    last_event_id: Annotated[str | None, Header()] = None,
+) -> EventSourceResponse:
+    places = _places(follow) | _places((last_event_id or "").split(","))
+    stopping = anyio.Event()
+    return EventSourceResponse(
+        _stream(house, places, stopping),
+        sep="\n",
+        ping=_HEARTBEAT_S,
+        send_timeout=60,
+        shutdown_event=stopping,
+        shutdown_grace_period=2,
+    )
+
+
+def _places(told: list[str]) -> dict[str, int]:
+    """CHAT:EVENT pairs; what is no such pair is left out."""
+    pairs = (one.rpartition(":") for one in told)
+    return {chat: int(after) for chat, _, after in pairs if chat and after.isdecimal()}
+
+
+async def _stream(house: House, places: dict[str, int], stopping: anyio.Event) -> AsyncIterator[ServerSentEvent]:
+    told: asyncio.Queue[tuple[str, News] | None] = asyncio.Queue(_WAITING)
+    tasks = [asyncio.create_task(_tell(house, chat, after, told)) for chat, after in places.items()]
+    tasks.append(asyncio.create_task(_end_with(stopping, told)))
+    try:
+        while (news := await told.get()) is not None:
+            chat, one = news
+            places[chat] = max(places[chat], one.at)
+            yield _event(chat, one, places)
+    finally:
+        for task in tasks:
+            task.cancel()
+        with suppress(asyncio.CancelledError):
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _tell(house: House, chat: str, after: int, told: asyncio.Queue[tuple[str, News] | None]) -> None:
+    heard = troubles(house, after) if chat == INSTANCE else Teller(house, f"room:{chat}", after).news()
+    async for news in heard:
+        await told.put((chat, news))
+
+
+async def _end_with(stopping: anyio.Event, told: asyncio.Queue[tuple[str, News] | None]) -> None:
+    await stopping.wait()
+    await told.put(None)
+
+
+def _event(chat: str, news: News, places: dict[str, int]) -> ServerSentEvent:
+    # In JSON no text holds a line break, so none can end the event early; htmx 4 wants LF alone.
+    data = mask(json.dumps({"chat": chat, "at": places[chat], **news.told}, ensure_ascii=True))
+    at = ",".join(f"{one}:{after}" for one, after in places.items())
+    return ServerSentEvent(data, event=news.name, id=at, retry=1_000, sep="\n")

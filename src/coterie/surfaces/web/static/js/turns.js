@@ -1,0 +1,130 @@
+// The timeline as nodes: turns in their order, each once, in its present form; nothing that is read jumps.
+import { all, nodes, one } from "./dom.js";
+
+const NEAR = 96;
+
+export class Turns {
+  constructor(chat, scroller, timeline) {
+    Object.assign(this, { chat, scroller, timeline });
+    this.before = Number(one("#chat").dataset.before) || null;
+    this.unseen = 0;
+    this.pill = one("#pill");
+    this.loading = false;
+    this.pill.addEventListener("click", () => this.toBottom());
+    scroller.addEventListener("scroll", () => this.#scrolled(), { passive: true });
+    this.toBottom();
+    // The last turns get their real height as they are drawn; stay with them until they have it.
+    new ResizeObserver(() => this.stuck && this.toBottom()).observe(timeline);
+    new ResizeObserver(() => this.stuck && this.toBottom()).observe(scroller);
+    new IntersectionObserver(([seen]) => seen.isIntersecting && this.older(), { root: scroller, rootMargin: "1200px 0px 0px" }).observe(one("#older"));
+  }
+
+  get last() {
+    return this.timeline.lastElementChild;
+  }
+
+  get open() {
+    return one(".turn[data-state=open]", this.timeline);
+  }
+
+  turn({ id, html, state }) {
+    const made = nodes(html).firstElementChild;
+    const there = document.getElementById(`t-${id}`);
+    if (there) {
+      if (!there.isEqualNode(made)) this.#keep(() => there.replaceWith(made));
+      return;
+    }
+    const seq = Number(made.dataset.seq);
+    const after = all(".turn", this.timeline).findLast((turn) => Number(turn.dataset.seq) < seq);
+    // Older than what is loaded: it comes when one scrolls there.
+    if (!after && this.before) return;
+    this.#keep(() => (after ? after.after(made) : this.timeline.prepend(made)));
+    if (!this.stuck && (state !== "open" || made === this.last)) this.#announce(1);
+  }
+
+  words({ reply, from, blocks }) {
+    const text = one(".turn-text", document.getElementById(`t-${reply}`) ?? undefined);
+    if (!document.getElementById(`t-${reply}`)) return;
+    this.#keep(() => {
+      for (const [at, html] of blocks.entries()) {
+        const place = text.children[from + at] ?? text.appendChild(Object.assign(document.createElement("div"), { className: "block", dir: "auto" }));
+        place.innerHTML = html;
+      }
+      while (text.children.length > from + blocks.length) text.lastElementChild.remove();
+    });
+  }
+
+  // Something was taken back or brought back: the last turns as they are now. What was loaded before them stays, if
+  // nothing is missing in between.
+  replace({ html, before }) {
+    this.#keep(() => {
+      const made = nodes(html);
+      const fresh = [...made.children];
+      const first = fresh.length ? Number(fresh[0].dataset.seq) : 0;
+      const there = new Map(all(".turn", this.timeline).map((turn) => [turn.id, turn]));
+      const joined = before === null || [...there.values()].some((turn) => Number(turn.dataset.seq) === before);
+      const kept = joined ? [...there.values()].filter((turn) => Number(turn.dataset.seq) < first) : [];
+      const ordered = fresh.map((turn) => (there.get(turn.id)?.isEqualNode(turn) ? there.get(turn.id) : turn));
+      this.timeline.replaceChildren(...(before === null ? [] : kept), ...ordered);
+      if (!joined || before === null) this.#further(before);
+    });
+  }
+
+  async older() {
+    if (this.loading || !this.before) return;
+    this.loading = true;
+    try {
+      const asked = this.before;
+      // The address asks for everything before the first turn here, which is the one after `before`.
+      const answer = await fetch(`/chats/${this.chat}/turns?before=${asked + 1}`, { headers: { Accept: "text/html" } });
+      if (!answer.ok || asked !== this.before) return;
+      const made = nodes(await answer.text());
+      this.#keep(() => this.timeline.prepend(made));
+      this.#further(Number(answer.headers.get("X-Before")) || null);
+    } finally {
+      this.loading = false;
+    }
+    // Still near the top after a quick scroll: the observer saw no change, so ask again.
+    if (this.before && one("#older").getBoundingClientRect().bottom > this.scroller.getBoundingClientRect().top - 1200) this.older();
+  }
+
+  toBottom() {
+    this.stuck = true;
+    this.scroller.scrollTop = this.scroller.scrollHeight;
+    this.#announce(0);
+  }
+
+  // Changes the timeline so that what is being read stays where it is: at the bottom if it was there.
+  #keep(change) {
+    const stuck = this.stuck;
+    const top = this.scroller.getBoundingClientRect().top;
+    const anchor = stuck ? null : all(".turn", this.timeline).find((turn) => turn.getBoundingClientRect().bottom > top);
+    const was = anchor?.getBoundingClientRect().top;
+    change();
+    if (stuck) this.scroller.scrollTop = this.scroller.scrollHeight;
+    else if (anchor?.isConnected) {
+      const moved = anchor.getBoundingClientRect().top - was;
+      if (Math.abs(moved) > 0.5) this.scroller.scrollTop += moved;
+    }
+    this.#scrolled(); // what is shorter than the window is all seen
+  }
+
+  #further(before) {
+    this.before = before;
+    one("#older").hidden = !before;
+    one("#start").hidden = Boolean(before);
+  }
+
+  #scrolled() {
+    const { scrollTop, scrollHeight, clientHeight } = this.scroller;
+    this.stuck = scrollHeight - scrollTop - clientHeight < NEAR;
+    if (this.stuck) this.#announce(0);
+    this.pill.hidden = this.stuck;
+  }
+
+  #announce(more) {
+    this.unseen = more ? this.unseen + more : 0;
+    one("span", this.pill).textContent = this.unseen ? `${this.unseen} new` : "Latest";
+    this.pill.hidden = this.stuck;
+  }
+}

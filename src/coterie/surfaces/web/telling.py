@@ -1,0 +1,149 @@
+"""What an open page is told of one chat: turns as they are to be shown, and words as they are spoken. S19
+
+Everything told is idempotent: a turn in its present form, the last turns when something was taken back, the blocks of
+a reply from one on. So a page may be told twice, or join late, and still shows the same as every other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from coterie.engine.errors import NoSuchRoom, NoSuchTurn
+from coterie.engine.events import AssistantTurn, AssistantTurnStarted, UserTurn, UserTurnEdit
+from coterie.engine.replies import Live
+from coterie.engine.turns import Turn
+from coterie.kernel import AnyEvent, Reset, Rewound, Superseded
+from coterie.kernel.jobs import JobDied
+from coterie.surfaces.web.house import House
+from coterie.surfaces.web.timeline import Setter
+from coterie.surfaces.web.typeset import block, blocks
+
+LAST = 50
+"""How many turns a page begins with."""
+TICK_S = 0.05
+"""Words are told at most twenty times a second: nobody reads faster, and the last block is set anew each time."""
+INSTANCE = "instance"
+_TOO_LONG_AGO = 5_000
+_TAKEN_BACK = (Superseded, Rewound, Reset)
+
+
+@dataclass(frozen=True)
+class News:
+    """One thing that a page is told, and the event up to which it then knows."""
+
+    name: str
+    told: dict[str, Any]
+    at: int
+
+
+def resumed(house: House, after: int) -> bool:
+    """Whether somebody who knows everything up to an event is better told what came since than all anew."""
+    return house.feed.last_id() - _TOO_LONG_AGO <= after <= house.feed.last_id()
+
+
+class Teller:
+    def __init__(self, house: House, room: str, after: int) -> None:
+        self._house = house
+        self._room = room
+        self._after = after
+        self._reply = ""
+        self._finished = 0
+        """How many blocks of the reply have been told for good."""
+
+    async def news(self) -> AsyncIterator[News]:
+        whole = not resumed(self._house, self._after)
+        async with self._house.feed.follow(self._room, None if whole else self._after) as following:
+            if whole:
+                yield News("timeline", await self._timeline(), following.after)
+            else:
+                yield News("caught-up", {}, following.after)
+            async for news in following:
+                if isinstance(news, Live):
+                    if (words := self._words(news.reply)) is not None:
+                        yield News("words", words, following.after)
+                    await asyncio.sleep(TICK_S)
+                else:
+                    async for told in self._told(news):
+                        yield told
+
+    async def _told(self, event: AnyEvent) -> AsyncIterator[News]:
+        payload = event.payload
+        match payload:
+            case UserTurn(turn=turn) | UserTurnEdit(turn=turn):
+                told = await self._turn(turn)
+            case AssistantTurnStarted(reply=reply) | AssistantTurn(reply=reply):
+                told = await self._turn(reply)
+            case _ if isinstance(payload, _TAKEN_BACK):
+                yield News("timeline", await self._timeline(), event.id)
+                return
+            case _:
+                yield News("aside", {"kind": event.kind, "model": getattr(payload, "model", "")}, event.id)
+                return
+        if told is not None:
+            yield News("turn", told, event.id)
+
+    async def _turn(self, turn_id: str) -> dict[str, Any] | None:
+        story = self._house.story
+        try:
+            turn = story.timeline.turn(self._room, turn_id)
+            setter = Setter(self._house, story.chats.chat(self._room))
+        except (NoSuchTurn, NoSuchRoom):
+            return None  # taken back since; that is told next
+        return {
+            "id": turn.id,
+            "seq": turn.seq,
+            "state": turn.state,
+            "html": await shown(self._house, setter, turn, last=True),
+        }
+
+    async def _timeline(self) -> dict[str, Any]:
+        """The last turns, and which one comes before them."""
+        try:
+            _, html, before = await last_turns(self._house, self._room)
+        except NoSuchRoom:
+            return {"html": "", "before": None, "gone": True}
+        return {"html": html, "before": before, "gone": False}
+
+    def _words(self, reply: str) -> dict[str, Any] | None:
+        so_far = self._house.story.replies.so_far(self._room)
+        if so_far is None or so_far.reply != reply:
+            return None
+        if reply != self._reply:
+            self._reply, self._finished = reply, 0
+        parts = blocks(so_far.text)
+        start = self._finished
+        self._finished = max(start, len(parts) - 1)
+        marker = self._house.story.ooc_marker
+        return {"reply": reply, "from": start, "blocks": [block(part, marker) for part in parts[start:]]}
+
+
+async def shown(house: House, setter: Setter, turn: Turn, last: bool) -> str:
+    """A turn as HTML; the last one with the other replies there were, and an open one with its words so far."""
+    so_far = house.story.replies.so_far(turn.room)
+    text = so_far.text if so_far is not None and so_far.reply == turn.id else None
+    return setter.shown(turn, text, await setter.swipes(turn) if last else None).html()
+
+
+async def last_turns(house: House, room: str, before: int | None = None) -> tuple[int, str, int | None]:
+    """The event they are true of, their HTML, and the number of the turn before them, if there is one."""
+    story = house.story
+    while True:
+        at = house.feed.last_id()
+        turns = story.timeline.latest(room, LAST + 1, before)
+        setter = Setter(house, story.chats.chat(room))
+        page = turns[-LAST:]
+        parts = [await shown(house, setter, turn, turn is page[-1] and before is None) for turn in page]
+        if house.feed.last_id() == at or before is not None:
+            return at, "".join(parts), turns[0].seq if len(turns) > LAST else None
+
+
+async def troubles(house: House, after: int) -> AsyncIterator[News]:
+    """Work in the background that failed for good, in any chat."""
+    async with house.feed.follow(INSTANCE, after if resumed(house, after) else None) as following:
+        async for news in following:
+            if not isinstance(news, Live) and isinstance(news.payload, JobDied):
+                told = {"kind": news.payload.job_kind, "error": news.payload.error}
+                yield News("trouble", told, news.id)

@@ -1,0 +1,197 @@
+"""The OpenAI-compatible API: any chat client can talk to a character, and the character remembers. P15
+
+Clients send the whole conversation each time; a character has its own memory of it, so only the last message is said.
+A conversation is known by how it began. One that begins anew begins a new chat, and what was said before is a memory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Request
+from fastapi.responses import JSONResponse, StreamingResponse
+from pydantic import ValidationError
+
+from coterie.base.clock import Clock
+from coterie.base.errors import CoterieError
+from coterie.base.ids import new_id
+from coterie.base.logging import get_logger
+from coterie.base.masking import mask
+from coterie.cast.errors import NoSuchCharacter
+from coterie.cast.people import Person
+from coterie.cast.roster import YOU
+from coterie.engine.conversation import Speech, Spoken, Words
+from coterie.engine.protocol import RoomRef
+from coterie.engine.switchboard import Switchboard
+from coterie.surfaces.webhook.completion_shapes import Asked, Piece, Whole, problem
+from coterie.surfaces.webhook.settings import ApiSettings
+
+NAME = "api"
+_REMEMBERED = 1_000
+_log = get_logger(__name__)
+
+
+class Completions:
+    def __init__(self, board: Switchboard, clock: Clock) -> None:
+        self._board = board
+        self._clock = clock
+        self._heard: OrderedDict[str, None] = OrderedDict()
+        """Conversations that were answered as they stand: asked again, another answer is wanted."""
+
+    def models(self) -> list[dict[str, object]]:
+        return [
+            {"id": bot.name, "object": "model", "created": 0, "owned_by": "coterie"}
+            for bot in self._board.talk.roster.bots()
+        ]
+
+    async def speak(self, asked: Asked, *, again: bool) -> AsyncIterator[Speech]:
+        """What the character says. `again` where the client repeats a call that it got no answer to."""
+        talk = self._board.talk
+        bot = talk.roster.find(asked.model)
+        you, text, key = self._you(), asked.last(), _fingerprint(asked)
+        first = hashlib.sha256(asked.first().encode()).hexdigest()[:16]
+        room = RoomRef(surface=NAME, id=f"{bot.id}/{asked.user or ''}/{first}")
+        bound = talk.rooms.find(room)
+        if bound is None:
+            bound, _ = await talk.begin(room, you, bot.id)
+        elif not asked.goes_on() and not again:
+            await talk.start_over(bound, you)
+            bound = talk.rooms.room(room)
+            self._heard.pop(key, None)
+        conversation = talk.conversation(bound.mode)
+        if key in self._heard and not again:
+            speech = conversation.retry(bound.context, person=you.id)
+        else:
+            speech = conversation.say(bound.context, text, person=you.id, key=f"{NAME}:{key}")
+        async for one in speech:
+            yield one
+        self._heard[key] = None
+        while len(self._heard) > _REMEMBERED:
+            self._heard.popitem(last=False)
+
+    def now(self) -> int:
+        return int(self._clock.now().timestamp())
+
+    def _you(self) -> Person:
+        return self._board.people.person(YOU)
+
+
+def api_router(board: Switchboard, settings: ApiSettings, clock: Clock) -> APIRouter:
+    router = APIRouter(prefix="/v1", tags=["openai"])
+    completions = Completions(board, clock)
+
+    @router.get("/models", summary="Every character, as a model", response_model=None)
+    async def models(authorization: Annotated[str, Header()] = "") -> JSONResponse:
+        if (refused := _refused(settings, authorization)) is not None:
+            return refused
+        return JSONResponse({"object": "list", "data": completions.models()})
+
+    @router.post(
+        "/chat/completions",
+        summary="Say something to a character; `stream` gives the reply as it is spoken",
+        response_model=None,
+        openapi_extra={"requestBody": {"content": {"application/json": {"schema": Asked.model_json_schema()}}}},
+    )
+    async def complete(
+        request: Request,
+        authorization: Annotated[str, Header()] = "",
+        retry_count: Annotated[int, Header(alias="x-stainless-retry-count")] = 0,
+    ) -> JSONResponse | StreamingResponse:
+        if (refused := _refused(settings, authorization)) is not None:
+            return refused
+        try:
+            asked = Asked.model_validate_json(await request.body())
+            asked.last()
+        except (ValidationError, ValueError) as error:
+            told = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+            return problem(400, f"The request does not fit: {told}", "invalid_request_error")
+        speech = completions.speak(asked, again=retry_count > 0)
+        if asked.stream:
+            try:
+                first = await anext(speech)  # what fails at once is an error, not a stream
+            except CoterieError as error:
+                return _problem(error)
+            told_parts = _stream(first, speech, asked, completions.now())
+            return StreamingResponse(told_parts, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
+        return await _whole(speech, asked, completions.now())
+
+    return router
+
+
+async def _whole(speech: AsyncIterator[Speech], asked: Asked, now: int) -> JSONResponse:
+    spoken = Spoken("", "")
+    try:
+        async for one in speech:
+            if isinstance(one, Spoken):
+                spoken = one
+    except CoterieError as error:
+        return _problem(error)
+    if spoken.trouble and not spoken.text:
+        return problem(502, mask(spoken.trouble), "server_error")
+    return JSONResponse(Whole(_id(), asked, now).told(spoken.text, cut=bool(spoken.trouble)))
+
+
+async def _stream(first: Speech, rest: AsyncIterator[Speech], asked: Asked, now: int) -> AsyncIterator[str]:
+    piece = Piece(_id(), asked, now)
+    yield _sse(piece.begin())
+    told, spoken = "", Spoken("", "")
+    try:
+        async for one in _joined(first, rest):
+            if isinstance(one, Words):
+                told += one.text
+                yield _sse(piece.more(one.text))
+            else:
+                spoken = one
+        if spoken.text.startswith(told) and len(spoken.text) > len(told):
+            yield _sse(piece.more(spoken.text[len(told) :]))  # words that came with the end
+        if spoken.trouble:
+            yield _sse({"error": {"message": mask(spoken.trouble), "type": "server_error"}})
+        else:
+            yield _sse(piece.end())
+            if asked.wants_usage():
+                yield _sse(piece.usage(spoken.text))
+    except CoterieError as error:
+        yield _sse({"error": {"message": mask(str(error)), "type": "server_error"}})
+    except Exception:
+        _log.exception("a completion failed")
+        yield _sse({"error": {"message": "Something unexpected went wrong.", "type": "server_error"}})
+    yield "data: [DONE]\n\n"
+
+
+async def _joined(first: Speech, rest: AsyncIterator[Speech]) -> AsyncIterator[Speech]:
+    yield first
+    async for one in rest:
+        yield one
+
+
+def _refused(settings: ApiSettings, authorization: str) -> JSONResponse | None:
+    if settings.key is None:
+        return None  # the server listens on this machine only
+    given = authorization.removeprefix("Bearer ").strip()
+    if hmac.compare_digest(settings.key.get_secret_value().encode(), given.encode()):
+        return None
+    return problem(401, "The API key is missing or wrong.", "invalid_request_error", "invalid_api_key")
+
+
+def _problem(error: CoterieError) -> JSONResponse:
+    if isinstance(error, NoSuchCharacter):
+        return problem(404, mask(str(error)), "invalid_request_error", "model_not_found")
+    return problem(502, mask(str(error)), "server_error")
+
+
+def _fingerprint(asked: Asked) -> str:
+    told = json.dumps([asked.model, asked.user, [(m.role, m.text()) for m in asked.messages]])
+    return hashlib.sha256(told.encode()).hexdigest()[:32]
+
+
+def _id() -> str:
+    return f"chatcmpl-{new_id()}"
+
+
+def _sse(told: dict[str, object]) -> str:
+    return f"data: {json.dumps(told, ensure_ascii=False)}\n\n"

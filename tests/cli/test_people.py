@@ -1,0 +1,61 @@
+"""`coterie people`: codes, approvals, and what the owner sees. P3"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import pytest
+
+from coterie.app import all_views, open_store
+from coterie.base.clock import SystemClock
+from coterie.base.home import Home
+from coterie.cast.people import Asking, PeopleDesk
+from tests.cli.conftest import Call
+
+CODE = re.compile(r"\b[A-Z2-9]{5}-[A-Z2-9]{5}\b")
+
+
+@pytest.fixture(autouse=True)
+def real_views(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coterie.app.all_views", all_views)
+
+
+def stranger(home: Home, account: str) -> Asking:
+    with open_store(home) as store:
+        asking = asyncio.run(PeopleDesk(store, SystemClock()).ask_to_pair("matrix", account, "Bo\x1b[2J", 15))
+        assert asking is not None
+        return asking
+
+
+def link(home: Home, code: str, account: str) -> str:
+    with open_store(home) as store:
+        return asyncio.run(PeopleDesk(store, SystemClock()).link(code, "matrix", account)).name
+
+
+def test_p3_a_stranger_is_let_in_once(call: Call, home: Home) -> None:
+    asking = stranger(home, "@bo:here")
+    listed = call("people", "list")
+    assert asking.code in listed.out and "@bo:here" in listed.out
+    approved = call("people", "approve", asking.code)
+    assert approved.code == 0 and "@bo:here on matrix is Bo" in approved.out and "\x1b" not in approved.out
+    again = call("people", "approve", asking.code)
+    assert again.code == 22 and "Nobody waits" in again.err
+    listed = call("people", "list")
+    assert "may talk with nobody" in listed.out and "Waits" not in listed.out
+
+
+def test_p3_codes_link_accounts_and_invite_people(call: Call, home: Home) -> None:
+    told = call("people", "code")
+    assert told.code == 0
+    assert link(home, CODE.findall(told.out)[0], "@ana:here") == "You"
+    invited = call("people", "invite", "Cy")
+    assert link(home, CODE.findall(invited.out)[0], "@cy:here") == "Cy"
+    assert call("people", "allow", "Cy", "*").code == 0
+    listed = call("people", "list").out
+    assert "You (owner): may talk with everybody" in listed and "Cy: may talk with everybody" in listed
+    assert call("people", "allow", "Cy", "*", "--withdraw").code == 0
+    assert call("people", "unlink", "matrix", "@cy:here").code == 0
+    assert "@cy:here" not in call("people", "list").out
+    assert call("people", "code", "Nobody").code == 22
+    assert call("verify").code == 0

@@ -1,0 +1,174 @@
+"""A platform in memory with the habits of real ones: it delivers twice, asks for patience, hangs up, forgets to answer.
+
+`Platform` is what the conformance suite works with; adapters of real platforms bring their own, with the same words.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from coterie.engine.errors import RateLimited, Refused, Unreachable
+from coterie.engine.pacing import Pace
+from coterie.engine.protocol import (
+    Account,
+    Incoming,
+    IncomingCommand,
+    IncomingMessage,
+    Lasting,
+    OutgoingReaction,
+    OutgoingUI,
+    RoomRef,
+)
+from coterie.engine.surface import Abilities, Surface
+from coterie.engine.switchboard import Switchboard
+
+Fault = Literal["patience", "hung up", "taken, then hung up", "refused", "stuck after taking"]
+
+
+class Platform(Protocol):
+    surface: Surface
+
+    async def say(self, who: str, room: str, text: str, key: str, *, times: int = 1) -> None:
+        """Somebody writes; the platform delivers it so many times."""
+        ...
+
+    def account(self, who: str) -> str:
+        """What the platform calls somebody."""
+        ...
+
+    def shown(self, room: str) -> list[str]:
+        """What stands in a room from us, oldest first."""
+        ...
+
+    def fail_next(self, *faults: Fault) -> None:
+        """The next calls go wrong, in this order."""
+        ...
+
+    def most_edits(self) -> int:
+        """How often the most edited message was edited."""
+        ...
+
+    def reconnect(self, board: Switchboard) -> None:
+        """The process is new: attach to it."""
+        ...
+
+
+@dataclass
+class _Message:
+    text: str
+    edits: int = 0
+
+
+@dataclass
+class Loopback:
+    dedupes: bool = True
+    name: str = "loopback"
+    shown_in: dict[str, dict[str, _Message]] = field(default_factory=lambda: defaultdict(dict))
+    faults: list[Fault] = field(default_factory=list)
+    typing_in: list[tuple[str, bool]] = field(default_factory=list)
+    taken: Callable[[str], None] = lambda _: None
+    """Called with each token as it arrives."""
+
+    def __post_init__(self) -> None:
+        self.abilities = Abilities(
+            longest=4_000,
+            dedupes=self.dedupes,
+            edits=True,
+            pace=Pace(least_s=0.001, most_s=0.004, rest_s=0.002),
+            mark="!",
+            makes_rooms=True,
+        )
+        self.surface: Surface = self
+        self._board: Switchboard | None = None
+        self._made: dict[str, RoomRef] = {}
+
+    # --- the adapter -------------------------------------------------------------------------------------------
+
+    async def send(self, outgoing: Lasting, token: str) -> str:
+        fault = self._fault()
+        room = self.shown_in[outgoing.room.id]
+        known = token if self.dedupes else f"{token}#{len(room)}"
+        room.setdefault(known, _Message(_text(outgoing)))
+        self.taken(token)
+        await self._after(fault)
+        return known
+
+    async def edit(self, outgoing: Lasting, message: str, token: str) -> None:
+        fault = self._fault()
+        shown = self.shown_in[outgoing.room.id][message]
+        shown.text, shown.edits = _text(outgoing), shown.edits + 1
+        await self._after(fault)
+
+    async def typing(self, room: RoomRef, on: bool) -> None:
+        self.typing_in.append((room.id, on))
+
+    async def make_room(self, person: Account, title: str, key: str) -> RoomRef:
+        return self._made.setdefault(key, RoomRef(surface=self.name, id=f"made-{len(self._made)}-{title}"))
+
+    async def rename_room(self, room: RoomRef, title: str) -> None:
+        """Rooms have no names here."""
+
+    # --- the platform ------------------------------------------------------------------------------------------
+
+    async def say(self, who: str, room: str, text: str, key: str, *, times: int = 1) -> None:
+        incoming: Incoming = IncomingMessage(
+            account=Account(surface=self.name, id=who, name=who.title()),
+            room=RoomRef(surface=self.name, id=room),
+            key=key,
+            text=text,
+        )
+        if text.startswith("!"):
+            name, _, rest = text[1:].partition(" ")
+            incoming = IncomingCommand(account=incoming.account, room=incoming.room, key=key, name=name, arguments=rest)
+        await self.deliver(incoming, times=times)
+
+    async def deliver(self, *incoming: Incoming, times: int = 1) -> None:
+        assert self._board is not None
+        for _ in range(times):
+            await self._board.reception.accept(incoming)
+
+    def account(self, who: str) -> str:
+        return who
+
+    def shown(self, room: str) -> list[str]:
+        return [message.text for message in self.shown_in[room].values()]
+
+    def fail_next(self, *faults: Fault) -> None:
+        self.faults.extend(faults)
+
+    def most_edits(self) -> int:
+        return max(message.edits for room in self.shown_in.values() for message in room.values())
+
+    def reconnect(self, board: Switchboard) -> None:
+        self._board = board
+        self.faults.clear()
+        board.attach(self)
+
+    def _fault(self) -> Fault | None:
+        """What goes wrong with this call, before the platform has taken anything."""
+        fault = self.faults.pop(0) if self.faults else None
+        if fault == "patience":
+            raise RateLimited("Too many messages.", 0.01)
+        if fault == "hung up":
+            raise Unreachable("The line is down.", ambiguous=False)
+        if fault == "refused":
+            raise Refused("Not this.", "It is not tried again.")
+        return fault
+
+    async def _after(self, fault: Fault | None) -> None:
+        if fault == "taken, then hung up":
+            raise Unreachable("The line broke.")
+        if fault == "stuck after taking":
+            await asyncio.Event().wait()
+
+
+def _text(outgoing: Lasting) -> str:
+    if isinstance(outgoing, OutgoingReaction):
+        return outgoing.emoji
+    if isinstance(outgoing, OutgoingUI):
+        return f"{outgoing.text}\n{outgoing.fallback}".strip()
+    return outgoing.text

@@ -1,0 +1,229 @@
+"""What every surface must do. An adapter's test module subclasses this and provides `platform`: a `Platform` that is
+attached to `house`. P1–P6"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from coterie.base.errors import CoterieError
+from coterie.cast.roster import YOU
+from tests.contracts.loopback import Platform
+from tests.contracts.surface_house import SurfaceHouse
+
+ROOMS = 50
+
+
+def context_in(text: str) -> str:
+    return text.partition("[")[2].rstrip("]")
+
+
+class SurfaceContract:
+    @pytest.fixture
+    async def house(self, tmp_path: Path) -> AsyncIterator[SurfaceHouse]:
+        made = SurfaceHouse(tmp_path / "coterie.db")
+        await made.furnish()
+        yield made
+        await made.close()
+
+    @pytest.fixture(autouse=True)
+    async def ana(self, house: SurfaceHouse, platform: Platform) -> None:
+        await house.people.link_owner(platform.surface.name, "ana")
+
+    async def crash(self, house: SurfaceHouse, platform: Platform) -> None:
+        await house.crash()
+        platform.reconnect(house.board)
+
+    async def test_p2_what_is_said_is_answered_in_its_room(self, house: SurfaceHouse, platform: Platform) -> None:
+        await platform.say("ana", "kitchen", "Hello?", "1")
+        await house.board.idle()
+        (answer,) = platform.shown("kitchen")
+        assert answer.startswith("Hello? [echo:")
+
+    async def test_p4_fifty_chats_at_once_and_no_answer_in_the_wrong_room(
+        self, house: SurfaceHouse, platform: Platform
+    ) -> None:
+        house.echo.pause_s = 0.001
+        rooms, chance = list(range(ROOMS)), random.Random(3)
+        for n in range(4):
+            chance.shuffle(rooms)
+            said = (platform.say("ana", f"room-{room}", f"m{n} in {room}", f"{room}.{n}") for room in rooms)
+            await asyncio.gather(*said)
+        await house.board.idle()
+        contexts = set()
+        for number in range(ROOMS):
+            shown = platform.shown(f"room-{number}")
+            assert [text.partition(" [")[0] for text in shown] == [f"m{n} in {number}" for n in range(4)]
+            (context,) = {context_in(text) for text in shown}
+            contexts.add(context)
+        assert len(contexts) == ROOMS
+
+    async def test_p4_delivered_twice_is_heard_once(self, house: SurfaceHouse, platform: Platform) -> None:
+        await platform.say("ana", "kitchen", "once", "k1", times=3)
+        await house.board.idle()
+        await platform.say("ana", "kitchen", "once", "k1")
+        await platform.say("ana", "kitchen", "twice", "k2")
+        await house.board.idle()
+        assert [text.partition(" [")[0] for text in platform.shown("kitchen")] == ["once", "twice"]
+        assert [text for _, text in house.echo.heard] == ["once", "twice"]
+
+    async def test_p4_a_crash_before_the_answer_loses_nothing(self, house: SurfaceHouse, platform: Platform) -> None:
+        house.echo.hold = asyncio.Event()
+        for n in range(5):
+            await platform.say("ana", "kitchen", f"m{n}", f"k{n}")
+        await asyncio.sleep(0.05)
+        await self.crash(house, platform)
+        house.echo.hold = None
+        await house.board.idle()
+        assert [text.partition(" [")[0] for text in platform.shown("kitchen")] == [f"m{n}" for n in range(5)]
+
+    async def test_p4_a_crash_after_the_platform_took_it_is_answered_in_order(
+        self, house: SurfaceHouse, platform: Platform
+    ) -> None:
+        platform.fail_next("stuck after taking")
+        await platform.say("ana", "kitchen", "m0", "k0")
+        await platform.say("ana", "kitchen", "m1", "k1")
+        await asyncio.sleep(0.1)
+        await self.crash(house, platform)
+        await house.board.idle()
+        heard = [text.partition(" [")[0] for text in platform.shown("kitchen")]
+        if platform.surface.abilities.dedupes:
+            assert heard == ["m0", "m1"]
+        else:
+            assert heard == ["m0", "m0", "m1"] or heard == ["m0", "m1"]
+            assert len(heard) - 2 == len(house.board.postman.book.uncertain())
+
+    async def test_p4_patience_and_broken_lines_cost_time_and_not_order(
+        self, house: SurfaceHouse, platform: Platform, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("coterie.engine.postman.backoff_s", lambda *_, **__: 0.01)
+        platform.fail_next("patience", "hung up", "patience", "hung up")
+        for n in range(3):
+            await platform.say("ana", "kitchen", f"m{n}", f"k{n}")
+        await house.board.idle()
+        assert [text.partition(" [")[0] for text in platform.shown("kitchen")] == ["m0", "m1", "m2"]
+        assert house.board.postman.book.uncertain() == []
+
+    async def test_p4_an_ambiguous_send_is_repeated_and_told_as_such(
+        self, house: SurfaceHouse, platform: Platform, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("coterie.engine.postman.backoff_s", lambda *_, **__: 0.01)
+        platform.fail_next("taken, then hung up")
+        await platform.say("ana", "kitchen", "!help", "k")
+        await house.board.idle()
+        shown, uncertain = platform.shown("kitchen"), house.board.postman.book.uncertain()
+        if platform.surface.abilities.dedupes:
+            assert (len(shown), len(uncertain)) == (1, 0)
+        else:
+            assert (len(shown), len(uncertain)) == (2, 1)
+            assert uncertain[0].perhaps_twice
+
+    async def test_p4_what_is_refused_is_shown_as_failed_and_the_rest_goes_on(
+        self, house: SurfaceHouse, platform: Platform
+    ) -> None:
+        platform.fail_next("refused")
+        await platform.say("ana", "kitchen", "!help", "k0")
+        await platform.say("ana", "kitchen", "still there?", "k1")
+        await house.board.idle()
+        assert [text.partition(" [")[0] for text in platform.shown("kitchen")] == ["still there?"]
+        (failed,) = house.board.postman.book.uncertain()
+        assert failed.state == "failed" and "Not this." in failed.error
+
+    async def test_p5_a_long_reply_grows_and_ends_byte_exact(self, house: SurfaceHouse, platform: Platform) -> None:
+        chance = random.Random(11)
+        words = [
+            chance.choice(["tide", "lämp", "“storm”", "eis\n\n", "…", "`code`", "wind. ", "🌊"]) for _ in range(4_000)
+        ]
+        text = " ".join(words)[:20_000].strip()
+        house.echo.script["tell me all"] = text
+        house.echo.pause_s = 0.0005
+        for _ in range(8):
+            platform.fail_next("patience")
+        await platform.say("ana", "kitchen", "tell me all", "k")
+        await house.board.idle()
+        shown = platform.shown("kitchen")
+        assert "".join(shown).encode() == text.encode()
+        assert all(platform.surface.abilities.measure(one) <= platform.surface.abilities.longest for one in shown)
+        assert 1 <= platform.most_edits() <= 31
+
+    async def test_p5_a_crash_while_it_grows_leaves_one_whole_message(
+        self, house: SurfaceHouse, platform: Platform
+    ) -> None:
+        text = " ".join(f"word{n}" for n in range(400))
+        house.echo.script["go"] = text
+        house.echo.pause_s = 0.01
+        await platform.say("ana", "kitchen", "go", "k")
+        async with asyncio.timeout(10):
+            while not platform.shown("kitchen"):
+                await asyncio.sleep(0.005)
+        await self.crash(house, platform)
+        house.echo.pause_s = 0
+        await house.board.idle()
+        shown, uncertain = platform.shown("kitchen"), house.board.postman.book.uncertain()
+        assert shown[-1] == text
+        # Where nothing dedupes, a preview whose id was lost with the process stays, and is told as such.
+        assert len(shown) - 1 == len(uncertain)
+        assert not (uncertain and platform.surface.abilities.dedupes)
+
+    async def test_p1_whatever_breaks_in_the_backend_is_one_sentence_and_others_go_on(
+        self, house: SurfaceHouse, platform: Platform
+    ) -> None:
+        refused = CoterieError("Nobody answers at the other end.", "Try again later.")
+        house.echo.breaks = {"refuse": refused, "garbage": ValueError("\x00 is no JSON"), "cut": TimeoutError()}
+        house.echo.troubles = {"halfway": "The line broke off. Write !retry to hear it again."}
+        house.echo.script = {"halfway": "Half a "}
+        for n, text in enumerate(["refuse", "garbage", "cut", "halfway"]):
+            await platform.say("ana", text, text, f"k{n}")
+        await platform.say("ana", "elsewhere", "all well?", "k9")
+        await house.board.idle()
+        assert platform.shown("refuse") == ["Nobody answers at the other end. Try again later."]
+        for room in ("garbage", "cut"):
+            (notice,) = platform.shown(room)
+            assert "went wrong" in notice and "JSON" not in notice
+        assert platform.shown("halfway") == ["Half a ", "The line broke off. Write !retry to hear it again."]
+        assert platform.shown("elsewhere")[0].startswith("all well?")
+
+    async def test_p3_a_stranger_gets_no_character_no_rooms_and_no_memory(
+        self, house: SurfaceHouse, platform: Platform
+    ) -> None:
+        await platform.say("ana", "kitchen", "a secret", "k0")
+        for n, text in enumerate(["Who is there?", "!chats", "!agent", "!context", "!link WRONG", "!approve X"]):
+            await platform.say("mallory", "cellar", text, f"k{n}")
+        await platform.say("mallory", "kitchen", "!chats", "k-in")
+        await house.board.idle()
+        told = "\n".join(platform.shown("cellar") + platform.shown("kitchen")[1:])
+        assert "do not know you yet" in told and "does not work" in told
+        assert not any(word in told for word in ("Echo", "secret", "kitchen", "echo:"))
+        assert [text for _, text in house.echo.heard] == ["a secret"]
+
+    async def test_p3_a_code_links_an_account_once(self, house: SurfaceHouse, platform: Platform) -> None:
+        code = await house.people.code_for(YOU, 15)
+        await platform.say("bea", "hall", f"!link {code}", "k0")
+        await platform.say("mallory", "cellar", f"!link {code}", "k1")
+        await house.board.idle()
+        assert house.people.of(platform.surface.name, platform.account("bea")) == house.people.person(YOU)
+        assert house.people.of(platform.surface.name, platform.account("mallory")) is None
+        await platform.say("bea", "hall", "it is me", "k2")
+        await house.board.idle()
+        assert platform.shown("hall")[-1].startswith("it is me")
+
+    async def test_p8_confirmations_survive_a_restart(self, house: SurfaceHouse, platform: Platform) -> None:
+        await platform.say("ana", "kitchen", "one", "k0")
+        await platform.say("ana", "kitchen", "!clear", "k1")
+        await house.board.idle()
+        await self.crash(house, platform)
+        await platform.say("ana", "kitchen", "!yes", "k2")
+        await platform.say("ana", "kitchen", "two", "k3")
+        await platform.say("ana", "kitchen", "!load", "k4")
+        await house.board.idle()
+        await self.crash(house, platform)
+        await platform.say("ana", "kitchen", "1", "k5")
+        await platform.say("ana", "kitchen", "three", "k6")
+        await house.board.idle()
+        spoken = [text for text in platform.shown("kitchen") if text.endswith("]")]
+        one, two, three = map(context_in, spoken)
+        assert one == three != two, "P9: what was cleared can be loaded again"

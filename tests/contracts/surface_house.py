@@ -1,0 +1,119 @@
+"""A house for trying surfaces out: real inbox, outbox, people and rooms; its mode only repeats what it hears."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from coterie.base.clock import Clock, SystemClock
+from coterie.base.ids import new_id
+from coterie.cast.identity import Identity
+from coterie.cast.people import People, PeopleDesk
+from coterie.cast.roster import Cast, Roster
+from coterie.engine.conversation import Opened, Speech, Spoken, Standing, Words
+from coterie.engine.protocol import Attachment
+from coterie.engine.settings import SurfacesSettings
+from coterie.engine.surface import Surface
+from coterie.engine.switchboard import Switchboard, views
+from coterie.kernel import Store
+from coterie.kernel.fold import fold_aside
+
+
+@dataclass
+class Echo:
+    """Answers with what was said and which chat it was said in; the same key gets the same answer."""
+
+    mode = "echo"
+    heard: list[tuple[str, str]] = field(default_factory=list)
+    """Context and text of every message that was new."""
+    answers: dict[str, str] = field(default_factory=dict)
+    script: dict[str, str] = field(default_factory=dict)
+    """What to answer to a text, where it is not repeated."""
+    troubles: dict[str, str] = field(default_factory=dict)
+    """Texts whose answer breaks off, and the sentence that goes with it."""
+    breaks: dict[str, BaseException] = field(default_factory=dict)
+    files: list[Attachment] = field(default_factory=list)
+    pause_s: float = 0.0
+    hold: asyncio.Event | None = None
+    """While it is set to an event, answers wait for it."""
+
+    async def open(self, person: str, character: str, title: str = "", *, at_once: bool = False) -> Opened:
+        return Opened(f"echo:{new_id()}", ())
+
+    async def say(
+        self, context: str, text: str, *, person: str, key: str, attachments: Sequence[Attachment] = ()
+    ) -> AsyncIterator[Speech]:
+        if key not in self.answers:
+            self.heard.append((context, text))
+            self.files.extend(attachments)
+            self.answers[key] = self.script.get(text, f"{text} [{context}]")
+        if self.hold is not None:
+            await self.hold.wait()
+        if text in self.breaks:
+            raise self.breaks[text]
+        answer = self.answers[key]
+        for word in _pieces(answer):
+            await asyncio.sleep(self.pause_s)
+            yield Words(word)
+        yield Spoken(answer, "Echo", self.troubles.get(text, ""))
+
+    async def retry(self, context: str, *, person: str) -> AsyncIterator[Speech]:
+        yield Spoken(f"again [{context}]", "Echo")
+
+    async def stop(self, context: str) -> bool:
+        return False
+
+    def standing(self, context: str) -> Standing:
+        return Standing(f"about {context}", "Echo", sum(1 for where, _ in self.heard if where == context))
+
+    async def rename(self, context: str, title: str) -> None:
+        """It keeps no names."""
+
+
+def _pieces(text: str) -> list[str]:
+    return [text[at : at + 40] for at in range(0, len(text), 40)]
+
+
+class SurfaceHouse:
+    """Can be crashed and opened again; what is in the file is all that survives."""
+
+    def __init__(self, path: Path, *, settings: SurfacesSettings | None = None, clock: Clock | None = None) -> None:
+        self.path = path
+        self.settings = settings or SurfacesSettings(slow_notice_s=0)
+        self.clock = clock or SystemClock()
+        self.echo = Echo()
+        self.open()
+
+    def open(self) -> None:
+        self.store = Store.open(self.path, views=[Cast(), People(), *views()], clock=self.clock)
+        self.roster = Roster(self.store)
+        self.people = PeopleDesk(self.store, self.clock)
+        self.board = Switchboard(self.store, self.clock, self.roster, self.people, {"echo": self.echo}, self.settings)
+
+    async def furnish(self) -> None:
+        await self.roster.author(Identity(name="Echo", persona="Repeats."))
+
+    async def crash(self) -> None:
+        """As if the process ended here: whatever is under way is dropped and nothing more is recorded."""
+
+        async def never(*_: object, **__: object) -> list[object]:
+            raise asyncio.CancelledError
+
+        self.store.append = never  # type: ignore[assignment,method-assign]
+        await self.board.close()
+        self.store.close()
+        self.open()
+
+    def attach(self, surface: Surface) -> None:
+        self.board.attach(surface)
+
+    def verify(self) -> None:
+        with self.store.reader.readers.snapshot() as rows:
+            assert self.store.hashes() == {view.name: fold_aside(view, rows) for view in self.store.views}
+
+    async def close(self) -> None:
+        await self.board.close()
+        self.verify()
+        self.store.close()

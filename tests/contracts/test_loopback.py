@@ -1,0 +1,25 @@
+"""The surface contract on a platform in memory: one that dedupes by token, and one that does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.contracts.loopback import Loopback
+from tests.contracts.surface_contract import SurfaceContract
+from tests.contracts.surface_house import SurfaceHouse
+
+
+class TestLoopback(SurfaceContract):
+    @pytest.fixture
+    def platform(self, house: SurfaceHouse) -> Loopback:
+        made = Loopback()
+        made.reconnect(house.board)
+        return made
+
+
+class TestForgetfulLoopback(SurfaceContract):
+    @pytest.fixture
+    def platform(self, house: SurfaceHouse) -> Loopback:
+        made = Loopback(dedupes=False)
+        made.reconnect(house.board)
+        return made

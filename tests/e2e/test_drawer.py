@@ -1,0 +1,116 @@
+"""The drawer (S21): what is behind the story is seen, corrected where it stands, and follows what happens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.e2e.conftest import Site
+
+
+@pytest.fixture
+def chat(site: Site, page: Page) -> str:
+    path = site.begin(weather="rain")
+    page.goto(path)
+    site.say(path, '"I lost the red key at the harbour."', "She nods slowly, and writes it down.")
+    page.get_by_role("button", name="Behind the story").click()
+    expect(page.locator("#drawer .memory").first).to_be_visible()
+    return path
+
+
+def line(page: Page, field: str) -> Locator:
+    return page.locator(f'#drawer .edit[data-field="{field}"]')
+
+
+def edits(site: Site, chat: str) -> list[dict[str, Any]]:
+    room = f"room:{chat.removeprefix('/chats/')}"
+    events = site.do(site.house.store.read(room, kinds=["manual_edit"], limit=50))
+    return [event.payload.model_dump() for event in events]
+
+
+def test_a_line_is_corrected_where_it_stands(site: Site, page: Page, chat: str) -> None:
+    weather = line(page, "weather")
+    weather.get_by_role("button").click()
+    field = weather.get_by_role("textbox")
+    expect(field).to_be_focused()
+    expect(field).to_have_value("rain")
+    field.fill("fog")
+    page.keyboard.press("Enter")
+    expect(weather).to_contain_text("fog")
+    expect(page.locator(".chat-title")).to_contain_text("fog")
+    assert site.ask("GET", f"{chat}/drawer")["weather"] == "fog"
+    assert [(one["what"], one["prior"]) for one in edits(site, chat)] == [("weather", "rain")]
+
+
+def test_escape_leaves_it_as_it_was(site: Site, page: Page, chat: str) -> None:
+    weather = line(page, "weather")
+    weather.get_by_role("button").press("Enter")
+    page.keyboard.type("hail")
+    page.keyboard.press("Escape")
+    expect(weather.get_by_role("button")).to_be_focused()
+    expect(weather).to_contain_text("rain")
+    assert edits(site, chat) == []
+
+
+def test_feelings_clock_activity_and_what_is_known(site: Site, page: Page, chat: str) -> None:
+    bot = site.ask("GET", chat)["host"]["id"]
+    for field, typed in [
+        (f"edge.{bot}.you.affinity", "72"),
+        (f"edge.{bot}.you.summary", "Warmer than she shows."),
+        (f"edge.{bot}.you.knowledge", "Lost the red key"),
+        (f"activity.{bot}.posture", "leaning"),
+        (f"activity.{bot}.holding", "a pencil, a ledger"),
+        ("clock", "2031-05-06T07:08"),
+    ]:
+        line(page, field).get_by_role("button").click()
+        page.locator("#drawer form :is(input, textarea)").fill(typed)
+        page.keyboard.press("Enter")
+        expect(page.locator("#drawer form")).to_have_count(0)
+    drawer = site.ask("GET", f"{chat}/drawer")
+    edge = next(edge for edge in drawer["edges"] if edge["of"] == bot)
+    assert (edge["affinity"], edge["summary"]) == (72, "Warmer than she shows.")
+    assert edge["knowledge"] == ["Lost the red key"]
+    assert drawer["activities"][bot]["posture"] == "leaning"
+    assert drawer["activities"][bot]["holding"] == ["a pencil", "a ledger"]
+    assert drawer["clock"].startswith("2031-05-06T07:08")
+
+
+def test_what_does_not_fit_is_refused_in_words(site: Site, page: Page, chat: str) -> None:
+    bot = site.ask("GET", chat)["host"]["id"]
+    line(page, f"edge.{bot}.you.trust").get_by_role("button").click()
+    page.locator("#drawer form input").fill("400")
+    page.keyboard.press("Enter")
+    expect(page.locator("#toasts")).not_to_be_empty()
+    assert edits(site, chat) == []
+
+
+def test_memories_are_pinned_weighed_and_forgotten(site: Site, page: Page, chat: str) -> None:
+    memory = page.locator("#drawer .memory").first
+    memory.get_by_role("button", name="Pin").click()
+    expect(page.locator("#drawer")).to_contain_text("1 of 8 pinned")
+    expect(page.locator("#drawer .memory").first.get_by_role("button", name="No longer pinned")).to_be_visible()
+    page.locator("#drawer .memory").first.get_by_role("button", name="No longer pinned").click()
+    expect(page.locator("#drawer")).to_contain_text("0 of 8 pinned")
+    count = page.locator("#drawer .memory").count()
+    page.locator("#drawer .memory").first.get_by_role("button", name="Forget").click()
+    expect(page.locator("#drawer .memory")).to_have_count(count - 1)
+
+
+def test_another_tab_sees_it(site: Site, page: Page, chat: str) -> None:
+    other = page.context.new_page()
+    other.goto(chat)
+    other.keyboard.press("d")
+    expect(line(other, "weather")).to_contain_text("rain")
+    line(page, "weather").get_by_role("button").click()
+    page.keyboard.type("snow")
+    page.keyboard.press("Enter")
+    expect(line(other, "weather")).to_contain_text("snow")
+
+
+def test_the_scene_is_closed_by_hand(site: Site, page: Page, chat: str) -> None:
+    scene = site.ask("GET", chat)["scene"]
+    page.locator("#drawer").get_by_role("button", name="Close the scene").click()
+    expect(page.locator("#toasts")).to_contain_text("The scene is closed")
+    assert site.ask("GET", chat)["scene"] != scene

@@ -1,0 +1,223 @@
+"""Matrix on a real homeserver. P7–P11"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from coterie.base.ids import new_id
+from coterie.engine.protocol import OutgoingMessage
+from coterie.surfaces.matrix.inbound import NAME, room_ref
+from coterie.surfaces.matrix.reset import reset
+from coterie.surfaces.matrix.topology import CHAT
+from tests.real.matrix_house import Human, MatrixHouse, house_on
+from tests.real.synapse import Synapse
+
+pytestmark = pytest.mark.timeout(600)
+
+
+def bot_name() -> str:
+    return f"bot-{new_id().lower()}"
+
+
+def creations(synapse: Synapse, user: str) -> int:
+    return int(synapse.query("SELECT count(*) FROM rooms WHERE creator = ?", user)[0][0])
+
+
+async def first_room(house: MatrixHouse, ana: Human) -> str:
+    await ana.room_with(house.bot_user)
+    await house.settle()
+    await ana.accept_invites()
+    await house.settle(1)
+    (bound,) = house.board.talk.rooms.all_on(NAME)
+    return bound.room.id
+
+
+async def test_p7_an_invitation_makes_a_space_and_a_first_room_once(synapse: Synapse, tmp_path: Path) -> None:
+    async with house_on(synapse, tmp_path, bot_name()) as (house, ana):
+        await asyncio.gather(*(ana.room_with(house.bot_user) for _ in range(3)))
+        await house.settle()
+        await house.restart()
+        await ana.room_with(house.bot_user)
+        await house.settle()
+        assert creations(synapse, house.bot_user) == 2, "a Space and a room, whatever happens"
+        invited = await ana.accept_invites()
+        assert len(invited) == 2
+        space = next(one.room for one in house.bot.topology.rooms.values() if one.is_space)
+        state = await ana.server.state(space)
+        children = [event["state_key"] for event in state if event["type"] == "m.space.child"]
+        assert children == [room for room in invited if room != space]
+        room_state = {event["type"]: event["content"] for event in await ana.server.state(children[0])}
+        assert room_state["m.room.name"] == {"name": "First chat"} and room_state["m.room.topic"]["topic"]
+        await ana.say(children[0], "Hello?")
+        await house.settle()
+        assert (await ana.shown(children[0], house.bot_user))[-1].startswith("Hello? [echo:")
+
+
+async def test_p8_commands_and_rooms(synapse: Synapse, tmp_path: Path) -> None:
+    async with house_on(synapse, tmp_path, bot_name()) as (house, ana):
+        room = await first_room(house, ana)
+        for text in ("!start", "!help", "!nonsense", "hello", "!context", "!agent", "!settings", "!save a name"):
+            await ana.say(room, text)
+        for text in ("!rename Kitchen", "!chats", "!retry", "!stop", "!yes", "!clear"):
+            await ana.say(room, text)
+        await house.settle()
+        await house.restart()
+        for text in ("!yes", "after", "!load", "1", "back"):
+            await ana.say(room, text)
+        await house.settle()
+        told = await ana.shown(room, house.bot_user)
+        joined = "\n".join(told)
+        for expected in (
+            *("!archive", "I do not know !nonsense", "Echo (here)", "surfaces.strangers", "Saved as “a name”"),
+            *("is called “Kitchen” now", "1. Kitchen, with Echo (here)", "again [", "Nobody is speaking."),
+            *("nothing to say yes to", "Start over in this room?", "!yes or !no", "We start over.", "Which one?"),
+            "We go on where we were: a name",
+        ):
+            assert expected in joined, expected
+        spoken = [text.partition("[")[2] for text in told if text.endswith("]") and not text.startswith("again")]
+        assert spoken[0] == spoken[2] != spoken[1], "P9"
+        name = {event["type"]: event["content"] for event in await ana.server.state(room)}["m.room.name"]
+        assert name == {"name": "Kitchen"}
+
+        await ana.say(room, "!new Garden")
+        await house.settle()
+        (garden,) = await ana.accept_invites()
+        await ana.say(garden, "roses")
+        await house.settle()
+        assert (await ana.shown(garden, house.bot_user))[-1].startswith("roses [")
+        await ana.say(garden, "!archive")
+        await ana.say(garden, "!yes")
+        await house.settle()
+        assert [one.room.id for one in house.board.talk.rooms.rooms_of("you", NAME)] == [room]
+
+
+async def test_p7_threads_replies_and_edits_are_kept(synapse: Synapse, tmp_path: Path) -> None:
+    async with house_on(synapse, tmp_path, bot_name()) as (house, ana):
+        room = await first_room(house, ana)
+        root = await ana.say(room, "a thread begins")
+        await house.settle(1)
+        thread = {"m.relates_to": {"rel_type": "m.thread", "event_id": root}}
+        await ana.say(room, "in it", more=thread)
+        quoted = {"m.relates_to": {"m.in_reply_to": {"event_id": root}}}
+        await ana.say(room, "> <@ana> a thread begins\n\nan answer", more=quoted)
+        replaced = {"m.relates_to": {"rel_type": "m.replace", "event_id": root}}
+        await ana.say(room, "* x", more={"m.new_content": {"body": "x", "msgtype": "m.text"}, **replaced})
+        await ana.say(room, "beep", more={"msgtype": "m.notice"})
+        await house.settle()
+        assert [text for _, text in house.echo.heard] == ["a thread begins", "in it", "an answer"]
+        ours = [event for event in await ana.events(room) if event["sender"] == house.bot_user]
+        threaded = [event for event in ours if event["content"].get("m.relates_to", {}).get("rel_type") == "m.thread"]
+        assert [event["content"]["m.relates_to"]["event_id"] for event in threaded] == [root]
+        assert threaded[0]["content"]["body"].startswith("in it")
+
+
+async def test_p6_files_both_ways(synapse: Synapse, tmp_path: Path) -> None:
+    async with house_on(synapse, tmp_path, bot_name()) as (house, ana):
+        room = await first_room(house, ana)
+        data = os.urandom(300_000)
+
+        async def chunks() -> object:
+            yield data
+
+        uri = await ana.server.upload(chunks(), len(data), "image/png", "x.png")  # type: ignore[arg-type]
+        picture = {"msgtype": "m.image", "url": uri, "info": {"mimetype": "image/png"}}
+        await ana.say(room, "../../../etc/cron.d/x.png", more=picture)
+        await ana.say(room, "gone.txt", more={"msgtype": "m.file", "url": "mxc://localhost/nothing-there"})
+        await house.settle()
+        (kept,) = house.echo.files
+        character = house.board.talk.rooms.room(room_ref(room)).character
+        saved = house.workspaces / character / kept.path
+        assert saved.read_bytes() == data and kept.path.startswith("files/matrix-")
+        assert "could not be kept" in house.echo.heard[-1][1]
+        await house.board.notify(OutgoingMessage(room=room_ref(room), text="Here.", attachments=(kept,)), "file-1")
+        await house.board.idle()
+        sent = [e["content"] for e in await ana.events(room) if e["content"].get("msgtype") == "m.image"][-1]
+        async with ana.server.download(sent["url"]) as parts:
+            assert b"".join([part async for part in parts]) == data
+
+
+async def test_p4_messages_while_away_are_answered_once_in_order(synapse: Synapse, tmp_path: Path) -> None:
+    async with house_on(synapse, tmp_path, bot_name()) as (house, ana):
+        rooms = await asyncio.gather(*(ana.room_with(house.bot_user) for _ in range(2)))
+        await house.settle()
+        for room in rooms:
+            for n in range(120):
+                await ana.say(room, f"m{n}")
+        await house.settle()
+        for room in rooms:
+            told = [text.partition(" [")[0] for text in await ana.shown(room, house.bot_user) if "[" in text]
+            assert told == [f"m{n}" for n in range(120)]
+
+
+async def test_p10_a_lost_database_is_rebuilt_without_making_or_inviting_anything(
+    synapse: Synapse, tmp_path: Path
+) -> None:
+    async with house_on(synapse, tmp_path, bot_name()) as (house, ana):
+        await house.bot.note(room_ref(await first_room(house, ana)))
+        for n in range(5):
+            room = await house.bot.topology.room_for(ana.user, f"Room {n}", "t", {"key": f"k{n}"})
+            await house.board.talk.begin(room_ref(room), house.people.person("you"), title=f"Room {n}")
+            await house.bot.note(room_ref(room))
+        before = {one.room.id: (one.number, one.title) for one in house.board.talk.rooms.all_on(NAME)}
+        made, members = creations(synapse, house.bot_user), synapse.query("SELECT count(*) FROM room_memberships")
+        house.matrix = house.matrix.model_copy(update={"owner": ""})
+        await house.lose_database()
+        await house.connect()
+        assert len(house.bot.report.restored) == 6 and house.bot.report.conflicts == house.bot.report.skipped == []
+        after = {one.room.id: (one.number, one.title) for one in house.board.talk.rooms.all_on(NAME)}
+        assert {room: number for room, (number, _) in after.items()} == {r: number for r, (number, _) in before.items()}
+        assert house.people.of(NAME, ana.user) == house.people.person("you")
+        assert house.board.talk.rooms.next_number("you", NAME) == 7
+        assert creations(synapse, house.bot_user) == made
+        assert synapse.query("SELECT count(*) FROM room_memberships") == members
+        events, states = house.store.reader.last_id(), synapse.query("SELECT count(*) FROM state_events")
+        await house.restart()
+        assert house.store.reader.last_id() == events, "what is right is left alone"
+        assert synapse.query("SELECT count(*) FROM state_events") == states
+        room = next(iter(after))
+        await house.following.once(0)
+        await ana.say(room, "are you there?")
+        await house.settle()
+        assert any(text.startswith("are you there? [") for text in await ana.shown(room, house.bot_user))
+
+
+async def test_p3_a_stranger_gets_a_code_and_nothing_else(synapse: Synapse, tmp_path: Path) -> None:
+    async with house_on(synapse, tmp_path, bot_name()) as (house, ana):
+        await first_room(house, ana)
+        mallory = await Human.arrive(synapse, f"mallory-{new_id().lower()}")
+        room = await mallory.room_with(house.bot_user)
+        await house.settle()
+        for text in ("Who is there?", "!chats", "!help"):
+            await mallory.say(room, text)
+        await house.settle()
+        (told,) = await mallory.shown(room, house.bot_user)
+        assert "I do not know you yet" in told
+        assert await mallory.accept_invites() == []
+        code = told.rpartition(" ")[2]
+        await house.people.approve(code)
+        await mallory.say(room, "and now?")
+        await house.settle()
+        assert "nobody here" in (await mallory.shown(room, house.bot_user))[-1].lower(), "let in, and still to nobody"
+        await mallory.server.close()
+
+
+async def test_p11_reset_says_what_it_does_and_dry_run_touches_nothing(synapse: Synapse, tmp_path: Path) -> None:
+    async with house_on(synapse, tmp_path, bot_name()) as (house, ana):
+        room = await first_room(house, ana)
+        login, said = house.folder / "login.json", list[str]()
+        server = house.bot.topology.server
+        events, joined = house.store.reader.last_id(), await server.joined_rooms()
+        for mode in ("local-only", "server-leave-forget"):
+            await reset(house.store, server, login, mode, dry_run=True, tell=said.append)
+        assert house.store.reader.last_id() == events and login.exists()
+        assert await server.joined_rooms() == joined
+        assert any("would be left and forgotten" in line for line in said) and "by hand" in said[-1]
+        await reset(house.store, server, login, "local-only", dry_run=False, tell=said.append)
+        assert house.board.talk.rooms.all_on(NAME) == [] and await server.joined_rooms() == joined
+        await reset(house.store, server, login, "server-leave-forget", dry_run=False, tell=said.append)
+        assert await server.joined_rooms() == [] and not login.exists()
+        assert CHAT in {event["type"] for event in await ana.server.state(room)}

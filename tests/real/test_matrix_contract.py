@@ -1,0 +1,170 @@
+"""The surface contract on a real homeserver: what goes wrong is injected between us and it. P1–P6"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from coterie.base.ids import new_id
+from coterie.engine.errors import RateLimited, Refused, Unreachable
+from coterie.engine.inbox import SurfaceSynced
+from coterie.engine.pacing import Pace
+from coterie.engine.surface import Abilities, Surface
+from coterie.engine.switchboard import Switchboard
+from coterie.kernel import Draft
+from coterie.surfaces.matrix.homeserver import Homeserver, Json
+from coterie.surfaces.matrix.inbound import NAME
+from coterie.surfaces.matrix.surface import MatrixSurface
+from tests.contracts.loopback import Fault
+from tests.contracts.surface_contract import SurfaceContract
+from tests.contracts.surface_house import SurfaceHouse
+from tests.real.matrix_house import Human, MatrixHouse, shown_by
+from tests.real.synapse import Synapse
+
+pytestmark = pytest.mark.timeout(600)
+
+
+class MatrixPlatform:
+    """People and rooms by short names, made when they are first needed."""
+
+    def __init__(self, synapse: Synapse, house: MatrixHouse, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._synapse = synapse
+        self._house = house
+        self._people: dict[str, Human] = {}
+        self._rooms: dict[str, str] = {}
+        self._faults: list[Fault] = []
+        self._making = asyncio.Lock()
+        self._syncing = asyncio.Lock()
+        self._sent = Homeserver.send
+
+        async def send(server: Homeserver, room: str, kind: str, content: Json, transaction: str) -> str:
+            return await self._send(server, room, kind, content, transaction)
+
+        monkeypatch.setattr(Homeserver, "send", send)
+        quick = {**{f: getattr(MatrixSurface.abilities, f) for f in Abilities.__dataclass_fields__}}
+        quick |= {"pace": Pace(least_s=0.1, most_s=0.3, rest_s=0.15)}
+        monkeypatch.setattr(MatrixSurface, "abilities", Abilities(**quick))
+
+    @property
+    def surface(self) -> Surface:
+        return self._house.board.surfaces[NAME]
+
+    async def say(self, who: str, room: str, text: str, key: str, *, times: int = 1) -> None:
+        human = await self.human(who)
+        room_id = await self.room(human, room)
+        event = await human.say(room_id, text, f"{room}.{key}")
+        key = f"in:{NAME}/{room_id}:{event}"
+        async with self._syncing:
+            before = self._house.board.reception.inbox.cursor(NAME)
+            if not self._house.store.query("SELECT 1 FROM event WHERE key = ?", (key,)):
+                await self._house.following.once(0)
+            for _ in range(times - 1):  # the homeserver tells it again, as after a crash
+                back = SurfaceSynced(surface=NAME, cursor=before or "")
+                await self._house.store.append([Draft(f"surface:{NAME}", back)])
+                await self._house.following.once(0)
+
+    def account(self, who: str) -> str:
+        return self._people[who].user
+
+    def shown(self, room: str) -> list[str]:
+        path = f"{self._synapse.url}/_matrix/client/v3/rooms/{self._rooms[room]}/messages"
+        headers = {"Authorization": f"Bearer {next(iter(self._people.values())).server.token}"}
+        if room in ("cellar", "hall"):
+            headers = {"Authorization": f"Bearer {self._house.bot.topology.server.token}"}
+        found: list[Json] = []
+        query = {"dir": "b", "limit": "100"}
+        while True:
+            page = httpx.get(path, params=query, headers=headers, trust_env=False, timeout=60).json()
+            found += page["chunk"]
+            if not page["chunk"] or "end" not in page:
+                break
+            query["from"] = page["end"]
+        self._edits = [e for e in found if e["content"].get("m.relates_to", {}).get("rel_type") == "m.replace"]
+        return [text for _, text in shown_by(found[::-1], self._house.bot_user)]
+
+    def most_edits(self) -> int:
+        counts: dict[str, int] = {}
+        for edit in self._edits:
+            target = edit["content"]["m.relates_to"]["event_id"]
+            counts[target] = counts.get(target, 0) + 1
+        return max(counts.values(), default=0)
+
+    def fail_next(self, *faults: Fault) -> None:
+        self._faults.extend(faults)
+
+    def reconnect(self, board: Switchboard) -> None:
+        self._faults.clear()
+
+    async def human(self, who: str) -> Human:
+        async with self._making:
+            if who not in self._people:
+                self._people[who] = await Human.arrive(self._synapse, f"{who}-{new_id().lower()}")
+            return self._people[who]
+
+    async def room(self, human: Human, room: str) -> str:
+        async with self._making:
+            if room not in self._rooms:
+                self._rooms[room] = await human.room_with(self._house.bot_user)
+                await self._house.bot.topology.server.join(self._rooms[room])
+            elif human.user not in self._members(room):
+                await next(iter(self._people.values())).server.invite(self._rooms[room], human.user)
+                await human.server.join(self._rooms[room])
+            return self._rooms[room]
+
+    def _members(self, room: str) -> set[str]:
+        sql = "SELECT user_id FROM local_current_membership WHERE room_id = ? AND membership = 'join'"
+        return {user for (user,) in self._synapse.query(sql, self._rooms[room])}
+
+    async def close(self) -> None:
+        for human in self._people.values():
+            await human.server.close()
+
+    async def _send(self, server: Homeserver, room: str, kind: str, content: Json, transaction: str) -> str:
+        ours = server is self._house.bot.topology.server
+        fault = self._faults.pop(0) if ours and self._faults else None
+        if fault == "patience":
+            raise RateLimited("Too many messages.", 0.01)
+        if fault == "hung up":
+            raise Unreachable("The line is down.", ambiguous=False)
+        if fault == "refused":
+            raise Refused("Not this.", "It is not tried again.")
+        event = await self._sent(server, room, kind, content, transaction)
+        if fault == "taken, then hung up":
+            raise Unreachable("The line broke.")
+        if fault == "stuck after taking":
+            await asyncio.Event().wait()
+        return event
+
+
+class TestMatrix(SurfaceContract):
+    @pytest.fixture
+    async def house(self, synapse: Synapse, tmp_path: Path) -> AsyncIterator[MatrixHouse]:
+        name = f"bot-{new_id().lower()}"
+        synapse.register(name)
+        made = MatrixHouse(tmp_path, synapse, name, "")
+        await made.furnish()
+        await made.connect()
+        await made.following.once(0)
+        yield made
+        await made.close()
+
+    @pytest.fixture
+    async def platform(
+        self, synapse: Synapse, house: MatrixHouse, monkeypatch: pytest.MonkeyPatch
+    ) -> AsyncIterator[MatrixPlatform]:
+        made = MatrixPlatform(synapse, house, monkeypatch)
+        yield made
+        await made.close()
+
+    @pytest.fixture(autouse=True)
+    async def ana(self, house: SurfaceHouse, platform: MatrixPlatform) -> None:
+        ana = await platform.human("ana")
+        await house.people.link_owner(NAME, ana.user)
+
+    async def crash(self, house: MatrixHouse, platform: MatrixPlatform) -> None:  # type: ignore[override]
+        platform.reconnect(house.board)
+        await house.restart()

@@ -1,0 +1,110 @@
+"""S19: what open pages are told can be told twice, late or in pieces, and comes to the same."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from coterie.kernel import Draft
+from coterie.kernel.jobs import JobDied
+from coterie.surfaces.web.page_live import _places
+from coterie.surfaces.web.telling import News, Teller, last_turns, troubles
+from tests.surfaces.web.conftest import Web
+
+
+async def heard(news: AsyncIterator[News], until: str, most: int = 50) -> list[News]:
+    found: list[News] = []
+    async with asyncio.timeout(20):
+        async for one in news:
+            found.append(one)
+            if one.name == until or len(found) == most:
+                break
+    return found
+
+
+def room(chat: str) -> str:
+    return f"room:{chat.removeprefix('/chats/')}"
+
+
+async def test_a_page_is_told_turns_and_words_from_where_it_was(web: Web) -> None:
+    _, chat = await web.begin()
+    after = web.house.feed.last_id()
+    await web.say(chat, "Hello.")
+    found = await heard(Teller(web.house, room(chat), after).news(), "aside", 3)
+    assert found[0].name == "caught-up"
+    assert [one.name for one in found[1:]] == ["turn", "turn"]
+    assert "Hello." in found[1].told["html"]
+    assert all(one.at > after for one in found[1:])
+
+
+async def test_words_come_by_blocks_and_finished_ones_once(web: Web) -> None:
+    _, chat = await web.begin()
+    web.script.paused = True
+    web.script.replies.append("One.\n\nTwo is longer.\n\nThree")
+    told = Teller(web.house, room(chat), web.house.feed.last_id()).news()
+    said = asyncio.create_task(web.post(f"{chat}/turns?wait=true", {"text": "Go."}))
+    blocks: list[str] = []
+    async with asyncio.timeout(20):
+        async for news in told:
+            if news.name == "words":
+                start = news.told["from"]
+                assert start >= len(blocks) - 1, "a finished block is not told again"
+                blocks[start:] = news.told["blocks"]
+            if news.name == "turn" and news.told["state"] == "done" and blocks:
+                break
+            web.script.step(1)
+    assert [block.strip() for block in blocks] == ["<p>One.</p>", "<p>Two is longer.</p>", "<p>Three</p>"][
+        : len(blocks)
+    ]
+    await said
+
+
+async def test_what_is_taken_back_is_told_as_the_last_turns(web: Web) -> None:
+    _, chat = await web.begin()
+    first = await web.say(chat, "One.")
+    await web.say(chat, "Two.")
+    after = web.house.feed.last_id()
+    await web.post(f"{chat}/rewind", {"turn": first["reply"]})
+    news = (await heard(Teller(web.house, room(chat), after).news(), "timeline"))[-1]
+    assert "One." in news.told["html"]
+    assert "Two." not in news.told["html"]
+    assert news.told["before"] is None
+
+
+async def test_who_was_away_too_long_or_knows_the_future_is_told_all_anew(web: Web) -> None:
+    _, chat = await web.begin()
+    await web.say(chat, "Hello.")
+    for after in (web.house.feed.last_id() - 6_000, web.house.feed.last_id() + 10):
+        assert (await heard(Teller(web.house, room(chat), after).news(), "timeline", 1))[0].name == "timeline"
+
+
+async def test_a_chat_that_was_reset_is_gone(web: Web) -> None:
+    bot, chat = await web.begin()
+    after = web.house.feed.last_id()
+    name = (await web.get(f"/bots/{bot}"))["name"]
+    await web.post(f"/bots/{bot}/reset", {"confirm": name})
+    assert (await heard(Teller(web.house, room(chat), after).news(), "timeline"))[-1].told["gone"] is True
+
+
+async def test_older_turns_join_without_a_gap(web: Web) -> None:
+    _, chat = await web.begin()
+    for number in range(27):
+        await web.post(f"{chat}/turns?wait=true", {"text": f"Number {number}."})
+    _, html, before = await last_turns(web.house, room(chat))
+    assert html.count("<article") == 50
+    assert before is not None
+    _, older, further = await last_turns(web.house, room(chat), before + 1)
+    turns = (await web.get(f"{chat}/turns?limit=500"))["turns"]
+    assert older.count("<article") == len(turns) - 50
+    assert further is None
+
+
+async def test_failures_in_the_background_are_told(web: Web) -> None:
+    after = web.house.feed.last_id()
+    died = JobDied(job=1, job_kind="story_memory", key="k", attempts=5, error="It broke.")
+    await web.house.store.append([Draft("instance", died)])
+    assert (await heard(troubles(web.house, after), "trouble"))[-1].told["error"] == "It broke."
+
+
+def test_places_that_make_no_sense_are_left_out() -> None:
+    assert _places(["a:1", "b:", "c", ":4", "d:-1", "e:x", "a:b:7"]) == {"a": 1, "a:b": 7}

@@ -1,0 +1,92 @@
+"""A real house on a scripted model, served on loopback as `coterie serve` does."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+import uvicorn
+
+from coterie.app import App, Settings, open_store
+from coterie.base.clock import HeldClock
+from coterie.base.home import Home
+from coterie.cast.identity import Identity
+from coterie.kernel.fold import fold_aside
+from coterie.kernel.worker import Worker
+from coterie.llm.player import Player
+from coterie.llm.router import Models
+from coterie.llm.settings import ModelsSettings
+from coterie.surfaces.web.server import create_web
+from coterie.surfaces.webhook.mount import mount
+from coterie.surfaces.webhook.surface import attached
+from tests.modes.story.conftest import Script
+
+
+@dataclass
+class Served:
+    url: str
+    house: App
+    script: Script
+    clock: HeldClock
+    client: httpx.AsyncClient
+
+    async def settle(self) -> None:
+        """Everything that replies led to is done: memories are made."""
+        await self.house.switchboard.idle()
+        worker = Worker(self.house.store.jobs, self.house.story.handlers(), clock=self.clock, bus=self.house.store.bus)
+        while await worker.drain():
+            pass
+
+
+Serve = Callable[..., AbstractAsyncContextManager[Served]]
+
+
+@pytest.fixture
+def serve(tmp_path: Path, clock: HeldClock) -> Serve:
+    @asynccontextmanager
+    async def started(**sections: object) -> AsyncIterator[Served]:
+        home = Home.locate({"COTERIE_HOME": str(tmp_path / "house")})
+        roles = {"narrative": ("embedded/script",), "classifier": ("embedded/script",)}
+        settings = Settings.model_validate({"models": ModelsSettings(roles=roles), **sections})
+        script = Script()
+        with open_store(home, clock=clock) as store:
+            player = Player("embedded", otherwise=script.answer, pace=1)
+            models = Models(settings.models, clock=clock, store=store, providers={"embedded": player})
+            house = App(home, settings, store, clock=clock, models=models)
+            if not house.roster.bots():
+                await house.roster.author(Identity(name="Mara", persona="Keeps a lighthouse."))
+            web = create_web(house)
+            mount(web, house.switchboard, settings.webhook, settings.api, clock)
+            async with (
+                attached(house.switchboard, settings.webhook),
+                _listening(web) as url,
+                httpx.AsyncClient(base_url=url, trust_env=False, timeout=30) as client,
+            ):
+                yield Served(url, house, script, clock, client)
+            await house.switchboard.close()
+            await house.story.replies.close()
+            with store.reader.readers.snapshot() as rows:
+                assert store.hashes() == {view.name: fold_aside(view, rows) for view in store.views}
+            await models.close()
+
+    return started
+
+
+@asynccontextmanager
+async def _listening(web: object) -> AsyncIterator[str]:
+    with socket.socket() as door:
+        door.bind(("127.0.0.1", 0))
+        config = uvicorn.Config(web, log_config=None, log_level="warning", access_log=False, lifespan="off")  # type: ignore[arg-type]
+        server = uvicorn.Server(config)
+        serving = asyncio.create_task(server.serve(sockets=[door]))
+        while not server.started:
+            await asyncio.sleep(0.01)
+        yield f"http://127.0.0.1:{door.getsockname()[1]}"
+        server.should_exit = True
+        await serving

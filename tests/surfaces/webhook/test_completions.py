@@ -1,0 +1,108 @@
+"""The OpenAI-compatible API with the real client library. P15"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import openai
+import pytest
+from openai.types.chat import ChatCompletionMessageParam
+from pydantic import SecretStr
+
+from coterie.llm.tape import Entry, Fault
+from coterie.surfaces.webhook.settings import ApiSettings
+from tests.surfaces.webhook.conftest import Serve, Served
+
+History = list[ChatCompletionMessageParam]
+
+
+def client(served: Served, key: str = "none needed", **options: Any) -> openai.AsyncOpenAI:
+    return openai.AsyncOpenAI(base_url=f"{served.url}/v1", api_key=key, **options)
+
+
+def user(text: str) -> ChatCompletionMessageParam:
+    return {"role": "user", "content": text}
+
+
+def slowly(text: str) -> Entry:
+    return Entry(chunks=tuple((n * 20_000, chunk) for n, (_, chunk) in enumerate(Entry(say=text).all_chunks())))
+
+
+async def test_p15_a_client_talks_to_a_character_plain_and_streaming(serve: Serve) -> None:
+    async with serve() as served, client(served) as ai:
+        assert [model.id async for model in ai.models.list()] == ["Mara"]
+        served.script.replies = ["The lamp is lit."]
+        history: History = [{"role": "system", "content": "Be brief."}, user("Is the lamp lit?")]
+        whole = await ai.chat.completions.create(model="Mara", messages=history)
+        assert whole.choices[0].message.content == "The lamp is lit."
+        assert whole.choices[0].finish_reason == "stop" and whole.usage is not None
+        history += [{"role": "assistant", "content": "The lamp is lit."}, user("How far is it?")]
+        served.script.faults = [slowly("It is a long way up.")]
+        stream = await ai.chat.completions.create(
+            model="mara", messages=history, stream=True, stream_options={"include_usage": True}
+        )
+        chunks = [chunk async for chunk in stream]
+        words = [chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices]
+        assert "".join(words) == "It is a long way up." and len(words) > 3
+        assert chunks[-1].usage is not None and chunks[-2].choices[0].finish_reason == "stop"
+        assert "Is the lamp lit?" in served.script.prompt(), "one chat, however often the client sends it all"
+        assert served.script.prompt().count("Is the lamp lit?") == 1
+
+
+async def test_p15_the_character_remembers_the_next_day(serve: Serve) -> None:
+    async with serve() as served, client(served) as ai:
+        served.script.replies = ["Ilse. I will keep that.", "Your sister's name is Ilse."]
+        await ai.chat.completions.create(model="Mara", messages=[user("My sister is called Ilse.")])
+        await served.settle()
+    served.clock.advance(26 * 3600)
+    async with serve() as served, client(served) as ai:
+        served.script.replies = ["Your sister's name is Ilse."]
+        told = await ai.chat.completions.create(model="Mara", messages=[user("What is my sister called?")])
+        assert told.choices[0].message.content == "Your sister's name is Ilse."
+        assert "My sister is called Ilse." in served.script.prompt(), "a new chat, and what was said is a memory"
+        rooms = served.house.story.chats.chats()
+        assert len(rooms) == 2
+
+
+async def test_p15_the_same_again_is_another_answer_and_a_repeated_call_the_same_one(serve: Serve) -> None:
+    async with serve() as served, client(served) as ai:
+        served.script.replies = ["One.", "Two.", "Three."]
+        history: History = [user("Say one."), {"role": "assistant", "content": "One."}, user("And?")]
+        await ai.chat.completions.create(model="Mara", messages=history[:1])
+        first = await ai.chat.completions.create(model="Mara", messages=history)
+        repeated = await ai.chat.completions.create(
+            model="Mara", messages=history, extra_headers={"x-stainless-retry-count": "1"}
+        )
+        again = await ai.chat.completions.create(model="Mara", messages=history)
+        told = [it.choices[0].message.content for it in (first, repeated, again)]
+        assert told == ["Two.", "Two.", "Three."]
+        (chat,) = served.house.story.chats.chats()
+        assert [turn.text for turn in served.house.story.timeline.latest(chat.room, 9)][-2:] == ["And?", "Three."]
+
+
+async def test_p15_a_key_is_asked_for_where_one_is_set(serve: Serve) -> None:
+    async with serve(api=ApiSettings(key=SecretStr("our-own-key"))) as served:
+        async with client(served, "wrong") as ai:
+            with pytest.raises(openai.AuthenticationError, match="missing or wrong"):
+                await ai.models.list()
+            with pytest.raises(openai.AuthenticationError):
+                await ai.chat.completions.create(model="Mara", messages=[user("Hello")])
+        async with client(served, "our-own-key") as ai:
+            assert [model.id async for model in ai.models.list()] == ["Mara"]
+
+
+async def test_p15_what_goes_wrong_is_an_error_these_clients_know(serve: Serve) -> None:
+    async with serve() as served, client(served, max_retries=0) as ai:
+        with pytest.raises(openai.NotFoundError, match="no character called"):
+            await ai.chat.completions.create(model="Nobody", messages=[user("Hello")])
+        with pytest.raises(openai.NotFoundError):
+            await ai.chat.completions.create(model="Nobody", messages=[user("Hello")], stream=True)
+        with pytest.raises(openai.BadRequestError, match="has to be the user's"):
+            await ai.chat.completions.create(model="Mara", messages=[{"role": "assistant", "content": "?"}])
+        served.script.faults = [Entry(error=Fault(kind="RequestRefused", what="The model said no."))] * 3
+        with pytest.raises(openai.InternalServerError, match="The model said no"):
+            await ai.chat.completions.create(model="Mara", messages=[user("Hello")])
+        stream = await ai.chat.completions.create(model="Mara", messages=[user("Hello there")], stream=True)
+        with pytest.raises(openai.APIError, match="The model said no"):
+            async for _ in stream:
+                pass
