@@ -37,6 +37,11 @@ from coterie.llm.settings import ModelsSettings
 from coterie.llm.usage import Usage
 from coterie.memory import Memory
 from coterie.memory.view import Memories
+from coterie.modes.desk.conversation import DeskConversation
+from coterie.modes.desk.desk import Desk
+from coterie.modes.desk.office import Office
+from coterie.modes.desk.sandbox import Sandbox
+from coterie.modes.desk.settings import DeskSettings
 from coterie.modes.story import Arrivals, StoryConversation
 from coterie.modes.story import mode as story_mode
 from coterie.modes.story.mode import one_chat_at_a_time
@@ -45,7 +50,7 @@ from coterie.modes.story.story import Story
 from coterie.ops.backups import JOB as BACKUP
 from coterie.ops.backups import Backups
 from coterie.ops.configuration import Configuration
-from coterie.ops.doctor import Doctor
+from coterie.ops.doctor import Doctor, Finding
 from coterie.ops.metrics import Metrics
 from coterie.ops.settings import StorageSettings
 from coterie.ops.snapshots import Snapshots, warn_in_log
@@ -64,6 +69,7 @@ class Settings(Section):
     server: ServerSettings = ServerSettings()
     models: ModelsSettings = ModelsSettings()
     story: StorySettings = StorySettings()
+    desk: DeskSettings = DeskSettings()
     surfaces: SurfacesSettings = SurfacesSettings()
     webhook: WebhookSettings = WebhookSettings()
     api: ApiSettings = ApiSettings()
@@ -103,11 +109,18 @@ def write_example(home: Home) -> None:
 
 def all_views() -> list[View]:
     """Every view of every room."""
-    return [Cast(), People(), Turns(), Memories(), Usage(), *switchboard.views(), *story_mode.views()]
+    return [Cast(), People(), Turns(), Memories(), Usage(), *switchboard.views(), *story_mode.views(), Office()]
 
 
 def doctor(home: Home, clock: Clock | None = None) -> Doctor:
-    return Doctor(home, all_views(), clock or SystemClock())
+    def sandbox() -> Iterator[Finding]:
+        standing = asyncio.run(Sandbox(load_settings(home).settings.desk).standing())
+        if standing.state == "confined":
+            yield Finding("Sandbox", "ok", "commands are confined by bubblewrap")
+        else:
+            yield Finding("Sandbox", "bad" if standing.state == "off" else "note", standing.reason, standing.fix)
+
+    return Doctor(home, all_views(), clock or SystemClock(), [sandbox])
 
 
 @contextmanager
@@ -160,13 +173,17 @@ class App:
             before_rewind=self._snapshots.before_rewind,
             workspaces=self.workspaces,
         )
+        self.desk = Desk(store, self.roster, self.memory, self.models, self.workspaces, settings.desk, self._clock)
         self.arrivals = Arrivals(store, self.roster, self.memory, self.workspaces)
         self.feed = Feed(store, self.story.replies)
         self.configuration = Configuration(
             settings, home.config, read=lambda: load_settings(home), prepare=lambda: write_example(home)
         )
         self.people = PeopleDesk(store, self._clock)
-        talking: list[Conversation] = [StoryConversation(store, self.story, self.roster, self.feed)]
+        talking: list[Conversation] = [
+            StoryConversation(store, self.story, self.roster, self.feed),
+            DeskConversation(store, self.desk, self.roster),
+        ]
         conversations = {one.mode: one for one in talking}
         self.switchboard = Switchboard(store, self._clock, self.roster, self.people, conversations, settings.surfaces)
 
@@ -191,7 +208,9 @@ class App:
         self._background = [
             asyncio.create_task(worker.run(stop), name="jobs"),
             asyncio.create_task(self._snapshots.run(stop), name="snapshots"),
+            *(asyncio.create_task(lane.run(stop), name="desk") for lane in self.desk.workers()),
         ]
+        await self.desk.sandbox.standing()  # what does not work is told now, not when it is needed
         self.models.warm_up()
         _log.info("started", version=self._version, database=str(self._home.database))
         try:

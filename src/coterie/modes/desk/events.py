@@ -19,6 +19,10 @@ class DeskOpened(Payload, kind="desk_opened"):
     title: str = ""
 
 
+class DeskRenamed(Payload, kind="desk_renamed"):
+    title: str
+
+
 class DeskSkipped(Payload, kind="desk_skipped"):
     """The character chose not to answer."""
 

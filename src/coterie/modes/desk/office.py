@@ -11,6 +11,7 @@ from coterie.modes.desk.events import (
     BranchEnded,
     BranchStarted,
     DeskOpened,
+    DeskRenamed,
     HistoryCompacted,
     ResultsInjected,
     WorkerEnded,
@@ -50,6 +51,10 @@ class Office(View):
             "INSERT INTO desk_chat(room, character, person, title, at) VALUES (?, ?, ?, ?, ?)",
             (event.stream, it.character, it.person, it.title, to_micros(event.ts)),
         )
+
+    @on(DeskRenamed)
+    def renamed(self, rows: Rows, event: Event[DeskRenamed]) -> None:
+        rows.run("UPDATE desk_chat SET title = ? WHERE room = ?", (event.payload.title, event.stream))
 
     @on(UserTurn)
     def said(self, rows: Rows, event: Event[UserTurn]) -> None:
