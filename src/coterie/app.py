@@ -173,7 +173,16 @@ class App:
             before_rewind=self._snapshots.before_rewind,
             workspaces=self.workspaces,
         )
-        self.desk = Desk(store, self.roster, self.memory, self.models, self.workspaces, settings.desk, self._clock)
+        self.desk = Desk(
+            store,
+            self.roster,
+            self.memory,
+            self.models,
+            self.workspaces,
+            settings.desk,
+            self._clock,
+            notify=lambda outgoing, token: self.switchboard.notify(outgoing, token),
+        )
         self.arrivals = Arrivals(store, self.roster, self.memory, self.workspaces)
         self.feed = Feed(store, self.story.replies)
         self.configuration = Configuration(

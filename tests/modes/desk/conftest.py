@@ -13,6 +13,8 @@ from coterie.base.clock import HeldClock
 from coterie.cast.identity import Identity
 from coterie.cast.roster import Cast, Roster
 from coterie.cast.workspace import Workspaces
+from coterie.engine import switchboard
+from coterie.engine.protocol import OutgoingMessage
 from coterie.engine.turns import Timeline, Turns
 from coterie.kernel import Store
 from coterie.kernel.fold import fold_aside
@@ -72,10 +74,11 @@ class Stage:
     def __init__(self, folder: Path, clock: HeldClock, script: Script, tools: list[Tool]) -> None:
         self.folder, self.clock, self.script, self.tools = folder, clock, script, tools
         self.character = ""
+        self.told: dict[str, OutgoingMessage] = {}
         self.open()
 
     def open(self) -> None:
-        views = [Cast(), Turns(), Memories(), Usage(), Office()]
+        views = [Cast(), Turns(), *switchboard.views(), Memories(), Usage(), Office()]
         self.store = Store.open(self.folder / "coterie.db", views=views, clock=self.clock)
         kinds = ("channel", "branch", "worker", "compactor")
         settings = ModelsSettings(roles={kind: (f"embedded/{kind}",) for kind in kinds})
@@ -93,6 +96,7 @@ class Stage:
             DeskSettings(),
             self.clock,
             self.tools,
+            self.notify,
         )
         self.worker = Worker(
             self.store.jobs,
@@ -101,6 +105,9 @@ class Stage:
             bus=self.store.bus,
             apart=one_word_at_a_time,
         )
+
+    async def notify(self, outgoing: OutgoingMessage, token: str) -> None:
+        self.told[token] = outgoing
 
     async def begin(self) -> str:
         bot = await self.roster.author(Identity(name="Mara", persona="Mara gets things done."))

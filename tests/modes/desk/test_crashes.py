@@ -7,7 +7,7 @@ import pytest
 from coterie.llm.messages import Request
 from tests.modes.desk.conftest import Line, Script, Stage, calls
 
-_JOBS = 12
+_JOBS = 14
 """More than the story below takes."""
 
 

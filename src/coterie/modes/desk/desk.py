@@ -18,13 +18,14 @@ from coterie.modes.desk.branches import Branches
 from coterie.modes.desk.briefing import Briefing
 from coterie.modes.desk.channel import Channel
 from coterie.modes.desk.compactor import Compactor
-from coterie.modes.desk.errand import BRANCH, COMPACT, MESSAGE, PERSON_WAITS, WAKE, WORKER
+from coterie.modes.desk.errand import BRANCH, COMPACT, MESSAGE, PERSON_WAITS, TELL, WAKE, WORKER
 from coterie.modes.desk.events import DeskOpened
 from coterie.modes.desk.leaks import LeakGuard
 from coterie.modes.desk.officebook import OfficeBook
 from coterie.modes.desk.processes import Processes
 from coterie.modes.desk.sandbox import Sandbox
 from coterie.modes.desk.settings import DeskSettings
+from coterie.modes.desk.telling import Notify, Telling
 from coterie.modes.desk.tools import Tool
 from coterie.modes.desk.workers import Workers
 from coterie.modes.desk.worktools import worker_tools
@@ -44,6 +45,7 @@ class Desk:
         settings: DeskSettings,
         clock: Clock,
         more_tools: Sequence[Tool] = (),
+        notify: Notify | None = None,
     ) -> None:
         self._store = store
         self._roster = roster
@@ -60,7 +62,7 @@ class Desk:
         branches = Branches(self.book, self.briefing, self.processes, models, memory, guard)
         workers = Workers(self.book, self.briefing, self.processes, models, self._tools, guard)
         self._lanes: list[tuple[int, dict[str, Handler]]] = [
-            (16, {MESSAGE: channel.message, WAKE: channel.wake}),
+            (16, {MESSAGE: channel.message, WAKE: channel.wake, TELL: Telling(store, notify).tell}),
             (16, {BRANCH: branches.think, COMPACT: self.compactor.compact}),
             (64, {WORKER: workers.work}),
         ]

@@ -15,7 +15,8 @@ from coterie.kernel.worker import Outcome
 from coterie.modes.desk.events import BranchStarted, DeskReacted, DeskSkipped, ResultsInjected, WorkerStarted
 from coterie.modes.desk.officebook import DeskChat, Process
 
-BRANCH, WORKER, WAKE, MESSAGE, COMPACT = "desk_branch", "desk_worker", "desk_wake", "desk_message", "desk_compact"
+BRANCH, WORKER, WAKE, MESSAGE = "desk_branch", "desk_worker", "desk_wake", "desk_message"
+COMPACT, TELL = "desk_compact", "desk_tell"
 PERSON_WAITS, LOOKS_UP, THINKS, WORKS = 10, 5, 3, 0
 """Priorities of jobs."""
 DEBOUNCE_S = 0.5
@@ -75,6 +76,9 @@ class Errand:
             )
             drafts.append(Draft(self.chat.room, begun, who, turn=reply))
             drafts.append(Draft(self.chat.room, ended, who, turn=reply))
+            if to is None:  # nobody waits for it on the surface it was asked from
+                told = {"room": self.chat.room, "reply": reply}
+                return Outcome(drafts, [*self.jobs, NewJob(TELL, f"{TELL}:{reply}", told, priority=PERSON_WAITS)])
         return Outcome(drafts, self.jobs)
 
     def _add(self, payload: BranchStarted | WorkerStarted | DeskSkipped | DeskReacted | ResultsInjected) -> None:
