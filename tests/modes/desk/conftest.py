@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,22 +35,22 @@ from coterie.modes.desk.tools import Tool
 Line = Entry | str
 
 
-def calls(*wanted: tuple[str, dict[str, object]], text: str = "") -> Entry:
+def calls(*wanted: tuple[str, Mapping[str, object]], text: str = "") -> Entry:
     """A model that asks for tools."""
     chunks = [(0, TextDelta(text=text))] if text else []
     asked = [
-        (0, CallRequested(call=ToolCall(id=f"c{n}", name=name, arguments=json.dumps(arguments))))
+        (0, CallRequested(call=ToolCall(id=f"c{n}", name=name, arguments=json.dumps(dict(arguments)))))
         for n, (name, arguments) in enumerate(wanted)
     ]
     end = Finished(reason="tool", tokens=Tokens(input=1, output=1), model="script")
-    return Entry(chunks=(*chunks, *asked, (0, end)))  # type: ignore[arg-type]
+    return Entry(chunks=(*chunks, *asked, (0, end)))
 
 
 @dataclass
 class Script:
     lines: dict[str, list[Line]] = field(default_factory=dict)
     asked: list[tuple[str, Request]] = field(default_factory=list)
-    digest: Entry | dict[str, object] = field(default_factory=lambda: {"summary": "They talked."})
+    digest: Entry | Mapping[str, object] = field(default_factory=lambda: {"summary": "They talked."})
     brain: Callable[[str, Request], Line] | None = None
     """Answers by what is asked, where lines in order would not do."""
 

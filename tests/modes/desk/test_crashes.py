@@ -22,8 +22,13 @@ def brain(kind: str, request: Request) -> Line:
         return "Which blue?" if "Sky blue" not in told else calls(("finish", {"result": "Painted sky blue."}))
     last = request.prompt.messages[-1].text
     if "Paint the door" in last:
-        wanted = [("branch", {"thought": "Which colour?"}), ("spawn_worker", {"task": "paint", "interactive": True})]
-        return calls(*wanted, ("memory_save", {"text": "Ana wants the door painted"}), ("reply", {"text": "I will."}))
+        paint = ("spawn_worker", {"task": "paint", "interactive": True})
+        return calls(
+            ("branch", {"thought": "Which colour?"}),
+            paint,
+            ("memory_save", {"text": "Ana wants the door painted"}),
+            ("reply", {"text": "I will."}),
+        )
     if "Which blue?" in last:
         (worker,) = {line.split("]")[0] for line in last.split("[") if line.startswith("w")}
         return calls(("route", {"worker": worker, "text": "Sky blue"}), ("reply", {"text": "I told it sky blue."}))

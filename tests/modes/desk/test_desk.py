@@ -71,9 +71,8 @@ async def test_a_branch_thinks_on_a_clone_and_only_its_conclusion_comes_back(sta
     assert stage.replies(room) == ["Let me think.", "No walnuts for you."]
     assert "I bake a cake" in script.prompts("branch")[0]
     assert "allergic to walnuts" in script.prompts("branch")[1]
-    injected = [e for e in await stage.store.read(room) if isinstance(e.payload, ResultsInjected)]
-    assert len(injected) == 1
-    assert "Ana must avoid walnuts." in injected[0].payload.text
+    (injected,) = [e.payload for e in await stage.store.read(room) if isinstance(e.payload, ResultsInjected)]
+    assert "Ana must avoid walnuts." in injected.text
     assert "Ana plans a cake" in [memory.text for memory in stage.memory.browse(owner=stage.character)]
 
 
@@ -155,7 +154,10 @@ async def test_d2_an_interactive_worker_waits_is_told_and_goes_on(stage: Stage, 
 
 async def test_d2_cancel_works_while_it_runs_while_it_waits_and_afterwards(stage: Stage, script: Script) -> None:
     room = await stage.begin()
-    both = [("spawn_worker", {"task": "a", "interactive": True}), ("spawn_worker", {"task": "b"})]
+    both: list[tuple[str, dict[str, object]]] = [
+        ("spawn_worker", {"task": "a", "interactive": True}),
+        ("spawn_worker", {"task": "b"}),
+    ]
     script.lines["channel"] = [calls(*both, ("reply", {"text": "Yes."}))]
     await stage.say(room, "Go", settle=False)
     await stage.worker.drain()

@@ -53,6 +53,7 @@ class Compactor:
 
     async def look(self, chat: DeskChat, messages: Sequence[Message]) -> tuple[bool, list[NewJob]]:
         """Before a prompt is sent: whether its oldest half had to go at once, and what is to be done aside."""
+        await self._models.tokens.prepare(self._models.catalogue.chain(Role.CHANNEL)[0])
         fullness = self.fullness(messages)
         lines = self._book.history(chat.room)
         if fullness < SUMMARISE_AT or len(lines) < 2:

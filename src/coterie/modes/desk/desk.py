@@ -52,6 +52,7 @@ class Desk:
         self._workspaces = workspaces
         self._clock = clock
         self._more_tools = tuple(more_tools)
+        self._tools_of: dict[str, list[Tool]] = {}
         self.sandbox = Sandbox(settings)
         self.book = OfficeBook(store)
         self.processes = Processes(store, self.book, memory)
@@ -107,8 +108,10 @@ class Desk:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         return folder
 
-    def _tools(self, character: str) -> list[Tool]:
-        return [*worker_tools(self.sandbox, self.folder(character)), *self._more_tools]
+    def _tools(self, character: str) -> Sequence[Tool]:
+        if character not in self._tools_of:
+            self._tools_of[character] = [*worker_tools(self.sandbox, self.folder(character)), *self._more_tools]
+        return self._tools_of[character]
 
 
 def one_word_at_a_time(job: Job) -> str | None:

@@ -29,7 +29,9 @@ class Telling:
         held_in = self._store.query(
             "SELECT surface, room FROM surface_room WHERE context = ? AND NOT archived ORDER BY surface, room", (room,)
         )
-        for surface, place in held_in if self._notify is not None and words else ():
+        if self._notify is None or not words:
+            return None
+        for surface, place in held_in:
             token = hashlib.sha256(f"{reply}\n{surface}\n{place}".encode()).hexdigest()[:20]
             await self._notify(OutgoingMessage(room=RoomRef(surface=surface, id=place), text=words), token)
         return None

@@ -7,6 +7,7 @@ spends (then a person is asked first). Arguments with a secret in them go nowher
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
@@ -37,23 +38,46 @@ class Tool:
 
     @property
     def schema(self) -> ToolSchema:
-        parameters = self.arguments.model_json_schema()
-        parameters.pop("title", None)
-        for described in parameters.get("properties", {}).values():
-            described.pop("title", None)
-        return ToolSchema(name=self.name, description=self.description, parameters=parameters)
+        return _schema(self.name, self.description, self.arguments)
 
 
 def tool(use: Use, *, name: str = "", outside: bool = False, asks: bool = False) -> Tool:
     """A tool from a function: its name, its docstring, its parameters."""
     named = name or getattr(use, "__name__", "tool")
-    hints = get_type_hints(use, include_extras=True)
+    return Tool(named, inspect.cleandoc(use.__doc__ or ""), _arguments(_Signature(use), named), use, outside, asks)
+
+
+class _Signature:
+    """Of a function made anew for every process, the same as of the last one: it is worked out once."""
+
+    def __init__(self, use: Use) -> None:
+        self.use = use
+        self._code = getattr(use, "__code__", use)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Signature) and self._code == other._code
+
+    def __hash__(self) -> int:
+        return hash(self._code)
+
+
+@functools.lru_cache(maxsize=256)
+def _arguments(signature: _Signature, name: str) -> type[BaseModel]:
+    hints = get_type_hints(signature.use, include_extras=True)
     fields: dict[str, Any] = {
         parameter.name: (hints[parameter.name], ... if parameter.default is parameter.empty else parameter.default)
-        for parameter in inspect.signature(use).parameters.values()
+        for parameter in inspect.signature(signature.use).parameters.values()
     }
-    arguments = create_model(named, __config__=ConfigDict(extra="forbid"), **fields)
-    return Tool(named, inspect.cleandoc(use.__doc__ or ""), arguments, use, outside, asks)
+    return create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
+
+
+@functools.lru_cache(maxsize=256)
+def _schema(name: str, description: str, arguments: type[BaseModel]) -> ToolSchema:
+    parameters = arguments.model_json_schema()
+    parameters.pop("title", None)
+    for described in parameters.get("properties", {}).values():
+        described.pop("title", None)
+    return ToolSchema(name=name, description=description, parameters=parameters)
 
 
 class Toolbox:
