@@ -218,6 +218,7 @@ class App:
             asyncio.create_task(worker.run(stop), name="jobs"),
             asyncio.create_task(self._snapshots.run(stop), name="snapshots"),
             *(asyncio.create_task(lane.run(stop), name="desk") for lane in self.desk.workers()),
+            asyncio.create_task(self.desk.watch.run(stop), name="desk watch"),
         ]
         await self.desk.sandbox.standing()  # what does not work is told now, not when it is needed
         self.models.warm_up()

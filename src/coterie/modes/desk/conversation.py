@@ -21,6 +21,7 @@ from coterie.modes.desk.errors import DeskError
 from coterie.modes.desk.events import DeskOpened, DeskRenamed
 
 _LOOK_EVERY_S = 1.0
+_GIVEN_UP = "I could not answer this, however often I tried. Whoever runs me finds the reason with `coterie doctor`."
 
 
 class DeskConversation:
@@ -72,8 +73,12 @@ class DeskConversation:
         for reply in reversed(self._timeline.latest(room, 50)):
             if reply.answers == turn:
                 return Spoken(reply.text, name, reply.why)
-        return Spoken("", name)
+        given_up = self._state(turn) == "dead"
+        return Spoken("", name, _GIVEN_UP if given_up else "")
 
     def _looked_at(self, turn: str) -> bool:
+        return self._state(turn) not in ("ready", "leased")
+
+    def _state(self, turn: str) -> str:
         rows = self._store.query("SELECT state FROM job WHERE key = ?", (f"{MESSAGE}:{turn}",))
-        return not rows or rows[0][0] not in ("ready", "leased")
+        return str(rows[0][0]) if rows else ""

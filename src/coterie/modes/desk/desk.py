@@ -27,6 +27,7 @@ from coterie.modes.desk.sandbox import Sandbox
 from coterie.modes.desk.settings import DeskSettings
 from coterie.modes.desk.telling import Notify, Telling
 from coterie.modes.desk.tools import Tool
+from coterie.modes.desk.watch import Watch
 from coterie.modes.desk.workers import Workers
 from coterie.modes.desk.worktools import worker_tools
 
@@ -55,6 +56,7 @@ class Desk:
         self._tools_of: dict[str, list[Tool]] = {}
         self.sandbox = Sandbox(settings)
         self.book = OfficeBook(store)
+        self.watch = Watch(store, self.book)
         self.processes = Processes(store, self.book, memory)
         guard = LeakGuard()
         self.briefing = Briefing(self.book, roster, workspaces, clock)
