@@ -50,6 +50,8 @@ from coterie.modes.story.story import Story
 from coterie.ops.backups import JOB as BACKUP
 from coterie.ops.backups import Backups
 from coterie.ops.configuration import Configuration
+from coterie.ops.copies import Copies
+from coterie.ops.deliveries import deliveries
 from coterie.ops.doctor import Doctor, Finding
 from coterie.ops.metrics import Metrics
 from coterie.ops.settings import StorageSettings
@@ -114,13 +116,17 @@ def all_views() -> list[View]:
 
 def doctor(home: Home, clock: Clock | None = None) -> Doctor:
     def sandbox() -> Iterator[Finding]:
-        standing = asyncio.run(Sandbox(load_settings(home).settings.desk).standing())
+        try:
+            settings = load_settings(home).settings.desk
+        except CoterieError:  # what is wrong with the settings is a finding of its own
+            settings = DeskSettings()
+        standing = asyncio.run(Sandbox(settings).standing())
         if standing.state == "confined":
             yield Finding("Sandbox", "ok", "commands are confined by bubblewrap")
         else:
             yield Finding("Sandbox", "bad" if standing.state == "off" else "note", standing.reason, standing.fix)
 
-    return Doctor(home, all_views(), clock or SystemClock(), [sandbox])
+    return Doctor(home, all_views(), clock or SystemClock(), more=[deliveries(home), sandbox])
 
 
 @contextmanager
@@ -185,6 +191,7 @@ class App:
         )
         self.arrivals = Arrivals(store, self.roster, self.memory, self.workspaces)
         self.feed = Feed(store, self.story.replies)
+        self.copies = Copies(home, store, self._backups)
         self.configuration = Configuration(
             settings, home.config, read=lambda: load_settings(home), prepare=lambda: write_example(home)
         )

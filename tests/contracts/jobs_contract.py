@@ -9,6 +9,7 @@ import pytest
 from coterie.base.clock import HeldClock
 from coterie.base.errors import JobError, LeaseLost
 from coterie.kernel import Draft, JobDied, Jobs, Log, NewJob
+from coterie.kernel.jobs import PATIENCE
 from tests.contracts.log_contract import said, words
 
 
@@ -112,9 +113,11 @@ class JobsContract:
         await jobs.fail(again, "hopeless", fatal=True)
         assert len(await jobs.find(state="dead")) == 1
 
-    async def test_a_job_whose_lease_runs_out_each_time_dies_too(self, jobs: Jobs, log: Log, clock: HeldClock) -> None:
+    async def test_a_job_whose_holder_vanishes_each_time_dies_too_after_more_patience(
+        self, jobs: Jobs, log: Log, clock: HeldClock
+    ) -> None:
         await jobs.enqueue([NewJob("work", key="w", max_attempts=2)])
-        for _ in range(2):
+        for _ in range(2 * PATIENCE):
             assert len(await jobs.lease(["work"], holder="me", seconds=5)) == 1
             clock.advance(6)
         assert await jobs.lease(["work"], holder="me") == []

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import httpx
 import pytest
 import uvicorn
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, expect, sync_playwright
 from sse_starlette.sse import AppStatus
 
 from coterie.app import App, Settings, open_store
@@ -33,6 +33,9 @@ from tests.e2e.browser import find_chromium
 from tests.surfaces.web.conftest import Paced
 
 T = TypeVar("T")
+PATIENCE_MS = 30_000
+"""Nothing asserts on time: a busy machine is slow, not wrong."""
+expect.set_options(timeout=PATIENCE_MS)
 
 
 class Site:
@@ -195,7 +198,7 @@ class Watched:
 def watched(browser: Browser, site: Site) -> Iterator[Watched]:
     """Whatever a page complains about (a script error, a breach of the Content-Security-Policy) fails the test."""
     context = browser.new_context(base_url=site.address, viewport={"width": 1280, "height": 800}, accept_downloads=True)
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(PATIENCE_MS)
     made = Watched(context)
     yield made
     context.close()

@@ -11,6 +11,7 @@ from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
+from pydantic import SecretStr
 
 from coterie.cli import main
 from coterie.surfaces.web import server
@@ -18,8 +19,8 @@ from coterie.surfaces.web import server
 _create = server.create_web
 
 
-def _with_a_slow_page(house: Any) -> FastAPI:
-    web = _create(house)
+def _with_a_slow_page(house: Any, password: SecretStr | None = None, keyed: tuple[str, ...] = ()) -> FastAPI:
+    web = _create(house, password, keyed)
 
     @web.get("/slow")
     async def slow() -> dict[str, bool]:

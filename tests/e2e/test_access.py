@@ -44,6 +44,12 @@ def test_chat_pages_have_no_serious_issue(page: Page, chat: str, theme: str, wid
     assert serious(page) == []
 
 
+@pytest.mark.parametrize("path", ["/about", "/nothing-here"])
+def test_other_pages_have_no_serious_issue(page: Page, path: str) -> None:
+    page.goto(path)
+    assert serious(page) == []
+
+
 def test_the_keyboard_alone_is_enough(site: Site, page: Page, chat: str) -> None:
     site.script.replies += ["First answer.", "Second answer."]
     page.goto("/chats")

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from coterie.llm.tape import Entry, Fault
-from tests.e2e.conftest import Site
+from tests.e2e.conftest import Site, Watched
 
 
 def turns(page: Page) -> Locator:
@@ -293,3 +293,27 @@ def test_work_in_the_background_that_failed_is_told(site: Site, page: Page, chat
     died = JobDied(job=1, job_kind="story_remember", key="k", attempts=5, error="<b>It broke.</b>")
     site.do(site.house.store.append([Draft("instance", died)]))
     expect(page.locator("#toasts")).to_contain_text("Something in the background failed for good")
+
+
+def test_s17_the_list_says_what_is_new_until_it_was_read(site: Site, page: Page, chat: str) -> None:
+    page.goto("/about")
+    site.say(chat, "Anything new?", "*She looks up.* The boat is **early**.")
+    page.goto("/chats")
+    row = page.locator(f'.chat-row[data-chat="{chat.removeprefix("/chats/")}"]')
+    expect(row).to_contain_text("1 new")
+    expect(row).to_contain_text("Maren Oke She looks up. The boat is early.")
+    row.get_by_role("link").click()
+    with page.expect_response("**/read"):
+        quiet(page)
+    page.goto("/chats")
+    expect(row).not_to_contain_text("new")
+
+
+def test_s10_a_new_house_offers_three_people_to_meet(new_site: Site, watched: Watched) -> None:
+    page = watched.context.new_page()
+    page.goto(f"{new_site.address}/chats")
+    expect(page.get_by_role("heading", name="Three people to meet")).to_be_visible()
+    expect(page.locator(".meet .card")).to_have_count(3)
+    page.get_by_role("button", name="Meet Teodor").click()
+    page.wait_for_url("**/bots/*/kickoff")
+    assert [bot["name"] for bot in new_site.ask("GET", "/bots")] == ["Teodor Vask"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.e2e.conftest import Site, Watched
+from tests.e2e.conftest import PATIENCE_MS, Site, Watched
 
 OPERATIONS = int(os.environ.get("COTERIE_TAB_OPERATIONS", "60"))
 """A thousand before a release; fewer each time."""
@@ -34,7 +34,7 @@ def told(site: Site, chat: str) -> list[list[str]]:
     return [[turn["id"], turn["state"], " ".join(turn["text"].split())] for turn in turns]
 
 
-def converge(site: Site, chat: str, tabs: list[Page], within_s: float = 10) -> float:
+def converge(site: Site, chat: str, tabs: list[Page], within_s: float = 30) -> float:
     """How long it takes until all tabs show what the server says."""
     began = time.monotonic()
     want = told(site, chat)
@@ -111,6 +111,7 @@ class Crowd:
 def test_s19_three_tabs_interleaved_show_the_same(browser: Browser, site: Site, watched: Watched) -> None:
     chat = site.begin()
     other = Watched(browser.new_context(base_url=site.address))
+    other.context.set_default_timeout(PATIENCE_MS)
     tabs = [watched.context.new_page(), watched.context.new_page(), other.context.new_page()]
     for tab in tabs:
         tab.goto(chat)

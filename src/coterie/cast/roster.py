@@ -133,6 +133,11 @@ class CastBook:
         )
         return [_bot(row) for row in rows]
 
+    def written(self, bot_id: str) -> dict[int, datetime]:
+        """When each version was written."""
+        rows = self._log.query("SELECT version, authored FROM bot_version WHERE id = ?", (bot_id,))
+        return {version: from_micros(at) for version, at in rows}
+
     def _card_of(self, bot_id: str) -> Card | None:
         rows = self._log.query("SELECT card FROM bot_version WHERE id = ? ORDER BY version DESC LIMIT 1", (bot_id,))
         return Card.read(json.loads(rows[0][0])) if rows and rows[0][0] else None

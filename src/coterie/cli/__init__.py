@@ -21,6 +21,7 @@ COMMANDS = {
     "events": "Look at the log: filter it, follow it.",
     "models": "List, test and add language models.",
     "secrets": "Keep API keys encrypted, for the settings to refer to.",
+    "password": "Set the password without which nobody comes in.",
     "verify": "Check that every view is what the log says.",
     "backup": "Copy the whole database while it is in use.",
     "restore": "Put a checked backup in the place of the database.",

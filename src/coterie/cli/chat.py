@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 app = new_app("Talk with a character, here in the terminal.")
 _SHOWN = 6
+T = TypeVar("T")
 _HELP = """\
   /regenerate [MESSAGE]   another reply, to a changed message if you give one
   /rewind [N]             take the last N exchanges back (1)          /undo   bring them back
@@ -34,11 +36,27 @@ _HELP = """\
 def chat(
     name: Annotated[str | None, typer.Argument(help="Whom to talk with, by name or id.")] = None,
     fresh: Annotated[bool, typer.Option("--new", help="Begin a new chat, even if there is one.")] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="Line by line, without the full screen.")] = False,
 ) -> None:
-    """Talk with a character: the opening scene first, then line by line. /help tells what else can be done."""
+    """Talk with a character, on the full screen or line by line. /help tells what else can be done."""
+    if not plain and sys.stdin.isatty() and sys.stdout.isatty():
+        from coterie.cli._screen import talk
+
+        with _opened() as house:
+            talk(house, _choose(house, Alone(), name), fresh)
+        return
     with _house() as (house, portal):
         bot = _choose(house, portal, name)
         Conversation(house, portal, bot, fresh).run()
+
+
+class Alone:
+    """Runs one thing at a time, while nothing else does."""
+
+    def call(self, do: Callable[..., Coroutine[Any, Any, T]], *arguments: object) -> T:
+        import asyncio
+
+        return asyncio.run(do(*arguments))
 
 
 class Conversation:
@@ -172,6 +190,12 @@ def _house() -> Iterator[tuple[App, BlockingPortal]]:
     """The house runs in a thread of its own, so that reading a line stops nothing, and Ctrl-C only the reply."""
     from anyio.from_thread import start_blocking_portal
 
+    with _opened() as house, start_blocking_portal() as portal, portal.wrap_async_context_manager(house.running()):
+        yield house, portal
+
+
+@contextmanager
+def _opened() -> Iterator[App]:
     from coterie.app import App, load_settings, open_store, write_example
     from coterie.base.errors import InUse
     from coterie.base.home import Home
@@ -191,14 +215,12 @@ def _house() -> Iterator[tuple[App, BlockingPortal]]:
             error.what, "Talk through the server that runs (its page, or its HTTP API), or stop it and try again."
         ) from None
     try:
-        house = App(home, settings, store)
-        with start_blocking_portal() as portal, portal.wrap_async_context_manager(house.running()):
-            yield house, portal
+        yield App(home, settings, store)
     finally:
         opened.__exit__(None, None, None)
 
 
-def _choose(house: App, portal: BlockingPortal, name: str | None) -> Bot:
+def _choose(house: App, portal: BlockingPortal | Alone, name: str | None) -> Bot:
     from coterie.base.errors import ConfigError
     from coterie.cast import ready as shelf
     from coterie.cast.errors import NoSuchCharacter

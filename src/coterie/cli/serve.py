@@ -30,14 +30,15 @@ def serve(
     home = Home.locate()
     settings = load_settings(home, passphrase=ask_passphrase).settings
     asked = {name: value for name, value in {"host": host, "port": port}.items() if value is not None}
-    server = ServerSettings.model_validate({**settings.server.model_dump(), **asked})
+    server = ServerSettings.model_validate({**dict(settings.server), **asked})
     check_binding(server)
     setup_logging(settings.log)
     home.prepare()
     write_example(home)
     with open_store(home, progress=_tell_progress) as store:
         house = App(home, settings, store)
-        web = create_web(house)
+        keys = {"/webhook": settings.webhook.secret, "/v1": settings.api.key}
+        web = create_web(house, server.password, tuple(path for path, key in keys.items() if key is not None))
         mount(web, house.switchboard, settings.webhook, settings.api, SystemClock())
         listen(web, server, within=house.running())
 

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from coterie.base.clock import from_micros, to_micros
 from coterie.engine.inbox import stream_of
 from coterie.engine.protocol import AnyLasting, Incoming, Lasting, RoomRef
-from coterie.kernel import Draft, Event, Payload, Rows, Store, View, on
+from coterie.kernel import Draft, Event, LogReader, Payload, Rows, Store, View, on
 
 _SHAPE: TypeAdapter[Lasting] = TypeAdapter(AnyLasting)
 _SELECT = (
@@ -134,7 +134,7 @@ def queued_draft(token: str, outgoing: Lasting, answers: int | None = None) -> D
 
 
 class OutboxBook:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store | LogReader) -> None:
         self._store = store
 
     def next(self, room: RoomRef) -> Queued | None:

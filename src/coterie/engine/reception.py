@@ -12,9 +12,9 @@ from contextlib import suppress
 from typing import Protocol
 
 from coterie.base.clock import Clock
+from coterie.base.errors import CoterieError
 from coterie.base.logging import get_logger
 from coterie.engine.dispatcher import EventDispatcher
-from coterie.engine.errors import SurfaceError
 from coterie.engine.gathering import Gathering, merged
 from coterie.engine.inbox import InboxBook, MessageAnswered, MessagesGathered, Received, SurfaceSynced, stream_of
 from coterie.engine.lanes import Lanes
@@ -187,7 +187,7 @@ class Reception:
             self._postman.lanes.wake(draft_room)
 
     async def _type(self, surface: Surface, room: RoomRef, on: bool) -> None:
-        with suppress(SurfaceError):  # nobody is told that they were not told of typing
+        with suppress(CoterieError):  # nobody is told that they were not told of typing
             await surface.typing(room, on)
 
     async def _tell_if_slow(self, surface: Surface, incoming: Incoming, token: str, received: int) -> None:

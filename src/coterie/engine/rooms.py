@@ -179,6 +179,10 @@ class RoomBook:
         )
         return int(rows[0][0])
 
+    def has_number(self, person: str, surface: str, number: int) -> bool:
+        sql = "SELECT 1 FROM surface_room WHERE person = ? AND surface = ? AND number = ?"
+        return bool(self._store.query(sql, (person, surface, number)))
+
     async def bind(
         self,
         room: RoomRef,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
+from weakref import WeakValueDictionary
 
 from coterie.cast.people import PeopleDesk, Person
 from coterie.cast.roster import Roster
@@ -37,6 +39,7 @@ class Talk:
         self.people = people
         self._conversations = conversations
         self._settings = settings
+        self._beginning: WeakValueDictionary[RoomRef, asyncio.Lock] = WeakValueDictionary()
 
     async def message(self, incoming: IncomingMessage) -> AsyncIterator[Outgoing]:
         person = self.person(incoming)
@@ -70,7 +73,13 @@ class Talk:
     async def begin(
         self, room: RoomRef, person: Person, character: str | None = None, title: str = ""
     ) -> tuple[Bound, str]:
-        """The first word in a room begins its chat."""
+        """The first word in a room begins its chat, once, from however many sides it is asked for."""
+        async with self._beginning.setdefault(room, asyncio.Lock()):
+            if (bound := self.rooms.find(room)) is not None:
+                return bound, ""
+            return await self._begin(room, person, character, title)
+
+    async def _begin(self, room: RoomRef, person: Person, character: str | None, title: str) -> tuple[Bound, str]:
         who = self.roster.find(character) if character else self.roster.find(self.default_for(room, person))
         self.check(person, who.id)
         mode, opened = await self.open(person, who.id, title)

@@ -28,6 +28,10 @@ class NewJob:
     max_attempts: int = 5
 
 
+PATIENCE = 4
+"""Whoever held a job and vanished was killed, as a rule by something else: it may be begun so many times as often."""
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     id: int

@@ -11,7 +11,7 @@ from coterie.base.errors import JobError, LeaseLost
 from coterie.kernel.bus import Bus, Message
 from coterie.kernel.database import Readers, Row, Rows
 from coterie.kernel.events import AnyEvent, Draft
-from coterie.kernel.jobs import Job, JobDied, NewJob, State, backoff_s
+from coterie.kernel.jobs import PATIENCE, Job, JobDied, NewJob, State, backoff_s
 from coterie.kernel.writer import Writer
 
 _COLUMNS = "id, kind, key, payload, state, priority, attempts, max_attempts, run_at, cause, error, holder"
@@ -56,7 +56,7 @@ class JobTable:
         taken: list[Job] = []
         dead: list[Job] = []
         for job in map(_job, due):
-            if job.attempt >= job.max_attempts:
+            if job.attempt >= job.max_attempts * PATIENCE:
                 self.bury(job, "It was started as often as it may be, and never finished.")
                 dead.append(job)
                 continue

@@ -70,7 +70,7 @@ class Worker:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set, then finish what is under way."""
-        listener = asyncio.create_task(self._listen())
+        listeners = [asyncio.create_task(self._listen(subject)) for subject in ("event.>", "job.>")]
         stopper = asyncio.create_task(self._stop_with(stop))
         try:
             while not stop.is_set():
@@ -79,9 +79,9 @@ class Worker:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._wake.wait(), await self._until_next())
         finally:
-            listener.cancel()
-            stopper.cancel()
-            await asyncio.gather(listener, stopper, *self._running, return_exceptions=True)
+            for task in (*listeners, stopper):
+                task.cancel()
+            await asyncio.gather(*listeners, stopper, *self._running, return_exceptions=True)
 
     async def drain(self) -> int:
         """Run everything that is due now, one after the other, and return how many jobs that were."""
@@ -143,8 +143,9 @@ class Worker:
             except CoterieError:
                 return
 
-    async def _listen(self) -> None:
-        async with self._bus.subscribe(">", limit=1, when_slow=WhenSlow.DROP_OLDEST) as news:
+    async def _listen(self, subject: str) -> None:
+        """Only to what may bring work: words of a reply come many times a second and bring none."""
+        async with self._bus.subscribe(subject, limit=1, when_slow=WhenSlow.DROP_OLDEST) as news:
             async for _ in news:
                 self._wake.set()
 

@@ -15,6 +15,7 @@ from coterie.llm.router import Models
 from coterie.memory import Memory
 from coterie.modes.story import Arrivals, Story
 from coterie.ops.configuration import Configuration
+from coterie.ops.copies import Copies
 from coterie.surfaces.web.server import create_web
 
 
@@ -30,6 +31,7 @@ class FakeHouse:
     feed: Feed
     models: Models
     configuration: Configuration
+    copies: Copies
 
     def __init__(self) -> None:
         self.well = True

@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+import anyio
+import pytest
+
 from coterie.kernel import Draft
 from coterie.kernel.jobs import JobDied
-from coterie.surfaces.web.page_live import _places
+from coterie.surfaces.web.page_live import _places, _stream
 from coterie.surfaces.web.telling import News, Teller, last_turns, troubles
+from coterie.surfaces.web.timeline import Setter
 from tests.surfaces.web.conftest import Web
 
 
@@ -104,6 +108,29 @@ async def test_failures_in_the_background_are_told(web: Web) -> None:
     died = JobDied(job=1, job_kind="story_memory", key="k", attempts=5, error="It broke.")
     await web.house.store.append([Draft("instance", died)])
     assert (await heard(troubles(web.house, after), "trouble"))[-1].told["error"] == "It broke."
+
+
+async def test_a_teller_that_fails_ends_the_stream_so_that_the_page_asks_again(
+    web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, chat = await web.begin()
+
+    async def broken(*_: object) -> object:
+        raise RuntimeError("on purpose")
+
+    monkeypatch.setattr("coterie.surfaces.web.telling.last_turns", broken)
+    stream = _stream(web.house, {chat.removeprefix("/chats/"): 10**9}, anyio.Event())
+    async with asyncio.timeout(20):
+        assert [event async for event in stream] == []
+
+
+async def test_a_turn_that_was_taken_back_meanwhile_has_no_other_replies(web: Web) -> None:
+    _, chat = await web.begin()
+    said = await web.say(chat, "Hello.")
+    story = web.house.story
+    turn = story.timeline.turn(room(chat), said["reply"])
+    await web.post(f"{chat}/regenerate?wait=true")
+    assert await Setter(web.house, story.chats.chat(room(chat))).swipes(turn) is None
 
 
 def test_places_that_make_no_sense_are_left_out() -> None:

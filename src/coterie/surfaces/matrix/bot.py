@@ -17,6 +17,7 @@ from coterie.engine.rooms import ContextChanged, RoomBound
 from coterie.engine.switchboard import Switchboard
 from coterie.kernel import AnyEvent, Bus, WhenSlow
 from coterie.kernel.jobs import backoff_s
+from coterie.surfaces.matrix.errors import MatrixRefused
 from coterie.surfaces.matrix.follow import Following
 from coterie.surfaces.matrix.inbound import NAME, room_ref
 from coterie.surfaces.matrix.login import log_in
@@ -115,7 +116,11 @@ class MatrixBot:
         """P10: a room that is ours and that our records do not know is made right before it is answered."""
         if self._board.talk.rooms.find(room_ref(room)) is not None or room in self.topology.strange:
             return
-        made = self.topology.rooms.get(room) or await self.topology.look(room)
+        try:
+            made = self.topology.rooms.get(room) or await self.topology.look(room)
+        except MatrixRefused as error:
+            _log.warning("a room could not be looked at", room=room, error=str(error))
+            return
         if made is not None and not made.is_space and made.about.get("person"):
             await self.reconciler.one(made, self.report)
 

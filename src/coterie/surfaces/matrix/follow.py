@@ -15,6 +15,7 @@ from coterie.engine.inbox import SurfaceSynced
 from coterie.engine.protocol import Incoming, IncomingMessage, RoomRef
 from coterie.engine.reception import Reception
 from coterie.kernel.jobs import backoff_s
+from coterie.surfaces.matrix.errors import MatrixRefused
 from coterie.surfaces.matrix.homeserver import Homeserver, Json
 from coterie.surfaces.matrix.inbound import MEDIA, NAME, read_event, read_invite, with_file
 
@@ -66,7 +67,10 @@ class Following:
                 incoming.append(invite)
         # Without a place to go on from there is no telling what was answered: only what comes now is.
         for room, info in rooms.get("join", {}).items() if since is not None else ():
-            incoming += await self._heard(room, info["timeline"], since)
+            try:
+                incoming += await self._heard(room, info["timeline"], since)
+            except MatrixRefused as error:  # we may have been sent away: one room's trouble is no other's
+                _log.warning("a room could not be read", room=room, error=str(error))
         await self._reception.accept(incoming, SurfaceSynced(surface=NAME, cursor=told["next_batch"]))
         for room in invited:
             await self._join(room)

@@ -5,6 +5,7 @@ It runs before live traffic, makes no room and invites nobody, leaves alone what
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 
 from coterie.base.errors import CoterieError
@@ -18,6 +19,7 @@ from coterie.engine.switchboard import Switchboard
 from coterie.surfaces.matrix.inbound import NAME, room_ref
 from coterie.surfaces.matrix.topology import MadeRoom, Topology
 
+_AT_ONCE = 16
 _log = get_logger(__name__)
 
 
@@ -45,20 +47,35 @@ class Reconciler:
         report = Report()
         made = [one for one in self._topology.rooms.values() if not one.is_space]
         self._look_for_conflicts(report)
-        # In the order they were numbered, so that who comes first keeps the number.
-        for room in sorted(made, key=lambda one: (_number(one) or 1 << 30, one.room)):
+        # Those with a number of their own can be made right at the same time; the others get what is left then.
+        numbers: set[tuple[str, int | None]] = set()
+        sure: list[MadeRoom] = []
+        unsure: list[MadeRoom] = []
+        for room in sorted(made, key=lambda one: one.room):
+            mine = (room.account, _number(room))
+            (unsure if mine in numbers or mine[1] is None else sure).append(room)
+            numbers.add(mine)
+        # One room of each account first: who it belongs to is found out once.
+        first = {one.account: one for one in reversed(sure)}
+        for room in first.values():
             await self.one(room, report)
+        gate = asyncio.Semaphore(_AT_ONCE)
+
+        async def gated(room: MadeRoom) -> None:
+            async with gate:
+                await self.one(room, report)
+
+        await asyncio.gather(*(gated(room) for room in sure if first[room.account] is not room))
+        for room in unsure:
+            await self.one(room, report)
+        report.restored.sort()
         return report
 
     async def one(self, made: MadeRoom, report: Report) -> None:
         """Make one room right."""
-        bound = self._talk.rooms.find(room_ref(made.room))
         try:
-            if bound is None:
-                bound = await self._restore(made, report)
+            bound = self._talk.rooms.find(room_ref(made.room)) or await self._restore(made, report)
             await self._note(made, bound, report)
-        except (NoSuchCharacter, NoSuchPerson) as error:
-            report.skipped.append(f"{made.room}: {error.what}")
         except CoterieError as error:
             _log.warning("a room was not reconciled", room=made.room, error=str(error))
             report.skipped.append(f"{made.room}: {error.what}")
@@ -68,8 +85,7 @@ class Reconciler:
         bot = self._character(made, person)
         mode, opened = await self._context(made, person, bot, report)
         number = _number(made)
-        taken = {one.number for one in self._talk.rooms.all_on(NAME) if one.person == person.id}
-        if number in taken:
+        if number is not None and self._talk.rooms.has_number(person.id, NAME, number):
             report.conflicts.append(f"{made.room}: number {number} is taken")
             number = None
         title = made.title or self._talk.roster.bot(bot).name

@@ -42,6 +42,14 @@ _STATUS: tuple[tuple[type[CoterieError], int], ...] = (
 _FIXES = {404: "See /openapi.json for what there is.", 405: "See /openapi.json for what can be done here."}
 
 
+_UNFIT = {
+    "string_too_short": "This cannot be empty",
+    "missing": "This is needed",
+    "string_too_long": "This is too long",
+}
+"""What a field is told where the validator's own words are for programmers."""
+
+
 class Trouble(BaseModel):
     """What every error looks like."""
 
@@ -85,7 +93,8 @@ def tell_errors(web: FastAPI) -> None:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"] if part != "body") or "the request"
         # Only what is wrong, never what was sent: it may be long, or a secret in the wrong place.
-        return told(request, 400, f"{where}: {first['msg']}.", "Correct it; /openapi.json describes every request.")
+        what = _UNFIT.get(first["type"], first["msg"])
+        return told(request, 400, f"{where}: {what}.", "Correct it; /openapi.json describes every request.")
 
     @web.exception_handler(HTTPException)
     async def plain(request: Request, error: HTTPException) -> Response:

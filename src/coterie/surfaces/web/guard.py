@@ -1,8 +1,9 @@
 """Who may ask: this machine, under its own name, and no other site's page through somebody's browser.
 
 A page elsewhere can make a browser send requests here, and can point a name of its own at 127.0.0.1 (DNS rebinding).
-So the Host must be a name of this machine, and what changes anything must not come from another origin. It is plain
-ASGI: a wrapper around responses would stand between a live stream and the end of its connection.
+So the Host must be a name of this machine, and what changes anything must not come from another origin. Behind a door
+with a password other names are fine: a rebound name brings no session with it. It is plain ASGI: a wrapper around
+responses would stand between a live stream and the end of its connection.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ _MOST_FILE_BYTES = 101_000_000
 
 
 class Guard:
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, *, any_name: bool = False) -> None:
         self._app = app
+        self._any_name = any_name
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -44,16 +46,16 @@ class Guard:
                     headers.setdefault(name, value)
             await send(message)
 
-        refusal = _refused(scope["method"], scope["path"], Headers(scope=scope))
+        refusal = _refused(scope["method"], scope["path"], Headers(scope=scope), self._any_name)
         if refusal is not None:
             await answer(*refusal)(scope, receive, with_headers)
             return
         await self._app(scope, receive, with_headers)
 
 
-def _refused(method: str, path: str, headers: Headers) -> tuple[int, str, str] | None:
+def _refused(method: str, path: str, headers: Headers, any_name: bool) -> tuple[int, str, str] | None:
     host = headers.get("host", "")
-    if not is_this_machine(host):
+    if not any_name and not is_this_machine(host):
         return 421, f"{host or 'No host'} is not a name of this machine.", "Open Coterie at http://127.0.0.1:8000."
     if _from_elsewhere(method, headers, host):
         return 403, "Another site asked for this, and it was refused.", "Do it from Coterie's own page."

@@ -14,6 +14,7 @@ from coterie.llm.router import Models
 from coterie.memory import Memory
 from coterie.modes.story import Arrivals, Story
 from coterie.ops.configuration import Configuration
+from coterie.ops.copies import Copies
 
 
 class House(Protocol):
@@ -26,6 +27,7 @@ class House(Protocol):
     feed: Feed
     models: Models
     configuration: Configuration
+    copies: Copies
 
     def healthy(self) -> bool: ...
 

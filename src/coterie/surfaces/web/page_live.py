@@ -16,11 +16,13 @@ import anyio
 from fastapi import APIRouter, Header, Query
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
+from coterie.base.logging import get_logger
 from coterie.base.masking import mask
 from coterie.surfaces.web.house import Here, House
 from coterie.surfaces.web.telling import INSTANCE, News, Teller, troubles
 
 router = APIRouter(include_in_schema=False)
+_log = get_logger(__name__)
 _HEARTBEAT_S = 15
 _MOST_CHATS = 100
 _WAITING = 64
@@ -68,8 +70,13 @@ async def _stream(house: House, places: dict[str, int], stopping: anyio.Event) -
 
 async def _tell(house: House, chat: str, after: int, told: asyncio.Queue[tuple[str, News] | None]) -> None:
     heard = troubles(house, after) if chat == INSTANCE else Teller(house, f"room:{chat}", after).news()
-    async for news in heard:
-        await told.put((chat, news))
+    try:
+        async for news in heard:
+            await told.put((chat, news))
+    except Exception:
+        _log.exception("a page can no longer be told of its chat", chat=chat)
+    # A stream that tells of nothing any more ends, so that whoever listens comes back and asks again.
+    await told.put(None)
 
 
 async def _end_with(stopping: anyio.Event, told: asyncio.Queue[tuple[str, News] | None]) -> None:

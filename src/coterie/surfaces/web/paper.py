@@ -20,7 +20,8 @@ from markupsafe import Markup
 
 from coterie import __version__
 from coterie.surfaces.web import assets
-from coterie.surfaces.web.typeset import harmless, inline, prose
+from coterie.surfaces.web.reasons import why, work
+from coterie.surfaces.web.typeset import harmless, harmless_within, inline, prose, visible
 
 HUES = 24
 RAIL = (
@@ -50,10 +51,15 @@ def _environment() -> Environment:
         hue=hue,
         initials=initials,
         harmless=harmless,
+        harmless_within=harmless_within,
         prose=prose,
         inline=inline,
+        visible=visible,
         moment=moment,
         story_time=story_time,
+        kind_of_memory=lambda kind: (kind, kind.replace("_", " ").capitalize()),
+        why=why,
+        work=work,
         set_by_us=Markup,
         json_data=lambda value: json.dumps(value, ensure_ascii=True),
     )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse, PlainTextResponse
+from pydantic import SecretStr
 from starlette.middleware.gzip import GZipMiddleware
 
 from coterie import __version__
 from coterie.surfaces.web import (
+    api_backups,
     api_bots,
     api_chats,
     api_drawer,
@@ -20,16 +22,37 @@ from coterie.surfaces.web import (
     api_you,
     assets,
     live,
+    page_bots,
     page_chats,
     page_house,
     page_live,
+    page_memory,
+    page_ops,
+    page_prompt,
+    page_search,
+    page_settings,
+    portraits,
 )
+from coterie.surfaces.web.door import Door, door_routes
 from coterie.surfaces.web.errors import tell_errors
 from coterie.surfaces.web.guard import Guard
 from coterie.surfaces.web.house import House
+from coterie.surfaces.web.sessions import Sessions
 
 # Pages are asked first and step aside for whoever does not want HTML.
-_PAGES = (assets.router, page_house.router, page_chats.router, page_live.router)
+_PAGES = (
+    assets.router,
+    page_house.router,
+    page_chats.router,
+    page_live.router,
+    page_bots.router,
+    portraits.router,
+    page_settings.router,
+    page_memory.router,
+    page_ops.router,
+    page_search.router,
+    page_prompt.router,
+)
 # Files come first: /bots/import is not a character called import.
 _API = (
     api_files.router,
@@ -42,11 +65,16 @@ _API = (
     api_memories.router,
     api_ops.router,
     api_settings.router,
+    api_backups.router,
     live.router,
 )
 
 
-def create_web(house: House) -> FastAPI:
+def create_web(house: House, password: SecretStr | None = None, keyed: tuple[str, ...] = ()) -> FastAPI:
+    """With a password, everybody is asked for it at the door; without one, only this machine comes in.
+
+    `keyed` are paths whose callers bring a key of their own.
+    """
     web = FastAPI(
         title="Coterie",
         version=__version__,
@@ -56,7 +84,11 @@ def create_web(house: House) -> FastAPI:
     )
     web.state.house = house
     web.add_middleware(GZipMiddleware, minimum_size=1_000, compresslevel=6)
-    web.add_middleware(Guard)
+    if password is not None:
+        sessions = Sessions(password.get_secret_value())
+        web.add_middleware(Door, sessions=sessions, keyed=keyed)
+        web.include_router(door_routes(sessions))
+    web.add_middleware(Guard, any_name=password is not None)
     tell_errors(web)
     for router in (*_PAGES, *_API):
         web.include_router(router)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
+from typing import ClassVar
 
-from pydantic import Field
+from pydantic import Field, SecretStr, field_validator
 
 from coterie.base.config import Section
 from coterie.base.errors import ConfigError
@@ -13,17 +14,31 @@ from coterie.base.errors import ConfigError
 class ServerSettings(Section):
     """Where the server listens. On 127.0.0.1 only this machine can reach it."""
 
+    SHORTEST: ClassVar = 8
+    """Characters that a password must have."""
+
     host: str = "127.0.0.1"
     """The address to listen on."""
     port: int = Field(default=8000, ge=0, le=65535)
     """The port; 0 picks a free one."""
+    password: SecretStr | None = None
+    """What everybody must give to come in; `coterie password` sets it. Without one, only this machine may come in."""
     drain_s: int = Field(default=10, ge=0)
     """How long open requests may take to finish when the server stops."""
 
+    @field_validator("password")
+    @classmethod
+    def _long_enough(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is None or not value.get_secret_value():
+            return None
+        if len(value.get_secret_value()) < cls.SHORTEST:
+            raise ValueError(f"should be at least {cls.SHORTEST} characters long")
+        return value
+
 
 def check_binding(settings: ServerSettings) -> None:
-    """P17: beyond this machine only with a password; there are no accounts yet, so not at all."""
-    if settings.host == "localhost":
+    """P17: beyond this machine only with a password."""
+    if settings.host == "localhost" or settings.password is not None:
         return
     try:
         loopback = ipaddress.ip_address(settings.host).is_loopback
@@ -31,6 +46,6 @@ def check_binding(settings: ServerSettings) -> None:
         loopback = False
     if not loopback:
         raise ConfigError(
-            f"server.host is {settings.host}, which other machines can reach, and there are no accounts to protect it.",
-            "Set it to 127.0.0.1, and reach it from elsewhere through a tunnel that asks who you are.",
+            f"server.host is {settings.host}, which other machines can reach, and there is no password.",
+            "Set one with `coterie password`, or set server.host to 127.0.0.1.",
         )

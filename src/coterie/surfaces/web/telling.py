@@ -23,8 +23,8 @@ from coterie.surfaces.web.typeset import block, blocks
 
 LAST = 50
 """How many turns a page begins with."""
-TICK_S = 0.05
-"""Words are told at most twenty times a second: nobody reads faster, and the last block is set anew each time."""
+TICK_S = 0.1
+"""Words are told ten times a second: nobody reads faster, and the last block is set anew each time."""
 INSTANCE = "instance"
 _TOO_LONG_AGO = 5_000
 _TAKEN_BACK = (Superseded, Rewound, Reset)

@@ -7,10 +7,12 @@ from functools import lru_cache
 
 from coterie.base.masking import mask
 from coterie.cast.roster import YOU
+from coterie.engine.errors import NoSuchTurn
 from coterie.engine.turns import State, Turn
 from coterie.modes.story import Chat
 from coterie.surfaces.web.house import House
 from coterie.surfaces.web.paper import render
+from coterie.surfaces.web.portraits import portrait
 from coterie.surfaces.web.trouble import Told, trouble_of
 from coterie.surfaces.web.typeset import MARKER, harmless
 
@@ -65,6 +67,7 @@ class Setter:
     def __init__(self, house: House, chat: Chat) -> None:
         self._house = house
         self._chat = chat
+        self._portraits: dict[str, str] = {}
         self._names = {entity: harmless(name) for entity, name in house.story.prompter.names(chat).items()}
 
     def shown(self, turn: Turn, text: str | None = None, swipes: Swipes | None = None) -> Shown:
@@ -75,11 +78,17 @@ class Setter:
             text=turn.text if text is None else text,
             by_person=turn.by_person,
             state=turn.state,
+            portrait="" if turn.by_person else self._portrait(turn.speaker),
             whispered_to=", ".join(self.name(one) for one in turn.to if one not in (YOU, turn.speaker)),
             trouble=trouble_of(mask(turn.why)) if turn.state == "truncated" else None,
             swipes=swipes,
             marker=self._house.story.ooc_marker,
         )
+
+    def _portrait(self, entity: str) -> str:
+        if entity not in self._portraits:
+            self._portraits[entity] = portrait(self._house, entity)
+        return self._portraits[entity]
 
     def name(self, entity: str) -> str:
         if entity in self._names:
@@ -91,5 +100,8 @@ class Setter:
     async def swipes(self, turn: Turn) -> Swipes | None:
         if turn.by_person or turn.state == "open":
             return None
-        replies = tuple(one.reply for one in await self._house.story.alternatives(self._chat.room, turn.id))
+        try:
+            replies = tuple(one.reply for one in await self._house.story.alternatives(self._chat.room, turn.id))
+        except NoSuchTurn:
+            return None  # taken back since it was read
         return Swipes(replies, turn.id) if turn.id in replies else None

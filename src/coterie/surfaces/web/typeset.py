@@ -17,15 +17,30 @@ from markupsafe import Markup, escape
 
 _BREAK = re.compile(r"\n[ \t]*(?:\n[ \t]*)+")
 _CLOSING = {"(": ")", "[": "]", "{": "}", "<": ">"}
-_DIRECTION = {*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C}
-_INVISIBLE = {0x200B, 0x2060, 0xFEFF, 0x00AD, 0x180E}
-_KEPT = {"\n", "\t"}
+_DIRECTION = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+_INVISIBLE = "\u00ad\u180e\u200b\u2060\ufeff"
+_CONTROL = "\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff"
+_UNREADABLE = re.compile(f"[{_DIRECTION}{_INVISIBLE}{_CONTROL}]")
 MARKER = "(("
 
 
 def harmless(text: str) -> str:
     """A name or a line without characters that are not seen but act: controls, directions, zero width."""
     return "".join(c for c in text if unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp")).strip()
+
+
+def harmless_within(text: str) -> str:
+    """The same for a piece of a line, whose spaces at its ends part it from the next."""
+    return "".join(" " if c in "\n\t" else c for c in _readable(text))
+
+
+def visible(text: str) -> str:
+    """Every character to be seen, where a text is shown exactly as it is: what acts unseen is named."""
+    return "".join(c if c in "\n\t" or not _acts(c) else f"⟨U+{ord(c):04X}⟩" for c in text)
+
+
+def _acts(character: str) -> bool:
+    return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def blocks(text: str) -> list[str]:
@@ -52,12 +67,8 @@ def inline(text: str, longest: int = 140) -> str:
 
 
 def _readable(text: str) -> str:
-    """Direction and zero-width characters go, so that nothing reads otherwise than it is written."""
-    return "".join(c for c in text if ord(c) not in _DIRECTION and ord(c) not in _INVISIBLE and _printed(c))
-
-
-def _printed(character: str) -> bool:
-    return character in _KEPT or unicodedata.category(character) not in ("Cc", "Cs")
+    """Direction, zero-width and control characters go, so that nothing reads otherwise than it is written."""
+    return _UNREADABLE.sub("", text)
 
 
 @lru_cache(maxsize=8)

@@ -1,6 +1,7 @@
 // What every page starts.
-import { all, on } from "./dom.js";
+import { all, on, one } from "./dom.js";
 import { startForms } from "./forms.js";
+import { startNews } from "./news.js";
 import { startPalette } from "./palette.js";
 import { startShortcuts } from "./shortcuts.js";
 import { startSurfaces } from "./surfaces.js";
@@ -10,7 +11,9 @@ startSurfaces();
 startForms();
 startPalette();
 startShortcuts();
+startNews();
 tellTimes(document);
+if (one("#chat") && location.hash.startsWith("#t-")) import("./reach.js").then(({ reach }) => reach(location.hash.slice(1)));
 
 on("click", "[data-theme-switch]", () => {
   const root = document.documentElement;

@@ -1,6 +1,6 @@
 // Forms that speak to the API: <form data-api="PUT /you" data-then="/chats" data-said="Saved.">.
 // Fields go as JSON under their names; a name with dots is nested ("place.name"); data-as on a field says what it is:
-// "number", "bool", "list" (commas), "lines" (a line `---` between), "json". What is wrong is shown at its field.
+// "number", "bool", "list" (commas), "rows" (one a line), "lines" (a line `---` between), "json". What is wrong is shown at its field.
 // `data-then` may hold {id} and other names of the answer. `form:done` and `form:failed` tell other scripts.
 import { all, on, one } from "./dom.js";
 import { api } from "./api.js";
@@ -11,6 +11,7 @@ const READERS = {
   number: (text) => (text.trim() === "" ? null : Number(text)),
   bool: (text) => text === "true" || text === "on",
   list: (text) => text.split(",").map((part) => part.trim()).filter(Boolean),
+  rows: (text) => text.split("\n").map((part) => part.trim()).filter(Boolean),
   lines: (text) => text.split(/^\s*---\s*$/m).map((part) => part.trim()).filter(Boolean),
   json: (text) => JSON.parse(text),
 };

@@ -4,7 +4,8 @@ import { get } from "./api.js";
 
 const PAGES = [
   ["Chats", "/chats"], ["Characters", "/bots"], ["New character", "/bots/new"], ["Memory", "/memory"],
-  ["Workshop", "/ops"], ["Settings", "/settings"], ["About", "/about"],
+  ["Workshop", "/ops"], ["Search", "/search"], ["Settings", "/settings"], ["Models", "/settings#models"], ["Budgets", "/settings#budgets"],
+  ["Backups", "/settings#backups"], ["About", "/about"],
 ].map(([name, path]) => ({ name, path, kind: "Page" }));
 let places = PAGES;
 let asked = 0;

@@ -35,7 +35,8 @@ export class Turns {
       return;
     }
     const seq = Number(made.dataset.seq);
-    const after = all(".turn", this.timeline).findLast((turn) => Number(turn.dataset.seq) < seq);
+    let after = this.last;
+    while (after && Number(after.dataset.seq) > seq) after = after.previousElementSibling;
     // Older than what is loaded: it comes when one scrolls there.
     if (!after && this.before) return;
     this.#keep(() => (after ? after.after(made) : this.timeline.prepend(made)));
@@ -43,8 +44,9 @@ export class Turns {
   }
 
   words({ reply, from, blocks }) {
-    const text = one(".turn-text", document.getElementById(`t-${reply}`) ?? undefined);
-    if (!document.getElementById(`t-${reply}`)) return;
+    const turn = document.getElementById(`t-${reply}`);
+    if (!turn) return;
+    const text = one(".turn-text", turn);
     this.#keep(() => {
       for (const [at, html] of blocks.entries()) {
         const place = text.children[from + at] ?? text.appendChild(Object.assign(document.createElement("div"), { className: "block", dir: "auto" }));
@@ -97,8 +99,7 @@ export class Turns {
   // Changes the timeline so that what is being read stays where it is: at the bottom if it was there.
   #keep(change) {
     const stuck = this.stuck;
-    const top = this.scroller.getBoundingClientRect().top;
-    const anchor = stuck ? null : all(".turn", this.timeline).find((turn) => turn.getBoundingClientRect().bottom > top);
+    const anchor = stuck ? null : this.#firstSeen();
     const was = anchor?.getBoundingClientRect().top;
     change();
     if (stuck) this.scroller.scrollTop = this.scroller.scrollHeight;
@@ -107,6 +108,16 @@ export class Turns {
       if (Math.abs(moved) > 0.5) this.scroller.scrollTop += moved;
     }
     this.#scrolled(); // what is shorter than the window is all seen
+  }
+
+  // The turn at the top of the window. Asking the browser what is there costs the same however many turns there are.
+  #firstSeen() {
+    const { left, top, width } = this.scroller.getBoundingClientRect();
+    for (const down of [8, 40, 80]) {
+      const turn = document.elementFromPoint(left + width / 2, top + down)?.closest(".turn");
+      if (turn) return turn;
+    }
+    return this.timeline.firstElementChild;
   }
 
   #further(before) {

@@ -1,0 +1,74 @@
+"""Two hundred rooms on a real homeserver, and our own database gone: how long until everything is known again. P10
+
+What was created and who was invited is counted in the homeserver's own database; a second start must write nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+from bench._report import arguments, finish, say, scratch
+from coterie.base.ids import new_id
+from coterie.surfaces.matrix.inbound import NAME, room_ref
+from tests.real.matrix_house import MatrixHouse, house_on
+from tests.real.synapse import Synapse
+
+
+async def furnish_rooms(house: MatrixHouse, account: str, rooms: int) -> None:
+    you = house.people.person("you")
+    for number in range(rooms):
+        room = await house.bot.topology.room_for(account, f"Room {number}", "A room.", {"key": f"k{number}"})
+        await house.board.talk.begin(room_ref(room), you, title=f"Room {number}")
+        await house.bot.note(room_ref(room))
+
+
+def counted(synapse: Synapse) -> tuple[int, int, int]:
+    """Rooms, invitations and state events so far."""
+    rooms = synapse.query("SELECT count(*) FROM rooms")[0][0]
+    invited = synapse.query("SELECT count(*) FROM room_memberships WHERE membership = 'invite'")[0][0]
+    return rooms, invited, synapse.query("SELECT count(*) FROM state_events")[0][0]
+
+
+async def measure(synapse: Synapse, folder: Path, rooms: int) -> dict[str, object]:
+    async with house_on(synapse, folder / "house", f"bot-{new_id().lower()}") as (house, ana):
+        say(f"making {rooms} rooms")
+        await furnish_rooms(house, ana.user, rooms)
+        house.matrix = house.matrix.model_copy(update={"owner": ""})
+        before = counted(synapse)
+        await house.lose_database()
+        began = time.perf_counter()
+        await house.connect()
+        seconds = time.perf_counter() - began
+        say(f"{house.bot.report} in {seconds:.2f} s")
+        found = len(house.board.talk.rooms.all_on(NAME))
+        middle, events = counted(synapse), house.store.reader.last_id()
+        await house.restart()
+        after = counted(synapse)
+        writes = house.store.reader.last_id() - events + after[2] - middle[2]
+        return {
+            "rooms": found,
+            "seconds": round(seconds, 2),
+            "created": after[0] - before[0],
+            "invited": after[1] - before[1],
+            "second_run_writes": writes,
+        }
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--rooms", type=int)
+    options = parser.parse_args()
+    rooms = options.rooms or (20 if options.quick else 200)
+    with scratch() as folder:
+        synapse = Synapse(Path(folder).absolute() / "synapse")
+        synapse.start()
+        try:
+            finish(asyncio.run(measure(synapse, Path(folder).absolute(), rooms)))
+        finally:
+            synapse.stop()
+
+
+if __name__ == "__main__":
+    main()

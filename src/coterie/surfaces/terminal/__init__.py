@@ -1,0 +1,1 @@
+"""A full-screen chat in the terminal. P16"""

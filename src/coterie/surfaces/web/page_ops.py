@@ -1,0 +1,122 @@
+"""The workshop: what is being done in the background, what went wrong, what models cost and how they are."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from coterie.base.masking import mask
+from coterie.llm.roles import Role
+from coterie.llm.usage import Spending, UsageBook
+from coterie.surfaces.web import api_ops
+from coterie.surfaces.web.house import Here, House
+from coterie.surfaces.web.paper import fragment, page
+from coterie.surfaces.web.people import People
+
+router = APIRouter(prefix="/ops", include_in_schema=False)
+_DAYS = 30
+_FAILURES = 20
+_JOBS = 12
+
+
+@dataclass(frozen=True)
+class Day:
+    day: date
+    usd: float
+    tokens: int
+    calls: int
+    failed: int
+
+
+@dataclass(frozen=True)
+class Used:
+    """What one model did in all those days."""
+
+    model: str
+    calls: int
+    failed: int
+    tokens_in: int
+    tokens_out: int
+    usd: float
+    seconds: float
+
+
+@router.get("")
+async def workshop(house: Here, request: Request) -> Response:
+    today = date.fromisoformat(house.models.ledger.today)
+    spending = UsageBook(house.store).spending((today - timedelta(days=_DAYS - 1)).isoformat())
+    failures = UsageBook(house.store).failures(_FAILURES)
+    return page(
+        request,
+        "ops.html",
+        **await _now(house),
+        days=_days(spending, today),
+        used=_used(spending),
+        failures=[(one, mask(one.raw)) for one in failures],
+        models=[one for one in await api_ops.models(house) if one.calls_today or Role(one.role).stands_in is None],
+        people=People(house),
+        snapshots=house.copies.snapshots(),
+        backups=house.copies.backups(),
+        embedding=house.memory.background.status(),
+    )
+
+
+@router.get("/now")
+async def now(house: Here) -> Response:
+    """What changes by itself while somebody looks."""
+    return fragment("ops_now.html", **await _now(house))
+
+
+@router.get("/embedding")
+async def embedding(house: Here) -> Response:
+    return fragment("embedding.html", embedding=house.memory.background.status())
+
+
+async def _now(house: House) -> dict[str, Any]:
+    dead = await api_ops.jobs(house, state="dead", limit=_JOBS)
+    recent = await api_ops.jobs(house, state=None, limit=_JOBS)
+    ledger = house.models.ledger
+    return {
+        "counts": dead.counts,
+        "dead": dead.jobs,
+        "recent": recent.jobs,
+        "spent": ledger.spent(),
+        "caps": house.models.settings.caps,
+        "healthy": house.healthy(),
+    }
+
+
+def _days(spending: list[Spending], today: date) -> list[Day]:
+    found: dict[str, list[Spending]] = defaultdict(list)
+    for one in spending:
+        found[one.day].append(one)
+    made = []
+    for back in reversed(range(_DAYS)):
+        day = today - timedelta(days=back)
+        of = found[day.isoformat()]
+        tokens = sum(one.tokens_in + one.tokens_out for one in of)
+        made.append(Day(day, sum(o.usd for o in of), tokens, sum(o.calls for o in of), sum(o.failed for o in of)))
+    return made
+
+
+def _used(spending: list[Spending]) -> list[Used]:
+    found: dict[str, list[Spending]] = defaultdict(list)
+    for one in spending:
+        found[one.model].append(one)
+    made = [
+        Used(
+            model,
+            sum(one.calls for one in of),
+            sum(one.failed for one in of),
+            sum(one.tokens_in for one in of),
+            sum(one.tokens_out for one in of),
+            sum(one.usd for one in of),
+            sum(one.seconds for one in of),
+        )
+        for model, of in found.items()
+    ]
+    return sorted(made, key=lambda one: -one.calls)

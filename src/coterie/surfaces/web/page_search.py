@@ -1,0 +1,35 @@
+"""Looking for what was said, in every chat. S17"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Query, Request, Response
+
+from coterie.modes.story import search
+from coterie.surfaces.web.house import Here
+from coterie.surfaces.web.negotiation import Pages
+from coterie.surfaces.web.paper import fragment, page
+from coterie.surfaces.web.people import People
+
+router = Pages(prefix="/search")
+_PAGE = 30
+
+
+@router.get("")
+async def find(
+    house: Here,
+    request: Request,
+    q: Annotated[str, Query(max_length=1_000)] = "",
+    chat: Annotated[str, Query(max_length=200)] = "",
+    offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
+) -> Response:
+    room = house.story.chats.chat(f"room:{chat}").room if chat else None
+    asked = q.strip()
+    hits = search(house.story, house.store, asked, room=room, limit=_PAGE, offset=offset) if asked else []
+    more = offset + _PAGE if len(hits) == _PAGE else 0
+    told: dict[str, Any] = {"hits": hits, "q": asked, "chat": chat, "more": more}
+    if offset:
+        return fragment("search_hits.html", **told)
+    chats = {room.partition(":")[2]: title for room, title in People(house).rooms.items()}
+    return page(request, "search.html", here="/chats", chats=chats, **told)

@@ -1,0 +1,40 @@
+"""`coterie password`, and the refusal to open to other machines without one. P17"""
+
+from __future__ import annotations
+
+import io
+import tomllib
+
+import pytest
+from argon2 import PasswordHasher
+
+from coterie.base.home import Home
+from tests.cli.conftest import Call
+
+
+def kept(home: Home) -> str:
+    found: str = tomllib.loads(home.config.read_text())["server"]["password"]
+    return found
+
+
+def test_p17_a_password_is_kept_as_a_hash(home: Home, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("a long password\n"))
+    assert call("password").code == 0
+    assert PasswordHasher().verify(kept(home), "a long password")
+    assert "a long password" not in home.config.read_text()
+    assert call("password", "--remove").code == 0
+    assert kept(home) == ""
+
+
+def test_p17_without_one_other_machines_are_refused(call: Call) -> None:
+    refused = call("serve", "--host", "0.0.0.0")
+    assert refused.code != 0
+    assert "coterie password" in refused.err
+
+
+def test_p17_a_short_one_is_refused(home: Home, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("short\n"))
+    refused = call("password")
+    assert refused.code != 0
+    assert "at least 8" in refused.err
+    assert "password" not in tomllib.loads(home.config.read_text()).get("server", {})

@@ -1,0 +1,49 @@
+"""P17 in a browser: a house that other machines can reach asks for its password first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from argon2 import PasswordHasher
+from playwright.sync_api import Page, expect
+from pydantic import SecretStr
+
+from coterie.surfaces.web import server
+from tests.e2e import conftest
+from tests.e2e.axe import serious
+from tests.e2e.conftest import Site
+
+PASSWORD = "the sea keeps no diary"
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    told = SecretStr(PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash(PASSWORD))
+    monkeypatch.setattr(conftest, "create_web", lambda house: server.create_web(house, told))
+    made = Site(tmp_path / "house")
+    yield made
+    made.close()
+
+
+def test_p17_nobody_sees_anything_before_the_password(page: Page) -> None:
+    page.goto("/bots?x=1")
+    expect(page).to_have_url("/login?next=/bots%3Fx%3D1")
+    expect(page.get_by_label("Password")).to_be_focused()
+    assert serious(page) == []
+    page.keyboard.type("wrong password")
+    page.keyboard.press("Enter")
+    expect(page.locator(".field-error")).to_contain_text("That is not the password.")
+    page.get_by_label("Password").fill(PASSWORD)
+    page.keyboard.press("Enter")
+    expect(page).to_have_url("/bots?x=1")
+    assert page.evaluate("document.cookie") == ""
+    (cookie,) = page.context.cookies()
+    assert (cookie.get("httpOnly"), cookie.get("sameSite")) == (True, "Strict")
+    page.request.put("/you", data={"name": "Ana"}, headers={"Origin": page.url.rsplit("/", 1)[0]})
+    page.goto("/settings#more")
+    page.get_by_role("button", name="Log out of this browser").click()
+    expect(page).to_have_url("/login")
+    page.goto("/bots")
+    expect(page).to_have_url("/login?next=/bots")

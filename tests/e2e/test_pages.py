@@ -1,0 +1,460 @@
+"""The pages beside the chat, in a browser: first run, characters, kickoff, settings, memory, workshop, search.
+
+One house and one browser serve all of it; what one test leaves behind, the next may find.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from coterie.cast.cards import export_card
+from coterie.cast.identity import Identity
+from coterie.kernel import NewJob
+from coterie.llm.tape import Entry
+from coterie.memory.record import MemoryType
+from coterie.memory.writing import NewMemory
+from tests.e2e.axe import serious
+from tests.e2e.conftest import Site, Watched
+from tests.e2e.test_hostile import ALL, HOSTILE, never_live
+
+OPENING = {
+    "title": "The lamp room",
+    "place": {"name": "the lamp room"},
+    "time": "2024-10-03T18:40:00",
+    "weather": "rain",
+    "you": {"posture": "in the doorway", "holding": ["a wet coat"]},
+    "character": {"posture": "at the bench", "action": {"verb": "soldering", "attention": "high"}},
+    "facts": ["You wrote to her twice."],
+}
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    made = Site(tmp_path_factory.mktemp("pages") / "house")
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def begun(site: Site) -> str:
+    """A chat that was played for a while, with something in everybody's mind."""
+    chat = site.begin()
+    for text, reply in [("I cannot eat walnuts.", '"Then we bake without."'), ("Is the radio mended?", "*She nods.*")]:
+        site.say(chat, text, reply)
+    return chat
+
+
+def bot_of(site: Site, chat: str) -> str:
+    return str(site.ask("GET", chat)["host"]["id"])
+
+
+def check(page: Page) -> None:
+    """Nobody is kept out, and nothing is wider than the window."""
+    assert serious(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+# --- first run, in the order in which somebody goes through it ---------------------------------------------
+
+
+def test_s10_from_nothing_to_the_first_chat(page: Page, site: Site) -> None:
+    site.script.shapes["Opening"] = OPENING
+    page.goto("/")
+    expect(page).to_have_url("/settings")
+    expect(page.get_by_role("heading", name="Who are you?")).to_be_visible()
+    expect(page.get_by_label("Name")).to_be_focused()
+    check(page)
+    page.keyboard.type("Ana")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url("/bots/new")
+    expect(page.get_by_role("button", name="Meet")).to_have_count(3)
+    check(page)
+    page.get_by_role("button", name="Meet Maren").click()
+    expect(page).to_have_url(re.compile("/kickoff$"))
+    expect(page.get_by_label("Place", exact=True)).to_have_value("the lamp room")
+    expect(page.get_by_label("Time in the story")).to_have_value("2024-10-03T18:40")
+    check(page)
+    page.get_by_label("Weather").fill("snow")
+    page.get_by_label("What Maren Oke knows about you").fill("You are late.\nYou brought bread.")
+    page.get_by_role("button", name="Begin").click()
+    expect(page).to_have_url(re.compile("/chats/"))
+    chat = "/chats/" + page.url.split("?")[0].split("#")[0].rsplit("/", 1)[1]
+    drawer = site.ask("GET", f"{chat}/drawer")
+    assert drawer["weather"] == "snow"
+    assert drawer["clock"].startswith("2024-10-03T18:40")
+    assert drawer["activities"]["you"]["holding"] == ["a wet coat"]
+    assert drawer["activities"][bot_of(site, chat)]["action"]["attention"] == "high"
+    (edge,) = [edge for edge in drawer["edges"] if edge["toward"] == "you"]
+    assert edge["knowledge"] == ["You are late.", "You brought bread."]
+    page.goto("/")
+    expect(page).to_have_url("/chats")
+
+
+def test_s8_a_classifier_that_fails_leaves_a_form_and_a_notice(page: Page, site: Site, begun: str) -> None:
+    site.script.shapes["Opening"] = Entry(say="I would rather not.")
+    page.goto(f"/bots/{bot_of(site, begun)}/kickoff")
+    expect(page.get_by_text("Fill it in by hand")).to_be_visible()
+    page.get_by_label("Place", exact=True).fill("the jetty")
+    page.get_by_role("button", name="Begin").click()
+    expect(page).to_have_url(re.compile("/chats/"))
+
+
+def test_s8_nobody_has_to_wait_for_the_classifier(page: Page, site: Site, begun: str) -> None:
+    page.route("**/kickoff/form", lambda route: None)  # it never answers
+    page.goto(f"/bots/{bot_of(site, begun)}/kickoff")
+    expect(page.get_by_text("Reading Maren Oke’s opening prose")).to_be_visible()
+    expect(page.locator(".skeleton").first).to_be_visible()
+    page.get_by_role("button", name="Fill it in yourself").click()
+    expect(page.get_by_label("Place", exact=True)).to_have_value("")
+
+
+# --- characters --------------------------------------------------------------------------------------------
+
+
+def test_s1_a_character_is_written_and_rewritten(page: Page, site: Site) -> None:
+    page.goto("/bots/new")
+    page.get_by_label("Name").fill("   ")
+    page.get_by_label("Persona").fill("Keeps bees.")
+    page.get_by_label("Traits").fill("brisk, fair ,, tired")
+    page.get_by_label("Voice samples").fill("Mind the smoke.\n---\nThey know.")
+    page.get_by_role("button", name="Save and set the scene").click()
+    expect(page.locator(".field-error")).to_be_visible()
+    expect(page.get_by_label("Name")).to_be_focused()
+    expect(page.get_by_label("Persona")).to_have_value("Keeps bees.")
+    page.reload()
+    expect(page.get_by_label("Traits")).to_have_value("brisk, fair ,, tired")
+    page.get_by_label("Name").fill("Hale")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile("/kickoff$"))
+    bot = page.url.split("/")[-2]
+    made = site.ask("GET", f"/bots/{bot}")
+    assert (made["traits"], made["voice_samples"]) == (["brisk", "fair", "tired"], ["Mind the smoke.", "They know."])
+    page.goto("/bots/new")
+    expect(page.get_by_label("Persona")).to_have_value("")
+    page.goto(f"/bots/{bot}/edit")
+    page.get_by_label("Persona").fill("Keeps bees, and keeps to herself.")
+    page.get_by_role("button", name="Save").click()
+    expect(page).to_have_url(f"/bots/{bot}")
+    page.get_by_role("tab", name="Versions").click()
+    expect(page.locator(".diff-added")).to_contain_text("keeps to herself")
+    page.get_by_text("Version 1").click()
+    page.get_by_text("Read it whole").last.click()
+    expect(page.get_by_text("Keeps bees.", exact=True).last).to_be_visible()
+    check(page)
+
+
+def test_s9_a_card_is_dropped_anywhere_and_goes_out_again(page: Page, site: Site, tmp_path: Path) -> None:
+    card = export_card(Identity(name="Corvin", persona="Counts crows.").to_card(), "json").data
+    page.goto("/bots")
+    told = base64.b64encode(card).decode()
+    page.evaluate(
+        """(told) => {
+          const data = new DataTransfer();
+          data.items.add(new File([Uint8Array.from(atob(told), (c) => c.charCodeAt(0))], "corvin.json"));
+          for (const kind of ["dragenter", "dragover", "drop"])
+            document.querySelector("h1").dispatchEvent(
+              new DragEvent(kind, { dataTransfer: data, bubbles: true, cancelable: true }));
+        }""",
+        told,
+    )
+    expect(page.get_by_role("heading", name="Corvin")).to_be_visible()
+    page.get_by_role("button", name="More for Corvin").click()
+    with page.expect_download() as got:
+        page.get_by_role("menuitem", name="Export as a card (JSON)").click()
+    assert json.loads(Path(got.value.path()).read_text())["data"]["name"] == "Corvin"
+
+
+def test_s9_what_is_no_card_is_told_beside_the_file(page: Page, tmp_path: Path) -> None:
+    bad = tmp_path / "<img src=x onerror=alert(1)>.json"
+    bad.write_text('{"hello": "<script>alert(1)</script>"}')
+    page.goto("/bots")
+    page.locator("#import input").set_input_files(bad)
+    expect(page.locator(".drop-bad")).to_contain_text("<img src=x")
+    expect(page).to_have_url("/bots")
+
+
+def test_s25_reset_and_delete_want_the_name_typed(page: Page, site: Site) -> None:
+    bot = site.ask("POST", "/bots", {"name": "Brief"})["id"]
+    page.goto(f"/bots/{bot}")
+    page.get_by_role("button", name="More for Brief").click()
+    page.get_by_role("menuitem", name="Start its life over").click()
+    field = page.get_by_label("Type Brief to confirm").first
+    field.fill("brief?")
+    page.get_by_role("button", name="Start over").click()
+    expect(page.locator("#toasts")).to_contain_text("Brief")
+    field.fill("Brief")
+    page.get_by_role("button", name="Start over").click()
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    page.get_by_role("button", name="More for Brief").click()
+    page.get_by_role("menuitem", name="Delete").click()
+    page.locator("#delete-name").fill("Brief")
+    page.locator("#delete").get_by_role("button", name="Delete").click()
+    expect(page).to_have_url("/bots")
+    expect(page.get_by_role("link", name="Brief")).to_have_count(0)
+
+
+# --- settings ----------------------------------------------------------------------------------------------
+
+
+def test_settings_say_where_they_came_from_and_what_is_wrong_with_them(page: Page, site: Site, begun: str) -> None:
+    page.goto("/settings")
+    field = page.get_by_label("Memories recalled for a reply")
+    expect(field).to_have_value("4")
+    field.fill("many")
+    section = page.locator("#story")
+    section.get_by_role("button", name="Save").click()
+    expect(section.locator(".field-error")).to_contain_text("Should be a valid integer, not 'many'")
+    expect(field).to_be_focused()
+    field.fill("6")
+    section.get_by_role("button", name="Save").click()
+    expect(page.locator("#toasts")).to_contain_text("Saved")
+    page.reload()
+    expect(field).to_have_value("6")
+    expect(section).to_contain_text("config.toml line")
+
+
+def test_s29_a_key_is_named_and_never_shown(page: Page, site: Site, begun: str) -> None:
+    page.goto("/settings#models")
+    key = page.get_by_label("Its key")
+    key.fill("sk-plain-key-0123456789")
+    page.locator("#models").get_by_role("button", name="Save").click()
+    expect(page.locator("#models .field-error")).to_contain_text("does not belong in the configuration file")
+    assert "sk-plain" not in (site.house._home.config.read_text() if site.house._home.config.exists() else "")
+
+
+def test_a_model_is_tried_live(page: Page, site: Site, begun: str) -> None:
+    site.script.replies.append("A fox listens at the edge of the field.")
+    site.script.shapes["Form"] = {"name": "Mara", "age": 7, "place": "the mill"}
+    page.goto("/settings#models")
+    page.get_by_role("button", name="Test narrative").click()
+    told = page.locator("[data-seat=narrative] .seat-told")
+    expect(told).to_contain_text("tokens/s")
+    expect(told).to_contain_text("First token after")
+    expect(told).to_contain_text("A fox listens")
+
+
+def test_s28_a_backup_is_taken_from_the_page(page: Page, site: Site, begun: str) -> None:
+    page.goto("/settings#backups")
+    before = len(site.ask("GET", "/backups"))
+    page.get_by_role("button", name="Back up now").click()
+    expect(page.locator("#backup-list li")).to_have_count(before + 1)
+    page.get_by_text("How to put one back").click()
+    expect(page.get_by_text("coterie restore")).to_be_visible()
+
+
+# --- memory ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def remembered(site: Site, begun: str) -> str:
+    bot, room = bot_of(site, begun), f"room:{begun.rsplit('/', 1)[1]}"
+    told: list[tuple[str, MemoryType, int]] = [
+        ("Ana is allergic to walnuts.", "fact", 3),
+        ("Ana mended the radio.", "event", 1),
+        ("The mail boat is late.", "event", 0),
+    ]
+
+    def add() -> None:
+        made = site.house.memory.add_many(
+            [NewMemory(text, bot, room, type=kind, significance=weight, about=("you",), witnesses=("you", bot),
+                       happened=datetime(2024, 10, 1 + at, tzinfo=UTC)) for at, (text, kind, weight) in enumerate(told)]
+        )  # fmt: skip
+        site.house.memory.link(made[0].id, "related_to", made[1].id)
+
+    site.call(add)
+    return bot
+
+
+def test_m7_memories_are_asked_filtered_and_explained(page: Page, remembered: str) -> None:
+    page.goto("/memory")
+    page.get_by_label("What would come to mind?").fill("what can Ana not eat, walnuts?")
+    page.keyboard.press("Enter")
+    first = page.locator("[data-memory]").filter(has_text="walnuts").first
+    first.get_by_text("Why it came to mind").click()
+    expect(first.locator(".why-parts dt").first).to_be_visible()
+    check(page)
+    page.goto("/memory")
+    page.get_by_label("What kind").select_option("fact")
+    expect(page).to_have_url(re.compile(r"/memory\?view=list&type=fact$"))
+    expect(page.locator("[data-memory]")).to_have_count(1)
+    page.goto("/memory?since=2024-10-02&until=2024-10-02&view=timeline")
+    expect(page.locator("[data-memory] [data-text]")).to_have_text(["Ana mended the radio."])
+
+
+def test_m7_a_memory_is_pinned_corrected_and_forgotten_for_good(page: Page, site: Site, remembered: str) -> None:
+    page.goto(f"/memory?owner={remembered}")
+    row = page.locator("[data-memory]").filter(has_text="The mail boat is late.")
+    memory, room = row.get_attribute("data-memory"), row.get_attribute("data-room")
+    row.get_by_role("button", name="Pin").click()
+    expect(row.get_by_role("button", name="Pinned")).to_have_attribute("aria-pressed", "true")
+    assert site.ask("GET", f"/memories/{memory}?room={room}")["pinned"]
+    page.locator("#toasts").get_by_role("button", name="Undo").click()
+    expect(row.get_by_role("button", name="Pin:")).to_have_attribute("aria-pressed", "false")
+    row.get_by_role("button", name="Correct it").click()
+    page.get_by_label("What is remembered").fill("The mail boat came after all.")
+    page.get_by_label("How much it mattered").select_option("2")
+    page.get_by_role("dialog").get_by_role("button", name="Save").click()
+    changed = page.locator("[data-memory]").filter(has_text="came after all")
+    expect(changed.get_by_label("significance 2 of 3")).to_be_visible()
+    changed.get_by_role("button", name="Forget it").click()
+    expect(page.get_by_role("dialog")).to_contain_text("It will not come back")
+    check(page)
+    page.get_by_role("dialog").get_by_role("button", name="Forget it").click()
+    expect(changed).to_have_count(0)
+    assert site.client.get(f"/memories/{memory}").status_code == 404
+
+
+def test_m7_people_and_links_are_drawn(page: Page, remembered: str) -> None:
+    page.goto(f"/memory?owner={remembered}&view=graph")
+    expect(page.locator(".graph-person").filter(has_text="Ana")).to_be_visible()
+    expect(page.locator(".graph-link")).not_to_have_count(0)
+    page.locator(".graph a").first.focus()
+    page.keyboard.press("Enter")
+    expect(page.locator("[data-memory]").first).to_be_visible()
+
+
+def test_m7_memories_go_out_and_come_in(page: Page, site: Site, remembered: str, tmp_path: Path) -> None:
+    page.goto(f"/memory?owner={remembered}")
+    page.get_by_role("button", name="Take along").click()
+    with page.expect_download() as got:
+        page.get_by_role("menuitem", name="Export").click()
+    file = tmp_path / "memories.jsonl"
+    got.value.save_as(file)
+    other = site.ask("POST", "/bots", {"name": "Listener"})["id"]
+    page.goto("/memory")
+    page.get_by_role("button", name="Take along").click()
+    page.get_by_role("menuitem", name="Import").click()
+    page.get_by_label("Who should remember it").select_option(other)
+    page.locator("#memories input").set_input_files(file)
+    expect(page.locator(".drop-good")).to_contain_text("new")
+    assert site.ask("GET", f"/memories?owner={other}")
+    file.write_text("not a memory")
+    page.locator("#memories input").set_input_files(file)
+    expect(page.locator(".drop-bad")).to_contain_text("Line 1")
+
+
+# --- workshop, search, inspector ---------------------------------------------------------------------------
+
+
+def test_a_background_failure_is_told_anywhere_and_tried_again_in_the_workshop(
+    page: Page, site: Site, begun: str
+) -> None:
+    async def die() -> None:
+        jobs = site.house.store.jobs
+        await jobs.enqueue([NewJob("sample", key="sample", payload={})])
+        (job,) = await jobs.lease(["sample"], holder="test")
+        await jobs.fail(job, "<b>It</b> broke.", fatal=True)
+
+    site.do(die())
+    page.goto("/bots")
+    expect(page.locator("#toasts")).to_contain_text("<b>It</b> broke.")
+    expect(page.locator('.rail-link[href="/ops"]')).to_have_attribute("data-trouble", "1")
+    page.locator("#toasts").get_by_role("button", name="Look").click()
+    expect(page).to_have_url("/ops")
+    check(page)
+    page.get_by_role("button", name="Try again").click()
+    expect(page.get_by_role("heading", name="Given up")).to_have_count(0)
+
+
+def test_the_workshop_tells_what_models_did(page: Page, site: Site, begun: str) -> None:
+    page.goto("/ops")
+    expect(page.get_by_role("table").first).to_contain_text("embedded/script")
+    expect(page.get_by_role("img", name="a day over thirty days")).to_be_visible()
+
+
+def test_s17_search_marks_what_was_said_and_leads_there(page: Page, site: Site, begun: str) -> None:
+    page.goto("/search")
+    page.get_by_label("What was said").fill("walnut")
+    page.keyboard.press("Enter")
+    hit = page.locator(".hit").first
+    expect(hit.locator("mark")).to_have_text("walnuts")
+    assert (hit.locator("a").get_attribute("href") or "").startswith(f"{begun}?at=")
+
+
+def test_s17_search_leads_to_a_turn_far_back(page: Page, site: Site, begun: str) -> None:
+    lines = [json.dumps({"user_name": "Ana", "character_name": "Maren Oke", "chat_metadata": {}})]
+    for number in range(130):
+        by = {"name": "Ana", "is_user": True} if number % 2 else {"name": "Maren Oke", "is_user": False}
+        lines.append(json.dumps({**by, "mes": f"Line {number} of the log." + (" A heron!" if number == 3 else "")}))
+    answer = site.client.post(f"/bots/{bot_of(site, begun)}/chats/import", content="\n".join(lines).encode())
+    assert answer.status_code == 201, answer.text
+    page.goto("/search?q=heron")
+    page.locator(".hit a").first.click()
+    found = page.locator(".turn-found")
+    expect(found).to_contain_text("A heron!")
+    expect(found).to_be_in_viewport()
+    expect(found).to_be_focused()
+
+
+def test_hostile_words_are_never_live_in_a_browser(page: Page, site: Site, begun: str) -> None:
+    told = {"name": f"Eve {HOSTILE[0]}\u202e", "persona": ALL, "kickoff": ALL, "backstory": ALL, "traits": HOSTILE[:3]}
+    bot = site.ask("POST", "/bots", told)["id"]
+    site.ask("PUT", f"/bots/{bot}", {**told, "persona": "Other."})
+    site.call(lambda: site.house.memory.add_many([NewMemory(ALL, bot, f"memory:{bot}", about=(HOSTILE[2],))]))
+    site.say(begun, f"walnuts {ALL}", ALL)
+    for path in ["/bots", f"/bots/{bot}", f"/bots/{bot}/edit", f"/bots/{bot}/kickoff", f"/memory?owner={bot}",
+                 f"/memory?owner={bot}&q=press", f"/memory?owner={bot}&view=graph", "/search?q=press",
+                 f"/search?q={quote(HOSTILE[1])}", "/ops", "/settings"]:  # fmt: skip
+        page.goto(path)
+        page.wait_for_timeout(50)
+        never_live(page)
+    site.ask("POST", f"/bots/{bot}/delete", {"confirm": told["name"]})
+
+
+def test_the_palette_finds_chats_characters_and_words(page: Page, site: Site, begun: str) -> None:
+    page.goto("/ops")
+    page.keyboard.press("ControlOrMeta+k")
+    page.keyboard.type("maren")
+    expect(page.locator("#palette-list")).to_contain_text("Character")
+    expect(page.locator("#palette-list")).to_contain_text("Chat with Maren")
+    page.locator("#palette input").fill("walnut")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url("/search?q=walnut")
+
+
+def test_s13_the_inspector_shows_tokens_and_parts(page: Page, site: Site, begun: str) -> None:
+    reply = [turn for turn in site.ask("GET", f"{begun}/turns")["turns"] if not turn["by_person"]][-1]["id"]
+    page.goto(f"{begun}/prompt/{reply}")
+    expect(page.get_by_role("img", name="The prompt:")).to_be_visible()
+    expect(page.get_by_text("Is the radio mended?").first).to_be_visible()
+    check(page)
+
+
+PAGES = ["/bots", "/bots/new", "/settings", "/memory", "/memory?view=graph", "/ops", "/search?q=walnut"]
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 390), ("dark", 1280)])
+def test_every_page_in_every_size_keeps_nobody_out(
+    browser: Browser, site: Site, begun: str, theme: str, width: int
+) -> None:
+    context = browser.new_context(
+        base_url=site.address,
+        viewport={"width": width, "height": 900},
+        color_scheme=theme,  # type: ignore[arg-type]
+        reduced_motion="reduce",
+        has_touch=width < 500,
+    )
+    watched = Watched(context)
+    page = context.new_page()
+    for path in [*PAGES, f"/bots/{bot_of(site, begun)}"]:
+        page.goto(path)
+        check(page)
+        if width < 500:
+            small = page.evaluate(
+                """[...document.querySelectorAll("main a, main button, main input:not([type=hidden]), main select")]
+                  .filter((e) => e.checkVisibility() && !e.closest("p, dd, svg, .small, h2"))
+                  .filter((e) => !["checkbox", "file"].includes(e.type))
+                  .map((e) => [e.outerHTML.slice(0, 90), e.getBoundingClientRect().height]).filter(([, h]) => h < 36)"""
+            )
+            assert small == [], path
+    context.close()
+    assert watched.complaints == []

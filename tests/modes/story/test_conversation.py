@@ -1,0 +1,97 @@
+"""A story held through the engine's port, as surfaces hold it. P2, P4"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from coterie.engine.conversation import Speech, Spoken, Words
+from coterie.engine.errors import NotAllowed
+from coterie.engine.events import AssistantTurnStarted
+from coterie.engine.feed import Feed
+from coterie.engine.protocol import Attachment
+from coterie.kernel import Draft
+from coterie.llm.tape import Entry, Fault
+from coterie.modes.story import StoryConversation
+from tests.modes.story.conftest import Script, Stage
+
+
+def held(stage: Stage) -> StoryConversation:
+    return StoryConversation(stage.store, stage.story, stage.roster, Feed(stage.store, stage.story.replies))
+
+
+async def told(speech: AsyncIterator[Speech]) -> tuple[str, Spoken | None]:
+    """The words as they came, and how it ended."""
+    words, end = "", None
+    async for one in speech:
+        if isinstance(one, Words):
+            words += one.text
+        else:
+            end = one
+    return words, end
+
+
+async def begun(stage: Stage) -> tuple[StoryConversation, str]:
+    bot = await stage.meet(kickoff="Mara looks up.")
+    talk = held(stage)
+    opened = await talk.open("you", bot.id, "Evening", at_once=True)
+    assert opened.greeting == "Mara looks up."
+    await stage.store.append(opened.drafts)
+    return talk, opened.context
+
+
+async def test_p2_words_and_then_the_whole(stage: Stage, script: Script) -> None:
+    talk, room = await begun(stage)
+    script.replies = ["The lamp is lit.", "It is, still."]
+    file = Attachment(name="a *map*.png", path="files/r/a map.png")
+    words, end = await told(talk.say(room, "Is it?", person="you", key="k1", attachments=[file]))
+    assert end == Spoken("The lamp is lit.", "Mara") and end.text.startswith(words)
+    assert "hands over a file: a map .png (files/r/a map.png)" in script.prompt()
+    assert (await told(talk.say(room, "Is it?", person="you", key="k1")))[1] == end, "the same key, the same answer"
+    assert (await told(talk.retry(room, person="you")))[1] == Spoken("It is, still.", "Mara")
+    await talk.rename(room, "Night")
+    standing = talk.standing(room)
+    assert (standing.title, standing.character, standing.turns) == ("Night", "Mara", 3)
+    assert await talk.stop(room) is False
+    await stage.settle()
+
+
+async def test_p2_what_breaks_off_is_told_in_a_sentence(stage: Stage, script: Script) -> None:
+    talk, room = await begun(stage)
+    script.faults = [Entry(say="Half a", error=Fault(kind="RequestRefused", what="The model said no."))]
+    _, end = await told(talk.say(room, "Go on.", person="you", key="k1"))
+    assert end is not None and end.text == "Half a" and "The model said no." in end.trouble
+    await stage.settle()
+
+
+async def test_p4_an_answer_that_a_crash_cut_off_is_given_again(
+    stage: Stage, script: Script, restart: Callable[[], None]
+) -> None:
+    talk, room = await begun(stage)
+    script.replies = ["Never heard."]
+    await told(talk.say(room, "Hello?", person="you", key="k1"))
+    await stage.settle()
+    # As if the process had ended while the reply to the next message was being given.
+    said = await stage.story.say(room, "And now?", key="k2")
+    await stage.story.replies.wait(room)
+    await stage.store.supersede(room, drop=await stage.store.turn_seqs(room, said.reply))
+    started = AssistantTurnStarted(reply="cut", speaker=said.speaker, answers=said.turn)
+    await stage.store.append([Draft(room, started, said.speaker, turn="cut")])
+    restart()
+    await stage.story.recover()
+    script.replies = ["Here I am."]
+    _, end = await told(held(stage).say(room, "And now?", person="you", key="k2"))
+    assert end == Spoken("Here I am.", "Mara")
+    assert stage.texts(room)[-2:] == ["And now?", "Here I am."]
+    await stage.settle()
+
+
+async def test_p3_a_story_is_for_its_owner_only(stage: Stage, script: Script) -> None:
+    talk, room = await begun(stage)
+    for speech in (talk.say(room, "Hello", person="bo", key="k"), talk.retry(room, person="bo")):
+        with pytest.raises(NotAllowed, match="one person"):
+            await told(speech)
+    with pytest.raises(NotAllowed):
+        await talk.open("bo", "anybody")
+    assert script.asked == []

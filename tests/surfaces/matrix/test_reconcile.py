@@ -1,0 +1,96 @@
+"""What is made of what the homeserver remembers, right or not. P10"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coterie.surfaces.matrix.homeserver import Homeserver, Json
+from coterie.surfaces.matrix.inbound import NAME
+from coterie.surfaces.matrix.reconcile import Reconciler
+from coterie.surfaces.matrix.topology import CHAT, SPACE, MadeRoom, Topology
+from tests.contracts.surface_house import SurfaceHouse
+
+BOT, ANA = "@bot:here", "@ana:here"
+
+
+class Quiet(Homeserver):
+    """Remembers what it was told to write; anything else it was asked would fail."""
+
+    def __init__(self) -> None:
+        super().__init__("http://127.0.0.1:1")
+        self.written: list[tuple[str, str, Json]] = []
+
+    async def put_state(self, room: str, kind: str, key: str, content: Json) -> None:
+        self.written.append((room, kind, content))
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[SurfaceHouse]:
+    made = SurfaceHouse(tmp_path / "coterie.db")
+    await made.furnish()
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def topology() -> AsyncIterator[Topology]:
+    server = Quiet()
+    yield Topology(server, BOT)
+    await server.close()
+
+
+def room(name: str, **about: Any) -> MadeRoom:
+    told = {"account": ANA, "key": name, "person": "you", "mode": "echo", "context": f"echo:{name}", **about}
+    return MadeRoom(name, told["account"], told, title=name.title())
+
+
+def put(topology: Topology, *rooms: MadeRoom) -> None:
+    topology.rooms |= {one.room: one for one in rooms}
+
+
+async def test_p10_rooms_people_and_counters_come_back(house: SurfaceHouse, topology: Topology) -> None:
+    put(topology, room("kitchen", number=1), room("hall", number=7, character_name="Echo"), room("attic"))
+    put(topology, MadeRoom("space", ANA, {"account": ANA}, is_space=True))
+    report = await Reconciler(house.board, topology).run()
+    assert report.restored == ["attic", "hall", "kitchen"] and not report.skipped and not report.conflicts
+    found = {one.room.id: (one.number, one.context, one.person) for one in house.board.talk.rooms.all_on(NAME)}
+    assert found["hall"] == (7, "echo:hall", "you") and found["attic"][0] == 8
+    assert house.people.of(NAME, ANA) == house.people.person("you")
+    events = house.store.reader.last_id()
+    again = await Reconciler(house.board, topology).run()
+    assert str(again) == "0 restored, 0 repaired, 0 skipped, 0 conflicts"
+    assert house.store.reader.last_id() == events
+
+
+async def test_p10_what_does_not_fit_is_told_and_the_rest_comes_back(house: SurfaceHouse, topology: Topology) -> None:
+    put(topology, room("one", number=3), room("two", number=3), room("lost", person="", account="@nobody:here"))
+    put(topology, MadeRoom("s1", ANA, {}, is_space=True), MadeRoom("s2", ANA, {}, is_space=True))
+    report = await Reconciler(house.board, topology).run()
+    assert report.restored == ["one", "two"]
+    assert [line.partition(":")[0] for line in report.skipped] == ["lost"]
+    assert len(report.conflicts) == 2 and any("two Spaces" in line for line in report.conflicts)
+    assert {one.number for one in house.board.talk.rooms.all_on(NAME)} == {3, 4}
+
+
+async def test_p10_a_forged_state_event_is_not_believed(topology: Topology) -> None:
+    def state(creator: str, sender: str, kind: str = CHAT) -> list[Json]:
+        made = {"type": "m.room.create", "state_key": "", "sender": creator, "content": {}}
+        return [made, {"type": kind, "state_key": "", "sender": sender, "content": {"account": ANA, "person": "you"}}]
+
+    class Told(Quiet):
+        answer: list[Json]
+
+        async def state(self, room: str) -> list[Json]:
+            return self.answer
+
+    server = Told()
+    topology.server = server
+    for creator, sender, believed in ((BOT, BOT, True), ("@eve:here", BOT, False), (BOT, "@eve:here", False)):
+        for kind in (CHAT, SPACE):
+            server.answer = state(creator, sender, kind)
+            assert ((await topology.look("room")) is not None) is believed
+    await server.close()

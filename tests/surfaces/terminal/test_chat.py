@@ -1,0 +1,77 @@
+"""The full-screen chat, driven as a person would. P16"""
+
+from __future__ import annotations
+
+import asyncio
+
+from textual.pilot import Pilot
+from textual.widgets import Input, Markdown, Static
+
+from coterie.base.errors import CoterieError
+from coterie.surfaces.terminal.chat import Line, Talking, TerminalChat
+from tests.contracts.surface_house import Echo
+
+HISTORY = [Line("Mara", "*looks up*", mine=False), Line("You", "Hello.", mine=True)]
+
+
+def chat(echo: Echo) -> TerminalChat:
+    return TerminalChat(Talking(echo, "echo:1", "you", "Mara", lambda: HISTORY))
+
+
+async def write(pilot: Pilot[None], text: str) -> None:
+    pilot.app.query_one("#write", Input).value = text
+    await pilot.press("enter")
+    await pilot.pause()
+
+
+async def spoken(pilot: Pilot[None], text: str) -> None:
+    async with asyncio.timeout(20):
+        while text not in [one.source for one in pilot.app.query(Markdown)]:
+            await pilot.pause(0.02)
+
+
+def notices(pilot: Pilot[None]) -> list[str]:
+    return [str(one.content) for one in pilot.app.query(Static) if one.has_class("notice")]
+
+
+async def test_p16_history_then_words_as_they_come() -> None:
+    echo = Echo(script={"Is the lamp lit?": "The **lamp** is lit.\n\n- and so\n- is the stove"})
+    async with chat(echo).run_test() as pilot:
+        assert [one.source for one in pilot.app.query(Markdown)] == ["*looks up*"]
+        await write(pilot, "Is the lamp lit?")
+        await spoken(pilot, "The **lamp** is lit.\n\n- and so\n- is the stove")
+        assert echo.heard == [("echo:1", "Is the lamp lit?")]
+        mine = [str(one.content) for one in pilot.app.query(Static) if one.has_class("mine")]
+        assert mine == ["> Hello.", "> Is the lamp lit?"]
+
+
+async def test_p16_commands_and_what_goes_wrong() -> None:
+    echo = Echo(breaks={"break": CoterieError("The model is away.", "Try again.")}, troubles={"half": "It broke off."})
+    async with chat(echo).run_test() as pilot:
+        for text in ("/help", "/context", "/stop", "   "):
+            await write(pilot, text)
+        await write(pilot, "/retry")
+        await spoken(pilot, "again [echo:1]")
+        await write(pilot, "break")
+        await pilot.pause(0.1)
+        await write(pilot, "half")
+        await spoken(pilot, "half [echo:1]")
+        told = notices(pilot)
+        assert "/retry" in told[0] and told[1].startswith("about echo:1, with Echo") and "Nobody" in told[2]
+        assert told[3:] == ["The model is away. Try again.", "It broke off."]
+        await write(pilot, "/quit")
+    assert pilot.app.return_value is None
+
+
+async def test_p16_one_reply_at_a_time_and_nothing_acts_on_the_terminal() -> None:
+    echo = Echo(script={"slow": "\x1b[2J[red]done[/red]"}, hold=asyncio.Event())
+    async with chat(echo).run_test() as pilot:
+        await write(pilot, "slow")
+        await write(pilot, "too soon")
+        assert "still speaking" in notices(pilot)[0]
+        assert pilot.app.query_one("#write", Input).value == "too soon", "what was written is kept"
+        await pilot.press("ctrl+r")
+        assert "Wait for the reply" in notices(pilot)[1]
+        assert echo.hold is not None
+        echo.hold.set()
+        await spoken(pilot, "\\u001b[2J[red]done[/red]")

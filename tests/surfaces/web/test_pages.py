@@ -1,0 +1,193 @@
+"""Every page beside the chat, as HTML from a real house: what is on it, and that hostile words stay words."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from html import escape as _escape
+from html.parser import HTMLParser
+
+import pytest
+
+from coterie.kernel import NewJob
+from coterie.memory.writing import NewMemory
+from tests.surfaces.web.conftest import Web
+
+BROWSER = {"Accept": "text/html"}
+HOSTILE = (
+    "<script>alert(1)</script><img src=x onerror=alert(1)><svg/onload=alert(1)>"
+    "\"'><b onclick=alert(1)>[x](javascript:alert(1)) {{7*7}} \u202egnp.exe\u200b"
+)
+
+
+def escape(text: str) -> str:
+    """As the templates do it."""
+    return _escape(text).replace("&quot;", "&#34;").replace("&#x27;", "&#39;")
+
+
+class Live(HTMLParser):
+    """Collects everything that would run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        told = dict(attrs)
+        if tag == "script" and not (told.get("src") or "").startswith("/static/"):
+            self.found.append(f"<{tag}>")
+        for name, value in attrs:
+            if name.startswith("on") or name == "style" or (value or "").strip().lower().startswith("javascript:"):
+                self.found.append(f"{tag} {name}={value}")
+        if tag in ("img", "iframe", "object", "embed", "base") and not (told.get("src") or "").startswith("/"):
+            self.found.append(f"<{tag}>")
+
+
+async def html(web: Web, path: str, status: int = 200) -> str:
+    answer = await web.client.get(path, headers=BROWSER)
+    assert answer.status_code == status, (path, answer.text[:400])
+    assert answer.headers["content-type"].startswith("text/html")
+    live = Live()
+    live.feed(answer.text)
+    assert live.found == [], path
+    # What somebody edits must stay as it is; everything else reads as it is written.
+    read = re.sub(r"<textarea.*?</textarea>| value=\"[^\"]*\"| data-\w+=\"[^\"]*\"", "", answer.text, flags=re.DOTALL)
+    assert not re.search("[\u202e\u200b]", read), path
+    return answer.text
+
+
+async def author(web: Web, **fields: object) -> str:
+    made = await web.client.post("/bots", json={"name": "Mara", **fields})
+    assert made.status_code == 201, made.text
+    return str(made.json()["id"])
+
+
+async def lived_in(web: Web, words: str) -> dict[str, str]:
+    """A house in which everything anybody can write says `words`."""
+    told = dict.fromkeys(("name", "persona", "backstory", "initial_relationship", "kickoff"), words)
+    await web.client.put("/you", json={"name": words, "pronouns": words, "persona": words})
+    bot = await author(web, **told, traits=[words], voice_samples=[words])
+    await web.client.put(
+        f"/bots/{bot}", json={**told, "persona": f"{words}\nand more", "traits": [], "voice_samples": []}
+    )
+    opening = {"title": words, "place": {"name": words}, "weather": words, "facts": [words], "greeting": words}
+    chat = (await web.post(f"/bots/{bot}/kickoff", opening, status=201))["id"]
+    web.script.replies = [words]
+    web.script.shapes["StateUpdate"] = words
+    said = await web.say(f"/chats/{chat}", f"walnuts {words}")
+    house = web.house
+    house.memory.add_many(
+        [NewMemory(f"walnuts {words}", bot, f"room:{chat}", speaker=words, about=(words, "you"), witnesses=("you", bot),
+                   happened=datetime(2024, 5, 1, tzinfo=UTC))]
+    )  # fmt: skip
+    await house.store.jobs.enqueue([NewJob(words[:60], key="k", payload={"room": words})])
+    (job,) = await house.store.jobs.lease([words[:60]], holder="test")
+    await house.store.jobs.fail(job, words, fatal=True)
+    memory = house.memory.page(owner=bot)[0]
+    return {"bot": bot, "chat": chat, "reply": said["reply"], "memory": memory.id, "room": memory.room}
+
+
+PAGES = [
+    "/bots", "/bots/new", "/bots/{bot}", "/bots/{bot}/edit", "/bots/{bot}/kickoff", "/bots/{bot}/kickoff/form",
+    "/bots/{bot}/kickoff/form?empty=true", "/settings", "/settings/backups", "/memory", "/memory?q=walnuts&owner={bot}",
+    "/memory?view=graph", "/memory?view=timeline", "/memory/{memory}/edit?room={room}",
+    "/memory/{memory}/row?room={room}",
+    "/ops", "/ops/now", "/ops/embedding", "/search?q=walnuts", "/search", "/chats/{chat}/prompt/{reply}",
+]  # fmt: skip
+
+
+async def test_hostile_words_are_never_live_on_any_page(web: Web) -> None:
+    names = await lived_in(web, HOSTILE)
+    for path in PAGES:
+        text = await html(web, path.format(**names))
+        assert "<script>alert" not in text
+    odd = ["/bots/{x}", "/chats/{x}/prompt/y", "/memory/{x}/edit", "/search?q={x}", "/memory?q={x}&owner={x}&room={x}",
+           "/memory?type={x}&since={x}&view={x}"]  # fmt: skip
+    for path in odd:
+        answer = await web.client.get(path.replace("{x}", "<script>alert(1)</script>"), headers=BROWSER)
+        assert "<script>alert" not in answer.text, path
+
+
+async def test_s10_a_newcomer_is_asked_who_they_are_and_whom_to_meet(web: Web) -> None:
+    assert "Who are you?" in await html(web, "/settings")
+    await web.client.put("/you", json={"name": "Ana"})
+    new = await html(web, "/bots/new")
+    assert re.findall(r'data-api="POST /bots/ready/(\w+)"', new) == ["maren", "teodor", "io"]
+    assert 'data-drop="/bots/import"' in new
+    assert 'data-api="POST /bots"' in new
+    assert "Nobody here yet" in await html(web, "/bots")
+
+
+async def test_s1_every_version_is_readable_with_what_it_changed(web: Web) -> None:
+    bot = await author(web, persona="Keeps a lighthouse.")
+    await web.client.put(f"/bots/{bot}", json={"name": "Mara", "persona": "Keeps a lighthouse.\nSays little."})
+    text = await html(web, f"/bots/{bot}")
+    assert "Version 2" in text
+    assert "Version 1" in text
+    assert re.search(r"diff-added.*Says little\.", text)
+
+
+async def test_s8_a_classifier_that_fails_leaves_an_empty_form_with_a_notice(web: Web) -> None:
+    bot = await author(web, kickoff="Rain.")
+    web.script.shapes["Opening"] = "no JSON at all"
+    text = await html(web, f"/bots/{bot}/kickoff/form")
+    assert "could not be read" in text
+    assert 'name="place.name"' in text
+
+
+async def test_s13_the_inspector_shows_every_part_and_what_was_left_out(web: Web) -> None:
+    _, chat = await web.begin()
+    said = await web.say(chat, "Hello there.")
+    told = await web.get(f"{chat}/prompt/{said['reply']}")
+    text = await html(web, f"{chat}/prompt/{said['reply']}")
+    assert text.count('class="part part-') == len(told["parts"])
+    assert all(part["name"] not in text for part in told["parts"] if part["name"].startswith("turn "))
+    assert all(escape(part["text"].split("\n")[0]) in text for part in told["parts"])
+    assert "Hello there." in text
+    assert "Left out" in text
+    assert "Nothing was sent" in await html(web, f"{chat}/prompt/{said['turn']}", status=404)
+
+
+async def test_s17_found_words_are_marked(web: Web) -> None:
+    _, chat = await web.begin()
+    await web.say(chat, "The walnut tree fell.")
+    text = await html(web, "/search?q=walnut")
+    assert "<mark>walnut</mark>" in text
+    assert f"{chat}?at=" in text
+    assert "Nobody said that" in await html(web, "/search?q=zebra")
+
+
+async def test_s28_backups_are_taken_and_listed(web: Web) -> None:
+    made = await web.post("/backups", status=201)
+    assert [one["file"] for one in await web.get("/backups")] == [made["file"]]
+    await web.client.put("/you", json={"name": "Ana"})
+    assert made["file"] in await html(web, "/settings")
+    assert [event.kind for event in await web.house.store.read("instance")][-1] == "backup_taken"
+
+
+async def test_s29_a_key_is_never_on_the_settings_page(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COTERIE_MODELS__API_KEY", "sk-very-secret-0123456789")
+    await web.client.put("/you", json={"name": "Ana"})
+    text = await html(web, "/settings")
+    assert "sk-very-secret" not in text
+    assert "environment variable COTERIE_MODELS__API_KEY" in text
+
+
+async def test_m7_a_page_of_memories_leads_to_the_next(web: Web) -> None:
+    bot = await author(web)
+    web.house.memory.add_many([NewMemory(f"Number {n} was red.", bot, f"memory:{bot}") for n in range(50)])
+    first = await html(web, f"/memory?owner={bot}")
+    assert first.count('role="listitem"') == 40
+    more = re.search(r'hx-get="(/memory\?[^"]+)"', first)
+    assert more is not None
+    rest = await html(web, more[1].replace("&amp;", "&"))
+    assert rest.count('role="listitem"') == 10
+    assert "hx-get" not in rest
+
+
+@pytest.mark.parametrize(
+    "path", ["/bots/x", "/bots/x/edit", "/bots/x/kickoff", "/bots/x/portrait", "/search?q=a&chat=x"]
+)
+async def test_what_is_not_there_is_told_on_a_page(web: Web, path: str) -> None:
+    text = await html(web, path, status=404)
+    assert "To your chats" in text
