@@ -4,7 +4,7 @@ BIN := .venv/bin
 UV := $(BIN)/uv
 UV_VERSION := 0.13.7
 
-.PHONY: run test chromium check bench fmt clean install lock help
+.PHONY: run test chromium bubblewrap check bench fmt clean install lock help
 
 help:
 	@echo "make run     set up and serve on http://127.0.0.1:8000"
@@ -16,7 +16,7 @@ help:
 run: .venv/.run
 	$(BIN)/coterie serve
 
-test: .venv/.dev chromium
+test: .venv/.dev chromium bubblewrap
 	$(BIN)/python -m pytest -n auto --dist loadfile $(PYTEST)
 
 # The browser tests drive the system's Chromium.
@@ -24,6 +24,12 @@ chromium:
 	@command -v "$${CHROMIUM:-chromium}" chromium-browser google-chrome google-chrome-stable >/dev/null || \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get update -qq && apt-get install -qq -y chromium; \
 	else echo "The browser tests need Chromium: install it (apt install chromium), or say CHROMIUM=/path/to/it" >&2; exit 1; fi
+
+# The sandbox tests try to get out of a real one.
+bubblewrap:
+	@[ "$$(uname)" != Linux ] || command -v bwrap >/dev/null || \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get update -qq && apt-get install -qq -y bubblewrap; \
+	else echo "The sandbox tests need bubblewrap: install it (apt install bubblewrap)" >&2; exit 1; fi
 
 check: .venv/.dev
 	$(BIN)/ruff format --check .

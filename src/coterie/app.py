@@ -38,6 +38,11 @@ from coterie.llm.usage import Usage
 from coterie.memory import Memory
 from coterie.memory.view import Memories
 from coterie.modes.crowd import mode as crowd_mode
+from coterie.modes.desk.conversation import DeskConversation
+from coterie.modes.desk.desk import Desk
+from coterie.modes.desk.office import Office
+from coterie.modes.desk.sandbox import Sandbox
+from coterie.modes.desk.settings import DeskSettings
 from coterie.modes.draft import Drafting
 from coterie.modes.draft import mode as draft_mode
 from coterie.modes.draft.settings import DraftSettings
@@ -51,7 +56,7 @@ from coterie.ops.backups import Backups
 from coterie.ops.configuration import Configuration
 from coterie.ops.copies import Copies
 from coterie.ops.deliveries import deliveries
-from coterie.ops.doctor import Doctor
+from coterie.ops.doctor import Doctor, Finding
 from coterie.ops.metrics import Metrics
 from coterie.ops.settings import StorageSettings
 from coterie.ops.snapshots import Snapshots, warn_in_log
@@ -71,6 +76,7 @@ class Settings(Section):
     models: ModelsSettings = ModelsSettings()
     story: StorySettings = StorySettings()
     draft: DraftSettings = DraftSettings()
+    desk: DeskSettings = DeskSettings()
     surfaces: SurfacesSettings = SurfacesSettings()
     webhook: WebhookSettings = WebhookSettings()
     api: ApiSettings = ApiSettings()
@@ -120,11 +126,23 @@ def all_views() -> list[View]:
         *story_mode.views(),
         *draft_mode.views(),
         *crowd_mode.views(),
+        Office(),
     ]
 
 
 def doctor(home: Home, clock: Clock | None = None) -> Doctor:
-    return Doctor(home, all_views(), clock or SystemClock(), more=[deliveries(home)])
+    def sandbox() -> Iterator[Finding]:
+        try:
+            settings = load_settings(home).settings.desk
+        except CoterieError:  # what is wrong with the settings is a finding of its own
+            settings = DeskSettings()
+        standing = asyncio.run(Sandbox(settings).standing())
+        if standing.state == "confined":
+            yield Finding("Sandbox", "ok", "commands are confined by bubblewrap")
+        else:
+            yield Finding("Sandbox", "bad" if standing.state == "off" else "note", standing.reason, standing.fix)
+
+    return Doctor(home, all_views(), clock or SystemClock(), more=[deliveries(home), sandbox])
 
 
 @contextmanager
@@ -178,6 +196,16 @@ class App:
             workspaces=self.workspaces,
         )
         self.draft = Drafting(store, self.roster, self.models, settings.draft, self._clock, home.root / "drafts")
+        self.desk = Desk(
+            store,
+            self.roster,
+            self.memory,
+            self.models,
+            self.workspaces,
+            settings.desk,
+            self._clock,
+            notify=lambda outgoing, token: self.switchboard.notify(outgoing, token),
+        )
         self.arrivals = Arrivals(store, self.roster, self.memory, self.workspaces)
         self.feed = Feed(store, self.story.replies)
         self.copies = Copies(home, store, self._backups)
@@ -185,7 +213,10 @@ class App:
             settings, home.config, read=lambda: load_settings(home), prepare=lambda: write_example(home)
         )
         self.people = PeopleDesk(store, self._clock)
-        talking: list[Conversation] = [StoryConversation(store, self.story, self.roster, self.feed)]
+        talking: list[Conversation] = [
+            StoryConversation(store, self.story, self.roster, self.feed),
+            DeskConversation(store, self.desk, self.roster),
+        ]
         conversations = {one.mode: one for one in talking}
         self.switchboard = Switchboard(store, self._clock, self.roster, self.people, conversations, settings.surfaces)
 
@@ -212,7 +243,10 @@ class App:
         self._background = [
             asyncio.create_task(worker.run(stop), name="jobs"),
             asyncio.create_task(self._snapshots.run(stop), name="snapshots"),
+            *(asyncio.create_task(lane.run(stop), name="desk") for lane in self.desk.workers()),
+            asyncio.create_task(self.desk.watch.run(stop), name="desk watch"),
         ]
+        await self.desk.sandbox.standing()  # what does not work is told now, not when it is needed
         self.models.warm_up()
         _log.info("started", version=self._version, database=str(self._home.database))
         try:

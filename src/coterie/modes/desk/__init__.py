@@ -1,0 +1,1 @@
+"""Desk: a character that gets work done and never goes silent while it works."""

@@ -1,0 +1,109 @@
+"""What happens at the desk, beside the turns of the conversation themselves. All of it stands in the room's stream."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from coterie.kernel import Payload
+from coterie.llm.messages import Message
+
+BranchEnd = Literal["done", "failed", "stale", "cancelled"]
+WorkerEnd = Literal["done", "failed", "cancelled"]
+
+
+class DeskOpened(Payload, kind="desk_opened"):
+    """A conversation with a character at work begins."""
+
+    character: str
+    person: str
+    title: str = ""
+
+
+class DeskRenamed(Payload, kind="desk_renamed"):
+    title: str
+
+
+class DeskSkipped(Payload, kind="desk_skipped"):
+    """The character chose not to answer."""
+
+    answers: str
+    """The turn."""
+    why: str = ""
+
+
+class DeskReacted(Payload, kind="desk_reacted"):
+    turn: str
+    emoji: str
+
+
+class BranchStarted(Payload, kind="desk_branch_started"):
+    """The character thinks about something, with everything said so far in mind, while the conversation goes on."""
+
+    branch: str
+    thought: str
+    at: int
+    """The last of the conversation it knows, by its number in the stream."""
+
+
+class BranchEnded(Payload, kind="desk_branch_ended"):
+    branch: str
+    state: BranchEnd
+    conclusion: str
+
+
+class WorkerStarted(Payload, kind="desk_worker_started"):
+    worker: str
+    task: str
+    interactive: bool = False
+    """It takes follow-ups: its answer is not its end."""
+    by: str = ""
+    """The branch that wanted it; empty for the conversation itself."""
+
+
+class WorkerStepped(Payload, kind="desk_worker_stepped"):
+    """One turn of its model, and what its tools made of it."""
+
+    worker: str
+    messages: tuple[Message, ...]
+    status: str = ""
+
+
+class WorkerWaiting(Payload, kind="desk_worker_waiting"):
+    """It waits for a follow-up, or for a yes."""
+
+    worker: str
+    question: str
+    said: Message
+    """What led here. With calls in it, it is these calls that need a yes."""
+
+
+class WorkerResumed(Payload, kind="desk_worker_resumed"):
+    worker: str
+    text: str
+    allowed: bool | None = None
+    """A person's yes or no; None for a follow-up, which is neither."""
+
+
+class WorkerEnded(Payload, kind="desk_worker_ended"):
+    worker: str
+    state: WorkerEnd
+    result: str
+
+
+class ResultsInjected(Payload, kind="desk_results_injected"):
+    """Results became part of the conversation: each does so once."""
+
+    results: tuple[str, ...]
+    text: str
+    woke: bool
+    """The character looked up because of them, and not because somebody spoke."""
+
+
+class HistoryCompacted(Payload, kind="desk_history_compacted"):
+    """The oldest of the conversation is told by a summary from now on. The turns themselves stay in the log."""
+
+    upto: int
+    """The last turn that the summary stands for, by its number in the stream."""
+    summary: str
+    dropped: bool = False
+    """There was no time for a summary: this is a marker."""

@@ -1,0 +1,77 @@
+"""Keeps secrets from leaving: in replies, in what tools are given, in what is sent. D18
+
+The mask knows registered secrets in every encoding. Credentials that nobody registered are known by their shape, and
+here those are looked for under encodings too: what looks like base64, hex or URL escapes is decoded and looked at
+again. What leaks is blocked, not patched: a text with a hole in it would still be sent to somebody.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator
+from urllib.parse import unquote_plus
+
+from coterie.base.masking import Mask, mask
+from coterie.modes.desk.errors import Leak
+
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}")
+_HEX = re.compile(r"(?:[0-9A-Fa-f]{2}[\s:]?){12,}")
+_DEEPEST = 3
+"""An encoding of an encoding of an encoding."""
+
+
+class LeakGuard:
+    def __init__(self, known: Mask = mask) -> None:
+        self._known = known
+
+    def check(self, text: str, where: str) -> None:
+        if self.found_in(text):
+            raise Leak(
+                f"A secret was about to leave in {where}, and was held back.",
+                "Say it without the credential: nobody needs to see it.",
+            )
+
+    def found_in(self, text: str) -> bool:
+        return any(self._known.found_in(reading) for reading in _readings(text, _DEEPEST))
+
+
+def _readings(text: str, depth: int) -> Iterator[str]:
+    """The text, and what it says to somebody who decodes the pieces of it that can be decoded."""
+    yield text
+    if not depth:
+        return
+    for decoded in dict.fromkeys(_decoded(text)):
+        yield from _readings(decoded, depth - 1)
+
+
+def _decoded(text: str) -> Iterator[str]:
+    if "%" in text:
+        plain = unquote_plus(text)
+        if plain != text:
+            yield plain
+    # Encoders break lines; whoever decodes joins them again.
+    joined = re.sub(r"\s*\n\s*", "", text)
+    for source in (text, joined) if joined != text else (text,):
+        for match in _HEX.finditer(source):
+            digits = re.sub(r"[\s:]", "", match[0])
+            yield from _readable(binascii.unhexlify(digits))
+        for match in _BASE64.finditer(source):
+            yield from _from_base64(match[0])
+
+
+def _from_base64(piece: str) -> Iterator[str]:
+    """A piece may have begun a few characters before what was encoded: all four beginnings are tried."""
+    standard = piece.rstrip("=").replace("-", "+").replace("_", "/")
+    for start in range(4):
+        whole = standard[start:]
+        whole = whole[:-1] if len(whole) % 4 == 1 else whole
+        yield from _readable(base64.b64decode(whole + "=" * (-len(whole) % 4)))
+
+
+def _readable(data: bytes) -> Iterator[str]:
+    """As text, where a good part of it is text: random bytes hold no credential."""
+    text = data.decode("latin-1")
+    if sum(character.isascii() and character.isprintable() for character in text) > len(text) * 0.6:
+        yield text

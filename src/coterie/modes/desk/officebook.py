@@ -1,0 +1,159 @@
+"""Reading what is going on at a desk."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from coterie.base.clock import from_micros
+from coterie.kernel import Store
+from coterie.llm.messages import Message
+from coterie.modes.desk.errors import NoSuchProcess
+
+_messages = TypeAdapter(tuple[Message, ...])
+
+
+@dataclass(frozen=True)
+class DeskChat:
+    room: str
+    character: str
+    person: str
+    title: str
+    wakes: int
+    """How often it looked up by itself since somebody last spoke."""
+
+
+@dataclass(frozen=True)
+class Line:
+    seq: int
+    role: str
+    """`user`, `assistant`, or `result`."""
+    speaker: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Process:
+    room: str
+    id: str
+    kind: str
+    """`branch` or `worker`."""
+    task: str
+    state: str
+    status: str
+    interactive: bool
+    at_seq: int | None
+    started: datetime
+    heard: datetime
+    ended: datetime | None
+    steps: int
+    calls: int
+    result: str
+    fresh: bool
+    """Its result has not become part of the conversation yet."""
+    held: Message | None
+    allowed: bool | None
+
+    @property
+    def busy(self) -> bool:
+        return self.state in ("running", "waiting")
+
+
+_PROCESS = (
+    "room, id, kind, task, state, status, interactive, at_seq, started, heard, ended, steps, calls, result, fresh,"
+    " held, allowed"
+)
+
+
+class OfficeBook:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def chat(self, room: str) -> DeskChat:
+        rows = self._store.query("SELECT room, character, person, title, wakes FROM desk_chat WHERE room = ?", (room,))
+        if not rows:
+            raise NoSuchProcess("There is no such conversation at the desk.", "List them, and choose one.")
+        return DeskChat(*rows[0])
+
+    def chats(self) -> list[DeskChat]:
+        rows = self._store.query("SELECT room, character, person, title, wakes FROM desk_chat ORDER BY at DESC")
+        return [DeskChat(*row) for row in rows]
+
+    def history(self, room: str, upto: int | None = None) -> list[Line]:
+        """What is told word by word, oldest first."""
+        rows = self._store.query(
+            "SELECT seq, role, speaker, text FROM desk_history"
+            " WHERE room = ?1 AND told_by IS NULL AND seq <= coalesce(?2, 1 << 62) ORDER BY seq",
+            (room, upto),
+        )
+        return [Line(*row) for row in rows]
+
+    def newest_message(self, room: str) -> str | None:
+        """The turn in which somebody last spoke."""
+        rows = self._store.query(
+            "SELECT turn FROM desk_history WHERE room = ? AND role = 'user' ORDER BY seq DESC LIMIT 1", (room,)
+        )
+        return rows[0][0] if rows else None
+
+    def archive(self, room: str) -> list[Line]:
+        """Everything that was ever said, summarised or not."""
+        rows = self._store.query(
+            "SELECT seq, role, speaker, text FROM desk_history WHERE room = ? ORDER BY seq", (room,)
+        )
+        return [Line(*row) for row in rows]
+
+    def summaries(self, room: str) -> list[str]:
+        return [t for (t,) in self._store.query("SELECT text FROM desk_summary WHERE room = ? ORDER BY seq", (room,))]
+
+    def process(self, room: str, name: str) -> Process:
+        rows = self._store.query(f"SELECT {_PROCESS} FROM desk_process WHERE room = ? AND id = ?", (room, name))  # noqa: S608
+        if not rows:
+            raise NoSuchProcess(f"There is no branch or worker {name!r} here.", "Look at the status block for ids.")
+        return _process(rows[0])
+
+    def processes(self, room: str) -> list[Process]:
+        rows = self._store.query(f"SELECT {_PROCESS} FROM desk_process WHERE room = ? ORDER BY started, id", (room,))  # noqa: S608
+        return [_process(row) for row in rows]
+
+    def busy(self) -> list[Process]:
+        """In every room."""
+        rows = self._store.query(f"SELECT {_PROCESS} FROM desk_process WHERE state IN ('running', 'waiting')")  # noqa: S608
+        return [_process(row) for row in rows]
+
+    def fresh(self, room: str) -> list[Process]:
+        """Those with a result, or a question, that the conversation does not know of yet."""
+        return [process for process in self.processes(room) if process.fresh]
+
+    def steps(self, room: str, worker: str) -> list[Message]:
+        rows = self._store.query(
+            "SELECT messages FROM desk_step WHERE room = ? AND worker = ? ORDER BY seq", (room, worker)
+        )
+        return [message for (told,) in rows for message in _messages.validate_json(told)]
+
+
+def _process(row: tuple[Any, ...]) -> Process:
+    room, name, kind, task, state, status, interactive, at_seq, started, heard, ended, steps, calls = row[:13]
+    result, fresh, held, allowed = row[13:]
+    return Process(
+        room=room,
+        id=name,
+        kind=kind,
+        task=task,
+        state=state,
+        status=status,
+        interactive=bool(interactive),
+        at_seq=at_seq,
+        started=from_micros(started),
+        heard=from_micros(heard),
+        ended=from_micros(ended) if ended is not None else None,
+        steps=steps,
+        calls=calls,
+        result=result,
+        fresh=bool(fresh),
+        held=Message.model_validate(json.loads(held)) if held else None,
+        allowed=None if allowed is None else bool(allowed),
+    )

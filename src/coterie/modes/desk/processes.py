@@ -1,0 +1,94 @@
+"""Branches and workers from outside: giving them follow-ups and answers, ending them. D2"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from coterie.base.ids import new_id
+from coterie.kernel import Draft, NewJob, Store
+from coterie.memory import Memory
+from coterie.memory.writing import NewMemory
+from coterie.modes.desk.errand import work_job
+from coterie.modes.desk.errors import NoSuchProcess, NotConfirmed
+from coterie.modes.desk.events import BranchEnded, WorkerEnded, WorkerResumed
+from coterie.modes.desk.officebook import OfficeBook, Process
+
+T = TypeVar("T")
+
+
+class Processes:
+    def __init__(self, store: Store, book: OfficeBook, memory: Memory) -> None:
+        self._store = store
+        self._book = book
+        self._memory = memory
+        self._at_it: dict[tuple[str, str], asyncio.Task[object]] = {}
+
+    async def route(self, room: str, worker: str, text: str, *, actor: str = "system") -> None:
+        """A follow-up for a worker that waits."""
+        draft, job = self.follow_up(room, worker, text, mark=new_id(), actor=actor)
+        await self._store.append([draft], jobs=[job])
+
+    def follow_up(self, room: str, worker: str, text: str, *, mark: str, actor: str) -> tuple[Draft, NewJob]:
+        """What is to be recorded for it, with whatever else belongs to it."""
+        waiting = self._waiting(room, worker)
+        if waiting.held is not None and waiting.held.calls:
+            raise NotConfirmed(f"{worker} waits for a person's yes or no.", "Ask the person to allow or refuse it.")
+        resumed = WorkerResumed(worker=worker, text=text)
+        return Draft(room, resumed, actor), work_job(room, worker, f"resumed:{mark}")
+
+    async def answer(self, room: str, worker: str, *, allowed: bool, actor: str) -> None:
+        """A person's yes or no to a tool that sends or spends. D20"""
+        waiting = self._waiting(room, worker)
+        if waiting.held is None or not waiting.held.calls:
+            raise NoSuchProcess(f"{worker} did not ask for a yes.", "Give it a follow-up instead.")
+        draft = Draft(room, WorkerResumed(worker=worker, text="", allowed=allowed), actor)
+        await self._store.append([draft], jobs=[work_job(room, worker, f"resumed:{new_id()}")])
+
+    async def cancel(self, room: str, name: str, *, actor: str = "system") -> bool:
+        """End it in whatever state it is; False if it had ended already."""
+        process = self._book.process(room, name)
+        if not process.busy:
+            return False
+        ended = cancelled(process)
+        await self._store.append([Draft(room, ended, actor, key=end_key(process))])
+        if task := self._at_it.get((room, name)):
+            task.cancel()
+        return True
+
+    async def interruptible(self, process: Process, work: Awaitable[T]) -> T | None:
+        """Do some of its work, unless it is cancelled meanwhile; then None."""
+        task = asyncio.ensure_future(work)
+        place = (process.room, process.id)
+        self._at_it[place] = task
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if task.cancelled() and not self._book.process(*place).busy:
+                return None
+            task.cancel()
+            raise
+        finally:
+            self._at_it.pop(place, None)
+
+    def memory_drafts(self, wanted: NewMemory) -> list[Draft]:
+        return [draft for plan in self._memory.writing.plan([wanted], near=True) for draft in plan.drafts]
+
+    def _waiting(self, room: str, worker: str) -> Process:
+        process = self._book.process(room, worker)
+        if process.state != "waiting":
+            raise NoSuchProcess(f"{worker} does not wait for anything: it is {process.state}.", "Look at its status.")
+        return process
+
+
+def cancelled(process: Process) -> BranchEnded | WorkerEnded:
+    told = "It was cancelled."
+    if process.kind == "branch":
+        return BranchEnded(branch=process.id, state="cancelled", conclusion=told)
+    return WorkerEnded(worker=process.id, state="cancelled", result=told)
+
+
+def end_key(process: Process) -> str:
+    """Of all ends of one process, only the first is recorded."""
+    return f"desk_end:{process.room}:{process.id}"

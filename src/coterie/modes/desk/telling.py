@@ -1,0 +1,37 @@
+"""Bringing what nobody asked for to the person, on every surface where the conversation is held. D3, D21
+
+It is a job, recorded with the words themselves, and its token comes from them: however often it is done, they are
+told once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable
+
+from coterie.engine.protocol import OutgoingMessage, RoomRef
+from coterie.engine.turns import Timeline
+from coterie.kernel import Job, Store
+from coterie.kernel.worker import Outcome
+
+Notify = Callable[[OutgoingMessage, str], Awaitable[None]]
+
+
+class Telling:
+    def __init__(self, store: Store, notify: Notify | None) -> None:
+        self._store = store
+        self._timeline = Timeline(store)
+        self._notify = notify
+
+    async def tell(self, job: Job) -> Outcome | None:
+        room, reply = str(job.payload["room"]), str(job.payload["reply"])
+        words = self._timeline.turn(room, reply).text
+        held_in = self._store.query(
+            "SELECT surface, room FROM surface_room WHERE context = ? AND NOT archived ORDER BY surface, room", (room,)
+        )
+        if self._notify is None or not words:
+            return None
+        for surface, place in held_in:
+            token = hashlib.sha256(f"{reply}\n{surface}\n{place}".encode()).hexdigest()[:20]
+            await self._notify(OutgoingMessage(room=RoomRef(surface=surface, id=place), text=words), token)
+        return None

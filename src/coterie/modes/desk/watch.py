@@ -1,0 +1,58 @@
+"""Looks after branches and workers that nobody works on any more: their job was given up, so they end, visibly. D2
+
+Without it they would stand in the status block as running for ever. It acts when a job dies and at the start, and costs
+nothing in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from coterie.kernel import Draft, Store, WhenSlow
+from coterie.modes.desk.errand import BRANCH, WORKER, wake_job
+from coterie.modes.desk.events import BranchEnded, WorkerEnded
+from coterie.modes.desk.officebook import OfficeBook, Process
+from coterie.modes.desk.processes import end_key
+
+_TOLD = "It was started as often as it may be, and never came to an end."
+
+
+class Watch:
+    def __init__(self, store: Store, book: OfficeBook) -> None:
+        self._store = store
+        self._book = book
+
+    async def run(self, stop: asyncio.Event) -> None:
+        async with self._store.bus.subscribe(
+            "event.instance.job_died", limit=1, when_slow=WhenSlow.DROP_OLDEST
+        ) as news:
+            await self.sweep()
+            stopping = asyncio.create_task(stop.wait())
+            while not stop.is_set():
+                died = asyncio.ensure_future(anext(news))
+                await asyncio.wait({died, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                if died.done():
+                    await self.sweep()
+                died.cancel()
+
+    async def sweep(self) -> int:
+        """End what nobody works on; how many those were."""
+        lost = [process for process in self._book.busy() if process.state == "running" and not self._at_work(process)]
+        for process in lost:
+            draft = Draft(process.room, _given_up(process), key=end_key(process))
+            await self._store.append([draft], jobs=[wake_job(process.room, process.id, "end")])
+        return len(lost)
+
+    def _at_work(self, process: Process) -> bool:
+        rows = self._store.query(
+            "SELECT 1 FROM job WHERE kind = ? AND state IN ('ready', 'leased')"
+            " AND json_extract(payload, '$.room') = ? AND json_extract(payload, ?) = ? LIMIT 1",
+            (BRANCH if process.kind == "branch" else WORKER, process.room, f"$.{process.kind}", process.id),
+        )
+        return bool(rows)
+
+
+def _given_up(process: Process) -> BranchEnded | WorkerEnded:
+    if process.kind == "branch":
+        return BranchEnded(branch=process.id, state="failed", conclusion=_TOLD)
+    return WorkerEnded(worker=process.id, state="failed", result=_TOLD)

@@ -1,0 +1,141 @@
+"""A worker: one task, done with tools, a turn of its model at a time. D2
+
+Each turn is a job that records what was said and done and asks for the next, so a restart goes on where the last turn
+ended. A tool that sends or spends makes it wait for a person's yes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from coterie.base.masking import mask
+from coterie.kernel import Draft, Job
+from coterie.kernel.worker import Outcome
+from coterie.llm.errors import ModelError
+from coterie.llm.messages import Message, Prompt
+from coterie.llm.roles import Role
+from coterie.llm.router import Caller, Models
+from coterie.modes.desk.briefing import Briefing
+from coterie.modes.desk.errand import wake_job, work_job
+from coterie.modes.desk.events import WorkerEnd, WorkerEnded, WorkerStepped, WorkerWaiting
+from coterie.modes.desk.leaks import LeakGuard
+from coterie.modes.desk.officebook import OfficeBook, Process
+from coterie.modes.desk.processes import Processes, end_key
+from coterie.modes.desk.tools import Tool, Toolbox, tool
+
+MOST_TURNS = 50
+HUNG_AFTER_S = 300.0
+
+Tools = Callable[[str], Sequence[Tool]]
+"""The tools for the workspace of a character."""
+
+
+@dataclass
+class _Turn:
+    """What one turn came to."""
+
+    messages: list[Message]
+    status: str = ""
+    result: str | None = None
+
+
+class Workers:
+    def __init__(
+        self,
+        book: OfficeBook,
+        briefing: Briefing,
+        processes: Processes,
+        models: Models,
+        tools: Tools,
+        guard: LeakGuard,
+        *,
+        hung_after_s: float = HUNG_AFTER_S,
+    ) -> None:
+        self._book = book
+        self._briefing = briefing
+        self._processes = processes
+        self._models = models
+        self._tools = tools
+        self._guard = guard
+        self._hung_after_s = hung_after_s
+
+    async def work(self, job: Job) -> Outcome | None:
+        worker = self._book.process(str(job.payload["room"]), str(job.payload["worker"]))
+        if worker.state != "running":
+            return None
+        if worker.steps >= MOST_TURNS:
+            return _end(worker, "failed", f"It used up its {MOST_TURNS} turns. So far: {worker.status or 'no status'}")
+        try:
+            async with asyncio.timeout(self._hung_after_s):
+                turned = await self._processes.interruptible(worker, self._turn(worker, job.id))
+        except TimeoutError:
+            return _end(worker, "failed", f"It hung: nothing was heard of it for {self._hung_after_s:.0f} s.")
+        except ModelError as error:
+            return _end(worker, "failed", str(error))
+        if turned is None or self._book.process(worker.room, worker.id).state != "running":
+            return None
+        return turned
+
+    async def _turn(self, worker: Process, job: int) -> Outcome:
+        turn = _Turn([])
+        character = self._book.chat(worker.room).character
+        box = Toolbox([*self._tools(character), *_own_tools(turn)], self._guard)
+        if worker.held is not None and worker.allowed is not None:
+            said, confirmed = worker.held, worker.allowed
+        else:
+            prompt = Prompt(messages=tuple(self._briefing.worker(worker)), tools=box.schemas)
+            answer = await self._models.ask(Role.WORKER, prompt, caller=Caller(worker.room, character))
+            said, confirmed = Message(role="assistant", text=mask(answer.text), calls=answer.calls), False
+            if any(box.asks(call) for call in answer.calls):
+                return _wait(worker, _question(said), said, job)
+            if not answer.calls:
+                told = said.text.strip() or "It is done."
+                return _wait(worker, told, said, job) if worker.interactive else _end(worker, "done", told)
+        turn.messages.append(said)
+        for call in said.calls:
+            if box.asks(call) and not confirmed:
+                told = "The person said no."
+            else:
+                told = mask(await box.use(call, confirmed=confirmed))
+            turn.messages.append(Message(role="tool", text=told, answers=call))
+        return _next(worker, turn)
+
+
+def _own_tools(turn: _Turn) -> list[Tool]:
+    async def set_status(text: str) -> str:
+        """Say in a few words what you are at."""
+        turn.status = mask(text[:200])
+        return "Noted."
+
+    async def finish(result: str) -> str:
+        """The task is done, and no follow-up is needed: this is the result."""
+        turn.result = mask(result)
+        return "Done."
+
+    return [tool(set_status), tool(finish)]
+
+
+def _question(said: Message) -> str:
+    return mask("May I? " + "; ".join(f"{call.name} {call.arguments}" for call in said.calls))
+
+
+def _next(worker: Process, turn: _Turn) -> Outcome:
+    stepped = WorkerStepped(worker=worker.id, messages=tuple(turn.messages), status=turn.status)
+    draft = Draft(worker.room, stepped, "worker")
+    if turn.result is not None:
+        end = _end(worker, "done", turn.result)
+        return Outcome([draft, *end.drafts], end.jobs)
+    return Outcome([draft], [work_job(worker.room, worker.id, worker.steps + 1)])
+
+
+def _wait(worker: Process, question: str, said: Message, job: int) -> Outcome:
+    waiting = WorkerWaiting(worker=worker.id, question=question, said=said)
+    return Outcome([Draft(worker.room, waiting, "worker")], [wake_job(worker.room, worker.id, f"asks{job}")])
+
+
+def _end(worker: Process, state: WorkerEnd, result: str) -> Outcome:
+    ended = WorkerEnded(worker=worker.id, state=state, result=mask(result))
+    draft = Draft(worker.room, ended, "worker", key=end_key(worker))
+    return Outcome([draft], [wake_job(worker.room, worker.id, "end")])

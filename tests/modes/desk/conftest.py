@@ -1,0 +1,161 @@
+"""A desk on a scripted model: each kind of process has its own lines, what it was asked can be looked at."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from coterie.base.clock import HeldClock
+from coterie.cast.identity import Identity
+from coterie.cast.roster import Cast, Roster
+from coterie.cast.workspace import Workspaces
+from coterie.engine import switchboard
+from coterie.engine.protocol import OutgoingMessage
+from coterie.engine.turns import Timeline, Turns
+from coterie.kernel import Store
+from coterie.kernel.fold import fold_aside
+from coterie.kernel.worker import Worker
+from coterie.llm.messages import CallRequested, Finished, Request, TextDelta, Tokens, ToolCall
+from coterie.llm.player import Player
+from coterie.llm.router import Models
+from coterie.llm.settings import ModelsSettings
+from coterie.llm.tape import Entry
+from coterie.llm.usage import Usage
+from coterie.memory import Memory
+from coterie.memory.view import Memories
+from coterie.modes.desk.desk import Desk, one_word_at_a_time
+from coterie.modes.desk.office import Office
+from coterie.modes.desk.settings import DeskSettings
+from coterie.modes.desk.tools import Tool
+
+Line = Entry | str
+
+
+def calls(*wanted: tuple[str, Mapping[str, object]], text: str = "") -> Entry:
+    """A model that asks for tools."""
+    chunks = [(0, TextDelta(text=text))] if text else []
+    asked = [
+        (0, CallRequested(call=ToolCall(id=f"c{n}", name=name, arguments=json.dumps(dict(arguments)))))
+        for n, (name, arguments) in enumerate(wanted)
+    ]
+    end = Finished(reason="tool", tokens=Tokens(input=1, output=1), model="script")
+    return Entry(chunks=(*chunks, *asked, (0, end)))
+
+
+@dataclass
+class Script:
+    lines: dict[str, list[Line]] = field(default_factory=dict)
+    asked: list[tuple[str, Request]] = field(default_factory=list)
+    digest: Entry | Mapping[str, object] = field(default_factory=lambda: {"summary": "They talked."})
+    brain: Callable[[str, Request], Line] | None = None
+    """Answers by what is asked, where lines in order would not do."""
+
+    def answer(self, request: Request) -> Entry:
+        kind = request.model
+        self.asked.append((kind, request))
+        if request.prompt.shape is not None:
+            return self.digest if isinstance(self.digest, Entry) else Entry(say=json.dumps(self.digest))
+        if self.brain is not None:
+            line = self.brain(kind, request)
+            return Entry(say=line) if isinstance(line, str) else line
+        waiting = self.lines.get(kind, [])
+        line = waiting.pop(0) if waiting else "All right."
+        return Entry(say=line) if isinstance(line, str) else line
+
+    def prompts(self, kind: str) -> list[str]:
+        return ["\n".join(m.text for m in r.prompt.messages) for k, r in self.asked if k == kind]
+
+
+class Stage:
+    def __init__(self, folder: Path, clock: HeldClock, script: Script, tools: list[Tool]) -> None:
+        self.folder, self.clock, self.script, self.tools = folder, clock, script, tools
+        self.character = ""
+        self.told: dict[str, OutgoingMessage] = {}
+        self.open()
+
+    def open(self) -> None:
+        views = [Cast(), Turns(), *switchboard.views(), Memories(), Usage(), Office()]
+        self.store = Store.open(self.folder / "coterie.db", views=views, clock=self.clock)
+        kinds = ("channel", "branch", "worker", "compactor")
+        settings = ModelsSettings(roles={kind: (f"embedded/{kind}",) for kind in kinds})
+        player = Player("embedded", otherwise=self.script.answer)
+        self.models = Models(settings, clock=self.clock, store=self.store, providers={"embedded": player})
+        self.roster = Roster(self.store)
+        self.memory = Memory(self.store, clock=self.clock)
+        self.workspaces = Workspaces(self.folder / "workspaces")
+        self.desk = Desk(
+            self.store,
+            self.roster,
+            self.memory,
+            self.models,
+            self.workspaces,
+            DeskSettings(),
+            self.clock,
+            self.tools,
+            self.notify,
+        )
+        self.worker = Worker(
+            self.store.jobs,
+            self.desk.handlers(),
+            clock=self.clock,
+            bus=self.store.bus,
+            apart=one_word_at_a_time,
+        )
+
+    async def notify(self, outgoing: OutgoingMessage, token: str) -> None:
+        self.told[token] = outgoing
+
+    async def begin(self) -> str:
+        bot = await self.roster.author(Identity(name="Mara", persona="Mara gets things done."))
+        self.character = bot.id
+        return await self.desk.open(bot.id, "ana", "Work")
+
+    async def say(self, room: str, text: str, *, settle: bool = True) -> str:
+        turn = await self.desk.say(room, text, person="ana")
+        if settle:
+            await self.settle()
+        return turn
+
+    async def settle(self) -> None:
+        """Everything that is due, and what it leads to within the second."""
+        while await self.worker.drain():
+            self.clock.advance(0.6)
+
+    def restart(self) -> None:
+        """As after a crash: the leases of the last process have to run out."""
+        self.store.close()
+        self.clock.advance(61)
+        self.open()
+
+    def replies(self, room: str) -> list[str]:
+        return [turn.text for turn in Timeline(self.store).latest(room, 1_000) if not turn.by_person]
+
+    def states(self, room: str) -> list[str]:
+        return [process.state for process in self.desk.book.processes(room)]
+
+    def verify(self) -> None:
+        with self.store.reader.readers.snapshot() as rows:
+            assert self.store.hashes() == {view.name: fold_aside(view, rows) for view in self.store.views}
+
+
+@pytest.fixture
+def script() -> Script:
+    return Script()
+
+
+@pytest.fixture
+def more_tools() -> list[Tool]:
+    return []
+
+
+@pytest.fixture
+async def stage(tmp_path: Path, clock: HeldClock, script: Script, more_tools: list[Tool]) -> AsyncIterator[Stage]:
+    made = Stage(tmp_path, clock, script, more_tools)
+    yield made
+    made.verify()
+    await made.models.close()
+    made.store.close()

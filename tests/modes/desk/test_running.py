@@ -1,0 +1,77 @@
+"""D1 with all hands at work, in real time: the channel answers while fifty workers are stuck."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from coterie.base.clock import SystemClock
+from coterie.modes.desk.conversation import DeskConversation
+from coterie.modes.desk.tools import Tool, tool
+from tests.modes.desk.conftest import Line, Script, Stage, calls
+
+
+@pytest.fixture
+def gate() -> asyncio.Event:
+    return asyncio.Event()
+
+
+@pytest.fixture
+def stuck() -> list[int]:
+    return []
+
+
+@pytest.fixture
+def more_tools(gate: asyncio.Event, stuck: list[int]) -> list[Tool]:
+    async def wait() -> str:
+        """Wait for something that takes long."""
+        stuck.append(1)
+        await gate.wait()
+        return "It came."
+
+    return [tool(wait)]
+
+
+@pytest.fixture
+async def running(tmp_path: Path, script: Script, more_tools: list[Tool]) -> AsyncIterator[Stage]:
+    stage = Stage(tmp_path, SystemClock(), script, more_tools)  # type: ignore[arg-type]
+    stop = asyncio.Event()
+    lanes = [asyncio.create_task(lane.run(stop)) for lane in stage.desk.workers()]
+    yield stage
+    stop.set()
+    await asyncio.gather(*lanes)
+    stage.verify()
+    await stage.models.close()
+    stage.store.close()
+
+
+async def test_d1_people_are_answered_while_fifty_workers_are_stuck(
+    running: Stage, script: Script, gate: asyncio.Event, stuck: list[int]
+) -> None:
+    room = await running.begin()
+    talk = DeskConversation(running.store, running.desk, running.roster)
+
+    def brain(kind: str, request: object) -> Line:
+        if kind == "worker":
+            return "It came." if gate.is_set() else calls(("wait", {}))
+        hire = [("spawn_worker", {"task": f"task {n}"}) for n in range(50)]
+        return "Still here." if running.desk.book.processes(room) else calls(*hire, ("reply", {"text": "Started."}))
+
+    script.brain = brain
+
+    async def ask(text: str) -> str:
+        return "".join([speech.text async for speech in talk.say(room, text, person="ana", key=text)])
+
+    async with asyncio.timeout(60):
+        assert await ask("Start everything") == "Started."
+        while len(stuck) < 50:
+            await asyncio.sleep(0.02)
+        for number in range(5):
+            assert await ask(f"Are you there? {number}") == "Still here."
+        assert running.states(room) == ["running"] * 50
+        gate.set()
+        while set(running.states(room)) != {"done"}:
+            await asyncio.sleep(0.05)
