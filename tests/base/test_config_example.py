@@ -39,11 +39,11 @@ def uncommented(text: str) -> str:
 
 
 def given(section: Section, prefix: str = "") -> Iterator[str]:
-    """The keys of every setting that has a value of its own: no value and no entries cannot be shown."""
+    """The keys of every setting that has a value of its own: no value cannot be shown, and leaves its table empty."""
     for name in type(section).model_fields:
         value = getattr(section, name)
         if isinstance(value, Section):
-            yield from given(value, f"{prefix}{name}.")
+            yield from list(given(value, f"{prefix}{name}.")) or [f"{prefix}{name}"]
         elif value is not None and value != {}:
             yield f"{prefix}{name}"
 

@@ -30,7 +30,6 @@ def heard(pieces: list[str], own: list[str] = OWN, others: list[str] = OTHERS) -
         ("Good evening.\n[ana] : Hello!", "Good evening."),
         ("Mara: Good evening.\nMara Holt: Sit.", "Good evening.\nSit."),
         ("**Mara Holt:** Good evening.", "Good evening."),
-        ("Ana: Hello!", ""),
         ("I told Ana: go home.", "I told Ana: go home."),
         ("Ana goes out.\nYou know: nobody asked.", "Ana goes out.\nYou know: nobody asked."),
         ('"Ana: come here!" she calls.', '"Ana: come here!" she calls.'),
@@ -43,6 +42,11 @@ def heard(pieces: list[str], own: list[str] = OWN, others: list[str] = OTHERS) -
 def test_a_line_that_another_labels_ends_the_reply(text: str, shown: str) -> None:
     assert heard([text]) == (shown, shown != text and "Mara" not in text.split(":")[0])
     assert heard(list(text))[0] == shown
+
+
+@pytest.mark.parametrize("text", ["Ana: Hello!", "**Ana:** Hello!", "Ana: Mara: Hello!", "Mara: You: Hello!"])
+def test_a_wrong_label_before_the_first_words_is_left_out(text: str) -> None:
+    assert heard([text]) == heard(list(text)) == ("Hello!", False)
 
 
 LINES = st.sampled_from(["Ana: hi", "**Io**: yes", "Mara: so", "You: me", "Ana", "Anabel: x", "", "* * *", "so: Ana:"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from coterie.app import doctor
@@ -21,9 +22,9 @@ def told(home: Home) -> list[tuple[str, str]]:
 
 async def test_d21_a_delivery_in_doubt_is_shown_as_such(tmp_path: Path) -> None:
     home = Home.locate({"COTERIE_HOME": str(tmp_path)})
-    assert told(home) == []
+    assert await asyncio.to_thread(told, home) == []
     house = SurfaceHouse(home.database)
-    assert told(home) == [("ok", "nothing is in doubt")]
+    assert await asyncio.to_thread(told, home) == [("ok", "nothing is in doubt")]
     drafts = [queued_draft(token, OutgoingNotification(room=ROOM, text="x")) for token in ("a", "b", "c")]
     ends = (
         DeliveryFailed(token="a", error="They said no."),
@@ -31,7 +32,7 @@ async def test_d21_a_delivery_in_doubt_is_shown_as_such(tmp_path: Path) -> None:
         MessageDelivered(token="c", message="$2"),
     )
     await house.store.append([*drafts, *(Draft(stream_of(ROOM), end) for end in ends)])
-    assert told(home) == [
+    assert await asyncio.to_thread(told, home) == [
         ("bad", "a message to matrix !kitchen was not taken: They said no."),
         ("note", "shown perhaps twice after a crash or a broken line: 1"),
     ]

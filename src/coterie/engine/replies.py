@@ -123,8 +123,6 @@ class Replies:
         finally:
             clockwork.cancel()
         self._speak(flusher, voice.rest())
-        if voice.over and not flusher.text.strip():
-            truncated, why = True, "It spoke for somebody else. Regenerate to try again."
         ended = AssistantTurn(reply=reply_id, text=flusher.text, truncated=truncated, why=why, model=model)
         # A second cancellation must not keep the end of the reply from being recorded.
         try:

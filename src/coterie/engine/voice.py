@@ -1,7 +1,7 @@
 """One voice at a time: a small model likes to go on and speak for the others, under their names. S12
 
 A line that another's name labels (`Ana:`, `**Ana**:`) ends the reply before that line; the speaker's own label is left
-out. Words come in pieces, so the beginning of a line that may yet turn out to be a label is held until it is clear:
+out, and so is a wrong one before the very first words, which are still its answer. Words come in pieces, so the beginning of a line that may yet turn out to be a label is held until it is clear:
 nobody is shown a word that is then taken back.
 """
 
@@ -25,6 +25,7 @@ class OneVoice:
         self._others = _pattern(theirs)
         self._held = ""
         self._line_begins = True
+        self._has_spoken = False
 
     def hear(self, text: str) -> str:
         """What of it, and of what was held, can be shown now."""
@@ -36,30 +37,41 @@ class OneVoice:
             if self._line_begins:
                 if self._undecided():
                     break
-                if self._others and self._others.match(self._held):
+                if self._has_spoken and self._others and self._others.match(self._held):
                     self.over, self._held = True, ""
                     break
                 gap = len(self._held) - len(self._held.lstrip())
-                label = self._own.match(self._held) if self._own else None
                 shown += self._held[:gap]
-                self._held = self._held[label.end() if label else gap :]
+                if (label := self._label()) is not None:
+                    self._held = self._held[label.end() :]
+                    continue  # a label may follow a label
+                self._held = self._held[gap:]
                 self._line_begins = False
             # The break before a line belongs to it, and goes if the line goes.
             end = self._held.find("\n")
             end = len(self._held) if end < 0 else end
+            self._has_spoken = self._has_spoken or bool(self._held[:end].strip())
             shown, self._held = shown + self._held[:end], self._held[end:]
             self._line_begins = bool(self._held)
         return shown
 
     def rest(self) -> str:
         """What is held when nothing more comes: it did not become another's label."""
+        label = self._label()
         held, self._held = self._held, ""
-        return held[: len(held) - len(held.lstrip())] if self._own and self._own.match(held) else held
+        return held if label is None else held[: len(held) - len(held.lstrip())]
+
+    def _label(self) -> re.Match[str] | None:
+        """The label before what is held, if it is one to leave out."""
+        for pattern in (self._own, None if self._has_spoken else self._others):
+            if pattern and (label := pattern.match(self._held)):
+                return label
+        return None
 
     def _undecided(self) -> bool:
         if not self._names:
             return False
-        if self._own and (label := self._own.match(self._held)) and label.end() == len(self._held):
+        if (label := self._label()) and label.end() == len(self._held):
             return True  # the space after it has yet to come
         bare = re.sub(f"^{_BEFORE}", "", self._held).casefold()
         if any(name.startswith(bare) for name in self._names):
