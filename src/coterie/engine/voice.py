@@ -1,8 +1,9 @@
 """One voice at a time: a small model likes to go on and speak for the others, under their names. S12
 
 A line that another's name labels (`Ana:`, `**Ana**:`) ends the reply before that line; the speaker's own label is left
-out, and so is a wrong one before the very first words, which are still its answer. Words come in pieces, so the beginning of a line that may yet turn out to be a label is held until it is clear:
-nobody is shown a word that is then taken back.
+out, and so is a wrong one before the very first words, which are still its answer. Words come in pieces, so the
+beginning of a line that may yet turn out to be a label is held until it is clear: nobody is shown a word that is then
+taken back.
 """
 
 from __future__ import annotations
