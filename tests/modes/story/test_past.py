@@ -369,6 +369,29 @@ async def test_s24_work_that_both_lines_are_owed_is_done_for_both(stage: Stage, 
     assert (edge(stage, mara.id).affinity, edge(stage, mara.id, fork.world).affinity) == (56, 56)
 
 
+async def test_s23_a_sentence_made_from_another_chats_goes_when_that_is_taken_back(
+    stage: Stage, script: Script
+) -> None:
+    mara = await stage.meet(initial_relationship="A stranger.")
+    room, other = await stage.begin(mara), await stage.begin(mara)
+    first = await stage.say(other, "Hello here.")
+    for chat, seen in ((other, "Steals zithers."), (room, "Steals zithers, and is kind.")):
+        await stage.say(chat, "Listen.")
+        script.shapes["Closing"] = {"summary": "They talked.", "relationship": seen}
+        await stage.story.close_scene(chat)
+    assert edge(stage, mara.id).summary == "Steals zithers, and is kind."
+    await stage.story.rewind(other, first.reply)
+    assert edge(stage, mara.id).summary == "A stranger."
+    stage.verify()
+    await stage.story.undo_rewind(other)
+    assert edge(stage, mara.id).summary == "Steals zithers, and is kind."
+    await stage.story.rewind(other, first.reply)
+    script.shapes["Closing"] = {"summary": "They talked.", "relationship": "Is kind."}
+    await stage.say(room, "And now?")
+    await stage.story.close_scene(room)
+    assert edge(stage, mara.id).summary == "Is kind."
+
+
 async def test_s24_what_another_chat_taught_is_not_kept_by_a_fork_when_it_is_rewound(
     stage: Stage, script: Script
 ) -> None:
