@@ -14,9 +14,9 @@ from coterie.memory.times import Interval, interval_in
 from coterie.memory.words import Names, match_any, telling
 
 _MOST_WORDS = 16
-_MOST_FOUND = 1_000
+_MOST_FOUND = 800
 _FEWEST_WORDS = 3
-_MOST_PIECES = 24
+_MOST_PIECES = 16
 """Of a long text only the rarest words count: the others are in half of all memories, say little, and cost the most."""
 
 _ENDINGS = ("", "s", "es", "ed", "ing", "e", "er", "ly")
