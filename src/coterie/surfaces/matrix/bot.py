@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,10 +18,10 @@ from coterie.engine.rooms import ContextChanged, RoomBound
 from coterie.engine.switchboard import Switchboard
 from coterie.kernel import AnyEvent, Bus, WhenSlow
 from coterie.kernel.jobs import backoff_s
-from coterie.surfaces.matrix.errors import MatrixRefused
+from coterie.surfaces.matrix.arrival import LOGIN, arrive
+from coterie.surfaces.matrix.errors import LoggedOut, MatrixRefused
 from coterie.surfaces.matrix.follow import Following
 from coterie.surfaces.matrix.inbound import NAME, room_ref
-from coterie.surfaces.matrix.login import log_in
 from coterie.surfaces.matrix.reconcile import Reconciler, Report, about
 from coterie.surfaces.matrix.settings import MatrixSettings
 from coterie.surfaces.matrix.surface import MatrixSurface
@@ -28,6 +29,7 @@ from coterie.surfaces.matrix.topology import Topology
 
 FIRST = "first"
 """The key of the room that every person gets."""
+UNREAD = "I could not read your last message: my device was not given its key. Please send it again."
 _log = get_logger(__name__)
 
 
@@ -64,15 +66,25 @@ class MatrixBot:
         tries = 0
         while not stop.is_set():
             try:
-                async with self.attached() as following, asyncio.TaskGroup() as group:
+                async with self.attached() as following:
                     tries = 0
-                    noting = group.create_task(self._note_changes())
-                    await following.run(stop)
-                    noting.cancel()
+                    noting = asyncio.create_task(self._note_changes(), name="matrix notes")
+                    try:
+                        await following.run(stop)
+                    finally:
+                        noting.cancel()
+                        await asyncio.gather(noting, return_exceptions=True)
             except (Unreachable, RateLimited) as error:
                 tries += 1
                 _log.warning("Matrix cannot be reached", tries=tries, error=str(error))
                 await asyncio.sleep(backoff_s(tries, longest=60.0))
+            except LoggedOut as error:
+                if self._settings.password is None or tries:
+                    _log.error("Matrix is off", error=mask(str(error)))
+                    return
+                tries += 1
+                _log.warning("logged out: logging in anew, as another device")
+                await asyncio.to_thread((self._folder / LOGIN).unlink, missing_ok=True)
             except CoterieError as error:
                 _log.error("Matrix is off", error=mask(str(error)))
                 return
@@ -80,26 +92,40 @@ class MatrixBot:
     @asynccontextmanager
     async def attached(self) -> AsyncIterator[Following]:
         """Logged in, with the records right; following is the caller's to do."""
-        server, login = await log_in(self._settings, self._folder / "login.json")
+        server, login, self.crypto = await arrive(self._settings, self._folder)
         try:
             if self._settings.owner:
                 await self._board.people.link_owner(NAME, self._settings.owner)
-            self.topology = Topology(server, login.user)
+            self.topology = Topology(server, login.user, encrypted=self._settings.encrypted)
             await self.topology.scan()
             self.reconciler = Reconciler(self._board, self.topology)
             self.report = await self.reconciler.run()
             _log.info("reconciled", rooms=len(self.topology.rooms), report=str(self.report))
-            surface = MatrixSurface(server, self.topology, self._files_in)
+            surface = MatrixSurface(server, self.crypto, self.topology, self._files_in)
             self._board.dispatcher.on(MemberChange, "invited", surface=NAME)(self.invited)
             self._board.attach(surface)
             try:
                 yield Following(
-                    server, login.user, self._board.reception, self._files_in, self.unknown, self._settings.sync_s
+                    server,
+                    login.user,
+                    self._board.reception,
+                    self._files_in,
+                    self.unknown,
+                    self._settings.sync_s,
+                    self.crypto,
+                    self.unread,
                 )
             finally:
                 self._board.detach(surface)
         finally:
+            self.crypto.close()
             await server.close()
+
+    async def unread(self, room: str, account: str, session: str) -> None:
+        """Told once per key, and only to whom we know: whoever wrote it must know that it was not heard."""
+        if self._board.people.of(NAME, account) is not None:
+            notice = OutgoingNotification(room=room_ref(room), text=UNREAD)
+            await self._board.notify(notice, f"unread.{hashlib.sha256(session.encode()).hexdigest()[:20]}")
 
     async def invited(self, incoming: MemberChange) -> AsyncIterator[Outgoing]:
         """A Space and a first room, once per person, however often and from wherever we are invited."""

@@ -2,6 +2,7 @@
 
 MatrixRefused     the homeserver said no; `code` is its word for it (M_FORBIDDEN …)
 LoggedOut         the homeserver no longer knows this login
+KeysLost          our device's keys are gone, and without the password no new device can take its place
 """
 
 from __future__ import annotations
@@ -11,10 +12,16 @@ from coterie.engine.errors import Refused
 
 
 class MatrixRefused(Refused):
-    def __init__(self, code: str, told: str) -> None:
+    def __init__(self, code: str, told: str, login_session: str = "") -> None:
+        """`login_session` where the homeserver would do it if the password came with it."""
         super().__init__(f"The homeserver refused: {told} ({code}).", "Look at the account's rights there.")
         self.code = code
+        self.login_session = login_session
 
 
 class LoggedOut(CoterieError):
     exit_code = 34
+
+
+class KeysLost(CoterieError):
+    exit_code = 35

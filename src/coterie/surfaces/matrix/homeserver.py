@@ -5,7 +5,7 @@ Requests that change something carry an id of ours where Matrix knows one, so th
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import quote
@@ -79,15 +79,62 @@ class Homeserver:
     async def put_state(self, room: str, kind: str, key: str, content: Json) -> None:
         await self.call("PUT", f"{_CLIENT}/rooms/{_part(room)}/state/{_part(kind)}/{_part(key)}", content)
 
+    async def state_event(self, room: str, kind: str) -> Json:
+        return dict(await self.call("GET", f"{_CLIENT}/rooms/{_part(room)}/state/{_part(kind)}/"))
+
+    async def members(self, room: str) -> list[str]:
+        """Who is there, and who is invited: they will want to read what was said meanwhile."""
+        told = await self.call("GET", f"{_CLIENT}/rooms/{_part(room)}/members", query={"not_membership": "leave"})
+        chunk = told.get("chunk", [])
+        return [one["state_key"] for one in chunk if one["content"].get("membership") in ("join", "invite")]
+
+    async def receipt(self, room: str, event: str) -> None:
+        await self.call("POST", f"{_CLIENT}/rooms/{_part(room)}/receipt/m.read/{_part(event)}", {})
+
     async def typing(self, room: str, user: str, on: bool) -> None:
         told = {"typing": on} | ({"timeout": 30_000} if on else {})
         await self.call("PUT", f"{_CLIENT}/rooms/{_part(room)}/typing/{_part(user)}", told)
 
     async def upload(self, chunks: AsyncIterator[bytes], size: int, media_type: str, name: str) -> str:
         headers = {"Content-Type": media_type, "Content-Length": str(size)}
-        query = {"filename": name}
+        query = {"filename": name} if name else {}
         path = "/_matrix/media/v3/upload"
         return str((await self.call("POST", path, query=query, content=chunks, headers=headers))["content_uri"])
+
+    async def upload_keys(self, told: Json) -> None:
+        await self.call("POST", f"{_CLIENT}/keys/upload", told)
+
+    async def query_keys(self, users: Sequence[str]) -> Json:
+        told = {"device_keys": {user: [] for user in users}, "timeout": 10_000}
+        return dict(await self.call("POST", f"{_CLIENT}/keys/query", told))
+
+    async def claim_keys(self, wanted: Mapping[str, Mapping[str, str]]) -> Json:
+        told = {"one_time_keys": {user: dict(devices) for user, devices in wanted.items()}, "timeout": 10_000}
+        return dict(await self.call("POST", f"{_CLIENT}/keys/claim", told))
+
+    async def send_to_device(self, kind: str, messages: Json, transaction: str) -> None:
+        path = f"{_CLIENT}/sendToDevice/{_part(kind)}/{_part(transaction)}"
+        await self.call("PUT", path, {"messages": messages})
+
+    async def upload_identity(self, keys: Json, user: str, password: str | None) -> None:
+        await self._as_owner("POST", f"{_CLIENT}/keys/device_signing/upload", keys, user, password)
+
+    async def upload_signatures(self, told: Json) -> None:
+        await self.call("POST", f"{_CLIENT}/keys/signatures/upload", told)
+
+    async def delete_device(self, device: str, user: str, password: str | None) -> None:
+        await self._as_owner("DELETE", f"{_CLIENT}/devices/{_part(device)}", {}, user, password)
+
+    async def _as_owner(self, method: str, path: str, told: Json, user: str, password: str | None) -> None:
+        """What the homeserver does only for somebody who says the password again."""
+        try:
+            await self.call(method, path, told)
+        except MatrixRefused as error:
+            if not error.login_session or password is None:
+                raise
+            identifier = {"type": "m.id.user", "user": user}
+            proof = {"type": "m.login.password", "identifier": identifier, "password": password}
+            await self.call(method, path, {**told, "auth": {**proof, "session": error.login_session}})
 
     @asynccontextmanager
     async def download(self, uri: str) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -149,7 +196,7 @@ class Homeserver:
             raise LoggedOut("The homeserver no longer knows this login.", "Set matrix.password and start again.")
         if answer.status_code >= 500:
             raise Unreachable(f"The homeserver answered {answer.status_code}.")
-        raise MatrixRefused(code, what[:200])
+        raise MatrixRefused(code, what[:200], str(told.get("session", "")))
 
 
 def _part(text: str) -> str:

@@ -14,6 +14,8 @@ from coterie.surfaces.matrix.homeserver import Homeserver, Json
 
 CHAT = "org.coterie.chat"
 SPACE = "org.coterie.space"
+ENCRYPTION = "m.room.encryption"
+SEALED_ROOM = {"algorithm": "m.megolm.v1.aes-sha2"}
 _AT_ONCE = 16
 
 
@@ -35,6 +37,8 @@ class Topology:
     rooms: dict[str, MadeRoom] = field(default_factory=dict)
     strange: set[str] = field(default_factory=set)
     """Rooms we are in and did not make."""
+    encrypted: bool = False
+    """Whether the rooms we make are sealed."""
     _locks: dict[str, asyncio.Lock] = field(default_factory=dict)
 
     async def scan(self) -> None:
@@ -91,6 +95,8 @@ class Topology:
             told = _room(title, account, CHAT, whole, topic=topic)
             parent: Json = {"via": [_server_of(self.user)], "canonical": True}
             told["initial_state"].append({"type": "m.space.parent", "state_key": space, "content": parent})
+            if self.encrypted:
+                told["initial_state"].append({"type": ENCRYPTION, "state_key": "", "content": SEALED_ROOM})
             room = await self._create(told, whole, is_space=False)
             await self.server.put_state(space, "m.space.child", room, {"via": [_server_of(self.user)]})
             return room
