@@ -9,12 +9,12 @@ import asyncio
 import logging
 import tempfile
 import threading
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from functools import cache
 from typing import Any, Self, TypeVar
 
 import nio
-from nio.crypto.attachments import decrypt_attachment
+from nio.crypto.attachments import decrypt_attachment, encrypt_attachment
 
 from coterie.surfaces.matrix.homeserver import Homeserver
 from coterie.surfaces.matrix.topology import ENCRYPTION, SEALED_ROOM
@@ -99,6 +99,20 @@ class SealedHuman(Human):
             data = b"".join([part async for part in parts])
         return bytes(decrypt_attachment(data, file["key"]["k"], file["hashes"]["sha256"], file["iv"]))
 
+    async def send_file(self, room: str, name: str, data: bytes, *, damage: bool = False) -> None:
+        sealed, keys = encrypt_attachment(data)
+
+        async def chunks() -> AsyncIterator[bytes]:
+            yield sealed[:-1] + b"?" if damage else sealed
+
+        uri = await self.server.upload(chunks(), len(sealed), "application/octet-stream", "")
+        told = {"msgtype": "m.image", "file": {**keys, "url": uri}, "info": {"mimetype": "image/png"}}
+        await self.say(room, name, more=told)
+
+    async def forget_session(self, room: str) -> None:
+        """The next thing it says has a new key, given to every device it knows then."""
+        await there(_forgotten(self.client, room))
+
     async def close(self) -> None:
         await there(self.client.close())
         await self.server.close()
@@ -134,3 +148,7 @@ async def _synced(client: nio.AsyncClient) -> None:
 
 async def _opened(client: nio.AsyncClient, sealed: nio.MegolmEvent) -> Any:
     return client.decrypt_event(sealed)
+
+
+async def _forgotten(client: nio.AsyncClient, room: str) -> None:
+    client.invalidate_outbound_session(room)

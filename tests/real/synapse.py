@@ -34,6 +34,13 @@ class Synapse:
         self._overrides = overrides
         self._process: subprocess.Popen[bytes] | None = None
 
+    @classmethod
+    def at(cls, url: str) -> Synapse:
+        """One that somebody else started."""
+        there = cls(Path())
+        there.url = url
+        return there
+
     @property
     def database(self) -> Path:
         return self.folder / "homeserver.db"
@@ -41,6 +48,11 @@ class Synapse:
     @property
     def log(self) -> str:
         return (self.folder / "synapse.log").read_text(errors="replace")
+
+    def asked(self, *parts: str) -> int:
+        """How many requests it answered whose address has one of these parts, by its own log."""
+        lines = (line for line in self.log.splitlines() if "Processed request" in line)
+        return sum(any(part in line for part in parts) for line in lines)
 
     def start(self) -> None:
         """Up and answering. The first start of all makes the schema, which takes a while: it is kept to copy."""

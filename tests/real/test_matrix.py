@@ -164,15 +164,18 @@ async def test_p10_a_lost_database_is_rebuilt_without_making_or_inviting_anythin
             await house.bot.note(room_ref(room))
         before = {one.room.id: (one.number, one.title) for one in house.board.talk.rooms.all_on(NAME)}
         made, members = creations(synapse, house.bot_user), synapse.query("SELECT count(*) FROM room_memberships")
+        asked = synapse.asked("/createRoom", "/invite")
         house.matrix = house.matrix.model_copy(update={"owner": ""})
         await house.lose_database()
         await house.connect()
+        await house.bot.reconciler.note()
         assert len(house.bot.report.restored) == 6 and house.bot.report.conflicts == house.bot.report.skipped == []
         after = {one.room.id: (one.number, one.title) for one in house.board.talk.rooms.all_on(NAME)}
         assert {room: number for room, (number, _) in after.items()} == {r: number for r, (number, _) in before.items()}
         assert house.people.of(NAME, ana.user) == house.people.person("you")
         assert house.board.talk.rooms.next_number("you", NAME) == 7
-        assert creations(synapse, house.bot_user) == made
+        assert creations(synapse, house.bot_user) == made and asked > 0
+        assert synapse.asked("/createRoom", "/invite") == asked, "not even tried"
         assert synapse.query("SELECT count(*) FROM room_memberships") == members
         events, states = house.store.reader.last_id(), synapse.query("SELECT count(*) FROM state_events")
         await house.restart()

@@ -11,6 +11,7 @@ from pathlib import Path
 from coterie.base.errors import CoterieError
 from coterie.base.logging import get_logger
 from coterie.base.masking import mask
+from coterie.cast.portraits import Portrait
 from coterie.engine.errors import RateLimited, Unreachable
 from coterie.engine.files import RoomFiles
 from coterie.engine.protocol import MemberChange, Outgoing, OutgoingMessage, OutgoingNotification, RoomRef
@@ -41,13 +42,15 @@ class MatrixBot:
         settings: MatrixSettings,
         folder: Path,
         files: Callable[[str], RoomFiles],
+        portrait: Callable[[str], Portrait | None] = lambda _: None,
     ) -> None:
-        """`folder` is for its own things; `files` gives the files of a character."""
+        """`folder` is for its own things; `files` gives the files of a character, `portrait` its picture."""
         self._board = board
         self._bus = bus
         self._settings = settings
         self._folder = folder
         self._files = files
+        self._portrait = portrait
         self.report = Report()
 
     @asynccontextmanager
@@ -97,13 +100,15 @@ class MatrixBot:
             if self._settings.owner:
                 await self._board.people.link_owner(NAME, self._settings.owner)
             self.topology = Topology(server, login.user, encrypted=self._settings.encrypted)
-            await self.topology.scan()
+            for room, state in (await self.topology.scan()).items():
+                self.crypto.look_at(room, state)
             self.reconciler = Reconciler(self._board, self.topology)
             self.report = await self.reconciler.run()
             _log.info("reconciled", rooms=len(self.topology.rooms), report=str(self.report))
             surface = MatrixSurface(server, self.crypto, self.topology, self._files_in)
             self._board.dispatcher.on(MemberChange, "invited", surface=NAME)(self.invited)
             self._board.attach(surface)
+            noting = asyncio.create_task(self._note_all(), name="matrix notes at start")
             try:
                 yield Following(
                     server,
@@ -117,6 +122,8 @@ class MatrixBot:
                 )
             finally:
                 self._board.detach(surface)
+                noting.cancel()
+                await asyncio.gather(noting, return_exceptions=True)
         finally:
             self.crypto.close()
             await server.close()
@@ -149,6 +156,7 @@ class MatrixBot:
             return
         if made is not None and not made.is_space and made.about.get("person"):
             await self.reconciler.one(made, self.report)
+            await self.reconciler.note()
 
     def _files_in(self, room: RoomRef) -> RoomFiles:
         bound = self._board.talk.rooms.find(room)
@@ -163,11 +171,33 @@ class MatrixBot:
                 if isinstance(event.payload, RoomBound | ContextChanged) and event.payload.room.surface == NAME:
                     await self.note(event.payload.room)
 
+    async def _note_all(self) -> None:
+        await self.reconciler.note()
+        for bound in self._board.talk.rooms.all_on(NAME):
+            await self.note(bound.room)
+
     async def note(self, room: RoomRef) -> None:
-        """Let a room's state event say what it is about now."""
+        """Let a room's state event say what it is about now, and its picture show who is there."""
         bound = self._board.talk.rooms.find(room)
         if bound is not None:
             try:
+                await self._show_portrait(room.id, bound.character)
                 await self.topology.note(room.id, **about(bound, self._board))
             except CoterieError as error:
                 _log.info("a room was not noted", room=room.id, error=str(error))
+
+    async def _show_portrait(self, room: str, character: str) -> None:
+        portrait = self._portrait(character)
+        mark = hashlib.sha256(portrait.data).hexdigest()[:16] if portrait is not None else ""
+        made = self.topology.rooms.get(room)
+        if portrait is None or made is None or made.about.get("portrait") == mark:
+            return
+        server, size = self.topology.server, len(portrait.data)
+        uri = await server.upload(_once(portrait.data), size, portrait.media_type, "")
+        info = {"mimetype": portrait.media_type, "size": size}
+        await server.put_state(room, "m.room.avatar", "", {"url": uri, "info": info})
+        await self.topology.note(room, portrait=mark)
+
+
+async def _once(data: bytes) -> AsyncIterator[bytes]:
+    yield data

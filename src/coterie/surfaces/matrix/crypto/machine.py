@@ -23,8 +23,8 @@ from coterie.surfaces.matrix.crypto.signing import Json
 from coterie.surfaces.matrix.crypto.speaking import SEALED, Speaking, give
 from coterie.surfaces.matrix.errors import MatrixRefused
 from coterie.surfaces.matrix.homeserver import Homeserver
+from coterie.surfaces.matrix.topology import ENCRYPTION
 
-ENCRYPTION = "m.room.encryption"
 ASK_AFTER_S, TELL_AFTER_S = 4.0, 60.0
 _SEALED_ROOMS = "sealed rooms"
 _log = get_logger(__name__)
