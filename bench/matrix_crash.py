@@ -155,14 +155,16 @@ class Crash:
         )
         return sum(int(self._synapse.query(sql, room)[0][0]) for room in self.sealed)
 
-    async def run(self, messages: int, kills: int) -> dict[str, object]:
+    async def run(self, messages: int, kills: int, seed: int) -> dict[str, object]:
         await self.prepare()
-        chance, said = random.Random(7), 0
+        chance, said = random.Random(seed), 0
         for done in range(kills):
             upto = min(messages, round(messages * (done + 1) / kills))
-            await self.kill_one(1_000 + done, chance, said, upto)
+            await self.kill_one(1_000 * seed + done, chance, said, upto)
             said = upto
             progress(done + 1, kills, "kills")
+            if (done + 1) % 50 == 0:
+                say(f"{done + 1} kills, {said} messages said")
         say(f"{kills} kills; letting it finish")
         process, _ = self.start(None)
         wanted = {f"m{n}" for n in range(messages)}
@@ -189,15 +191,16 @@ def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--messages", type=int)
     parser.add_argument("--kills", type=int)
+    parser.add_argument("--seed", type=int, default=7)
     options = parser.parse_args()
     messages = options.messages or (60 if options.quick else 1_000)
     kills = options.kills or (15 if options.quick else 300)
-    _forks.set_forkserver_preload([__spec__.name if __spec__ else __name__])
+    _forks.set_forkserver_preload(["tests.real.matrix_house"])
     with scratch() as folder:
         synapse = Synapse(Path(folder).absolute() / "synapse")
         synapse.start()
         try:
-            finish(asyncio.run(Crash(synapse, Path(folder).absolute() / "house").run(messages, kills)))
+            finish(asyncio.run(Crash(synapse, Path(folder).absolute() / "house").run(messages, kills, options.seed)))
         finally:
             synapse.stop()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -147,15 +147,18 @@ class MatrixHouse(SurfaceHouse):
         await super().close()
 
 
+def house_on(
+    synapse: Synapse, path: Path, name: str, **options: Any
+) -> AbstractAsyncContextManager[tuple[MatrixHouse, Human]]:
+    """A house with a bot of its own, and its owner, who writes plainly."""
+    return house_with(Human, synapse, path, name, **options)
+
+
 @asynccontextmanager
-async def house_on(
-    synapse: Synapse,
-    path: Path,
-    name: str,
-    client: type[Anybody] = Human,
-    **options: Any,  # type: ignore[assignment]
+async def house_with(
+    client: type[Anybody], synapse: Synapse, path: Path, name: str, **options: Any
 ) -> AsyncIterator[tuple[MatrixHouse, Anybody]]:
-    """A house with a bot of its own, and its owner."""
+    """The same with an owner who uses this client. Rooms are sealed where the client can."""
     path.mkdir(parents=True, exist_ok=True)
     ana = await client.arrive(synapse, f"ana-{name}")
     synapse.register(name)

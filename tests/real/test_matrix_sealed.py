@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,7 @@ from coterie.surfaces.matrix.crypto.held import HeldEvents
 from coterie.surfaces.matrix.crypto.signing import is_signed
 from coterie.surfaces.matrix.homeserver import Homeserver, Json
 from coterie.surfaces.matrix.inbound import NAME, room_ref
-from tests.real.matrix_house import Human, MatrixHouse
-from tests.real.matrix_house import house_on as any_house_on
+from tests.real.matrix_house import Human, MatrixHouse, house_with
 from tests.real.second_client import SealedHuman
 from tests.real.synapse import Synapse
 
@@ -32,8 +32,8 @@ pytestmark = pytest.mark.timeout(600)
 _SAID = "SELECT json FROM event_json NATURAL JOIN events WHERE room_id = ? AND state_key IS NULL"
 
 
-def house_on(synapse: Synapse, path: Path):  # type: ignore[no-untyped-def]
-    return any_house_on(synapse, path, f"bot-{new_id().lower()}", SealedHuman)
+def house_on(synapse: Synapse, path: Path) -> AbstractAsyncContextManager[tuple[MatrixHouse, SealedHuman]]:
+    return house_with(SealedHuman, synapse, path, f"bot-{new_id().lower()}")
 
 
 async def first_room(house: MatrixHouse, ana: SealedHuman) -> str:
@@ -124,10 +124,11 @@ async def test_p7_a_lost_key_store_costs_a_device_and_nothing_else(synapse: Syna
             file.unlink()
         await house.restart()
         after = devices(synapse, house.bot_user)
-        assert len(before) == len(after) == 1 and before != after, "the old one is removed"
+        assert len(before) == len(after) and len(before - after) == 1, "the old one is removed"
         assert (house.folder / "identity.json").read_bytes() == identity
         told = await ana.server.query_keys([house.bot_user])
         (device,) = told["device_keys"][house.bot_user].values()
+        assert {device["device_id"]} == after - before
         (own,) = told["self_signing_keys"][house.bot_user]["keys"].values()
         assert is_signed(device, house.bot_user, own, own), "and the identity people know vouches for the new one"
         await ana.sync()
