@@ -140,19 +140,6 @@ async def test_p6_files_both_ways(synapse: Synapse, tmp_path: Path) -> None:
             assert b"".join([part async for part in parts]) == data
 
 
-async def test_p4_messages_while_away_are_answered_once_in_order(synapse: Synapse, tmp_path: Path) -> None:
-    async with house_on(synapse, tmp_path, bot_name()) as (house, ana):
-        rooms = await asyncio.gather(*(ana.room_with(house.bot_user) for _ in range(2)))
-        await house.settle()
-        for room in rooms:
-            for n in range(120):
-                await ana.say(room, f"m{n}")
-        await house.settle()
-        for room in rooms:
-            told = [text.partition(" [")[0] for text in await ana.shown(room, house.bot_user) if "[" in text]
-            assert told == [f"m{n}" for n in range(120)]
-
-
 async def test_p10_a_lost_database_is_rebuilt_without_making_or_inviting_anything(
     synapse: Synapse, tmp_path: Path
 ) -> None:

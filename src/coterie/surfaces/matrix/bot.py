@@ -20,7 +20,7 @@ from coterie.engine.switchboard import Switchboard
 from coterie.kernel import AnyEvent, Bus, WhenSlow
 from coterie.kernel.jobs import backoff_s
 from coterie.surfaces.matrix.arrival import LOGIN, arrive
-from coterie.surfaces.matrix.errors import LoggedOut, MatrixRefused
+from coterie.surfaces.matrix.errors import KeysRefused, LoggedOut, MatrixRefused
 from coterie.surfaces.matrix.follow import Following
 from coterie.surfaces.matrix.inbound import NAME, room_ref
 from coterie.surfaces.matrix.reconcile import Reconciler, Report, about
@@ -77,7 +77,7 @@ class MatrixBot:
                     finally:
                         noting.cancel()
                         await asyncio.gather(noting, return_exceptions=True)
-            except (Unreachable, RateLimited) as error:
+            except (Unreachable, RateLimited, KeysRefused) as error:
                 tries += 1
                 _log.warning("Matrix cannot be reached", tries=tries, error=str(error))
                 await asyncio.sleep(backoff_s(tries, longest=60.0))

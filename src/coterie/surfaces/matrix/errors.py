@@ -2,13 +2,14 @@
 
 MatrixRefused     the homeserver said no; `code` is its word for it (M_FORBIDDEN …)
 LoggedOut         the homeserver no longer knows this login
+KeysRefused       the homeserver has other keys of our device than we do
 KeysLost          our device's keys are gone, and without the password no new device can take its place
 """
 
 from __future__ import annotations
 
 from coterie.base.errors import CoterieError
-from coterie.engine.errors import Refused
+from coterie.engine.errors import Refused, SurfaceError
 
 
 class MatrixRefused(Refused):
@@ -21,6 +22,10 @@ class MatrixRefused(Refused):
 
 class LoggedOut(CoterieError):
     exit_code = 34
+
+
+class KeysRefused(SurfaceError):
+    pass
 
 
 class KeysLost(CoterieError):

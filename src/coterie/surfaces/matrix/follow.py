@@ -92,8 +92,9 @@ class Following:
         for room in invites:
             await self._join(room)
         await self._acknowledge(incoming)
-        for room, sender, session in await self._crypto.ask():
-            await self._unread(room, sender, session)
+        for lost in await self._crypto.ask():
+            await self._unread(lost.room, lost.sender, lost.session)
+            self._crypto.told(lost)
 
     async def _heard(self, room: str, timeline: Json, since: str | None) -> list[Incoming]:
         events = list(timeline.get("events", []))

@@ -19,6 +19,8 @@ from coterie.surfaces.matrix.errors import LoggedOut, MatrixRefused
 Json = dict[str, Any]
 _CLIENT = "/_matrix/client/v3"
 _PATIENCE_S = 5.0
+_FILE_S = 300.0
+"""Homeservers answer an upload when they have stored all of it."""
 
 
 class Homeserver:
@@ -109,7 +111,8 @@ class Homeserver:
         headers = {"Content-Type": media_type, "Content-Length": str(size)}
         query = {"filename": name} if name else {}
         path = "/_matrix/media/v3/upload"
-        return str((await self.call("POST", path, query=query, content=chunks, headers=headers))["content_uri"])
+        told = await self.call("POST", path, query=query, content=chunks, headers=headers, wait_s=_FILE_S)
+        return str(told["content_uri"])
 
     async def upload_keys(self, told: Json) -> None:
         await self.call("POST", f"{_CLIENT}/keys/upload", told)
@@ -152,7 +155,7 @@ class Homeserver:
         server, _, media = uri.removeprefix("mxc://").partition("/")
         path = f"/_matrix/client/v1/media/download/{_part(server)}/{_part(media)}"
         try:
-            async with self._http.stream("GET", path, headers=self._headers({})) as answer:
+            async with self._http.stream("GET", path, headers=self._headers({}), timeout=_FILE_S) as answer:
                 if not answer.is_success:
                     await answer.aread()
                     self._check(answer)

@@ -10,6 +10,7 @@ import pytest
 from coterie.kernel.cabinet import Cabinet
 from coterie.surfaces.matrix.crypto import held, machine, speaking
 from coterie.surfaces.matrix.crypto.key_requests import REQUEST
+from coterie.surfaces.matrix.errors import KeysRefused, MatrixRefused
 from coterie.surfaces.matrix.homeserver import Json
 from tests.surfaces.matrix.crypto.conftest import ROOM, Party, Post
 
@@ -81,6 +82,7 @@ async def test_p7_what_came_before_its_key_waits_for_it_across_a_restart(party: 
     post.mail["@bot", "HOUSE"] += late
     opened = await bot.collect()
     assert [event["content"]["body"] for _, event in opened] == ["early", "bird"], "in the order it was said"
+    assert len(await bot.collect()) == 2, "also where the line broke after it was opened"
     bot.crash()
     again = await bot.collect()
     assert [event["event_id"] for _, event in again] == ["$e0", "$e1"], "not handed over yet: told again"
@@ -103,7 +105,9 @@ async def test_p7_a_missing_key_is_asked_for_and_given_again(
     ((_, event),) = await bot.collect()
     assert event["content"]["body"] == "lost on the way"
     monkeypatch.setattr(machine, "TELL_AFTER_S", -1.0)
-    assert [one[1] for one in await bot.crypto.ask()] == ["@ana"]
+    (lost,) = await bot.crypto.ask()
+    assert lost.sender == "@ana"
+    bot.crypto.told(lost)
     assert await bot.crypto.ask() == [], "told once"
 
 
@@ -251,6 +255,28 @@ async def test_p7_one_time_keys_are_kept_filled_across_a_crash(party: Make, post
     await bot.collect()
     again = post.once["@bot", "HOUSE"]
     assert all(again[name] == key for name, key in taken.items() if name in again), "never another key by that name"
+
+
+async def test_p7_an_old_copy_of_the_keys_is_noticed_and_given_up(party: Make, post: Post) -> None:
+    bot = party("@bot", "HOUSE")
+    await bot.arrive()
+    post.once["@bot", "HOUSE"].clear()
+
+    async def refuse(*_: object) -> None:
+        raise MatrixRefused("M_UNKNOWN", "One time key already exists")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(bot.line), "upload_keys", refuse)
+        with pytest.raises(KeysRefused):
+            await bot.collect()
+        bot.crash()
+        with pytest.raises(MatrixRefused):
+            await bot.crypto.own.publish(bot.line)
+    before = bot.crypto.own.curve25519
+    machine.give_up_device(bot.crypto._cabinet)
+    bot.crash()
+    await bot.crypto.own.publish(bot.line)
+    assert bot.crypto.own.is_new and bot.crypto.own.curve25519 != before
 
 
 async def test_what_waits_is_bounded(party: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,7 @@ class Crypto:
         self._plain: set[str] = set()
         self._members: dict[str, frozenset[str]] = {}
         self._renewed: set[str] = set()
+        self._came: set[tuple[str, str]] = set()
         self._resumed = False
 
     async def start(self, identity: Path, password: str | None) -> None:
@@ -109,17 +110,15 @@ class Crypto:
         if first:
             changes |= self.devices.all_stale()
         self._cabinet.put(changes)
-        came: list[tuple[str, str]] = []
         for event in told.get("to_device", {}).get("events", []):
             try:
-                came += await self._hear_one(event)
+                self._came.update(await self._hear_one(event))
             except Unopenable as error:
                 _log.warning("a message between devices was not opened", sender=event.get("sender"), error=str(error))
         await self.own.keep_filled(self._server, told)
         opened: list[tuple[str, Json]] = []
         # The first time also what a process before us had the key for and did not come to hand over.
-        ready, self._resumed = self._held.waiting_for(came) if self._resumed else self._held.all(), True
-        for held in ready:
+        for held in self._held.waiting_for(self._came) if self._resumed else self._held.all():
             event = self.open(held.room, held.event, hold=False)
             if event is not None:
                 opened.append((held.room, event))
@@ -132,6 +131,8 @@ class Crypto:
     def release(self, events: Iterable[tuple[str, Json]]) -> None:
         """These are in the inbox now: they need not wait here any more."""
         self._cabinet.put(self._held.release(Held(room, event, 0) for room, event in events))
+        self._came.clear()
+        self._resumed = True
 
     def open(self, room: str, event: Json, *, hold: bool = True) -> Json | None:
         """The event as it was meant. None if it cannot be opened: then it waits for its key, if that may come."""
@@ -152,15 +153,18 @@ class Crypto:
     def waits(self) -> bool:
         return len(self._held) > 0
 
-    async def ask(self) -> list[tuple[str, str, str]]:
-        """Ask for keys that should be here by now. Returns whom to tell that we cannot read them: room, who, which."""
+    async def ask(self) -> list[Held]:
+        """Ask for keys that should be here by now. Returns what will not be opened any more, one event per key."""
         late = self._held.overdue(ASK_AFTER_S, asked=False)
         if late:
             await self._requests.ask(late)
             self._held.mark(late)
         lost = self._held.overdue(TELL_AFTER_S, asked=True)
-        self._held.mark(lost, told=True)
-        return list(dict.fromkeys((one.room, one.sender, one.session) for one in lost))
+        return list({(one.room, one.session): one for one in lost}.values())
+
+    def told(self, lost: Held) -> None:
+        """Its sender knows now that we cannot read what this key is for."""
+        self._held.mark(self._held.waiting_for([(lost.room, lost.session)]), told=True)
 
     async def _hear_one(self, event: Json) -> list[tuple[str, str]]:
         """Which room keys it brought."""

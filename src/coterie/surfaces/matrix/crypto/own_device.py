@@ -10,6 +10,7 @@ from vodozemac import Account
 
 from coterie.kernel.cabinet import Cabinet, Place
 from coterie.surfaces.matrix.crypto.signing import Json, signed
+from coterie.surfaces.matrix.errors import KeysRefused, MatrixRefused
 from coterie.surfaces.matrix.homeserver import Homeserver
 
 OLM = "m.olm.v1.curve25519-aes-sha2"
@@ -82,4 +83,9 @@ class OwnDevice:
         unused = told.get("device_unused_fallback_key_types")
         used = unused is not None and "signed_curve25519" not in unused
         if left < self.account.max_number_of_one_time_keys // 2 or used:
-            await self.publish(server, left, fallback_used=used)
+            try:
+                await self.publish(server, left, fallback_used=used)
+            except MatrixRefused as error:
+                # It has other keys by these names: what we have is an old copy, and the next start finds that out.
+                self._cabinet.put({(_OWN, "published"): None})
+                raise KeysRefused("The homeserver does not take our keys.", "A new device takes its place.") from error
