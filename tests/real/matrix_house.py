@@ -9,6 +9,7 @@ from typing import Any, Self, TypeVar
 
 from pydantic import SecretStr
 
+from coterie.cast.portraits import Portrait
 from coterie.engine.files import RoomFiles
 from coterie.surfaces.matrix.bot import MatrixBot
 from coterie.surfaces.matrix.follow import Following
@@ -107,6 +108,7 @@ class MatrixHouse(SurfaceHouse):
             encrypted=encrypted,
             sync_s=1,
         )
+        self.portraits: dict[str, Portrait] = {}
         self._stack = AsyncExitStack()
 
     @property
@@ -115,7 +117,12 @@ class MatrixHouse(SurfaceHouse):
 
     async def connect(self) -> None:
         self._bot = MatrixBot(
-            self.board, self.store.bus, self.matrix, self.folder, lambda who: RoomFiles(self.workspaces / who)
+            self.board,
+            self.store.bus,
+            self.matrix,
+            self.folder,
+            lambda who: RoomFiles(self.workspaces / who),
+            self.portraits.get,
         )
         self.following: Following = await self._stack.enter_async_context(self._bot.attached())
 

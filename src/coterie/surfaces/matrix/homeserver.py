@@ -44,6 +44,10 @@ class Homeserver:
         query |= {"since": since} if since else {}
         return dict(await self.call("GET", f"{_CLIENT}/sync", query=query, wait_s=wait_s + 30))
 
+    async def logout(self) -> None:
+        """The device and its published keys go with it."""
+        await self.call("POST", f"{_CLIENT}/logout", {})
+
     async def look_around(self, kinds: Sequence[str]) -> dict[str, list[Json]]:
         """What all rooms that we are in say of these kinds, in one request and without what was said in them."""
         nothing = {"not_types": ["*"]}
