@@ -19,6 +19,7 @@ from coterie.base.home import Home
 from coterie.base.logging import LogSettings, get_logger
 from coterie.base.vault import Vault, passphrase_from
 from coterie.cast.people import People, PeopleDesk
+from coterie.cast.portraits import portrait_in
 from coterie.cast.roster import Cast, Roster
 from coterie.cast.workspace import Workspaces
 from coterie.engine import switchboard
@@ -294,6 +295,7 @@ class App:
             settings.matrix,
             self._home.root / "matrix",
             lambda character: RoomFiles(self.workspaces.folder(character), limits),
+            lambda character: portrait_in(self.workspaces.folder(character)),
         )
         async with bot.running():
             yield
