@@ -12,16 +12,18 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from coterie.base.clock import Clock, SystemClock
-from coterie.base.config import Loaded, Section, load
+from coterie.base.config import Loaded, Section, load, resolve
 from coterie.base.config_example import example
 from coterie.base.errors import CoterieError, ReadOnly
 from coterie.base.home import Home
 from coterie.base.logging import LogSettings, get_logger
 from coterie.base.vault import Vault, passphrase_from
+from coterie.cast.errors import NoSuchCharacter
 from coterie.cast.people import People, PeopleDesk
 from coterie.cast.roster import Cast, Roster
 from coterie.cast.workspace import Workspaces
 from coterie.engine import switchboard
+from coterie.engine.agents import AgentRegistry
 from coterie.engine.conversation import Conversation
 from coterie.engine.feed import Feed
 from coterie.engine.files import Limits, RoomFiles
@@ -46,6 +48,10 @@ from coterie.modes.desk.settings import DeskSettings
 from coterie.modes.draft import Drafting
 from coterie.modes.draft import mode as draft_mode
 from coterie.modes.draft.settings import DraftSettings
+from coterie.modes.remote.agents import RemoteAgents
+from coterie.modes.remote.chats import RemoteBook, RemoteChats
+from coterie.modes.remote.conversation import RemoteConversation
+from coterie.modes.remote.settings import AgentsSettings
 from coterie.modes.story import Arrivals, StoryConversation
 from coterie.modes.story import mode as story_mode
 from coterie.modes.story.mode import one_chat_at_a_time
@@ -78,6 +84,7 @@ class Settings(Section):
     draft: DraftSettings = DraftSettings()
     desk: DeskSettings = DeskSettings()
     surfaces: SurfacesSettings = SurfacesSettings()
+    agents: AgentsSettings = AgentsSettings()
     webhook: WebhookSettings = WebhookSettings()
     api: ApiSettings = ApiSettings()
     matrix: MatrixSettings = MatrixSettings()
@@ -99,6 +106,12 @@ def load_settings(
     env = os.environ if environ is None else environ
     vault = Vault(home.secrets, passphrase or (lambda: passphrase_from(env)))
     return load(Settings, file=home.config, environ=env, secret=vault.get)
+
+
+def _resolved(home: Home, told: str) -> str:
+    """What a reference in agents.yaml stands for."""
+    vault = Vault(home.secrets, lambda: passphrase_from(os.environ))
+    return resolve(told, "agents.yaml", "token", os.environ, vault.get)
 
 
 def write_example(home: Home) -> None:
@@ -127,6 +140,7 @@ def all_views() -> list[View]:
         *draft_mode.views(),
         *crowd_mode.views(),
         Office(),
+        RemoteChats(),
     ]
 
 
@@ -184,7 +198,8 @@ class App:
         self.models = models or Models(settings.models, clock=self._clock, store=store)
         self.roster = Roster(store)
         self.memory = Memory(store, clock=self._clock)
-        self.workspaces = Workspaces(home.root / "workspaces", home.root / "shared")
+        self.agents = AgentRegistry(home.root / "agents.yaml", lambda told: _resolved(home, told))
+        self.workspaces = Workspaces(home.root / "workspaces", home.root / "shared", named=self._folder_named)
         self.story = Story(
             store,
             self.roster,
@@ -213,12 +228,34 @@ class App:
             settings, home.config, read=lambda: load_settings(home), prepare=lambda: write_example(home)
         )
         self.people = PeopleDesk(store, self._clock)
+        self.remote = RemoteAgents(
+            self.agents,
+            self.roster,
+            RemoteBook(store),
+            settings.agents,
+            notify=lambda outgoing, token: self.switchboard.notify(outgoing, token),
+            room_of=lambda context: self.switchboard.talk.rooms.where(context),
+        )
         talking: list[Conversation] = [
             StoryConversation(store, self.story, self.roster, self.feed),
             DeskConversation(store, self.desk, self.roster),
+            RemoteConversation(store, self.roster, self.remote, settings.agents, self.files_of),
         ]
         conversations = {one.mode: one for one in talking}
-        self.switchboard = Switchboard(store, self._clock, self.roster, self.people, conversations, settings.surfaces)
+        self.switchboard = Switchboard(
+            store, self._clock, self.roster, self.people, conversations, settings.surfaces, self.agents
+        )
+
+    def files_of(self, character: str) -> RoomFiles:
+        """What people and a character send each other."""
+        limits = Limits(largest=self.settings.surfaces.largest_file_mb * 1_000_000)
+        return RoomFiles(self.workspaces.folder(character), limits)
+
+    def _folder_named(self, character: str) -> str:
+        try:
+            return self.agents.workspace_of(self.roster.bot(character))
+        except NoSuchCharacter:
+            return ""
 
     def handlers(self) -> dict[str, Handler]:
         """Every kind of job and who does it."""
@@ -245,6 +282,7 @@ class App:
             asyncio.create_task(self._snapshots.run(stop), name="snapshots"),
             *(asyncio.create_task(lane.run(stop), name="desk") for lane in self.desk.workers()),
             asyncio.create_task(self.desk.watch.run(stop), name="desk watch"),
+            asyncio.create_task(self.remote.run(stop), name="agents"),
         ]
         await self.desk.sandbox.standing()  # what does not work is told now, not when it is needed
         self.models.warm_up()
@@ -272,14 +310,7 @@ class App:
         if not settings.matrix.homeserver:
             yield
             return
-        limits = Limits(largest=settings.surfaces.largest_file_mb * 1_000_000)
-        bot = MatrixBot(
-            self.switchboard,
-            self.store.bus,
-            settings.matrix,
-            self._home.root / "matrix",
-            lambda character: RoomFiles(self.workspaces.folder(character), limits),
-        )
+        bot = MatrixBot(self.switchboard, self.store.bus, settings.matrix, self._home.root / "matrix", self.files_of)
         async with bot.running():
             yield
 

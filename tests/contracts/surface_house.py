@@ -35,12 +35,20 @@ class Echo:
     """Texts whose answer breaks off, and the sentence that goes with it."""
     breaks: dict[str, BaseException] = field(default_factory=dict)
     files: list[Attachment] = field(default_factory=list)
+    let: list[tuple[str, str]] = field(default_factory=list)
+    """Who was let into which context, as often as it was said."""
     pause_s: float = 0.0
     hold: asyncio.Event | None = None
     """While it is set to an event, answers wait for it."""
 
     async def open(self, person: str, character: str, title: str = "", *, at_once: bool = False) -> Opened:
         return Opened(f"echo:{new_id()}", ())
+
+    async def let_in(self, context: str, person: str) -> None:
+        self.let.append((context, person))
+
+    async def let_go(self, context: str, person: str) -> None:
+        self.let.remove((context, person))
 
     async def say(
         self, context: str, text: str, *, person: str, key: str, attachments: Sequence[Attachment] = ()

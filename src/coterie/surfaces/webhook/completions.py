@@ -145,7 +145,7 @@ async def _stream(first: Speech, rest: AsyncIterator[Speech], asked: Asked, now:
             if isinstance(one, Words):
                 told += one.text
                 yield _sse(piece.more(one.text))
-            else:
+            elif isinstance(one, Spoken):
                 spoken = one
         if spoken.text.startswith(told) and len(spoken.text) > len(told):
             yield _sse(piece.more(spoken.text[len(told) :]))  # words that came with the end
