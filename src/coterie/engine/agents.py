@@ -149,9 +149,9 @@ class AgentRegistry:
             raise ConfigError(f"The registry of agents cannot be read: {error}.", fix) from None
         told = {} if told is None else told
         for entry in _entries(told):
-            if isinstance(entry.get("token"), str):
-                entry["token"] = self._resolve(entry["token"])
-                mask.register(entry["token"])
+            if isinstance(token := entry.get("token"), str):
+                entry["token"] = token = self._resolve(token)
+                mask.register(token)
         try:
             return AgentsFile.model_validate(told)
         except ValidationError as error:

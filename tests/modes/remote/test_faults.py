@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 from http import HTTPStatus
 
 import pytest
-from websockets.asyncio.server import Request, Response, ServerConnection, serve
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.http11 import Request, Response
 
 from coterie.modes.remote.settings import AgentsSettings
 from coterie.modes.remote.wire import Done, Hello, Say, SendFile, TextChunk, to_agent

@@ -21,7 +21,7 @@ from coterie.base.ids import new_id
 from coterie.base.logging import get_logger
 from coterie.base.masking import mask
 from coterie.base.text import shown
-from coterie.engine.conversation import Conversation, Speech, Words
+from coterie.engine.conversation import Conversation, Doing, Speech, Words
 
 HELP = "/retry another reply · /stop (Esc) end a reply · /context how the chat stands · /quit (Ctrl-Q) leave"
 _log = get_logger(__name__)
@@ -132,6 +132,9 @@ class TerminalChat(App[None]):
                     told += one.text
                     await stream.write(shown(one.text))
                     continue
+                if isinstance(one, Doing):
+                    self.sub_title = shown(one.what)
+                    continue
                 if one.text.startswith(told):
                     await stream.write(shown(one.text[len(told) :]))  # words that came with the end
                 if one.trouble:
@@ -143,7 +146,7 @@ class TerminalChat(App[None]):
             await self._notice("Something unexpected went wrong; the log has the cause.")
         finally:
             await stream.stop()
-            self._speaking = False
+            self._speaking, self.sub_title = False, ""
 
     async def _tell(self, line: Line) -> None:
         if line.mine:

@@ -58,9 +58,9 @@ class Completions:
         room = RoomRef(surface=NAME, id=f"{bot.id}/{asked.user or ''}/{first}")
         bound = talk.rooms.find(room)
         if bound is None:
-            bound, _ = await talk.begin(room, you, bot.id)
+            bound, _ = await talk.begin(room, you, bot.id, mode=asked.mode)
         elif not asked.goes_on() and not again:
-            await talk.start_over(bound, you)
+            await talk.start_over(bound, you, mode=asked.mode)
             bound = talk.rooms.room(room)
             self._heard.pop(key, None)
         conversation = talk.conversation(bound.mode)
