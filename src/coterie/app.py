@@ -246,6 +246,10 @@ class App:
             store, self._clock, self.roster, self.people, conversations, settings.surfaces, self.agents
         )
 
+    @property
+    def code_minutes(self) -> int:
+        return self.settings.surfaces.code_minutes
+
     def files_of(self, character: str) -> RoomFiles:
         """What people and a character send each other."""
         limits = Limits(largest=self.settings.surfaces.largest_file_mb * 1_000_000)

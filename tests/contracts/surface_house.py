@@ -25,7 +25,7 @@ from coterie.kernel.fold import fold_aside
 class Echo:
     """Answers with what was said and which chat it was said in; the same key gets the same answer."""
 
-    mode = "echo"
+    mode: str = "echo"
     heard: list[tuple[str, str]] = field(default_factory=list)
     """Context and text of every message that was new."""
     answers: dict[str, str] = field(default_factory=dict)
@@ -91,14 +91,15 @@ class SurfaceHouse:
         self.path = path
         self.settings = settings or SurfacesSettings(slow_notice_s=0)
         self.clock = clock or SystemClock()
-        self.echo = Echo()
+        self.echo, self.other = Echo(), Echo("other")
         self.open()
 
     def open(self) -> None:
         self.store = Store.open(self.path, views=[Cast(), People(), *views()], clock=self.clock)
         self.roster = Roster(self.store)
         self.people = PeopleDesk(self.store, self.clock)
-        self.board = Switchboard(self.store, self.clock, self.roster, self.people, {"echo": self.echo}, self.settings)
+        modes = {"echo": self.echo, "other": self.other}
+        self.board = Switchboard(self.store, self.clock, self.roster, self.people, modes, self.settings)
 
     async def furnish(self) -> None:
         await self.roster.author(Identity(name="Echo", persona="Repeats."))

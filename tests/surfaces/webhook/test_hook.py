@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 from pydantic import SecretStr
 
+from coterie.engine.settings import SurfacesSettings
 from coterie.surfaces.webhook.settings import WebhookSettings, may_call
 from tests.surfaces.webhook.conftest import Serve
 
@@ -73,7 +74,8 @@ async def test_p3_a_stranger_behind_the_webhook_learns_nothing(serve: Serve) -> 
 
 
 async def test_p3_somebody_who_was_let_in_is_known_by_name_and_strangers_to_a_chat_are_not(serve: Serve) -> None:
-    async with serve() as served:
+    at_once = SurfacesSettings(burst_quiet_s=0, burst_most_s=0)  # the clock of these tests stands still
+    async with serve(surfaces=at_once) as served:
 
         async def say(text: str, who: str = "caller", room: str = "main") -> list[str]:
             call = {"text": text, "from": who, "room": room, "wait": True}

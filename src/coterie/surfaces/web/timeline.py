@@ -94,8 +94,8 @@ class Setter:
         if entity in self._names:
             return self._names[entity]
         # Somebody who left is still named where they spoke.
-        bots = {bot.id: bot.name for bot in self._house.roster.bots()}
-        return harmless(bots.get(entity, "Somebody"))
+        there_are = (*self._house.roster.bots(), *self._house.people.everybody())
+        return harmless({one.id: one.name for one in there_are}.get(entity, "Somebody"))
 
     async def swipes(self, turn: Turn) -> Swipes | None:
         if turn.by_person or turn.state == "open":
