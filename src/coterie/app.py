@@ -108,10 +108,14 @@ def load_settings(
     return load(Settings, file=home.config, environ=env, secret=vault.get)
 
 
-def _resolved(home: Home, told: str) -> str:
-    """What a reference in agents.yaml stands for."""
-    vault = Vault(home.secrets, lambda: passphrase_from(os.environ))
-    return resolve(told, "agents.yaml", "token", os.environ, vault.get)
+def registry(home: Home) -> AgentRegistry:
+    """Who plays which character, as agents.yaml says; its tokens may be references, as in the settings."""
+
+    def resolved(told: str) -> str:
+        vault = Vault(home.secrets, lambda: passphrase_from(os.environ))
+        return resolve(told, "agents.yaml", "token", os.environ, vault.get)
+
+    return AgentRegistry(home.root / "agents.yaml", resolved)
 
 
 def write_example(home: Home) -> None:
@@ -198,7 +202,7 @@ class App:
         self.models = models or Models(settings.models, clock=self._clock, store=store)
         self.roster = Roster(store)
         self.memory = Memory(store, clock=self._clock)
-        self.agents = AgentRegistry(home.root / "agents.yaml", lambda told: _resolved(home, told))
+        self.agents = registry(home)
         self.workspaces = Workspaces(home.root / "workspaces", home.root / "shared", named=self._folder_named)
         self.story = Story(
             store,
