@@ -12,7 +12,7 @@ from coterie.base.ids import new_id
 from coterie.cast.identity import Identity
 from coterie.cast.people import People, PeopleDesk
 from coterie.cast.roster import Cast, Roster
-from coterie.engine.conversation import Opened, Speech, Spoken, Standing, Words
+from coterie.engine.conversation import Conversation, Opened, Speech, Spoken, Standing, Words
 from coterie.engine.protocol import Attachment
 from coterie.engine.settings import SurfacesSettings
 from coterie.engine.surface import Surface
@@ -98,7 +98,7 @@ class SurfaceHouse:
         self.store = Store.open(self.path, views=[Cast(), People(), *views()], clock=self.clock)
         self.roster = Roster(self.store)
         self.people = PeopleDesk(self.store, self.clock)
-        modes = {"echo": self.echo, "other": self.other}
+        modes: dict[str, Conversation] = {"echo": self.echo, "other": self.other}
         self.board = Switchboard(self.store, self.clock, self.roster, self.people, modes, self.settings)
 
     async def furnish(self) -> None:

@@ -14,6 +14,7 @@ from coterie.cast.identity import Identity
 from coterie.cast.people import People, PeopleDesk
 from coterie.cast.roster import Cast, Roster
 from coterie.engine.agents import AgentRegistry
+from coterie.engine.conversation import Conversation
 from coterie.engine.files import RoomFiles
 from coterie.engine.settings import SurfacesSettings
 from coterie.engine.switchboard import Switchboard, views
@@ -54,7 +55,7 @@ class RemoteHouse:
             room_of=lambda context: self.board.talk.rooms.where(context),
         )
         remote = RemoteConversation(self.store, self.roster, self.agents, self.settings, self.files)
-        conversations = {"echo": self.echo, "remote": remote}
+        conversations: dict[str, Conversation] = {"echo": self.echo, "remote": remote}
         self.board = Switchboard(
             self.store, clock, self.roster, self.people, conversations, self.surfaces, self.registry
         )

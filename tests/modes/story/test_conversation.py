@@ -27,7 +27,7 @@ async def told(speech: AsyncIterator[Speech]) -> tuple[str, Spoken | None]:
     async for one in speech:
         if isinstance(one, Words):
             words += one.text
-        else:
+        elif isinstance(one, Spoken):
             end = one
     return words, end
 

@@ -94,8 +94,9 @@ class Setter:
         if entity in self._names:
             return self._names[entity]
         # Somebody who left is still named where they spoke.
-        there_are = (*self._house.roster.bots(), *self._house.people.everybody())
-        return harmless({one.id: one.name for one in there_are}.get(entity, "Somebody"))
+        bots = {bot.id: bot.name for bot in self._house.roster.bots()}
+        people = {person.id: person.name for person in self._house.people.everybody()}
+        return harmless({**people, **bots}.get(entity, "Somebody"))
 
     async def swipes(self, turn: Turn) -> Swipes | None:
         if turn.by_person or turn.state == "open":
