@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from textual.widgets import Input, Static
 
 from coterie.cast.people import PeopleDesk
 from coterie.cast.roster import YOU, Bot
 from coterie.engine.conversation import Spoken
 from coterie.modes.story import StoryConversation
 from coterie.modes.story.events import MAIN
+from coterie.surfaces.terminal.chat import Talking, TerminalChat
 from tests.modes.story.conftest import Script, Stage
 from tests.modes.story.test_conversation import held, told
 
@@ -115,3 +117,20 @@ async def test_m2_the_gate_holds_for_every_way_of_recalling(stage: Stage, mode: 
             mode=mode,  # type: ignore[arg-type]
         )
         assert any("flowerpot" in one.text for one in found) is expected, present
+
+
+async def test_p3_a_stranger_at_the_terminal_gets_no_character_no_list_and_no_memory(
+    stage: Stage, script: Script
+) -> None:
+    talk, room = held(stage), await stage.begin(await stage.meet(), greeting="*looks up*")
+    await said(stage, talk, room, YOU, "The key is under the flowerpot.")
+    screen = TerminalChat(Talking(talk, room, "mallory", "Mara", list))
+    async with screen.run_test() as pilot:
+        for text in ("Where is the key?", "/retry"):
+            pilot.app.query_one("#write", Input).value = text
+            await pilot.press("enter")
+            await pilot.pause()
+            await pilot.app.workers.wait_for_complete()
+        told_them = [str(one.content) for one in pilot.app.query(Static) if one.has_class("notice")]
+    assert len(told_them) == 2 and all("somebody else's" in text for text in told_them)
+    assert len(script.asked) == 1

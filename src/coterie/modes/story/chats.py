@@ -256,12 +256,14 @@ class ChatBook:
             raise NoSuchRoom("There is no such chat.", "Choose one from the list of chats.")
         return self._chat(rows[0])
 
-    def chats(self, host: str | None = None) -> list[Chat]:
+    def chats(self, host: str | None = None, person: str | None = None) -> list[Chat]:
+        """The newest first; with a character or a person, only those they are in as host or as one of the people."""
         rows = self._store.query(
             f"SELECT {_CHAT} FROM chat WHERE ?1 IS NULL OR host = ?1 ORDER BY room DESC",  # noqa: S608
             (host,),
         )
-        return [self._chat(row) for row in rows]
+        found = [self._chat(row) for row in rows]
+        return [chat for chat in found if person is None or person in chat.people]
 
     def rooms_with(self, bot: str) -> list[Chat]:
         """Chats that a character hosts or visits."""

@@ -130,6 +130,9 @@ class Story(ByHand):
             segments = self._segments(text)
             chat = await self._begun(room)
             self._quiet(room)
+            if author not in chat.people:  # the owner, on the page, in somebody else's chat
+                await self.let_in(room, author)
+                chat = self.chats.chat(room)
             heard = tuple(self._present(chat, bot) for bot in to)
             who = self._hearer(chat, speaker, heard) if speaker else None
             turn = new_id()

@@ -49,12 +49,19 @@ class Talking:
 
 
 class TerminalChat(App[None]):
+    # A column that can be read, one empty line between any two things, and colour only where it tells something.
     CSS = """
-    #said { padding: 0 2; }
+    Header { background: $background; color: $text-muted; }
+    Footer { background: $background; }
+    #said { padding: 0 2; scrollbar-size-vertical: 1; }
+    #said > * { max-width: 84; }
     .mine { color: $text-muted; margin: 1 0 0 0; }
-    .speaker { text-style: bold; margin: 1 0 0 0; }
+    .speaker { text-style: bold; color: $primary; margin: 1 0 0 0; }
     .notice { color: $warning; margin: 1 0 0 0; }
     Markdown { margin: 0; padding: 0; }
+    Markdown > MarkdownBlock:last-child { margin-bottom: 0; }
+    #write { border: round $surface-lighten-2; background: $background; padding: 0 1; }
+    #write:focus { border: round $primary; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "stop", "Stop"),
@@ -69,7 +76,7 @@ class TerminalChat(App[None]):
         self._speaking = False
 
     def compose(self) -> ComposeResult:
-        yield Header()
+        yield Header(icon="")
         yield VerticalScroll(id="said")
         yield Input(placeholder=f"Write to {shown(self._talking.character)}, or /help", id="write")
         yield Footer()
