@@ -12,17 +12,19 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from coterie.base.clock import Clock, SystemClock
-from coterie.base.config import Loaded, Section, load
+from coterie.base.config import Loaded, Section, load, resolve
 from coterie.base.config_example import example
 from coterie.base.errors import CoterieError, ReadOnly
 from coterie.base.home import Home
 from coterie.base.logging import LogSettings, get_logger
 from coterie.base.vault import Vault, passphrase_from
+from coterie.cast.errors import NoSuchCharacter
 from coterie.cast.people import People, PeopleDesk
 from coterie.cast.portraits import portrait_in
 from coterie.cast.roster import Cast, Roster
 from coterie.cast.workspace import Workspaces
 from coterie.engine import switchboard
+from coterie.engine.agents import AgentRegistry
 from coterie.engine.conversation import Conversation
 from coterie.engine.feed import Feed
 from coterie.engine.files import Limits, RoomFiles
@@ -49,6 +51,10 @@ from coterie.modes.desk.settings import DeskSettings
 from coterie.modes.draft import Drafting
 from coterie.modes.draft import mode as draft_mode
 from coterie.modes.draft.settings import DraftSettings
+from coterie.modes.remote.agents import RemoteAgents
+from coterie.modes.remote.chats import RemoteBook, RemoteChats
+from coterie.modes.remote.conversation import RemoteConversation
+from coterie.modes.remote.settings import AgentsSettings
 from coterie.modes.story import Arrivals, StoryConversation
 from coterie.modes.story import mode as story_mode
 from coterie.modes.story.mode import one_chat_at_a_time
@@ -83,6 +89,7 @@ class Settings(Section):
     draft: DraftSettings = DraftSettings()
     desk: DeskSettings = DeskSettings()
     surfaces: SurfacesSettings = SurfacesSettings()
+    agents: AgentsSettings = AgentsSettings()
     webhook: WebhookSettings = WebhookSettings()
     api: ApiSettings = ApiSettings()
     matrix: MatrixSettings = MatrixSettings()
@@ -104,6 +111,16 @@ def load_settings(
     env = os.environ if environ is None else environ
     vault = Vault(home.secrets, passphrase or (lambda: passphrase_from(env)))
     return load(Settings, file=home.config, environ=env, secret=vault.get)
+
+
+def registry(home: Home) -> AgentRegistry:
+    """Who plays which character, as agents.yaml says; its tokens may be references, as in the settings."""
+
+    def resolved(told: str) -> str:
+        vault = Vault(home.secrets, lambda: passphrase_from(os.environ))
+        return resolve(told, "agents.yaml", "token", os.environ, vault.get)
+
+    return AgentRegistry(home.root / "agents.yaml", resolved)
 
 
 def write_example(home: Home) -> None:
@@ -132,6 +149,7 @@ def all_views() -> list[View]:
         *draft_mode.views(),
         *crowd_mode.views(),
         Office(),
+        RemoteChats(),
     ]
 
 
@@ -200,7 +218,8 @@ class App:
         self.models = models or Models(settings.models, clock=self._clock, store=store)
         self.roster = Roster(store)
         self.memory = Memory(store, clock=self._clock)
-        self.workspaces = Workspaces(home.root / "workspaces", home.root / "shared")
+        self.agents = registry(home)
+        self.workspaces = Workspaces(home.root / "workspaces", home.root / "shared", named=self._folder_named)
         self.story = Story(
             store,
             self.roster,
@@ -229,12 +248,38 @@ class App:
             settings, home.config, read=lambda: load_settings(home), prepare=lambda: write_example(home)
         )
         self.people = PeopleDesk(store, self._clock)
+        self.remote = RemoteAgents(
+            self.agents,
+            self.roster,
+            RemoteBook(store),
+            settings.agents,
+            notify=lambda outgoing, token: self.switchboard.notify(outgoing, token),
+            room_of=lambda context: self.switchboard.talk.rooms.where(context),
+        )
         talking: list[Conversation] = [
             StoryConversation(store, self.story, self.roster, self.feed),
             DeskConversation(store, self.desk, self.roster),
+            RemoteConversation(store, self.roster, self.remote, settings.agents, self.files_of),
         ]
         conversations = {one.mode: one for one in talking}
-        self.switchboard = Switchboard(store, self._clock, self.roster, self.people, conversations, settings.surfaces)
+        self.switchboard = Switchboard(
+            store, self._clock, self.roster, self.people, conversations, settings.surfaces, self.agents
+        )
+
+    @property
+    def code_minutes(self) -> int:
+        return self.settings.surfaces.code_minutes
+
+    def files_of(self, character: str) -> RoomFiles:
+        """What people and a character send each other."""
+        limits = Limits(largest=self.settings.surfaces.largest_file_mb * 1_000_000)
+        return RoomFiles(self.workspaces.folder(character), limits)
+
+    def _folder_named(self, character: str) -> str:
+        try:
+            return self.agents.workspace_of(self.roster.bot(character))
+        except NoSuchCharacter:
+            return ""
 
     def handlers(self) -> dict[str, Handler]:
         """Every kind of job and who does it."""
@@ -261,6 +306,7 @@ class App:
             asyncio.create_task(self._snapshots.run(stop), name="snapshots"),
             *(asyncio.create_task(lane.run(stop), name="desk") for lane in self.desk.workers()),
             asyncio.create_task(self.desk.watch.run(stop), name="desk watch"),
+            asyncio.create_task(self.remote.run(stop), name="agents"),
         ]
         await self.desk.sandbox.standing()  # what does not work is told now, not when it is needed
         self.models.warm_up()
@@ -288,13 +334,12 @@ class App:
         if not settings.matrix.homeserver:
             yield
             return
-        limits = Limits(largest=settings.surfaces.largest_file_mb * 1_000_000)
         bot = MatrixBot(
             self.switchboard,
             self.store.bus,
             settings.matrix,
             self._home.root / "matrix",
-            lambda character: RoomFiles(self.workspaces.folder(character), limits),
+            self.files_of,
             lambda character: portrait_in(self.workspaces.folder(character)),
         )
         async with bot.running():

@@ -7,6 +7,7 @@ import pytest
 
 from coterie.base.errors import ConfigError, CoterieError, DiskFull
 from coterie.base.masking import mask
+from coterie.cast.people import PeopleDesk
 from coterie.cast.roster import Roster
 from coterie.cast.workspace import Workspaces
 from coterie.engine.feed import Feed
@@ -34,6 +35,8 @@ class FakeHouse:
     models: Models
     configuration: Configuration
     copies: Copies
+    people: PeopleDesk
+    code_minutes = 15
 
     def __init__(self) -> None:
         self.well = True

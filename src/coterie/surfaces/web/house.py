@@ -6,6 +6,7 @@ from typing import Annotated, Protocol
 
 from fastapi import Depends, Request
 
+from coterie.cast.people import PeopleDesk
 from coterie.cast.roster import Roster
 from coterie.cast.workspace import Workspaces
 from coterie.engine.feed import Feed
@@ -30,6 +31,12 @@ class House(Protocol):
     models: Models
     configuration: Configuration
     copies: Copies
+    people: PeopleDesk
+
+    @property
+    def code_minutes(self) -> int:
+        """How long a code that links an account can be used."""
+        ...
 
     def healthy(self) -> bool: ...
 

@@ -18,6 +18,7 @@ from coterie.surfaces.web import (
     api_files,
     api_memories,
     api_ops,
+    api_people,
     api_search,
     api_settings,
     api_turns,
@@ -60,6 +61,7 @@ _PAGES = (
 _API = (
     api_files.router,
     api_you.router,
+    api_people.router,
     api_bots.router,
     api_chats.router,
     api_drawer.router,
