@@ -120,7 +120,7 @@ async def test_p12_the_agent_dies_and_begins_again(house: RemoteHouse, played: P
 
 async def test_p12_the_token_is_asked_for(house: RemoteHouse, played: Played) -> None:
     async with played.agent.serving() as url:
-        house.register(backend="remote", base_url=url, token="another")
+        house.register(backend="remote", base_url=url, token="another-token-9f3b")
         assert "does not let me in" in (await house.told("Hello"))[0]
         house.register(backend="remote", base_url=url)
         assert "does not let me in" in (await house.told("Hello", key="2"))[1]
