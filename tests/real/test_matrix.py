@@ -119,6 +119,25 @@ async def test_p7_threads_replies_and_edits_are_kept(synapse: Synapse, tmp_path:
         assert threaded[0]["content"]["body"].startswith("in it")
 
 
+@pytest.mark.parametrize("client", [Human, SealedHuman], ids=["plain", "sealed"])
+async def test_p7_what_was_said_before_we_came_is_not_answered(
+    synapse: Synapse, tmp_path: Path, client: type[Human]
+) -> None:
+    async with house_with(client, synapse, tmp_path, bot_name()) as (house, ana):
+        room = await ana.room_with(f"@nobody-{new_id().lower()}:localhost")
+        await ana.say(room, "said among us")
+        await ana.server.invite(room, house.bot_user)
+        await house.settle()
+        await ana.accept_invites()
+        if isinstance(ana, SealedHuman):
+            await ana.sync()
+            await ana.forget_session(room)
+        await ana.say(room, "said to you")
+        await house.settle()
+        assert [text for _, text in house.echo.heard] == ["said to you"]
+        assert not house.bot.crypto.waits
+
+
 async def test_p7_a_room_shows_who_is_there(synapse: Synapse, tmp_path: Path) -> None:
     async with house_on(synapse, tmp_path, bot_name()) as (house, ana):
         room = await first_room(house, ana)

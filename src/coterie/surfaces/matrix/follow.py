@@ -100,7 +100,15 @@ class Following:
         events = list(timeline.get("events", []))
         if timeline.get("limited") and timeline.get("prev_batch"):
             events = [*await self._missed(room, timeline["prev_batch"], since), *events]
-        return await self._read(room, events)
+        return await self._read(room, self._meant_for_us(events))
+
+    def _meant_for_us(self, events: list[Json]) -> list[Json]:
+        """Without what was said before we were invited: it was not said to us, and sealed rooms give no key to it."""
+        for at in range(len(events) - 1, -1, -1):
+            about = (events[at].get("type"), events[at].get("state_key"))
+            if about == ("m.room.member", self._own) and events[at]["content"].get("membership") == "invite":
+                return events[at:]
+        return events
 
     async def _read(self, room: str, events: list[Json]) -> list[Incoming]:
         found: list[Incoming] = []
