@@ -103,9 +103,7 @@ class Prompter:
         saw = self.witnesses.eyes(chat, speaker)
         soft, hard = self._budgets()
         desk = Desk(self._counter(), names, bot, self._macros(chat, bot, names))
-        newest = self._timeline.latest(chat.room, _LAST_TURNS)
-        asker = next((turn.speaker for turn in reversed(newest) if turn.by_person), chat.person)
-        heard = {asker, *to} if to else set(chat.everybody)
+        heard = {self._asker(chat), *to} if to else set(chat.everybody)
 
         def may_tell(turn: Turn) -> bool:
             known = saw(turn) and (turn.text or turn.state != "open")
@@ -163,6 +161,11 @@ class Prompter:
         # Who would speak for others stops by itself, where the provider knows how.
         stop = tuple(f"\n{name}:" for name in others[:_MOST_STOPS])
         return Prompt(messages=tuple(messages), max_tokens=self._settings.reply_tokens, temperature=0.9, stop=stop)
+
+    def _asker(self, chat: Chat) -> str:
+        """Who spoke last of the people: a whisper is answered to them alone."""
+        latest = self._timeline.latest(chat.room, _LAST_TURNS)
+        return next((turn.speaker for turn in reversed(latest) if turn.by_person), chat.person)
 
     def _budgets(self) -> tuple[int, int]:
         """S13: the model's own context is what really counts, where it is known."""
