@@ -5,6 +5,7 @@ CrowdError
 ├── BadWire             what came over a subject or a socket does not fit its schema
 ├── BadRoster           a persona's or a room's file is wrong
 ├── BadRecording        a session cannot be replayed from this log
+├── NoSound             a stream cannot be heard or understood
 └── DriftRefused        a snapshot cannot be taken back to, or the persona is frozen
 """
 
@@ -35,6 +36,10 @@ class BadRoster(ConfigError):
 
 
 class BadRecording(LogError):
+    pass
+
+
+class NoSound(CrowdError):
     pass
 
 
