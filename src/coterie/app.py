@@ -37,6 +37,7 @@ from coterie.llm.settings import ModelsSettings
 from coterie.llm.usage import Usage
 from coterie.memory import Memory
 from coterie.memory.view import Memories
+from coterie.modes.crowd import Hall
 from coterie.modes.crowd import mode as crowd_mode
 from coterie.modes.desk.conversation import DeskConversation
 from coterie.modes.desk.desk import Desk
@@ -196,6 +197,7 @@ class App:
             workspaces=self.workspaces,
         )
         self.draft = Drafting(store, self.roster, self.models, settings.draft, self._clock, home.root / "drafts")
+        self.crowd = Hall(store, self.memory, self.models, self._clock, home.root / "configs")
         self.desk = Desk(
             store,
             self.roster,
@@ -254,6 +256,7 @@ class App:
                 yield
         finally:
             _log.info("stopping")
+            await self.crowd.close()
             await self.switchboard.close()
             await self.story.replies.close()
             await self.draft.replies.close()

@@ -237,7 +237,8 @@ async def _evening(
 async def _serve(gateway: Gateway, store: Store, port: int, beside: list[asyncio.Task[None]]) -> asyncio.Server:
     import asyncio
 
-    from coterie.surfaces.firehose.server import Room, serve
+    from coterie.modes.crowd.gateway import Room
+    from coterie.surfaces.firehose.server import serve
 
     room = Room(gateway, store.bus)
     beside.append(asyncio.create_task(room.run()))

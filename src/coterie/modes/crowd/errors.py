@@ -3,7 +3,9 @@
 CrowdError
 ├── Refused             a message was not let in; `rule` says which rule it met
 ├── BadWire             what came over a subject or a socket does not fit its schema
+├── AlreadyLive         an evening runs in this room
 ├── BadRoster           a persona's or a room's file is wrong
+│   └── NoSuchCrowd     there is no room or persona of that name
 ├── BadRecording        a session cannot be replayed from this log
 ├── NoSound             a stream cannot be heard or understood
 └── DriftRefused        a snapshot cannot be taken back to, or the persona is frozen
@@ -32,6 +34,14 @@ class BadWire(CrowdError):
 
 
 class BadRoster(ConfigError):
+    pass
+
+
+class NoSuchCrowd(BadRoster):
+    pass
+
+
+class AlreadyLive(CrowdError):
     pass
 
 

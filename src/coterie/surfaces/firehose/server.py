@@ -17,10 +17,9 @@ from urllib.parse import parse_qs, urlsplit
 from pydantic import ValidationError
 
 from coterie.base.errors import CoterieError, MissingExtra
-from coterie.kernel import Bus
 from coterie.modes.crowd.errors import Refused
-from coterie.modes.crowd.gateway import Fanout, Gateway
-from coterie.modes.crowd.protocol import Author, ChatPost, Subjects
+from coterie.modes.crowd.gateway import Room
+from coterie.modes.crowd.protocol import Author, ChatPost
 
 try:
     from picows import WSFrame, WSListener, WSMsgType, WSTransport, WSUpgradeRequest, ws_create_server
@@ -28,21 +27,6 @@ except ImportError as error:  # pragma: no cover - the extra is part of every de
     raise MissingExtra("crowd", "A crowd's live chat") from error
 
 _LARGEST_POST = 16_384
-
-
-class Room:
-    """A gateway and everybody who listens to it."""
-
-    def __init__(self, gateway: Gateway, bus: Bus) -> None:
-        self.gateway = gateway
-        self.fanout = Fanout(gateway.latest, told=gateway.door.number)
-        self._bus = bus
-
-    async def run(self) -> None:
-        """Pass the firehose on, until cancelled."""
-        async with self._bus.subscribe(Subjects(self.gateway.door.room).firehose, limit=100_000) as firehose:
-            async for message in firehose:
-                self.fanout.tell([message.body])
 
 
 class _Reader(WSListener):

@@ -27,6 +27,7 @@ HUES = 24
 RAIL = (
     ("/chats", "Chats", "messages-square"),
     ("/bots", "Characters", "users-round"),
+    ("/crowd", "Crowd", "radio"),
     ("/memory", "Memory", "brain"),
     ("/ops", "Workshop", "activity"),
     ("/settings", "Settings", "settings"),

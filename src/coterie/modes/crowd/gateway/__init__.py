@@ -4,5 +4,6 @@ from coterie.modes.crowd.gateway.door import Admitted, Door, Stopped
 from coterie.modes.crowd.gateway.fanout import Fanout, Socket
 from coterie.modes.crowd.gateway.gateway import Gateway
 from coterie.modes.crowd.gateway.limits import RoomLimits
+from coterie.modes.crowd.gateway.room import Room
 
-__all__ = ["Admitted", "Door", "Fanout", "Gateway", "RoomLimits", "Socket", "Stopped"]
+__all__ = ["Admitted", "Door", "Fanout", "Gateway", "Room", "RoomLimits", "Socket", "Stopped"]

@@ -9,7 +9,7 @@ from typing import TypeVar
 from coterie.base.config import Section, load
 from coterie.base.errors import ConfigError
 from coterie.modes.crowd.configs import SHIPPED
-from coterie.modes.crowd.errors import BadRoster
+from coterie.modes.crowd.errors import BadRoster, NoSuchCrowd
 from coterie.modes.crowd.moderation import Moderator, read_wordlists
 from coterie.modes.crowd.personas.persona import Persona
 from coterie.modes.crowd.personas.room_file import RoomFile
@@ -30,7 +30,7 @@ class Roster:
     def room(self, name: str) -> RoomFile:
         rooms = self.rooms()
         if name not in rooms:
-            raise BadRoster(f"There is no room {name}.", f"Rooms there are: {', '.join(rooms)}.")
+            raise NoSuchCrowd(f"There is no room {name}.", f"Rooms there are: {', '.join(rooms)}.")
         return rooms[name]
 
     def personas(self) -> dict[str, Persona]:
