@@ -158,7 +158,7 @@ async def way_out(folder: Path, readers: int, ticks: int) -> tuple[float, float,
     async with serve_websockets(stay, "127.0.0.1", 0, compression=None) as theirs_server:
         crowd = await Readers.connect(next(iter(theirs_server.sockets)).getsockname()[1], readers, 0, "/")
         theirs = await tell_all(
-            lambda batch: broadcast(joined, frame("messages", batch).decode()),  # type: ignore[arg-type]
+            lambda batch: broadcast(joined, frame("messages", batch).text.decode()),  # type: ignore[arg-type]
             readers,
             ticks,
         )

@@ -15,7 +15,7 @@ from fastapi import APIRouter, Header, Query
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from coterie.kernel import WhenSlow
-from coterie.modes.crowd import AuditRecord, OpenRoom, StreamContext, Trends
+from coterie.modes.crowd import AuditRecord, Frame, OpenRoom, StreamContext, Trends
 from coterie.surfaces.web.api_crowd import CrowdShape
 from coterie.surfaces.web.errors import TROUBLES
 from coterie.surfaces.web.house import Here, House
@@ -34,9 +34,9 @@ class _Reader:
         self._waiting = 0
         self.news: asyncio.Queue[_News | None] = asyncio.Queue()
 
-    def send(self, frame: bytes) -> None:
-        self._waiting += len(frame)
-        self.news.put_nowait(("frame", frame.decode(), self._room.fanout.told))
+    def send(self, frame: Frame) -> None:
+        self._waiting += len(frame.text)
+        self.news.put_nowait(("frame", frame.text.decode(), self._room.fanout.told))
 
     def waiting(self) -> int:
         return self._waiting

@@ -181,11 +181,11 @@ on("submit", "#crowd-starting", async (event, form) => {
   event.preventDefault();
   const told = Object.fromEntries(new FormData(form));
   await attempt(async () => {
-    state(await post(`${base}/start`, told));
+    await post(`${base}/start`, told);
     form.closest("dialog").close();
   }, "The evening begins.");
 });
-on("click", "#crowd-end", () => attempt(async () => state(await post(`${base}/stop`)), "The evening is over. Everybody looks back."));
+on("click", "#crowd-end", () => attempt(() => post(`${base}/stop`), "The evening is over. Everybody looks back."));
 
 function state(told) {
   const badge = one("#crowd-state");

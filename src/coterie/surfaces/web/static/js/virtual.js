@@ -128,7 +128,7 @@ export class VirtualList {
     this.#window.style.transform = `translateY(${this.#offset(first)}px)`;
     let moved = false;
     for (const [index, row] of this.#rows) {
-      const height = row.offsetHeight;
+      const { height } = row.getBoundingClientRect();
       if (height && height !== this.#heights[index]) {
         if (!this.#sticks && this.#offset(index) < top) this.#scroll.scrollTop += height - this.#heights[index];
         this.#measure(index, height);
