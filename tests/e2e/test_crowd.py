@@ -118,8 +118,10 @@ def test_c16_a_refusal_is_told_and_audited_and_rulings_can_be_taken_back(site: S
 
 
 def test_c17_what_if_shows_the_difference(site: Site, attic: Page, tale: str) -> None:
+    before = site.ask("GET", "/crowd/attic")["last"]
     begin(attic, tale)
-    attic.locator(".line .line-who").nth(6).wait_for()
+    while site.ask("GET", "/crowd/attic")["last"] < before + 6:
+        attic.wait_for_timeout(100)
     site.ask("POST", "/crowd/attic/stop")
     spoke = attic.locator(".line:not(:has(.line-reply)) .line-who:not(.line-human)").last.text_content()
     attic.get_by_role("tab", name="What if").click()

@@ -9,6 +9,7 @@ from coterie.modes.crowd.events import CrowdRuled, Ruling
 from coterie.modes.crowd.gateway import Frame
 from coterie.modes.crowd.hall import Hall, OpenRoom, Speaking
 from coterie.modes.crowd.personas import Persona, RoomFile
+from coterie.modes.crowd.personas.character import character_of
 from coterie.modes.crowd.protocol import AuditRecord, Author, ChatMessage, ChatPost, StreamContext, Trends
 from coterie.modes.crowd.reports import Stage, audits, stages, what_if, why
 from coterie.modes.crowd.session.replay import Replayed
@@ -40,6 +41,7 @@ __all__ = [
     "StreamContext",
     "Trends",
     "audits",
+    "character_of",
     "stages",
     "what_if",
     "why",

@@ -21,10 +21,11 @@ from coterie.modes.crowd import (
     Ruling,
     Speaking,
     audits,
+    character_of,
 )
 from coterie.surfaces.web.errors import TROUBLES
 from coterie.surfaces.web.house import Here, House
-from coterie.surfaces.web.shapes import Done, Given, Taken
+from coterie.surfaces.web.shapes import BotShape, Done, Given, Taken
 
 router = APIRouter(prefix="/crowd", tags=["crowd"], responses=TROUBLES)
 _MOST = 500
@@ -103,6 +104,11 @@ async def rooms(house: Here) -> list[CrowdShape]:
 @router.get("/personas", summary="Everybody who can be in a room")
 async def personas(house: Here) -> list[Persona]:
     return list(house.crowd.roster.personas().values())
+
+
+@router.post("/personas/{name}/meet", summary="Take somebody into the cast, to be met in a story")
+async def meet(house: Here, name: str) -> BotShape:
+    return BotShape.of(await house.arrivals.author(character_of(house.crowd.roster.persona(name))))
 
 
 @router.get("/{room}", summary="One room")

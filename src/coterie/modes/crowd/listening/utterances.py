@@ -21,7 +21,7 @@ _LIKELY = 0.5
 _UNLIKELY = 0.35
 """Once somebody speaks, it takes less to believe that they still do."""
 _PAUSE_S = 0.35
-_BEFORE_S = 0.25
+_BEFORE_S = 0.5
 """Kept from before the first certain sound: consonants begin quietly."""
 _LEAST_S = 0.2
 _LONGEST_S = 9.0

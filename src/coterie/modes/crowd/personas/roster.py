@@ -37,6 +37,12 @@ class Roster:
         """All there are, as they are written now: an edit shows at the next call."""
         return {file.stem: self._one(Persona, file) for file in self._files("personas")}
 
+    def persona(self, name: str) -> Persona:
+        found = self.personas().get(name)
+        if found is None:
+            raise NoSuchCrowd(f"There is no persona {name}.", "`coterie crowd rooms` names everybody.")
+        return found
+
     def of(self, room: RoomFile) -> list[Persona]:
         """Who is in a room, by name."""
         everybody = self.personas()

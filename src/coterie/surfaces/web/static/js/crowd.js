@@ -141,6 +141,15 @@ on("click", "[data-freeze]", async (_, button) => {
   await attempt(() => post(`${base}/people/${name}/freeze`, { frozen }), frozen ? `${name} stays as they are.` : `${name} may change again.`);
 });
 
+on("click", "[data-meets]", async (_, button) => {
+  try {
+    const bot = await post(`/crowd/personas/${button.dataset.meets}/meet`);
+    location.assign(`/bots/${encodeURIComponent(bot.id)}`);
+  } catch (error) {
+    announceTrouble(error);
+  }
+});
+
 // ── rulings ──
 const rule = (told, saying, undo) => attempt(() => post(`${base}/rulings`, told), saying, undo);
 on("click", "[data-rules]", (_, button) => {
