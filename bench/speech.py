@@ -27,7 +27,16 @@ from coterie.modes.crowd.session.moments import moment
 from coterie.modes.crowd.session.script import Script
 
 _VOICES = ("rms", "slt")
-_SAME = {"ok": "okay", "alright": "right", "1": "one", "2": "two", "10": "ten", "12": "twelve", "4": "four"}
+_SAME = {
+    "ok": "okay",
+    "armor": "armour",
+    "color": "colour",
+    "1": "one",
+    "2": "two",
+    "10": "ten",
+    "12": "twelve",
+    "4": "four",
+}
 """Spellings of one word are no error."""
 
 

@@ -37,7 +37,7 @@ from coterie.llm.settings import ModelsSettings
 from coterie.llm.usage import Usage
 from coterie.memory import Memory
 from coterie.memory.view import Memories
-from coterie.modes.crowd import Hall
+from coterie.modes.crowd import Figures, Hall
 from coterie.modes.crowd import mode as crowd_mode
 from coterie.modes.desk.conversation import DeskConversation
 from coterie.modes.desk.desk import Desk
@@ -198,6 +198,7 @@ class App:
         )
         self.draft = Drafting(store, self.roster, self.models, settings.draft, self._clock, home.root / "drafts")
         self.crowd = Hall(store, self.memory, self.models, self._clock, home.root / "configs")
+        self._figures = Figures(self.crowd, store.bus)
         self.desk = Desk(
             store,
             self.roster,
@@ -245,6 +246,7 @@ class App:
         self._background = [
             asyncio.create_task(worker.run(stop), name="jobs"),
             asyncio.create_task(self._snapshots.run(stop), name="snapshots"),
+            asyncio.create_task(self._figures.run(stop), name="crowd figures"),
             *(asyncio.create_task(lane.run(stop), name="desk") for lane in self.desk.workers()),
             asyncio.create_task(self.desk.watch.run(stop), name="desk watch"),
         ]
@@ -295,7 +297,7 @@ class App:
         return self.store.writable and not any(task.done() for task in self._background)
 
     def metrics(self) -> bytes:
-        return self._metrics.text()
+        return self._metrics.text() + self._figures.text()
 
     def summary(self) -> list[tuple[str, str]]:
         size = self._home.database.stat().st_size

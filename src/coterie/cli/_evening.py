@@ -57,6 +57,34 @@ def with_page(home: Home, plan: Plan, port: int) -> None:
         listen(create_web(house), settings.server, within=_shown(house, plan))
 
 
+def as_gateway(home: Home, name: str, bus: str, seconds: float | None) -> None:
+    """A room without an evening: its gateway, for whoever is on the broker. Blocks."""
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_as_gateway(home, name, bus, seconds))
+
+
+async def _as_gateway(home: Home, name: str, bus: str, seconds: float | None) -> None:
+    from coterie.modes.crowd.cluster import Broker, Intake
+    from coterie.modes.crowd.gateway import Gateway
+    from coterie.modes.crowd.personas import Roster
+    from coterie.modes.crowd.session.replay import door_of
+
+    roster = Roster([Home.locate().root / "configs"])
+    rules = roster.room(name)
+    with open_store(home) as store:
+        gateway = Gateway(store, door_of(rules, roster.of(rules), roster.moderator(rules)), SystemClock())
+        await gateway.recover()
+        broker = await Broker.connect(bus)
+        typer.echo(f"The gateway of {name} listens on {bus}.")
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await Intake(broker, gateway, store.bus).run()
+        finally:
+            await gateway.settle()
+            await broker.close()
+
+
 @asynccontextmanager
 async def _shown(house: App, plan: Plan) -> AsyncIterator[None]:
     async with house.running():

@@ -73,6 +73,19 @@ def run(
 
 
 @app.command()
+def gateway(
+    bus: Annotated[str, typer.Option(help="The NATS server: nats://host:4222.")],
+    room: RoomName = "late-shift",
+    seconds: Annotated[float | None, typer.Option(help="Stop after so long.", min=1)] = None,
+) -> None:
+    """A room's gateway for senders and readers on other machines, over NATS JetStream."""
+    from coterie.base.home import Home
+    from coterie.cli._evening import as_gateway
+
+    as_gateway(Home.locate(), room, bus, seconds)
+
+
+@app.command()
 def meet(
     names: Annotated[list[str] | None, typer.Argument(help="Which personas; all of them if none is named.")] = None,
 ) -> None:

@@ -6,6 +6,7 @@ This is what surfaces may use of it; the rest is its own business.
 from coterie.modes.crowd.drift import FOR_LIFE, TRAITS, Snapshot
 from coterie.modes.crowd.errors import AlreadyLive, CrowdError, NoSuchCrowd, Refused
 from coterie.modes.crowd.events import CrowdRuled, Ruling
+from coterie.modes.crowd.figures import Figures
 from coterie.modes.crowd.gateway import Frame
 from coterie.modes.crowd.hall import Hall, OpenRoom, Speaking
 from coterie.modes.crowd.personas import Persona, RoomFile
@@ -26,6 +27,7 @@ __all__ = [
     "ChatPost",
     "CrowdError",
     "CrowdRuled",
+    "Figures",
     "Frame",
     "Hall",
     "NoSuchCrowd",

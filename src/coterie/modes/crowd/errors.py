@@ -7,6 +7,7 @@ CrowdError
 ├── BadRoster           a persona's or a room's file is wrong
 │   └── NoSuchCrowd     there is no room or persona of that name
 ├── BadRecording        a session cannot be replayed from this log
+├── NoBroker            the broker or a gateway behind it does not answer
 ├── NoSound             a stream cannot be heard or understood
 └── DriftRefused        a snapshot cannot be taken back to, or the persona is frozen
 """
@@ -46,6 +47,10 @@ class AlreadyLive(CrowdError):
 
 
 class BadRecording(LogError):
+    pass
+
+
+class NoBroker(CrowdError):
     pass
 
 

@@ -168,7 +168,7 @@ class Hall:
         """The first answer of a model that has to be loaded takes long: not while somebody waits for a line."""
         self._stand(room, "waking")
         try:
-            await self._models.ask(Role.CROWD, Prompt.of("Say hi.", max_tokens=1), deadline_s=_WAKING_S)
+            await self._models.ask(Role.CROWD, Prompt.of("Say hi.", max_tokens=8), deadline_s=_WAKING_S)
         except ModelError as error:
             room.trouble = f"{error.what} Personas speak from their phrasebooks. {error.fix}"
 

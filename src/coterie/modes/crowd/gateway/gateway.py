@@ -94,6 +94,11 @@ class Gateway:
         while self._writing is not None:
             await self._writing
 
+    @property
+    def waiting(self) -> int:
+        """Posts that are not durable yet."""
+        return len(self._waiting)
+
     def latest(self, many: int) -> list[ChatMessage]:
         """A snapshot: the newest messages, oldest first."""
         return list(self._recent)[-many:]
