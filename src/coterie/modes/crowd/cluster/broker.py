@@ -7,6 +7,7 @@ every id names its room. The gateway's own log is the truth; the broker may lose
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from coterie.base.errors import MissingExtra
@@ -35,14 +36,10 @@ class Broker:
         except ImportError:
             raise MissingExtra("cluster", "A crowd on several machines") from None
         try:
-            connection = await nats.connect(
-                address,
-                connect_timeout=_PATIENCE_S,
-                max_reconnect_attempts=-1,
-                reconnect_time_wait=0.2,
-                allow_reconnect=True,
-                error_cb=_nothing,
-            )
+            async with asyncio.timeout(_PATIENCE_S):
+                connection = await nats.connect(
+                    address, max_reconnect_attempts=-1, reconnect_time_wait=0.2, error_cb=_nothing
+                )
         except (OSError, Error, TimeoutError) as error:
             raise NoBroker(
                 f"The NATS server at {address} does not answer ({error}).", "Start it with JetStream: nats-server -js"

@@ -59,8 +59,8 @@ class Sound:
         async for piece in _read(plain) if plain is not None else self._decoded(f"file:{file}", "file,crypto,data"):
             number += 1
             due = began + number * PIECE_S / self._speed
-            if (early := due - self._clock.monotonic()) > 0:
-                await self._sleep(early)
+            # Where we are late, others still get their turn.
+            await self._sleep(max(0.0, due - self._clock.monotonic()))
             yield piece
 
     def _file(self) -> Path:
