@@ -117,6 +117,15 @@ def test_c16_a_refusal_is_told_and_audited_and_rulings_can_be_taken_back(site: S
     expect(attic.locator(".audit li").first).to_contain_text("pardon")
 
 
+def test_c5_the_rooms_rules_are_changed_and_kept(site: Site, attic: Page) -> None:
+    attic.get_by_role("tab", name="Moderation").click()
+    attic.get_by_text("The room's own rules").click()
+    attic.get_by_label("Lines a minute").fill("140")
+    attic.get_by_role("button", name="Keep", exact=True).click()
+    expect(attic.locator(".toast")).to_contain_text("Kept")
+    assert site.ask("GET", "/crowd/attic/rules")["tempo"]["lines_per_minute"] == 140
+
+
 def test_c17_what_if_shows_the_difference(site: Site, attic: Page, tale: str) -> None:
     before = site.ask("GET", "/crowd/attic")["last"]
     begin(attic, tale)

@@ -23,6 +23,7 @@ from coterie.modes.crowd import (
     CrowdRuled,
     Hall,
     NoSuchCrowd,
+    Refused,
     audits,
     stages,
     what_if,
@@ -157,3 +158,17 @@ async def test_c5_an_edit_counts_from_the_next_evening(place: Place, tmp_path: P
     file.write_text(ROOM.replace("The attic", "The cellar"))
     await place.hall.start("attic", str(place.tale), speaking="phrasebook")
     assert room.rules.title == "The cellar"
+
+
+async def test_c5_c16_rules_are_changed_from_outside_and_kept(place: Place) -> None:
+    room = await place.hall.room("attic")
+    link = ChatPost(id="a", room="attic", author=Author(name="ana", kind="human"), text="see http://spam.example/x")
+    with pytest.raises(Refused):
+        await room.gateway.post(link)
+    await place.hall.change_rules("attic", {"moderation": {"links": "allow"}, "tempo": {"lines_per_minute": 3}})
+    await room.gateway.post(link.model_copy(update={"id": "b"}))
+    kept = place.hall.roster.room("attic")
+    assert (kept.tempo.lines_per_minute, kept.moderation.links, kept.title) == (3, "allow", "The attic")
+    with pytest.raises(BadRoster, match="lines_per_minute"):
+        await place.hall.change_rules("attic", {"tempo": {"lines_per_minute": -1}})
+    assert place.hall.roster.room("attic") == kept

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from coterie.base.clock import Clock
 from coterie.base.errors import CoterieError
@@ -95,6 +95,13 @@ class Hall:
             made.passing = asyncio.create_task(made.run(), name=f"crowd {name}")
             return made
 
+    async def change_rules(self, name: str, changes: Mapping[str, Mapping[str, Any]]) -> OpenRoom:
+        """Limits and moderation at once, the tempo of personas from the next evening on."""
+        room = await self.room(name)
+        room.rules = self.roster.write_room(name, changes)
+        room.gateway.door.govern(self.roster.moderator(room.rules), room.rules.limits)
+        return room
+
     async def start(
         self, name: str, stream: str = SAMPLE, *, speaking: Speaking = "model", speed: float = 1.0
     ) -> OpenRoom:
@@ -115,6 +122,7 @@ class Hall:
         # What was edited since the last evening counts from here on.
         room.rules = self.roster.room(name)
         room.authored = self.roster.of(room.rules)
+        room.gateway.door.govern(self.roster.moderator(room.rules), room.rules.limits)
         room.stream, room.speaking, room.trouble = stream, speaking, ""
         room.evening = asyncio.create_task(self._evening(room, contexts, speaking, speed), name=f"evening {name}")
         return room

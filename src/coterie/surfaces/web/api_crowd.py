@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query
 from pydantic import Field
@@ -90,6 +90,25 @@ class FreezeTaken(Taken):
     frozen: bool
 
 
+class TempoTaken(Taken):
+    lines_per_minute: float = Field(gt=0, le=10_000)
+    rest_s: float = Field(ge=0, le=86_400)
+    stand_in: bool
+
+
+class PolicyTaken(Taken):
+    mild: Literal["allow", "flag", "refuse"]
+    coarse: Literal["allow", "flag", "refuse"]
+    links: Literal["allow", "listed", "none"]
+
+
+class RulesTaken(Taken):
+    """Limits and moderation count at once, the tempo from the next evening on."""
+
+    tempo: TempoTaken
+    moderation: PolicyTaken
+
+
 def your_name(house: House) -> str:
     """As the chat knows you: one line, no sign that would make it a mention."""
     name = "".join(letter for letter in house.roster.you().name if letter.isprintable() and letter != "@")
@@ -119,6 +138,11 @@ async def one(house: Here, room: str) -> CrowdShape:
 @router.get("/{room}/rules", summary="The room's file: tempo, limits, moderation, and the numbers behind decisions")
 async def rules(house: Here, room: str) -> RoomFile:
     return house.crowd.roster.room(room)
+
+
+@router.put("/{room}/rules", summary="Change the room's tempo and moderation; kept as a file of your own")
+async def change_rules(house: Here, room: str, told: RulesTaken) -> RoomFile:
+    return (await house.crowd.change_rules(room, told.model_dump())).rules
 
 
 @router.get("/{room}/messages", summary="What was said, oldest first")

@@ -57,6 +57,11 @@ class Door:
         self._names = {name.casefold(): name for name in names}
         self._sent: OrderedDict[tuple[str, str], ChatMessage] = OrderedDict()
 
+    def govern(self, moderator: Moderator, limits: RoomLimits) -> None:
+        """Other rules from here on. What moderators ruled stays in force."""
+        self._moderator = moderator
+        self._buckets = Buckets(limits)
+
     def remember(self, message: ChatMessage) -> None:
         """A message of an earlier life: its number is taken, and its sender's id is known."""
         self.number = max(self.number, message.number)

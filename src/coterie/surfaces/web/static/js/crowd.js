@@ -247,7 +247,8 @@ function settle() {
     one("#crowd-chat").hidden = false;
     if (chosen) one("#crowd-stream-tab").click();
   }
-  if (focused instanceof HTMLElement) focused.focus({ preventScroll: true });
+  if (focused && focused !== document.body) focused.focus({ preventScroll: true });
+  else document.activeElement?.blur();
 }
 narrow.addEventListener("change", settle);
 settle();
