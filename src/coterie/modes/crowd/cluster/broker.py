@@ -45,12 +45,19 @@ class Broker:
                 f"The NATS server at {address} does not answer ({error}).", "Start it with JetStream: nats-server -js"
             ) from error
         jetstream = connection.jetstream(timeout=_PATIENCE_S)
-        kept = {"max_age": _A_DAY_S, "duplicate_window": _SEEN_S}
-        for config in (
-            StreamConfig(name=INGEST, subjects=list(_ASKED), retention=RetentionPolicy.WORK_QUEUE, **kept),
-            StreamConfig(name=TOLD, subjects=list(_ANNOUNCED), **kept),
+        for name, subjects, retention in (
+            (INGEST, _ASKED, RetentionPolicy.WORK_QUEUE),
+            (TOLD, _ANNOUNCED, RetentionPolicy.LIMITS),
         ):
-            await jetstream.add_stream(config)
+            await jetstream.add_stream(
+                StreamConfig(
+                    name=name,
+                    subjects=list(subjects),
+                    retention=retention,
+                    max_age=_A_DAY_S,
+                    duplicate_window=_SEEN_S,
+                )
+            )
         return cls(connection, jetstream)
 
     async def close(self) -> None:

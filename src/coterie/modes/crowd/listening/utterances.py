@@ -96,4 +96,4 @@ class Utterances:
 
 def _made(said: list[tuple[bytes, float]], start: int, end: int) -> Utterance:
     whole = np.frombuffer(b"".join(piece for piece, _ in said), dtype="<i2")
-    return Utterance(whole.astype(np.float32) / 32_768, start * PIECE_S, end * PIECE_S)
+    return Utterance(whole.astype(np.float32) / np.float32(32_768), start * PIECE_S, end * PIECE_S)
