@@ -42,6 +42,7 @@ from coterie.llm.standing import standings
 from coterie.llm.usage import Usage
 from coterie.memory import Memory
 from coterie.memory.view import Memories
+from coterie.modes.crowd import Figures, Hall
 from coterie.modes.crowd import mode as crowd_mode
 from coterie.modes.desk.conversation import DeskConversation
 from coterie.modes.desk.desk import Desk
@@ -231,6 +232,8 @@ class App:
             workspaces=self.workspaces,
         )
         self.draft = Drafting(store, self.roster, self.models, settings.draft, self._clock, home.root / "drafts")
+        self.crowd = Hall(store, self.memory, self.models, self._clock, home.root / "configs")
+        self._figures = Figures(self.crowd, store.bus)
         self.desk = Desk(
             store,
             self.roster,
@@ -304,6 +307,7 @@ class App:
         self._background = [
             asyncio.create_task(worker.run(stop), name="jobs"),
             asyncio.create_task(self._snapshots.run(stop), name="snapshots"),
+            asyncio.create_task(self._figures.run(stop), name="crowd figures"),
             *(asyncio.create_task(lane.run(stop), name="desk") for lane in self.desk.workers()),
             asyncio.create_task(self.desk.watch.run(stop), name="desk watch"),
             asyncio.create_task(self.remote.run(stop), name="agents"),
@@ -316,6 +320,7 @@ class App:
                 yield
         finally:
             _log.info("stopping")
+            await self.crowd.close()
             await self.switchboard.close()
             await self.story.replies.close()
             await self.draft.replies.close()
@@ -354,7 +359,7 @@ class App:
         return self.store.writable and not any(task.done() for task in self._background)
 
     def metrics(self) -> bytes:
-        return self._metrics.text()
+        return self._metrics.text() + self._figures.text()
 
     def summary(self) -> list[tuple[str, str]]:
         size = self._home.database.stat().st_size

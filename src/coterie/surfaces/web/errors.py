@@ -17,6 +17,7 @@ from coterie.cast.errors import CardTooBig, NoSuchCharacter
 from coterie.engine.errors import Busy, NoSuchRoom, NoSuchTurn
 from coterie.llm.errors import ModelError, RoleUnset
 from coterie.memory.errors import BadImport, BadMemory, NoSuchMemory
+from coterie.modes.crowd import AlreadyLive, NoSuchCrowd, Refused
 from coterie.modes.story import BadEdit
 from coterie.ops.errors import BadSetting
 from coterie.surfaces.web.negotiation import wants_page
@@ -27,14 +28,17 @@ _STATUS: tuple[tuple[type[CoterieError], int], ...] = (
     (NoSuchTurn, 404),
     (NoSuchCharacter, 404),
     (NoSuchMemory, 404),
+    (NoSuchCrowd, 404),
     (JobError, 404),
     (Busy, 409),
     (Conflict, 409),
+    (AlreadyLive, 409),
     (CardTooBig, 413),
     (BadSetting, 422),
     (BadEdit, 422),
     (BadMemory, 422),
     (BadImport, 422),
+    (Refused, 422),
     (RoleUnset, 422),
     (ModelError, 502),
     (StorageError, 503),  # a full disk is not the fault of who asked

@@ -13,6 +13,7 @@ from coterie.engine.feed import Feed
 from coterie.kernel import Store
 from coterie.llm.router import Models
 from coterie.memory import Memory
+from coterie.modes.crowd import Hall
 from coterie.modes.draft import Drafting
 from coterie.modes.story import Arrivals, Story
 from coterie.ops.configuration import Configuration
@@ -25,6 +26,7 @@ class House(Protocol):
     memory: Memory
     story: Story
     draft: Drafting
+    crowd: Hall
     workspaces: Workspaces
     arrivals: Arrivals
     feed: Feed

@@ -12,6 +12,7 @@ from coterie.surfaces.web import (
     api_backups,
     api_bots,
     api_chats,
+    api_crowd,
     api_draft,
     api_draft_threads,
     api_drawer,
@@ -25,8 +26,10 @@ from coterie.surfaces.web import (
     api_you,
     assets,
     live,
+    live_crowd,
     page_bots,
     page_chats,
+    page_crowd,
     page_house,
     page_live,
     page_memory,
@@ -56,6 +59,8 @@ _PAGES = (
     page_ops.router,
     page_search.router,
     page_prompt.router,
+    page_crowd.router,
+    page_crowd.parts,
 )
 # Files come first: /bots/import is not a character called import.
 _API = (
@@ -74,6 +79,8 @@ _API = (
     live.router,
     api_draft.router,
     api_draft_threads.router,
+    api_crowd.router,
+    live_crowd.router,
 )
 
 
