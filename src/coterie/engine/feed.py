@@ -6,10 +6,8 @@ the reply, so that none is told twice and none is left out, whenever somebody jo
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 from coterie.engine.events import AssistantTokens, AssistantTurn
 from coterie.engine.replies import Live, Replies
@@ -32,53 +30,33 @@ class Feed:
         """Everything of a room after an event; from now on when none is given."""
         subject = word(room)
         bus = self._store.bus
-        # Whoever falls behind loses nothing: events are read from the log, words from the reply itself.
-        async with (
-            bus.subscribe(f"event.{subject}.>", limit=1, when_slow=WhenSlow.DROP_OLDEST) as events,
-            bus.subscribe(f"live.{subject}", limit=1, when_slow=WhenSlow.DROP_OLDEST) as words,
-        ):
-            following = Following(self._store, self._replies, room, self.last_id() if after is None else after)
-            try:
-                following.listen(events, words)
-                yield following
-            finally:
-                await following.close()
+        # Events and words alike, and only that there are some: whoever falls behind loses nothing, because events are
+        # read from the log and words from the reply itself. A listener that rests between two looks is not woken.
+        async with bus.subscribe(f"*.{subject}.>", limit=1, when_slow=WhenSlow.DROP_OLDEST) as news:
+            yield Following(self._store, self._replies, room, news, self.last_id() if after is None else after)
 
 
 class Following:
     """One listener in one room."""
 
-    def __init__(self, store: Store, replies: Replies, room: str, after: int) -> None:
+    def __init__(self, store: Store, replies: Replies, room: str, news: AsyncIterator[Message], after: int) -> None:
         self.after = after
         """The last event that was told."""
         self._store = store
         self._replies = replies
         self._room = room
         self._told: tuple[str, int] = ("", 0)
-        self._news = asyncio.Event()
+        self._news = news
         self._over = False
-        self._ears: list[asyncio.Task[None]] = []
 
     def knows(self, reply: str, length: int) -> None:
         """So much of a reply has been told already, in a snapshot."""
         self._told = (reply, length)
 
-    def listen(self, *sources: AsyncIterator[Message]) -> None:
-        self._ears = [asyncio.create_task(self._hear(source)) for source in sources]
-
     def end(self) -> None:
-        """Let the iteration come to its end."""
+        """Let the iteration come to its end. Others in the room look around, too, and find nothing new."""
         self._over = True
-        self._news.set()
-
-    async def close(self) -> None:
-        for ear in self._ears:
-            ear.cancel()
-        await asyncio.gather(*self._ears, return_exceptions=True)
-
-    async def _hear(self, source: AsyncIterator[Any]) -> None:
-        async for _ in source:
-            self._news.set()
+        self._store.bus.publish([Message(f"live.{word(self._room)}.over", None)])
 
     async def __aiter__(self) -> AsyncIterator[News]:
         while not self._over:
@@ -95,8 +73,7 @@ class Following:
             if words is not None and words.reply not in ended:
                 self._told = (words.reply, words.offset + len(words.text))
                 yield words
-            await self._news.wait()
-            self._news.clear()
+            await anext(self._news)
 
     def _fresh_words(self) -> Live | None:
         so_far = self._replies.so_far(self._room)
