@@ -15,6 +15,7 @@ from coterie.kernel import AnyEvent, Message, Store, WhenSlow
 from coterie.kernel.bus import word
 
 News = AnyEvent | Live
+_AT_ONCE = 200
 
 
 class Feed:
@@ -59,21 +60,28 @@ class Following:
         self._store.bus.publish([Message(f"live.{word(self._room)}.over", None)])
 
     async def __aiter__(self) -> AsyncIterator[News]:
+        """One after the other."""
+        async for look in self.looks():
+            for news in look:
+                yield news
+
+    async def looks(self) -> AsyncIterator[list[News]]:
+        """All that is new at a look, in its order: whoever shows how things stand now need not show each step."""
         while not self._over:
             # Words first: a reply that ended meanwhile is told whole by its event.
             words = self._fresh_words()
-            ended: set[str] = set()
-            while page := self._store.reader.read(after=self.after, limit=200, only_stream=self._room):
-                for event in page:
-                    self.after = event.id
-                    if isinstance(event.payload, AssistantTurn):
-                        ended.add(event.payload.reply)
-                    if not isinstance(event.payload, AssistantTokens):  # these words are told as they are spoken
-                        yield event
-            if words is not None and words.reply not in ended:
+            page = self._store.reader.read(after=self.after, limit=_AT_ONCE, only_stream=self._room)
+            # What a reply's tokens were is told as they are spoken.
+            news: list[News] = [event for event in page if not isinstance(event.payload, AssistantTokens)]
+            caught_up = len(page) < _AT_ONCE
+            if words is not None and caught_up and not any(_ends(event, words.reply) for event in page):
                 self._told = (words.reply, words.offset + len(words.text))
-                yield words
-            await anext(self._news)
+                news.append(words)
+            self.after = page[-1].id if page else self.after
+            if news:
+                yield news
+            if caught_up and not self._over:
+                await anext(self._news)
 
     def _fresh_words(self) -> Live | None:
         so_far = self._replies.so_far(self._room)
@@ -82,3 +90,7 @@ class Following:
         told = self._told[1] if self._told[0] == so_far.reply else 0
         rest = so_far.text[told:]
         return Live(self._room, so_far.reply, told, rest) if rest else None
+
+
+def _ends(event: AnyEvent, reply: str) -> bool:
+    return isinstance(event.payload, AssistantTurn) and event.payload.reply == reply
