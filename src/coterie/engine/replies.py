@@ -20,6 +20,7 @@ from coterie.engine.turns import Timeline, Turn
 from coterie.engine.voice import OneVoice
 from coterie.kernel import AnyEvent, Draft, Message, NewJob, Store
 from coterie.kernel.bus import Bus, word
+from coterie.llm.errors import status_of
 from coterie.llm.messages import TextDelta
 from coterie.llm.reply import Reply
 
@@ -101,7 +102,7 @@ class Replies:
         self, room: str, reply_id: str, reply: Reply, speaker: str, after: AfterTurn, voice: OneVoice
     ) -> AssistantTurn:
         flusher = self._spoken[room] = _Flusher(self._store, room, reply_id, speaker)
-        truncated, why, model = False, "", ""
+        truncated, why, status, model = False, "", None, ""
         clockwork = asyncio.create_task(flusher.run())
         try:
             async with reply:
@@ -119,7 +120,7 @@ class Replies:
         except asyncio.CancelledError:
             truncated, why = True, "stopped"
         except CoterieError as error:
-            truncated, why = True, mask(str(error))
+            truncated, why, status = True, mask(str(error)), status_of(error)
         except Exception as error:
             _log.exception("reply failed", room=room, reply=reply_id)
             truncated, why = True, f"Something unexpected went wrong ({type(error).__name__}). Regenerate to try again."
@@ -127,7 +128,9 @@ class Replies:
             clockwork.cancel()
         flusher.add(voice.rest())
         flusher.hush()
-        ended = AssistantTurn(reply=reply_id, text=flusher.text, truncated=truncated, why=why, model=model)
+        ended = AssistantTurn(
+            reply=reply_id, text=flusher.text, truncated=truncated, why=why, status=status, model=model
+        )
         # A second cancellation must not keep the end of the reply from being recorded.
         try:
             await asyncio.shield(asyncio.ensure_future(self._end(room, ended, speaker, after)))
