@@ -98,6 +98,15 @@ class Settings(Section):
     log: LogSettings = LogSettings()
 
 
+LIVE_SETTINGS = (
+    "story.",
+    *(f"models.{name}" for name in ("provider", "base_url", "api_key", "narrative_model", "classifier_")),
+    *(f"models.{name}" for name in ("roles", "tasks", "details", "caps.", "first_token_s", "idle_s", "deadline_s")),
+    *("models.rate_limit_cooldown_s", "storage.keep_", "storage.snapshot_every_"),
+)
+"""What is read anew each time it is needed, so that a change of it counts at once."""
+
+
 class Started(Payload, kind="started"):
     """The server came up."""
 
@@ -209,6 +218,10 @@ class App:
 
         self._version = __version__
         self._home = home
+        # A copy of its own: some settings change while it runs, and defaults are shared by all who have them.
+        settings = settings.model_copy(deep=True)
+        if models is not None:
+            settings = settings.model_copy(update={"models": models.settings})
         self.settings = settings
         self.store = store
         self._clock = clock or SystemClock()
@@ -248,7 +261,7 @@ class App:
         self.feed = Feed(store, self.story.replies)
         self.copies = Copies(home, store, self._backups)
         self.configuration = Configuration(
-            settings, home.config, read=lambda: load_settings(home), prepare=lambda: write_example(home)
+            settings, home.config, lambda: load_settings(home), lambda: write_example(home), LIVE_SETTINGS
         )
         self.people = PeopleDesk(store, self._clock)
         self.remote = RemoteAgents(

@@ -40,7 +40,7 @@ from coterie.surfaces.web import (
     portraits,
 )
 from coterie.surfaces.web.door import Door, door_routes
-from coterie.surfaces.web.errors import tell_errors
+from coterie.surfaces.web.errors import Leaving, tell_errors
 from coterie.surfaces.web.guard import Guard
 from coterie.surfaces.web.house import House
 from coterie.surfaces.web.rail import rail
@@ -104,6 +104,7 @@ def create_web(house: House, password: SecretStr | None = None, keyed: tuple[str
         web.add_middleware(Door, sessions=sessions, keyed=keyed)
         web.include_router(door_routes(sessions))
     web.add_middleware(Guard, any_name=password is not None)
+    web.add_middleware(Leaving)
     tell_errors(web)
     for router in (*_PAGES, *_API):
         web.include_router(router)

@@ -80,7 +80,7 @@ class Setter:
             state=turn.state,
             portrait="" if turn.by_person else self._portrait(turn.speaker),
             whispered_to=", ".join(self.name(one) for one in turn.to if one not in (YOU, turn.speaker)),
-            trouble=trouble_of(mask(turn.why)) if turn.state == "truncated" else None,
+            trouble=trouble_of(mask(turn.why), turn.status) if turn.state == "truncated" else None,
             swipes=swipes,
             marker=self._house.story.ooc_marker,
         )
