@@ -18,16 +18,15 @@ from coterie.kernel.worker import Outcome
 from coterie.llm.errors import ModelError
 from coterie.llm.messages import Message, Prompt
 from coterie.llm.roles import Role
-from coterie.llm.router import Caller, Models
+from coterie.llm.router import Caller
 from coterie.memory.record import MemoryType
 from coterie.memory.writing import NewMemory
-from coterie.modes.desk.briefing import Briefing, result_message, results_text
+from coterie.modes.desk.briefing import result_message, results_text
 from coterie.modes.desk.compactor import Compactor
 from coterie.modes.desk.errand import DEBOUNCE_S, WOKEN, Errand
 from coterie.modes.desk.errors import BadTool, Leak
-from coterie.modes.desk.leaks import LeakGuard
-from coterie.modes.desk.officebook import DeskChat, OfficeBook
-from coterie.modes.desk.processes import Processes
+from coterie.modes.desk.kit import Kit
+from coterie.modes.desk.officebook import DeskChat
 from coterie.modes.desk.tools import Tool, Toolbox, tool
 
 MOST_TURNS = 5
@@ -37,35 +36,22 @@ _HELD_BACK = "I had an answer, but it held something confidential, so I kept it 
 
 
 class Channel:
-    def __init__(
-        self,
-        book: OfficeBook,
-        briefing: Briefing,
-        processes: Processes,
-        compactor: Compactor,
-        models: Models,
-        clock: Clock,
-        guard: LeakGuard,
-    ) -> None:
-        self._book = book
-        self._briefing = briefing
-        self._processes = processes
+    def __init__(self, kit: Kit, compactor: Compactor, clock: Clock) -> None:
+        self._kit = kit
         self._compactor = compactor
-        self._models = models
         self._clock = clock
-        self._guard = guard
 
     async def message(self, job: Job) -> Outcome | None:
         """Somebody spoke. Only the newest message is answered, with all before it in view: no queue of old ones."""
-        chat, turn = self._book.chat(str(job.payload["room"])), str(job.payload["turn"])
-        if self._book.newest_message(chat.room) != turn:
+        chat, turn = self._kit.book.chat(str(job.payload["room"])), str(job.payload["turn"])
+        if self._kit.book.newest_message(chat.room) != turn:
             return None
         return await self._look(chat, Errand(chat, turn), woke=False)
 
     async def wake(self, job: Job) -> Outcome | None:
         """Something came of thought or work. D3"""
-        chat = self._book.chat(str(job.payload["room"]))
-        results = self._book.fresh(chat.room)
+        chat = self._kit.book.chat(str(job.payload["room"]))
+        results = self._kit.book.fresh(chat.room)
         if not results or chat.wakes >= MOST_WAKES:
             return None  # known already, or it waits for the next word of a person
         if self._clock.now() - max(result.heard for result in results) < timedelta(seconds=DEBOUNCE_S):
@@ -73,20 +59,20 @@ class Channel:
         return await self._look(chat, Errand(chat, f"{WOKEN}{job.id}"), woke=True)
 
     async def _look(self, chat: DeskChat, errand: Errand, *, woke: bool) -> Outcome:
-        messages = self._briefing.channel(chat)
+        messages = self._kit.briefing.channel(chat)
         dropped, errand.jobs = await self._compactor.look(chat, messages)
         if dropped:
-            messages = self._briefing.channel(chat)
-        if results := self._book.fresh(chat.room):
+            messages = self._kit.briefing.channel(chat)
+        if results := self._kit.book.fresh(chat.room):
             text = results_text(results)
             errand.inject(results, text, woke=woke)
             messages.append(result_message(text))
-        box = Toolbox(self._tools(chat, errand), self._guard)
+        box = Toolbox(self._tools(chat, errand), self._kit.guard)
         model = ""
         try:
             for _ in range(MOST_TURNS):
                 prompt = Prompt(messages=tuple(messages), tools=box.schemas)
-                answer = await self._models.ask(Role.CHANNEL, prompt, caller=Caller(chat.room, chat.character))
+                answer = await self._kit.models.ask(Role.CHANNEL, prompt, caller=Caller(chat.room, chat.character))
                 model = answer.model
                 messages.append(Message(role="assistant", text=answer.text, calls=answer.calls))
                 if not answer.calls:
@@ -106,7 +92,7 @@ class Channel:
 
     def _say(self, errand: Errand, text: str, *, woke: bool) -> bool:
         """Plain words are an answer too; after a wake there need not be any."""
-        if self._guard.found_in(text):
+        if self._kit.guard.found_in(text):
             return False
         if text.strip():
             errand.said.append(text.strip())
@@ -118,7 +104,7 @@ class Channel:
         async def reply(text: Annotated[str, Field(min_length=1)]) -> str:
             """Say something to the person, now."""
             try:
-                self._guard.check(text, "the reply")
+                self._kit.guard.check(text, "the reply")
             except Leak as leak:
                 return f"Error: {leak}"
             errand.said.append(text)
@@ -126,10 +112,10 @@ class Channel:
 
         async def branch(thought: Annotated[str, Field(min_length=1, description="What to think about.")]) -> str:
             """Think about something longer, while the conversation goes on. The conclusion is brought to you."""
-            busy = sum(p.kind == "branch" and p.busy for p in self._book.processes(chat.room)) + errand.branches
+            busy = sum(p.kind == "branch" and p.busy for p in self._kit.book.processes(chat.room)) + errand.branches
             if busy >= MOST_BRANCHES:
                 raise BadTool(f"You are thinking about {busy} things already.", "Wait for one, or cancel one.")
-            lines = self._book.history(chat.room)
+            lines = self._kit.book.history(chat.room)
             return f"Thinking, as {errand.branch(thought, lines[-1].seq if lines else 0)}."
 
         async def spawn_worker(
@@ -141,19 +127,21 @@ class Channel:
 
         async def route(worker: str, text: Annotated[str, Field(min_length=1)]) -> str:
             """Give a waiting worker its follow-up."""
-            draft, job = self._processes.follow_up(chat.room, worker, text, mark=errand.answers, actor=chat.character)
+            draft, job = self._kit.processes.follow_up(
+                chat.room, worker, text, mark=errand.answers, actor=chat.character
+            )
             errand.drafts.append(draft)
             errand.jobs.append(job)
             return "Passed on."
 
         async def cancel(process: Annotated[str, Field(description="The id of a worker or a branch.")]) -> str:
             """End a worker or a branch, whatever it is doing."""
-            await self._processes.cancel(chat.room, process)
+            await self._kit.processes.cancel(chat.room, process)
             return "Ended."
 
         async def memory_save(text: Annotated[str, Field(min_length=1)], type: MemoryType = "fact") -> str:  # noqa: A002
             """Remember something, from your point of view."""
-            errand.drafts += self._processes.memory_drafts(
+            errand.drafts += self._kit.processes.memory_drafts(
                 NewMemory(text, chat.character, chat.room, type=type, sources=(errand.answers,))
             )
             return "Remembered."

@@ -14,12 +14,14 @@ from coterie.kernel import Draft, Job, NewJob, Store
 from coterie.kernel.worker import Handler, Worker
 from coterie.llm.router import Models
 from coterie.memory import Memory
+from coterie.modes.desk.answers import Answers
 from coterie.modes.desk.branches import Branches
 from coterie.modes.desk.briefing import Briefing
 from coterie.modes.desk.channel import Channel
 from coterie.modes.desk.compactor import Compactor
 from coterie.modes.desk.errand import BRANCH, COMPACT, MESSAGE, PERSON_WAITS, TELL, WAKE, WORKER
 from coterie.modes.desk.events import DeskOpened
+from coterie.modes.desk.kit import Kit
 from coterie.modes.desk.leaks import LeakGuard
 from coterie.modes.desk.officebook import OfficeBook
 from coterie.modes.desk.processes import Processes
@@ -56,14 +58,15 @@ class Desk:
         self._tools_of: dict[str, list[Tool]] = {}
         self.sandbox = Sandbox(settings)
         self.book = OfficeBook(store)
+        self.answers = Answers(store)
         self.watch = Watch(store, self.book)
         self.processes = Processes(store, self.book, memory)
-        guard = LeakGuard()
         self.briefing = Briefing(self.book, roster, workspaces, clock)
         self.compactor = Compactor(store, self.book, models, self.processes)
-        channel = Channel(self.book, self.briefing, self.processes, self.compactor, models, clock, guard)
-        branches = Branches(self.book, self.briefing, self.processes, models, memory, guard)
-        workers = Workers(self.book, self.briefing, self.processes, models, self._tools, guard)
+        kit = Kit(self.book, self.briefing, self.processes, models, LeakGuard())
+        channel = Channel(kit, self.compactor, clock)
+        branches = Branches(kit, memory)
+        workers = Workers(kit, self._tools)
         self._lanes: list[tuple[int, dict[str, Handler]]] = [
             (16, {MESSAGE: channel.message, WAKE: channel.wake, TELL: Telling(store, notify).tell}),
             (16, {BRANCH: branches.think, COMPACT: self.compactor.compact}),
