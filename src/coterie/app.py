@@ -38,9 +38,9 @@ from coterie.llm.usage import Usage
 from coterie.memory import Memory
 from coterie.memory.view import Memories
 from coterie.modes.crowd import mode as crowd_mode
+from coterie.modes.desk import mode as desk_mode
 from coterie.modes.desk.conversation import DeskConversation
 from coterie.modes.desk.desk import Desk
-from coterie.modes.desk.office import Office
 from coterie.modes.desk.sandbox import Sandbox
 from coterie.modes.desk.settings import DeskSettings
 from coterie.modes.draft import Drafting
@@ -126,7 +126,7 @@ def all_views() -> list[View]:
         *story_mode.views(),
         *draft_mode.views(),
         *crowd_mode.views(),
-        Office(),
+        *desk_mode.views(),
     ]
 
 
@@ -205,6 +205,7 @@ class App:
             settings.desk,
             self._clock,
             notify=lambda outgoing, token: self.switchboard.notify(outgoing, token),
+            may_talk=lambda person, character: self.people.may_talk(person, character),
         )
         self.arrivals = Arrivals(store, self.roster, self.memory, self.workspaces)
         self.feed = Feed(store, self.story.replies)
@@ -245,6 +246,7 @@ class App:
             asyncio.create_task(self._snapshots.run(stop), name="snapshots"),
             *(asyncio.create_task(lane.run(stop), name="desk") for lane in self.desk.workers()),
             asyncio.create_task(self.desk.watch.run(stop), name="desk watch"),
+            asyncio.create_task(self.desk.cortex.run(stop), name="cortex"),
         ]
         await self.desk.sandbox.standing()  # what does not work is told now, not when it is needed
         self.models.warm_up()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Annotated
 
 from pydantic import Field
@@ -17,6 +18,7 @@ from coterie.llm.router import Caller
 from coterie.memory import Memory
 from coterie.memory.record import MemoryType
 from coterie.memory.writing import NewMemory
+from coterie.modes.desk.asking import Asking
 from coterie.modes.desk.errand import Errand, wake_job
 from coterie.modes.desk.events import BranchEnd, BranchEnded
 from coterie.modes.desk.kit import Kit
@@ -29,9 +31,10 @@ STALE_AFTER_S = 60.0
 
 
 class Branches:
-    def __init__(self, kit: Kit, memory: Memory, *, stale_after_s: float = STALE_AFTER_S) -> None:
+    def __init__(self, kit: Kit, memory: Memory, asking: Asking, *, stale_after_s: float = STALE_AFTER_S) -> None:
         self._kit = kit
         self._memory = memory
+        self._asking = asking
         self._stale_after_s = stale_after_s
 
     async def think(self, job: Job) -> Outcome | None:
@@ -95,9 +98,25 @@ class Branches:
             """Have work done with files and commands. The result is brought to you in the conversation."""
             return f"At work, as {errand.hire(task, interactive=False, by=errand.answers)}."
 
-        return [
+        made = [
             tool(memory_recall, outside=True),
             tool(channel_recall, outside=True),
             tool(memory_save),
             tool(spawn_worker),
         ]
+        return [*made, *self._ask_tool(chat, errand)]
+
+    def _ask_tool(self, chat: DeskChat, errand: Errand) -> list[Tool]:
+        """Only where there is somebody to ask."""
+        others = self._asking.others(chat.character, chat.person)
+        if not others:
+            return []
+
+        async def ask(
+            character: Annotated[str, Field(min_length=1)], question: Annotated[str, Field(min_length=1)]
+        ) -> str:
+            """Ask another character something; it answers from its own memory."""
+            return await self._asking.ask(errand, character, question)
+
+        made = tool(ask, outside=True)
+        return [replace(made, description=f"{made.description} There are: {', '.join(bot.name for bot in others)}.")]

@@ -15,19 +15,25 @@ from coterie.kernel.worker import Handler, Worker
 from coterie.llm.router import Models
 from coterie.memory import Memory
 from coterie.modes.desk.answers import Answers
+from coterie.modes.desk.asking import Asking, MayTalk
 from coterie.modes.desk.branches import Branches
 from coterie.modes.desk.briefing import Briefing
+from coterie.modes.desk.bulletins import Bulletins
 from coterie.modes.desk.channel import Channel
 from coterie.modes.desk.compactor import Compactor
-from coterie.modes.desk.errand import BRANCH, COMPACT, MESSAGE, PERSON_WAITS, TELL, WAKE, WORKER
+from coterie.modes.desk.cortex import Cortex
+from coterie.modes.desk.errand import BRANCH, COMPACT, MESSAGE, PERSON_WAITS, SCHEDULE, TELL, WAKE, WORKER
 from coterie.modes.desk.events import DeskOpened
 from coterie.modes.desk.kit import Kit
 from coterie.modes.desk.leaks import LeakGuard
 from coterie.modes.desk.officebook import OfficeBook
 from coterie.modes.desk.processes import Processes
 from coterie.modes.desk.sandbox import Sandbox
+from coterie.modes.desk.schedules import Schedules
 from coterie.modes.desk.settings import DeskSettings
+from coterie.modes.desk.skills import Skills
 from coterie.modes.desk.telling import Notify, Telling
+from coterie.modes.desk.timetable import ScheduleBook
 from coterie.modes.desk.tools import Tool
 from coterie.modes.desk.watch import Watch
 from coterie.modes.desk.workers import Workers
@@ -49,27 +55,37 @@ class Desk:
         clock: Clock,
         more_tools: Sequence[Tool] = (),
         notify: Notify | None = None,
+        *,
+        may_talk: MayTalk = lambda person, character: True,
+        lease_s: float = _LEASE_S,
     ) -> None:
         self._store = store
         self._roster = roster
         self._workspaces = workspaces
         self._clock = clock
-        self._more_tools = tuple(more_tools)
+        self._lease_s = lease_s
+        self._more_tools: tuple[Tool, ...] = tuple(more_tools)
         self._tools_of: dict[str, list[Tool]] = {}
         self.sandbox = Sandbox(settings)
         self.book = OfficeBook(store)
         self.answers = Answers(store)
-        self.watch = Watch(store, self.book)
         self.processes = Processes(store, self.book, memory)
-        self.briefing = Briefing(self.book, roster, workspaces, clock)
+        self.skills = Skills(store, workspaces)
+        self.bulletins = Bulletins(store)
+        timetable = ScheduleBook(store)
+        self.briefing = Briefing(self.book, roster, workspaces, clock, self.bulletins, timetable, self.skills)
         self.compactor = Compactor(store, self.book, models, self.processes)
-        kit = Kit(self.book, self.briefing, self.processes, models, LeakGuard())
+        kit = Kit(self.book, self.briefing, self.processes, models, LeakGuard(), timetable, self.skills)
         channel = Channel(kit, self.compactor, clock)
-        branches = Branches(kit, memory)
+        asking = Asking(store, roster, workspaces, memory, models, clock, may_talk, settings.asks_a_day)
+        branches = Branches(kit, memory, asking)
         workers = Workers(kit, self._tools)
+        self.schedules = Schedules(store, kit, channel, clock)
+        self.watch = Watch(store, self.book, self.schedules.mend)
+        self.cortex = Cortex(store, self.book, self.bulletins, memory, models, clock, self.watch)
         self._lanes: list[tuple[int, dict[str, Handler]]] = [
             (16, {MESSAGE: channel.message, WAKE: channel.wake, TELL: Telling(store, notify).tell}),
-            (16, {BRANCH: branches.think, COMPACT: self.compactor.compact}),
+            (16, {BRANCH: branches.think, COMPACT: self.compactor.compact, SCHEDULE: self.schedules.run}),
             (64, {WORKER: workers.work}),
         ]
 
@@ -89,6 +105,11 @@ class Desk:
         said = told[0].payload
         return said.turn if isinstance(said, UserTurn) else turn
 
+    def add_tools(self, tools: Sequence[Tool]) -> None:
+        """For every worker from its next turn on."""
+        self._more_tools += tuple(tools)
+        self._tools_of.clear()
+
     def handlers(self) -> dict[str, Handler]:
         return {kind: handler for _, lane in self._lanes for kind, handler in lane.items()}
 
@@ -101,7 +122,7 @@ class Desk:
                 clock=self._clock,
                 bus=self._store.bus,
                 at_once=at_once,
-                lease_s=_LEASE_S,
+                lease_s=self._lease_s,
                 apart=one_word_at_a_time,
             )
             for at_once, lane in self._lanes

@@ -9,6 +9,8 @@ from coterie.modes.desk.briefing import Briefing
 from coterie.modes.desk.leaks import LeakGuard
 from coterie.modes.desk.officebook import OfficeBook
 from coterie.modes.desk.processes import Processes
+from coterie.modes.desk.skills import Skills
+from coterie.modes.desk.timetable import ScheduleBook
 
 
 @dataclass(frozen=True)
@@ -18,3 +20,5 @@ class Kit:
     processes: Processes
     models: Models
     guard: LeakGuard
+    schedules: ScheduleBook
+    skills: Skills

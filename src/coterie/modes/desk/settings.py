@@ -20,3 +20,5 @@ class DeskSettings(Section):
     """How many processes and threads a command may have at once."""
     command_file_mb: int = Field(default=100, ge=1)
     """How large a file of a command may grow."""
+    asks_a_day: int = Field(default=20, ge=0)
+    """How often a character may ask others in a day."""

@@ -70,7 +70,7 @@ class Workers:
         if worker.held is not None and worker.allowed is not None:
             said, confirmed = worker.held, worker.allowed
         else:
-            prompt = Prompt(messages=tuple(self._kit.briefing.worker(worker)), tools=box.schemas)
+            prompt = Prompt(messages=tuple(self._kit.briefing.worker(worker, character)), tools=box.schemas)
             answer = await self._kit.models.ask(Role.WORKER, prompt, caller=Caller(worker.room, character))
             said, confirmed = Message(role="assistant", text=mask(answer.text), calls=answer.calls), False
             if any(box.asks(call) for call in answer.calls):

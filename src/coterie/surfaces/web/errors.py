@@ -17,6 +17,7 @@ from coterie.cast.errors import CardTooBig, NoSuchCharacter
 from coterie.engine.errors import Busy, NoSuchRoom, NoSuchTurn
 from coterie.llm.errors import ModelError, RoleUnset
 from coterie.memory.errors import BadImport, BadMemory, NoSuchMemory
+from coterie.modes.desk import BadSchedule, NoSuchProcess, NoSuchSkill, NotConfirmed
 from coterie.modes.story import BadEdit
 from coterie.ops.errors import BadSetting
 from coterie.surfaces.web.negotiation import wants_page
@@ -28,6 +29,10 @@ _STATUS: tuple[tuple[type[CoterieError], int], ...] = (
     (NoSuchCharacter, 404),
     (NoSuchMemory, 404),
     (JobError, 404),
+    (NoSuchProcess, 404),
+    (NoSuchSkill, 404),
+    (NotConfirmed, 409),
+    (BadSchedule, 422),
     (Busy, 409),
     (Conflict, 409),
     (CardTooBig, 413),

@@ -12,6 +12,7 @@ from coterie.surfaces.web import (
     api_backups,
     api_bots,
     api_chats,
+    api_desk,
     api_draft,
     api_draft_threads,
     api_drawer,
@@ -71,6 +72,7 @@ _API = (
     live.router,
     api_draft.router,
     api_draft_threads.router,
+    api_desk.router,
 )
 
 
