@@ -179,7 +179,7 @@ async def _write(office: Office, number: int, chance: random.Random, sink: str) 
     while True:
         told = f"{number}:{at}"
         account = Account(surface=NAME, id=CALLER, name=CALLER)
-        text = f"message {told} {'word ' * 100}"
+        text = f"message {told} {'word ' * 400}"
         incoming = IncomingMessage(account=account, room=room, key=told, thread=sink, text=text)
         (received,) = await office.board.reception.accept([incoming])
         os.write(1, f"accepted {told}\n".encode())
@@ -242,7 +242,7 @@ def run(kills: int, folder: Path) -> dict[str, int]:
         command = [sys.executable, "-m", "bench.crash", "--desk", "--child", str(folder), "--seed", str(kill)]
         return subprocess.Popen([*command, "--sink", sink.url, *more], stdout=subprocess.PIPE)
 
-    failures = kill_over_and_over(kills, folder / "coterie.db", desk_views, spawn, heard, longest_s=1.5)
+    failures = kill_over_and_over(kills, folder / "coterie.db", desk_views, spawn, heard, longest_s=3.0)
     spawn(kills, "--drain").communicate()
     sink.close()
     acknowledged = len(told["accepted"]) + len(told["scheduled"])

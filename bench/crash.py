@@ -19,7 +19,6 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench import _crash_desk, _crash_story
 from bench._crash import kill_over_and_over
 from bench._report import arguments, finish, say
 from bench._sample import Said, sample_draft, sample_views
@@ -165,6 +164,11 @@ def main() -> None:
         "--desk", action="store_true", help="kill a desk at work: messages, thoughts, workers, schedules"
     )
     options = parser.parse_args()
+    # Only what is killed is loaded: a process that lives for a second should not spend it on importing.
+    if options.desk:
+        from bench import _crash_desk
+    elif options.story:
+        from bench import _crash_story
     if options.desk and options.child:
         asyncio.run(_crash_desk.child(Path(options.child), int(options.seed), options.sink, drain=options.drain))
         return

@@ -80,7 +80,7 @@ class Stage:
     def open(self) -> None:
         views = [Cast(), Turns(), *switchboard.views(), Memories(), Usage(), *desk_mode.views()]
         self.store = Store.open(self.folder / "coterie.db", views=views, clock=self.clock)
-        kinds = ("channel", "branch", "worker", "compactor")
+        kinds = ("channel", "branch", "worker", "compactor", "cortex")
         settings = ModelsSettings(roles={kind: (f"embedded/{kind}",) for kind in kinds})
         player = Player("embedded", otherwise=self.script.answer)
         self.models = Models(settings, clock=self.clock, store=self.store, providers={"embedded": player})
@@ -98,6 +98,7 @@ class Stage:
             self.tools,
             self.notify,
         )
+        self.asking = self.desk.asking
         self.worker = Worker(
             self.store.jobs,
             self.desk.handlers(),

@@ -25,13 +25,16 @@ class Answers:
         # Only replies: a busy desk records fifty other things a second, and none of them is worth looking up for.
         subject = f"event.{word(room)}.{AssistantTurn.kind}"
         async with self._store.bus.subscribe(subject, limit=1, when_slow=WhenSlow.DROP_OLDEST) as said:
-            while self._state(turn) in ("ready", "leased"):
+            while not self.looked_at(turn):
                 with suppress(TimeoutError):
                     await asyncio.wait_for(anext(said), _LOOK_EVERY_S)
         return self.find(room, turn)
 
     def find(self, room: str, turn: str) -> Turn | None:
         return next((one for one in reversed(self._timeline.latest(room, 50)) if one.answers == turn), None)
+
+    def looked_at(self, turn: str) -> bool:
+        return self._state(turn) not in ("ready", "leased")
 
     def given_up(self, turn: str) -> bool:
         return self._state(turn) == "dead"

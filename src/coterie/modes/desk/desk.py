@@ -37,7 +37,7 @@ from coterie.modes.desk.timetable import ScheduleBook
 from coterie.modes.desk.tools import Tool
 from coterie.modes.desk.watch import Watch
 from coterie.modes.desk.workers import Workers
-from coterie.modes.desk.worktools import worker_tools
+from coterie.modes.desk.worktools import skill_tools, worker_tools
 
 _LEASE_S = 20.0
 """After a crash, what was under way is taken up again this soon."""
@@ -77,8 +77,8 @@ class Desk:
         self.compactor = Compactor(store, self.book, models, self.processes)
         kit = Kit(self.book, self.briefing, self.processes, models, LeakGuard(), timetable, self.skills)
         channel = Channel(kit, self.compactor, clock)
-        asking = Asking(store, roster, workspaces, memory, models, clock, may_talk, settings.asks_a_day)
-        branches = Branches(kit, memory, asking)
+        self.asking = Asking(store, roster, workspaces, memory, models, clock, may_talk, settings.asks_a_day)
+        branches = Branches(kit, memory, self.asking)
         workers = Workers(kit, self._tools)
         self.schedules = Schedules(store, kit, channel, clock)
         self.watch = Watch(store, self.book, self.schedules.mend)
@@ -136,7 +136,9 @@ class Desk:
 
     def _tools(self, character: str) -> Sequence[Tool]:
         if character not in self._tools_of:
-            self._tools_of[character] = [*worker_tools(self.sandbox, self.folder(character)), *self._more_tools]
+            skilled = skill_tools(self.skills, character, self.folder(character))
+            own = worker_tools(self.sandbox, self.folder(character))
+            self._tools_of[character] = [*own, *skilled, *self._more_tools]
         return self._tools_of[character]
 
 

@@ -98,6 +98,9 @@ class OfficeBook:
             raise NoSuchProcess("There is no such conversation at the desk.", "List them, and choose one.")
         return DeskChat(*rows[0])
 
+    def is_desk(self, room: str) -> bool:
+        return bool(self._store.query("SELECT 1 FROM desk_chat WHERE room = ?", (room,)))
+
     def chats(self) -> list[DeskChat]:
         rows = self._store.query("SELECT room, character, person, title, wakes FROM desk_chat ORDER BY at DESC")
         return [DeskChat(*row) for row in rows]

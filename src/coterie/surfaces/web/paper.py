@@ -26,6 +26,7 @@ from coterie.surfaces.web.typeset import harmless, harmless_within, inline, pros
 HUES = 24
 RAIL = (
     ("/chats", "Chats", "messages-square"),
+    ("/desk", "Desk", "scroll-text"),
     ("/bots", "Characters", "users-round"),
     ("/memory", "Memory", "brain"),
     ("/ops", "Workshop", "activity"),
