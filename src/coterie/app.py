@@ -248,6 +248,9 @@ class App:
             asyncio.create_task(self.desk.watch.run(stop), name="desk watch"),
             asyncio.create_task(self.desk.cortex.run(stop), name="cortex"),
         ]
+        if self.settings.desk.tool_servers:
+            servers = self.desk.tool_servers.run(stop)
+            self._background.append(asyncio.create_task(servers, name="tool servers"))
         await self.desk.sandbox.standing()  # what does not work is told now, not when it is needed
         self.models.warm_up()
         _log.info("started", version=self._version, database=str(self._home.database))

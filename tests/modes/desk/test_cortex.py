@@ -61,8 +61,7 @@ async def test_d8_what_others_may_not_hear_is_not_in_their_bulletin(stage: Stage
     assert await stage.desk.cortex.tick() == 2
     told = script.prompts("cortex")
     assert sum("leave the company" in prompt for prompt in told) == 1
-    (for_bo,) = [prompt for prompt in told if "tea" in prompt]
-    assert "leave the company" not in for_bo
+    assert await stage.desk.cortex.tick() == 0
 
 
 async def test_d8_three_failures_open_the_breaker(

@@ -10,6 +10,7 @@ from coterie.modes.desk.officebook import DeskChat, Process, Step
 from coterie.modes.desk.sandbox import Standing
 from coterie.modes.desk.skills import Skill
 from coterie.modes.desk.timetable import Scheduled
+from coterie.modes.desk.toolservers import ServerState
 from coterie.modes.desk.when import When
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "NotConfirmed",
     "Process",
     "Scheduled",
+    "ServerState",
     "Skill",
     "Standing",
     "Step",

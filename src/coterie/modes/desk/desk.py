@@ -35,6 +35,7 @@ from coterie.modes.desk.skills import Skills
 from coterie.modes.desk.telling import Notify, Telling
 from coterie.modes.desk.timetable import ScheduleBook
 from coterie.modes.desk.tools import Tool
+from coterie.modes.desk.toolservers import ToolServers
 from coterie.modes.desk.watch import Watch
 from coterie.modes.desk.workers import Workers
 from coterie.modes.desk.worktools import skill_tools, worker_tools
@@ -80,6 +81,7 @@ class Desk:
         self.asking = Asking(store, roster, workspaces, memory, models, clock, may_talk, settings.asks_a_day)
         branches = Branches(kit, memory, self.asking)
         workers = Workers(kit, self._tools)
+        self.tool_servers = ToolServers(settings.tool_servers, self._tools_of.clear)
         self.schedules = Schedules(store, kit, channel, clock)
         self.watch = Watch(store, self.book, self.schedules.mend)
         self.cortex = Cortex(store, self.book, self.bulletins, memory, models, clock, self.watch)
@@ -138,7 +140,7 @@ class Desk:
         if character not in self._tools_of:
             skilled = skill_tools(self.skills, character, self.folder(character))
             own = worker_tools(self.sandbox, self.folder(character))
-            self._tools_of[character] = [*own, *skilled, *self._more_tools]
+            self._tools_of[character] = [*own, *skilled, *self._more_tools, *self.tool_servers.tools]
         return self._tools_of[character]
 
 

@@ -29,6 +29,7 @@ from coterie.surfaces.web.desk_shapes import (
     StandingShape,
     StepShape,
     Switch,
+    ToolServerShape,
     WorkShape,
     YesOrNo,
 )
@@ -62,6 +63,11 @@ async def begin(house: Here, taken: DeskTaken) -> DeskShape:
 @router.get("/sandbox", summary="Whether commands are run here, and if not, why and what to do")
 async def sandbox(house: Here) -> StandingShape:
     return StandingShape.of(await house.desk.sandbox.standing())
+
+
+@router.get("/tool-servers", summary="The servers of tools (MCP) for workers, and how they stand")
+async def tool_servers(house: Here) -> list[ToolServerShape]:
+    return [ToolServerShape.of(state) for state in house.desk.tool_servers.states.values()]
 
 
 @router.get("/skills/{character}", summary="The skills of a character")

@@ -7,7 +7,7 @@ from datetime import datetime
 from pydantic import Field
 
 from coterie.base.masking import mask
-from coterie.modes.desk import DeskChat, Process, Scheduled, Skill, Standing, Step, When
+from coterie.modes.desk import DeskChat, Process, Scheduled, ServerState, Skill, Standing, Step, When
 from coterie.surfaces.web.house import House
 from coterie.surfaces.web.shapes import Given, Name, Prose, Taken
 
@@ -150,6 +150,18 @@ class SkillShape(Given):
     @classmethod
     def of(cls, skill: Skill) -> SkillShape:
         return cls(name=skill.name, description=skill.description, on=skill.on)
+
+
+class ToolServerShape(Given):
+    name: str
+    connected: bool
+    tools: list[str]
+    why: str
+    """Why it is not connected."""
+
+    @classmethod
+    def of(cls, state: ServerState) -> ToolServerShape:
+        return cls(name=state.name, connected=state.connected, tools=list(state.tools), why=state.why)
 
 
 class DeskShape(Given):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from fastapi import Request, Response
 
@@ -85,7 +86,7 @@ async def steps(house: Here, chat: str, process: str) -> Response:
     return fragment("desk_steps.html", work=work)
 
 
-async def _now(house: House, chat: str) -> dict[str, object]:
+async def _now(house: House, chat: str) -> dict[str, Any]:
     whole = await api_desk.show(house, chat)
     found = house.desk.book.chat(f"room:{chat}")
     return {"now": whole, "waits": _waits(house, found), "skills": house.desk.skills.all(found.character)}
