@@ -263,6 +263,7 @@ class App:
             await self.story.replies.close()
             await self.draft.replies.close()
             stop.set()
+            self.desk.processes.let_go()
             for task, result in zip(
                 self._background, await asyncio.gather(*self._background, return_exceptions=True), strict=True
             ):

@@ -33,6 +33,7 @@ def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     made.ask("PUT", "/you", {"name": "Ana"})
     made.ask("POST", "/bots/ready/maren")
     yield made
+    made._loop.call_soon_threadsafe(script.dug.set)
     made.close()
 
 

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from coterie.base.clock import Clock, to_micros
-from coterie.base.masking import mask
 from coterie.cast.roster import Bot, Roster
 from coterie.cast.workspace import Workspaces
 from coterie.kernel import Draft, Store
@@ -23,6 +22,7 @@ from coterie.memory.writing import NewMemory
 from coterie.modes.desk.errand import Errand
 from coterie.modes.desk.errors import NotAsked
 from coterie.modes.desk.events import CharacterAsked
+from coterie.modes.desk.leaks import LeakGuard
 from coterie.modes.desk.marking import RULE, as_data
 
 MayTalk = Callable[[str, str], bool]
@@ -54,6 +54,7 @@ class Asking:
         self._clock = clock
         self._may_talk = may_talk
         self._most_a_day = most_a_day
+        self._guard = LeakGuard()
 
     def others(self, character: str, person: str) -> list[Bot]:
         """Whom it may ask."""
@@ -81,10 +82,8 @@ class Asking:
         known = as_data("\n".join(f"- {one.text}" for one in recalled) or "(nothing)", "your memory")
         prompt = Prompt.of(f"{known}\n\n{asker.name} asks: {question}", system="\n\n".join(filter(None, told)))
         answer = await self._models.ask(Role.BRANCH, prompt, caller=Caller(chat.room, asked.id))
-        said = mask(answer.text.strip()) or "(no answer)"
-        payload = CharacterAsked(
-            branch=errand.answers, asker=asker.id, asked=asked.id, question=mask(question), answer=said
-        )
+        said = self._guard.cover(answer.text.strip()) or "(no answer)"
+        payload = CharacterAsked(branch=errand.answers, asker=asker.id, asked=asked.id, question=question, answer=said)
         # At once, not with the rest of the thought: it was said, and it counts against the budget.
         await self._store.append([Draft(chat.room, payload, asker.id)])
         errand.drafts += self._remembered(errand, asker, asked, question, said)
@@ -108,9 +107,7 @@ class Asking:
             sources=(errand.answers,),
             reliability=0.8,
         )
-        asked_me = NewMemory(
-            f"{asker.name} asked me: {mask(question)}", asked.id, room, speaker=asker.name, told_by=asker.id
-        )
+        asked_me = NewMemory(f"{asker.name} asked me: {question}", asked.id, room, speaker=asker.name, told_by=asker.id)
         planned = self._memory.writing.plan([heard, asked_me], near=True)
         return [draft for plan in planned for draft in plan.drafts]
 

@@ -48,7 +48,7 @@ class Branches:
         if ended is None or not self._kit.book.process(branch.room, branch.id).busy:
             return None
         state, conclusion = ended
-        payload = BranchEnded(branch=branch.id, state=state, conclusion=mask(conclusion))
+        payload = BranchEnded(branch=branch.id, state=state, conclusion=self._kit.guard.cover(conclusion))
         drafts = [*errand.drafts, Draft(branch.room, payload, chat.character, key=end_key(branch))]
         return Outcome(drafts, [*errand.jobs, wake_job(branch.room, branch.id, "end")])
 

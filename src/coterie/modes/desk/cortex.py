@@ -25,6 +25,7 @@ from coterie.memory import Memory
 from coterie.memory.events import MemoryAdded, MemoryForgotten, MemoryMerged, MemorySuperseded
 from coterie.modes.desk.bulletins import Bulletins
 from coterie.modes.desk.events import BulletinWritten
+from coterie.modes.desk.leaks import LeakGuard
 from coterie.modes.desk.marking import RULE, as_data
 from coterie.modes.desk.officebook import DeskChat, OfficeBook
 from coterie.modes.desk.watch import Watch
@@ -61,6 +62,7 @@ class Cortex:
         self._models = models
         self._clock = clock
         self._watch = watch
+        self._guard = LeakGuard()
         self._read_to: int | None = None
         self._signals: dict[str, deque[str]] = {}
         self._changed: dict[str, int] = {}
@@ -149,7 +151,7 @@ class Cortex:
             self._failed(error)
             return False
         self._failures, self._rests_until = 0, None
-        words = mask(answer.text).split()
+        words = self._guard.cover(answer.text).split()
         text = " ".join(words[:LONGEST_WORDS])
         payload = BulletinWritten(character=chat.character, person=chat.person, text=text, upto=upto)
         await self._store.append([Draft(f"cast:{chat.character}", payload, "cortex")])
