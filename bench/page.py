@@ -100,7 +100,7 @@ def _open_ms(browser: Browser, house: OpenHouse, chat: str) -> float:
     page = context.new_page()
     page.goto("/chats")
     began = time.perf_counter()
-    page.locator(f'.chat-row[data-chat="{chat}"] a').click(no_wait_after=True)
+    page.locator(f'.row-link[data-chat="{chat}"] a').click(no_wait_after=True)
     page.wait_for_url(f"**/chats/{chat}", wait_until="commit")
     page.wait_for_function(_SEEN, polling="raf")
     page.locator("#timeline .turn").last.wait_for(state="visible")

@@ -32,8 +32,10 @@ from coterie.kernel import Payload, Store, View
 from coterie.kernel.events import Draft
 from coterie.kernel.snapshot import seed_from
 from coterie.kernel.worker import Handler, Worker
+from coterie.llm.catalogue import Catalogue
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
+from coterie.llm.standing import standings
 from coterie.llm.usage import Usage
 from coterie.memory import Memory
 from coterie.memory.view import Memories
@@ -51,6 +53,7 @@ from coterie.modes.story import mode as story_mode
 from coterie.modes.story.mode import one_chat_at_a_time
 from coterie.modes.story.settings import StorySettings
 from coterie.modes.story.story import Story
+from coterie.ops import surroundings
 from coterie.ops.backups import JOB as BACKUP
 from coterie.ops.backups import Backups
 from coterie.ops.configuration import Configuration
@@ -60,6 +63,7 @@ from coterie.ops.doctor import Doctor, Finding
 from coterie.ops.metrics import Metrics
 from coterie.ops.settings import StorageSettings
 from coterie.ops.snapshots import Snapshots, warn_in_log
+from coterie.ops.surroundings import Need
 from coterie.surfaces.matrix.bot import MatrixBot
 from coterie.surfaces.matrix.settings import MatrixSettings
 from coterie.surfaces.web.settings import ServerSettings
@@ -131,18 +135,29 @@ def all_views() -> list[View]:
 
 
 def doctor(home: Home, clock: Clock | None = None) -> Doctor:
+    try:
+        settings = load_settings(home).settings
+    except CoterieError:  # what is wrong with the settings is a finding of its own
+        settings = Settings()
+    now = clock or SystemClock()
+
     def sandbox() -> Iterator[Finding]:
-        try:
-            settings = load_settings(home).settings.desk
-        except CoterieError:  # what is wrong with the settings is a finding of its own
-            settings = DeskSettings()
-        standing = asyncio.run(Sandbox(settings).standing())
+        standing = asyncio.run(Sandbox(settings.desk).standing())
         if standing.state == "confined":
             yield Finding("Sandbox", "ok", "commands are confined by bubblewrap")
         else:
             yield Finding("Sandbox", "bad" if standing.state == "off" else "note", standing.reason, standing.fix)
 
-    return Doctor(home, all_views(), clock or SystemClock(), more=[deliveries(home), sandbox])
+    more = [
+        surroundings.port(home, settings.server.host, settings.server.port),
+        surroundings.clock(home, now),
+        surroundings.parts([Need("xllamacpp", "", "the embedded model")]),
+        surroundings.providers(lambda: asyncio.run(standings(Catalogue(settings.models)))),
+        deliveries(home),
+        sandbox,
+        surroundings.tools(),
+    ]
+    return Doctor(home, all_views(), now, more)
 
 
 @contextmanager

@@ -58,7 +58,7 @@ def test_the_keyboard_alone_is_enough(site: Site, page: Page, chat: str) -> None
     page.keyboard.press("Enter")
     for _ in range(6):
         page.keyboard.press("Tab")
-        if page.evaluate("document.activeElement.closest('.chat-row') !== null"):
+        if page.evaluate("document.activeElement.closest('.row-link') !== null"):
             break
     page.keyboard.press("Enter")
     page.wait_for_url("**/chats/*")
@@ -112,7 +112,7 @@ def test_targets_are_large_enough_for_a_thumb(browser: object, site: Site, chat:
     page = context.new_page()
     page.goto(chat)
     small = page.evaluate(
-        """() => [...document.querySelectorAll(".rail-link, #send, .chat-head button, .chat-head a")]
+        """() => [...document.querySelectorAll(".rail-link, #send, .toolbar button, .toolbar a")]
             .filter(e => e.offsetParent).map(e => [e.className, e.getBoundingClientRect()])
             .filter(([, r]) => r.width < 44 || r.height < 44).map(([n, r]) => `${n} ${r.width}x${r.height}`)"""
     )

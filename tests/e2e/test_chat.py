@@ -189,7 +189,7 @@ def test_s24_fork_is_another_chat_with_the_same_past(site: Site, page: Page, cha
     expect(turns(page)).to_have_count(2)
     fork = page.url.rpartition("/")[2]
     page.goto("/chats")
-    expect(page.locator(f'.chat-row[data-chat="{fork}"]')).to_contain_text("fork")
+    expect(page.locator(f'.row-link[data-chat="{fork}"]')).to_contain_text("fork")
 
 
 def test_s25_reset_wants_the_name_typed(site: Site, page: Page, chat: str) -> None:
@@ -299,7 +299,7 @@ def test_s17_the_list_says_what_is_new_until_it_was_read(site: Site, page: Page,
     page.goto("/about")
     site.say(chat, "Anything new?", "*She looks up.* The boat is **early**.")
     page.goto("/chats")
-    row = page.locator(f'.chat-row[data-chat="{chat.removeprefix("/chats/")}"]')
+    row = page.locator(f'.row-link[data-chat="{chat.removeprefix("/chats/")}"]')
     expect(row).to_contain_text("1 new")
     expect(row).to_contain_text("Maren Oke She looks up. The boat is early.")
     row.get_by_role("link").click()

@@ -22,6 +22,8 @@ _PER_MESSAGE = 5
 _PER_REPLY = 3
 """How a template begins the answer."""
 _PER_IMAGE = 800
+_MOST_COUNTED, _LONG = 4_000, 4_000
+"""How many texts are known by their count, and how long one may be for that."""
 _LEARNING = 0.2
 _NARROWEST, _WIDEST = 0.5, 2.0
 
@@ -31,11 +33,23 @@ class TokenCounter:
         self._catalogue = catalogue
         self._factors: dict[Target, float] = {}
         self._exact: dict[Target, Encoding] = {}
+        self._counted: dict[tuple[Target, str], int] = {}
 
     def count(self, target: Target, text: str) -> int:
         if (exact := self._tokenizer(target)) is not None:
-            return len(exact.encode_ordinary(text))
+            return self._counted_exactly(target, exact, text)
         return round(estimate(text, weights_for(target.model)) * self._factors.get(target, 1.0))
+
+    def _counted_exactly(self, target: Target, tokenizer: Encoding, text: str) -> int:
+        """Most of a prompt was in the last one too, and reading it again is what would take the time."""
+        if len(text) > _LONG:
+            return len(tokenizer.encode_ordinary(text))
+        key = (target, text)
+        if (known := self._counted.get(key)) is None:
+            if len(self._counted) > _MOST_COUNTED:
+                self._counted.clear()
+            known = self._counted[key] = len(tokenizer.encode_ordinary(text))
+        return known
 
     def count_prompt(self, target: Target, prompt: Prompt) -> int:
         total = _PER_REPLY

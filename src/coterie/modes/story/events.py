@@ -131,6 +131,8 @@ class EdgeSummaryRewritten(Payload, kind="edge_summary_rewritten"):
     of: str
     toward: str
     summary: str
+    rewrites: str = ""
+    """The fingerprint of the sentence it was made from: if that was never so, neither was this."""
 
 
 class Edge(_Value):

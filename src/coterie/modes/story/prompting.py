@@ -35,10 +35,9 @@ from coterie.modes.story.witnesses import Witnesses
 
 _LAST_TURNS, _FEWEST_TURNS = 6, 2
 """How many of the newest turns are always told: fewer where they would take more than half of a small context."""
-_MOST_TURNS = 200
+_MOST_TURNS, _PAGE = 200, 50
 _FEW = 2
 _MOST_RECALLED = 100
-_MOST_COUNTED = 4_000
 _ANYBODY = ("You", "User")
 """What models call the person, whatever their name is."""
 _MOST_STOPS = 4
@@ -80,7 +79,6 @@ class Prompter:
         self._chats = ChatBook(store)
         self._edges = EdgeBook(store)
         self.witnesses = Witnesses(roster)
-        self._counted: dict[tuple[str, str], int] = {}
 
     def names(self, chat: Chat) -> dict[str, str]:
         """Everybody present, by the name that prose uses."""
@@ -96,12 +94,15 @@ class Prompter:
         bot = self._roster.bot(speaker, chat.version_of(speaker))
         names = self.names(chat)
         saw = self.witnesses.eyes(chat, speaker)
-        latest = self._timeline.latest(chat.room, _MOST_TURNS)
-        turns = [turn for turn in latest if saw(turn) and (turn.text or turn.state != "open")]
         soft, hard = self._budgets()
         desk = Desk(self._counter(), names, bot, self._macros(chat, bot, names))
         heard = {YOU, *(to or chat.characters)}
-        turns = [turn for turn in turns if not turn.to or heard <= {YOU, turn.speaker, *turn.to}]
+
+        def may_tell(turn: Turn) -> bool:
+            known = saw(turn) and (turn.text or turn.state != "open")
+            return bool(known and (not turn.to or heard <= {YOU, turn.speaker, *turn.to}))
+
+        turns, more = self._last_turns(desk, chat.room, may_tell, soft)
         recalled = self._recall(chat, speaker, turns, heard)
         said = [turn for turn in turns if spoken(turn)]
         lore = LoreHere.find(self._store, desk, said)
@@ -111,7 +112,7 @@ class Prompter:
         self._feelings(desk, chat)
         self._memories(desk, chat, recalled, heard)
         lore.tell_in_dialogue(desk, said)
-        self._dialogue(desk, chat, said, hard, more=len(latest) == _MOST_TURNS)
+        self._dialogue(desk, chat, said, hard, more=more)
         fitted = fit(desk.pieces, soft=soft, hard=hard)
         known = self._known_texts(chat.room, [piece.sha for piece in fitted.pieces])
         target = self._models.catalogue.chain(Role.NARRATIVE)[0]
@@ -129,7 +130,7 @@ class Prompter:
         used = {piece.name for piece in fitted.pieces}
         kept = [memory for memory in recalled if f"memory {memory.id}" in used]
         told = [int(piece.order[1]) for piece in fitted.pieces if piece.name.startswith("turn ")]
-        shortened = len(latest) == _MOST_TURNS or any(line.startswith("turn ") for line in fitted.trimmed)
+        shortened = more or any(line.startswith("turn ") for line in fitted.trimmed)
         others = [name for entity, name in names.items() if entity != speaker]
         return Assembled(
             self.as_prompt(fitted.pieces, others),
@@ -165,19 +166,7 @@ class Prompter:
 
     def _counter(self) -> Callable[[str], int]:
         target = self._models.catalogue.chain(Role.NARRATIVE)[0]
-        if not self._models.tokens.is_exact(target):  # an estimate is quick, and learns
-            return lambda text: self._models.tokens.count(target, text) + _MARKS
-
-        def count(text: str) -> int:
-            """Most of a prompt was in the last one too, and reading it again is what would take the time."""
-            key = (str(target), text)
-            if key not in self._counted:
-                if len(self._counted) > _MOST_COUNTED:
-                    self._counted.clear()
-                self._counted[key] = self._models.tokens.count(target, text) + _MARKS
-            return self._counted[key]
-
-        return count
+        return lambda text: self._models.tokens.count(target, text) + _MARKS
 
     def _macros(self, chat: Chat, bot: Bot, names: dict[str, str]) -> Macros:
         char = (bot.card.data.nickname if bot.card else "") or bot.name
@@ -258,7 +247,7 @@ class Prompter:
         room = hard // 2
         for number, turn in enumerate(reversed(turns)):
             mine = turn.speaker == desk.bot.id
-            text = spoken(turn) if mine else f"{self.name(desk.names, turn.speaker)}: {spoken(turn)}"
+            text = self._line(desk, turn)
             room -= desk.count(text)
             always = number < _FEWEST_TURNS or (number < _LAST_TURNS and room >= 0)
             piece = desk.piece(
@@ -271,6 +260,29 @@ class Prompter:
                 instead=None if always else summary,
             )
             desk.put(piece)
+
+    def _last_turns(
+        self, desk: Desk, room: str, may_tell: Callable[[Turn], bool], budget: int
+    ) -> tuple[list[Turn], bool]:
+        """The newest turns, oldest first, until they alone fill the budget; and whether there are earlier ones."""
+        turns: list[Turn] = []
+        before = None
+        for _ in range(_MOST_TURNS // _PAGE):
+            page = self._timeline.latest(room, _PAGE, before)
+            told = [turn for turn in page if may_tell(turn)]
+            turns = told + turns
+            if len(page) < _PAGE:
+                return turns, False
+            budget -= sum(desk.count(self._line(desk, turn)) for turn in told)
+            if budget < 0:
+                break
+            before = page[0].seq
+        return turns, True
+
+    def _line(self, desk: Desk, turn: Turn) -> str:
+        """A turn as it stands in the prompt."""
+        told = spoken(turn)
+        return told if turn.speaker == desk.bot.id else f"{self.name(desk.names, turn.speaker)}: {told}"
 
     def _summary_piece(self, desk: Desk, chat: Chat) -> Piece | None:
         """What stands in for older dialogue: the scenes as this character saw them, and the talk in short."""

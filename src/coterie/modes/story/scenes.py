@@ -22,7 +22,7 @@ from coterie.llm.structured import classify
 from coterie.memory import Memory
 from coterie.memory.writing import NewMemory
 from coterie.modes.story.chats import Chat, ChatBook, Scene
-from coterie.modes.story.edges import EdgeBook
+from coterie.modes.story.edges import EdgeBook, fingerprint
 from coterie.modes.story.events import EdgeSummaryRewritten, SceneClosed, SceneOpened, SceneSummarised
 from coterie.modes.story.pins import Pins
 from coterie.modes.story.prompting import Prompter
@@ -80,15 +80,22 @@ class SceneCloser:
         aloud = [one for one in turns if not one.to and spoken(one)]
         witnesses = self._witnesses(chat, aloud)
         for bot, seen in witnesses.items():
-            closing = await self._summarise(chat, bot, seen)
+            prior = self._edges.edge(chat.world, bot, YOU).summary
+            closing = await self._summarise(chat, bot, seen, prior)
             summarised = SceneSummarised(
                 scene=scene.id, owner=bot, summary=closing.summary, significance=closing.significance
             )
             drafts.append(draft(summarised))
             drafts += self._remember(chat, scene, bot, closing, seen, (YOU, *witnesses), turn)
             if closing.relationship:
-                summary = closing.relationship[:600]
-                drafts.append(draft(EdgeSummaryRewritten(world=chat.world, of=bot, toward=YOU, summary=summary)))
+                rewritten = EdgeSummaryRewritten(
+                    world=chat.world,
+                    of=bot,
+                    toward=YOU,
+                    summary=closing.relationship[:600],
+                    rewrites=fingerprint(prior),
+                )
+                drafts.append(draft(rewritten))
         following = SceneOpened(
             scene=new_id(),
             container=scene.container,
@@ -110,10 +117,9 @@ class SceneCloser:
                 found[bot] = seen
         return found
 
-    async def _summarise(self, chat: Chat, bot: str, seen: Sequence[Turn]) -> Closing:
+    async def _summarise(self, chat: Chat, bot: str, seen: Sequence[Turn], prior: str) -> Closing:
         present = self._prompter.names(chat)
         names = {entity: self._prompter.name(present, entity) for entity in {YOU, bot, *(one.speaker for one in seen)}}
-        prior = self._edges.edge(chat.world, bot, YOU).summary
         prompt = Prompt.of(
             f"{script(names, seen)}\n\nHow {names[bot]} saw {names[YOU]} before: {prior or 'nothing is noted'}",
             system=(

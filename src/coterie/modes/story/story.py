@@ -244,7 +244,7 @@ class Story(ByHand):
     async def _begun(self, room: str) -> Chat:
         """S25: a chat that was reset begins again with the next message, as it was confirmed the first time."""
         if not self._store.query("SELECT 1 FROM chat WHERE room = ?", (room,)):
-            first = await self._store.read(room, limit=8)
+            first = await self._store.read(self._first_line(room), limit=8)
             last = await self._store.read(room, kinds=[Reset.kind, Rewound.kind], newest_first=True, limit=1)
             if last and isinstance(last[0].payload, Reset) and isinstance(created := first[0].payload, ChatCreated):
                 bot = self._roster.bot(created.host)

@@ -20,7 +20,8 @@ from starlette.exceptions import HTTPException
 
 router = APIRouter(include_in_schema=False)
 _LAYERS = ("reset", "tokens", "base")
-_LATER_LAYERS = ("shell", "story", "desk", "pages", "utilities")
+_LATER_LAYERS = ("shell", "story", "pages", "utilities")
+"""What every page has. Any other style sheet is served alone, and a mode's page asks for it."""
 _TYPES = {
     "css": "text/css; charset=utf-8",
     "js": "text/javascript; charset=utf-8",
@@ -43,6 +44,10 @@ class Asset:
 def assets() -> dict[str, Asset]:
     """Every file there is, by its path."""
     found = {"app.css": _asset("css", _style())}
+    joined = {f"{name}.css" for name in (*_LAYERS, *_LATER_LAYERS)}
+    for file in _here("static", "css").iterdir():
+        if file.name not in joined:
+            found[f"css/{file.name}"] = _asset("css", file.read_bytes())
     for folder in ("js", "vendor"):
         for file in _here("static", folder).iterdir():
             ending = file.name.rpartition(".")[2]

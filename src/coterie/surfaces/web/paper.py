@@ -20,18 +20,11 @@ from markupsafe import Markup
 
 from coterie import __version__
 from coterie.surfaces.web import assets
+from coterie.surfaces.web.rail import ON_A_PHONE
 from coterie.surfaces.web.reasons import why, work
 from coterie.surfaces.web.typeset import harmless, harmless_within, inline, prose, visible
 
 HUES = 24
-RAIL = (
-    ("/chats", "Chats", "messages-square"),
-    ("/desk", "Desk", "scroll-text"),
-    ("/bots", "Characters", "users-round"),
-    ("/memory", "Memory", "brain"),
-    ("/ops", "Workshop", "activity"),
-    ("/settings", "Settings", "settings"),
-)
 
 
 @cache
@@ -47,7 +40,7 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         auto_reload=False,
     )
-    jinja.globals.update(asset=assets.address, modules=assets.modules, rail=RAIL, version=__version__)
+    jinja.globals.update(asset=assets.address, modules=assets.modules, on_a_phone=ON_A_PHONE, version=__version__)
     jinja.filters.update(
         hue=hue,
         initials=initials,
@@ -75,7 +68,8 @@ def render(name: str, /, **context: Any) -> str:
 def page(request: Request, name: str, /, *, status: int = 200, **context: Any) -> HTMLResponse:
     """A whole page. `here` is the part of the house that the rail marks."""
     here = "/" + request.url.path.strip("/").partition("/")[0]
-    html = render(name, here=context.pop("here", here), path=request.url.path, **context)
+    around = {"here": here, "path": request.url.path, "rail": request.app.state.rail}
+    html = render(name, **{**around, **context})
     return HTMLResponse(html, status, headers={"Cache-Control": "no-store", "Vary": "Accept"})
 
 

@@ -41,6 +41,7 @@ from coterie.surfaces.web.door import Door, door_routes
 from coterie.surfaces.web.errors import tell_errors
 from coterie.surfaces.web.guard import Guard
 from coterie.surfaces.web.house import House
+from coterie.surfaces.web.rail import rail
 from coterie.surfaces.web.sessions import Sessions
 
 # Pages are asked first and step aside for whoever does not want HTML.
@@ -91,6 +92,7 @@ def create_web(house: House, password: SecretStr | None = None, keyed: tuple[str
         redoc_url=None,
     )
     web.state.house = house
+    web.state.rail = rail(_PAGES)
     web.add_middleware(GZipMiddleware, minimum_size=1_000, compresslevel=6)
     if password is not None:
         sessions = Sessions(password.get_secret_value())

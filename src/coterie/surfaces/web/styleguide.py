@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from coterie.surfaces.web.timeline import Shown, Swipes
@@ -46,6 +47,7 @@ def samples() -> dict[str, Any]:
     ]
     return {
         "turns": turns,
+        "moment": datetime(2026, 6, 1, 21, 40, tzinfo=UTC),
         "parts": [("identity", 820, "must"), ("last turns", 1900, "must"), ("edges", 310, "should"),
                   ("memories", 640, "should"), ("older dialogue", 1450, "nice")],
         "spend": [0.02, 0.05, 0.01, 0.0, 0.08, 0.11, 0.04, 0.06, 0.02, 0.09, 0.13, 0.07],

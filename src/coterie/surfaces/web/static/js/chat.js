@@ -1,5 +1,5 @@
 // The chat page: hears what happens, shows it, and lets one act on it.
-import { all, on, one } from "./dom.js";
+import { all, nodes, on, one } from "./dom.js";
 import { acts } from "./past.js";
 import { post } from "./api.js";
 import { Composer } from "./composer.js";
@@ -14,7 +14,10 @@ const page = one("#chat");
 const chat = page.dataset.chat;
 const at = Number(page.dataset.at);
 const turns = new Turns(chat, one("#scroll"), one("#timeline"));
-const composer = new Composer(chat);
+const composer = new Composer(`draft:${chat}`, {
+  say: (text, key, form) => post(`/chats/${chat}/turns`, { text, key, speaker: form.elements.speaker.value || null }),
+  stop: () => post(`/chats/${chat}/stop`),
+});
 const drawer = new Drawer(chat);
 const can = { ...acts(chat, turns), pin: (button) => drawer.pin(button), forget: (button) => drawer.forget(button) };
 const live = one("[data-live]");
@@ -59,7 +62,7 @@ function refreshHead(cast) {
   headSoon = setTimeout(async () => {
     const answer = await fetch(`/chats/${chat}/head`, { headers: { Accept: "text/html", "HX-Request": "true" } }).catch(() => null);
     if (!answer?.ok || one("#chat-head :popover-open")) return;
-    one("#chat-head").innerHTML = await answer.text();
+    one("#chat-head").replaceWith(nodes(await answer.text()));
     if (cast) refreshWho();
   }, 150);
 }
@@ -78,9 +81,9 @@ function settle() {
   const silent = open && !one(".turn-text", open).textContent.trim();
   composer.lock(open ? `${name} is ${silent ? "thinking" : "speaking"}.` : "");
   const [state, text] = !connected
-    ? ["offline", "Not connected. It will be tried again."]
+    ? ["failed", "Not connected. It will be tried again."]
     : open
-      ? ["thinking", `${name} is ${silent ? "thinking" : "speaking"}`]
+      ? ["working", `${name} is ${silent ? "thinking" : "speaking"}`]
       : ["live", "Everything is saved"];
   live.dataset.state = state;
   if (live.textContent !== text) live.textContent = text;

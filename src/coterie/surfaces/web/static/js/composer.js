@@ -1,14 +1,14 @@
 // Writing: a message is kept until the server has it; while somebody speaks, sending waits and says why. S20
 import { one, on } from "./dom.js";
-import { post } from "./api.js";
 import { announceTrouble } from "./trouble.js";
 
 export class Composer {
-  constructor(chat) {
-    this.chat = chat;
-    this.form = one("#composer");
+  // `say(text, key, form)` sends; the same key again is the same message. `stop()` ends what is being said, where that can be.
+  // Under `draft` the browser keeps what was not sent yet.
+  constructor(draft, { say, stop = null }) {
+    this.form = one(".composer");
     this.field = one("#say");
-    this.draft = `draft:${chat}`;
+    Object.assign(this, { draft, say, halt: stop });
     this.field.value = this.#stored();
     this.form.addEventListener("submit", (event) => {
       event.preventDefault();
@@ -28,7 +28,7 @@ export class Composer {
   lock(why) {
     this.locked = why;
     one("#lock").textContent = why;
-    one("#stop").hidden = !why;
+    one("#stop").hidden = !why || !this.halt;
     one("#send").hidden = Boolean(why);
   }
 
@@ -38,10 +38,9 @@ export class Composer {
     if (this.locked) return (one("#lock").textContent = `${this.locked} Stop, or wait.`);
     this.sending = true;
     const key = (this.key ??= crypto.randomUUID());
-    const speaker = this.form.elements.speaker.value || null;
     one("#send").setAttribute("aria-busy", "true");
     try {
-      await post(`/chats/${this.chat}/turns`, { text, key, speaker });
+      await this.say(text, key, this.form);
       this.key = null;
       this.field.value = "";
       this.#store();
@@ -57,7 +56,7 @@ export class Composer {
 
   async stop() {
     try {
-      await post(`/chats/${this.chat}/stop`);
+      await this.halt?.();
     } catch (error) {
       announceTrouble(error);
     }

@@ -1,6 +1,7 @@
 // The desk's page: hears that something happened, asks for what it shows, and lets one act on it.
 import { on, one } from "./dom.js";
 import { api, post, put, remove } from "./api.js";
+import { Composer } from "./composer.js";
 import { listen } from "./live.js";
 import { announceTrouble } from "./trouble.js";
 
@@ -9,11 +10,9 @@ const chat = page.dataset.chat;
 const here = `/desk/${chat}`;
 const scroll = one("#scroll");
 const live = one("[data-live]");
-const field = one("#say");
 const WIDE = matchMedia("(min-width: 68.01rem)");
 const SOON_MS = 150;
 let soon = 0;
-let key = null;
 
 if (WIDE.matches) one("#drawer").hidden = false;
 toEnd();
@@ -22,7 +21,7 @@ listen({ [chat]: Number(page.dataset.at), instance: Number(page.dataset.at) }, h
 
 function hear(message) {
   if (message.name === "open" || message.name === "lost") {
-    live.dataset.state = message.name === "open" ? "live" : "offline";
+    live.dataset.state = message.name === "open" ? "live" : "failed";
     live.textContent = message.name === "open" ? "Live" : "Not connected; it is tried again";
     if (message.name === "open") refresh();
   } else if (message.chat === chat) refresh();
@@ -64,22 +63,11 @@ async function act(work, button) {
   }
 }
 
-one("#composer").addEventListener("submit", async (event) => {
-  event.preventDefault();
-  const text = field.value.trim();
-  if (!text) return;
-  key ??= crypto.randomUUID();
-  if (await act(() => post(`${here}/messages`, { text, key }), one("#send"))) {
-    field.value = "";
-    key = null;
-  }
-  field.focus();
-});
-field.addEventListener("input", () => (key = null)); // another text is another message
-field.addEventListener("keydown", (event) => {
-  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
-  event.preventDefault();
-  one("#composer").requestSubmit();
+new Composer(`desk:${chat}`, {
+  say: async (text, key) => {
+    await post(`${here}/messages`, { text, key });
+    refresh();
+  },
 });
 
 on("click", "[data-cancel]", (_, button) => act(() => post(`${here}/processes/${button.dataset.cancel}/cancel`), button));

@@ -3,8 +3,8 @@ import { all, isMac, one } from "./dom.js";
 import { get } from "./api.js";
 
 const PAGES = [
-  ["Chats", "/chats"], ["Characters", "/bots"], ["New character", "/bots/new"], ["Memory", "/memory"],
-  ["Workshop", "/ops"], ["Search", "/search"], ["Settings", "/settings"], ["Models", "/settings#models"], ["Budgets", "/settings#budgets"],
+  ...all(".rail-link[href]").map((link) => [link.textContent.trim(), link.getAttribute("href")]),
+  ["New character", "/bots/new"], ["Search", "/search"], ["Models", "/settings#models"], ["Budgets", "/settings#budgets"],
   ["Backups", "/settings#backups"], ["About", "/about"],
 ].map(([name, path]) => ({ name, path, kind: "Page" }));
 let places = PAGES;

@@ -2,7 +2,6 @@
 import { isMac, one, typing } from "./dom.js";
 import { openDialog } from "./surfaces.js";
 
-const PLACES = { c: "/chats", p: "/bots", m: "/memory", o: "/ops", s: "/settings" };
 const keys = new Map();
 let going = 0;
 
@@ -19,7 +18,8 @@ export function startShortcuts() {
     }
     if (typing(event.target) || event.metaKey || event.ctrlKey || event.altKey || one("dialog[open]")) return;
     if (event.key === "g") return (going = event.timeStamp);
-    if (going && event.timeStamp - going < 1200 && PLACES[event.key]) return location.assign(PLACES[event.key]);
+    const place = going && event.timeStamp - going < 1200 && /^\w$/.test(event.key) && one(`.rail-link[data-key="${event.key}"]`);
+    if (place) return location.assign(place.href);
     going = 0;
     const act = keys.get(event.key);
     if (act) {
