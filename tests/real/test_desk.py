@@ -187,3 +187,26 @@ async def test_the_timetable_over_http(tmp_path: Path) -> None:
         await open_.ask("DELETE", path)
         assert await open_.ask("GET", f"{desk}/schedules") == []
         await open_.ask("DELETE", path, status=404)
+
+
+@pytest.mark.xdist_group("embedded")
+async def test_the_loop_on_the_embedded_model(tmp_path: Path) -> None:
+    """It is too small to use tools by itself: a person gives the worker its task. All the rest is as with any model."""
+    async with open_desk(tmp_path, None) as open_:
+        chat = await open_.ask("POST", "/desk", {"character": "Mara", "webhook": "work"}, 201)
+        call = {"text": "Good morning, Mara!", "room": "work", "id": "m-1", "wait": True, "callback": open_.sink.url}
+        answer = await open_.ask("POST", "/webhook", call, 200)
+        assert answer["text"].strip()
+        desk = f"/desk/{chat['id']}"
+        worker = await open_.ask("POST", f"{desk}/workers", {"task": "Say how many days a week has."}, 201)
+        ended = await open_.until(f"{desk}/processes/{worker['id']}", lambda it: it["ended"] is not None)
+        assert ended["state"] == "done" and ended["result"].strip()
+        await open_.until(f"{desk}/processes", lambda found: all(each["ended"] for each in found))
+        events = [event.kind for event in open_.house.store.reader.read(limit=1_000)]
+        async with asyncio.timeout(120):
+            while "desk_results_injected" not in events:
+                await asyncio.sleep(0.2)
+                events = [event.kind for event in open_.house.store.reader.read(limit=1_000)]
+        await open_.house.switchboard.idle()
+        assert open_.sink.texts[0] == answer["text"]
+        assert (await open_.ask("GET", desk))["spent_today"]["calls"] >= 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from coterie.base.clock import Clock
@@ -22,7 +23,7 @@ from coterie.modes.desk.bulletins import Bulletins
 from coterie.modes.desk.channel import Channel
 from coterie.modes.desk.compactor import Compactor
 from coterie.modes.desk.cortex import Cortex
-from coterie.modes.desk.errand import BRANCH, COMPACT, MESSAGE, PERSON_WAITS, SCHEDULE, TELL, WAKE, WORKER
+from coterie.modes.desk.errand import BRANCH, COMPACT, MESSAGE, PERSON_WAITS, SCHEDULE, TELL, WAKE, WORKER, Errand
 from coterie.modes.desk.events import DeskOpened
 from coterie.modes.desk.kit import Kit
 from coterie.modes.desk.leaks import LeakGuard
@@ -106,6 +107,14 @@ class Desk:
         told = await self._store.append([Draft(room, payload, person, key=key, turn=turn)], jobs=[job])
         said = told[0].payload
         return said.turn if isinstance(said, UserTurn) else turn
+
+    async def hire(self, room: str, task: str, *, interactive: bool = False, person: str) -> str:
+        """A person gives a worker its task, without the character deciding it; the character hears the result."""
+        errand = Errand(self.book.chat(room), person)
+        worker = errand.hire(task, interactive)
+        drafts = [replace(draft, actor=person) for draft in errand.drafts]
+        await self._store.append(drafts, jobs=errand.jobs)
+        return worker
 
     def add_tools(self, tools: Sequence[Tool]) -> None:
         """For every worker from its next turn on."""

@@ -57,10 +57,12 @@ class Skills:
         self._workspaces = workspaces
 
     def all(self, character: str) -> list[Skill]:
+        folder = self._folder(character)
+        if not folder.is_dir():  # as for most characters, and every prompt asks
+            return []
         off = {
             name for (name,) in self._store.query("SELECT skill FROM desk_skill_off WHERE character = ?", (character,))
         }
-        folder = self._folder(character)
         with suppress(OSError):
             names = sorted(each.name for each in os.scandir(folder) if _NAME.fullmatch(each.name) and _plain(each))
             found = [(name, _description(folder / name / "SKILL.md")) for name in names]

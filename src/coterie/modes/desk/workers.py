@@ -14,7 +14,7 @@ from coterie.base.masking import mask
 from coterie.kernel import Draft, Job
 from coterie.kernel.worker import Outcome
 from coterie.llm.errors import ModelError
-from coterie.llm.messages import Message, Prompt, ToolCall
+from coterie.llm.messages import Message, Prompt
 from coterie.llm.roles import Role
 from coterie.llm.router import Caller
 from coterie.modes.desk.errand import wake_job, work_job
@@ -74,24 +74,31 @@ class Workers:
             answer = await self._kit.models.ask(Role.WORKER, prompt, caller=Caller(worker.room, character))
             text = self._kit.guard.cover(answer.text)
             said, confirmed = Message(role="assistant", text=text, calls=answer.calls), False
-            leaks = any(self._kit.guard.found_in(call.arguments) for call in answer.calls)
-            if not leaks and any(box.asks(call) for call in answer.calls):
+            # One with a secret in it goes nowhere, so nobody is asked about it, and it is not kept until they answer.
+            if said.calls == self._to_keep(said).calls and any(box.asks(call) for call in said.calls):
                 return _wait(worker, _question(said), said, job)
             if not answer.calls:
                 told = said.text.strip() or "It is done."
                 return _wait(worker, told, said, job) if worker.interactive else _end(worker, "done", told)
-        turn.messages.append(said.model_copy(update={"calls": tuple(map(self._to_keep, said.calls))}))
-        for call in said.calls:
-            if box.asks(call) and not confirmed:
+        kept = self._to_keep(said)
+        turn.messages.append(kept)
+        for call, shown in zip(said.calls, kept.calls, strict=True):
+            if box.asks(call) and worker.allowed is False:
                 told = "The person said no."
             else:
                 told = self._kit.guard.cover(await box.use(call, confirmed=confirmed))
-            turn.messages.append(Message(role="tool", text=told, answers=self._to_keep(call)))
+            turn.messages.append(Message(role="tool", text=told, answers=shown))
         return _next(worker, turn)
 
-    def _to_keep(self, call: ToolCall) -> ToolCall:
+    def _to_keep(self, said: Message) -> Message:
         """As the log may hold it: arguments with a secret in them went nowhere, and are not written down either."""
-        return call.model_copy(update={"arguments": "{}"}) if self._kit.guard.found_in(call.arguments) else call
+        if not any(self._kit.guard.found_in(call.arguments) for call in said.calls):
+            return said
+        calls = [
+            call.model_copy(update={"arguments": "{}"}) if self._kit.guard.found_in(call.arguments) else call
+            for call in said.calls
+        ]
+        return said.model_copy(update={"calls": tuple(calls)})
 
 
 def _own_tools(turn: _Turn) -> list[Tool]:

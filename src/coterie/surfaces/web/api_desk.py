@@ -29,6 +29,7 @@ from coterie.surfaces.web.desk_shapes import (
     StandingShape,
     StepShape,
     Switch,
+    TaskTaken,
     ToolServerShape,
     WorkShape,
     YesOrNo,
@@ -138,6 +139,13 @@ async def stop(house: Here, chat: str) -> Done:
 async def processes(house: Here, chat: str) -> list[ProcessShape]:
     room = house.desk.book.chat(f"room:{chat}").room
     return [ProcessShape.of(process) for process in house.desk.book.processes(room)]
+
+
+@router.post(_CHAT + "/workers", summary="Give a worker a task yourself", status_code=status.HTTP_201_CREATED)
+async def hire(house: Here, chat: str, taken: TaskTaken) -> ProcessShape:
+    room = f"room:{chat}"
+    worker = await house.desk.hire(room, taken.task, interactive=taken.interactive, person=YOU)
+    return ProcessShape.of(house.desk.book.process(room, worker))
 
 
 @router.get(_PROCESS, summary="A branch or a worker, step by step")

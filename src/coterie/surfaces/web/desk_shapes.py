@@ -30,6 +30,12 @@ class FollowUp(Taken):
     text: Prose = Field(min_length=1)
 
 
+class TaskTaken(Taken):
+    task: Prose = Field(min_length=1)
+    interactive: bool = False
+    """Keep the worker, to give it follow-ups."""
+
+
 class YesOrNo(Taken):
     allowed: bool
 
