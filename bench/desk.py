@@ -28,10 +28,10 @@ from coterie.llm.settings import ModelsSettings
 from coterie.llm.usage import Usage
 from coterie.memory import Memory
 from coterie.memory.view import Memories
+from coterie.modes.desk import mode as desk_mode
 from coterie.modes.desk.conversation import DeskConversation
 from coterie.modes.desk.desk import Desk
 from coterie.modes.desk.errand import COMPACT, Errand
-from coterie.modes.desk.office import Office
 from coterie.modes.desk.settings import DeskSettings
 
 WORKERS, BRANCHES = 50, 5
@@ -64,7 +64,7 @@ class Scripted:
 
 async def run(folder: Path, messages: int) -> dict[str, object]:
     clock = SystemClock()
-    views = [Cast(), Turns(), *switchboard.views(), Memories(), Usage(), Office()]
+    views = [Cast(), Turns(), *switchboard.views(), Memories(), Usage(), *desk_mode.views()]
     store = Store.open(folder / "desk.db", views=views, clock=clock)
     settings = ModelsSettings(roles={kind: (f"embedded/{kind}",) for kind in TAKES_S})
     models = Models(settings, clock=clock, store=store, providers={"embedded": Scripted()})

@@ -44,9 +44,9 @@ from coterie.memory import Memory
 from coterie.memory.view import Memories
 from coterie.modes.crowd import Figures, Hall
 from coterie.modes.crowd import mode as crowd_mode
+from coterie.modes.desk import mode as desk_mode
 from coterie.modes.desk.conversation import DeskConversation
 from coterie.modes.desk.desk import Desk
-from coterie.modes.desk.office import Office
 from coterie.modes.desk.sandbox import Sandbox
 from coterie.modes.desk.settings import DeskSettings
 from coterie.modes.draft import Drafting
@@ -158,8 +158,8 @@ def all_views() -> list[View]:
         *story_mode.views(),
         *draft_mode.views(),
         *crowd_mode.views(),
-        Office(),
         RemoteChats(),
+        *desk_mode.views(),
     ]
 
 
@@ -256,6 +256,7 @@ class App:
             settings.desk,
             self._clock,
             notify=lambda outgoing, token: self.switchboard.notify(outgoing, token),
+            may_talk=lambda person, character: self.people.may_talk(person, character),
         )
         self.arrivals = Arrivals(store, self.roster, self.memory, self.workspaces)
         self.feed = Feed(store, self.story.replies)
@@ -324,7 +325,11 @@ class App:
             *(asyncio.create_task(lane.run(stop), name="desk") for lane in self.desk.workers()),
             asyncio.create_task(self.desk.watch.run(stop), name="desk watch"),
             asyncio.create_task(self.remote.run(stop), name="agents"),
+            asyncio.create_task(self.desk.cortex.run(stop), name="cortex"),
         ]
+        if self.settings.desk.tool_servers:
+            servers = self.desk.tool_servers.run(stop)
+            self._background.append(asyncio.create_task(servers, name="tool servers"))
         await self.desk.sandbox.standing()  # what does not work is told now, not when it is needed
         self.models.warm_up()
         _log.info("started", version=self._version, database=str(self._home.database))
@@ -338,6 +343,7 @@ class App:
             await self.story.replies.close()
             await self.draft.replies.close()
             stop.set()
+            self.desk.processes.let_go()
             for task, result in zip(
                 self._background, await asyncio.gather(*self._background, return_exceptions=True), strict=True
             ):

@@ -41,10 +41,11 @@ expect.set_options(timeout=PATIENCE_MS)
 class Site:
     """A house with its doors open, and what a test wants to do to it from outside."""
 
-    def __init__(self, folder: Path, story: StorySettings | None = None) -> None:
-        self.script = Paced()
+    def __init__(self, folder: Path, story: StorySettings | None = None, script: Paced | None = None) -> None:
+        self.script = script or Paced()
         self._home = Home.locate({"COTERIE_HOME": str(folder)})
         roles = dict.fromkeys(("narrative", "classifier", "compactor"), ("embedded/script",))
+        roles |= {kind: (f"embedded/{kind}",) for kind in ("channel", "branch", "worker", "cortex")}
         self._settings = Settings(models=ModelsSettings(roles=roles), story=story or StorySettings())
         self._door = socket.create_server(("127.0.0.1", 0))
         self.address = f"http://127.0.0.1:{self._door.getsockname()[1]}"

@@ -15,6 +15,7 @@ from typing import NoReturn
 COMMANDS = {
     "serve": "Start Coterie and open it to this machine.",
     "chat": "Talk with a character, here in the terminal.",
+    "desk": "Have a character get work done, here in the terminal.",
     "draft": "Work on a text with a character: ask, then review its proposals.",
     "cast": "Characters: make, list, show, import, export, delete.",
     "crowd": "A room full of personas around a stream: demo, run, replay.",

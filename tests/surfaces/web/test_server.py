@@ -17,6 +17,7 @@ from coterie.engine.feed import Feed
 from coterie.kernel import Store
 from coterie.llm.router import Models
 from coterie.memory import Memory
+from coterie.modes.desk import Desk
 from coterie.modes.draft import Drafting
 from coterie.modes.story import Arrivals, Story
 from coterie.ops.configuration import Configuration
@@ -33,6 +34,7 @@ class FakeHouse:
     memory: Memory
     story: Story
     draft: Drafting
+    desk: Desk
     workspaces: Workspaces
     arrivals: Arrivals
     feed: Feed

@@ -23,6 +23,7 @@ from coterie.engine.errors import Busy, NoSuchRoom, NoSuchTurn
 from coterie.llm.errors import ModelError, RoleUnset
 from coterie.memory.errors import BadImport, BadMemory, NoSuchMemory
 from coterie.modes.crowd import AlreadyLive, NoSuchCrowd, Refused
+from coterie.modes.desk import BadSchedule, NoSuchProcess, NoSuchSkill, NotConfirmed
 from coterie.modes.story import BadEdit
 from coterie.ops.errors import BadSetting
 from coterie.surfaces.web.negotiation import wants_page
@@ -35,6 +36,10 @@ _STATUS: tuple[tuple[type[CoterieError], int], ...] = (
     (NoSuchMemory, 404),
     (NoSuchCrowd, 404),
     (JobError, 404),
+    (NoSuchProcess, 404),
+    (NoSuchSkill, 404),
+    (NotConfirmed, 409),
+    (BadSchedule, 422),
     (Busy, 409),
     (Conflict, 409),
     (AlreadyLive, 409),

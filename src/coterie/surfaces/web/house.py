@@ -14,6 +14,7 @@ from coterie.kernel import Store
 from coterie.llm.router import Models
 from coterie.memory import Memory
 from coterie.modes.crowd import Hall
+from coterie.modes.desk import Desk
 from coterie.modes.draft import Drafting
 from coterie.modes.story import Arrivals, Story
 from coterie.ops.configuration import Configuration
@@ -27,6 +28,7 @@ class House(Protocol):
     story: Story
     draft: Drafting
     crowd: Hall
+    desk: Desk
     workspaces: Workspaces
     arrivals: Arrivals
     feed: Feed

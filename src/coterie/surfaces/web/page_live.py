@@ -18,6 +18,7 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from coterie.base.logging import get_logger
 from coterie.base.masking import mask
+from coterie.surfaces.web.desk_telling import desk_news
 from coterie.surfaces.web.house import Here, House
 from coterie.surfaces.web.telling import INSTANCE, News, Teller, troubles
 
@@ -69,7 +70,12 @@ async def _stream(house: House, places: dict[str, int], stopping: anyio.Event) -
 
 
 async def _tell(house: House, chat: str, after: int, told: asyncio.Queue[tuple[str, News] | None]) -> None:
-    heard = troubles(house, after) if chat == INSTANCE else Teller(house, f"room:{chat}", after).news()
+    if chat == INSTANCE:
+        heard = troubles(house, after)
+    elif house.desk.book.is_desk(f"room:{chat}"):
+        heard = desk_news(house, f"room:{chat}", after)
+    else:
+        heard = Teller(house, f"room:{chat}", after).news()
     try:
         async for news in heard:
             await told.put((chat, news))

@@ -62,6 +62,7 @@ async def workshop(house: Here, request: Request) -> Response:
         snapshots=house.copies.snapshots(),
         backups=house.copies.backups(),
         embedding=house.memory.background.status(),
+        sandbox=await house.desk.sandbox.standing(),
     )
 
 

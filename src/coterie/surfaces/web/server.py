@@ -13,6 +13,7 @@ from coterie.surfaces.web import (
     api_bots,
     api_chats,
     api_crowd,
+    api_desk,
     api_draft,
     api_draft_threads,
     api_drawer,
@@ -30,6 +31,7 @@ from coterie.surfaces.web import (
     page_bots,
     page_chats,
     page_crowd,
+    page_desk,
     page_house,
     page_live,
     page_memory,
@@ -51,6 +53,7 @@ _PAGES = (
     assets.router,
     page_house.router,
     page_chats.router,
+    page_desk.router,
     page_live.router,
     page_bots.router,
     portraits.router,
@@ -81,6 +84,7 @@ _API = (
     api_draft_threads.router,
     api_crowd.router,
     live_crowd.router,
+    api_desk.router,
 )
 
 
