@@ -47,7 +47,7 @@ def converge(site: Site, chat: str, tabs: list[Page], within_s: float = 30) -> f
         seen = [view(tab) for tab in tabs]
         if all(one == want for one in seen):
             changed = [tab.evaluate("window.changed_at ?? 0") / 1_000 for tab in tabs]
-            return max(0.0, max(changed) - now)
+            return float(max(0.0, max(changed) - now))
         assert time.monotonic() - began < within_s, f"{want[-4:]}\n" + "\n".join(str(one[-4:]) for one in seen)
         time.sleep(0.02)
         want = told(site, chat)

@@ -79,7 +79,7 @@ async def open_desk(folder: Path, script: Script | None, **sections: object) -> 
             if not house.roster.bots():
                 await house.roster.author(Identity(name="Mara", persona="Mara gets things done."))
             web = create_web(house)
-            mount(web, house.switchboard, settings.webhook, settings.api, SystemClock())
+            mount(web, house.switchboard, settings.webhook, settings.api, SystemClock(), house.files_of)
             async with (
                 house.running(),
                 _listening(web) as url,

@@ -17,6 +17,7 @@ from coterie.engine.feed import Feed
 from coterie.kernel import Store
 from coterie.llm.router import Models
 from coterie.memory import Memory
+from coterie.modes.crowd import Hall
 from coterie.modes.desk import Desk
 from coterie.modes.draft import Drafting
 from coterie.modes.story import Arrivals, Story
@@ -34,6 +35,7 @@ class FakeHouse:
     memory: Memory
     story: Story
     draft: Drafting
+    crowd: Hall
     desk: Desk
     workspaces: Workspaces
     arrivals: Arrivals

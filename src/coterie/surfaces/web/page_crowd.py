@@ -34,7 +34,7 @@ class Regular:
     @property
     def changed(self) -> float:
         """How far they have drifted, all traits together."""
-        return sum(abs(getattr(self.now.traits, trait) - getattr(self.persona.traits, trait)) for trait in TRAITS)
+        return float(sum(abs(getattr(self.now.traits, one) - getattr(self.persona.traits, one)) for one in TRAITS))
 
 
 @router.get("")
