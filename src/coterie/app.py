@@ -177,6 +177,10 @@ def doctor(home: Home, clock: Clock | None = None) -> Doctor:
         else:
             yield Finding("Sandbox", "bad" if standing.state == "off" else "note", standing.reason, standing.fix)
 
+    def agents() -> Iterator[Finding]:
+        if (problem := registry(home).problem) is not None:
+            yield Finding("Agents", "bad", problem.what, problem.fix)
+
     more = [
         surroundings.port(home, settings.server.host, settings.server.port),
         surroundings.clock(home, now),
@@ -185,6 +189,7 @@ def doctor(home: Home, clock: Clock | None = None) -> Doctor:
         deliveries(home),
         sandbox,
         surroundings.tools(),
+        agents,
     ]
     return Doctor(home, all_views(), now, more)
 

@@ -54,3 +54,9 @@ async def test_p12_a_command_is_an_agent(house: RemoteHouse, tmp_path: Path) -> 
     finally:
         agent.terminate()
         await agent.wait()
+
+
+def test_p12_the_doctor_looks_at_the_registry(home: Home, call: Call) -> None:
+    (home.root / "agents.yaml").write_text("characters: [")
+    told = call("doctor")
+    assert "The registry of agents cannot be read" in told.out + told.err
