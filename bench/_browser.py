@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import uvicorn
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 from sse_starlette.sse import AppStatus
 
 from bench._stage import scripted
@@ -86,3 +86,19 @@ def chromium() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
         yield browser
         browser.close()
+
+
+def seen_script(selector: str) -> str:
+    """Notes, by the page's own clock, when 50 of these were laid out with the newest of them on the screen."""
+    return f"""(() => {{ const look = () => {{
+        const found = document.querySelectorAll({selector!r});
+        const box = found.length >= 50 && found[found.length - 1].getBoundingClientRect();
+        if (box && box.height && box.top < innerHeight && box.bottom > 0) window.last_50_seen = performance.now();
+        else requestAnimationFrame(look);
+    }}; requestAnimationFrame(look); }})()"""
+
+
+def last_50_seen(page: Page) -> float:
+    """Milliseconds since the navigation began."""
+    page.wait_for_function("() => window.last_50_seen")
+    return float(page.evaluate("window.last_50_seen"))

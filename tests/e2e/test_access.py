@@ -103,19 +103,32 @@ def test_nothing_moves_when_motion_is_not_wanted(page: Page, chat: str) -> None:
     assert moving == 0
 
 
-def test_targets_are_large_enough_for_a_thumb(browser: object, site: Site, chat: str) -> None:
+SMALL = """() => [...document.querySelectorAll("a.button, button, select, summary, .rail-link, [role=tab]")]
+    .filter(e => e.checkVisibility({ visibilityProperty: true })).map(e => [e, e.getBoundingClientRect()])
+    .filter(([, r]) => r.height && (r.width < 43.5 || r.height < 43.5))
+    .map(([e, r]) => `${e.tagName} ${e.className} ${e.textContent.trim().slice(0, 20)} ${r.width}x${r.height}`)"""
 
+
+def test_targets_are_large_enough_for_a_thumb_on_every_page(browser: object, site: Site, chat: str) -> None:
     assert isinstance(browser, Browser)
     context = browser.new_context(
         base_url=site.address, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True
     )
     page = context.new_page()
-    page.goto(chat)
-    small = page.evaluate(
-        """() => [...document.querySelectorAll(".rail-link, #send, .toolbar button, .toolbar a")]
-            .filter(e => e.offsetParent).map(e => [e.className, e.getBoundingClientRect()])
-            .filter(([, r]) => r.width < 44 || r.height < 44).map(([n, r]) => `${n} ${r.width}x${r.height}`)"""
-    )
-    assert small == []
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    bot = site.ask("GET", chat)["host"]["id"]
+    for path in (
+        chat,
+        "/chats",
+        "/bots",
+        "/bots/new",
+        f"/bots/{bot}",
+        "/settings",
+        "/memory",
+        "/ops",
+        "/search",
+        "/about",
+    ):
+        page.goto(path)
+        assert page.evaluate(SMALL) == [], path
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
     context.close()

@@ -242,6 +242,37 @@ def test_a_model_is_tried_live(page: Page, site: Site, begun: str) -> None:
     expect(told).to_contain_text("A fox listens")
 
 
+def test_providers_and_tasks_are_kept_on_the_page_and_count_at_once(page: Page, site: Site, begun: str) -> None:
+    page.goto("/settings#models")
+    page.get_by_text("Add a provider").click()
+    form = page.locator("form[data-new='models.providers']")
+    form.get_by_label("Name").fill("mine")
+    form.get_by_role("button", name="Add").click()
+    expect(form.locator(".field-error, [role=alert]").or_(page.locator("#toasts .toast"))).to_contain_text("base_url")
+    form.get_by_label("Address").fill("http://127.0.0.1:9/v1")
+    form.get_by_role("button", name="Add").click()
+    expect(page.locator(".seats li", has_text="http://127.0.0.1:9/v1")).to_be_visible()
+    assert site.house.models.catalogue.spec("mine").base_url == "http://127.0.0.1:9/v1"
+    page.get_by_text("Add a task").click()
+    form = page.locator("form[data-new='models.tasks']")
+    form.get_by_label("Kind of work").fill("research")
+    form.get_by_label("Asked in this order").fill("mine/small, embedded/script")
+    form.get_by_role("button", name="Add").click()
+    expect(page.locator("[data-seat=research]")).to_contain_text("mine/small")
+    assert site.house.models.settings.tasks["research"] == ("mine/small", "embedded/script")
+    check(page)
+    page.get_by_role("button", name="Test the model for research").click()
+    expect(page.locator("[data-seat=research] .seat-told")).not_to_be_empty()
+    page.locator("[data-seat=research] summary").click()
+    page.locator("[data-seat=research]").get_by_label("Asked in this order").fill("")
+    page.locator("[data-seat=research]").get_by_role("button", name="Save").click()
+    expect(page.locator("[data-seat=research]")).to_have_count(0)
+    page.locator(".seats li", has_text="http://127.0.0.1:9/v1").locator("summary").click()
+    page.get_by_role("button", name="Remove mine").click()
+    expect(page.locator(".seats li", has_text="http://127.0.0.1:9/v1")).to_have_count(0)
+    assert "mine" not in site.house.models.settings.providers
+
+
 def test_s28_a_backup_is_taken_from_the_page(page: Page, site: Site, begun: str) -> None:
     page.goto("/settings#backups")
     before = len(site.ask("GET", "/backups"))

@@ -46,8 +46,8 @@ def converge(site: Site, chat: str, tabs: list[Page], within_s: float = 30) -> f
     while True:
         seen = [view(tab) for tab in tabs]
         if all(one == want for one in seen):
-            changed = [tab.evaluate("window.changed_at ?? 0") / 1_000 for tab in tabs]
-            return float(max(0.0, max(changed) - now))
+            changed = [float(tab.evaluate("window.changed_at ?? 0")) / 1_000 for tab in tabs]
+            return max(0.0, max(changed) - now)
         assert time.monotonic() - began < within_s, f"{want[-4:]}\n" + "\n".join(str(one[-4:]) for one in seen)
         time.sleep(0.02)
         want = told(site, chat)

@@ -2,6 +2,14 @@
 import { all, nodes, one } from "./dom.js";
 
 const NEAR = 96;
+const AHEAD = 3000; // older turns are fetched this many pixels before they come into sight
+
+// Whether a turn is shown as it would be set now; whether it is among the last is the page's own mark.
+function same(there, made) {
+  if (!there) return false;
+  if (there.dataset.late) made.dataset.late = there.dataset.late;
+  return there.isEqualNode(made);
+}
 
 export class Turns {
   constructor(chat, scroller, timeline) {
@@ -12,11 +20,13 @@ export class Turns {
     this.loading = false;
     this.pill.addEventListener("click", () => this.toBottom());
     scroller.addEventListener("scroll", () => this.#scrolled(), { passive: true });
+    this.late = [];
+    this.#mark();
     this.toBottom();
     // The last turns get their real height as they are drawn; stay with them until they have it.
     new ResizeObserver(() => this.stuck && this.toBottom()).observe(timeline);
     new ResizeObserver(() => this.stuck && this.toBottom()).observe(scroller);
-    new IntersectionObserver(([seen]) => seen.isIntersecting && this.older(), { root: scroller, rootMargin: "1200px 0px 0px" }).observe(one("#older"));
+    new IntersectionObserver(([seen]) => seen.isIntersecting && this.older(), { root: scroller, rootMargin: `${AHEAD}px 0px 0px` }).observe(one("#older"));
   }
 
   get last() {
@@ -31,7 +41,7 @@ export class Turns {
     const made = nodes(html).firstElementChild;
     const there = document.getElementById(`t-${id}`);
     if (there) {
-      if (!there.isEqualNode(made)) this.#keep(() => there.replaceWith(made));
+      if (!same(there, made)) this.#keep(() => there.replaceWith(made));
       return;
     }
     const seq = Number(made.dataset.seq);
@@ -66,7 +76,7 @@ export class Turns {
       const there = new Map(all(".turn", this.timeline).map((turn) => [turn.id, turn]));
       const joined = before === null || [...there.values()].some((turn) => Number(turn.dataset.seq) === before);
       const kept = joined ? [...there.values()].filter((turn) => Number(turn.dataset.seq) < first) : [];
-      const ordered = fresh.map((turn) => (there.get(turn.id)?.isEqualNode(turn) ? there.get(turn.id) : turn));
+      const ordered = fresh.map((turn) => (same(there.get(turn.id), turn) ? there.get(turn.id) : turn));
       this.timeline.replaceChildren(...(before === null ? [] : kept), ...ordered);
       if (!joined || before === null) this.#further(before);
     });
@@ -87,7 +97,7 @@ export class Turns {
       this.loading = false;
     }
     // Still near the top after a quick scroll: the observer saw no change, so ask again.
-    if (this.before && one("#older").getBoundingClientRect().bottom > this.scroller.getBoundingClientRect().top - 1200) this.older();
+    if (this.before && one("#older").getBoundingClientRect().bottom > this.scroller.getBoundingClientRect().top - AHEAD) this.older();
   }
 
   toBottom() {
@@ -102,12 +112,21 @@ export class Turns {
     const anchor = stuck ? null : this.#firstSeen();
     const was = anchor?.getBoundingClientRect().top;
     change();
+    this.#mark();
     if (stuck) this.scroller.scrollTop = this.scroller.scrollHeight;
     else if (anchor?.isConnected) {
       const moved = anchor.getBoundingClientRect().top - was;
       if (Math.abs(moved) > 0.5) this.scroller.scrollTop += moved;
     }
     this.#scrolled(); // what is shorter than the window is all seen
+  }
+
+  // Only the last reply can be had anew, and only what was said last can be changed.
+  #mark() {
+    const late = [this.last, this.last?.previousElementSibling].filter(Boolean);
+    for (const turn of this.late) if (!late.includes(turn)) delete turn.dataset.late;
+    late.forEach((turn, at) => (turn.dataset.late = at ? "before" : "last"));
+    this.late = late;
   }
 
   // The turn at the top of the window. Asking the browser what is there costs the same however many turns there are.
