@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from coterie.base.clock import Clock
@@ -114,7 +113,7 @@ class Desk:
         """A person gives a worker its task, without the character deciding it; the character hears the result."""
         errand = Errand(self.book.chat(room), person)
         worker = errand.hire(task, interactive)
-        drafts = [replace(draft, actor=person) for draft in errand.drafts]
+        drafts = [draft._replace(actor=person) for draft in errand.drafts]
         await self._store.append(drafts, jobs=errand.jobs)
         return worker
 
