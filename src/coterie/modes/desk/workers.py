@@ -94,7 +94,7 @@ class Workers:
         """The person is told to the letter what it wants to do: the character might put it more kindly. D20"""
         question = _question(said)
         errand = Errand(self._kit.book.chat(worker.room), f"{WOKEN}{job}")
-        errand.said.append(f"{worker.id} asks: {question}\n\nAnswer `yes {worker.id}` or `no {worker.id}`.")
+        errand.said.append(f"{worker.id} asks: {question}\n\nAnswer “yes {worker.id}” or “no {worker.id}”.")
         told = errand.outcome()
         waiting = WorkerWaiting(worker=worker.id, question=question, said=said)
         return Outcome([Draft(worker.room, waiting, "worker"), *told.drafts], told.jobs)
