@@ -51,7 +51,7 @@ fmt: .venv/.dev
 install: .venv/.run
 
 lock: $(UV)
-	$(UV) pip compile -q --upgrade --universal --no-emit-index-url --no-header --no-annotate pyproject.toml -o locks/run.txt
+	$(UV) pip compile -q --upgrade --universal --no-emit-index-url --no-header --no-annotate --extra crowd --extra audio pyproject.toml -o locks/run.txt
 	$(UV) pip compile -q --upgrade --universal --no-emit-index-url --no-header --no-annotate --extra dev pyproject.toml -o locks/dev.txt
 	echo zensical | $(UV) pip compile -q --upgrade --universal --no-emit-index-url --no-header --no-annotate - -o locks/docs.txt
 

@@ -19,6 +19,7 @@ from coterie.cast.identity import Identity
 from coterie.cast.roster import Cast, Roster
 from coterie.cast.workspace import Workspaces
 from coterie.engine import switchboard
+from coterie.engine.conversation import Spoken
 from coterie.engine.turns import Turns
 from coterie.kernel import Draft, NewJob, Store
 from coterie.llm.messages import CallRequested, Chunk, Finished, Request, TextDelta, Tokens, ToolCall
@@ -79,7 +80,7 @@ async def run(folder: Path, messages: int) -> dict[str, object]:
     async def ask(name: str, number: int) -> float:
         began = time.perf_counter()
         async for speech in talk.say(rooms[name], f"hello {number}", person="ana", key=f"{name}:{number}"):
-            assert speech.text, "no answer"
+            assert isinstance(speech, Spoken) and speech.text, "no answer"
         return (time.perf_counter() - began) * 1_000
 
     async with AsyncExitStack() as stack:

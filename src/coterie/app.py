@@ -12,16 +12,19 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from coterie.base.clock import Clock, SystemClock
-from coterie.base.config import Loaded, Section, load
+from coterie.base.config import Loaded, Section, load, resolve
 from coterie.base.config_example import example
 from coterie.base.errors import CoterieError, ReadOnly
 from coterie.base.home import Home
 from coterie.base.logging import LogSettings, get_logger
 from coterie.base.vault import Vault, passphrase_from
+from coterie.cast.errors import NoSuchCharacter
 from coterie.cast.people import People, PeopleDesk
+from coterie.cast.portraits import portrait_in
 from coterie.cast.roster import Cast, Roster
 from coterie.cast.workspace import Workspaces
 from coterie.engine import switchboard
+from coterie.engine.agents import AgentRegistry
 from coterie.engine.conversation import Conversation
 from coterie.engine.feed import Feed
 from coterie.engine.files import Limits, RoomFiles
@@ -39,6 +42,7 @@ from coterie.llm.standing import standings
 from coterie.llm.usage import Usage
 from coterie.memory import Memory
 from coterie.memory.view import Memories
+from coterie.modes.crowd import Figures, Hall
 from coterie.modes.crowd import mode as crowd_mode
 from coterie.modes.desk import mode as desk_mode
 from coterie.modes.desk.conversation import DeskConversation
@@ -48,6 +52,10 @@ from coterie.modes.desk.settings import DeskSettings
 from coterie.modes.draft import Drafting
 from coterie.modes.draft import mode as draft_mode
 from coterie.modes.draft.settings import DraftSettings
+from coterie.modes.remote.agents import RemoteAgents
+from coterie.modes.remote.chats import RemoteBook, RemoteChats
+from coterie.modes.remote.conversation import RemoteConversation
+from coterie.modes.remote.settings import AgentsSettings
 from coterie.modes.story import Arrivals, StoryConversation
 from coterie.modes.story import mode as story_mode
 from coterie.modes.story.mode import one_chat_at_a_time
@@ -82,11 +90,21 @@ class Settings(Section):
     draft: DraftSettings = DraftSettings()
     desk: DeskSettings = DeskSettings()
     surfaces: SurfacesSettings = SurfacesSettings()
+    agents: AgentsSettings = AgentsSettings()
     webhook: WebhookSettings = WebhookSettings()
     api: ApiSettings = ApiSettings()
     matrix: MatrixSettings = MatrixSettings()
     storage: StorageSettings = StorageSettings()
     log: LogSettings = LogSettings()
+
+
+LIVE_SETTINGS = (
+    "story.",
+    *(f"models.{name}" for name in ("provider", "base_url", "api_key", "narrative_model", "classifier_")),
+    *(f"models.{name}" for name in ("roles", "tasks", "details", "caps.", "first_token_s", "idle_s", "deadline_s")),
+    *("models.rate_limit_cooldown_s", "storage.keep_", "storage.snapshot_every_"),
+)
+"""What is read anew each time it is needed, so that a change of it counts at once."""
 
 
 class Started(Payload, kind="started"):
@@ -103,6 +121,16 @@ def load_settings(
     env = os.environ if environ is None else environ
     vault = Vault(home.secrets, passphrase or (lambda: passphrase_from(env)))
     return load(Settings, file=home.config, environ=env, secret=vault.get)
+
+
+def registry(home: Home) -> AgentRegistry:
+    """Who plays which character, as agents.yaml says; its tokens may be references, as in the settings."""
+
+    def resolved(told: str) -> str:
+        vault = Vault(home.secrets, lambda: passphrase_from(os.environ))
+        return resolve(told, "agents.yaml", "token", os.environ, vault.get)
+
+    return AgentRegistry(home.root / "agents.yaml", resolved)
 
 
 def write_example(home: Home) -> None:
@@ -130,6 +158,7 @@ def all_views() -> list[View]:
         *story_mode.views(),
         *draft_mode.views(),
         *crowd_mode.views(),
+        RemoteChats(),
         *desk_mode.views(),
     ]
 
@@ -189,6 +218,10 @@ class App:
 
         self._version = __version__
         self._home = home
+        # A copy of its own: some settings change while it runs, and defaults are shared by all who have them.
+        settings = settings.model_copy(deep=True)
+        if models is not None:
+            settings = settings.model_copy(update={"models": models.settings})
         self.settings = settings
         self.store = store
         self._clock = clock or SystemClock()
@@ -199,7 +232,8 @@ class App:
         self.models = models or Models(settings.models, clock=self._clock, store=store)
         self.roster = Roster(store)
         self.memory = Memory(store, clock=self._clock)
-        self.workspaces = Workspaces(home.root / "workspaces", home.root / "shared")
+        self.agents = registry(home)
+        self.workspaces = Workspaces(home.root / "workspaces", home.root / "shared", named=self._folder_named)
         self.story = Story(
             store,
             self.roster,
@@ -211,6 +245,8 @@ class App:
             workspaces=self.workspaces,
         )
         self.draft = Drafting(store, self.roster, self.models, settings.draft, self._clock, home.root / "drafts")
+        self.crowd = Hall(store, self.memory, self.models, self._clock, home.root / "configs")
+        self._figures = Figures(self.crowd, store.bus)
         self.desk = Desk(
             store,
             self.roster,
@@ -226,15 +262,41 @@ class App:
         self.feed = Feed(store, self.story.replies)
         self.copies = Copies(home, store, self._backups)
         self.configuration = Configuration(
-            settings, home.config, read=lambda: load_settings(home), prepare=lambda: write_example(home)
+            settings, home.config, lambda: load_settings(home), lambda: write_example(home), LIVE_SETTINGS
         )
         self.people = PeopleDesk(store, self._clock)
+        self.remote = RemoteAgents(
+            self.agents,
+            self.roster,
+            RemoteBook(store),
+            settings.agents,
+            notify=lambda outgoing, token: self.switchboard.notify(outgoing, token),
+            room_of=lambda context: self.switchboard.talk.rooms.where(context),
+        )
         talking: list[Conversation] = [
             StoryConversation(store, self.story, self.roster, self.feed),
             DeskConversation(store, self.desk, self.roster),
+            RemoteConversation(store, self.roster, self.remote, settings.agents, self.files_of),
         ]
         conversations = {one.mode: one for one in talking}
-        self.switchboard = Switchboard(store, self._clock, self.roster, self.people, conversations, settings.surfaces)
+        self.switchboard = Switchboard(
+            store, self._clock, self.roster, self.people, conversations, settings.surfaces, self.agents
+        )
+
+    @property
+    def code_minutes(self) -> int:
+        return self.settings.surfaces.code_minutes
+
+    def files_of(self, character: str) -> RoomFiles:
+        """What people and a character send each other."""
+        limits = Limits(largest=self.settings.surfaces.largest_file_mb * 1_000_000)
+        return RoomFiles(self.workspaces.folder(character), limits)
+
+    def _folder_named(self, character: str) -> str:
+        try:
+            return self.agents.workspace_of(self.roster.bot(character))
+        except NoSuchCharacter:
+            return ""
 
     def handlers(self) -> dict[str, Handler]:
         """Every kind of job and who does it."""
@@ -259,8 +321,10 @@ class App:
         self._background = [
             asyncio.create_task(worker.run(stop), name="jobs"),
             asyncio.create_task(self._snapshots.run(stop), name="snapshots"),
+            asyncio.create_task(self._figures.run(stop), name="crowd figures"),
             *(asyncio.create_task(lane.run(stop), name="desk") for lane in self.desk.workers()),
             asyncio.create_task(self.desk.watch.run(stop), name="desk watch"),
+            asyncio.create_task(self.remote.run(stop), name="agents"),
             asyncio.create_task(self.desk.cortex.run(stop), name="cortex"),
         ]
         if self.settings.desk.tool_servers:
@@ -274,6 +338,7 @@ class App:
                 yield
         finally:
             _log.info("stopping")
+            await self.crowd.close()
             await self.switchboard.close()
             await self.story.replies.close()
             await self.draft.replies.close()
@@ -293,13 +358,13 @@ class App:
         if not settings.matrix.homeserver:
             yield
             return
-        limits = Limits(largest=settings.surfaces.largest_file_mb * 1_000_000)
         bot = MatrixBot(
             self.switchboard,
             self.store.bus,
             settings.matrix,
             self._home.root / "matrix",
-            lambda character: RoomFiles(self.workspaces.folder(character), limits),
+            self.files_of,
+            lambda character: portrait_in(self.workspaces.folder(character)),
         )
         async with bot.running():
             yield
@@ -313,7 +378,7 @@ class App:
         return self.store.writable and not any(task.done() for task in self._background)
 
     def metrics(self) -> bytes:
-        return self._metrics.text()
+        return self._metrics.text() + self._figures.text()
 
     def summary(self) -> list[tuple[str, str]]:
         size = self._home.database.stat().st_size

@@ -15,7 +15,7 @@ def chat(site: Site) -> str:
     path = site.begin()
     site.ask("POST", "/bots/ready/teodor")
     site.say(path, '*waves* "Hello." ((a note))', "She nods.\n\n> *A line.*")
-    fault = Fault(kind="KeyRejected", what="It refused (status 401).", fix="Check it.", status=401)
+    fault = Fault(kind="KeyRejected", what="It refused.", fix="Check it.", status=401)
     site.script.faults.append(Entry(say="Half", error=fault))
     site.say(path, "And?")
     return path

@@ -104,7 +104,7 @@ def test_s20_stop_keeps_what_was_said_and_offers_another(site: Site, page: Page,
 def test_s20_each_trouble_has_its_banner(
     site: Site, page: Page, chat: str, status: int | None, kind: str, title: str, button: str
 ) -> None:
-    what = f"The model has trouble (status {status})." if status else "The connection to the model failed."
+    what = "The model has trouble." if status else "The connection to the model failed."
     fault = Fault(kind=kind, what=what, fix="Look into it.", status=status)
     site.script.faults.append(Entry(say="Half a", error=fault))
     say(page, "Hello?")

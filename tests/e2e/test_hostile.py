@@ -106,7 +106,7 @@ def test_trouble_that_quotes_a_provider(site: Site, page: Page, chat: str) -> No
     from coterie.llm.tape import Entry, Fault
 
     page.goto(chat)
-    fault = Fault(kind="ServerFault", what=f"It said (status 500) {ALL}", fix="<b>Wait.</b>", status=500)
+    fault = Fault(kind="ServerFault", what=f"It said {ALL}", fix="<b>Wait.</b>", status=500)
     site.script.faults.append(Entry(say="Half", error=fault))
     site.ask("POST", f"{chat}/turns?wait=true", {"text": "Hello."})
     expect(page.locator(".banner")).to_contain_text("<script>")

@@ -12,7 +12,7 @@ from coterie.base.clock import HeldClock
 from coterie.base.masking import mask
 from coterie.engine.errors import Busy
 from coterie.engine.events import AssistantTokens, AssistantTurn, AssistantTurnStarted
-from coterie.engine.replies import FLUSH_TOKENS
+from coterie.engine.replies import FLUSH_TOKENS, Live
 from coterie.kernel import Draft
 from coterie.llm.messages import Chunk, Finished, Request, TextDelta, Tokens
 from coterie.llm.tape import Entry, Fault
@@ -92,6 +92,26 @@ async def test_s12_stopping_keeps_the_partial_text(stage: Stage, script: Script)
     assert not await stage.story.stop(room)
 
 
+async def test_s12_words_that_follow_closely_are_told_together_and_none_is_kept_back(
+    stage: Stage, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coterie.engine.replies.TELL_S", 0.02)
+    hand, room = await by_hand(stage, script)
+    await stage.story.say(room, "Hello.")
+    said = [f"{number} " for number in range(300)]
+    async with stage.store.bus.subscribe("live.>", limit=1_000) as live:
+        for word in said:
+            hand.words.put_nowait(word)
+        told: list[Live] = []
+        # The model now says nothing for as long as we listen: what it said last is told all the same.
+        while sum(len(one.text) for one in told) < len("".join(said)):
+            told.append((await anext(live)).body)
+    assert "".join(one.text for one in told) == "".join(said)
+    assert [one.offset for one in told] == [len("".join(one.text for one in told[:at])) for at in range(len(told))]
+    assert len(told) < len(said)
+    await stage.story.stop(room)
+
+
 @pytest.mark.parametrize("kind", ["ServerFault", "RateLimited", "KeyRejected", "Unreachable"])
 async def test_s12_a_provider_that_fails_midway_leaves_what_it_said_and_why(
     stage: Stage, script: Script, kind: str
@@ -106,7 +126,10 @@ async def test_s12_a_provider_that_fails_midway_leaves_what_it_said_and_why(
     assert stage.story.timeline.latest(room, 1)[0].state == "done"
 
 
-async def test_s12_at_most_64_tokens_are_not_durable(stage: Stage, script: Script) -> None:
+async def test_s12_at_most_64_tokens_are_not_durable(
+    stage: Stage, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coterie.engine.replies.TELL_S", 0)
     hand, room = await by_hand(stage, script)
     begun = await stage.story.say(room, "Hello.")
     words = [f"{number} " for number in range(FLUSH_TOKENS * 2 + 10)]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from coterie.app import load_settings, write_example
+from coterie.app import LIVE_SETTINGS, load_settings, write_example
 from coterie.base.home import Home
 from coterie.ops.configuration import Configuration, Setting
 from coterie.ops.errors import BadSetting
@@ -49,6 +49,27 @@ def test_a_change_keeps_comments_and_counts_from_the_next_start(home: Home) -> N
     assert load_settings(home, {}).settings.story.retrieval_k == 2
     back = by_key(book.change({"story.retrieval_k": None}))["story.retrieval_k"]
     assert (back.value, back.origin) == (4, "default")
+
+
+def test_what_is_read_anew_counts_at_once(home: Home) -> None:
+    write_example(home)
+    running = load_settings(home, {}).settings.model_copy(deep=True)
+    story, caps = running.story, running.models.caps
+    book = Configuration(
+        running, home.config, lambda: load_settings(home, {}), lambda: write_example(home), LIVE_SETTINGS
+    )
+    told = {"story.retrieval_k": 2, "models.caps.usd_per_day": 1.5, "models.roles.narrative": "ollama/mistral"}
+    shown = by_key(book.change({**told, "server.port": 8123}))
+    assert (story.retrieval_k, caps.usd_per_day) == (2, 1.5)
+    assert running.models.roles["narrative"] == ("ollama/mistral",)  # type: ignore[index]
+    assert [shown[key].pending for key in ("story.retrieval_k", "models.roles", "server.port")] == [False, False, True]
+    assert [shown[key].live for key in ("story.retrieval_k", "models.roles", "server.port")] == [True, True, False]
+    assert running.server.port == 8000
+    assert load_settings(home, {}).settings.story is not story
+    book.change({"models.providers.mine.base_url": "http://127.0.0.1:9/v1"})
+    assert running.models.providers["mine"].base_url == "http://127.0.0.1:9/v1"
+    book.change({"models.providers.mine": None})
+    assert running.models.providers == {}
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ COMMANDS = {
     "cast": "Characters: make, list, show, import, export, delete.",
     "crowd": "A room full of personas around a stream: demo, run, replay.",
     "people": "Who may talk to your characters, and from which accounts.",
+    "agent": "Remote agents: who plays which character; try one, or be one.",
     "matrix": "Matrix: start over, here or on the homeserver too.",
     "events": "Look at the log: filter it, follow it.",
     "models": "List, test and add language models.",

@@ -73,4 +73,6 @@ class AssistantTurn(Payload, kind="assistant_turn"):
     truncated: bool = False
     why: str = ""
     """Why it broke off: `stopped`, `restart`, or what the provider's failure was."""
+    status: int | None = None
+    """What the provider answered with, if it refused: 401, 429, 500 …"""
     model: str = ""

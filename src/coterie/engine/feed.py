@@ -6,10 +6,8 @@ the reply, so that none is told twice and none is left out, whenever somebody jo
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 from coterie.engine.events import AssistantTokens, AssistantTurn
 from coterie.engine.replies import Live, Replies
@@ -17,6 +15,7 @@ from coterie.kernel import AnyEvent, Message, Store, WhenSlow
 from coterie.kernel.bus import word
 
 News = AnyEvent | Live
+_AT_ONCE = 200
 
 
 class Feed:
@@ -32,71 +31,57 @@ class Feed:
         """Everything of a room after an event; from now on when none is given."""
         subject = word(room)
         bus = self._store.bus
-        # Whoever falls behind loses nothing: events are read from the log, words from the reply itself.
-        async with (
-            bus.subscribe(f"event.{subject}.>", limit=1, when_slow=WhenSlow.DROP_OLDEST) as events,
-            bus.subscribe(f"live.{subject}", limit=1, when_slow=WhenSlow.DROP_OLDEST) as words,
-        ):
-            following = Following(self._store, self._replies, room, self.last_id() if after is None else after)
-            try:
-                following.listen(events, words)
-                yield following
-            finally:
-                await following.close()
+        # Events and words alike, and only that there are some: whoever falls behind loses nothing, because events are
+        # read from the log and words from the reply itself. A listener that rests between two looks is not woken.
+        async with bus.subscribe(f"*.{subject}.>", limit=1, when_slow=WhenSlow.DROP_OLDEST) as news:
+            yield Following(self._store, self._replies, room, news, self.last_id() if after is None else after)
 
 
 class Following:
     """One listener in one room."""
 
-    def __init__(self, store: Store, replies: Replies, room: str, after: int) -> None:
+    def __init__(self, store: Store, replies: Replies, room: str, news: AsyncIterator[Message], after: int) -> None:
         self.after = after
         """The last event that was told."""
         self._store = store
         self._replies = replies
         self._room = room
         self._told: tuple[str, int] = ("", 0)
-        self._news = asyncio.Event()
+        self._news = news
         self._over = False
-        self._ears: list[asyncio.Task[None]] = []
 
     def knows(self, reply: str, length: int) -> None:
         """So much of a reply has been told already, in a snapshot."""
         self._told = (reply, length)
 
-    def listen(self, *sources: AsyncIterator[Message]) -> None:
-        self._ears = [asyncio.create_task(self._hear(source)) for source in sources]
-
     def end(self) -> None:
-        """Let the iteration come to its end."""
+        """Let the iteration come to its end. Others in the room look around, too, and find nothing new."""
         self._over = True
-        self._news.set()
-
-    async def close(self) -> None:
-        for ear in self._ears:
-            ear.cancel()
-        await asyncio.gather(*self._ears, return_exceptions=True)
-
-    async def _hear(self, source: AsyncIterator[Any]) -> None:
-        async for _ in source:
-            self._news.set()
+        self._store.bus.publish([Message(f"live.{word(self._room)}.over", None)])
 
     async def __aiter__(self) -> AsyncIterator[News]:
+        """One after the other."""
+        async for look in self.looks():
+            for news in look:
+                yield news
+
+    async def looks(self) -> AsyncIterator[list[News]]:
+        """All that is new at a look, in its order: whoever shows how things stand now need not show each step."""
         while not self._over:
             # Words first: a reply that ended meanwhile is told whole by its event.
             words = self._fresh_words()
-            ended: set[str] = set()
-            while page := self._store.reader.read(after=self.after, limit=200, only_stream=self._room):
-                for event in page:
-                    self.after = event.id
-                    if isinstance(event.payload, AssistantTurn):
-                        ended.add(event.payload.reply)
-                    if not isinstance(event.payload, AssistantTokens):  # these words are told as they are spoken
-                        yield event
-            if words is not None and words.reply not in ended:
+            page = self._store.reader.read(after=self.after, limit=_AT_ONCE, only_stream=self._room)
+            # What a reply's tokens were is told as they are spoken.
+            news: list[News] = [event for event in page if not isinstance(event.payload, AssistantTokens)]
+            caught_up = len(page) < _AT_ONCE
+            if words is not None and caught_up and not any(_ends(event, words.reply) for event in page):
                 self._told = (words.reply, words.offset + len(words.text))
-                yield words
-            await self._news.wait()
-            self._news.clear()
+                news.append(words)
+            self.after = page[-1].id if page else self.after
+            if news:
+                yield news
+            if caught_up and not self._over:
+                await anext(self._news)
 
     def _fresh_words(self) -> Live | None:
         so_far = self._replies.so_far(self._room)
@@ -105,3 +90,7 @@ class Following:
         told = self._told[1] if self._told[0] == so_far.reply else 0
         rest = so_far.text[told:]
         return Live(self._room, so_far.reply, told, rest) if rest else None
+
+
+def _ends(event: AnyEvent, reply: str) -> bool:
+    return isinstance(event.payload, AssistantTurn) and event.payload.reply == reply

@@ -1,7 +1,9 @@
-"""Giving a reply: tokens go to everyone who listens at once, and to the log in small batches.
+"""Giving a reply: words go to everyone who listens as they come, and to the log in small batches.
 
-At most a second or 64 tokens of a reply are not yet durable. However it ends (whole, stopped, provider lost, process
-killed) the text so far is kept, with why it broke off; `recover` closes what a crash left open.
+Tokens that follow each other closely are told together, twenty times a second: nobody reads faster, and waking every
+listener for each of them costs more than all else that is done with it. At most a second or 64 tokens of a reply are
+not yet durable. However it ends (whole, stopped, provider lost, process killed) the text so far is kept, with why it
+broke off; `recover` closes what a crash left open.
 """
 
 from __future__ import annotations
@@ -17,12 +19,14 @@ from coterie.engine.events import AssistantTokens, AssistantTurn
 from coterie.engine.turns import Timeline, Turn
 from coterie.engine.voice import OneVoice
 from coterie.kernel import AnyEvent, Draft, Message, NewJob, Store
-from coterie.kernel.bus import word
+from coterie.kernel.bus import Bus, word
+from coterie.llm.errors import status_of
 from coterie.llm.messages import TextDelta
 from coterie.llm.reply import Reply
 
 FLUSH_TOKENS = 64
 FLUSH_S = 1.0
+TELL_S = 0.05
 _log = get_logger(__name__)
 
 AfterTurn = Callable[[AssistantTurn], Sequence[NewJob]]
@@ -98,13 +102,13 @@ class Replies:
         self, room: str, reply_id: str, reply: Reply, speaker: str, after: AfterTurn, voice: OneVoice
     ) -> AssistantTurn:
         flusher = self._spoken[room] = _Flusher(self._store, room, reply_id, speaker)
-        truncated, why, model = False, "", ""
+        truncated, why, status, model = False, "", None, ""
         clockwork = asyncio.create_task(flusher.run())
         try:
             async with reply:
                 async for chunk in reply:
                     if isinstance(chunk, TextDelta):
-                        self._speak(flusher, voice.hear(chunk.text))
+                        flusher.add(voice.hear(chunk.text))
                         if voice.over:
                             break
                         if flusher.is_full:
@@ -116,14 +120,17 @@ class Replies:
         except asyncio.CancelledError:
             truncated, why = True, "stopped"
         except CoterieError as error:
-            truncated, why = True, mask(str(error))
+            truncated, why, status = True, mask(str(error)), status_of(error)
         except Exception as error:
             _log.exception("reply failed", room=room, reply=reply_id)
             truncated, why = True, f"Something unexpected went wrong ({type(error).__name__}). Regenerate to try again."
         finally:
             clockwork.cancel()
-        self._speak(flusher, voice.rest())
-        ended = AssistantTurn(reply=reply_id, text=flusher.text, truncated=truncated, why=why, model=model)
+        flusher.add(voice.rest())
+        flusher.hush()
+        ended = AssistantTurn(
+            reply=reply_id, text=flusher.text, truncated=truncated, why=why, status=status, model=model
+        )
         # A second cancellation must not keep the end of the reply from being recorded.
         try:
             await asyncio.shield(asyncio.ensure_future(self._end(room, ended, speaker, after)))
@@ -135,15 +142,9 @@ class Replies:
         draft = Draft(room, ended, actor=speaker, key=f"reply:{room}:{ended.reply}", turn=ended.reply)
         return await self._store.append([draft], jobs=after(ended))
 
-    def _speak(self, flusher: _Flusher, text: str) -> None:
-        if text:
-            live = Live(flusher.room, flusher.reply, len(flusher.text), text)
-            flusher.add(text)
-            self._store.bus.publish([Message(f"live.{word(flusher.room)}", live)])
-
 
 class _Flusher:
-    """Collects tokens and makes them durable every so often."""
+    """Collects tokens, tells them at once or nearly so, and makes them durable every so often."""
 
     def __init__(self, store: Store, room: str, reply_id: str, speaker: str) -> None:
         self.text = ""
@@ -152,6 +153,7 @@ class _Flusher:
         self.reply = reply_id
         self._speaker = speaker
         self._waiting: list[str] = []
+        self._telling = _Telling(store.bus, room, reply_id)
 
     async def run(self) -> None:
         """A provider that pauses must not keep what it has said in memory alone."""
@@ -160,8 +162,13 @@ class _Flusher:
             await self.flush()
 
     def add(self, text: str) -> None:
-        self.text += text
-        self._waiting.append(text)
+        if text:
+            self.text += text
+            self._waiting.append(text)
+            self._telling.grew(self.text)
+
+    def hush(self) -> None:
+        self._telling.end(self.text)
 
     @property
     def is_full(self) -> bool:
@@ -172,3 +179,48 @@ class _Flusher:
         if text:
             payload = AssistantTokens(reply=self.reply, text=text)
             await self._store.append([Draft(self.room, payload, actor=self._speaker, turn=self.reply)])
+
+
+class _Telling:
+    """Lets listeners know that a reply has grown: at once after a pause, else with what comes next, or soon."""
+
+    def __init__(self, bus: Bus, room: str, reply_id: str) -> None:
+        self._bus = bus
+        self._subject = f"live.{word(room)}.words"
+        self._room = room
+        self._reply = reply_id
+        self._loop = asyncio.get_running_loop()
+        self._text = ""
+        self._told = 0
+        self._told_at = 0.0
+        self._soon: asyncio.TimerHandle | None = None
+
+    def grew(self, text: str) -> None:
+        self._text = text
+        if self._loop.time() - self._told_at >= TELL_S:
+            self._tell()
+        elif self._soon is None:
+            self._soon = self._loop.call_at(self._told_at + 2 * TELL_S, self._catch_up)
+
+    def end(self, text: str) -> None:
+        """Tell the rest now."""
+        if self._soon is not None:
+            self._soon.cancel()
+        self._text = text
+        if len(text) > self._told:
+            self._tell()
+
+    def _catch_up(self) -> None:
+        """A model that pauses must not keep back what it has said; while it speaks, its next words do this."""
+        self._soon = None
+        if len(self._text) > self._told:
+            due = self._told_at + TELL_S
+            if self._loop.time() >= due:
+                self._tell()
+            else:
+                self._soon = self._loop.call_at(due + TELL_S, self._catch_up)
+
+    def _tell(self) -> None:
+        live = Live(self._room, self._reply, self._told, self._text[self._told :])
+        self._told, self._told_at = len(self._text), self._loop.time()
+        self._bus.publish([Message(self._subject, live)])

@@ -50,6 +50,9 @@ class Turn:
     sent: datetime | None = None
     """When it was said, where that was not here: an imported turn is younger in our log than it is."""
 
+    status: int | None = None
+    """What the provider answered with, where the reply broke off because it refused."""
+
     @property
     def shown_at(self) -> datetime:
         return self.sent or self.at
@@ -66,7 +69,7 @@ class Turns(View):
         CREATE TABLE turn(room TEXT, id TEXT, seq INTEGER NOT NULL, speaker TEXT NOT NULL, text TEXT NOT NULL,
             segments TEXT, state TEXT NOT NULL, why TEXT NOT NULL DEFAULT '', answers TEXT,
             model TEXT NOT NULL DEFAULT '', at INTEGER NOT NULL, told TEXT NOT NULL DEFAULT '[]',
-            present TEXT NOT NULL DEFAULT '[]', sent INTEGER,
+            present TEXT NOT NULL DEFAULT '[]', sent INTEGER, status INTEGER,
             PRIMARY KEY(room, id)) WITHOUT ROWID;
         CREATE UNIQUE INDEX turn_order ON turn(room, seq);
         CREATE INDEX turn_open ON turn(state) WHERE state = 'open';
@@ -131,8 +134,8 @@ class Turns(View):
     def ended(self, rows: Rows, event: Event[AssistantTurn]) -> None:
         it = event.payload
         rows.run(
-            "UPDATE turn SET text = ?, state = ?, why = ?, model = ? WHERE room = ? AND id = ?",
-            (it.text, "truncated" if it.truncated else "done", it.why, it.model, event.stream, it.reply),
+            "UPDATE turn SET text = ?, state = ?, why = ?, status = ?, model = ? WHERE room = ? AND id = ?",
+            (it.text, "truncated" if it.truncated else "done", it.why, it.status, it.model, event.stream, it.reply),
         )
 
     def settle(self, rows: Rows, changed: Changed | None) -> None:
@@ -142,7 +145,7 @@ class Turns(View):
             search.index_changes(rows, changed)
 
 
-_COLUMNS = "id, room, seq, speaker, text, segments, state, why, answers, model, at, told, present, sent"
+_COLUMNS = "id, room, seq, speaker, text, segments, state, why, answers, model, at, told, present, sent, status"
 
 
 class Timeline:
@@ -208,7 +211,7 @@ def _people(listed: str) -> tuple[str, ...]:
 
 
 def _turn(row: tuple[Any, ...]) -> Turn:
-    turn_id, room, seq, speaker, text, segments, state, why, answers, model, at, told, present, sent = row
+    turn_id, room, seq, speaker, text, segments, state, why, answers, model, at, told, present, sent, status = row
     parts = _segments.validate_json(segments) if segments else ()
     return Turn(
         turn_id,
@@ -226,4 +229,5 @@ def _turn(row: tuple[Any, ...]) -> Turn:
         _people(told),
         _people(present),
         from_micros(sent) if sent is not None else None,
+        status,
     )

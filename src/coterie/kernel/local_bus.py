@@ -50,6 +50,8 @@ class _Listener:
         self._limit = limit
         self._when_slow = when_slow
         self._loop = loop
+        self._thread = threading.get_ident()
+        """Where its loop runs: whoever publishes there need not wake it from outside, which costs a system call."""
         self._waiting: deque[Message] = deque()
         self._lock = threading.Lock()
         self._news = asyncio.Event()
@@ -61,6 +63,9 @@ class _Listener:
                 if len(self._waiting) >= self._limit and not self._make_room():
                     break
                 self._waiting.append(message)
+        if threading.get_ident() == self._thread:
+            self._news.set()
+            return
         try:
             self._loop.call_soon_threadsafe(self._news.set)
         except RuntimeError:

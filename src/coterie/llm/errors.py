@@ -147,3 +147,10 @@ class NothingRecorded(ModelError):
 
 class RoleUnset(ModelError):
     pass
+
+
+def status_of(error: Exception) -> int | None:
+    """What a provider answered with, if one did; of a whole chain, the last that did."""
+    if isinstance(error, ChainFailed):
+        return next((failure.status for failure in reversed(error.failures) if failure.status), None)
+    return error.status if isinstance(error, ModelError) else None

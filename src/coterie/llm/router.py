@@ -108,6 +108,8 @@ class Models:
         self._sleep = sleep
         self._given = dict(providers or {})
         self._providers: dict[str, Provider] = {}
+        self._reached: dict[str, object] = {}
+        self._former: list[Provider] = []
         self._prepared: set[Target] = set()
 
     def stream(
@@ -155,8 +157,9 @@ class Models:
         timer.start()
 
     async def close(self) -> None:
-        providers, self._providers = self._providers, {}
-        for provider in providers.values():
+        providers, self._providers = [*self._former, *self._providers.values()], {}
+        self._former.clear()
+        for provider in providers:
             await provider.close()
 
     def rest_left(self, target: Target) -> float:
@@ -169,11 +172,17 @@ class Models:
         return min((context for context in known if context is not None), default=None)
 
     def provider(self, name: str) -> Provider:
-        if name not in self._providers:
+        """The one of that name, made anew where its address or key was changed meanwhile."""
+        spec = None if name in self._given else self.catalogue.spec(name)
+        reached = spec and (spec.protocol, spec.base_url, spec.api_key, spec.native_schema)
+        if name not in self._providers or self._reached.get(name) != reached:
+            if name in self._providers:
+                self._former.append(self._providers[name])  # somebody may still be listening to it
             made = self._given.get(name) or self._make(name)
             if self._settings.record:
                 made = Recorder(made, Path(self._settings.record).expanduser(), self._clock)
             self._providers[name] = self._wrap(made) if self._wrap else made
+            self._reached[name] = reached
         return self._providers[name]
 
     def _make(self, name: str) -> Provider:

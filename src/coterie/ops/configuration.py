@@ -1,7 +1,8 @@
 """Settings as a person sees and changes them: each with its meaning, its value and where that came from.
 
-A change goes into the configuration file, where comments and order stay, and counts from the next start. A key itself
-is never shown and never written: only where it is kept (`env:NAME`, `secret:NAME`).
+A change goes into the configuration file, where comments and order stay. What is read anew each time it is needed
+counts at once; the rest counts from the next start, and says so. A key itself is never shown and never written: only
+where it is kept (`env:NAME`, `secret:NAME`).
 """
 
 from __future__ import annotations
@@ -32,19 +33,31 @@ class Setting:
     """Where the value came from: `default`, a line of the file, an environment variable."""
     about: str
     secret: bool
+    live: bool
+    """Whether a change counts at once."""
     pending: bool
     """Whether the house still runs with another value, until it is started again."""
 
 
 class Configuration:
     def __init__(
-        self, running: BaseModel, file: Path, read: Callable[[], Loaded[Any]], prepare: Callable[[], None]
+        self,
+        running: BaseModel,
+        file: Path,
+        read: Callable[[], Loaded[Any]],
+        prepare: Callable[[], None],
+        live: tuple[str, ...] = (),
     ) -> None:
-        """`read` loads the settings anew; `prepare` makes sure that there is a file."""
+        """`read` loads the settings anew; `prepare` makes sure that there is a file.
+
+        `running` is changed by what counts at once: `live` are the settings, or beginnings of their names, that
+        everybody reads each time they need them.
+        """
         self._running = running
         self._file = file
         self._read = read
         self._prepare = prepare
+        self._live = live
         self._one_at_a_time = threading.Lock()
 
     def shown(self) -> list[Setting]:
@@ -64,9 +77,20 @@ class Configuration:
                     self._check(key, value, loaded)
                 self._prepare()
                 edit_config(self._file, asked, self._read)
+                self._apply(self._read().settings, changes)
             except ConfigError as error:
                 raise BadSetting(error.what, error.fix) from None
         return self.shown()
+
+    def _apply(self, settings: BaseModel, changes: Mapping[str, Any]) -> None:
+        """Sections are frozen, so that nobody changes one by accident; this is the one place that means to."""
+        changed = {key for key in _leaves(type(self._running)) for one in changes if f"{one}.".startswith(f"{key}.")}
+        for key in filter(self._is_live, changed):
+            *tables, name = key.split(".")
+            vars(_at(self._running, ".".join(tables)) if tables else self._running)[name] = _at(settings, key)
+
+    def _is_live(self, key: str) -> bool:
+        return key.startswith(self._live)
 
     def _check(self, key: str, value: Any, loaded: Loaded[Any]) -> None:
         model = type(self._running)
@@ -99,6 +123,7 @@ class Configuration:
             origin=_origin(loaded, key),
             about=info.description or "",
             secret=is_secret(type(self._running), tuple(key.split("."))),
+            live=self._is_live(key),
             pending=value != running,
         )
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from coterie.engine.conversation import Speech
+from coterie.engine.conversation import Speech, Spoken
 from coterie.modes.desk.conversation import DeskConversation
 from coterie.modes.desk.errors import NoSuchProcess, NotConfirmed
 from coterie.modes.desk.tools import Tool, tool
@@ -86,7 +86,7 @@ async def heard(stage: Stage, room: str, text: str, person: str) -> str:
 
 
 async def _all(talking: AsyncIterator[Speech]) -> str:
-    return "".join([speech.text async for speech in talking])
+    return "".join([speech.text async for speech in talking if isinstance(speech, Spoken)])
 
 
 async def test_d20_the_person_says_yes_on_the_surface_they_are_on_and_nobody_else_can(

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from coterie.base.clock import SystemClock
+from coterie.engine.conversation import Spoken
 from coterie.modes.desk.conversation import DeskConversation
 from coterie.modes.desk.tools import Tool, tool
 from tests.modes.desk.conftest import Line, Script, Stage, calls
@@ -63,7 +64,8 @@ async def test_d1_people_are_answered_while_fifty_workers_are_stuck(
     script.brain = brain
 
     async def ask(text: str) -> str:
-        return "".join([speech.text async for speech in talk.say(room, text, person="ana", key=text)])
+        said = talk.say(room, text, person="ana", key=text)
+        return "".join([speech.text async for speech in said if isinstance(speech, Spoken)])
 
     async with asyncio.timeout(60):
         assert await ask("Start everything") == "Started."

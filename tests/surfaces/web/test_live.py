@@ -190,7 +190,7 @@ async def test_it_ends_when_the_client_goes(served: Served) -> None:
     before = len(bus._listeners)
     async with served.listen(chat) as listener:
         await listener.next()
-        assert len(bus._listeners) == before + 2
+        assert len(bus._listeners) == before + 1
     async with asyncio.timeout(20):
         while len(bus._listeners) > before:
             await asyncio.sleep(0.01)

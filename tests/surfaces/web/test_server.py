@@ -1,24 +1,30 @@
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx
 import pytest
 
 from coterie.base.errors import ConfigError, CoterieError, DiskFull
 from coterie.base.masking import mask
+from coterie.cast.people import PeopleDesk
 from coterie.cast.roster import Roster
 from coterie.cast.workspace import Workspaces
 from coterie.engine.feed import Feed
 from coterie.kernel import Store
 from coterie.llm.router import Models
 from coterie.memory import Memory
+from coterie.modes.crowd import Hall
 from coterie.modes.desk import Desk
 from coterie.modes.draft import Drafting
 from coterie.modes.story import Arrivals, Story
 from coterie.ops.configuration import Configuration
 from coterie.ops.copies import Copies
 from coterie.surfaces.web.server import create_web
+from tests.surfaces.web.conftest import Web
 
 
 class FakeHouse:
@@ -29,6 +35,7 @@ class FakeHouse:
     memory: Memory
     story: Story
     draft: Drafting
+    crowd: Hall
     desk: Desk
     workspaces: Workspaces
     arrivals: Arrivals
@@ -36,6 +43,8 @@ class FakeHouse:
     models: Models
     configuration: Configuration
     copies: Copies
+    people: PeopleDesk
+    code_minutes = 15
 
     def __init__(self) -> None:
         self.well = True
@@ -132,3 +141,40 @@ async def test_the_api_describes_itself(client: httpx.AsyncClient) -> None:
     described = (await client.get("/openapi.json")).json()
     assert {"/health", "/metrics"} <= described["paths"].keys()
     assert list(described["paths"]["/health"]) == ["get"]
+
+
+async def test_who_still_waits_when_the_server_stops_is_told_so(web: Web) -> None:
+    _, chat = await web.begin()
+    web.script.paused = True
+    waiting = asyncio.create_task(ask_raw(web, f"{chat}/turns?wait=true", {"text": "Hello?"}))
+    async with asyncio.timeout(20):
+        while not web.house.story.replies.speaking(f"room:{chat.removeprefix('/chats/')}"):
+            await asyncio.sleep(0.01)
+        waiting.cancel()  # as uvicorn does once its patience is over
+        status, body = await waiting
+    assert status == 503
+    assert json.loads(body)["error"] == "Coterie was stopped before this was answered."
+    assert json.loads(body)["fix"]
+
+
+async def ask_raw(web: Web, path: str, told: object) -> tuple[int, bytes]:
+    """The application itself, so that what cancels the request meets nothing in between."""
+    path, _, query = path.partition("?")
+    body = json.dumps(told).encode()
+    headers = [(b"host", b"127.0.0.1:8000"), (b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": query.encode(),
+             "headers": headers, "scheme": "http", "http_version": "1.1", "root_path": "",
+             "server": ("127.0.0.1", 8000), "client": ("127.0.0.1", 1)}  # fmt: skip
+    sent: list[Any] = []
+    asked = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+    async def receive() -> Any:
+        for message in asked:
+            return message
+        return await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await web.app(scope, receive, send)
+    return sent[0]["status"], b"".join(one.get("body", b"") for one in sent[1:])

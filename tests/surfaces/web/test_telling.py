@@ -34,11 +34,30 @@ async def test_a_page_is_told_turns_and_words_from_where_it_was(web: Web) -> Non
     _, chat = await web.begin()
     after = web.house.feed.last_id()
     await web.say(chat, "Hello.")
-    found = await heard(Teller(web.house, room(chat), after).news(), "aside", 3)
+    found = await heard(Teller(web.house, room(chat), after).news(), "aside", 4)
     assert found[0].name == "caught-up"
-    assert [one.name for one in found[1:]] == ["turn", "turn"]
+    assert [one.name for one in found[1:]] == ["turn", "turn", "aside"]
     assert "Hello." in found[1].told["html"]
-    assert all(one.at > after for one in found[1:])
+
+
+async def test_who_was_away_is_told_how_things_stand_and_not_each_step(web: Web) -> None:
+    _, chat = await web.begin()
+    after = web.house.feed.last_id()
+    for number in range(4):
+        await web.say(chat, f"Said {number}.")
+        await web.post(f"{chat}/regenerate?wait=true", {})
+    last = web.house.feed.last_id()
+    found: list[News] = []
+    async with asyncio.timeout(20):
+        async for one in Teller(web.house, room(chat), after).news():
+            found.append(one)
+            if one.at == max(event.id for event in web.house.store.reader.read(room(chat))):
+                break
+    assert [one.name for one in found].count("timeline") == 1
+    assert "turn" not in [one.name for one in found]
+    assert {one.at for one in found[:-1]} == {after}, "who leaves before the last of them is told all of them again"
+    assert after < found[-1].at <= last
+    assert all(f"Said {number}." in found[1].told["html"] for number in range(4))
 
 
 async def test_words_come_by_blocks_and_finished_ones_once(web: Web) -> None:

@@ -34,6 +34,12 @@ class DeskConversation:
         bot = self._roster.bot(character)
         return Opened(room, [Draft(room, DeskOpened(character=bot.id, person=person, title=title), person)])
 
+    async def let_in(self, context: str, person: str) -> None:
+        """Every message carries who wrote it."""
+
+    async def let_go(self, context: str, person: str) -> None:
+        """Nothing is kept of who was in."""
+
     async def say(
         self, context: str, text: str, *, person: str, key: str, attachments: Sequence[Attachment] = ()
     ) -> AsyncIterator[Speech]:

@@ -5,11 +5,16 @@ Somebody who opened an address in a browser is told the same on a page.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import MutableMapping
+from typing import Any
+
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from coterie.base.errors import Conflict, CoterieError, JobError, StorageError
 from coterie.base.masking import mask
@@ -17,6 +22,7 @@ from coterie.cast.errors import CardTooBig, NoSuchCharacter
 from coterie.engine.errors import Busy, NoSuchRoom, NoSuchTurn
 from coterie.llm.errors import ModelError, RoleUnset
 from coterie.memory.errors import BadImport, BadMemory, NoSuchMemory
+from coterie.modes.crowd import AlreadyLive, NoSuchCrowd, Refused
 from coterie.modes.desk import BadSchedule, NoSuchProcess, NoSuchSkill, NotConfirmed
 from coterie.modes.story import BadEdit
 from coterie.ops.errors import BadSetting
@@ -28,6 +34,7 @@ _STATUS: tuple[tuple[type[CoterieError], int], ...] = (
     (NoSuchTurn, 404),
     (NoSuchCharacter, 404),
     (NoSuchMemory, 404),
+    (NoSuchCrowd, 404),
     (JobError, 404),
     (NoSuchProcess, 404),
     (NoSuchSkill, 404),
@@ -35,11 +42,13 @@ _STATUS: tuple[tuple[type[CoterieError], int], ...] = (
     (BadSchedule, 422),
     (Busy, 409),
     (Conflict, 409),
+    (AlreadyLive, 409),
     (CardTooBig, 413),
     (BadSetting, 422),
     (BadEdit, 422),
     (BadMemory, 422),
     (BadImport, 422),
+    (Refused, 422),
     (RoleUnset, 422),
     (ModelError, 502),
     (StorageError, 503),  # a full disk is not the fault of who asked
@@ -68,7 +77,7 @@ TROUBLES: dict[int | str, dict[str, object]] = {
     404: {"model": Trouble, "description": "There is no such thing (any more)."},
     409: {"model": Trouble, "description": "Somebody is speaking, or somebody was quicker."},
     422: {"model": Trouble, "description": "A value does not fit; nothing was changed."},
-    503: {"model": Trouble, "description": "The disk or the database would not take it."},
+    503: {"model": Trouble, "description": "The disk or the database would not take it, or the server stops."},
 }
 """For the API's description."""
 
@@ -86,6 +95,29 @@ def told(request: Request, status: int, error: str, fix: str) -> Response:
     if request.method in ("GET", "HEAD") and wants_page(request.headers) and "hx-request" not in request.headers:
         return page(request, "trouble.html", status=status, what=mask(error), fix=mask(fix))
     return answer(status, error, fix)
+
+
+class Leaving:
+    """A server that stops waits a while for open requests, then ends them: who still waits is told what happened."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def watched(message: MutableMapping[str, Any]) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except asyncio.CancelledError:
+            if begun or scope["type"] != "http":
+                raise
+            what = "Coterie was stopped before this was answered."
+            await answer(503, what, "Start it again; what was said until then is kept.")(scope, receive, send)
 
 
 def tell_errors(web: FastAPI) -> None:

@@ -60,7 +60,7 @@ def _refused(method: str, path: str, headers: Headers, any_name: bool) -> tuple[
     if _from_elsewhere(method, headers, host):
         return 403, "Another site asked for this, and it was refused.", "Do it from Coterie's own page."
     size = headers.get("content-length", "0")
-    most = _MOST_FILE_BYTES if path.endswith("/import") else _MOST_BYTES
+    most = _MOST_FILE_BYTES if path.endswith(("/import", "/webhook/files")) else _MOST_BYTES
     if not size.isdecimal() or int(size) > most:
         return 413, f"The request is larger than {most / 1e6:.0f} MB.", "Send less at once."
     return None

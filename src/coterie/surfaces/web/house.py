@@ -6,12 +6,14 @@ from typing import Annotated, Protocol
 
 from fastapi import Depends, Request
 
+from coterie.cast.people import PeopleDesk
 from coterie.cast.roster import Roster
 from coterie.cast.workspace import Workspaces
 from coterie.engine.feed import Feed
 from coterie.kernel import Store
 from coterie.llm.router import Models
 from coterie.memory import Memory
+from coterie.modes.crowd import Hall
 from coterie.modes.desk import Desk
 from coterie.modes.draft import Drafting
 from coterie.modes.story import Arrivals, Story
@@ -25,6 +27,7 @@ class House(Protocol):
     memory: Memory
     story: Story
     draft: Drafting
+    crowd: Hall
     desk: Desk
     workspaces: Workspaces
     arrivals: Arrivals
@@ -32,6 +35,12 @@ class House(Protocol):
     models: Models
     configuration: Configuration
     copies: Copies
+    people: PeopleDesk
+
+    @property
+    def code_minutes(self) -> int:
+        """How long a code that links an account can be used."""
+        ...
 
     def healthy(self) -> bool: ...
 

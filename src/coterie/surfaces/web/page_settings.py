@@ -16,6 +16,7 @@ from coterie.llm.errors import RoleUnset
 from coterie.llm.presets import PRESETS
 from coterie.llm.roles import Role
 from coterie.ops.configuration import Setting
+from coterie.surfaces.web.api_people import everybody
 from coterie.surfaces.web.door import COOKIE
 from coterie.surfaces.web.house import Here, House
 from coterie.surfaces.web.negotiation import Pages
@@ -61,6 +62,11 @@ _GROUPS = {
 }
 
 
+_TABLES = ("models.roles", "models.tasks", "models.providers")
+"""They have forms of their own."""
+_ANY = "openai-compatible"
+
+
 @dataclass(frozen=True)
 class Field:
     """A setting as a form shows it."""
@@ -75,6 +81,7 @@ class Field:
     default: str
     origin: str
     locked: bool
+    live: bool
     pending: bool
     options: list[tuple[str, str]]
 
@@ -89,6 +96,16 @@ class Seat:
     """The roles it stands in for."""
 
 
+@dataclass(frozen=True)
+class Provider:
+    """A provider of one's own, as its form shows it."""
+
+    name: str
+    preset: str
+    base_url: str
+    has_key: bool
+
+
 @router.get("")
 async def settings(house: Here, request: Request) -> Response:
     if not house.roster.knows_you():
@@ -101,18 +118,32 @@ async def settings(house: Here, request: Request) -> Response:
         "settings.html",
         you=house.roster.you(),
         groups=groups,
-        others=[field for key, field in fields.items() if key not in shown],
+        others=[field for key, field in fields.items() if key not in shown and key not in _TABLES],
         restart=any(field.pending for field in fields.values()),
         seats=_seats(house),
+        tasks=[(task, list(chain)) for task, chain in house.models.settings.tasks.items()],
+        providers=_providers(house),
+        presets=[(name, "Any that speaks OpenAI's protocol" if name == _ANY else name) for name in PRESETS],
         backups=house.copies.backups(),
         folder=str(house.copies.folder),
         door=COOKIE in request.cookies,
+        people=everybody(house),
+        bots=_bots(house),
     )
 
 
 @router.get("/backups")
 async def backups(house: Here) -> Response:
     return fragment("backup_list.html", backups=house.copies.backups())
+
+
+@router.get("/people")
+async def people(house: Here) -> Response:
+    return fragment("people_list.html", people=everybody(house), bots=_bots(house))
+
+
+def _bots(house: House) -> list[dict[str, str]]:
+    return [{"id": bot.id, "name": bot.name} for bot in house.roster.bots()]
 
 
 def _seats(house: House) -> list[Seat]:
@@ -131,9 +162,16 @@ def _seats(house: House) -> list[Seat]:
     return list(found.values())
 
 
+def _providers(house: House) -> list[Provider]:
+    return [
+        Provider(name, one.preset, one.base_url or "", one.api_key is not None)
+        for name, one in house.models.settings.providers.items()
+    ]
+
+
 def _field(setting: Setting) -> Field:
     kind = _kind(setting)
-    options = [(name, name) for name in PRESETS if name != "openai-compatible"]
+    options = [(name, name) for name in PRESETS if name != _ANY]
     return Field(
         key=setting.key,
         label=_LABELS.get(setting.key, setting.key),
@@ -144,6 +182,7 @@ def _field(setting: Setting) -> Field:
         default="" if setting.secret else _told(setting.default),
         origin="" if setting.origin == "default" else setting.origin,
         locked=setting.origin.startswith("environment variable"),
+        live=setting.live,
         pending=setting.pending,
         options=options if kind == "choice" else [],
     )

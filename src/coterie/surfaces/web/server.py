@@ -12,6 +12,7 @@ from coterie.surfaces.web import (
     api_backups,
     api_bots,
     api_chats,
+    api_crowd,
     api_desk,
     api_draft,
     api_draft_threads,
@@ -19,14 +20,17 @@ from coterie.surfaces.web import (
     api_files,
     api_memories,
     api_ops,
+    api_people,
     api_search,
     api_settings,
     api_turns,
     api_you,
     assets,
     live,
+    live_crowd,
     page_bots,
     page_chats,
+    page_crowd,
     page_desk,
     page_house,
     page_live,
@@ -38,7 +42,7 @@ from coterie.surfaces.web import (
     portraits,
 )
 from coterie.surfaces.web.door import Door, door_routes
-from coterie.surfaces.web.errors import tell_errors
+from coterie.surfaces.web.errors import Leaving, tell_errors
 from coterie.surfaces.web.guard import Guard
 from coterie.surfaces.web.house import House
 from coterie.surfaces.web.rail import rail
@@ -58,11 +62,14 @@ _PAGES = (
     page_ops.router,
     page_search.router,
     page_prompt.router,
+    page_crowd.router,
+    page_crowd.parts,
 )
 # Files come first: /bots/import is not a character called import.
 _API = (
     api_files.router,
     api_you.router,
+    api_people.router,
     api_bots.router,
     api_chats.router,
     api_drawer.router,
@@ -75,6 +82,8 @@ _API = (
     live.router,
     api_draft.router,
     api_draft_threads.router,
+    api_crowd.router,
+    live_crowd.router,
     api_desk.router,
 )
 
@@ -99,6 +108,7 @@ def create_web(house: House, password: SecretStr | None = None, keyed: tuple[str
         web.add_middleware(Door, sessions=sessions, keyed=keyed)
         web.include_router(door_routes(sessions))
     web.add_middleware(Guard, any_name=password is not None)
+    web.add_middleware(Leaving)
     tell_errors(web)
     for router in (*_PAGES, *_API):
         web.include_router(router)

@@ -137,6 +137,8 @@ class TurnShape(Given):
     state: Literal["open", "done", "truncated"]
     why: str
     """Why it broke off, if it did."""
+    status: int | None
+    """What the provider refused it with, if that was why."""
     answers: str | None
     to: list[str]
     """Who heard it, if it was whispered."""
@@ -156,6 +158,7 @@ class TurnShape(Given):
             segments=list(turn.segments),
             state=turn.state,
             why=mask(turn.why),
+            status=turn.status,
             answers=turn.answers,
             to=list(turn.to),
             model=turn.model,
@@ -173,6 +176,8 @@ class ReplyShape(Given):
     """With `wait=true`: what was said."""
     state: Literal["open", "done", "truncated"] = "open"
     why: str = ""
+    status: int | None = None
+    """What the provider refused it with, if it did."""
 
     @classmethod
     def of(cls, begun: Begun) -> ReplyShape:
@@ -189,6 +194,7 @@ class ReplyShape(Given):
             text=said.text,
             state=said.state,
             why=mask(said.why),
+            status=said.status,
         )
 
 

@@ -42,7 +42,7 @@ def samples() -> dict[str, Any]:
             "Before the second bell",
             by_person=False,
             state="truncated",
-            trouble=trouble_of("The model is limiting how often it may be asked (status 429). Wait a little."),
+            trouble=trouble_of("The model is limiting how often it may be asked. Wait a little.", 429),
         ),
     ]
     return {

@@ -13,9 +13,10 @@ from typing import Any
 
 from coterie.engine.errors import NoSuchRoom, NoSuchTurn
 from coterie.engine.events import AssistantTurn, AssistantTurnStarted, UserTurn, UserTurnEdit
+from coterie.engine.feed import News as Heard
 from coterie.engine.replies import Live
 from coterie.engine.turns import Turn
-from coterie.kernel import AnyEvent, Reset, Rewound, Superseded
+from coterie.kernel import Reset, Rewound, Superseded
 from coterie.kernel.jobs import JobDied
 from coterie.surfaces.web.house import House
 from coterie.surfaces.web.timeline import Setter
@@ -27,7 +28,6 @@ TICK_S = 0.1
 """Words are told ten times a second: nobody reads faster, and the last block is set anew each time."""
 INSTANCE = "instance"
 _TOO_LONG_AGO = 5_000
-_TAKEN_BACK = (Superseded, Rewound, Reset)
 
 
 @dataclass(frozen=True)
@@ -60,30 +60,45 @@ class Teller:
                 yield News("timeline", await self._timeline(), following.after)
             else:
                 yield News("caught-up", {}, following.after)
-            async for news in following:
-                if isinstance(news, Live):
-                    if (words := self._words(news.reply)) is not None:
-                        yield News("words", words, following.after)
+            self._after = following.after
+            async for look in following.looks():
+                # Who leaves between two of these is told all of them again, so only the last says how far it is.
+                told = [News(name, what, self._after) async for name, what in self._told(look)]
+                self._after = following.after
+                for news in told[:-1]:
+                    yield news
+                for news in told[-1:]:
+                    yield News(news.name, news.told, following.after)
+                if isinstance(look[-1], Live):
                     await asyncio.sleep(TICK_S)
-                else:
-                    async for told in self._told(news):
-                        yield told
 
-    async def _told(self, event: AnyEvent) -> AsyncIterator[News]:
-        payload = event.payload
-        match payload:
-            case UserTurn(turn=turn) | UserTurnEdit(turn=turn):
-                told = await self._turn(turn)
-            case AssistantTurnStarted(reply=reply) | AssistantTurn(reply=reply):
-                told = await self._turn(reply)
-            case _ if isinstance(payload, _TAKEN_BACK):
-                yield News("timeline", await self._timeline(), event.id)
-                return
-            case _:
-                yield News("aside", {"kind": event.kind, "model": getattr(payload, "model", "")}, event.id)
-                return
-        if told is not None:
-            yield News("turn", told, event.id)
+    async def _told(self, look: list[Heard]) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        """A page shows how things stand, so it is told of each turn once, or of all the last turns instead."""
+        turns: dict[str, None] = {}
+        asides: dict[str, str] = {}
+        taken_back = False
+        for news in look:
+            if isinstance(news, Live):
+                continue
+            match news.payload:
+                case UserTurn(turn=turn) | UserTurnEdit(turn=turn):
+                    turns[turn] = None
+                case AssistantTurnStarted(reply=reply) | AssistantTurn(reply=reply):
+                    turns[reply] = None
+                case Superseded() | Rewound() | Reset():
+                    taken_back = True
+                case other:
+                    asides[news.kind] = getattr(other, "model", "")
+        if taken_back:
+            yield "timeline", await self._timeline()
+        else:
+            for turn in turns:
+                if (told := await self._turn(turn)) is not None:
+                    yield "turn", told
+        for kind, model in asides.items():
+            yield "aside", {"kind": kind, "model": model}
+        if isinstance(look[-1], Live) and (words := self._words(look[-1].reply)) is not None:
+            yield "words", words
 
     async def _turn(self, turn_id: str) -> dict[str, Any] | None:
         story = self._house.story

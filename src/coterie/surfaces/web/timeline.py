@@ -80,7 +80,7 @@ class Setter:
             state=turn.state,
             portrait="" if turn.by_person else self._portrait(turn.speaker),
             whispered_to=", ".join(self.name(one) for one in turn.to if one not in (YOU, turn.speaker)),
-            trouble=trouble_of(mask(turn.why)) if turn.state == "truncated" else None,
+            trouble=trouble_of(mask(turn.why), turn.status) if turn.state == "truncated" else None,
             swipes=swipes,
             marker=self._house.story.ooc_marker,
         )
@@ -95,7 +95,8 @@ class Setter:
             return self._names[entity]
         # Somebody who left is still named where they spoke.
         bots = {bot.id: bot.name for bot in self._house.roster.bots()}
-        return harmless(bots.get(entity, "Somebody"))
+        people = {person.id: person.name for person in self._house.people.everybody()}
+        return harmless({**people, **bots}.get(entity, "Somebody"))
 
     async def swipes(self, turn: Turn) -> Swipes | None:
         if turn.by_person or turn.state == "open":

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Literal
 
-_STATUS = re.compile(r"\(status (\d{3})\)")
 _MODELS = ("Settings → Models", "/settings#models")
 
 
@@ -28,12 +26,11 @@ _KNOWN = {
 }
 
 
-def trouble_of(why: str) -> Told:
-    """`why` is what the log says of the end of a reply; a provider's status is told in it in brackets."""
+def trouble_of(why: str, status: int | None = None) -> Told:
+    """`why` is what the log says of the end of a reply, `status` what the provider refused it with."""
     if why in _KNOWN:
         return _KNOWN[why]
-    found = _STATUS.findall(why)
-    status = int(found[-1]) if found else 0
+    status = status or 0
     if status in (401, 403):
         return Told("401", "danger", "The provider refused the key.", why, "Retry", _MODELS)
     if status == 402:

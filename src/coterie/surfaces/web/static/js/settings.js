@@ -18,23 +18,28 @@ function value(field) {
   return field.type === "checkbox" ? field.checked : field.value;
 }
 
+// A form that adds something asks for its name first; its fields are parts of that.
+function keyOf(form, field) {
+  return form.dataset.new ? `${form.dataset.new}.${one("[data-new-name]", form).value.trim()}${field.name}` : field.name;
+}
+
 function changes(form) {
   const told = {};
   for (const field of all("[data-setting]", form)) {
-    if (field.disabled || value(field) === started.get(field)) continue;
-    told[field.name] = field.type === "checkbox" ? field.checked : READERS[field.dataset.setting](field.value);
+    if (field.disabled || (value(field) === started.get(field) && !("always" in field.dataset))) continue;
+    told[keyOf(form, field)] = field.type === "checkbox" ? field.checked : READERS[field.dataset.setting](field.value);
   }
   return told;
 }
 
 function complain(form, error) {
-  const field = all("[data-setting]", form).find(({ name }) => error.what?.startsWith(name));
+  const field = all("[data-setting]", form).find((field) => error.what?.startsWith(keyOf(form, field)));
   if (!field) return announceTrouble(error);
   const note = document.createElement("p");
   note.className = "field-error";
   note.dataset.formError = "";
   note.setAttribute("role", "alert");
-  const what = error.what.slice(field.name.length).replace(/^:?\s*(\([^)]*\))?\s*/, "").replace(/, unable to parse string as an? \w+/, "");
+  const what = error.what.slice(keyOf(form, field).length).replace(/^:?\s*(\([^)]*\))?\s*/, "").replace(/, unable to parse string as an? \w+/, "");
   note.textContent = `${what.charAt(0).toUpperCase()}${what.slice(1)} ${/^Correct it/.test(error.fix) ? "" : error.fix}`.trim();
   field.setAttribute("aria-invalid", "true");
   field.after(note);
@@ -52,6 +57,7 @@ on("submit", "form[data-settings]", async (event, form) => {
   button.setAttribute("aria-busy", "true");
   try {
     const answer = await api("PATCH", "/settings", { changes: told });
+    if ("again" in form.dataset) return again();
     one("#restart").hidden = !answer.restart_needed;
     for (const field of all("[data-setting]", form)) {
       if (!(field.name in told)) continue;
@@ -61,13 +67,36 @@ on("submit", "form[data-settings]", async (event, form) => {
       if (!now || !from) continue;
       if (now.secret) field.value = "";
       started.set(field, value(field));
-      from.textContent = `${now.origin === "default" ? "default" : `from ${now.origin}`}${now.pending ? " · from the next start" : ""}`;
+      from.textContent = `${now.origin === "default" ? "default" : `from ${now.origin}`}${now.pending ? " · from the next start" : " · counts now"}`;
     }
-    toast(answer.restart_needed ? "Saved. It counts from the next start." : "Saved.", { kind: "success", seconds: 4 });
+    const waits = answer.settings.some(({ key, pending }) => pending && key in told);
+    toast(waits ? "Saved. It counts from the next start." : "Saved. It counts from now on.", { kind: "success", seconds: 4 });
   } catch (error) {
     complain(form, error);
   } finally {
     button.removeAttribute("aria-busy");
+  }
+});
+
+// Lists of one's own are set by the server: the page is asked for again, where one was.
+function again() {
+  sessionStorage.setItem("settings-at", String(one("#main").scrollTop));
+  location.reload();
+}
+
+const at = sessionStorage.getItem("settings-at");
+if (at !== null) {
+  sessionStorage.removeItem("settings-at");
+  one("#main").scrollTop = Number(at);
+  toast("Saved. It counts from now on.", { kind: "success", seconds: 4 });
+}
+
+on("click", "[data-remove-setting]", async (_, button) => {
+  try {
+    await api("PATCH", "/settings", { changes: { [button.dataset.removeSetting]: null } });
+    again();
+  } catch (error) {
+    announceTrouble(error);
   }
 });
 
@@ -109,4 +138,15 @@ on("click", "[data-backup]", async (_, button) => {
   } finally {
     button.removeAttribute("aria-busy");
   }
+});
+
+// People: a code is shown once, beside what to do with it; whatever changed is read anew.
+on("form:done", "#people form", async (event, form) => {
+  if ("code" in form.dataset) {
+    const { code, minutes, person } = event.detail;
+    const words = `Within ${minutes} minutes, once: write /link ${code} (on Matrix !link ${code}) from the account that is to be ${person.name}’s.`;
+    one("[data-code-told]").replaceChildren(line("banner", words));
+    form.reset();
+  }
+  await htmx.ajax("GET", "/settings/people", { target: "#people-list", swap: "innerHTML" });
 });
