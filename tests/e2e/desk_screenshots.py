@@ -57,7 +57,7 @@ def shoot(browser: Browser, site: Site, desk: str) -> None:
             page = context.new_page()
             page.goto(desk)
             page.locator("[data-live][data-state=live]").wait_for()
-            page.get_by_text("the note has three words").wait_for()
+            page.get_by_text("It is done: the note has three words").wait_for()
             take(page, converter, f"desk-{width}-{theme}")
             if width == 390:
                 page.get_by_role("button", name="What goes on").click()

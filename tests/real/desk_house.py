@@ -53,9 +53,9 @@ class Open:
         assert answer.is_success if status is None else answer.status_code == status, answer.text
         return answer.json()
 
-    async def until(self, path: str, fits: Callable[[Any], bool]) -> Any:
+    async def until(self, path: str, fits: Callable[[Any], bool], patience_s: float = 120) -> Any:
         """Look again until it is so."""
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(patience_s):
             while not fits(told := await self.ask("GET", path)):
                 await asyncio.sleep(0.05)
         return told

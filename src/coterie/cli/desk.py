@@ -68,12 +68,15 @@ class DeskLine:
                 if not self._command(line):
                     return
             elif line:
-                turn = self._portal.call(self._say, line)
-                self._told.add(turn)
-                self._portal.call(self._desk.answers.wait, self._chat.room, turn)
+                typer.echo(_safe(self._portal.call(self._say, line)), nl=False)
 
     async def _say(self, text: str) -> str:
-        return await self._desk.say(self._chat.room, text, person=self._chat.person)
+        """Until it was looked at; what became of it where it was a yes or a no."""
+        if decided := await self._desk.decisions.take(self._chat, text, self._chat.person):
+            return f"{decided}\n"
+        turn = await self._desk.say(self._chat.room, text, person=self._chat.person)
+        await self._desk.answers.wait(self._chat.room, turn)
+        return ""
 
     def _tell_news(self) -> None:
         """Everything said since, asked for or not."""

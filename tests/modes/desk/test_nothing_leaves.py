@@ -145,6 +145,8 @@ async def test_d20_no_text_makes_anything_be_sent(stage: Stage, script: Script, 
     await stage.say(room, "Read it")
     (worker,) = stage.desk.book.processes(room)
     assert worker.needs_yes
+    assert "everything" in stage.replies(room)[-1] and f"yes {worker.id}" in stage.replies(room)[-1]
+    await stage.say(room, "What does it say?")
     assert [one for one in sent if one != "looking"] == []
     stage.restart()
     await stage.settle()

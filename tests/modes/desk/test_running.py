@@ -77,3 +77,23 @@ async def test_d1_people_are_answered_while_fifty_workers_are_stuck(
         gate.set()
         while set(running.states(room)) != {"done"}:
             await asyncio.sleep(0.05)
+
+
+async def test_what_is_under_way_when_coterie_stops_is_broken_off_and_taken_up_again(
+    stage: Stage, script: Script, gate: asyncio.Event, stuck: list[int]
+) -> None:
+    room = await stage.begin()
+    script.lines["channel"] = [calls(("spawn_worker", {"task": "wait"}), ("reply", {"text": "Yes."}))]
+    script.lines["worker"] = [calls(("wait", {})), calls(("wait", {})), "It came."]
+    await stage.say(room, "Go", settle=False)
+    working = asyncio.create_task(stage.worker.drain())
+    async with asyncio.timeout(60):
+        while not stuck:
+            await asyncio.sleep(0.01)
+        stage.desk.processes.let_go()
+        await asyncio.wait({working})
+    assert stage.states(room) == ["running"]
+    gate.set()
+    stage.restart()
+    await stage.settle()
+    assert stage.states(room) == ["done"] and len(stuck) == 2

@@ -43,6 +43,10 @@ class DeskConversation:
     async def say(
         self, context: str, text: str, *, person: str, key: str, attachments: Sequence[Attachment] = ()
     ) -> AsyncIterator[Speech]:
+        chat = self._desk.book.chat(context)
+        if decided := await self._desk.decisions.take(chat, text, person):
+            yield Spoken(decided, self._roster.bot(chat.character).name)
+            return
         turn = await self._desk.say(context, text, person=person, key=key)
         yield await self._answer(context, turn)
 

@@ -22,6 +22,7 @@ from coterie.modes.desk.bulletins import Bulletins
 from coterie.modes.desk.channel import Channel
 from coterie.modes.desk.compactor import Compactor
 from coterie.modes.desk.cortex import Cortex
+from coterie.modes.desk.decisions import Decisions
 from coterie.modes.desk.errand import BRANCH, COMPACT, MESSAGE, PERSON_WAITS, SCHEDULE, TELL, WAKE, WORKER, Errand
 from coterie.modes.desk.events import DeskOpened
 from coterie.modes.desk.kit import Kit
@@ -71,6 +72,7 @@ class Desk:
         self.book = OfficeBook(store)
         self.answers = Answers(store)
         self.processes = Processes(store, self.book, memory)
+        self.decisions = Decisions(self.book, self.processes)
         self.skills = Skills(store, workspaces)
         self.bulletins = Bulletins(store)
         timetable = ScheduleBook(store)

@@ -17,7 +17,7 @@ from coterie.llm.errors import ModelError
 from coterie.llm.messages import Message, Prompt
 from coterie.llm.roles import Role
 from coterie.llm.router import Caller
-from coterie.modes.desk.errand import wake_job, work_job
+from coterie.modes.desk.errand import WOKEN, Errand, wake_job, work_job
 from coterie.modes.desk.events import WorkerEnd, WorkerEnded, WorkerStepped, WorkerWaiting
 from coterie.modes.desk.kit import Kit
 from coterie.modes.desk.officebook import Process
@@ -76,7 +76,7 @@ class Workers:
             said, confirmed = Message(role="assistant", text=text, calls=answer.calls), False
             # One with a secret in it goes nowhere, so nobody is asked about it, and it is not kept until they answer.
             if said.calls == self._to_keep(said).calls and any(box.asks(call) for call in said.calls):
-                return _wait(worker, _question(said), said, job)
+                return self._ask(worker, said, job)
             if not answer.calls:
                 told = said.text.strip() or "It is done."
                 return _wait(worker, told, said, job) if worker.interactive else _end(worker, "done", told)
@@ -89,6 +89,15 @@ class Workers:
                 told = self._kit.guard.cover(await box.use(call, confirmed=confirmed))
             turn.messages.append(Message(role="tool", text=told, answers=shown))
         return _next(worker, turn)
+
+    def _ask(self, worker: Process, said: Message, job: int) -> Outcome:
+        """The person is told to the letter what it wants to do: the character might put it more kindly. D20"""
+        question = _question(said)
+        errand = Errand(self._kit.book.chat(worker.room), f"{WOKEN}{job}")
+        errand.said.append(f"{worker.id} asks: {question}\n\nAnswer “yes {worker.id}” or “no {worker.id}”.")
+        told = errand.outcome()
+        waiting = WorkerWaiting(worker=worker.id, question=question, said=said)
+        return Outcome([Draft(worker.room, waiting, "worker"), *told.drafts], told.jobs)
 
     def _to_keep(self, said: Message) -> Message:
         """As the log may hold it: arguments with a secret in them went nowhere, and are not written down either."""

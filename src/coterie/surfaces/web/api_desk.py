@@ -115,6 +115,9 @@ async def messages(
 )
 async def say(house: Here, chat: str, taken: MessageTaken, response: Response, wait: bool = False) -> AnswerShape:
     found = house.desk.book.chat(f"room:{chat}")
+    if decided := await house.desk.decisions.take(found, taken.text, YOU):
+        response.status_code = status.HTTP_200_OK
+        return AnswerShape(decided=decided)
     key = f"api:{found.room}:{taken.key}" if taken.key else None
     turn = await house.desk.say(found.room, taken.text, person=YOU, key=key)
     if not wait:

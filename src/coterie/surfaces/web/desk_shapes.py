@@ -222,8 +222,10 @@ class LineShape(Given):
 
 
 class AnswerShape(Given):
-    turn: str
+    turn: str = ""
     """Of your message."""
+    decided: str = ""
+    """It was your yes or no to a worker, and this became of it."""
     reply: LineShape | None = None
     """With `wait=true`; null where nothing was said."""
     trouble: str = ""
