@@ -1,4 +1,4 @@
-"""The crowd's pictures in docs/screenshots: `coterie crowd demo`, watched in Chromium. `python -m tests.e2e.crowd_screenshots`.
+"""The crowd's pictures in docs/screenshots, taken from the demo: `python -m tests.e2e.crowd_screenshots`.
 
 The whole of it runs: speech is made and listened to, the embedded model and the phrasebooks speak, nothing is scripted.
 """
