@@ -4,7 +4,7 @@ BIN := .venv/bin
 UV := $(BIN)/uv
 UV_VERSION := 0.13.7
 
-.PHONY: run test chromium bubblewrap check bench docs fmt clean install lock help
+.PHONY: run test chromium bubblewrap speech check bench docs fmt clean install lock help
 
 help:
 	@echo "make run     set up and serve on http://127.0.0.1:8000"
@@ -17,7 +17,7 @@ help:
 run: .venv/.run
 	$(BIN)/coterie serve
 
-test: .venv/.dev chromium bubblewrap
+test: .venv/.dev chromium bubblewrap speech
 	$(BIN)/python -m pytest -n auto --dist loadfile $(PYTEST)
 
 # The browser tests drive the system's Chromium.
@@ -31,6 +31,12 @@ bubblewrap:
 	@[ "$$(uname)" != Linux ] || command -v bwrap >/dev/null || \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get update -qq && apt-get install -qq -y bubblewrap; \
 	else echo "The sandbox tests need bubblewrap: install it (apt install bubblewrap)" >&2; exit 1; fi
+
+# The crowd's tests listen to speech that flite makes; without it they are skipped, and the demo reads instead.
+speech:
+	@command -v flite >/dev/null || \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get update -qq && apt-get install -qq -y flite; \
+	else echo "No flite: the tests of speech are skipped (apt install flite)" >&2; fi
 
 check: .venv/.dev
 	$(BIN)/ruff format --check .

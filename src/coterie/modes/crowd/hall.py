@@ -124,6 +124,7 @@ class Hall:
         room.authored = self.roster.of(room.rules)
         room.gateway.door.govern(self.roster.moderator(room.rules), room.rules.limits)
         room.stream, room.speaking, room.trouble = stream, speaking, ""
+        self._stand(room, "waking")
         room.evening = asyncio.create_task(self._evening(room, contexts, speaking, speed), name=f"evening {name}")
         return room
 
@@ -174,7 +175,6 @@ class Hall:
 
     async def _wake(self, room: OpenRoom) -> None:
         """The first answer of a model that has to be loaded takes long: not while somebody waits for a line."""
-        self._stand(room, "waking")
         try:
             await self._models.ask(Role.CROWD, Prompt.of("Say hi.", max_tokens=8), deadline_s=_WAKING_S)
         except ModelError as error:
