@@ -257,6 +257,7 @@ class App:
             await self.switchboard.close()
             await self.story.replies.close()
             await self.draft.replies.close()
+            await self.draft.put_away()
             stop.set()
             for task, result in zip(
                 self._background, await asyncio.gather(*self._background, return_exceptions=True), strict=True

@@ -12,7 +12,8 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from coterie.engine.replies import Live
 from coterie.modes.draft import Text, Thread, frames, parser_for
-from coterie.surfaces.web.draft_route import DraftRoute, LastEvent, Who
+from coterie.surfaces.web.draft_person import Who
+from coterie.surfaces.web.draft_route import DraftRoute, LastEvent
 from coterie.surfaces.web.draft_shapes import AcceptTaken, ChangeShape, DeclineTaken, SayTaken, ThreadWhole
 from coterie.surfaces.web.errors import TROUBLES
 from coterie.surfaces.web.house import Here, House
@@ -36,7 +37,10 @@ async def say(house: Here, who: Who, thread: str, taken: SayTaken, after: LastEv
     """With the same `key` again, and `Last-Event-ID`, it goes on after that event."""
     found = house.draft.threads.thread(f"room:{thread}")
     selection = taken.selection.span() if taken.selection else None
-    asked = await house.draft.say(found.room, taken.text, who, to=taken.to, selection=selection, key=taken.key)
+    exact = taken.selection.exact if taken.selection else ""
+    asked = await house.draft.say(
+        found.room, taken.text, who, to=taken.to, selection=selection, exact=exact, key=taken.key
+    )
     return _stream(house, found, asked.reply, after)
 
 

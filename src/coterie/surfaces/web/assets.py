@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException
 
 router = APIRouter(include_in_schema=False)
 _LAYERS = ("reset", "tokens", "base")
-_LATER_LAYERS = ("shell", "story", "pages", "utilities")
+_LATER_LAYERS = ("shell", "story", "draft", "pages", "utilities")
 _TYPES = {
     "css": "text/css; charset=utf-8",
     "js": "text/javascript; charset=utf-8",

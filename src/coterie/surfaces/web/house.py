@@ -6,6 +6,7 @@ from typing import Annotated, Protocol
 
 from fastapi import Depends, Request
 
+from coterie.cast.people import PeopleDesk
 from coterie.cast.roster import Roster
 from coterie.cast.workspace import Workspaces
 from coterie.engine.feed import Feed
@@ -21,6 +22,7 @@ from coterie.ops.copies import Copies
 class House(Protocol):
     store: Store
     roster: Roster
+    people: PeopleDesk
     memory: Memory
     story: Story
     draft: Drafting

@@ -26,6 +26,7 @@ from coterie.surfaces.web.typeset import harmless, harmless_within, inline, pros
 HUES = 24
 RAIL = (
     ("/chats", "Chats", "messages-square"),
+    ("/draft", "Drafts", "file-text"),
     ("/bots", "Characters", "users-round"),
     ("/memory", "Memory", "brain"),
     ("/ops", "Workshop", "activity"),
@@ -61,6 +62,7 @@ def _environment() -> Environment:
         why=why,
         work=work,
         set_by_us=Markup,
+        twice=lambda value: (value, value),
         json_data=lambda value: json.dumps(value, ensure_ascii=True),
     )
     return jinja

@@ -3,7 +3,7 @@ import { all, isMac, one } from "./dom.js";
 import { get } from "./api.js";
 
 const PAGES = [
-  ["Chats", "/chats"], ["Characters", "/bots"], ["New character", "/bots/new"], ["Memory", "/memory"],
+  ["Chats", "/chats"], ["Drafts", "/draft"], ["Inbox", "/draft/inbox"], ["Characters", "/bots"], ["New character", "/bots/new"], ["Memory", "/memory"],
   ["Workshop", "/ops"], ["Search", "/search"], ["Settings", "/settings"], ["Models", "/settings#models"], ["Budgets", "/settings#budgets"],
   ["Backups", "/settings#backups"], ["About", "/about"],
 ].map(([name, path]) => ({ name, path, kind: "Page" }));

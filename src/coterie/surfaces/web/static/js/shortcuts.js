@@ -2,7 +2,7 @@
 import { isMac, one, typing } from "./dom.js";
 import { openDialog } from "./surfaces.js";
 
-const PLACES = { c: "/chats", p: "/bots", m: "/memory", o: "/ops", s: "/settings" };
+const PLACES = { c: "/chats", d: "/draft", p: "/bots", m: "/memory", o: "/ops", s: "/settings" };
 const keys = new Map();
 let going = 0;
 
