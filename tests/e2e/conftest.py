@@ -27,6 +27,7 @@ from coterie.kernel import Draft
 from coterie.llm.player import Player
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
+from coterie.modes.draft.settings import DraftSettings
 from coterie.modes.story.settings import StorySettings
 from coterie.surfaces.web.server import create_web
 from tests.e2e.browser import find_chromium
@@ -44,8 +45,9 @@ class Site:
     def __init__(self, folder: Path, story: StorySettings | None = None) -> None:
         self.script = Paced()
         self._home = Home.locate({"COTERIE_HOME": str(folder)})
-        roles = dict.fromkeys(("narrative", "classifier", "compactor"), ("embedded/script",))
-        self._settings = Settings(models=ModelsSettings(roles=roles), story=story or StorySettings())
+        roles = dict.fromkeys(("narrative", "classifier", "compactor", "draft"), ("embedded/script",))
+        tags = DraftSettings(formats={"embedded": "tags"})
+        self._settings = Settings(models=ModelsSettings(roles=roles), story=story or StorySettings(), draft=tags)
         self._door = socket.create_server(("127.0.0.1", 0))
         self.address = f"http://127.0.0.1:{self._door.getsockname()[1]}"
         self._loop = asyncio.new_event_loop()
@@ -126,6 +128,7 @@ class Site:
         self.script.paused = False
         self.step(10_000)
         self.do(self.house.story.replies.close())
+        self.do(self.house.draft.replies.close())
         self.script.__init__()  # type: ignore[misc]
 
     def close(self) -> None:

@@ -68,6 +68,7 @@ async def document(
     at = house.feed.last_id()
     sheet = await house.draft.sheet(workspace, path, branch or None)
     branches = await asyncio.to_thread(house.draft.workspace(workspace).branches)
+    waiting, decided = beside.cards(house, workspace, sheet.branch, path)
     nonce = secrets.token_urlsafe(16)
     shown = page(
         request,
@@ -77,6 +78,8 @@ async def document(
         sheet=sheet,
         title=harmless(house.draft.title(sheet)),
         branches=branches,
+        waiting=waiting,
+        decided=decided,
         bots=house.roster.bots(),
         thread=thread,
         at=at,

@@ -18,14 +18,16 @@ export class Cards {
     return all(".proposal[data-state=pending]", this.list);
   }
 
-  choose(id, { focus = true } = {}) {
+  choose(id, { focus = true, show = true } = {}) {
     this.current = id;
     for (const card of all(".proposal", this.list)) card.toggleAttribute("aria-current", card.dataset.change === id);
     const card = this.card(id);
-    card?.closest("details")?.setAttribute("open", "");
-    card?.scrollIntoView({ block: "nearest" });
+    if (show) {
+      card?.closest("details")?.setAttribute("open", "");
+      card?.scrollIntoView({ block: "nearest" });
+    }
     if (focus) card?.focus({ preventScroll: true });
-    this.chosen(id);
+    this.chosen(id, show || focus);
   }
 
   card(id) {
@@ -51,9 +53,9 @@ export class Cards {
   // The list was fetched anew: whoever was current still is, or the next one.
   fetched() {
     const id = this.card(this.current)?.dataset.state === "pending" ? this.current : (this.after ?? "");
-    const had = document.activeElement === document.body || this.list.contains(document.activeElement);
+    const lost = document.activeElement === document.body; // the card that had it is gone
     this.after = undefined;
-    if (id && this.card(id)) this.choose(id, { focus: had });
+    if (id && this.card(id)) this.choose(id, { focus: lost, show: false });
     else if (this.current && !this.card(this.current)) this.current = "";
   }
 

@@ -32,7 +32,7 @@ const sheet = new Sheet(one("#editor"), {
   changed: () => soon(place),
   clashed: (error, text) => clash(error, text),
 });
-const cards = new Cards(one("#cards"), { chosen: (id) => sheet.view && chooseMark(sheet.view, id), before: () => sheet.sync() });
+const cards = new Cards(one("#cards"), { chosen: (id, show) => sheet.view && chooseMark(sheet.view, id, show), before: () => sheet.sync() });
 const talk = new Talk({ ...page, settle: () => settle() }, sheet);
 
 await sheet.open().catch(announceTrouble);

@@ -68,8 +68,9 @@ export function showMarks(view, told, place) {
   view.dispatch({ effects: setMarks.of({ marks: found, anchors }) });
 }
 
-export function chooseMark(view, id) {
+export function chooseMark(view, id, show) {
   view.dispatch({ effects: choose.of(id) });
+  if (!show) return;
   const first = view.state.field(field).marks.find((mark) => mark.id === id);
   if (first) view.dispatch({ effects: EditorView.scrollIntoView(first.from, { y: "center" }) });
 }

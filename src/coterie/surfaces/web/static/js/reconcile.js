@@ -12,7 +12,10 @@ export function reconcile(place, html) {
     return child;
   });
   const focused = place.contains(document.activeElement) ? document.activeElement.closest("[id]")?.id : null;
-  place.replaceChildren(...kept);
+  // What stays is not even moved: whoever is writing in it would lose their place.
+  const staying = new Set(kept);
+  for (const child of [...place.childNodes]) if (!staying.has(child)) child.remove();
+  kept.forEach((child, at) => place.children[at] !== child && place.insertBefore(child, place.children[at] ?? null));
   if (focused && !place.contains(document.activeElement)) document.getElementById(focused)?.focus({ preventScroll: true });
 }
 
