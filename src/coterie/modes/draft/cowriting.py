@@ -140,7 +140,9 @@ class Cowriting(Desk):
             names = " and ".join(person.name for person in sheet.writers.values())
             note = ThreadNoted(text=f"{names} edited the document.", about=written.commit)
             drafts += [Draft(room, note, first.id) for room in sorted(sheet.rooms)]
+            sheet.become(written.text, written.blob)
             await self._store.append(drafts)
+            self._tell_sheet(workspace, sheet)
 
     def _write_sheet(self, workspace: str, sheet: Sheet) -> Written | None:
         def make(version: Version | None) -> str | None:

@@ -88,6 +88,13 @@ class Sheet:
         if together == text:
             self.settle()
 
+    def become(self, text: str, blob: str) -> None:
+        """What was typed here is in Git now, and perhaps more."""
+        if text != self.text:
+            self._add([Update("", from_edits(self.text, edits_between(self.text, text)))], text)
+        self.base, self.blob = text, blob
+        self.settle()
+
     def settle(self) -> None:
         """What stands here is what Git has."""
         self.settled = self.version

@@ -11,6 +11,7 @@ from coterie.engine.turns import Turn
 from coterie.modes.draft import (
     CHANGE,
     THREAD,
+    Asked,
     Change,
     Drafting,
     Member,
@@ -173,6 +174,16 @@ class SayTaken(Taken):
     selection: Selection | None = None
     key: Name | None = None
     """The same key again is the same message."""
+
+
+class AskedShape(Given):
+    turn: str
+    reply: str
+    speaker: str
+
+    @classmethod
+    def of(cls, asked: Asked) -> AskedShape:
+        return cls(turn=asked.turn, reply=asked.reply, speaker=asked.speaker)
 
 
 class AcceptTaken(Taken):

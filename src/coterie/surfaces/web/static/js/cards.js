@@ -18,7 +18,8 @@ export class Cards {
     return all(".proposal[data-state=pending]", this.list);
   }
 
-  choose(id, { focus = true, show = true } = {}) {
+  // `focus` the card, `show` it in the list, `point` to it in the text.
+  choose(id, { focus = true, show = true, point = show } = {}) {
     this.current = id;
     for (const card of all(".proposal", this.list)) card.toggleAttribute("aria-current", card.dataset.change === id);
     const card = this.card(id);
@@ -27,7 +28,7 @@ export class Cards {
       card?.scrollIntoView({ block: "nearest" });
     }
     if (focus) card?.focus({ preventScroll: true });
-    this.chosen(id, show || focus);
+    this.chosen(id, point);
   }
 
   card(id) {

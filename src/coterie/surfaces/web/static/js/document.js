@@ -24,6 +24,7 @@ let connected = false;
 let typing = "saved";
 let besides = null; // what stands beside, as it was last told
 let mine = "";
+let blamed = ""; // the commit that a line was asked about
 
 const sheet = new Sheet(one("#editor"), {
   ...page,
@@ -72,6 +73,7 @@ const refreshPast = later(async () => {
   const answer = await fetch(`${base}/past/${path}?branch=${branch}`, HTML).catch(() => null);
   if (!answer?.ok) return;
   one("#past").innerHTML = await answer.text();
+  for (const row of all(".past-row", one("#past"))) row.toggleAttribute("aria-current", row.dataset.commit === blamed);
   tellTimes(one("#past"));
 });
 
@@ -105,7 +107,10 @@ function later(act, wait = 30) {
     } while (again);
     running = null;
   };
-  return () => (running ? (again = true) : (running = run()));
+  return () => {
+    again = true;
+    return (running ??= run());
+  };
 }
 
 function settle() {
@@ -171,11 +176,10 @@ const DO = {
     await post(`${base}/flush/${path}?branch=${branch}`);
     const found = await get(`${base}/blame?document=${encodeURIComponent(page.path)}&line=${line}&branch=${branch}`);
     if (!found) return toast("This line is not committed yet.", { seconds: 4 });
+    blamed = found.commit;
     turnTo("past");
-    await new Promise((done) => setTimeout(done, 60));
-    await waitFor(() => document.getElementById(`p-${found.commit}`));
-    const row = document.getElementById(`p-${found.commit}`);
-    for (const other of all(".past-row", one("#past"))) other.toggleAttribute("aria-current", other === row);
+    await refreshPast();
+    const row = document.getElementById(`p-${blamed}`);
     row?.scrollIntoView({ block: "center" });
     row?.focus({ preventScroll: true });
   },
@@ -196,10 +200,6 @@ const DO = {
   },
 };
 
-async function waitFor(found) {
-  for (let tries = 0; tries < 100 && !found(); tries++) await new Promise((done) => setTimeout(done, 50));
-}
-
 on("click", ".proposal [data-act]", (_, button) => {
   const id = button.closest(".proposal").dataset.change;
   cards.current = id;
@@ -211,8 +211,16 @@ on("click", ".thread-tab", (_, tab) => showThread(tab.dataset.thread).catch(anno
 on("click", ".past [data-thread]", (_, button) => showThread(button.dataset.thread).catch(announceTrouble));
 on("click", ".said-proposal", (_, button) => showCard(button.dataset.card));
 on("click", "#past-tab", () => refreshPast());
-document.addEventListener("card", (event) => showCard(event.detail));
-document.addEventListener("about", (event) => showThread(event.detail).catch(announceTrouble));
+// Somebody who clicks into the text wants to write there: the card is shown, and the text keeps the focus.
+document.addEventListener("card", (event) => {
+  if (one("#beside").hidden) return cards.choose(event.detail, { focus: false, show: false });
+  turnTo("cards");
+  cards.choose(event.detail, { focus: false, point: false });
+  sheet.view.focus();
+});
+document.addEventListener("about", (event) => {
+  if (!one("#beside").hidden && sheet.view.state.selection.main.empty) showThread(event.detail).then(() => sheet.view.focus(), announceTrouble);
+});
 
 one("#watch").addEventListener("click", async (event) => {
   const button = event.currentTarget;

@@ -115,7 +115,7 @@ export class Talk {
         this.thread = made.id;
         this.sheet.thread = made.id;
       }
-      await this.#say({ text, to, selection, key: (this.key ??= crypto.randomUUID()) });
+      await post(`/draft/threads/${this.thread}/messages`, { text, to, selection, key: (this.key ??= crypto.randomUUID()) });
       this.key = null;
       this.field.value = "";
       this.pick(null);
@@ -128,11 +128,4 @@ export class Talk {
     }
   }
 
-  // The answer is a stream for scripts; a page hears the same by its own channel.
-  async #say(told) {
-    const answer = await fetch(`/draft/threads/${this.thread}/turns`, { method: "POST", body: JSON.stringify(told), headers: { "Content-Type": "application/json", Accept: "text/event-stream" } });
-    if (answer.ok) return answer.body?.cancel();
-    const { error, fix } = await answer.json();
-    throw Object.assign(new Error(`${error} ${fix}`), { status: answer.status, what: error, fix });
-  }
 }
