@@ -347,6 +347,7 @@ class App:
             await self.switchboard.close()
             await self.story.replies.close()
             await self.draft.replies.close()
+            await self.draft.put_away()
             stop.set()
             self.desk.processes.let_go()
             for task, result in zip(

@@ -24,13 +24,18 @@ from coterie.llm.errors import ModelError, RoleUnset
 from coterie.memory.errors import BadImport, BadMemory, NoSuchMemory
 from coterie.modes.crowd import AlreadyLive, NoSuchCrowd, Refused
 from coterie.modes.desk import BadSchedule, NoSuchProcess, NoSuchSkill, NotConfirmed
+from coterie.modes.draft import Clash, NoSuchDocument, NotPending, SheetGone, StaleChange, Unplaced
 from coterie.modes.story import BadEdit
 from coterie.ops.errors import BadSetting
+from coterie.surfaces.web.draft_person import NotLinked, OwnerOnly
 from coterie.surfaces.web.negotiation import wants_page
 from coterie.surfaces.web.paper import page
 
 _STATUS: tuple[tuple[type[CoterieError], int], ...] = (
+    (NotLinked, 401),
+    (OwnerOnly, 403),
     (NoSuchRoom, 404),
+    (NoSuchDocument, 404),
     (NoSuchTurn, 404),
     (NoSuchCharacter, 404),
     (NoSuchMemory, 404),
@@ -41,6 +46,11 @@ _STATUS: tuple[tuple[type[CoterieError], int], ...] = (
     (NotConfirmed, 409),
     (BadSchedule, 422),
     (Busy, 409),
+    (Clash, 409),
+    (NotPending, 409),
+    (StaleChange, 409),
+    (Unplaced, 409),
+    (SheetGone, 410),
     (Conflict, 409),
     (AlreadyLive, 409),
     (CardTooBig, 413),

@@ -24,6 +24,7 @@ from coterie.ops.copies import Copies
 class House(Protocol):
     store: Store
     roster: Roster
+    people: PeopleDesk
     memory: Memory
     story: Story
     draft: Drafting
@@ -35,7 +36,6 @@ class House(Protocol):
     models: Models
     configuration: Configuration
     copies: Copies
-    people: PeopleDesk
 
     @property
     def code_minutes(self) -> int:
