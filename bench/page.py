@@ -68,7 +68,7 @@ async def _write(house: OpenHouse, turns: int) -> str:
 
 
 def _render_ms(house: OpenHouse, chat: str, rounds: int) -> list[float]:
-    with httpx.Client(base_url=house.address, headers=_BROWSER) as client:
+    with httpx.Client(base_url=house.address, headers=_BROWSER, timeout=60) as client:
         taken = []
         for number in range(rounds + 3):
             began = time.perf_counter()
