@@ -20,7 +20,7 @@ from coterie.engine.switchboard import Switchboard
 from coterie.surfaces.matrix.inbound import NAME, room_ref
 from coterie.surfaces.matrix.topology import MadeRoom, Topology
 
-_AT_ONCE = 16
+_AT_ONCE = 64
 _log = get_logger(__name__)
 
 
