@@ -13,6 +13,7 @@ from coterie.engine.feed import Feed
 from coterie.kernel import Store
 from coterie.llm.router import Models
 from coterie.memory import Memory
+from coterie.modes.crowd import Hall
 from coterie.modes.draft import Drafting
 from coterie.modes.story import Arrivals, Story
 from coterie.ops.configuration import Configuration
@@ -28,6 +29,7 @@ class FakeHouse:
     memory: Memory
     story: Story
     draft: Drafting
+    crowd: Hall
     workspaces: Workspaces
     arrivals: Arrivals
     feed: Feed
