@@ -84,8 +84,7 @@ async def test_c19_an_evening_starts_talks_and_stops(place: Place) -> None:
     await place.said(4)
     assert room.state == "live"
     assert room.contexts
-    await place.hall.stop("attic")
-    assert room.state == "quiet"
+    assert (await place.hall.stop("attic")).state == "quiet"
     lines = [each for each in room.gateway.latest(100) if each.trace is not None]
     assert lines
     told = stages(lines[0])

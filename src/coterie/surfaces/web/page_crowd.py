@@ -34,7 +34,8 @@ class Regular:
     @property
     def changed(self) -> float:
         """How far they have drifted, all traits together."""
-        return sum(abs(getattr(self.now.traits, trait) - getattr(self.persona.traits, trait)) for trait in TRAITS)
+        now, written = self.now.traits.model_dump(), self.persona.traits.model_dump()
+        return float(sum(abs(now[trait] - written[trait]) for trait in TRAITS))
 
 
 @router.get("")
