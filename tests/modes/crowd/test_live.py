@@ -48,7 +48,9 @@ def store(tmp_path: Path) -> Iterator[Store]:
     opened.close()
 
 
-async def evening(store: Store, roster: Roster, voice: MakeVoice, *, said: str = "") -> list[ChatMessage]:
+async def evening(
+    store: Store, roster: Roster, voice: MakeVoice, *, said: str = "", enough: int = 0
+) -> list[ChatMessage]:
     room = roster.room("late-shift").model_copy(update={"tempo": HURRIED})
     personas = roster.of(room)
     gateway = Gateway(store, door_of(room, personas, roster.moderator(room)), SystemClock())
@@ -61,6 +63,11 @@ async def evening(store: Store, roster: Roster, voice: MakeVoice, *, said: str =
             if said and context.number == 5:
                 author = Author(name="ana", kind="human")
                 await gateway.post(ChatPost(id="p1", room=room.name, author=author, text=said))
+        # A busy machine is slow, not wrong.
+        waited = 0
+        while len(gateway.latest(10_000)) < enough and waited < 600:
+            waited += 1
+            await asyncio.sleep(0.1)
 
     await live.run(told(), linger_s=4)
     return gateway.latest(10_000)
@@ -97,7 +104,7 @@ async def test_c7_a_model_writes_the_lines_and_bad_ones_are_not_said(store: Stor
         return Entry(say=f'"number {number} is the {number}th thing about {number} doors"\nand a second line')
 
     asking = models(store, answer)
-    messages = await evening(store, roster, lambda manners: ModelVoice(asking, manners, "late-shift"))
+    messages = await evening(store, roster, lambda manners: ModelVoice(asking, manners, "late-shift"), enough=3)
     texts = [each.text for each in messages]
     assert texts
     assert all(text.split("number ")[1].endswith("doors") for text in texts)

@@ -34,7 +34,8 @@ class Regular:
     @property
     def changed(self) -> float:
         """How far they have drifted, all traits together."""
-        return float(sum(abs(getattr(self.now.traits, one) - getattr(self.persona.traits, one)) for one in TRAITS))
+        now, written = self.now.traits.model_dump(), self.persona.traits.model_dump()
+        return float(sum(abs(now[trait] - written[trait]) for trait in TRAITS))
 
 
 @router.get("")
