@@ -14,11 +14,11 @@ from tests.e2e.screenshots import SIZES, THEMES, take
 
 TEXT = """# Keeping the light
 
-The lamp burns every night, and every night it burns. It was lit in 1871 and has gone out twice: once for a storm, once for a wedding.
+The lamp burns every night, and every night it burns. It was lit in 1871 and has gone out twice.
 
 ## Who lights it
 
-Nobody knows who lights it. Nobody asks. The harbour master says that it is *somebody's job*, and that the somebody is paid.
+Nobody knows who lights it. Nobody asks. The harbour master says that it is *somebody's job*.
 
 - The wick is trimmed at noon.
 - The glass is wiped when it is dark enough to see the smears.
@@ -34,8 +34,12 @@ def prepare(site: Site) -> tuple[Paper, str]:
     thread = paper.thread()
     paper.propose(
         thread,
-        change("The lamp burns every night, and every night it burns.", "The lamp burns every night.", "It says so twice."),
-        change("Nobody knows who lights it. Nobody asks.", "Nobody knows who lights it, and nobody asks.", "One breath."),
+        change(
+            "The lamp burns every night, and every night it burns.", "The lamp burns every night.", "It says so twice."
+        ),
+        change(
+            "Nobody knows who lights it. Nobody asks.", "Nobody knows who lights it, and nobody asks.", "One breath."
+        ),
         change("The boats come late in winter.", "In winter the boats come late.", "End on what matters: late."),
         say="Where does it say the same thing twice?",
     )

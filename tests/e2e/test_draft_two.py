@@ -18,9 +18,7 @@ def same_text(paper: Paper, *pages: Page) -> str:
     return text
 
 
-def test_f9_two_people_type_in_one_document_and_nothing_is_lost(
-    site: Site, browser: Browser, watched: Watched
-) -> None:
+def test_f9_two_people_type_in_one_document_and_nothing_is_lost(site: Site, browser: Browser, watched: Watched) -> None:
     paper = Paper(site)
     with another(browser, site) as theirs:
         ana, bo = opened(watched.context.new_page(), paper), opened(theirs.context.new_page(), paper)
@@ -45,13 +43,14 @@ def test_f9_two_people_type_in_one_document_and_nothing_is_lost(
         assert authors & {"Ana", "Bo"}
 
 
-def test_f8_f12_proposals_accepts_undo_stale_and_notices_once(
-    site: Site, browser: Browser, watched: Watched
-) -> None:
+def test_f8_f12_proposals_accepts_undo_stale_and_notices_once(site: Site, browser: Browser, watched: Watched) -> None:
     paper = Paper(site)
     thread = paper.thread()
     with another(browser, site) as theirs:
-        ana, bo = opened(watched.context.new_page(), paper), opened(theirs.context.new_page(), paper, f"?thread={thread}")
+        ana, bo = (
+            opened(watched.context.new_page(), paper),
+            opened(theirs.context.new_page(), paper, f"?thread={thread}"),
+        )
         site.script.replies.append(
             change("The lamp burns every night, and every night it burns.", "It burns.", "Plain.")
             + change("Nobody asks.", "Nobody dares.", "Stronger.")

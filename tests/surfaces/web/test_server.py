@@ -7,6 +7,7 @@ import pytest
 
 from coterie.base.errors import ConfigError, CoterieError, DiskFull
 from coterie.base.masking import mask
+from coterie.cast.people import PeopleDesk
 from coterie.cast.roster import Roster
 from coterie.cast.workspace import Workspaces
 from coterie.engine.feed import Feed
@@ -25,6 +26,7 @@ class FakeHouse:
 
     store: Store
     roster: Roster
+    people: PeopleDesk
     memory: Memory
     story: Story
     draft: Drafting

@@ -17,7 +17,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from coterie.surfaces.web.errors import answer
 
 
-
 def policy(nonce: str = "") -> str:
     """What a page may load and run; with a nonce, also the style sheets that bear it."""
     style = f"'self' 'nonce-{nonce}'" if nonce else "'self'"

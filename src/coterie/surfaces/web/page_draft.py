@@ -120,9 +120,7 @@ async def past(house: Here, workspace: str, path: str, branch: str) -> Response:
 
 
 @router.get(_ONE + "/compare")
-async def compare(
-    house: Here, request: Request, workspace: str, source: str = "", target: str = ""
-) -> Response:
+async def compare(house: Here, request: Request, workspace: str, source: str = "", target: str = "") -> Response:
     text = house.draft.workspace(workspace)
     branches = await asyncio.to_thread(text.branches)
     target = target or text.main_branch
@@ -130,7 +128,13 @@ async def compare(
     found = await asyncio.to_thread(text.compare, source, target) if source != target else []
     hunks = [(one.path, _lines(one.patch)) for one in found]
     name = harmless(house.draft.threads.workspaces()[workspace][0])
-    told: dict[str, Any] = {"branches": branches, "source": source, "target": target, "hunks": hunks, "bots": house.roster.bots()}
+    told: dict[str, Any] = {
+        "branches": branches,
+        "source": source,
+        "target": target,
+        "hunks": hunks,
+        "bots": house.roster.bots(),
+    }
     return page(request, "compare.html", workspace=workspace, folder=name, here="/draft", **told)
 
 
@@ -182,9 +186,7 @@ async def _folder(house: House, workspace: str) -> Folder:
 
 def _address(thread: Thread) -> str:
     branch = quote(thread.branch, safe="")
-    return (
-        f"/draft/workspaces/{thread.workspace}/documents/{quote(thread.document)}?branch={branch}&thread={thread.id}"
-    )
+    return f"/draft/workspaces/{thread.workspace}/documents/{quote(thread.document)}?branch={branch}&thread={thread.id}"
 
 
 def _past(revision: Revision) -> Past:
