@@ -14,11 +14,11 @@ from tests.e2e.screenshots import SIZES, THEMES, take
 
 TEXT = """# Keeping the light
 
-The lamp burns every night, and every night it burns. It was lit in 1871 and has gone out twice: once for a storm, once for a wedding.
+The lamp burns every night, and every night it burns. It was lit in 1871 and has gone out twice.
 
 ## Who lights it
 
-Nobody knows who lights it. Nobody asks. The harbour master says that it is *somebody's job*, and that the somebody is paid.
+Nobody knows who lights it. Nobody asks. The harbour master says that it is *somebody's job*.
 
 - The wick is trimmed at noon.
 - The glass is wiped when it is dark enough to see the smears.

@@ -1,4 +1,4 @@
-"""A document in the browser: proposals in the text and beside it, decided with one key; talk that streams. F2–F10, F14"""
+"""A document in the browser: proposals in the text and beside it, decided with one key; talk that streams. F2–F14"""
 
 from __future__ import annotations
 

@@ -32,6 +32,7 @@ class FakeHouse:
 
     store: Store
     roster: Roster
+    people: PeopleDesk
     memory: Memory
     story: Story
     draft: Drafting

@@ -1,4 +1,4 @@
-"""What stands beside a document: proposals as cards and as marks in the text, threads, and what was said. F2, F3, F14"""
+"""What stands beside a document: proposals as cards and as marks in the text, threads, and what was said. F2–F14"""
 
 from __future__ import annotations
 

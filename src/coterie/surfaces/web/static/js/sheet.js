@@ -7,6 +7,13 @@ import {
 } from "../vendor/codemirror.min.js";
 
 const AGAIN_MS = [300, 1000, 3000, 8000];
+// CodeMirror's own style is in no layer, so it would win over the page's: what is set for prose is told in its own way.
+const PROSE = EditorView.theme({
+  "&.cm-focused": { outline: "none" },
+  ".cm-scroller": { fontFamily: "inherit", lineHeight: "inherit", overflow: "visible" },
+  ".cm-content": { padding: "0", caretColor: "var(--accent)" },
+  ".cm-line": { padding: "0" },
+});
 // Signs that are not seen but act: they are shown by their number, so that nothing reads otherwise than it is written.
 const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff\ufff9-\ufffc]/g;
 
@@ -42,6 +49,7 @@ export class Sheet {
         history(),
         keymap.of([...defaultKeymap, ...historyKeymap]),
         markdown(),
+        PROSE,
         collab({ startVersion: version, clientID: this.client }),
         EditorView.updateListener.of((update) => {
           if (!update.docChanged) return;
