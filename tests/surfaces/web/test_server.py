@@ -44,7 +44,6 @@ class FakeHouse:
     models: Models
     configuration: Configuration
     copies: Copies
-    people: PeopleDesk
     code_minutes = 15
 
     def __init__(self) -> None:
