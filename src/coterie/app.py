@@ -12,16 +12,19 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from coterie.base.clock import Clock, SystemClock
-from coterie.base.config import Loaded, Section, load
+from coterie.base.config import Loaded, Section, load, resolve
 from coterie.base.config_example import example
 from coterie.base.errors import CoterieError, ReadOnly
 from coterie.base.home import Home
 from coterie.base.logging import LogSettings, get_logger
 from coterie.base.vault import Vault, passphrase_from
+from coterie.cast.errors import NoSuchCharacter
 from coterie.cast.people import People, PeopleDesk
+from coterie.cast.portraits import portrait_in
 from coterie.cast.roster import Cast, Roster
 from coterie.cast.workspace import Workspaces
 from coterie.engine import switchboard
+from coterie.engine.agents import AgentRegistry
 from coterie.engine.conversation import Conversation
 from coterie.engine.feed import Feed
 from coterie.engine.files import Limits, RoomFiles
@@ -32,25 +35,33 @@ from coterie.kernel import Payload, Store, View
 from coterie.kernel.events import Draft
 from coterie.kernel.snapshot import seed_from
 from coterie.kernel.worker import Handler, Worker
+from coterie.llm.catalogue import Catalogue
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
+from coterie.llm.standing import standings
 from coterie.llm.usage import Usage
 from coterie.memory import Memory
 from coterie.memory.view import Memories
+from coterie.modes.crowd import Figures, Hall
 from coterie.modes.crowd import mode as crowd_mode
+from coterie.modes.desk import mode as desk_mode
 from coterie.modes.desk.conversation import DeskConversation
 from coterie.modes.desk.desk import Desk
-from coterie.modes.desk.office import Office
 from coterie.modes.desk.sandbox import Sandbox
 from coterie.modes.desk.settings import DeskSettings
 from coterie.modes.draft import Drafting
 from coterie.modes.draft import mode as draft_mode
 from coterie.modes.draft.settings import DraftSettings
+from coterie.modes.remote.agents import RemoteAgents
+from coterie.modes.remote.chats import RemoteBook, RemoteChats
+from coterie.modes.remote.conversation import RemoteConversation
+from coterie.modes.remote.settings import AgentsSettings
 from coterie.modes.story import Arrivals, StoryConversation
 from coterie.modes.story import mode as story_mode
 from coterie.modes.story.mode import one_chat_at_a_time
 from coterie.modes.story.settings import StorySettings
 from coterie.modes.story.story import Story
+from coterie.ops import surroundings
 from coterie.ops.backups import JOB as BACKUP
 from coterie.ops.backups import Backups
 from coterie.ops.configuration import Configuration
@@ -60,6 +71,7 @@ from coterie.ops.doctor import Doctor, Finding
 from coterie.ops.metrics import Metrics
 from coterie.ops.settings import StorageSettings
 from coterie.ops.snapshots import Snapshots, warn_in_log
+from coterie.ops.surroundings import Need
 from coterie.surfaces.matrix.bot import MatrixBot
 from coterie.surfaces.matrix.settings import MatrixSettings
 from coterie.surfaces.web.settings import ServerSettings
@@ -78,6 +90,7 @@ class Settings(Section):
     draft: DraftSettings = DraftSettings()
     desk: DeskSettings = DeskSettings()
     surfaces: SurfacesSettings = SurfacesSettings()
+    agents: AgentsSettings = AgentsSettings()
     webhook: WebhookSettings = WebhookSettings()
     api: ApiSettings = ApiSettings()
     matrix: MatrixSettings = MatrixSettings()
@@ -110,6 +123,16 @@ def load_settings(
     return load(Settings, file=home.config, environ=env, secret=vault.get)
 
 
+def registry(home: Home) -> AgentRegistry:
+    """Who plays which character, as agents.yaml says; its tokens may be references, as in the settings."""
+
+    def resolved(told: str) -> str:
+        vault = Vault(home.secrets, lambda: passphrase_from(os.environ))
+        return resolve(told, "agents.yaml", "token", os.environ, vault.get)
+
+    return AgentRegistry(home.root / "agents.yaml", resolved)
+
+
 def write_example(home: Home) -> None:
     """A newcomer finds a configuration file to edit; one that is there is left alone."""
     try:
@@ -135,23 +158,40 @@ def all_views() -> list[View]:
         *story_mode.views(),
         *draft_mode.views(),
         *crowd_mode.views(),
-        Office(),
+        RemoteChats(),
+        *desk_mode.views(),
     ]
 
 
 def doctor(home: Home, clock: Clock | None = None) -> Doctor:
+    try:
+        settings = load_settings(home).settings
+    except CoterieError:  # what is wrong with the settings is a finding of its own
+        settings = Settings()
+    now = clock or SystemClock()
+
     def sandbox() -> Iterator[Finding]:
-        try:
-            settings = load_settings(home).settings.desk
-        except CoterieError:  # what is wrong with the settings is a finding of its own
-            settings = DeskSettings()
-        standing = asyncio.run(Sandbox(settings).standing())
+        standing = asyncio.run(Sandbox(settings.desk).standing())
         if standing.state == "confined":
             yield Finding("Sandbox", "ok", "commands are confined by bubblewrap")
         else:
             yield Finding("Sandbox", "bad" if standing.state == "off" else "note", standing.reason, standing.fix)
 
-    return Doctor(home, all_views(), clock or SystemClock(), more=[deliveries(home), sandbox])
+    def agents() -> Iterator[Finding]:
+        if (problem := registry(home).problem) is not None:
+            yield Finding("Agents", "bad", problem.what, problem.fix)
+
+    more = [
+        surroundings.port(home, settings.server.host, settings.server.port),
+        surroundings.clock(home, now),
+        surroundings.parts([Need("xllamacpp", "", "the embedded model")]),
+        surroundings.providers(lambda: asyncio.run(standings(Catalogue(settings.models)))),
+        deliveries(home),
+        sandbox,
+        surroundings.tools(),
+        agents,
+    ]
+    return Doctor(home, all_views(), now, more)
 
 
 @contextmanager
@@ -197,7 +237,8 @@ class App:
         self.models = models or Models(settings.models, clock=self._clock, store=store)
         self.roster = Roster(store)
         self.memory = Memory(store, clock=self._clock)
-        self.workspaces = Workspaces(home.root / "workspaces", home.root / "shared")
+        self.agents = registry(home)
+        self.workspaces = Workspaces(home.root / "workspaces", home.root / "shared", named=self._folder_named)
         self.story = Story(
             store,
             self.roster,
@@ -209,6 +250,8 @@ class App:
             workspaces=self.workspaces,
         )
         self.draft = Drafting(store, self.roster, self.models, settings.draft, self._clock, home.root / "drafts")
+        self.crowd = Hall(store, self.memory, self.models, self._clock, home.root / "configs")
+        self._figures = Figures(self.crowd, store.bus)
         self.desk = Desk(
             store,
             self.roster,
@@ -218,6 +261,7 @@ class App:
             settings.desk,
             self._clock,
             notify=lambda outgoing, token: self.switchboard.notify(outgoing, token),
+            may_talk=lambda person, character: self.people.may_talk(person, character),
         )
         self.arrivals = Arrivals(store, self.roster, self.memory, self.workspaces)
         self.feed = Feed(store, self.story.replies)
@@ -226,12 +270,38 @@ class App:
             settings, home.config, lambda: load_settings(home), lambda: write_example(home), LIVE_SETTINGS
         )
         self.people = PeopleDesk(store, self._clock)
+        self.remote = RemoteAgents(
+            self.agents,
+            self.roster,
+            RemoteBook(store),
+            settings.agents,
+            notify=lambda outgoing, token: self.switchboard.notify(outgoing, token),
+            room_of=lambda context: self.switchboard.talk.rooms.where(context),
+        )
         talking: list[Conversation] = [
             StoryConversation(store, self.story, self.roster, self.feed),
             DeskConversation(store, self.desk, self.roster),
+            RemoteConversation(store, self.roster, self.remote, settings.agents, self.files_of),
         ]
         conversations = {one.mode: one for one in talking}
-        self.switchboard = Switchboard(store, self._clock, self.roster, self.people, conversations, settings.surfaces)
+        self.switchboard = Switchboard(
+            store, self._clock, self.roster, self.people, conversations, settings.surfaces, self.agents
+        )
+
+    @property
+    def code_minutes(self) -> int:
+        return self.settings.surfaces.code_minutes
+
+    def files_of(self, character: str) -> RoomFiles:
+        """What people and a character send each other."""
+        limits = Limits(largest=self.settings.surfaces.largest_file_mb * 1_000_000)
+        return RoomFiles(self.workspaces.folder(character), limits)
+
+    def _folder_named(self, character: str) -> str:
+        try:
+            return self.agents.workspace_of(self.roster.bot(character))
+        except NoSuchCharacter:
+            return ""
 
     def handlers(self) -> dict[str, Handler]:
         """Every kind of job and who does it."""
@@ -256,9 +326,15 @@ class App:
         self._background = [
             asyncio.create_task(worker.run(stop), name="jobs"),
             asyncio.create_task(self._snapshots.run(stop), name="snapshots"),
+            asyncio.create_task(self._figures.run(stop), name="crowd figures"),
             *(asyncio.create_task(lane.run(stop), name="desk") for lane in self.desk.workers()),
             asyncio.create_task(self.desk.watch.run(stop), name="desk watch"),
+            asyncio.create_task(self.remote.run(stop), name="agents"),
+            asyncio.create_task(self.desk.cortex.run(stop), name="cortex"),
         ]
+        if self.settings.desk.tool_servers:
+            servers = self.desk.tool_servers.run(stop)
+            self._background.append(asyncio.create_task(servers, name="tool servers"))
         await self.desk.sandbox.standing()  # what does not work is told now, not when it is needed
         self.models.warm_up()
         _log.info("started", version=self._version, database=str(self._home.database))
@@ -267,10 +343,13 @@ class App:
                 yield
         finally:
             _log.info("stopping")
+            await self.crowd.close()
             await self.switchboard.close()
             await self.story.replies.close()
             await self.draft.replies.close()
+            await self.draft.put_away()
             stop.set()
+            self.desk.processes.let_go()
             for task, result in zip(
                 self._background, await asyncio.gather(*self._background, return_exceptions=True), strict=True
             ):
@@ -285,13 +364,13 @@ class App:
         if not settings.matrix.homeserver:
             yield
             return
-        limits = Limits(largest=settings.surfaces.largest_file_mb * 1_000_000)
         bot = MatrixBot(
             self.switchboard,
             self.store.bus,
             settings.matrix,
             self._home.root / "matrix",
-            lambda character: RoomFiles(self.workspaces.folder(character), limits),
+            self.files_of,
+            lambda character: portrait_in(self.workspaces.folder(character)),
         )
         async with bot.running():
             yield
@@ -305,7 +384,7 @@ class App:
         return self.store.writable and not any(task.done() for task in self._background)
 
     def metrics(self) -> bytes:
-        return self._metrics.text()
+        return self._metrics.text() + self._figures.text()
 
     def summary(self) -> list[tuple[str, str]]:
         size = self._home.database.stat().st_size

@@ -37,8 +37,11 @@ def test_rooms_tells_who_is_where(call: Call) -> None:
     assert "50 regulars" in told.out
 
 
-def test_c20_the_demo_talks_without_a_model_and_keeps_nothing(call: Call, home: Home, hurried: str) -> None:
-    told = call("crowd", "demo", "--no-model", "--room", hurried, "--speed", "20", "--seconds", "4")
+def test_c20_the_demo_talks_without_a_model_and_keeps_nothing(
+    call: Call, home: Home, hurried: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coterie.modes.crowd.session.streams.can_speak", lambda: False)
+    told = call("crowd", "demo", "--terminal", "--no-model", "--room", hurried, "--speed", "20", "--seconds", "4")
     assert told.code == 0, told.err
     assert "♪ okay, good evening everyone" in told.out
     assert re.search(r"^\w+: .+ event \d\.\d\+\d\.\d s", told.out, re.MULTILINE)
@@ -70,3 +73,11 @@ def test_what_is_not_there_is_said(call: Call, hurried: str) -> None:
     assert missing.code == 2
     assert "There is no file" in missing.err
     assert "Nothing was recorded" in call("crowd", "replay", "--room", hurried).err
+
+
+def test_c5_personas_join_the_cast(call: Call, home: Home) -> None:
+    told = call("crowd", "meet", "salt_lamp", "nonna_exe")
+    assert told.code == 0, told.err
+    assert "salt_lamp is in the cast." in told.out
+    assert "nonna_exe" in call("cast", "list").out
+    assert "There is no persona nobody" in call("crowd", "meet", "nobody").err

@@ -211,6 +211,51 @@ class SurfaceContract:
         await house.board.idle()
         assert platform.shown("hall")[-1].startswith("it is me")
 
+    async def test_p3_a_code_expires(self, house: SurfaceHouse, platform: Platform) -> None:
+        code = await house.people.code_for(YOU, -1)
+        await platform.say("bea", "hall", f"!link {code}", "k0")
+        await house.board.idle()
+        assert house.people.of(platform.surface.name, platform.account("bea")) is None
+        assert any("does not work" in text for text in platform.shown("hall"))
+
+    async def test_p3_a_chat_is_for_whose_it_is_and_whom_they_let_in(
+        self, house: SurfaceHouse, platform: Platform
+    ) -> None:
+        house.settings = house.settings.model_copy(update={"burst_quiet_s": 0.0, "burst_most_s": 0.0})
+        await self.crash(house, platform)
+        bea, code = await house.people.invite("Bea", 15)
+        await platform.say("bea", "hall", f"!link {code}", "k0")
+        await platform.say("ana", "kitchen", "ours", "k1")
+        await house.board.idle()
+        await platform.say("bea", "kitchen", "let me in", "k2")
+        await platform.say("bea", "kitchen", "!context", "k3")
+        await house.board.idle()
+        assert [text for _, text in house.echo.heard] == ["ours"]
+        assert all("somebody else's" in text for text in platform.shown("kitchen")[1:])
+        await platform.say("ana", "kitchen", "!invite bea", "k4")
+        await house.board.idle()
+        await platform.say("bea", "kitchen", "thank you", "k5")
+        await house.board.idle()
+        context = context_in(platform.shown("kitchen")[0])
+        assert house.echo.heard[-1] == (context, "thank you") and house.echo.let == [(context, bea.id)]
+        await platform.say("bea", "elsewhere", "and alone?", "k6")
+        await house.board.idle()
+        assert "nobody here" in platform.shown("elsewhere")[-1], "let into one chat is not let to the character"
+
+    async def test_p8_the_kind_of_a_new_chat_can_be_chosen(self, house: SurfaceHouse, platform: Platform) -> None:
+        await platform.say("ana", "kitchen", "!help", "k0")
+        await platform.say("ana", "kitchen", "!new other Tea time", "k1")
+        await platform.say("ana", "kitchen", "!new otherworldly", "k2")
+        await house.board.idle()
+        assert "kinds: echo, other" in platform.shown("kitchen")[0]
+        made = house.board.talk.rooms.all_on(platform.surface.name)
+        if platform.surface.abilities.makes_rooms:
+            modes = {one.title: one.mode for one in made}
+            assert (modes["Tea time"], modes["otherworldly"]) == ("other", "echo")
+        else:
+            (room,) = made
+            assert room.mode == "other", "the second is of the kind that the room had"
+
     async def test_p8_confirmations_survive_a_restart(self, house: SurfaceHouse, platform: Platform) -> None:
         await platform.say("ana", "kitchen", "one", "k0")
         await platform.say("ana", "kitchen", "!clear", "k1")

@@ -12,7 +12,7 @@ from coterie.base.ids import new_id
 from coterie.cast.identity import Identity
 from coterie.cast.people import People, PeopleDesk
 from coterie.cast.roster import Cast, Roster
-from coterie.engine.conversation import Opened, Speech, Spoken, Standing, Words
+from coterie.engine.conversation import Conversation, Opened, Speech, Spoken, Standing, Words
 from coterie.engine.protocol import Attachment
 from coterie.engine.settings import SurfacesSettings
 from coterie.engine.surface import Surface
@@ -25,7 +25,7 @@ from coterie.kernel.fold import fold_aside
 class Echo:
     """Answers with what was said and which chat it was said in; the same key gets the same answer."""
 
-    mode = "echo"
+    mode: str = "echo"
     heard: list[tuple[str, str]] = field(default_factory=list)
     """Context and text of every message that was new."""
     answers: dict[str, str] = field(default_factory=dict)
@@ -35,12 +35,20 @@ class Echo:
     """Texts whose answer breaks off, and the sentence that goes with it."""
     breaks: dict[str, BaseException] = field(default_factory=dict)
     files: list[Attachment] = field(default_factory=list)
+    let: list[tuple[str, str]] = field(default_factory=list)
+    """Who was let into which context, as often as it was said."""
     pause_s: float = 0.0
     hold: asyncio.Event | None = None
     """While it is set to an event, answers wait for it."""
 
     async def open(self, person: str, character: str, title: str = "", *, at_once: bool = False) -> Opened:
         return Opened(f"echo:{new_id()}", ())
+
+    async def let_in(self, context: str, person: str) -> None:
+        self.let.append((context, person))
+
+    async def let_go(self, context: str, person: str) -> None:
+        self.let.remove((context, person))
 
     async def say(
         self, context: str, text: str, *, person: str, key: str, attachments: Sequence[Attachment] = ()
@@ -83,14 +91,15 @@ class SurfaceHouse:
         self.path = path
         self.settings = settings or SurfacesSettings(slow_notice_s=0)
         self.clock = clock or SystemClock()
-        self.echo = Echo()
+        self.echo, self.other = Echo(), Echo("other")
         self.open()
 
     def open(self) -> None:
         self.store = Store.open(self.path, views=[Cast(), People(), *views()], clock=self.clock)
         self.roster = Roster(self.store)
         self.people = PeopleDesk(self.store, self.clock)
-        self.board = Switchboard(self.store, self.clock, self.roster, self.people, {"echo": self.echo}, self.settings)
+        modes: dict[str, Conversation] = {"echo": self.echo, "other": self.other}
+        self.board = Switchboard(self.store, self.clock, self.roster, self.people, modes, self.settings)
 
     async def furnish(self) -> None:
         await self.roster.author(Identity(name="Echo", persona="Repeats."))

@@ -27,13 +27,14 @@ from coterie.kernel import Draft
 from coterie.llm.player import Player
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
+from coterie.modes.draft.settings import DraftSettings
 from coterie.modes.story.settings import StorySettings
 from coterie.surfaces.web.server import create_web
 from tests.e2e.browser import find_chromium
 from tests.surfaces.web.conftest import Paced
 
 T = TypeVar("T")
-PATIENCE_MS = 30_000
+PATIENCE_MS = 8_000
 """Nothing asserts on time: a busy machine is slow, not wrong."""
 expect.set_options(timeout=PATIENCE_MS)
 
@@ -41,11 +42,13 @@ expect.set_options(timeout=PATIENCE_MS)
 class Site:
     """A house with its doors open, and what a test wants to do to it from outside."""
 
-    def __init__(self, folder: Path, story: StorySettings | None = None) -> None:
-        self.script = Paced()
+    def __init__(self, folder: Path, story: StorySettings | None = None, script: Paced | None = None) -> None:
+        self.script = script or Paced()
         self._home = Home.locate({"COTERIE_HOME": str(folder)})
-        roles = dict.fromkeys(("narrative", "classifier", "compactor"), ("embedded/script",))
-        self._settings = Settings(models=ModelsSettings(roles=roles), story=story or StorySettings())
+        roles = dict.fromkeys(("narrative", "classifier", "compactor", "draft"), ("embedded/script",))
+        roles |= {kind: (f"embedded/{kind}",) for kind in ("channel", "branch", "worker", "cortex")}
+        tags = DraftSettings(formats={"embedded": "tags"})
+        self._settings = Settings(models=ModelsSettings(roles=roles), story=story or StorySettings(), draft=tags)
         self._door = socket.create_server(("127.0.0.1", 0))
         self.address = f"http://127.0.0.1:{self._door.getsockname()[1]}"
         self._loop = asyncio.new_event_loop()
@@ -126,6 +129,7 @@ class Site:
         self.script.paused = False
         self.step(10_000)
         self.do(self.house.story.replies.close())
+        self.do(self.house.draft.replies.close())
         self.script.__init__()  # type: ignore[misc]
 
     def close(self) -> None:

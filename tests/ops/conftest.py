@@ -10,9 +10,9 @@ import pytest
 
 from bench._sample import sample_draft
 from coterie.base.home import Home
-from coterie.kernel import Store
+from coterie.kernel import AnyEvent, Store
 
-Live = Callable[[int], None]
+Live = Callable[[int], list[AnyEvent]]
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def live(store: Store) -> Live:
     chance = random.Random(1)
     number = iter(range(1_000_000))
 
-    def happen(events: int) -> None:
-        store.append_now([sample_draft(chance, "room:a", next(number)) for _ in range(events)])
+    def happen(events: int) -> list[AnyEvent]:
+        return store.append_now([sample_draft(chance, "room:a", next(number)) for _ in range(events)])
 
     return happen

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, TypeVar
 
 from pydantic import SecretStr
 
+from coterie.cast.portraits import Portrait
 from coterie.engine.files import RoomFiles
 from coterie.surfaces.matrix.bot import MatrixBot
 from coterie.surfaces.matrix.follow import Following
@@ -18,6 +19,7 @@ from tests.contracts.surface_house import SurfaceHouse
 from tests.real.synapse import Synapse
 
 PASSWORD = "a password"
+Anybody = TypeVar("Anybody", bound="Human")
 
 
 class Human:
@@ -30,7 +32,7 @@ class Human:
         self._since: str | None = None
 
     @classmethod
-    async def arrive(cls, synapse: Synapse, name: str) -> Human:
+    async def arrive(cls, synapse: Synapse, name: str) -> Self:
         user = synapse.register(name)
         server = Homeserver(synapse.url)
         told = await server.login(user, PASSWORD)
@@ -46,6 +48,9 @@ class Human:
         self._count += 1
         told = {"msgtype": "m.text", "body": text, **(more or {})}
         return await self.server.send(room, "m.room.message", told, key or f"{self.user}.{self._count}")
+
+    async def close(self) -> None:
+        await self.server.close()
 
     async def accept_invites(self) -> list[str]:
         told = await self.server.sync(self._since, 0)
@@ -88,14 +93,22 @@ def shown_by(events: list[dict[str, Any]], by: str) -> list[tuple[str, str]]:
 class MatrixHouse(SurfaceHouse):
     """A house whose bot follows the homeserver step by step, or by itself."""
 
-    def __init__(self, path: Path, synapse: Synapse, name: str, owner: str, **options: Any) -> None:
+    def __init__(
+        self, path: Path, synapse: Synapse, name: str, owner: str, *, encrypted: bool = False, **options: Any
+    ) -> None:
         super().__init__(path / "coterie.db", **options)
         self.folder = path / "matrix"
         self.workspaces = path / "workspaces"
         self.bot_user = f"@{name}:localhost"
         self.matrix = MatrixSettings(
-            homeserver=synapse.url, user=self.bot_user, password=SecretStr(PASSWORD), owner=owner, sync_s=1
+            homeserver=synapse.url,
+            user=self.bot_user,
+            password=SecretStr(PASSWORD),
+            owner=owner,
+            encrypted=encrypted,
+            sync_s=1,
         )
+        self.portraits: dict[str, Portrait] = {}
         self._stack = AsyncExitStack()
 
     @property
@@ -104,7 +117,12 @@ class MatrixHouse(SurfaceHouse):
 
     async def connect(self) -> None:
         self._bot = MatrixBot(
-            self.board, self.store.bus, self.matrix, self.folder, lambda who: RoomFiles(self.workspaces / who)
+            self.board,
+            self.store.bus,
+            self.matrix,
+            self.folder,
+            lambda who: RoomFiles(self.workspaces / who),
+            self.portraits.get,
         )
         self.following: Following = await self._stack.enter_async_context(self._bot.attached())
 
@@ -136,13 +154,22 @@ class MatrixHouse(SurfaceHouse):
         await super().close()
 
 
+def house_on(
+    synapse: Synapse, path: Path, name: str, **options: Any
+) -> AbstractAsyncContextManager[tuple[MatrixHouse, Human]]:
+    """A house with a bot of its own, and its owner, who writes plainly."""
+    return house_with(Human, synapse, path, name, **options)
+
+
 @asynccontextmanager
-async def house_on(synapse: Synapse, path: Path, name: str, **options: Any) -> AsyncIterator[tuple[MatrixHouse, Human]]:
-    """A house with a bot of its own, and its owner."""
+async def house_with(
+    client: type[Anybody], synapse: Synapse, path: Path, name: str, **options: Any
+) -> AsyncIterator[tuple[MatrixHouse, Anybody]]:
+    """The same with an owner who uses this client. Rooms are sealed where the client can."""
     path.mkdir(parents=True, exist_ok=True)
-    ana = await Human.arrive(synapse, f"ana-{name}")
+    ana = await client.arrive(synapse, f"ana-{name}")
     synapse.register(name)
-    house = MatrixHouse(path, synapse, name, ana.user, **options)
+    house = MatrixHouse(path, synapse, name, ana.user, encrypted=client is not Human, **options)
     await house.furnish()
     await house.connect()
     await house.following.once(0)
@@ -150,4 +177,4 @@ async def house_on(synapse: Synapse, path: Path, name: str, **options: Any) -> A
         yield house, ana
     finally:
         await house.close()
-        await ana.server.close()
+        await ana.close()

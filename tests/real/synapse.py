@@ -34,6 +34,13 @@ class Synapse:
         self._overrides = overrides
         self._process: subprocess.Popen[bytes] | None = None
 
+    @classmethod
+    def at(cls, url: str) -> Synapse:
+        """One that somebody else started."""
+        there = cls(Path())
+        there.url = url
+        return there
+
     @property
     def database(self) -> Path:
         return self.folder / "homeserver.db"
@@ -41,6 +48,11 @@ class Synapse:
     @property
     def log(self) -> str:
         return (self.folder / "synapse.log").read_text(errors="replace")
+
+    def asked(self, *parts: str) -> int:
+        """How many requests it answered whose address has one of these parts, by its own log."""
+        lines = (line for line in self.log.splitlines() if "Processed request" in line)
+        return sum(any(part in line for part in parts) for line in lines)
 
     def start(self) -> None:
         """Up and answering. The first start of all makes the schema, which takes a while: it is kept to copy."""
@@ -65,13 +77,24 @@ class Synapse:
             self._process.wait(60)
             self._process = None
 
-    def register(self, user: str, password: str = "a password") -> str:
+    def slow_down(self, user: str, per_second: int, burst: int) -> None:
+        """Let it ask this account for patience, as homeservers do that are not made for tests."""
+        admin = self.register(f"admin-{os.urandom(4).hex()}", admin=True)
+        with httpx.Client(base_url=self.url, trust_env=False, timeout=60) as client:
+            identifier = {"type": "m.id.user", "user": admin}
+            told = {"type": "m.login.password", "identifier": identifier, "password": "a password"}
+            token = client.post("/_matrix/client/v3/login", json=told).json()["access_token"]
+            limit = {"messages_per_second": per_second, "burst_count": burst}
+            path, headers = f"/_synapse/admin/v1/users/{user}/override_ratelimit", {"Authorization": f"Bearer {token}"}
+            client.post(path, json=limit, headers=headers).raise_for_status()
+
+    def register(self, user: str, password: str = "a password", *, admin: bool = False) -> str:
         """By the shared-secret admin call; returns the user id."""
         with httpx.Client(base_url=self.url, trust_env=False, timeout=60) as client:
             nonce = client.get("/_synapse/admin/v1/register").json()["nonce"]
-            told = b"\0".join(part.encode() for part in (nonce, user, password, "notadmin"))
+            told = b"\0".join(part.encode() for part in (nonce, user, password, "admin" if admin else "notadmin"))
             mac = hmac.new(b"registration secret", told, hashlib.sha1).hexdigest()
-            body = {"nonce": nonce, "username": user, "password": password, "admin": False, "mac": mac}
+            body = {"nonce": nonce, "username": user, "password": password, "admin": admin, "mac": mac}
             answer = client.post("/_synapse/admin/v1/register", json=body)
             answer.raise_for_status()
             return str(answer.json()["user_id"])

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from coterie.base.ids import new_id
+from coterie.cast.portraits import Portrait
 from coterie.engine.protocol import OutgoingMessage
 from coterie.surfaces.matrix.inbound import NAME, room_ref
 from coterie.surfaces.matrix.reset import reset
 from coterie.surfaces.matrix.topology import CHAT
-from tests.real.matrix_house import Human, MatrixHouse, house_on
+from tests.real.matrix_house import Human, MatrixHouse, house_on, house_with
+from tests.real.second_client import SealedHuman
 from tests.real.synapse import Synapse
 
 pytestmark = pytest.mark.timeout(600)
@@ -95,8 +98,9 @@ async def test_p8_commands_and_rooms(synapse: Synapse, tmp_path: Path) -> None:
         assert [one.room.id for one in house.board.talk.rooms.rooms_of("you", NAME)] == [room]
 
 
-async def test_p7_threads_replies_and_edits_are_kept(synapse: Synapse, tmp_path: Path) -> None:
-    async with house_on(synapse, tmp_path, bot_name()) as (house, ana):
+@pytest.mark.parametrize("client", [Human, SealedHuman], ids=["plain", "sealed"])
+async def test_p7_threads_replies_and_edits_are_kept(synapse: Synapse, tmp_path: Path, client: type[Human]) -> None:
+    async with house_with(client, synapse, tmp_path, bot_name()) as (house, ana):
         room = await first_room(house, ana)
         root = await ana.say(room, "a thread begins")
         await house.settle(1)
@@ -115,15 +119,50 @@ async def test_p7_threads_replies_and_edits_are_kept(synapse: Synapse, tmp_path:
         assert threaded[0]["content"]["body"].startswith("in it")
 
 
+@pytest.mark.parametrize("client", [Human, SealedHuman], ids=["plain", "sealed"])
+async def test_p7_what_was_said_before_we_came_is_not_answered(
+    synapse: Synapse, tmp_path: Path, client: type[Human]
+) -> None:
+    async with house_with(client, synapse, tmp_path, bot_name()) as (house, ana):
+        room = await ana.room_with(f"@nobody-{new_id().lower()}:localhost")
+        await ana.say(room, "said among us")
+        await ana.server.invite(room, house.bot_user)
+        await house.settle()
+        await ana.accept_invites()
+        if isinstance(ana, SealedHuman):
+            await ana.sync()
+            await ana.forget_session(room)
+        await ana.say(room, "said to you")
+        await house.settle()
+        assert [text for _, text in house.echo.heard] == ["said to you"]
+        assert not house.bot.crypto.waits
+
+
+async def test_p7_a_room_shows_who_is_there(synapse: Synapse, tmp_path: Path) -> None:
+    async with house_on(synapse, tmp_path, bot_name()) as (house, ana):
+        room = await first_room(house, ana)
+        character = house.board.talk.rooms.room(room_ref(room)).character
+        for picture in (b"\x89PNG\r\n\x1a\none", b"\x89PNG\r\n\x1a\nanother"):
+            house.portraits[character] = Portrait(picture, "image/png", 1)
+            await house.bot.note(room_ref(room))
+            avatar = (await ana.server.state_event(room, "m.room.avatar"))["url"]
+            async with ana.server.download(avatar) as parts:
+                assert b"".join([part async for part in parts]) == picture
+        writes = synapse.query("SELECT count(*) FROM state_events")
+        await house.restart()
+        await house.bot.note(room_ref(room))
+        assert synapse.query("SELECT count(*) FROM state_events") == writes, "one picture, set once"
+
+
 async def test_p6_files_both_ways(synapse: Synapse, tmp_path: Path) -> None:
     async with house_on(synapse, tmp_path, bot_name()) as (house, ana):
         room = await first_room(house, ana)
         data = os.urandom(300_000)
 
-        async def chunks() -> object:
+        async def chunks() -> AsyncIterator[bytes]:
             yield data
 
-        uri = await ana.server.upload(chunks(), len(data), "image/png", "x.png")  # type: ignore[arg-type]
+        uri = await ana.server.upload(chunks(), len(data), "image/png", "x.png")
         picture = {"msgtype": "m.image", "url": uri, "info": {"mimetype": "image/png"}}
         await ana.say(room, "../../../etc/cron.d/x.png", more=picture)
         await ana.say(room, "gone.txt", more={"msgtype": "m.file", "url": "mxc://localhost/nothing-there"})
@@ -140,19 +179,6 @@ async def test_p6_files_both_ways(synapse: Synapse, tmp_path: Path) -> None:
             assert b"".join([part async for part in parts]) == data
 
 
-async def test_p4_messages_while_away_are_answered_once_in_order(synapse: Synapse, tmp_path: Path) -> None:
-    async with house_on(synapse, tmp_path, bot_name()) as (house, ana):
-        rooms = await asyncio.gather(*(ana.room_with(house.bot_user) for _ in range(2)))
-        await house.settle()
-        for room in rooms:
-            for n in range(120):
-                await ana.say(room, f"m{n}")
-        await house.settle()
-        for room in rooms:
-            told = [text.partition(" [")[0] for text in await ana.shown(room, house.bot_user) if "[" in text]
-            assert told == [f"m{n}" for n in range(120)]
-
-
 async def test_p10_a_lost_database_is_rebuilt_without_making_or_inviting_anything(
     synapse: Synapse, tmp_path: Path
 ) -> None:
@@ -164,15 +190,18 @@ async def test_p10_a_lost_database_is_rebuilt_without_making_or_inviting_anythin
             await house.bot.note(room_ref(room))
         before = {one.room.id: (one.number, one.title) for one in house.board.talk.rooms.all_on(NAME)}
         made, members = creations(synapse, house.bot_user), synapse.query("SELECT count(*) FROM room_memberships")
+        asked = synapse.asked("/createRoom", "/invite")
         house.matrix = house.matrix.model_copy(update={"owner": ""})
         await house.lose_database()
         await house.connect()
+        await house.bot.reconciler.note()
         assert len(house.bot.report.restored) == 6 and house.bot.report.conflicts == house.bot.report.skipped == []
         after = {one.room.id: (one.number, one.title) for one in house.board.talk.rooms.all_on(NAME)}
         assert {room: number for room, (number, _) in after.items()} == {r: number for r, (number, _) in before.items()}
         assert house.people.of(NAME, ana.user) == house.people.person("you")
         assert house.board.talk.rooms.next_number("you", NAME) == 7
-        assert creations(synapse, house.bot_user) == made
+        assert creations(synapse, house.bot_user) == made and asked > 0
+        assert synapse.asked("/createRoom", "/invite") == asked, "not even tried"
         assert synapse.query("SELECT count(*) FROM room_memberships") == members
         events, states = house.store.reader.last_id(), synapse.query("SELECT count(*) FROM state_events")
         await house.restart()
@@ -219,5 +248,8 @@ async def test_p11_reset_says_what_it_does_and_dry_run_touches_nothing(synapse: 
         await reset(house.store, server, login, "local-only", dry_run=False, tell=said.append)
         assert house.board.talk.rooms.all_on(NAME) == [] and await server.joined_rooms() == joined
         await reset(house.store, server, login, "server-leave-forget", dry_run=False, tell=said.append)
-        assert await server.joined_rooms() == [] and not login.exists()
+        there = "SELECT count(*) FROM local_current_membership WHERE user_id = ? AND membership = 'join'"
+        assert synapse.query(there, house.bot_user) == [(0,)] and not login.exists()
+        keys = await ana.server.query_keys([house.bot_user])
+        assert keys["device_keys"][house.bot_user] == {}, "nobody seals anything for a device that is gone"
         assert CHAT in {event["type"] for event in await ana.server.state(room)}

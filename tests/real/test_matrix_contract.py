@@ -23,17 +23,21 @@ from tests.contracts.loopback import Fault
 from tests.contracts.surface_contract import SurfaceContract
 from tests.contracts.surface_house import SurfaceHouse
 from tests.real.matrix_house import Human, MatrixHouse, shown_by
+from tests.real.second_client import SealedHuman
 from tests.real.synapse import Synapse
 
 pytestmark = pytest.mark.timeout(600)
 
 
 class MatrixPlatform:
-    """People and rooms by short names, made when they are first needed."""
+    """People and rooms by short names, made when they are first needed; sealed or not, as their client makes them."""
 
-    def __init__(self, synapse: Synapse, house: MatrixHouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self, synapse: Synapse, house: MatrixHouse, monkeypatch: pytest.MonkeyPatch, client: type[Human]
+    ) -> None:
         self._synapse = synapse
         self._house = house
+        self._client = client
         self._people: dict[str, Human] = {}
         self._rooms: dict[str, str] = {}
         self._faults: list[Fault] = []
@@ -71,10 +75,10 @@ class MatrixPlatform:
         return self._people[who].user
 
     def shown(self, room: str) -> list[str]:
-        path = f"{self._synapse.url}/_matrix/client/v3/rooms/{self._rooms[room]}/messages"
-        headers = {"Authorization": f"Bearer {next(iter(self._people.values())).server.token}"}
-        if room in ("cellar", "hall"):
-            headers = {"Authorization": f"Bearer {self._house.bot.topology.server.token}"}
+        room_id = self._rooms[room]
+        reader = next(one for one in self._people.values() if one.user in self._members(room))
+        path = f"{self._synapse.url}/_matrix/client/v3/rooms/{room_id}/messages"
+        headers = {"Authorization": f"Bearer {reader.server.token}"}
         found: list[Json] = []
         query = {"dir": "b", "limit": "100"}
         while True:
@@ -84,6 +88,10 @@ class MatrixPlatform:
                 break
             query["from"] = page["end"]
         self._edits = [e for e in found if e["content"].get("m.relates_to", {}).get("rel_type") == "m.replace"]
+        if isinstance(reader, SealedHuman):
+            said = [event for event in found if "state_key" not in event]
+            assert all(event["type"] == "m.room.encrypted" for event in said), "P7: nothing readable in sealed rooms"
+            return [text for _, text in reader.shown_now(found[::-1], room_id, self._house.bot_user)]
         return [text for _, text in shown_by(found[::-1], self._house.bot_user)]
 
     def most_edits(self) -> int:
@@ -102,7 +110,7 @@ class MatrixPlatform:
     async def human(self, who: str) -> Human:
         async with self._making:
             if who not in self._people:
-                self._people[who] = await Human.arrive(self._synapse, f"{who}-{new_id().lower()}")
+                self._people[who] = await self._client.arrive(self._synapse, f"{who}-{new_id().lower()}")
             return self._people[who]
 
     async def room(self, human: Human, room: str) -> str:
@@ -121,7 +129,7 @@ class MatrixPlatform:
 
     async def close(self) -> None:
         for human in self._people.values():
-            await human.server.close()
+            await human.close()
 
     async def _send(self, server: Homeserver, room: str, kind: str, content: Json, transaction: str) -> str:
         ours = server is self._house.bot.topology.server
@@ -140,6 +148,7 @@ class MatrixPlatform:
         return event
 
 
+@pytest.mark.parametrize("client", [Human, SealedHuman], ids=["plain", "sealed"])
 class TestMatrix(SurfaceContract):
     @pytest.fixture
     async def house(self, synapse: Synapse, tmp_path: Path) -> AsyncIterator[MatrixHouse]:
@@ -154,9 +163,9 @@ class TestMatrix(SurfaceContract):
 
     @pytest.fixture
     async def platform(
-        self, synapse: Synapse, house: MatrixHouse, monkeypatch: pytest.MonkeyPatch
+        self, synapse: Synapse, house: MatrixHouse, monkeypatch: pytest.MonkeyPatch, client: type[Human]
     ) -> AsyncIterator[MatrixPlatform]:
-        made = MatrixPlatform(synapse, house, monkeypatch)
+        made = MatrixPlatform(synapse, house, monkeypatch, client)
         yield made
         await made.close()
 

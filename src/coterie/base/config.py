@@ -182,7 +182,7 @@ def _resolve_all(
     secret: Callable[[str], str | None] | None,
 ) -> Any:
     if isinstance(value, str):
-        return _resolve(value, origin, key, environ, secret)
+        return resolve(value, origin, key, environ, secret)
     if isinstance(value, list):
         return [_resolve_all(item, origin, key, environ, secret) for item in value]
     if isinstance(value, dict):
@@ -190,13 +190,14 @@ def _resolve_all(
     return value
 
 
-def _resolve(
+def resolve(
     value: str,
     origin: str,
     key: str,
     environ: Mapping[str, str],
     secret: Callable[[str], str | None] | None,
 ) -> str:
+    """What `env:NAME` or `secret:NAME` stands for; anything else stands for itself."""
     kind, _, name = value.partition(":")
     if kind == "env" and name.isidentifier():
         if name not in environ:

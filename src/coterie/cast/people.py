@@ -209,6 +209,10 @@ class PeopleDesk(PeopleBook):
         self._store = store
         self._clock = clock
 
+    def waiting(self) -> list[Asking]:
+        """Who waits to be let in, at this moment."""
+        return self.asking(self._clock.now())
+
     async def invite(self, name: str, minutes: float) -> tuple[Person, str]:
         """A new person, and the code with which they show up."""
         person = Person(new_id(), name)

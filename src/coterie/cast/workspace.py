@@ -6,6 +6,7 @@ The log holds a card's text; pictures and other files of a card are too large fo
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
@@ -48,13 +49,15 @@ class OwnWords:
 
 
 class Workspaces:
-    def __init__(self, root: Path, shared: Path | None = None) -> None:
-        """`shared` holds files for every character that has none of its own."""
+    def __init__(self, root: Path, shared: Path | None = None, named: Callable[[str], str] = lambda bot_id: "") -> None:
+        """`shared` holds files for every character that has none of its own; `named` tells of folders that are called
+        otherwise than by a character's id."""
         self._root = root
         self._shared = shared
+        self._named = named
 
     def folder(self, bot_id: str) -> Path:
-        return self._root / bot_id
+        return self._root / (self._named(bot_id) or bot_id)
 
     def prepare(self, bot: Bot, you: You) -> Path:
         """The folder with its templates. Files that are there already are left alone."""

@@ -15,10 +15,12 @@ from typing import NoReturn
 COMMANDS = {
     "serve": "Start Coterie and open it to this machine.",
     "chat": "Talk with a character, here in the terminal.",
+    "desk": "Have a character get work done, here in the terminal.",
     "draft": "Work on a text with a character: ask, then review its proposals.",
     "cast": "Characters: make, list, show, import, export, delete.",
     "crowd": "A room full of personas around a stream: demo, run, replay.",
     "people": "Who may talk to your characters, and from which accounts.",
+    "agent": "Remote agents: who plays which character; try one, or be one.",
     "matrix": "Matrix: start over, here or on the homeserver too.",
     "events": "Look at the log: filter it, follow it.",
     "models": "List, test and add language models.",

@@ -28,7 +28,7 @@ async def _talk(house: App, bot: Bot, fresh: bool) -> None:
 async def talking_with(house: App, bot: Bot, fresh: bool) -> Talking:
     """The chat that was left last, or a new one."""
     story = house.story
-    chats = [] if fresh else story.chats.chats(host=bot.id)
+    chats = [] if fresh else story.chats.chats(host=bot.id, person=YOU)
     chat = chats[0] if chats else await story.begin(bot.id, (await story.propose(bot.id)).opening)
 
     def history() -> list[Line]:

@@ -61,10 +61,12 @@ class Alone:
 
 class Conversation:
     def __init__(self, house: App, portal: BlockingPortal, bot: Bot, fresh: bool) -> None:
+        from coterie.cast.roster import YOU
+
         self._house = house
         self._story = house.story
         self._portal = portal
-        chats = [] if fresh else self._story.chats.chats(host=bot.id)
+        chats = [] if fresh else self._story.chats.chats(host=bot.id, person=YOU)
         self._chat = chats[0] if chats else self._begin(bot)
 
     @property

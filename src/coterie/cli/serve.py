@@ -39,7 +39,7 @@ def serve(
         house = App(home, settings, store)
         keys = {"/webhook": settings.webhook.secret, "/v1": settings.api.key}
         web = create_web(house, server.password, tuple(path for path, key in keys.items() if key is not None))
-        mount(web, house.switchboard, settings.webhook, settings.api, SystemClock())
+        mount(web, house.switchboard, settings.webhook, settings.api, SystemClock(), house.files_of)
         listen(web, server, within=house.running())
 
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 
 from coterie.cast.people import Person
 from coterie.engine.dispatcher import EventDispatcher
-from coterie.engine.errors import NoSuchRoom, RoomError
+from coterie.engine.errors import NoSuchRoom, NotAllowed, RoomError
 from coterie.engine.protocol import (
     Button,
     Incoming,
@@ -24,7 +24,7 @@ from coterie.engine.protocol import (
     OutgoingUI,
 )
 from coterie.engine.questions import QuestionBook
-from coterie.engine.rooms import Bound, ContextSaved, Kept, RoomArchived, RoomRenamed
+from coterie.engine.rooms import Bound, ContextSaved, Kept, RoomArchived, RoomRenamed, RoomShared
 from coterie.engine.settings import SurfacesSettings
 from coterie.engine.surface import Surface
 from coterie.engine.talk import Talk
@@ -33,7 +33,7 @@ from coterie.kernel import Store
 Said = AsyncIterator[Outgoing]
 HELP = {
     "start": "say hello and see who is here",
-    "new [name]": "a new chat, in a room of its own where that is possible",
+    "new [kind] [name]": "a new chat, in a room of its own where that is possible; kinds: {modes}",
     "chats": "your chats here",
     "rename NAME": "give this chat another name",
     "archive": "put this chat away",
@@ -45,6 +45,7 @@ HELP = {
     "clear": "start over in this room (also: reset)",
     "retry": "another answer to your last message",
     "stop": "end what is being said",
+    "invite NAME": "let somebody I know into this chat (uninvite NAME: no longer)",
     "link [code]": "a code for another account of yours; with a code, this account becomes yours",
     "approve CODE": "let somebody in who showed you this code (owner only)",
     "yes / no": "answer a question",
@@ -66,6 +67,7 @@ class Commands:
         for handler in (
             *(self.start, self.help, self.new, self.chats, self.rename, self.archive, self.agent, self.settings),
             *(self.context, self.save, self.load, self.clear, self.stop, self.retry, self.link, self.approve),
+            *(self.invite, self.uninvite),
         ):
             dispatcher.on(IncomingCommand, handler.__name__)(handler)
         dispatcher.on(IncomingCommand, "reset")(self.clear)
@@ -102,29 +104,39 @@ class Commands:
             yield OutgoingMessage(room=incoming.room, text=greeting)
 
     async def help(self, incoming: IncomingCommand) -> Said:
-        mark = self._mark(incoming)
-        yield _notice(incoming, "\n".join(f"{mark}{name}: {what}" for name, what in HELP.items()))
+        mark, modes = self._mark(incoming), ", ".join(self._talk.modes_for(self._talk.person(incoming)))
+        yield _notice(incoming, "\n".join(f"{mark}{name}: {what.format(modes=modes)}" for name, what in HELP.items()))
 
     async def new(self, incoming: IncomingCommand) -> Said:
-        person, title = self._talk.person(incoming), incoming.arguments.strip()
+        person = self._talk.person(incoming)
+        mode, title = self._kind_and_name(incoming.arguments)
         surface, here = self._surfaces[incoming.room.surface], self._rooms.find(incoming.room)
+        if here is not None:
+            self._talk.check_room(person, here)
         character = here.character if here is not None else None
         if not surface.abilities.makes_rooms:
             if here is None:
-                _, greeting = await self._talk.begin(incoming.room, person, title=title)
+                _, greeting = await self._talk.begin(incoming.room, person, title=title, mode=mode)
             else:
-                greeting = await self._talk.start_over(here, person)
+                greeting = await self._talk.start_over(self._mine(incoming, person), person, mode=mode)
             yield _notice(incoming, f"A new chat begins here. {self._mark(incoming)}load finds the one before.")
             if greeting:
                 yield OutgoingMessage(room=incoming.room, text=greeting)
             return
         number = self._rooms.next_number(person.id, surface.name)
         name = title or f"Chat {number}"
+        if mode not in ("", *self._talk.modes_for(person)):  # before a room is made for nothing
+            raise NotAllowed("A chat of this kind is not for you to begin.", "Ask whoever runs me.")
         room = await surface.make_room(incoming.account, name, incoming.key)
-        _, greeting = await self._talk.begin(room, person, character, name)
+        _, greeting = await self._talk.begin(room, person, character, name, mode)
         if greeting:
             yield OutgoingMessage(room=room, text=greeting)
         yield _notice(incoming, f"“{name}” is ready: you are invited to its room.")
+
+    def _kind_and_name(self, arguments: str) -> tuple[str, str]:
+        """`story Evening` is an evening's story; `Storytelling` is only a name."""
+        first, _, rest = arguments.strip().partition(" ")
+        return (first.lower(), rest.strip()) if first.lower() in self._talk.modes else ("", arguments.strip())
 
     async def chats(self, incoming: IncomingCommand) -> Said:
         person = self._talk.person(incoming)
@@ -271,6 +283,27 @@ class Commands:
             return
         person, asking = await self._people.approve(incoming.arguments)
         yield _notice(incoming, f"{person.name} ({asking.account} on {asking.surface}) is let in.")
+
+    async def invite(self, incoming: IncomingCommand) -> Said:
+        person, bound = self._talk.person(incoming), self._mine(incoming, self._talk.person(incoming))
+        if not incoming.arguments.strip():
+            names = ", ".join(self._people.person(one).name for one in self._rooms.guests(bound.room))
+            yield _notice(
+                incoming, f"Let in here: {names or 'nobody'}. {self._mark(incoming)}invite NAME lets in more."
+            )
+            return
+        guest = self._people.find(incoming.arguments.strip())
+        if not person.is_owner:  # only the owner lets people to characters who were not theirs to talk with
+            self._talk.check(guest, bound.character)
+        await self._rooms.record(RoomShared(room=bound.room, person=guest.id), person.id)
+        yield _notice(incoming, f"{guest.name} may talk here from now on.")
+
+    async def uninvite(self, incoming: IncomingCommand) -> Said:
+        person, bound = self._talk.person(incoming), self._mine(incoming, self._talk.person(incoming))
+        guest = self._people.find(incoming.arguments.strip())
+        await self._rooms.record(RoomShared(room=bound.room, person=guest.id, shared=False), person.id)
+        await self._talk.conversation(bound.mode).let_go(bound.context, guest.id)
+        yield _notice(incoming, f"{guest.name} is no longer in this chat.")
 
     async def _ask(self, incoming: IncomingCommand, action: str, text: str) -> Outgoing:
         person, mark = self._talk.person(incoming), self._mark(incoming)

@@ -33,7 +33,14 @@ class Spoken:
     attachments: tuple[Attachment, ...] = ()
 
 
-Speech = Words | Spoken
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """What is being done meanwhile, in a few words; nothing that was said."""
+
+    what: str
+
+
+Speech = Words | Doing | Spoken
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +68,14 @@ class Conversation(Protocol):
 
     async def open(self, person: str, character: str, title: str = "", *, at_once: bool = False) -> Opened:
         """Prepare a chat; `at_once` without asking a model how it begins. `NotAllowed` for whom it is not."""
+        ...
+
+    async def let_in(self, context: str, person: str) -> None:
+        """Somebody else may talk in this chat from now on; the same again changes nothing."""
+        ...
+
+    async def let_go(self, context: str, person: str) -> None:
+        """They are not in this chat any more; what they were there for, they were."""
         ...
 
     def say(

@@ -13,7 +13,16 @@ from datetime import datetime, timedelta
 from coterie.base.clock import Clock
 from coterie.cast.errors import BadCode
 from coterie.cast.people import PeopleDesk
-from coterie.engine.protocol import Account, Incoming, IncomingCommand, MemberChange, Outgoing, OutgoingNotification
+from coterie.engine.protocol import (
+    Account,
+    Incoming,
+    IncomingCommand,
+    MemberChange,
+    Outgoing,
+    OutgoingNotification,
+    RoomRef,
+)
+from coterie.engine.rooms import RoomBook
 from coterie.engine.settings import SurfacesSettings
 
 REFUSAL = "I am sorry, I only talk with people I know. If you were given a code, write: {mark}link CODE"
@@ -23,9 +32,17 @@ _HOUR = timedelta(hours=1)
 
 
 class FrontDoor:
-    def __init__(self, people: PeopleDesk, clock: Clock, settings: SurfacesSettings, mark_of: dict[str, str]) -> None:
+    def __init__(
+        self,
+        people: PeopleDesk,
+        clock: Clock,
+        settings: SurfacesSettings,
+        mark_of: dict[str, str],
+        rooms: RoomBook,
+    ) -> None:
         """`mark_of` tells what begins a command on each surface."""
         self._people = people
+        self._rooms = rooms
         self._clock = clock
         self._settings = settings
         self._mark_of = mark_of
@@ -34,6 +51,13 @@ class FrontDoor:
 
     def admits(self, account: Account) -> bool:
         return self._people.of(account.surface, account.id) is not None
+
+    def heard_in(self, account: Account, room: RoomRef) -> bool:
+        """Whether what they say may be answered together with what others say there."""
+        person, bound = self._people.of(account.surface, account.id), self._rooms.find(room)
+        if person is None or bound is None:
+            return person is not None
+        return person.is_owner or person.id == bound.person or self._rooms.is_guest(room, person.id)
 
     async def turn_away(self, incoming: Incoming) -> AsyncIterator[Outgoing]:
         account = incoming.account

@@ -3,6 +3,7 @@
 RoomError
 ├── NoSuchRoom        there is no room with this id
 ├── NoSuchTurn        the room has no such turn
+├── NoSuchMode        there is no such kind of chat
 ├── Busy              somebody is speaking in the room
 ├── NotAllowed        this person may not do this here
 └── BadFile           a file that may not be kept, or is not there
@@ -27,6 +28,10 @@ class NoSuchRoom(RoomError):
 
 
 class NoSuchTurn(RoomError):
+    pass
+
+
+class NoSuchMode(RoomError):
     pass
 
 

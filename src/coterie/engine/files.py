@@ -45,6 +45,10 @@ class RoomFiles:
         self._workspace = workspace
         self._limits = limits or Limits()
 
+    @property
+    def largest(self) -> int:
+        return self._limits.largest
+
     async def keep(
         self, room: RoomRef, name: str, chunks: AsyncIterable[bytes], media_type: str = "application/octet-stream"
     ) -> Attachment:

@@ -20,12 +20,12 @@ _MOST_LINES = 40
 
 class Gathering:
     def __init__(
-        self, inbox: InboxBook, clock: Clock, settings: SurfacesSettings, admits: Callable[[Account], bool]
+        self, inbox: InboxBook, clock: Clock, settings: SurfacesSettings, heard_in: Callable[[Account, RoomRef], bool]
     ) -> None:
         self._inbox = inbox
         self._clock = clock
         self._settings = settings
-        self._admits = admits
+        self._heard_in = heard_in
 
     async def next_batch(self, room: RoomRef, waiting: Sequence[Received]) -> Sequence[Received]:
         first = waiting[0]
@@ -51,11 +51,11 @@ class Gathering:
             run = self._run(self._inbox.waiting(room))
 
     def _run(self, waiting: Sequence[Received]) -> list[Received]:
-        """Messages in a row that may be answered together: in one thread, and none of them a stranger's."""
+        """Messages in a row that may be answered together: in one thread, all from people who may speak there."""
         run: list[Received] = []
         for one in waiting:
             it = one.incoming
-            fits = isinstance(it, IncomingMessage) and one.batch is None and self._admits(it.account)
+            fits = isinstance(it, IncomingMessage) and one.batch is None and self._heard_in(it.account, it.room)
             if not fits or (run and it.thread != run[0].incoming.thread):
                 break
             run.append(one)

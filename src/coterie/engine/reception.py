@@ -42,6 +42,8 @@ from coterie.kernel import Draft, Store
 SLOW = "This takes longer than usual. The answer comes as soon as it is there; {mark}stop ends the waiting."
 _AT_ONCE = frozenset({"stop"})
 """Commands that are about what is going on: they cannot wait until it is over."""
+_TYPING_LASTS_S = 5.0
+"""Whoever is still at it after that is shown so again."""
 _log = get_logger(__name__)
 
 
@@ -49,6 +51,10 @@ class Door(Protocol):
     """Who may come in. P3"""
 
     def admits(self, account: Account) -> bool: ...
+
+    def heard_in(self, account: Account, room: RoomRef) -> bool:
+        """Whether they may speak in that room."""
+        ...
 
     def turn_away(self, incoming: Incoming) -> AsyncIterator[Outgoing]:
         """What a stranger is told."""
@@ -68,7 +74,7 @@ class Reception:
     ) -> None:
         self.inbox = InboxBook(store)
         self.lanes = Lanes("inbox", self._step)
-        self._gathering = Gathering(self.inbox, clock, settings, door.admits)
+        self._gathering = Gathering(self.inbox, clock, settings, door.heard_in)
         self._store = store
         self._clock = clock
         self._dispatcher = dispatcher
@@ -142,7 +148,7 @@ class Reception:
         before = self._postman.book.opened(growing_token)
         growing = Growing(surface, self._store, self._clock, growing_token, before)
         lasting: list[Lasting] = []
-        typing = False
+        typed: float | None = None
         slow = asyncio.create_task(self._tell_if_slow(surface, incoming, token, batch[0].id))
         admitted = self._door.admits(incoming.account)
         source = self._dispatcher.dispatch(incoming) if admitted else self._door.turn_away(incoming)
@@ -152,8 +158,9 @@ class Reception:
                 if not isinstance(outgoing, OutgoingTyping):
                     slow.cancel()
                 if isinstance(outgoing, OutgoingTyping):
-                    typing = True
-                    await self._type(surface, outgoing.room, True)
+                    if typed is None or self._clock.monotonic() - typed > _TYPING_LASTS_S:
+                        typed = self._clock.monotonic()
+                        await self._type(surface, outgoing.room, True)
                 elif isinstance(outgoing, OutgoingPart):
                     # A message that still waits in the outbox comes first; then this one is told only when it is whole.
                     if surface.abilities.edits and (growing.opened or not self._postman.lanes.busy(incoming.room)):
@@ -163,7 +170,7 @@ class Reception:
         finally:
             slow.cancel()
             await growing.finish()
-            if typing:
+            if typed is not None:
                 await self._type(surface, incoming.room, False)
         await self._queue(lasting, surface.abilities, token, batch)
 

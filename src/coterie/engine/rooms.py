@@ -40,6 +40,14 @@ class RoomArchived(Payload, kind="room_archived"):
     room: RoomRef
 
 
+class RoomShared(Payload, kind="room_shared"):
+    """Somebody was let into a chat that is somebody else's, or is not in it any more."""
+
+    room: RoomRef
+    person: str
+    shared: bool = True
+
+
 class RoomForgotten(Payload, kind="room_forgotten"):
     """The room is nobody's any more; what it was about stays."""
 
@@ -94,6 +102,8 @@ class SurfaceRooms(View):
         CREATE INDEX surface_room_person ON surface_room(person, surface, number);
         CREATE TABLE room_context(surface TEXT, room TEXT, context TEXT, mode TEXT NOT NULL, character TEXT NOT NULL,
             name TEXT NOT NULL, since INTEGER NOT NULL, PRIMARY KEY(surface, room, context)) WITHOUT ROWID;
+        CREATE INDEX room_context_context ON room_context(context, since);
+        CREATE TABLE room_guest(surface TEXT, room TEXT, person TEXT, PRIMARY KEY(surface, room, person)) WITHOUT ROWID;
     """
 
     @on(RoomBound)
@@ -116,10 +126,19 @@ class SurfaceRooms(View):
         room = event.payload.room
         rows.run("UPDATE surface_room SET archived = 1 WHERE surface = ? AND room = ?", (room.surface, room.id))
 
+    @on(RoomShared)
+    def shared(self, rows: Rows, event: Event[RoomShared]) -> None:
+        it = event.payload
+        change = "INSERT OR REPLACE INTO room_guest VALUES (?, ?, ?)"
+        if not it.shared:
+            change = "DELETE FROM room_guest WHERE surface = ? AND room = ? AND person = ?"
+        rows.run(change, (it.room.surface, it.room.id, it.person))
+
     @on(RoomForgotten)
     def forgotten(self, rows: Rows, event: Event[RoomForgotten]) -> None:
         room = event.payload.room
         rows.run("DELETE FROM surface_room WHERE surface = ? AND room = ?", (room.surface, room.id))
+        rows.run("DELETE FROM room_guest WHERE surface = ? AND room = ?", (room.surface, room.id))
 
     @on(ContextChanged)
     def context_changed(self, rows: Rows, event: Event[ContextChanged]) -> None:
@@ -161,6 +180,23 @@ class RoomBook:
 
     def rooms_of(self, person: str, surface: str) -> list[Bound]:
         return self._some("person = ? AND surface = ? AND NOT archived", (person, surface))
+
+    def is_guest(self, room: RoomRef, person: str) -> bool:
+        sql = "SELECT 1 FROM room_guest WHERE surface = ? AND room = ? AND person = ?"
+        return bool(self._store.query(sql, (room.surface, room.id, person)))
+
+    def guests(self, room: RoomRef) -> list[str]:
+        sql = "SELECT person FROM room_guest WHERE surface = ? AND room = ? ORDER BY person"
+        return [person for (person,) in self._store.query(sql, (room.surface, room.id))]
+
+    def where(self, context: str) -> RoomRef | None:
+        """The room that a chat is held in: where it is now, or where it was last."""
+        rows = self._store.query(
+            "SELECT c.surface, c.room FROM room_context c LEFT JOIN surface_room r USING (surface, room)"
+            " WHERE c.context = ? ORDER BY r.context IS c.context DESC, c.since DESC LIMIT 1",
+            (context,),
+        )
+        return RoomRef(surface=rows[0][0], id=rows[0][1]) if rows else None
 
     def all_on(self, surface: str) -> list[Bound]:
         return self._some("surface = ?", (surface,))
@@ -213,7 +249,7 @@ class RoomBook:
         changed = ContextChanged(room=room, context=kept.context, mode=kept.mode, character=kept.character)
         await self._store.append([*drafts, Draft(stream_of(room), changed, person)])
 
-    async def record(self, payload: RoomRenamed | RoomArchived | ContextSaved, person: str) -> None:
+    async def record(self, payload: RoomRenamed | RoomArchived | RoomShared | ContextSaved, person: str) -> None:
         await self._store.append([Draft(stream_of(payload.room), payload, person)])
 
     def _some(self, where: str, bound: Sequence[str]) -> list[Bound]:

@@ -27,6 +27,8 @@ class SurfacesSettings(Section):
     """Who answers in which rooms; the first that fits counts."""
     strangers: Literal["pair", "refuse"] = "pair"
     """Whether somebody unknown gets a code that you may approve, or only a polite refusal."""
+    guest_modes: tuple[str, ...] = ()
+    """Which kinds of chat people other than you may begin besides stories; `desk` lets them have work done here."""
     code_minutes: int = Field(default=15, ge=1)
     """How long a code for linking or pairing can be used."""
     burst_quiet_s: float = Field(default=1.5, ge=0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from coterie.base.clock import Clock
 from coterie.cast.people import PeopleDesk
 from coterie.cast.roster import Roster
+from coterie.engine.agents import AgentRegistry
 from coterie.engine.commands import Commands
 from coterie.engine.conversation import Conversation
 from coterie.engine.dispatcher import EventDispatcher
@@ -39,14 +40,15 @@ class Switchboard:
         people: PeopleDesk,
         conversations: dict[str, Conversation],
         settings: SurfacesSettings,
+        agents: AgentRegistry | None = None,
     ) -> None:
         self.surfaces: dict[str, Surface] = {}
         self.dispatcher = EventDispatcher()
         self.people = people
-        self.talk = Talk(store, roster, people, conversations, settings)
+        self.talk = Talk(store, roster, people, conversations, settings, agents)
         self.postman = Postman(store, clock, self.surfaces)
         self._marks: dict[str, str] = {}
-        door = FrontDoor(people, clock, settings, self._marks)
+        door = FrontDoor(people, clock, settings, self._marks, self.talk.rooms)
         self.reception = Reception(store, clock, self.dispatcher, self.surfaces, self.postman, door, settings)
         self._store = store
         Commands(store, self.talk, self.surfaces, settings).register(self.dispatcher)

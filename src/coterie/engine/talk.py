@@ -8,8 +8,9 @@ from weakref import WeakValueDictionary
 
 from coterie.cast.people import PeopleDesk, Person
 from coterie.cast.roster import Roster
-from coterie.engine.conversation import Conversation, Opened, Speech, Words
-from coterie.engine.errors import NotAllowed
+from coterie.engine.agents import AgentRegistry
+from coterie.engine.conversation import Conversation, Doing, Opened, Speech, Words
+from coterie.engine.errors import NoSuchMode, NotAllowed
 from coterie.engine.protocol import (
     Incoming,
     IncomingMessage,
@@ -33,24 +34,30 @@ class Talk:
         people: PeopleDesk,
         conversations: Mapping[str, Conversation],
         settings: SurfacesSettings,
+        agents: AgentRegistry | None = None,
     ) -> None:
         self.rooms = RoomBook(store)
         self.roster = roster
         self.people = people
         self._conversations = conversations
         self._settings = settings
+        self._agents = agents
         self._beginning: WeakValueDictionary[RoomRef, asyncio.Lock] = WeakValueDictionary()
 
     async def message(self, incoming: IncomingMessage) -> AsyncIterator[Outgoing]:
         person = self.person(incoming)
         bound = self.rooms.find(incoming.room)
+        if bound is not None:
+            self.check_room(person, bound)
         yield OutgoingTyping(room=incoming.room)
         if bound is None:
             bound, greeting = await self.begin(incoming.room, person)
             if greeting:
                 yield OutgoingMessage(room=incoming.room, text=greeting)
-        self.check(person, bound.character)
-        talking = self.conversation(bound.mode).say(
+        conversation = self.conversation(bound.mode)
+        if person.id != bound.person:
+            await conversation.let_in(bound.context, person.id)
+        talking = conversation.say(
             bound.context,
             incoming.text,
             person=person.id,
@@ -65,43 +72,57 @@ class Talk:
             if isinstance(speech, Words):
                 yield OutgoingPart(room=room, text=speech.text)
                 continue
+            if isinstance(speech, Doing):
+                yield OutgoingTyping(room=room)  # some platforms forget after a while that somebody writes
+                continue
             if speech.text.strip() or speech.attachments:
                 yield OutgoingMessage(room=room, text=speech.text, attachments=speech.attachments)
             if speech.trouble:
                 yield OutgoingNotification(room=room, text=speech.trouble)
 
     async def begin(
-        self, room: RoomRef, person: Person, character: str | None = None, title: str = ""
+        self, room: RoomRef, person: Person, character: str | None = None, title: str = "", mode: str = ""
     ) -> tuple[Bound, str]:
         """The first word in a room begins its chat, once, from however many sides it is asked for."""
         async with self._beginning.setdefault(room, asyncio.Lock()):
             if (bound := self.rooms.find(room)) is not None:
                 return bound, ""
-            return await self._begin(room, person, character, title)
+            who = self.roster.find(character or self.default_for(room, person))
+            self.check(person, who.id)
+            mode, opened = await self.open(person, who.id, title, mode=mode)
+            bound = await self.rooms.bind(room, person.id, mode, who.id, opened, title or who.name)
+            return bound, opened.greeting
 
-    async def _begin(self, room: RoomRef, person: Person, character: str | None, title: str) -> tuple[Bound, str]:
-        who = self.roster.find(character) if character else self.roster.find(self.default_for(room, person))
-        self.check(person, who.id)
-        mode, opened = await self.open(person, who.id, title)
-        bound = await self.rooms.bind(room, person.id, mode, who.id, opened, title or who.name)
-        return bound, opened.greeting
-
-    async def start_over(self, bound: Bound, person: Person, character: str | None = None) -> str:
-        """P9: a new context for this room only."""
+    async def start_over(self, bound: Bound, person: Person, character: str | None = None, mode: str = "") -> str:
+        """P9: a new context for this room only, in the mode it had unless another is asked for or another answers."""
         who = character or bound.character
         self.check(person, who)
-        mode, opened = await self.open(person, who, bound.title)
+        same = bound.mode if who == bound.character else ""
+        mode, opened = await self.open(person, who, bound.title, mode=mode or same)
         kept = Kept(opened.context, mode, who, "")
         await self.rooms.change_context(bound.room, kept, person.id, opened.drafts)
         return opened.greeting
 
     @property
-    def modes(self) -> set[str]:
-        return set(self._conversations)
+    def modes(self) -> list[str]:
+        """Every kind of chat there is, the usual one first."""
+        return list(self._conversations)
 
-    async def open(self, person: Person, character: str, title: str, *, at_once: bool = False) -> tuple[str, Opened]:
-        # The first mode that is registered holds the conversations of characters nobody assigned to another.
-        mode = next(iter(self._conversations))
+    def modes_for(self, person: Person) -> list[str]:
+        """What somebody may begin by asking for it."""
+        open_to_all = (self.modes[0], *self._settings.guest_modes)
+        return [mode for mode in self.modes if person.is_owner or mode in open_to_all]
+
+    async def open(
+        self, person: Person, character: str, title: str, *, mode: str = "", at_once: bool = False
+    ) -> tuple[str, Opened]:
+        """A chat of the mode that is asked for; else of the one that plays this character, or the usual one."""
+        assigned = self._agents.mode_of(self.roster.bot(character)) if self._agents is not None else ""
+        mode = mode or assigned or self.modes[0]
+        if mode not in self._conversations:
+            raise NoSuchMode(f"There is no kind of chat called {mode[:40]}.", f"There is: {', '.join(self.modes)}.")
+        if mode != assigned and mode not in self.modes_for(person):
+            raise NotAllowed("A chat of this kind is not for you to begin.", "Ask whoever runs me.")
         return mode, await self._conversations[mode].open(person.id, character, title, at_once=at_once)
 
     def conversation(self, mode: str) -> Conversation:
@@ -117,11 +138,20 @@ class Talk:
         if not self.people.may_talk(person.id, character):
             raise NotAllowed("There is nobody here for you to talk with yet.", "Ask whoever runs me.")
 
+    def check_room(self, person: Person, bound: Bound) -> None:
+        """A chat is for whose it is, for whoever was let into it, and for the owner."""
+        if person.id == bound.person:
+            self.check(person, bound.character)
+        elif not person.is_owner and not self.rooms.is_guest(bound.room, person.id):
+            raise NotAllowed("This chat is somebody else's.", "Begin one of your own, or ask to be let in.")
+
     def default_for(self, room: RoomRef, person: Person) -> str:
         for rule in self._settings.bindings:
             fits = (rule.surface in ("", room.surface), rule.room in ("", room.id), rule.person in ("", person.id))
             if all(fits):
                 return rule.character
+        if self._agents is not None and (registered := self._agents.character_for(person)):
+            return registered
         if self._settings.default_character:
             return self._settings.default_character
         mine = [bot.id for bot in self.roster.bots() if self.people.may_talk(person.id, bot.id)]

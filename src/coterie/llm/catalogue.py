@@ -54,6 +54,7 @@ class ProviderSpec:
 class Catalogue:
     def __init__(self, settings: ModelsSettings) -> None:
         self.settings = settings
+        self._specs: dict[str, ProviderSpec] = {}
 
     def chain(self, role: Role, task: str | None = None) -> tuple[Target, ...]:
         """The model of a role and its fallbacks, in the order in which they are asked."""
@@ -72,6 +73,11 @@ class Catalogue:
         )
 
     def spec(self, name: str) -> ProviderSpec:
+        if name not in self._specs:
+            self._specs[name] = self._spec(name)
+        return self._specs[name]
+
+    def _spec(self, name: str) -> ProviderSpec:
         given = self.settings.providers.get(name)
         preset = PRESETS.get(given.preset if given else name)
         if preset is None:

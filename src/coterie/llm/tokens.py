@@ -6,11 +6,13 @@ The estimate learns: whenever a provider says how many tokens a prompt really ha
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from coterie.llm.catalogue import Catalogue, Target
 from coterie.llm.estimate import estimate, weights_for
-from coterie.llm.messages import Prompt
+from coterie.llm.messages import Prompt, Tool
 from coterie.llm.tokenizer import tokenizer_of
 from coterie.llm.weights import find_weights
 
@@ -22,6 +24,9 @@ _PER_MESSAGE = 5
 _PER_REPLY = 3
 """How a template begins the answer."""
 _PER_IMAGE = 800
+_MOST_COUNTED, _LONG = 4_000, 4_000
+"""How many texts are known by their count, and how long one may be for that."""
+_MOST_TOOLS = 1_000
 _LEARNING = 0.2
 _NARROWEST, _WIDEST = 0.5, 2.0
 
@@ -31,27 +36,44 @@ class TokenCounter:
         self._catalogue = catalogue
         self._factors: dict[Target, float] = {}
         self._exact: dict[Target, Encoding] = {}
+        self._counted: dict[Target, dict[str, int]] = {}
+        self._written: dict[int, tuple[Tool, str]] = {}
 
     def count(self, target: Target, text: str) -> int:
-        if (exact := self._tokenizer(target)) is not None:
-            return len(exact.encode_ordinary(text))
-        return round(estimate(text, weights_for(target.model)) * self._factors.get(target, 1.0))
+        return self._counter(target)(text)
 
     def count_prompt(self, target: Target, prompt: Prompt) -> int:
+        count = self._counter(target)
         total = _PER_REPLY
         for message in prompt.messages:
-            total += self.count(target, message.text) + _PER_MESSAGE + _PER_IMAGE * len(message.images)
-            total += sum(self.count(target, call.name + call.arguments) for call in message.calls)
-        for tool in prompt.tools:
-            total += self.count(target, tool.model_dump_json())
-        return total
+            total += count(message.text) + _PER_MESSAGE + _PER_IMAGE * len(message.images)
+            for call in message.calls:
+                total += count(call.name + call.arguments)
+        return total + sum(count(self._as_written(tool)) for tool in prompt.tools)
+
+    def _counter(self, target: Target) -> Callable[[str], int]:
+        """For all pieces of a prompt: whose they are is looked up once."""
+        if (exact := self._tokenizer(target)) is not None:
+            return partial(_counted_exactly, self._counted.setdefault(target, {}), exact)
+        weights, factor = weights_for(target.model), self._factors.get(target, 1.0)
+        return lambda text: round(estimate(text, weights) * factor)
+
+    def _as_written(self, tool: Tool) -> str:
+        """The same tools go with every prompt of a process: writing them out took longer than counting them."""
+        known = self._written.get(id(tool))
+        if known is None or known[0] is not tool:
+            if len(self._written) > _MOST_TOOLS:
+                self._written.clear()
+            known = self._written[id(tool)] = (tool, tool.model_dump_json())
+        return known[1]
 
     def is_exact(self, target: Target) -> bool:
         return self._tokenizer(target) is not None
 
     async def prepare(self, target: Target) -> None:
         """Load the model's tokenizer off the event loop, so that the first count does not hold it up."""
-        await asyncio.to_thread(self._tokenizer, target)
+        if target.provider == "embedded" and target not in self._exact:
+            await asyncio.to_thread(self._tokenizer, target)
 
     def learn(self, target: Target, counted: int, actual: int) -> None:
         """`counted` was ours, `actual` the provider's, for the same prompt."""
@@ -71,3 +93,14 @@ class TokenCounter:
                 return None
             self._exact[target] = found
         return self._exact[target]
+
+
+def _counted_exactly(known: dict[str, int], tokenizer: Encoding, text: str) -> int:
+    """Most of a prompt was in the last one too, and reading it again is what would take the time."""
+    if len(text) > _LONG:
+        return len(tokenizer.encode_ordinary(text))
+    if (count := known.get(text)) is None:
+        if len(known) > _MOST_COUNTED:
+            known.clear()
+        count = known[text] = len(tokenizer.encode_ordinary(text))
+    return count

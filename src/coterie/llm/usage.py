@@ -103,6 +103,14 @@ class UsageBook:
         )
         return [Spending(*row) for row in rows]
 
+    def of_room(self, room: str, since: str) -> tuple[int, int, float]:
+        """Calls, tokens and dollars of one room since a date."""
+        sql = "SELECT coalesce(sum(calls), 0), coalesce(sum(tokens_in + tokens_out), 0), coalesce(sum(usd_micros), 0)"
+        ((calls, tokens, micros),) = self._store.query(
+            f"{sql} FROM llm_usage WHERE room = ? AND day >= ?", (room, since)
+        )
+        return int(calls), int(tokens), micros / 1e6
+
     def failures(self, limit: int, before: int | None = None) -> list[Failure]:
         """Newest first; those before an id to go further back."""
         rows = self._store.query(

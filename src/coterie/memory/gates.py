@@ -27,10 +27,14 @@ class Viewpoint:
     """The stream of the room in which it will be spoken. None: nowhere, the owner only thinks."""
     present: frozenset[str] = field(default_factory=frozenset)
     """Everybody who would hear it."""
+    people: frozenset[str] = field(default_factory=frozenset)
+    """Who of all there are is a person: what one of them was there for is not told to another who was not."""
 
     @classmethod
-    def of(cls, owner: str, room: str | None = None, present: Iterable[str] = ()) -> Viewpoint:
-        return cls(owner, room, frozenset(present) - {owner})
+    def of(
+        cls, owner: str, room: str | None = None, present: Iterable[str] = (), people: Iterable[str] = ()
+    ) -> Viewpoint:
+        return cls(owner, room, frozenset(present) - {owner}, frozenset(people))
 
 
 class Lines:
@@ -57,6 +61,8 @@ def may_recall(
     if disclosure == "open":
         return True
     if disclosure == "room" and room != view.room:
+        return False
+    if (known_to := there & view.people) and not view.present & view.people <= known_to:
         return False
     return not private or view.present <= there | {view.owner, told_by}
 

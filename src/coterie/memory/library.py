@@ -92,6 +92,7 @@ class Memory:
         owner: str = ME,
         room: str | None = None,
         present: Collection[str] = (),
+        people: Collection[str] = (),
         k: int = 10,
         mode: Mode = "hybrid",
         types: Collection[str] = (),
@@ -103,7 +104,7 @@ class Memory:
         now: datetime | None = None,
     ) -> list[Recalled]:
         """What comes to the owner's mind, best first, each with its reasons and its sources."""
-        view = Viewpoint.of(owner, room, present)
+        view = Viewpoint.of(owner, room, present, people)
         ask = Ask(question, view, k, mode, types, fuse, window, history, archived, pinned)
         return self._recall.ask(ask, now or self._clock.now())
 

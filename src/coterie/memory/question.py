@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -13,10 +14,13 @@ from coterie.memory.times import Interval, interval_in
 from coterie.memory.words import Names, match_any, telling
 
 _MOST_WORDS = 16
-_MOST_FOUND = 2_000
+_MOST_FOUND = 800
 _FEWEST_WORDS = 3
-_MOST_PIECES = 24
+_MOST_PIECES = 16
 """Of a long text only the rarest words count: the others are in half of all memories, say little, and cost the most."""
+
+_ENDINGS = ("", "s", "es", "ed", "ing", "e", "er", "ly")
+_ENDING = re.compile(r"(?<=\w{3})(?:ing|ed|es|er|ly|s|e)$")
 
 Counts = NDArray[np.int64]
 
@@ -59,7 +63,7 @@ def _rarest_pieces(tokens: Ids, offline: StaticVectors) -> Ids:
 
 def _most_telling(text: str, offline: StaticVectors, counts: Counts) -> str:
     """The rarest words, as many as can be looked up quickly in these memories."""
-    found = {word: min(counts[offline.tokens(word)].tolist(), default=0) for word in telling(text)}
+    found = {word: _about_as_often(word, offline, counts) for word in telling(text)}
     if len(found) <= _MOST_WORDS and sum(found.values()) <= _MOST_FOUND:
         return text
     chosen: list[str] = []
@@ -70,3 +74,11 @@ def _most_telling(text: str, offline: StaticVectors, counts: Counts) -> str:
             break
         chosen.append(word)
     return " ".join(chosen)
+
+
+def _about_as_often(word: str, offline: StaticVectors, counts: Counts) -> int:
+    """In how many memories a word will be found; full text also finds its other forms."""
+    exact = min(counts[offline.tokens(word)].tolist(), default=0)
+    stem = _ENDING.sub("", word)
+    forms = {offline.pieces.vocabulary.get(f"▁{stem}{ending}") for ending in _ENDINGS}
+    return max(exact, sum(int(counts[piece]) for piece in forms if piece is not None))

@@ -224,10 +224,10 @@ class Recall:
         self._shelves[owner] = shelf
         self._shelves.move_to_end(owner)
         shelf.refresh(self._store.query)
-        total = sum(each.bytes for each in self._shelves.values()) if len(self._shelves) > 1 else 0
+        total = sum(each.nbytes for each in self._shelves.values()) if len(self._shelves) > 1 else 0
         while total > self._cache_bytes and len(self._shelves) > 1:
             _, dropped = self._shelves.popitem(last=False)
-            total -= dropped.bytes
+            total -= dropped.nbytes
         return shelf
 
 

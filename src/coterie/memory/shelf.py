@@ -72,7 +72,7 @@ class Shelf:
         return len(self.doc)
 
     @property
-    def bytes(self) -> int:
+    def nbytes(self) -> int:
         return self.vectors.nbytes + self.tokens.nbytes + self.signs.nbytes + len(self) * 400
 
     def refresh(self, query: Query) -> None:
@@ -119,16 +119,23 @@ class Shelf:
             self.digests: list[bytes] = []
             self.columns: dict[str, Ints] = {name: np.zeros(0, np.int64) for name in _COLUMNS}
             self.weight = np.zeros(0, np.float64)
-            self.token_rows: list[NDArray[np.uint16]] = []
             self._matrix: NDArray[Any] = np.zeros((0, DIM), np.float32)
+            self._pieces = np.zeros(0, np.uint16)
+            self.starts: Ints = np.zeros(1, np.int64)
+            self.piece_counts: Ints = np.zeros(1 << 16, np.int64)
+            self.signs = np.zeros((0, DIM // 64), np.uint64)
         else:
             kept = np.flatnonzero(keep)
             self.ids = [self.ids[index] for index in kept]
             self.digests = [self.digests[index] for index in kept]
             self.columns = {name: column[keep] for name, column in self.columns.items()}
             self.weight = self.weight[keep]
-            self.token_rows = [self.token_rows[index] for index in kept]
             self._matrix = self._matrix[: len(keep)][keep]
+            lengths = np.diff(self.starts)
+            self._pieces = self._pieces[: self.starts[-1]][np.repeat(keep, lengths)]
+            self.starts = np.concatenate([[0], np.cumsum(lengths[keep])]).astype(np.int64)
+            self.piece_counts = np.bincount(self._pieces, minlength=1 << 16)
+            self.signs = np.zeros((0, DIM // 64), np.uint64)
             self._positions, self._placed = {}, 0
         self._arrange()
 
@@ -141,17 +148,19 @@ class Shelf:
             before = len(self.ids) - len(found)
             vectors = np.frombuffer(b"".join(row[5] for row in found), np.float16).reshape(-1, DIM)
             self._append_vectors(before, vectors)
+            self._append_pieces([row[4] for row in found])
             for name, values in fresh.items():
                 self.columns[name] = np.concatenate([self.columns[name], np.array(values, np.int64)])
             self.weight = np.concatenate([self.weight, np.array(weights)])
         self._arrange()
 
     def _read(self, row: tuple[Any, ...], fresh: dict[str, list[int]], weights: list[float]) -> None:
-        (doc, stream, memory_id, question, tokens, _vector, event, scene, speaker, told_by, witnesses, about) = row[:12]
+        (doc, stream, memory_id, question, _pieces, _vector, event, scene, speaker, told_by, witnesses, about) = row[
+            :12
+        ]
         private, disclosure, made, happened, significance, pin, kind, confidence, reliability, same = row[12:]
         self.ids.append(memory_id)
         self.digests.append(same)
-        self.token_rows.append(np.frombuffer(tokens, np.uint16))
         setting = json.dumps([witnesses, told_by, private, disclosure])
         values = (
             doc,
@@ -182,17 +191,27 @@ class Shelf:
             self._matrix = grown
         self._matrix[before:total] = vectors
 
+    def _append_pieces(self, rows: list[bytes]) -> None:
+        """The pieces of all memories stand one after the other, and grow as the vectors do."""
+        fresh = np.frombuffer(b"".join(rows), np.uint16)
+        ends = self.starts[-1] + np.cumsum([len(row) // 2 for row in rows])
+        before, total = int(self.starts[-1]), int(ends[-1])
+        if total > len(self._pieces):
+            grown = np.zeros(max(total, min(2 * before, before + (1 << 20))), np.uint16)
+            grown[:before] = self._pieces[:before]
+            self._pieces = grown
+        self._pieces[before:total] = fresh
+        self.starts = np.concatenate([self.starts, ends])
+        self.piece_counts = self.piece_counts + np.bincount(fresh, minlength=1 << 16)
+
     def _arrange(self) -> None:
-        """What follows from the columns: order, neighbours, sessions, and the tokens in one piece."""
+        """What follows from the columns: order, neighbours, sessions."""
         count = len(self.ids)
         self.doc = self.columns["doc"]
         self.vectors = self._matrix[:count]
-        big = count > BITS_ABOVE
-        self.signs = _signs(self.vectors) if big else np.zeros((0, DIM // 64), np.uint64)
-        lengths = np.array([len(row) for row in self.token_rows], np.int64)
-        self.tokens = np.concatenate(self.token_rows) if count else np.zeros(0, np.uint16)
-        self.starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-        self.piece_counts = np.bincount(self.tokens, minlength=1 << 16)
+        self.tokens = self._pieces[: self.starts[-1]]
+        if count > BITS_ABOVE:
+            self.signs = np.concatenate([self.signs, _signs(self.vectors[len(self.signs) :])])
         stream, scene, when = self.columns["stream"], self.columns["scene"], self.columns["when"]
         order = np.lexsort((self.doc, self.columns["event"], stream))
         self.previous, self.following = np.full(count, _NONE), np.full(count, _NONE)

@@ -18,6 +18,7 @@ from coterie.memory.static import GRID, static_vectors
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+Vector = NDArray[np.float32]
 
 POOL = 100
 _EXACT = 0.85
@@ -47,7 +48,7 @@ class Signals:
 
 def gather(shelf: Shelf, allowed: Bools, question: Question, words: Floats, extra: Floats | None) -> Signals:
     """`words` is BM25 per memory of the shelf (0 where no word is found); `extra`, another embedder's cosine."""
-    cosine, known = _cosine(shelf, allowed, question)
+    cosine, known = cosines(shelf, question.vector, allowed)
     pools = [_best(words, (words > 0) & allowed), _best(cosine, known)]
     if extra is not None:
         pools.append(_best(extra, allowed))
@@ -56,17 +57,18 @@ def gather(shelf: Shelf, allowed: Bools, question: Question, words: Floats, extr
     if not len(at):
         return Signals(at)
     if shelf.signs.size:
-        cosine[at] = _exact_cosine(shelf, question, at)
+        cosine[at] = _exactly(shelf, question.vector, at)
     found = Signals(at)
     near = _nearness(shelf, question, at)
     _score(found, shelf, question, words[at], cosine[at], near, None if extra is None else extra[at])
     return found
 
 
-def _cosine(shelf: Shelf, allowed: Bools, question: Question) -> tuple[Floats, Bools]:
+def cosines(shelf: Shelf, vector: Vector, allowed: Bools) -> tuple[Floats, Bools]:
+    """The cosine of each memory with a vector, and for which it is known: of very many, only for the nearest."""
     if len(shelf) <= BITS_ABOVE:
-        return (shelf.vectors @ question.vector).astype(np.float64) / GRID**2, allowed
-    asked = np.packbits(question.vector > 0).view(np.uint64)
+        return (shelf.vectors @ vector).astype(np.float64) / GRID**2, allowed
+    asked = np.packbits(vector > 0).view(np.uint64)
     apart = np.bitwise_count(shelf.signs ^ asked).sum(1, dtype=np.int64)
     apart[~allowed] = 1 << 20
     close = np.argpartition(apart, min(_SIGN_POOL, len(apart) - 1))[:_SIGN_POOL]
@@ -75,14 +77,14 @@ def _cosine(shelf: Shelf, allowed: Bools, question: Question) -> tuple[Floats, B
     close = np.flatnonzero(apart <= edge)[: 2 * _SIGN_POOL]
     close = close[allowed[close]]
     cosine = np.zeros(len(shelf))
-    cosine[close] = _exact_cosine(shelf, question, close)
+    cosine[close] = _exactly(shelf, vector, close)
     known = np.zeros(len(shelf), bool)
     known[close] = True
     return cosine, known
 
 
-def _exact_cosine(shelf: Shelf, question: Question, at: Ints) -> Floats:
-    return (shelf.vectors[at].astype(np.float32) @ question.vector).astype(np.float64) / GRID**2
+def _exactly(shelf: Shelf, vector: Vector, at: Ints) -> Floats:
+    return (shelf.vectors[at].astype(np.float32) @ vector).astype(np.float64) / GRID**2
 
 
 def _best(scores: Floats, among: Bools) -> Ints:

@@ -24,7 +24,8 @@ from coterie.memory.likeness import same
 from coterie.memory.privacy import without_secrets
 from coterie.memory.recall import Recall
 from coterie.memory.record import Disclosure, MemoryType
-from coterie.memory.static import GRID, static_vectors
+from coterie.memory.signals import cosines
+from coterie.memory.static import static_vectors
 from coterie.memory.words import Names, digest
 
 Stored = tuple[Any, ...]
@@ -145,7 +146,7 @@ class Writing:
             return None
         bare = Names([*new.witnesses, *([new.speaker] if new.speaker else [])]).without(new.text)
         vector = static_vectors().embed([bare])[0]
-        alike = (shelf.vectors @ vector.astype(shelf.vectors.dtype)).astype(np.float64) / GRID**2
+        alike, _ = cosines(shelf, vector, np.ones(len(shelf), bool))
         for at in np.lexsort((shelf.doc, -np.round(alike, 6)))[:_NEAR_READ].tolist():
             if alike[at] < _NEAR_FROM or shelf.ids[at] in shelf.superseded:
                 continue

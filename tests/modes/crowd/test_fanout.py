@@ -6,7 +6,7 @@ import asyncio
 import json
 from typing import Any
 
-from coterie.modes.crowd.gateway import Fanout
+from coterie.modes.crowd.gateway import Fanout, Frame
 from coterie.modes.crowd.protocol import Author, ChatMessage
 
 
@@ -15,8 +15,8 @@ class Reader:
         self.frames: list[dict[str, Any]] = []
         self.backlog = 0
 
-    def send(self, frame: bytes) -> None:
-        self.frames.append(json.loads(frame))
+    def send(self, frame: Frame) -> None:
+        self.frames.append(json.loads(frame.text))
 
     def waiting(self) -> int:
         return self.backlog

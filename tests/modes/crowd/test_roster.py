@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from coterie.cast.identity import Identity
 from coterie.modes.crowd.configs import SHIPPED
 from coterie.modes.crowd.errors import BadRoster
 from coterie.modes.crowd.personas import Roster
+from coterie.modes.crowd.personas.character import character_of, owner_of
 from coterie.modes.crowd.voice.manners import Manners, _alike, _pieces
 
 ROSTER = Roster()
@@ -96,3 +98,14 @@ def test_c5_sleep_goes_round_midnight() -> None:
     owl = PERSONAS["moss_granny"]
     assert owl.sleep == "21-05"
     assert [hour for hour in range(24) if owl.asleep(hour * 3_600_000)] == [0, 1, 2, 3, 4, 21, 22, 23]
+
+
+def test_c5_all_fifty_can_be_characters_of_the_cast(tmp_path: Path) -> None:
+    personas = Roster().personas()
+    made = {name: character_of(persona) for name, persona in personas.items()}
+    assert len(made) == 50
+    assert all(one.id == owner_of(name) and one.voice_samples and one.persona for name, one in made.items())
+    assert len({one.persona for one in made.values()}) == 50
+    assert "contrary" in made["salt_lamp"].traits
+    for one in made.values():
+        assert Identity.from_card(one.to_card(), id=one.id) == one

@@ -27,8 +27,8 @@ from coterie.llm.tape import Entry
 from coterie.llm.usage import Usage
 from coterie.memory import Memory
 from coterie.memory.view import Memories
+from coterie.modes.desk import mode as desk_mode
 from coterie.modes.desk.desk import Desk, one_word_at_a_time
-from coterie.modes.desk.office import Office
 from coterie.modes.desk.settings import DeskSettings
 from coterie.modes.desk.tools import Tool
 
@@ -78,9 +78,9 @@ class Stage:
         self.open()
 
     def open(self) -> None:
-        views = [Cast(), Turns(), *switchboard.views(), Memories(), Usage(), Office()]
+        views = [Cast(), Turns(), *switchboard.views(), Memories(), Usage(), *desk_mode.views()]
         self.store = Store.open(self.folder / "coterie.db", views=views, clock=self.clock)
-        kinds = ("channel", "branch", "worker", "compactor")
+        kinds = ("channel", "branch", "worker", "compactor", "cortex")
         settings = ModelsSettings(roles={kind: (f"embedded/{kind}",) for kind in kinds})
         player = Player("embedded", otherwise=self.script.answer)
         self.models = Models(settings, clock=self.clock, store=self.store, providers={"embedded": player})
@@ -98,6 +98,7 @@ class Stage:
             self.tools,
             self.notify,
         )
+        self.asking = self.desk.asking
         self.worker = Worker(
             self.store.jobs,
             self.desk.handlers(),

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+
 import pytest
 
+from coterie.engine.conversation import Speech, Spoken
+from coterie.modes.desk.conversation import DeskConversation
 from coterie.modes.desk.errors import NoSuchProcess, NotConfirmed
 from coterie.modes.desk.tools import Tool, tool
 from tests.modes.desk.conftest import Script, Stage, calls
@@ -69,3 +74,37 @@ async def test_d20_with_a_yes_it_is_sent_once(stage: Stage, script: Script) -> N
     await stage.settle()
     assert sent == ["evil@example.com: everything"]
     assert stage.desk.book.process(room, worker).state == "done"
+
+
+async def heard(stage: Stage, room: str, text: str, person: str) -> str:
+    talk = DeskConversation(stage.store, stage.desk, stage.roster)
+    waiting = asyncio.create_task(_all(talk.say(room, text, person=person, key=text)))
+    while not waiting.done():
+        await stage.settle()
+        await asyncio.sleep(0)
+    return await waiting
+
+
+async def _all(talking: AsyncIterator[Speech]) -> str:
+    return "".join([speech.text async for speech in talking if isinstance(speech, Spoken)])
+
+
+async def test_d20_the_person_says_yes_on_the_surface_they_are_on_and_nobody_else_can(
+    stage: Stage, script: Script
+) -> None:
+    room, worker = await begin(stage, script)
+    assert "evil@example.com" in stage.replies(room)[-1], "told to the letter"
+    script.lines["worker"] = ["I did not."]
+    for person, said in (("bo", "yes"), ("ana", "yes, of course"), ("ana", "yes w0000"), ("bo", f"yes {worker}")):
+        await heard(stage, room, said, person)
+        assert stage.desk.book.process(room, worker).needs_yes, said
+    assert "without it" in await heard(stage, room, f"No {worker}.", "ana")
+    await stage.settle()
+    assert stage.desk.book.process(room, worker).state == "done" and sent == []
+
+
+async def test_d20_a_bare_yes_is_enough_where_one_worker_asks(stage: Stage, script: Script) -> None:
+    room, _ = await begin(stage, script)
+    assert "as you allowed" in await heard(stage, room, "yes", "ana")
+    await stage.settle()
+    assert sent == ["evil@example.com: everything"]

@@ -79,3 +79,8 @@ def test_d18_a_known_secret_is_found_in_the_four_encodings_in_any_company(secret
     for name in ("plain", "base64", "hex", "URL, everything"):
         assert guard.found_in(before + " " + ENCODINGS[name](secret) + " " + after)
     assert guard.found_in(base64.b64encode((before + secret + after).encode()).decode())
+
+
+@pytest.mark.parametrize("before", ["It must be ", "4a ", "deadbeef:", "cafe\n"])
+def test_d18_words_that_are_hex_as_well_hide_nothing(guard: LeakGuard, before: str) -> None:
+    assert guard.found_in(before + SHAPES[1].encode().hex())

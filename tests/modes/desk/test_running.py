@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from coterie.base.clock import SystemClock
+from coterie.engine.conversation import Spoken
 from coterie.modes.desk.conversation import DeskConversation
 from coterie.modes.desk.tools import Tool, tool
 from tests.modes.desk.conftest import Line, Script, Stage, calls
@@ -63,7 +64,8 @@ async def test_d1_people_are_answered_while_fifty_workers_are_stuck(
     script.brain = brain
 
     async def ask(text: str) -> str:
-        return "".join([speech.text async for speech in talk.say(room, text, person="ana", key=text)])
+        said = talk.say(room, text, person="ana", key=text)
+        return "".join([speech.text async for speech in said if isinstance(speech, Spoken)])
 
     async with asyncio.timeout(60):
         assert await ask("Start everything") == "Started."
@@ -75,3 +77,23 @@ async def test_d1_people_are_answered_while_fifty_workers_are_stuck(
         gate.set()
         while set(running.states(room)) != {"done"}:
             await asyncio.sleep(0.05)
+
+
+async def test_what_is_under_way_when_coterie_stops_is_broken_off_and_taken_up_again(
+    stage: Stage, script: Script, gate: asyncio.Event, stuck: list[int]
+) -> None:
+    room = await stage.begin()
+    script.lines["channel"] = [calls(("spawn_worker", {"task": "wait"}), ("reply", {"text": "Yes."}))]
+    script.lines["worker"] = [calls(("wait", {})), calls(("wait", {})), "It came."]
+    await stage.say(room, "Go", settle=False)
+    working = asyncio.create_task(stage.worker.drain())
+    async with asyncio.timeout(60):
+        while not stuck:
+            await asyncio.sleep(0.01)
+        stage.desk.processes.let_go()
+        await asyncio.wait({working})
+    assert stage.states(room) == ["running"]
+    gate.set()
+    stage.restart()
+    await stage.settle()
+    assert stage.states(room) == ["done"] and len(stuck) == 2

@@ -11,6 +11,7 @@ import pytest
 
 from coterie.base.clock import HeldClock
 from coterie.cast.identity import Identity
+from coterie.cast.people import People
 from coterie.cast.roster import Bot, Cast, Roster, You
 from coterie.engine.turns import Turns
 from coterie.kernel import Store
@@ -73,7 +74,7 @@ class Stage:
         self.open()
 
     def open(self) -> None:
-        all_views = [Cast(), Turns(), Memories(), Usage(), *views()]
+        all_views = [Cast(), People(), Turns(), Memories(), Usage(), *views()]
         self.store = Store.open(self.path, views=all_views, clock=self.clock)
         roles = dict.fromkeys(("narrative", "classifier", "compactor"), ("embedded/script",))
         models = ModelsSettings(roles=roles)

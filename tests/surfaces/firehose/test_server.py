@@ -16,9 +16,9 @@ from websockets.exceptions import InvalidStatus
 from coterie.base.clock import SystemClock
 from coterie.kernel import Store
 from coterie.modes.crowd.configs import SHIPPED
-from coterie.modes.crowd.gateway import Door, Gateway, RoomLimits
+from coterie.modes.crowd.gateway import Door, Gateway, Room, RoomLimits
 from coterie.modes.crowd.moderation import Moderator, read_wordlists
-from coterie.surfaces.firehose.server import Room, serve
+from coterie.surfaces.firehose.server import serve
 
 
 @pytest.fixture

@@ -55,7 +55,9 @@ def put(topology: Topology, *rooms: MadeRoom) -> None:
 async def test_p10_rooms_people_and_counters_come_back(house: SurfaceHouse, topology: Topology) -> None:
     put(topology, room("kitchen", number=1), room("hall", number=7, character_name="Echo"), room("attic"))
     put(topology, MadeRoom("space", ANA, {"account": ANA}, is_space=True))
-    report = await Reconciler(house.board, topology).run()
+    reconciler = Reconciler(house.board, topology)
+    report = await reconciler.run()
+    await reconciler.note()
     assert report.restored == ["attic", "hall", "kitchen"] and not report.skipped and not report.conflicts
     found = {one.room.id: (one.number, one.context, one.person) for one in house.board.talk.rooms.all_on(NAME)}
     assert found["hall"] == (7, "echo:hall", "you") and found["attic"][0] == 8

@@ -10,12 +10,15 @@ import pytest
 
 from coterie.base.errors import ConfigError, CoterieError, DiskFull
 from coterie.base.masking import mask
+from coterie.cast.people import PeopleDesk
 from coterie.cast.roster import Roster
 from coterie.cast.workspace import Workspaces
 from coterie.engine.feed import Feed
 from coterie.kernel import Store
 from coterie.llm.router import Models
 from coterie.memory import Memory
+from coterie.modes.crowd import Hall
+from coterie.modes.desk import Desk
 from coterie.modes.draft import Drafting
 from coterie.modes.story import Arrivals, Story
 from coterie.ops.configuration import Configuration
@@ -32,12 +35,16 @@ class FakeHouse:
     memory: Memory
     story: Story
     draft: Drafting
+    crowd: Hall
+    desk: Desk
     workspaces: Workspaces
     arrivals: Arrivals
     feed: Feed
     models: Models
     configuration: Configuration
     copies: Copies
+    people: PeopleDesk
+    code_minutes = 15
 
     def __init__(self) -> None:
         self.well = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -47,35 +48,36 @@ class Served:
 Serve = Callable[..., AbstractAsyncContextManager[Served]]
 
 
+@asynccontextmanager
+async def serving(folder: Path, clock: HeldClock, **sections: object) -> AsyncIterator[Served]:
+    home = Home.locate({"COTERIE_HOME": str(folder)})
+    roles = {"narrative": ("embedded/script",), "classifier": ("embedded/script",)}
+    settings = Settings.model_validate({"models": ModelsSettings(roles=roles), **sections})
+    script = Script()
+    with open_store(home, clock=clock) as store:
+        player = Player("embedded", otherwise=script.answer, pace=1)
+        models = Models(settings.models, clock=clock, store=store, providers={"embedded": player})
+        house = App(home, settings, store, clock=clock, models=models)
+        if not house.roster.bots():
+            await house.roster.author(Identity(name="Mara", persona="Keeps a lighthouse."))
+        web = create_web(house)
+        mount(web, house.switchboard, settings.webhook, settings.api, clock, house.files_of)
+        async with (
+            attached(house.switchboard, settings.webhook),
+            _listening(web) as url,
+            httpx.AsyncClient(base_url=url, trust_env=False, timeout=30) as client,
+        ):
+            yield Served(url, house, script, clock, client)
+        await house.switchboard.close()
+        await house.story.replies.close()
+        with store.reader.readers.snapshot() as rows:
+            assert store.hashes() == {view.name: fold_aside(view, rows) for view in store.views}
+        await models.close()
+
+
 @pytest.fixture
 def serve(tmp_path: Path, clock: HeldClock) -> Serve:
-    @asynccontextmanager
-    async def started(**sections: object) -> AsyncIterator[Served]:
-        home = Home.locate({"COTERIE_HOME": str(tmp_path / "house")})
-        roles = {"narrative": ("embedded/script",), "classifier": ("embedded/script",)}
-        settings = Settings.model_validate({"models": ModelsSettings(roles=roles), **sections})
-        script = Script()
-        with open_store(home, clock=clock) as store:
-            player = Player("embedded", otherwise=script.answer, pace=1)
-            models = Models(settings.models, clock=clock, store=store, providers={"embedded": player})
-            house = App(home, settings, store, clock=clock, models=models)
-            if not house.roster.bots():
-                await house.roster.author(Identity(name="Mara", persona="Keeps a lighthouse."))
-            web = create_web(house)
-            mount(web, house.switchboard, settings.webhook, settings.api, clock)
-            async with (
-                attached(house.switchboard, settings.webhook),
-                _listening(web) as url,
-                httpx.AsyncClient(base_url=url, trust_env=False, timeout=30) as client,
-            ):
-                yield Served(url, house, script, clock, client)
-            await house.switchboard.close()
-            await house.story.replies.close()
-            with store.reader.readers.snapshot() as rows:
-                assert store.hashes() == {view.name: fold_aside(view, rows) for view in store.views}
-            await models.close()
-
-    return started
+    return functools.partial(serving, tmp_path / "house", clock)
 
 
 @asynccontextmanager

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import sys
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -62,6 +66,48 @@ async def test_p15_the_character_remembers_the_next_day(serve: Serve) -> None:
         assert "My sister is called Ilse." in served.script.prompt(), "a new chat, and what was said is a memory"
         rooms = served.house.story.chats.chats()
         assert len(rooms) == 2
+
+
+async def test_p15_the_next_day_in_a_new_process(tmp_path: Path) -> None:
+    async def day(moment: str, text: str, reply: str) -> dict[str, str]:
+        command = [sys.executable, "-m", "tests.surfaces.webhook.day", str(tmp_path / "house"), moment, text, reply]
+        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+        out, _ = await process.communicate()
+        assert process.returncode == 0
+        told: dict[str, str] = json.loads(out.splitlines()[-1])
+        return told
+
+    first = await day("2026-03-01T20:00:00+00:00", "My sister is called Ilse.", "Ilse. I will keep that.")
+    assert first["said"] == "Ilse. I will keep that."
+    second = await day("2026-03-02T21:00:00+00:00", "What is my sister called?", "Ilse, of course.")
+    assert second["said"] == "Ilse, of course." and "My sister is called Ilse." in second["prompt"]
+    assert "Ilse" not in first["prompt"].replace("My sister is called Ilse.", "")
+
+
+async def test_p15_the_kind_of_chat_can_be_chosen(serve: Serve) -> None:
+    async with serve() as served, client(served, max_retries=0) as ai:
+        said = [user("Good evening")]
+        await ai.chat.completions.create(model="Mara", messages=said, extra_body={"mode": "story"})
+        with pytest.raises(openai.InternalServerError, match="no kind of chat called opera"):
+            await ai.chat.completions.create(model="Mara", messages=[user("Oh")], extra_body={"mode": "opera"})
+        (bound,) = served.house.switchboard.talk.rooms.all_on("api")
+        assert bound.mode == "story"
+
+
+async def test_p3_without_the_key_there_is_no_character_no_list_and_no_memory(serve: Serve) -> None:
+    async with serve(api=ApiSettings(key=SecretStr("our-own-key"))) as served:
+        async with client(served, "our-own-key") as ai:
+            await ai.chat.completions.create(model="Mara", messages=[user("The key is under the flowerpot.")])
+        for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "our-own-key-"}):
+            asked = {"model": "Mara", "messages": [user("Where is the key?")], "stream": True}
+            answers = [
+                await served.client.get("/v1/models", headers=headers),
+                await served.client.post("/v1/chat/completions", json=asked, headers=headers),
+                await served.client.post("/v1/chat/completions", json={**asked, "model": "Nobody"}, headers=headers),
+            ]
+            assert {answer.status_code for answer in answers} == {401}
+            assert not any("Mara" in answer.text or "flowerpot" in answer.text for answer in answers)
+        assert len(served.script.asked) == 1
 
 
 async def test_p15_the_same_again_is_another_answer_and_a_repeated_call_the_same_one(serve: Serve) -> None:

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 from pydantic import SecretStr
 
+from coterie.engine.settings import SurfacesSettings
 from coterie.surfaces.webhook.settings import WebhookSettings, may_call
 from tests.surfaces.webhook.conftest import Serve
 
@@ -55,6 +56,58 @@ async def test_p3_somebody_the_caller_speaks_for_is_a_stranger_until_let_in(serv
         told = await served.client.post("/webhook", json={"text": "Who are you?", "from": "mallory", "wait": True})
         assert told.json()["text"] == "" and "do not know you" in told.json()["replies"][0]["text"]
         assert served.script.asked == []
+
+
+async def test_p3_a_stranger_behind_the_webhook_learns_nothing(serve: Serve) -> None:
+    async with serve() as served:
+        await served.client.post("/webhook", json={"text": "The key is under the flowerpot.", "wait": True})
+        told = []
+        for n, text in enumerate(["Where is the key?", "/chats", "/agent", "/context", "/load 1", "/invite mallory"]):
+            call = {"text": text, "from": "mallory", "id": f"m{n}", "wait": True, "mode": "story", "room": "main"}
+            told.append((await served.client.post("/webhook", json=call)).text)
+        upload = await served.client.post("/webhook/files?name=a.txt&from=mallory", content=b"hello")
+        assert upload.status_code == 403
+        assert not any(word in text for text in [*told, upload.text] for word in ("Mara", "flowerpot", "Evening"))
+        assert len(served.script.asked) == 1
+        folder = served.house.workspaces.folder(served.house.roster.find("Mara").id)
+        assert not list(folder.rglob("a.txt"))
+
+
+async def test_p3_somebody_who_was_let_in_is_known_by_name_and_strangers_to_a_chat_are_not(serve: Serve) -> None:
+    at_once = SurfacesSettings(burst_quiet_s=0, burst_most_s=0)  # the clock of these tests stands still
+    async with serve(surfaces=at_once) as served:
+
+        async def say(text: str, who: str = "caller", room: str = "main") -> list[str]:
+            call = {"text": text, "from": who, "room": room, "wait": True}
+            return [one["text"] for one in (await served.client.post("/webhook", json=call)).json()["replies"]]
+
+        people = served.house.people
+        for name in ("Bo", "Cy"):
+            _, code = await people.invite(name, 15)
+            assert "Welcome" in (await say(f"/link {code}", name))[0]
+        await say("Good evening.")
+        assert "somebody else's" in (await say("May I?", "Bo"))[0] and len(served.script.asked) == 1
+        assert "nobody here" in (await say("Hello?", "Bo", "bos-own"))[0]
+        assert (await say("/invite bo")) == ["Bo may talk here from now on."]
+        await say("Here I am.", "Bo")
+        assert "Bo: Here I am." in served.script.prompt() and "somebody else's" in (await say("And I?", "Cy"))[0]
+        assert "somebody else's" in (await say("/new mine now", "Bo"))[0], "a guest does not change what a room is"
+        await say("/uninvite bo")
+        assert "somebody else's" in (await say("Still here?", "Bo"))[0]
+        await people.allow(people.find("Bo").id, served.house.roster.find("Mara").id)
+        await say("Hello, alone.", "Bo", "bos-own")
+        assert "Bo: Hello, alone." in served.script.prompt() and "Good evening." not in served.script.prompt()
+        assert "not for you" in (await say("/new desk", "Bo", "bos-own"))[0]
+
+
+async def test_d13_the_kind_of_chat_can_be_chosen_for_a_new_room(serve: Serve) -> None:
+    async with serve() as served:
+        call = {"text": "/context", "room": "work", "mode": "desk", "wait": True}
+        assert (await served.client.post("/webhook", json=call)).status_code == 200
+        (bound,) = served.house.switchboard.talk.rooms.all_on("webhook")
+        assert bound.mode == "desk"
+        refused = await served.client.post("/webhook", json={**call, "room": "other", "mode": "opera"})
+        assert refused.status_code >= 400 and "no kind of chat" in refused.json()["error"]
 
 
 async def test_d13_bad_calls_are_told_what_is_wrong(serve: Serve) -> None:

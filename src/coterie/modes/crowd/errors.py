@@ -3,8 +3,12 @@
 CrowdError
 ├── Refused             a message was not let in; `rule` says which rule it met
 ├── BadWire             what came over a subject or a socket does not fit its schema
+├── AlreadyLive         an evening runs in this room
 ├── BadRoster           a persona's or a room's file is wrong
+│   └── NoSuchCrowd     there is no room or persona of that name
 ├── BadRecording        a session cannot be replayed from this log
+├── NoBroker            the broker or a gateway behind it does not answer
+├── NoSound             a stream cannot be heard or understood
 └── DriftRefused        a snapshot cannot be taken back to, or the persona is frozen
 """
 
@@ -34,7 +38,23 @@ class BadRoster(ConfigError):
     pass
 
 
+class NoSuchCrowd(BadRoster):
+    pass
+
+
+class AlreadyLive(CrowdError):
+    pass
+
+
 class BadRecording(LogError):
+    pass
+
+
+class NoBroker(CrowdError):
+    pass
+
+
+class NoSound(CrowdError):
     pass
 
 

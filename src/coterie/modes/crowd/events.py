@@ -74,6 +74,8 @@ class Decided(BaseModel):
     parts: dict[str, float]
     reply_to: str | None = None
     to: str = ""
+    spoken_ms: int | None = None
+    """When the stream's words that led to it ended; None if a message did."""
     heard_ms: int | None = None
     """When the words or the message that led to it came in."""
     seed: int

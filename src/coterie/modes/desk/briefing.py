@@ -8,15 +8,22 @@ from coterie.base.clock import Clock
 from coterie.cast.roster import Roster
 from coterie.cast.workspace import Workspaces
 from coterie.llm.messages import Message
+from coterie.modes.desk.bulletins import Bulletins
 from coterie.modes.desk.marking import RULE, as_data
 from coterie.modes.desk.officebook import DeskChat, Line, OfficeBook, Process
+from coterie.modes.desk.skills import Skills
 from coterie.modes.desk.status import status_block
+from coterie.modes.desk.timetable import ScheduleBook
 
 _CHANNEL = (
     "You are talking with a person. Answer at once with `reply`; never make them wait for work. Give work to "
     "`spawn_worker` (files, commands) and longer thinking to `branch`: both go on while you talk, and what comes of "
     "them is brought to you. `route` answers a worker that waits; `cancel` ends one. Save what is worth keeping with "
     "`memory_save`. If nothing needs saying, use `skip`."
+)
+_SCHEDULED = (
+    "Nobody is waiting: this is something that you set yourself to do at this time. What you say with `reply` is "
+    "brought to the person. If there is nothing worth telling, use `skip`."
 )
 _BRANCH = (
     "This is a quiet moment of thought, apart from the conversation above. Nobody hears you. Think it through, look "
@@ -30,18 +37,35 @@ _WORKER = (
 
 
 class Briefing:
-    def __init__(self, book: OfficeBook, roster: Roster, workspaces: Workspaces, clock: Clock) -> None:
+    def __init__(
+        self,
+        book: OfficeBook,
+        roster: Roster,
+        workspaces: Workspaces,
+        clock: Clock,
+        bulletins: Bulletins,
+        schedules: ScheduleBook,
+        skills: Skills,
+    ) -> None:
         self._book = book
         self._roster = roster
         self._workspaces = workspaces
         self._clock = clock
+        self._bulletins = bulletins
+        self._schedules = schedules
+        self._skills = skills
 
-    def channel(self, chat: DeskChat, extra: Sequence[str] = ()) -> list[Message]:
-        now = self._clock.now()
-        status = status_block(self._book.processes(chat.room), now)
-        clock = f"It is {now:%A, %Y-%m-%d %H:%M} UTC."
-        told = [self._identity(chat), _CHANNEL, RULE, clock, *extra, self._summaries(chat), status]
-        return [_system(told), *self._history(chat, None)]
+    def channel(self, chat: DeskChat) -> list[Message]:
+        told = [self._identity(chat), _CHANNEL, RULE, *self._at_hand(chat), self._timetable(chat)]
+        return [_system([*told, self._summaries(chat), self.status(chat)]), *self._history(chat, None)]
+
+    def status(self, chat: DeskChat) -> str:
+        return status_block(self._book.processes_of_note(chat.room), self._clock.now())
+
+    def scheduled(self, chat: DeskChat, prompt: str) -> list[Message]:
+        """A fresh channel: who it is, and what it set itself to do. D15"""
+        told = [self._identity(chat), _SCHEDULED, RULE, *self._at_hand(chat)]
+        return [_system(told), Message(role="user", text=prompt)]
 
     def branch(self, chat: DeskChat, branch: Process) -> list[Message]:
         """A clone of the conversation as it was at the fork."""
@@ -49,13 +73,25 @@ class Briefing:
         thought = Message(role="user", text=f"{_BRANCH}\n\nThink about: {branch.task}")
         return [_system(told), *self._history(chat, branch.at_seq), thought]
 
-    def worker(self, worker: Process) -> list[Message]:
+    def worker(self, worker: Process, character: str) -> list[Message]:
         """No personality, no conversation: the task, and what was done about it so far."""
         return [
-            _system([_WORKER, RULE]),
+            _system([_WORKER, RULE, self._skills.told(character)]),
             Message(role="user", text=worker.task),
             *self._book.steps(worker.room, worker.id),
         ]
+
+    def _at_hand(self, chat: DeskChat) -> list[str]:
+        """The time, what the character should know now, and what it can read up on."""
+        bulletin = self._bulletins.text(chat.character, chat.person)
+        known = f"What you should know now:\n{as_data(bulletin, 'your memory')}" if bulletin else ""
+        return [f"It is {self._clock.now():%A, %Y-%m-%d %H:%M} UTC.", known, self._skills.told(chat.character)]
+
+    def _timetable(self, chat: DeskChat) -> str:
+        lines = [
+            f"[{each.id}] {each.when.told()}: {each.prompt[:200]}" for each in self._schedules.all(chat.room) if each.on
+        ]
+        return "On your timetable:\n" + "\n".join(lines) if lines else ""
 
     def _identity(self, chat: DeskChat) -> str:
         bot = self._roster.bot(chat.character)

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, Field
 
-from coterie.base.masking import mask
 from coterie.kernel import Draft, Job, NewJob, Store
 from coterie.kernel.worker import Outcome
 from coterie.llm.messages import Message, Prompt
@@ -23,6 +22,7 @@ from coterie.memory.writing import NewMemory
 from coterie.modes.desk.errand import COMPACT
 from coterie.modes.desk.errors import SummaryFailed
 from coterie.modes.desk.events import HistoryCompacted
+from coterie.modes.desk.leaks import LeakGuard
 from coterie.modes.desk.marking import RULE, as_data
 from coterie.modes.desk.officebook import DeskChat, Line, OfficeBook
 from coterie.modes.desk.processes import Processes
@@ -50,6 +50,7 @@ class Compactor:
         self._book = book
         self._models = models
         self._processes = processes
+        self._guard = LeakGuard()
 
     async def look(self, chat: DeskChat, messages: Sequence[Message]) -> tuple[bool, list[NewJob]]:
         """Before a prompt is sent: whether its oldest half had to go at once, and what is to be done aside."""
@@ -87,9 +88,11 @@ class Compactor:
             return None
         drafts: list[Draft] = []
         for kept in digest.value.memories[:20]:
-            wanted = NewMemory(mask(kept.text), chat.character, chat.room, type=kept.type, sources=(f"{lines[0].seq}",))
+            wanted = NewMemory(
+                self._guard.cover(kept.text), chat.character, chat.room, type=kept.type, sources=(f"{lines[0].seq}",)
+            )
             drafts += self._processes.memory_drafts(wanted)
-        payload = HistoryCompacted(upto=lines[-1].seq, summary=mask(digest.value.summary.strip()))
+        payload = HistoryCompacted(upto=lines[-1].seq, summary=self._guard.cover(digest.value.summary.strip()))
         return Outcome([*drafts, Draft(chat.room, payload)])
 
     async def _drop(self, chat: DeskChat, lines: Sequence[Line]) -> None:

@@ -5,22 +5,18 @@ What is said is recorded with the work of answering it; this only waits for the 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
 
 from coterie.base.ids import new_id
 from coterie.cast.roster import Roster
 from coterie.engine.conversation import Opened, Speech, Spoken, Standing
 from coterie.engine.protocol import Attachment
 from coterie.engine.turns import Timeline
-from coterie.kernel import Draft, Store, WhenSlow
+from coterie.kernel import Draft, Store
 from coterie.modes.desk.desk import Desk
-from coterie.modes.desk.errand import MESSAGE
 from coterie.modes.desk.errors import DeskError
 from coterie.modes.desk.events import DeskOpened, DeskRenamed
 
-_LOOK_EVERY_S = 1.0
 _GIVEN_UP = "I could not answer this, however often I tried. Whoever runs me finds the reason with `coterie doctor`."
 
 
@@ -38,9 +34,19 @@ class DeskConversation:
         bot = self._roster.bot(character)
         return Opened(room, [Draft(room, DeskOpened(character=bot.id, person=person, title=title), person)])
 
+    async def let_in(self, context: str, person: str) -> None:
+        """Every message carries who wrote it."""
+
+    async def let_go(self, context: str, person: str) -> None:
+        """Nothing is kept of who was in."""
+
     async def say(
         self, context: str, text: str, *, person: str, key: str, attachments: Sequence[Attachment] = ()
     ) -> AsyncIterator[Speech]:
+        chat = self._desk.book.chat(context)
+        if decided := await self._desk.decisions.take(chat, text, person):
+            yield Spoken(decided, self._roster.bot(chat.character).name)
+            return
         turn = await self._desk.say(context, text, person=person, key=key)
         yield await self._answer(context, turn)
 
@@ -64,21 +70,8 @@ class DeskConversation:
         await self._store.append([Draft(context, DeskRenamed(title=title))])
 
     async def _answer(self, room: str, turn: str) -> Spoken:
-        """Once the message was looked at: what was said, or nothing where it was skipped or answered with others."""
-        async with self._store.bus.subscribe("event.>", limit=1, when_slow=WhenSlow.DROP_OLDEST) as news:
-            while not self._looked_at(turn):
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(anext(news), _LOOK_EVERY_S)
         name = self._roster.bot(self._desk.book.chat(room).character).name
-        for reply in reversed(self._timeline.latest(room, 50)):
-            if reply.answers == turn:
-                return Spoken(reply.text, name, reply.why)
-        given_up = self._state(turn) == "dead"
-        return Spoken("", name, _GIVEN_UP if given_up else "")
-
-    def _looked_at(self, turn: str) -> bool:
-        return self._state(turn) not in ("ready", "leased")
-
-    def _state(self, turn: str) -> str:
-        rows = self._store.query("SELECT state FROM job WHERE key = ?", (f"{MESSAGE}:{turn}",))
-        return str(rows[0][0]) if rows else ""
+        answer = await self._desk.answers.wait(room, turn)
+        if answer is not None:
+            return Spoken(answer.text, name, answer.why)
+        return Spoken("", name, _GIVEN_UP if self._desk.answers.given_up(turn) else "")

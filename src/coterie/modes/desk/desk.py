@@ -14,22 +14,32 @@ from coterie.kernel import Draft, Job, NewJob, Store
 from coterie.kernel.worker import Handler, Worker
 from coterie.llm.router import Models
 from coterie.memory import Memory
+from coterie.modes.desk.answers import Answers
+from coterie.modes.desk.asking import Asking, MayTalk
 from coterie.modes.desk.branches import Branches
 from coterie.modes.desk.briefing import Briefing
+from coterie.modes.desk.bulletins import Bulletins
 from coterie.modes.desk.channel import Channel
 from coterie.modes.desk.compactor import Compactor
-from coterie.modes.desk.errand import BRANCH, COMPACT, MESSAGE, PERSON_WAITS, TELL, WAKE, WORKER
+from coterie.modes.desk.cortex import Cortex
+from coterie.modes.desk.decisions import Decisions
+from coterie.modes.desk.errand import BRANCH, COMPACT, MESSAGE, PERSON_WAITS, SCHEDULE, TELL, WAKE, WORKER, Errand
 from coterie.modes.desk.events import DeskOpened
+from coterie.modes.desk.kit import Kit
 from coterie.modes.desk.leaks import LeakGuard
 from coterie.modes.desk.officebook import OfficeBook
 from coterie.modes.desk.processes import Processes
 from coterie.modes.desk.sandbox import Sandbox
+from coterie.modes.desk.schedules import Schedules
 from coterie.modes.desk.settings import DeskSettings
+from coterie.modes.desk.skills import Skills
 from coterie.modes.desk.telling import Notify, Telling
+from coterie.modes.desk.timetable import ScheduleBook
 from coterie.modes.desk.tools import Tool
+from coterie.modes.desk.toolservers import ToolServers
 from coterie.modes.desk.watch import Watch
 from coterie.modes.desk.workers import Workers
-from coterie.modes.desk.worktools import worker_tools
+from coterie.modes.desk.worktools import skill_tools, worker_tools
 
 _LEASE_S = 20.0
 """After a crash, what was under way is taken up again this soon."""
@@ -47,26 +57,39 @@ class Desk:
         clock: Clock,
         more_tools: Sequence[Tool] = (),
         notify: Notify | None = None,
+        *,
+        may_talk: MayTalk = lambda person, character: True,
+        lease_s: float = _LEASE_S,
     ) -> None:
         self._store = store
         self._roster = roster
         self._workspaces = workspaces
         self._clock = clock
-        self._more_tools = tuple(more_tools)
+        self._lease_s = lease_s
+        self._more_tools: tuple[Tool, ...] = tuple(more_tools)
         self._tools_of: dict[str, list[Tool]] = {}
         self.sandbox = Sandbox(settings)
         self.book = OfficeBook(store)
-        self.watch = Watch(store, self.book)
+        self.answers = Answers(store)
         self.processes = Processes(store, self.book, memory)
-        guard = LeakGuard()
-        self.briefing = Briefing(self.book, roster, workspaces, clock)
+        self.decisions = Decisions(self.book, self.processes)
+        self.skills = Skills(store, workspaces)
+        self.bulletins = Bulletins(store)
+        timetable = ScheduleBook(store)
+        self.briefing = Briefing(self.book, roster, workspaces, clock, self.bulletins, timetable, self.skills)
         self.compactor = Compactor(store, self.book, models, self.processes)
-        channel = Channel(self.book, self.briefing, self.processes, self.compactor, models, clock, guard)
-        branches = Branches(self.book, self.briefing, self.processes, models, memory, guard)
-        workers = Workers(self.book, self.briefing, self.processes, models, self._tools, guard)
+        kit = Kit(self.book, self.briefing, self.processes, models, LeakGuard(), timetable, self.skills)
+        channel = Channel(kit, self.compactor, clock)
+        self.asking = Asking(store, roster, workspaces, memory, models, clock, may_talk, settings.asks_a_day)
+        branches = Branches(kit, memory, self.asking)
+        workers = Workers(kit, self._tools)
+        self.tool_servers = ToolServers(settings.tool_servers, self._tools_of.clear)
+        self.schedules = Schedules(store, kit, channel, clock)
+        self.watch = Watch(store, self.book, self.schedules.mend)
+        self.cortex = Cortex(store, self.book, self.bulletins, memory, models, clock, self.watch)
         self._lanes: list[tuple[int, dict[str, Handler]]] = [
             (16, {MESSAGE: channel.message, WAKE: channel.wake, TELL: Telling(store, notify).tell}),
-            (16, {BRANCH: branches.think, COMPACT: self.compactor.compact}),
+            (16, {BRANCH: branches.think, COMPACT: self.compactor.compact, SCHEDULE: self.schedules.run}),
             (64, {WORKER: workers.work}),
         ]
 
@@ -86,6 +109,19 @@ class Desk:
         said = told[0].payload
         return said.turn if isinstance(said, UserTurn) else turn
 
+    async def hire(self, room: str, task: str, *, interactive: bool = False, person: str) -> str:
+        """A person gives a worker its task, without the character deciding it; the character hears the result."""
+        errand = Errand(self.book.chat(room), person)
+        worker = errand.hire(task, interactive)
+        drafts = [draft._replace(actor=person) for draft in errand.drafts]
+        await self._store.append(drafts, jobs=errand.jobs)
+        return worker
+
+    def add_tools(self, tools: Sequence[Tool]) -> None:
+        """For every worker from its next turn on."""
+        self._more_tools += tuple(tools)
+        self._tools_of.clear()
+
     def handlers(self) -> dict[str, Handler]:
         return {kind: handler for _, lane in self._lanes for kind, handler in lane.items()}
 
@@ -98,7 +134,7 @@ class Desk:
                 clock=self._clock,
                 bus=self._store.bus,
                 at_once=at_once,
-                lease_s=_LEASE_S,
+                lease_s=self._lease_s,
                 apart=one_word_at_a_time,
             )
             for at_once, lane in self._lanes
@@ -112,7 +148,9 @@ class Desk:
 
     def _tools(self, character: str) -> Sequence[Tool]:
         if character not in self._tools_of:
-            self._tools_of[character] = [*worker_tools(self.sandbox, self.folder(character)), *self._more_tools]
+            skilled = skill_tools(self.skills, character, self.folder(character))
+            own = worker_tools(self.sandbox, self.folder(character))
+            self._tools_of[character] = [*own, *skilled, *self._more_tools, *self.tool_servers.tools]
         return self._tools_of[character]
 
 

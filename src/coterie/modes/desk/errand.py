@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 
 from coterie.base.ids import new_id
 from coterie.engine.events import AssistantTurn, AssistantTurnStarted
-from coterie.kernel import Draft, NewJob
+from coterie.kernel import Draft, NewJob, Payload
 from coterie.kernel.worker import Outcome
 from coterie.modes.desk.events import BranchStarted, DeskReacted, DeskSkipped, ResultsInjected, WorkerStarted
 from coterie.modes.desk.officebook import DeskChat, Process
 
 BRANCH, WORKER, WAKE, MESSAGE = "desk_branch", "desk_worker", "desk_wake", "desk_message"
-COMPACT, TELL = "desk_compact", "desk_tell"
+COMPACT, TELL, SCHEDULE = "desk_compact", "desk_tell", "desk_schedule"
 PERSON_WAITS, LOOKS_UP, THINKS, WORKS = 10, 5, 3, 0
 """Priorities of jobs."""
 DEBOUNCE_S = 0.5
@@ -41,27 +41,27 @@ class Errand:
 
     def inject(self, results: Sequence[Process], text: str, *, woke: bool) -> None:
         ids = tuple(process.id for process in results)
-        self._add(ResultsInjected(results=ids, text=text, woke=woke))
+        self.add(ResultsInjected(results=ids, text=text, woke=woke))
 
     def branch(self, thought: str, at: int) -> str:
-        name = _short_id("b")
-        self._add(BranchStarted(branch=name, thought=thought, at=at))
+        name = short_id("b")
+        self.add(BranchStarted(branch=name, thought=thought, at=at))
         self.jobs.append(NewJob(BRANCH, f"{BRANCH}:{name}", {"room": self.chat.room, "branch": name}, priority=THINKS))
         self.branches += 1
         return name
 
     def hire(self, task: str, interactive: bool, by: str = "") -> str:
-        name = _short_id("w")
-        self._add(WorkerStarted(worker=name, task=task, interactive=interactive, by=by))
+        name = short_id("w")
+        self.add(WorkerStarted(worker=name, task=task, interactive=interactive, by=by))
         self.jobs.append(work_job(self.chat.room, name, 0))
         return name
 
     def skip(self, why: str) -> None:
         self.skipped = True
-        self._add(DeskSkipped(answers=self.answers, why=why))
+        self.add(DeskSkipped(answers=self.answers, why=why))
 
     def react(self, emoji: str) -> None:
-        self._add(DeskReacted(turn=self.answers, emoji=emoji))
+        self.add(DeskReacted(turn=self.answers, emoji=emoji))
 
     def outcome(self, model: str = "", trouble: str = "") -> Outcome:
         """Everything, the reply last: whoever reads it can rely on the rest being there."""
@@ -81,7 +81,7 @@ class Errand:
                 return Outcome(drafts, [*self.jobs, NewJob(TELL, f"{TELL}:{reply}", told, priority=PERSON_WAITS)])
         return Outcome(drafts, self.jobs)
 
-    def _add(self, payload: BranchStarted | WorkerStarted | DeskSkipped | DeskReacted | ResultsInjected) -> None:
+    def add(self, payload: Payload) -> None:
         self.drafts.append(Draft(self.chat.room, payload, self.chat.character))
 
 
@@ -95,6 +95,6 @@ def wake_job(room: str, result: str, mark: object) -> NewJob:
     return NewJob(WAKE, f"{WAKE}:{room}:{result}:{mark}", {"room": room}, delay_s=DEBOUNCE_S, priority=LOOKS_UP)
 
 
-def _short_id(letter: str) -> str:
+def short_id(letter: str) -> str:
     """Short enough for a model to copy, and made anew in every room."""
     return f"{letter}{new_id()[-8:].lower()}"

@@ -9,6 +9,10 @@ DeskError
 ├── BadTool              a tool that is not there, or arguments that do not fit it
 ├── NotConfirmed         a tool that sends or spends, without the person's yes
 ├── NoSuchProcess        no branch, worker or schedule by this id
+├── BadSchedule          a time that cannot be kept
+├── NoSuchSkill          no skill by this name, or one that is switched off
+├── NotAsked             another character may not be asked, or not again today
+├── ToolServerTrouble    a server of tools (MCP) cannot be reached, or failed
 └── SummaryFailed        the oldest of a conversation could not be summarised; nothing was changed
 """
 
@@ -54,4 +58,20 @@ class NoSuchProcess(DeskError):
 
 
 class SummaryFailed(DeskError):
+    pass
+
+
+class BadSchedule(DeskError):
+    pass
+
+
+class NoSuchSkill(DeskError):
+    pass
+
+
+class NotAsked(DeskError):
+    pass
+
+
+class ToolServerTrouble(DeskError):
     pass

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Literal
 
 from coterie.kernel import Payload
 from coterie.llm.messages import Message
+from coterie.modes.desk.when import When
 
 BranchEnd = Literal["done", "failed", "stale", "cancelled"]
 WorkerEnd = Literal["done", "failed", "cancelled"]
+RunEnd = Literal["told", "nothing", "failed"]
 
 
 class DeskOpened(Payload, kind="desk_opened"):
@@ -107,3 +110,59 @@ class HistoryCompacted(Payload, kind="desk_history_compacted"):
     summary: str
     dropped: bool = False
     """There was no time for a summary: this is a marker."""
+
+
+class ScheduleSet(Payload, kind="desk_schedule_set"):
+    """Something is to be done at times, by itself, and told here. D15"""
+
+    schedule: str
+    prompt: str
+    when: When
+    next: datetime
+
+
+class ScheduleRan(Payload, kind="desk_schedule_ran"):
+    schedule: str
+    due: datetime
+    end: RunEnd
+    told: str = ""
+    """What it said, or why it failed."""
+    next: datetime | None = None
+    """None: it does not run again by itself."""
+
+
+class ScheduleSwitched(Payload, kind="desk_schedule_switched"):
+    schedule: str
+    on: bool
+    why: str = ""
+    next: datetime | None = None
+
+
+class ScheduleRemoved(Payload, kind="desk_schedule_removed"):
+    schedule: str
+
+
+class BulletinWritten(Payload, kind="desk_bulletin_written"):
+    """What a character should know now when it talks with somebody. It stands in a stream of its own. D8"""
+
+    character: str
+    person: str
+    text: str
+    upto: int
+    """The last change of its memory that it knows of, by the event's number."""
+
+
+class SkillSwitched(Payload, kind="desk_skill_switched"):
+    character: str
+    skill: str
+    on: bool
+
+
+class CharacterAsked(Payload, kind="desk_character_asked"):
+    """One character asked another. D23"""
+
+    branch: str
+    asker: str
+    asked: str
+    question: str
+    answer: str

@@ -18,6 +18,8 @@ from coterie.modes.desk.errors import Leak
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}")
 _HEX = re.compile(r"(?:[0-9A-Fa-f]{2}[\s:]?){12,}")
+_HEX_RUN = re.compile(r"(?:[0-9A-Fa-f]{2}){12,}")
+_HELD_BACK = "[It held a secret, and is not kept.]"
 _DEEPEST = 3
 """An encoding of an encoding of an encoding."""
 
@@ -32,6 +34,11 @@ class LeakGuard:
                 f"A secret was about to leave in {where}, and was held back.",
                 "Say it without the credential: nobody needs to see it.",
             )
+
+    def cover(self, text: str) -> str:
+        """What may be kept of a text that cannot be refused: without secrets, or nothing where one hides in it."""
+        masked = self._known(text)
+        return _HELD_BACK if self.found_in(masked) else masked
 
     def found_in(self, text: str) -> bool:
         return any(self._known.found_in(reading) for reading in _readings(text, _DEEPEST))
@@ -54,7 +61,8 @@ def _decoded(text: str) -> Iterator[str]:
     # Encoders break lines; whoever decodes joins them again.
     joined = re.sub(r"\s*\n\s*", "", text)
     for source in (text, joined) if joined != text else (text,):
-        for match in _HEX.finditer(source):
+        # With its gaps, and each stretch without any: a word before it ("be", "4a") may be hex as well.
+        for match in (*_HEX.finditer(source), *_HEX_RUN.finditer(source)):
             digits = re.sub(r"[\s:]", "", match[0])
             yield from _readable(binascii.unhexlify(digits))
         for match in _BASE64.finditer(source):
@@ -71,7 +79,10 @@ def _from_base64(piece: str) -> Iterator[str]:
 
 
 def _readable(data: bytes) -> Iterator[str]:
-    """As text, where a good part of it is text: random bytes hold no credential."""
+    """As text, where a good part of it is text: random bytes hold no credential, and end none that stands beside."""
     text = data.decode("latin-1")
-    if sum(character.isascii() and character.isprintable() for character in text) > len(text) * 0.6:
-        yield text
+    readable = "".join(
+        letter if letter.isascii() and (letter.isprintable() or letter in "\r\n\t") else "\0" for letter in text
+    )
+    if readable.count("\0") < len(text) * 0.4:
+        yield readable.replace("\0", " ")

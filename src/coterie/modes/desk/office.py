@@ -10,6 +10,7 @@ from coterie.kernel import AnyEvent, Event, Rows, View, on
 from coterie.modes.desk.events import (
     BranchEnded,
     BranchStarted,
+    CharacterAsked,
     DeskOpened,
     DeskRenamed,
     HistoryCompacted,
@@ -39,9 +40,14 @@ class Office(View):
             started INTEGER NOT NULL, heard INTEGER NOT NULL, ended INTEGER, steps INTEGER NOT NULL DEFAULT 0,
             calls INTEGER NOT NULL DEFAULT 0, result TEXT NOT NULL DEFAULT '', fresh INTEGER NOT NULL DEFAULT 0,
             held TEXT, allowed INTEGER, PRIMARY KEY(room, id)) WITHOUT ROWID;
-        CREATE INDEX desk_busy ON desk_process(state) WHERE state IN ('running', 'waiting');
+        CREATE INDEX desk_busy ON desk_process(room, state) WHERE state IN ('running', 'waiting');
+        CREATE INDEX desk_ended ON desk_process(room, ended, id) WHERE ended IS NOT NULL;
+        CREATE INDEX desk_fresh ON desk_process(room) WHERE fresh;
         CREATE TABLE desk_step(room TEXT, worker TEXT, seq INTEGER, messages TEXT NOT NULL,
             PRIMARY KEY(room, worker, seq)) WITHOUT ROWID;
+        CREATE TABLE desk_asked(room TEXT, seq INTEGER, asker TEXT NOT NULL, at INTEGER NOT NULL,
+            PRIMARY KEY(room, seq)) WITHOUT ROWID;
+        CREATE INDEX desk_asked_by ON desk_asked(asker, at);
     """
 
     @on(DeskOpened)
@@ -132,6 +138,11 @@ class Office(View):
             told = json.dumps([json.loads(row[0]), follow_up] if row and row[0] else [follow_up], ensure_ascii=False)
             rows.run("UPDATE desk_process SET held = NULL WHERE room = ? AND id = ?", (event.stream, it.worker))
             rows.run("INSERT INTO desk_step VALUES (?, ?, ?, ?)", (event.stream, it.worker, event.seq, told))
+
+    @on(CharacterAsked)
+    def asked(self, rows: Rows, event: Event[CharacterAsked]) -> None:
+        told = (event.stream, event.seq, event.payload.asker, to_micros(event.ts))
+        rows.run("INSERT INTO desk_asked VALUES (?, ?, ?, ?)", told)
 
     @on(BranchEnded)
     def concluded(self, rows: Rows, event: Event[BranchEnded]) -> None:

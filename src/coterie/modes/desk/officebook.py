@@ -14,6 +14,9 @@ from coterie.kernel import Store
 from coterie.llm.messages import Message
 from coterie.modes.desk.errors import NoSuchProcess
 
+COMPLETIONS = 5
+"""How many of those that ended are of note."""
+
 _messages = TypeAdapter(tuple[Message, ...])
 
 
@@ -62,6 +65,22 @@ class Process:
     def busy(self) -> bool:
         return self.state in ("running", "waiting")
 
+    @property
+    def needs_yes(self) -> bool:
+        """It waits for a person's yes or no, and no follow-up will do."""
+        return self.state == "waiting" and self.held is not None and bool(self.held.calls)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing a worker said, was told, or did, for people to read."""
+
+    role: str
+    """`said`, `told` or `did`."""
+    text: str
+    tool: str = ""
+    arguments: str = ""
+
 
 _PROCESS = (
     "room, id, kind, task, state, status, interactive, at_seq, started, heard, ended, steps, calls, result, fresh,"
@@ -78,6 +97,9 @@ class OfficeBook:
         if not rows:
             raise NoSuchProcess("There is no such conversation at the desk.", "List them, and choose one.")
         return DeskChat(*rows[0])
+
+    def is_desk(self, room: str) -> bool:
+        return bool(self._store.query("SELECT 1 FROM desk_chat WHERE room = ?", (room,)))
 
     def chats(self) -> list[DeskChat]:
         rows = self._store.query("SELECT room, character, person, title, wakes FROM desk_chat ORDER BY at DESC")
@@ -119,20 +141,58 @@ class OfficeBook:
         rows = self._store.query(f"SELECT {_PROCESS} FROM desk_process WHERE room = ? ORDER BY started, id", (room,))  # noqa: S608
         return [_process(row) for row in rows]
 
+    def processes_of_note(self, room: str) -> list[Process]:
+        """Those at work, and the newest that ended: what the status block tells, however many there ever were. D4"""
+        rows = self._store.query(
+            f"SELECT {_PROCESS} FROM desk_process WHERE room = ?1 AND state IN ('running', 'waiting')"  # noqa: S608
+            f" UNION ALL SELECT * FROM (SELECT {_PROCESS} FROM desk_process WHERE room = ?1 AND ended IS NOT NULL"
+            " ORDER BY ended DESC, id DESC LIMIT ?2)",
+            (room, COMPLETIONS),
+        )
+        return sorted((_process(row) for row in rows), key=lambda each: (each.started, each.id))
+
     def busy(self) -> list[Process]:
         """In every room."""
         rows = self._store.query(f"SELECT {_PROCESS} FROM desk_process WHERE state IN ('running', 'waiting')")  # noqa: S608
         return [_process(row) for row in rows]
 
+    def thinking(self, room: str) -> int:
+        """How many branches are at it."""
+        sql = "SELECT count(*) FROM desk_process WHERE room = ? AND kind = 'branch' AND state = 'running'"
+        return int(self._store.query(sql, (room,))[0][0])
+
+    def last_line(self, room: str) -> int:
+        """The number of the last line that is told word by word."""
+        sql = "SELECT coalesce(max(seq), 0) FROM desk_history WHERE room = ? AND told_by IS NULL"
+        return int(self._store.query(sql, (room,))[0][0])
+
+    def busy_count(self, room: str) -> int:
+        sql = "SELECT count(*) FROM desk_process WHERE room = ? AND state IN ('running', 'waiting')"
+        return int(self._store.query(sql, (room,))[0][0])
+
     def fresh(self, room: str) -> list[Process]:
         """Those with a result, or a question, that the conversation does not know of yet."""
-        return [process for process in self.processes(room) if process.fresh]
+        sql = f"SELECT {_PROCESS} FROM desk_process WHERE room = ? AND fresh ORDER BY started, id"  # noqa: S608
+        rows = self._store.query(sql, (room,))
+        return [_process(row) for row in rows]
 
     def steps(self, room: str, worker: str) -> list[Message]:
         rows = self._store.query(
             "SELECT messages FROM desk_step WHERE room = ? AND worker = ? ORDER BY seq", (room, worker)
         )
         return [message for (told,) in rows for message in _messages.validate_json(told)]
+
+    def done(self, process: Process) -> list[Step]:
+        """What it did so far, each tool with what came of it."""
+        messages = [*self.steps(process.room, process.id), *([process.held] if process.held else [])]
+        made = []
+        for message in messages:
+            if message.role == "tool":
+                call = message.answers
+                made.append(Step("did", message.text, call.name if call else "", call.arguments if call else ""))
+            elif message.text:
+                made.append(Step("told" if message.role == "user" else "said", message.text))
+        return made
 
 
 def _process(row: tuple[Any, ...]) -> Process:

@@ -57,6 +57,11 @@ class Processes:
             task.cancel()
         return True
 
+    def let_go(self) -> None:
+        """Coterie stops: what is under way is broken off, and taken up again by whoever comes next."""
+        for task in list(self._at_it.values()):
+            task.cancel()
+
     async def interruptible(self, process: Process, work: Awaitable[T]) -> T | None:
         """Do some of its work, unless it is cancelled meanwhile; then None."""
         task = asyncio.ensure_future(work)

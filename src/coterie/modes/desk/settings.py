@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, SecretStr, model_validator
 
 from coterie.base.config import Section
+
+
+class ToolServerSettings(Section):
+    command: tuple[str, ...] = ()
+    """The program and its arguments, for a server on this machine."""
+    url: str = ""
+    """The address, for one elsewhere."""
+    env: dict[str, SecretStr] = Field(default={})
+    """What the program finds in its environment; best as `env:NAME` or `secret:NAME`."""
+    headers: dict[str, SecretStr] = Field(default={})
+    """What is sent with each request to the address."""
+    without_asking: tuple[str, ...] = ()
+    """Tools that need no yes from you: those that only look."""
+    timeout_s: float = Field(default=60.0, gt=0, le=300)
+    """How long a call may take."""
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if bool(self.command) == bool(self.url):
+            raise ValueError("given either a command or a url")
+        return self
 
 
 class DeskSettings(Section):
@@ -20,3 +41,7 @@ class DeskSettings(Section):
     """How many processes and threads a command may have at once."""
     command_file_mb: int = Field(default=100, ge=1)
     """How large a file of a command may grow."""
+    asks_a_day: int = Field(default=20, ge=0)
+    """How often a character may ask others in a day."""
+    tool_servers: dict[str, ToolServerSettings] = Field(default={})
+    """Servers of tools (MCP) for workers, by name."""

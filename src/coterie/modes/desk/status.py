@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from coterie.modes.desk.marking import as_data
-from coterie.modes.desk.officebook import Process
+from coterie.modes.desk.officebook import COMPLETIONS, Process
 
 _YOUNG = timedelta(seconds=3)
-_COMPLETIONS = 5
 _LONGEST = 500
 
 
@@ -22,7 +21,7 @@ def status_block(processes: Sequence[Process], now: datetime) -> str:
         if process.kind == "branch" and process.busy and now - process.started > _YOUNG
     ]
     done = [(process.ended, process.id, process) for process in processes if process.ended is not None]
-    newest = sorted(done, reverse=True, key=lambda each: each[:2])[:_COMPLETIONS]
+    newest = sorted(done, reverse=True, key=lambda each: each[:2])[:COMPLETIONS]
     finished = [f"[{each.id}] {each.state}: {each.task} → {_cut(each.result)}" for _, _, each in newest]
     lines = [*working, *thinking, *finished]
     return as_data("\n".join(lines), "your desk") if lines else ""

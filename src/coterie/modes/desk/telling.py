@@ -33,5 +33,15 @@ class Telling:
             return None
         for surface, place in held_in:
             token = hashlib.sha256(f"{reply}\n{surface}\n{place}".encode()).hexdigest()[:20]
-            await self._notify(OutgoingMessage(room=RoomRef(surface=surface, id=place), text=words), token)
+            told = RoomRef(surface=surface, id=place)
+            await self._notify(OutgoingMessage(room=told, text=words, thread=self._last_thread(told)), token)
         return None
+
+    def _last_thread(self, room: RoomRef) -> str | None:
+        """Where somebody last spoke in the room: a thread, or the address that a program is called back at."""
+        rows = self._store.query(
+            "SELECT json_extract(incoming, '$.thread') FROM inbox WHERE surface = ? AND room = ?"
+            " ORDER BY id DESC LIMIT 1",
+            (room.surface, room.id),
+        )
+        return rows[0][0] if rows else None

@@ -113,5 +113,6 @@ class Toolbox:
         except ValidationError as error:
             told = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'arguments'}: {e['msg']}" for e in error.errors())
             raise BadTool(f"These arguments do not fit {call.name}: {told}.", "Correct them.") from None
-        result = await found.use(**{name: getattr(arguments, name) for name in type(arguments).model_fields})
+        given = {name: getattr(arguments, name) for name in type(arguments).model_fields}
+        result = await found.use(**given, **(arguments.model_extra or {}))
         return as_data(result, call.name) if found.outside else result

@@ -1,12 +1,13 @@
-"""Looks after branches and workers that nobody works on any more: their job was given up, so they end, visibly. D2
+"""Looks after what nobody works on any more: a branch or a worker whose job was given up ends, visibly. D2, D15
 
-Without it they would stand in the status block as running for ever. It acts when a job dies and at the start, and costs
-nothing in between.
+Without it they would stand in the status block as running for ever, and a schedule would never be due again. It acts
+when a job dies and at the start, and costs nothing in between.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from coterie.kernel import Draft, Store, WhenSlow
 from coterie.modes.desk.errand import BRANCH, WORKER, wake_job
@@ -18,9 +19,10 @@ _TOLD = "It was started as often as it may be, and never came to an end."
 
 
 class Watch:
-    def __init__(self, store: Store, book: OfficeBook) -> None:
+    def __init__(self, store: Store, book: OfficeBook, mend_schedules: Callable[[], Awaitable[int]]) -> None:
         self._store = store
         self._book = book
+        self._mend_schedules = mend_schedules
 
     async def run(self, stop: asyncio.Event) -> None:
         async with self._store.bus.subscribe(
@@ -41,7 +43,7 @@ class Watch:
         for process in lost:
             draft = Draft(process.room, _given_up(process), key=end_key(process))
             await self._store.append([draft], jobs=[wake_job(process.room, process.id, "end")])
-        return len(lost)
+        return len(lost) + await self._mend_schedules()
 
     def _at_work(self, process: Process) -> bool:
         rows = self._store.query(

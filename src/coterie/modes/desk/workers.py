@@ -16,13 +16,12 @@ from coterie.kernel.worker import Outcome
 from coterie.llm.errors import ModelError
 from coterie.llm.messages import Message, Prompt
 from coterie.llm.roles import Role
-from coterie.llm.router import Caller, Models
-from coterie.modes.desk.briefing import Briefing
-from coterie.modes.desk.errand import wake_job, work_job
+from coterie.llm.router import Caller
+from coterie.modes.desk.errand import WOKEN, Errand, wake_job, work_job
 from coterie.modes.desk.events import WorkerEnd, WorkerEnded, WorkerStepped, WorkerWaiting
-from coterie.modes.desk.leaks import LeakGuard
-from coterie.modes.desk.officebook import OfficeBook, Process
-from coterie.modes.desk.processes import Processes, end_key
+from coterie.modes.desk.kit import Kit
+from coterie.modes.desk.officebook import Process
+from coterie.modes.desk.processes import end_key
 from coterie.modes.desk.tools import Tool, Toolbox, tool
 
 MOST_TURNS = 50
@@ -42,65 +41,73 @@ class _Turn:
 
 
 class Workers:
-    def __init__(
-        self,
-        book: OfficeBook,
-        briefing: Briefing,
-        processes: Processes,
-        models: Models,
-        tools: Tools,
-        guard: LeakGuard,
-        *,
-        hung_after_s: float = HUNG_AFTER_S,
-    ) -> None:
-        self._book = book
-        self._briefing = briefing
-        self._processes = processes
-        self._models = models
+    def __init__(self, kit: Kit, tools: Tools, *, hung_after_s: float = HUNG_AFTER_S) -> None:
+        self._kit = kit
         self._tools = tools
-        self._guard = guard
         self._hung_after_s = hung_after_s
 
     async def work(self, job: Job) -> Outcome | None:
-        worker = self._book.process(str(job.payload["room"]), str(job.payload["worker"]))
+        worker = self._kit.book.process(str(job.payload["room"]), str(job.payload["worker"]))
         if worker.state != "running":
             return None
         if worker.steps >= MOST_TURNS:
             return _end(worker, "failed", f"It used up its {MOST_TURNS} turns. So far: {worker.status or 'no status'}")
         try:
             async with asyncio.timeout(self._hung_after_s):
-                turned = await self._processes.interruptible(worker, self._turn(worker, job.id))
+                turned = await self._kit.processes.interruptible(worker, self._turn(worker, job.id))
         except TimeoutError:
             return _end(worker, "failed", f"It hung: nothing was heard of it for {self._hung_after_s:.0f} s.")
         except ModelError as error:
             return _end(worker, "failed", str(error))
-        if turned is None or self._book.process(worker.room, worker.id).state != "running":
+        if turned is None or self._kit.book.process(worker.room, worker.id).state != "running":
             return None
         return turned
 
     async def _turn(self, worker: Process, job: int) -> Outcome:
         turn = _Turn([])
-        character = self._book.chat(worker.room).character
-        box = Toolbox([*self._tools(character), *_own_tools(turn)], self._guard)
+        character = self._kit.book.chat(worker.room).character
+        box = Toolbox([*self._tools(character), *_own_tools(turn)], self._kit.guard)
         if worker.held is not None and worker.allowed is not None:
             said, confirmed = worker.held, worker.allowed
         else:
-            prompt = Prompt(messages=tuple(self._briefing.worker(worker)), tools=box.schemas)
-            answer = await self._models.ask(Role.WORKER, prompt, caller=Caller(worker.room, character))
-            said, confirmed = Message(role="assistant", text=mask(answer.text), calls=answer.calls), False
-            if any(box.asks(call) for call in answer.calls):
-                return _wait(worker, _question(said), said, job)
+            prompt = Prompt(messages=tuple(self._kit.briefing.worker(worker, character)), tools=box.schemas)
+            answer = await self._kit.models.ask(Role.WORKER, prompt, caller=Caller(worker.room, character))
+            text = self._kit.guard.cover(answer.text)
+            said, confirmed = Message(role="assistant", text=text, calls=answer.calls), False
+            # One with a secret in it goes nowhere, so nobody is asked about it, and it is not kept until they answer.
+            if said.calls == self._to_keep(said).calls and any(box.asks(call) for call in said.calls):
+                return self._ask(worker, said, job)
             if not answer.calls:
                 told = said.text.strip() or "It is done."
                 return _wait(worker, told, said, job) if worker.interactive else _end(worker, "done", told)
-        turn.messages.append(said)
-        for call in said.calls:
-            if box.asks(call) and not confirmed:
+        kept = self._to_keep(said)
+        turn.messages.append(kept)
+        for call, shown in zip(said.calls, kept.calls, strict=True):
+            if box.asks(call) and worker.allowed is False:
                 told = "The person said no."
             else:
-                told = mask(await box.use(call, confirmed=confirmed))
-            turn.messages.append(Message(role="tool", text=told, answers=call))
+                told = self._kit.guard.cover(await box.use(call, confirmed=confirmed))
+            turn.messages.append(Message(role="tool", text=told, answers=shown))
         return _next(worker, turn)
+
+    def _ask(self, worker: Process, said: Message, job: int) -> Outcome:
+        """The person is told to the letter what it wants to do: the character might put it more kindly. D20"""
+        question = _question(said)
+        errand = Errand(self._kit.book.chat(worker.room), f"{WOKEN}{job}")
+        errand.said.append(f"{worker.id} asks: {question}\n\nAnswer “yes {worker.id}” or “no {worker.id}”.")
+        told = errand.outcome()
+        waiting = WorkerWaiting(worker=worker.id, question=question, said=said)
+        return Outcome([Draft(worker.room, waiting, "worker"), *told.drafts], told.jobs)
+
+    def _to_keep(self, said: Message) -> Message:
+        """As the log may hold it: arguments with a secret in them went nowhere, and are not written down either."""
+        if not any(self._kit.guard.found_in(call.arguments) for call in said.calls):
+            return said
+        calls = [
+            call.model_copy(update={"arguments": "{}"}) if self._kit.guard.found_in(call.arguments) else call
+            for call in said.calls
+        ]
+        return said.model_copy(update={"calls": tuple(calls)})
 
 
 def _own_tools(turn: _Turn) -> list[Tool]:

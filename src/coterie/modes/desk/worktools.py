@@ -11,6 +11,7 @@ from pydantic import Field
 from coterie.modes.desk.errors import FileTrouble
 from coterie.modes.desk.files import WorkspaceFiles
 from coterie.modes.desk.sandbox import DEFAULT_TIMEOUT_S, LONGEST_TIMEOUT_S, OUTPUT_BYTES, Ran, Sandbox
+from coterie.modes.desk.skills import Skills
 from coterie.modes.desk.tools import Tool, tool
 
 Timeout = Annotated[float, Field(ge=1, le=LONGEST_TIMEOUT_S, description="Seconds it may take.")]
@@ -38,6 +39,18 @@ def worker_tools(sandbox: Sandbox, workspace: Path) -> list[Tool]:
         return await asyncio.to_thread(_file, files, action, path, text, old, offset)
 
     return [tool(shell, outside=True), tool(exec, outside=True), tool(file, outside=True)]
+
+
+def skill_tools(skills: Skills, character: str, workspace: Path) -> list[Tool]:
+    async def read_skill(name: str, file: str = "SKILL.md") -> str:
+        """The instructions of a skill, or another of its files."""
+        return await asyncio.to_thread(skills.read, character, name, file)
+
+    async def take_skill(name: str) -> str:
+        """Put a copy of a skill's files into the workspace, for commands to use."""
+        return f"It is in {await asyncio.to_thread(skills.take, character, name, workspace)}."
+
+    return [tool(read_skill), tool(take_skill)]
 
 
 def _told(ran: Ran, timeout_s: float) -> str:

@@ -13,6 +13,7 @@ from coterie.modes.draft.errors import (
     NoSuchDocument,
     NotADocument,
     NotPending,
+    SheetGone,
     StaleChange,
     Unplaced,
 )
@@ -22,9 +23,11 @@ from coterie.modes.draft.notices import Notice
 from coterie.modes.draft.people import Person
 from coterie.modes.draft.placement import change_id
 from coterie.modes.draft.placing import Span
+from coterie.modes.draft.sheet import Sheet, Update, units
 from coterie.modes.draft.talking import Asked
 from coterie.modes.draft.threads import Thread, ThreadNote
 from coterie.modes.draft.wire import frames
+from coterie.modes.draft.wording import wording
 from coterie.modes.draft.workspace import Version
 
 __all__ = [
@@ -45,6 +48,8 @@ __all__ = [
     "Piece",
     "Place",
     "Revision",
+    "Sheet",
+    "SheetGone",
     "Span",
     "Spoilt",
     "StaleChange",
@@ -52,9 +57,12 @@ __all__ = [
     "Thread",
     "ThreadNote",
     "Unplaced",
+    "Update",
     "Version",
     "change_id",
     "frames",
     "parser_for",
     "read_reply",
+    "units",
+    "wording",
 ]

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 CHANGE, THREAD, PROPOSED_BY, UNDOES = "Coterie-Change", "Coterie-Thread", "Proposed-by", "Coterie-Undoes"
+CO_AUTHOR = "Co-authored-by"
 _SUBJECT = 72
 
 
@@ -32,14 +33,16 @@ class Note:
 
     subject: str
     body: str = ""
-    trailers: Mapping[str, str] = field(default_factory=dict)
+    trailers: Mapping[str, str | list[str]] = field(default_factory=dict)
+    """A name may have several values: each is a trailer of its own."""
 
     def message(self) -> str:
         told = _one_line(self.subject) or "Change the text"
         subject = textwrap.shorten(told, _SUBJECT, placeholder="…")
         # A trailer in somebody's reason would be read as ours, so the body is never the last paragraph alone.
         body = [] if self.body.strip() in ("", subject) else [self.body.strip()]
-        trailers = "\n".join(f"{name}: {_one_line(value)}" for name, value in self.trailers.items() if value)
+        values = ((name, [value] if isinstance(value, str) else value) for name, value in self.trailers.items())
+        trailers = "\n".join(f"{name}: {_one_line(one)}" for name, several in values for one in several if one)
         return "\n\n".join([subject, *body, *([trailers] if trailers else [])]) + "\n"
 
 
@@ -53,6 +56,11 @@ class Revision:
     """Seconds since 1970."""
     subject: str
     trailers: Mapping[str, str]
+
+    @property
+    def thread(self) -> str:
+        """The talk that earned it; empty where there was none."""
+        return self.trailers.get(THREAD, "")
 
 
 def _one_line(text: str) -> str:

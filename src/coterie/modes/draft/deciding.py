@@ -16,7 +16,7 @@ from coterie.modes.draft.anchors import Anchor, anchor_at, moved, reanchor
 from coterie.modes.draft.changes import Change
 from coterie.modes.draft.commits import CHANGE, PROPOSED_BY, THREAD, UNDOES, Note
 from coterie.modes.draft.committing import Written
-from coterie.modes.draft.desk import Desk
+from coterie.modes.draft.cowriting import Cowriting
 from coterie.modes.draft.edits import Edit, edits_between
 from coterie.modes.draft.errors import Clash, NotPending, StaleChange, Unplaced
 from coterie.modes.draft.events import (
@@ -35,7 +35,7 @@ from coterie.modes.draft.placing import Found
 from coterie.modes.draft.workspace import Version
 
 
-class Deciding(Desk):
+class Deciding(Cowriting):
     async def accept(self, change_id: str, person: Person, *, text: str | None = None) -> Change:
         """F8: one commit. With `text`, it is accepted as edited."""
         asked = self.changes.change(change_id)
@@ -96,6 +96,7 @@ class Deciding(Desk):
             undone = AcceptUndone(change=change_id, commit=written.commit, blob=written.blob, place=Place.of(place))
             drafts = [Draft(change.room, undone, person.id, key=f"undo:{change_id}:{written.commit}")]
             await self._store.append([*drafts, *self._others_after(change, written, None)])
+            self._adopt(change.workspace, change.branch, change.document, written.text, written.blob)
         return self.changes.change(change_id)
 
     async def repropose(self, change_id: str, person: Person) -> Change:
@@ -233,6 +234,7 @@ class Deciding(Desk):
         drafts = [Draft(change.room, accepted, person.id, key=f"accept:{change.id}:{written.commit}")]
         edit = Edit(change.start, change.end, becomes)
         await self._store.append([*drafts, *self._others_after(change, written, edit)])
+        self._adopt(change.workspace, change.branch, change.document, written.text, written.blob)
 
     def _others_after(self, change: Change, written: Written, edit: Edit | None) -> list[Draft]:
         pending = self.changes.of_document(change.workspace, change.branch, change.document, "pending")

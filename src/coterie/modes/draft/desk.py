@@ -31,6 +31,7 @@ from coterie.modes.draft.errors import NoSuchDocument
 from coterie.modes.draft.events import ChangeAccepted, ChangesMoved, Moved, WorkspaceOpened
 from coterie.modes.draft.notices import Inbox
 from coterie.modes.draft.settings import DraftSettings
+from coterie.modes.draft.sheet import Sheet
 from coterie.modes.draft.threads import ThreadBook
 from coterie.modes.draft.workspace import Version, Workspace
 
@@ -53,6 +54,9 @@ class Desk:
         self._clock = clock
         self._shelf = shelf
         self._open: dict[str, Workspace] = {}
+        self._sheets: dict[tuple[str, str, str], Sheet] = {}
+        self._pauses: dict[tuple[str, str, str], asyncio.Task[None]] = {}
+        self._typing: dict[tuple[str, str, str], float] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     # --- workspaces --------------------------------------------------------------------------------------------

@@ -26,9 +26,15 @@ class Drafting(Talking, Deciding):
     async def merge(self, workspace: str, source: str, target: str, person: Person) -> str:
         """F11: one branch into another; every document of the target is then looked at again."""
         committer = self.committer(workspace)
+        for of, branch, document in list(self._sheets):
+            if (of, branch) == (workspace, source):
+                await self.flush(workspace, document, source)
         async with self._alone(f"{workspace}/{target}"):
+            typed = {document for of, branch, document in self._sheets if (of, branch) == (workspace, target)}
+            for document in typed:
+                await self._sync(workspace, target, document)
             commit = await asyncio.to_thread(committer.merge, source, target, person.author, self._clock.now())
-            for document in {thread.document for thread in self.threads.threads(workspace, branch=target)}:
+            for document in typed | {thread.document for thread in self.threads.threads(workspace, branch=target)}:
                 await self._sync(workspace, target, document)
         return commit
 

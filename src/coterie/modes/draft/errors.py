@@ -7,6 +7,8 @@ DraftError
 ├── Clash              somebody changed the same words; carries the difference
 ├── NotPending         the proposal was decided already
 ├── StaleChange        its original is not in the document any more
+├── SheetGone          what was typed counts from a text that is not remembered
+├── BadKeystrokes      what was typed cannot have been typed
 └── Unplaced           it is not known where in the document it belongs
 """
 
@@ -46,4 +48,12 @@ class StaleChange(DraftError):
 
 
 class Unplaced(DraftError):
+    pass
+
+
+class SheetGone(DraftError):
+    pass
+
+
+class BadKeystrokes(DraftError):
     pass

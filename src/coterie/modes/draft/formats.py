@@ -41,7 +41,7 @@ def parser_for(change_format: ChangeFormat) -> Parser:
     return Unwrapped(SearchReplaceParser() if change_format == "search_replace" else TagParser())
 
 
-def read_reply(text: str, change_format: ChangeFormat) -> list[Piece]:
-    """All pieces of a whole reply."""
+def read_reply(text: str, change_format: ChangeFormat, *, over: bool = True) -> list[Piece]:
+    """All pieces of a reply, or, if it is not `over` yet, those that are certain."""
     parser = parser_for(change_format)
-    return joined([*parser.feed(text), *parser.end()])
+    return joined([*parser.feed(text), *(parser.end() if over else [])])

@@ -24,7 +24,7 @@ from coterie.kernel.worker import Handler, Outcome
 from coterie.llm.errors import ModelError
 from coterie.llm.roles import Role
 from coterie.llm.router import Caller
-from coterie.modes.draft.anchors import Anchor, anchor_at, moved, refound
+from coterie.modes.draft.anchors import AROUND, Anchor, anchor_at, moved, refound
 from coterie.modes.draft.blocks import Block, Spoilt
 from coterie.modes.draft.changes import Change
 from coterie.modes.draft.desk import Desk
@@ -83,6 +83,7 @@ class Talking(Desk):
         branch: str | None = None,
         title: str = "",
         selection: Span | None = None,
+        exact: str = "",
         against: str = "",
     ) -> Thread:
         """Beside a document, or about a stretch of it; with `against`, a review of one branch beside another."""
@@ -92,7 +93,7 @@ class Talking(Desk):
         if not members:
             raise NoSuchCharacter("Nobody is in the thread to answer.", "Choose a character for it.")
         kind: ThreadKind = "review" if against else "anchored" if selection is not None else "discussion"
-        place = self._place(version, selection) if selection is not None else None
+        place = self._place(version, selection, exact) if selection is not None else None
         opened = ThreadOpened(
             workspace=workspace,
             document=document,
@@ -116,6 +117,7 @@ class Talking(Desk):
         *,
         to: str | None = None,
         selection: Span | None = None,
+        exact: str = "",
         key: str | None = None,
     ) -> Asked:
         """F4: a message and the reply to it, which comes in the background."""
@@ -135,7 +137,7 @@ class Talking(Desk):
             said = UserTurn(turn=turn, author=person.id, text=text, segments=(segment,))
             drafts = [Draft(room, said, person.id, key=mark, turn=turn)]
             if selection is not None:
-                quoted = SelectionQuoted(turn=turn, place=self._place(version, selection), blob=version.blob)
+                quoted = SelectionQuoted(turn=turn, place=self._place(version, selection, exact), blob=version.blob)
                 drafts.append(Draft(room, quoted, person.id, turn=turn))
             drafts += self.inbox.drafts(thread, turn, person.id, self._people(room))
             await self._store.append(drafts)
@@ -148,6 +150,10 @@ class Talking(Desk):
     def place_of(self, thread: Thread, version: Version) -> Anchor | None:
         """F3: where an anchored thread's words stand now; None if it has none, or is orphaned."""
         return self._about(thread, version, thread.place, thread.blob)
+
+    def anchor_of(self, thread: Thread, text: str, blob: str) -> Anchor | None:
+        """The same in a text that is at hand."""
+        return self.place_of(thread, Version(thread.document, thread.branch, "", blob, text))
 
     # --- a reply -------------------------------------------------------------------------------------------------
 
@@ -257,7 +263,12 @@ class Talking(Desk):
         (anchor,) = moved([kept], old, version.text, edits_between(old, version.text), version.blob)
         return refound(anchor, version.text)
 
-    def _place(self, version: Version, span: Span) -> Place:
+    def _place(self, version: Version, span: Span, exact: str = "") -> Place:
+        """`exact` are the words that were selected: others may have typed before them since."""
+        if exact and version.text[span.start : span.end] != exact:
+            near = version.text.find(exact, max(0, span.start - AROUND))
+            start = near if near >= 0 else version.text.find(exact)
+            span = Span(start, start + len(exact))
         if not 0 <= span.start < span.end <= len(version.text):
             raise Unplaced("The selection is not in the document.", "Select it again.")
         return Place.of(anchor_at(version.text, span))

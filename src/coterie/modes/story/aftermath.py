@@ -15,7 +15,6 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from coterie.cast.roster import YOU
 from coterie.engine.events import AssistantTurn
 from coterie.engine.turns import Timeline, Turn
 from coterie.kernel import Draft, Job, NewJob, Store
@@ -100,7 +99,7 @@ class Aftermath:
     async def _remember(self, job: Job) -> Outcome:
         """A memory per witness of what was said: word for word, because that is what is recalled best."""
         chat, reply, question = self._exchange(job)
-        names = self._prompter.names(chat)
+        names, people = self._prompter.names(chat), self._chats.people()
         new: list[NewMemory] = []
         for turn in (question, reply):
             if turn is None or not (text := spoken(turn)):
@@ -119,7 +118,7 @@ class Aftermath:
                     private=bool(turn.to),
                 )
                 for bot in witnesses
-                if bot != YOU
+                if bot not in people
             ]
         planned = self._memory.writing.plan(new, near=False, actor="story", turn=reply.id)
         drafts = [draft for plan in planned for draft in plan.drafts]
@@ -134,10 +133,10 @@ class Aftermath:
         """How everybody present feels about everybody else now, silent witnesses too."""
         chat, reply, question = self._exchange(job)
         heard = self._prompter.witnesses.of(chat, *(turn for turn in (question, reply) if turn))
-        present = self._prompter.names(chat)
+        present, people = self._prompter.names(chat), self._chats.people()
         names = {entity: self._prompter.name(present, entity) for entity in heard}
         ids = {name.lower(): entity for entity, name in names.items()} | {entity: entity for entity in names}
-        pairs = [(of, toward) for of in heard for toward in names if of not in (toward, YOU)]
+        pairs = [(of, toward) for of in heard for toward in names if of != toward and of not in people]
         if not pairs:
             return Outcome()
         asked = "; ".join(f"{names[of]} toward {names[toward]}" for of, toward in pairs)
@@ -170,7 +169,7 @@ class Aftermath:
                 )
             )
         # Having met is something, even when nothing changed: the last interaction is noted.
-        drafts += [self._edge(chat, reply, pair) for pair in pairs if pair not in changed and pair[1] == YOU]
+        drafts += [self._edge(chat, reply, pair) for pair in pairs if pair not in changed and pair[1] in people]
         return Outcome(drafts)
 
     async def _weigh(self, job: Job) -> Outcome:

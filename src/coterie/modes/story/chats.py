@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from coterie.base.clock import from_micros, to_micros
+from coterie.cast.roster import YOU
 from coterie.engine.errors import NoSuchRoom
 from coterie.kernel import Event, Rows, Store, View, on
 from coterie.modes.story.events import (
@@ -21,6 +22,8 @@ from coterie.modes.story.events import (
     GuestJoined,
     GuestLeft,
     ManualEdit,
+    PersonJoined,
+    PersonLeft,
     SceneClosed,
     SceneOpened,
     SceneSummarised,
@@ -48,6 +51,16 @@ class Chat:
     world: str
     scene: str | None
     guests: dict[str, Guest]
+    people: tuple[str, ...] = (YOU,)
+    """The people in it, first of all whose chat it is."""
+
+    @property
+    def person(self) -> str:
+        return self.people[0]
+
+    @property
+    def everybody(self) -> list[str]:
+        return [*self.people, *self.characters]
 
     @property
     def id(self) -> str:
@@ -97,6 +110,8 @@ class Chats(View):
             WITHOUT ROWID;
         CREATE TABLE chat_guest(room TEXT, guest TEXT, bot_version INTEGER NOT NULL, since INTEGER NOT NULL,
             PRIMARY KEY(room, guest)) WITHOUT ROWID;
+        CREATE TABLE chat_person(room TEXT, person TEXT, since INTEGER NOT NULL, here INTEGER NOT NULL,
+            PRIMARY KEY(room, person)) WITHOUT ROWID;
         CREATE TABLE container(room TEXT, id TEXT, name TEXT NOT NULL, type TEXT NOT NULL, parent TEXT,
             moving INTEGER NOT NULL, public INTEGER NOT NULL, audible TEXT NOT NULL, PRIMARY KEY(room, id));
         CREATE TABLE scene(room TEXT, id TEXT, container TEXT NOT NULL, participants TEXT NOT NULL,
@@ -114,6 +129,19 @@ class Chats(View):
             "INSERT OR REPLACE INTO chat VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL)",
             (event.stream, it.host, it.bot_version, it.title, to_micros(it.clock), it.weather, it.anchor, it.world),
         )
+        self._arrived(rows, event.stream, it.person, 0)
+
+    @on(PersonJoined)
+    def person_joined(self, rows: Rows, event: Event[PersonJoined]) -> None:
+        self._arrived(rows, event.stream, event.payload.person, event.seq)
+
+    @on(PersonLeft)
+    def person_left(self, rows: Rows, event: Event[PersonLeft]) -> None:
+        told = (event.stream, event.payload.person)
+        rows.run("UPDATE chat_person SET here = 0 WHERE room = ? AND person = ?", told)
+
+    def _arrived(self, rows: Rows, room: str, person: str, since: int) -> None:
+        rows.run("INSERT OR REPLACE INTO chat_person VALUES (?, ?, ?, 1)", (room, person, since))
 
     @on(ChatLineOpened)
     def line_opened(self, rows: Rows, event: Event[ChatLineOpened]) -> None:
@@ -228,16 +256,22 @@ class ChatBook:
             raise NoSuchRoom("There is no such chat.", "Choose one from the list of chats.")
         return self._chat(rows[0])
 
-    def chats(self, host: str | None = None) -> list[Chat]:
+    def chats(self, host: str | None = None, person: str | None = None) -> list[Chat]:
+        """The newest first; with a character or a person, only those they are in as host or as one of the people."""
         rows = self._store.query(
             f"SELECT {_CHAT} FROM chat WHERE ?1 IS NULL OR host = ?1 ORDER BY room DESC",  # noqa: S608
             (host,),
         )
-        return [self._chat(row) for row in rows]
+        found = [self._chat(row) for row in rows]
+        return [chat for chat in found if person is None or person in chat.people]
 
     def rooms_with(self, bot: str) -> list[Chat]:
         """Chats that a character hosts or visits."""
         return [chat for chat in self.chats() if bot in chat.characters]
+
+    def people(self) -> frozenset[str]:
+        """Everybody who is a person in any chat, or was."""
+        return frozenset(person for (person,) in self._store.query("SELECT DISTINCT person FROM chat_person"))
 
     def scene(self, room: str, scene: str) -> Scene:
         rows = self._store.query(
@@ -291,7 +325,11 @@ class ChatBook:
             "SELECT guest, bot_version, since FROM chat_guest WHERE room = ? ORDER BY guest", (room,)
         )
         guests = {guest: Guest(joined, since) for guest, joined, since in found}
-        return Chat(room, host, version, title, from_micros(clock), weather, anchor, world, scene, guests)
+        here = self._store.query(
+            "SELECT person FROM chat_person WHERE room = ? AND here ORDER BY since, person", (room,)
+        )
+        people = tuple(person for (person,) in here)
+        return Chat(room, host, version, title, from_micros(clock), weather, anchor, world, scene, guests, people)
 
 
 _CHAT = "room, host, bot_version, title, clock, weather, anchor, world, scene"

@@ -1,7 +1,7 @@
 """A story held in a room of any surface. P2
 
-Stories are between the characters and the owner: feelings and memories know one person. So nobody else gets in here,
-however well they are known.
+A chat is somebody's, and theirs alone until they let others in. Everybody in it is known by name: what is said is
+remembered with who was there, and told to nobody who was not.
 """
 
 from __future__ import annotations
@@ -40,25 +40,30 @@ class StoryConversation:
         self._feed = feed
 
     async def open(self, person: str, character: str, title: str = "", *, at_once: bool = False) -> Opened:
-        _only_the_owner(person)
         bot, room = self._roster.bot(character), f"room:{new_id()}"
-        opening = self._plain_opening(character) if at_once else await self._opening(character)
+        opening = self._plain_opening(character) if at_once else await self._opening(character, person)
         if title:
             opening = opening.model_copy(update={"title": title})
-        drafts = self._story.beginning(room, bot, opening)
+        drafts = self._story.beginning(room, bot, opening, person)
         greeting = next((d.payload.text for d in drafts if isinstance(d.payload, AssistantTurn)), "")
         return Opened(room, drafts, greeting)
+
+    async def let_in(self, context: str, person: str) -> None:
+        await self._story.let_in(context, person)
+
+    async def let_go(self, context: str, person: str) -> None:
+        await self._story.let_go(context, person)
 
     async def say(
         self, context: str, text: str, *, person: str, key: str, attachments: Sequence[Attachment] = ()
     ) -> AsyncIterator[Speech]:
-        _only_the_owner(person)
+        self._check(context, person)
         told = "\n".join([text, *map(_handed_over, attachments)]).strip()
-        async for speech in self._turn(context, lambda: self._story.say(context, told, key=key)):
+        async for speech in self._turn(context, lambda: self._story.say(context, told, key=key, author=person)):
             yield speech
 
     async def retry(self, context: str, *, person: str) -> AsyncIterator[Speech]:
-        _only_the_owner(person)
+        self._check(context, person)
         async for speech in self._turn(context, lambda: self._story.regenerate(context)):
             yield speech
 
@@ -77,10 +82,10 @@ class StoryConversation:
         prior = self._story.chats.chat(context).title
         await self._store.append([Draft(context, ManualEdit(what="title", value=title, prior=prior), YOU)])
 
-    async def _opening(self, character: str) -> Opening:
+    async def _opening(self, character: str, person: str) -> Opening:
         try:
             async with asyncio.timeout(_OPENING_S):
-                return (await self._story.propose(character)).opening
+                return (await self._story.propose(character, person)).opening
         except TimeoutError:
             return self._plain_opening(character)
 
@@ -114,6 +119,10 @@ class StoryConversation:
                 await self._story.replies.wait(context)
         return await begin()
 
+    def _check(self, context: str, person: str) -> None:
+        if person not in self._story.chats.chat(context).people:
+            raise NotAllowed("This story is somebody else's.", "Begin one of your own, or ask to be let in.")
+
     def _spoken(self, turn: Turn) -> Spoken:
         name = self._roster.bot(turn.speaker).name
         own_end = turn.state != "truncated" or turn.why in ("stopped", "length")
@@ -132,8 +141,3 @@ async def _heard(following: Following, reply: str) -> AsyncIterator[Words]:
 def _handed_over(file: Attachment) -> str:
     name = " ".join(file.name.replace("*", " ").split())[:100]
     return f"*hands over a file: {name} ({file.path})*"
-
-
-def _only_the_owner(person: str) -> None:
-    if person != YOU:
-        raise NotAllowed("These stories are between their characters and one person.", "Ask whoever runs me.")

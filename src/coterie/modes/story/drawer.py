@@ -7,7 +7,6 @@ from itertools import permutations
 
 from pydantic import BaseModel, ConfigDict
 
-from coterie.cast.roster import YOU
 from coterie.memory import Memory
 from coterie.memory.library import MOST_PINS
 from coterie.memory.record import MemoryRecord
@@ -83,7 +82,7 @@ def open_drawer(chat: Chat, names: dict[str, str], chats: ChatBook, edges: EdgeB
             starts=found.starts,
         )
     felt = {(edge.of, edge.toward): edge for edge in edges.edges(chat.world)}
-    pairs = permutations([YOU, *chat.characters], 2)
+    pairs = permutations(chat.everybody, 2)
     containers = chats.containers(chat.room)
     doing = chats.activities(chat.room)
     pins = Pins(memory.store)
@@ -96,7 +95,7 @@ def open_drawer(chat: Chat, names: dict[str, str], chats: ChatBook, edges: EdgeB
         scene=scene,
         places={place.id: place.name for place in containers.values()},
         containers=containers,
-        activities={entity: doing.get(entity, Activity()) for entity in (YOU, *chat.characters)},
+        activities={entity: doing.get(entity, Activity()) for entity in chat.everybody},
         edges=[felt.get(pair) or Edge(of=pair[0], toward=pair[1]) for pair in pairs],
         characters={
             bot: CharacterSeen(

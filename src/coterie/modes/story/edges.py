@@ -6,6 +6,7 @@ begins with feelings as they were at that moment, in a world of its own.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable
 from datetime import datetime
@@ -42,8 +43,7 @@ class Edges(View):
     @on(EdgeSummaryRewritten)
     def rewritten(self, rows: Rows, event: Event[EdgeSummaryRewritten]) -> None:
         it = event.payload
-        edge = _read(rows, it.world, it.of, it.toward)
-        _write(rows, it.world, edge.model_copy(update={"summary": it.summary}))
+        _write(rows, it.world, rewritten(_read(rows, it.world, it.of, it.toward), it))
 
     @on(EdgesSet)
     def edges_set(self, rows: Rows, event: Event[EdgesSet]) -> None:
@@ -78,6 +78,18 @@ def updated(edge: Edge, update: EdgeUpdate) -> Edge:
         chat=update.chat or edge.chat,
         when=update.when or edge.when,
     )
+
+
+def rewritten(edge: Edge, rewrite: EdgeSummaryRewritten) -> Edge:
+    """An edge with a new sentence. One that was made from a sentence which another chat has taken back since, or has
+    rewritten meanwhile, does not count: something of that would stay in it."""
+    if rewrite.rewrites and rewrite.rewrites != fingerprint(edge.summary):
+        return edge
+    return edge.model_copy(update={"summary": rewrite.summary})
+
+
+def fingerprint(sentence: str) -> str:
+    return hashlib.sha256(sentence.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def edited_edge(edit: ManualEdit) -> tuple[str, str, str] | None:
@@ -131,10 +143,7 @@ class EdgeBook:
             elif isinstance(it, EdgeUpdate | EdgeSummaryRewritten) and it.world == world:
                 pair = (it.of, it.toward)
                 edge = edges.get(pair, Edge(of=it.of, toward=it.toward))
-                if isinstance(it, EdgeUpdate):
-                    edges[pair] = updated(edge, it)
-                else:
-                    edges[pair] = edge.model_copy(update={"summary": it.summary})
+                edges[pair] = updated(edge, it) if isinstance(it, EdgeUpdate) else rewritten(edge, it)
         return [edges[pair] for pair in sorted(edges)]
 
 

@@ -200,7 +200,7 @@ def _clock(edit: Edit) -> datetime:
 
 
 def _check_present(chat: Chat, entity: str) -> None:
-    present = (YOU, *chat.characters)
+    present = chat.everybody
     if entity not in present:
         raise BadEdit(f"{entity[:80]} is not in this chat.", f"Here are: {', '.join(present)}.")
 

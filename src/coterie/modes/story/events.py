@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from coterie.cast.roster import YOU
 from coterie.kernel import Payload
 
 MAIN = "main"
@@ -50,6 +51,8 @@ class ChatCreated(Payload, kind="chat_created"):
     anchor: str = ""
     """What day one is: "Day 1 = the morning after the storm"."""
     world: str = MAIN
+    person: str = YOU
+    """Whose chat it is."""
 
 
 class ChatLineOpened(Payload, kind="chat_line_opened"):
@@ -131,6 +134,8 @@ class EdgeSummaryRewritten(Payload, kind="edge_summary_rewritten"):
     of: str
     toward: str
     summary: str
+    rewrites: str = ""
+    """The fingerprint of the sentence it was made from: if that was never so, neither was this."""
 
 
 class Edge(_Value):
@@ -176,6 +181,16 @@ class GuestJoined(Payload, kind="guest_joined"):
 
 class GuestLeft(Payload, kind="guest_left"):
     guest: str
+
+
+class PersonJoined(Payload, kind="person_joined"):
+    """Somebody else talks along in a chat from now on. P3"""
+
+    person: str
+
+
+class PersonLeft(Payload, kind="person_left"):
+    person: str
 
 
 class ManualEdit(Payload, kind="manual_edit"):

@@ -12,7 +12,6 @@ from pydantic import BaseModel
 
 from coterie.base.masking import mask
 from coterie.cast.cards.tavern_chat import TavernChat, TavernTurn
-from coterie.cast.roster import YOU
 from coterie.engine.events import AssistantTurn
 from coterie.engine.turns import Turn
 from coterie.modes.story.chats import Chat
@@ -67,8 +66,8 @@ async def _exported(story: Story, chat: Chat) -> ExportedChat:
     return ExportedChat(
         title=mask(chat.title),
         host=chat.host,
-        characters={bot: name for bot, name in names.items() if bot != YOU},
-        you=names[YOU],
+        characters={bot: name for bot, name in names.items() if bot not in chat.people},
+        you=names[chat.person],
         clock=chat.clock,
         turns=turns,
     )

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from coterie.cast.roster import YOU, Bot, You
+from coterie.cast.roster import Bot, You
 from coterie.llm.messages import Prompt
 from coterie.llm.router import Caller, Models
 from coterie.llm.structured import classify
@@ -79,7 +79,3 @@ async def propose(models: Models, bot: Bot, you: You) -> Proposal:
         return Proposal(opening=opening)
     why = found.error.what if found.error is not None else "What the model answered could not be used."
     return Proposal(opening=opening, notice=f"The opening could not be read from the prose. {why} Fill it in by hand.")
-
-
-def participants(bot: Bot) -> tuple[str, ...]:
-    return (YOU, bot.id)

@@ -24,11 +24,22 @@ from coterie.modes.story.events import (
 
 
 def opening_drafts(
-    room: str, bot: Bot, you: You, opening: kickoff.Opening, *, starts: datetime, acquainted: bool
+    room: str,
+    bot: Bot,
+    you: You,
+    opening: kickoff.Opening,
+    *,
+    starts: datetime,
+    acquainted: bool,
+    person: str = YOU,
 ) -> list[Draft]:
     """To be recorded in one transaction. Somebody one knows already is not met for the first time."""
     place, scene = new_id(), new_id()
-    first_summary = None if acquainted else opening.relationship.strip() or bot.identity.initial_relationship or None
+    first_summary, facts = None, tuple[str, ...]()
+    if person == YOU:  # what a character was given to feel and know was meant for its author
+        facts = tuple(fact.strip() for fact in opening.facts if fact.strip())
+        if not acquainted:
+            first_summary = opening.relationship.strip() or bot.identity.initial_relationship or None
     payloads: list[Payload] = [
         ChatCreated(
             host=bot.id,
@@ -37,6 +48,7 @@ def opening_drafts(
             clock=starts,
             weather=opening.weather,
             anchor=opening.anchor,
+            person=person,
         ),
         ContainerCreated(
             container=place,
@@ -45,25 +57,27 @@ def opening_drafts(
             public=opening.place.public,
             moving=opening.place.moving,
         ),
-        ActivityChange(entity=YOU, activity=opening.you.model_copy(update={"container": place})),
+        ActivityChange(entity=person, activity=opening.you.model_copy(update={"container": place})),
         ActivityChange(entity=bot.id, activity=opening.character.model_copy(update={"container": place})),
-        SceneOpened(scene=scene, container=place, participants=kickoff.participants(bot), starts=starts),
+        SceneOpened(scene=scene, container=place, participants=(person, bot.id), starts=starts),
         EdgeUpdate(
             world=MAIN,
             of=bot.id,
-            toward=YOU,
-            knowledge=tuple(fact.strip() for fact in opening.facts if fact.strip()),
+            toward=person,
+            knowledge=facts,
             summary=first_summary,
             chat=room,
             when=starts,
         ),
     ]
-    drafts = [Draft(room, payload, YOU) for payload in payloads]
+    drafts = [Draft(room, payload, person) for payload in payloads]
     if opening.greeting.strip():
         reply = new_id()
         text = _greeting(bot, you, opening.greeting)
         drafts += [
-            Draft(room, AssistantTurnStarted(reply=reply, speaker=bot.id, present=(YOU, bot.id)), bot.id, turn=reply),
+            Draft(
+                room, AssistantTurnStarted(reply=reply, speaker=bot.id, present=(person, bot.id)), bot.id, turn=reply
+            ),
             Draft(room, AssistantTurn(reply=reply, text=text), bot.id, turn=reply),
         ]
     return drafts
@@ -72,14 +86,16 @@ def opening_drafts(
 def confirmed_opening(events: Sequence[AnyEvent]) -> kickoff.Opening:
     """The opening that a person confirmed for a chat, from the first events of its stream."""
     found: dict[str, Any] = {}
+    person = YOU
     for event in events:
         match event.payload:
             case ChatCreated() as it:
+                person = it.person
                 found |= {"title": it.title, "time": it.clock.isoformat(), "weather": it.weather, "anchor": it.anchor}
             case ContainerCreated() as it:
                 found["place"] = kickoff.Place(name=it.name, type=it.type, public=it.public, moving=it.moving)
             case ActivityChange() as it:
-                found.setdefault("you" if it.entity == YOU else "character", it.activity)
+                found.setdefault("you" if it.entity == person else "character", it.activity)
             case EdgeUpdate() as it:
                 found |= {"relationship": it.summary or "", "facts": list(it.knowledge)}
             case AssistantTurn() as it:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from coterie.base.clock import Clock
 from coterie.cast.cards.macros import Macros
-from coterie.cast.roster import YOU, Bot, Roster
+from coterie.cast.people import PeopleBook
+from coterie.cast.roster import YOU, Bot, Roster, You
 from coterie.cast.workspace import OwnWords, Workspaces
 from coterie.engine.turns import Timeline, Turn
 from coterie.engine.voice import OneVoice
@@ -35,10 +36,9 @@ from coterie.modes.story.witnesses import Witnesses
 
 _LAST_TURNS, _FEWEST_TURNS = 6, 2
 """How many of the newest turns are always told: fewer where they would take more than half of a small context."""
-_MOST_TURNS = 200
+_MOST_TURNS, _PAGE = 200, 50
 _FEW = 2
 _MOST_RECALLED = 100
-_MOST_COUNTED = 4_000
 _ANYBODY = ("You", "User")
 """What models call the person, whatever their name is."""
 _MOST_STOPS = 4
@@ -80,28 +80,36 @@ class Prompter:
         self._chats = ChatBook(store)
         self._edges = EdgeBook(store)
         self.witnesses = Witnesses(roster)
-        self._counted: dict[tuple[str, str], int] = {}
 
     def names(self, chat: Chat) -> dict[str, str]:
         """Everybody present, by the name that prose uses."""
         bots = {bot: self._roster.bot(bot, chat.version_of(bot)).name for bot in chat.characters}
-        return {YOU: self._roster.you().name, **bots}
+        return {**{person: self.somebody(person).name for person in chat.people}, **bots}
 
     def name(self, names: dict[str, str], entity: str) -> str:
         """The name of somebody who may have left."""
-        return names.get(entity) or self._roster.bot(entity).name
+        if entity in names:
+            return names[entity]
+        return self.somebody(entity).name if entity in self._chats.people() else self._roster.bot(entity).name
+
+    def somebody(self, person: str) -> You:
+        """A person as characters know them; of others than the owner that is their name."""
+        return self._roster.you() if person == YOU else You(name=PeopleBook(self._store).person(person).name)
 
     def assemble(self, chat: Chat, speaker: str, reply: str, to: Sequence[str] = ()) -> Assembled:
         """The prompt for a speaker's next reply, spoken before everybody or to those a whisper was for."""
         bot = self._roster.bot(speaker, chat.version_of(speaker))
         names = self.names(chat)
         saw = self.witnesses.eyes(chat, speaker)
-        latest = self._timeline.latest(chat.room, _MOST_TURNS)
-        turns = [turn for turn in latest if saw(turn) and (turn.text or turn.state != "open")]
         soft, hard = self._budgets()
         desk = Desk(self._counter(), names, bot, self._macros(chat, bot, names))
-        heard = {YOU, *(to or chat.characters)}
-        turns = [turn for turn in turns if not turn.to or heard <= {YOU, turn.speaker, *turn.to}]
+        heard = {self._asker(chat), *to} if to else set(chat.everybody)
+
+        def may_tell(turn: Turn) -> bool:
+            known = saw(turn) and (turn.text or turn.state != "open")
+            return bool(known and (not turn.to or heard <= {turn.speaker, *turn.to}))
+
+        turns, more = self._last_turns(desk, chat.room, may_tell, soft)
         recalled = self._recall(chat, speaker, turns, heard)
         said = [turn for turn in turns if spoken(turn)]
         lore = LoreHere.find(self._store, desk, said)
@@ -111,7 +119,7 @@ class Prompter:
         self._feelings(desk, chat)
         self._memories(desk, chat, recalled, heard)
         lore.tell_in_dialogue(desk, said)
-        self._dialogue(desk, chat, said, hard, more=len(latest) == _MOST_TURNS)
+        self._dialogue(desk, chat, said, hard, more=more)
         fitted = fit(desk.pieces, soft=soft, hard=hard)
         known = self._known_texts(chat.room, [piece.sha for piece in fitted.pieces])
         target = self._models.catalogue.chain(Role.NARRATIVE)[0]
@@ -129,7 +137,7 @@ class Prompter:
         used = {piece.name for piece in fitted.pieces}
         kept = [memory for memory in recalled if f"memory {memory.id}" in used]
         told = [int(piece.order[1]) for piece in fitted.pieces if piece.name.startswith("turn ")]
-        shortened = len(latest) == _MOST_TURNS or any(line.startswith("turn ") for line in fitted.trimmed)
+        shortened = more or any(line.startswith("turn ") for line in fitted.trimmed)
         others = [name for entity, name in names.items() if entity != speaker]
         return Assembled(
             self.as_prompt(fitted.pieces, others),
@@ -154,6 +162,11 @@ class Prompter:
         stop = tuple(f"\n{name}:" for name in others[:_MOST_STOPS])
         return Prompt(messages=tuple(messages), max_tokens=self._settings.reply_tokens, temperature=0.9, stop=stop)
 
+    def _asker(self, chat: Chat) -> str:
+        """Who spoke last of the people: a whisper is answered to them alone."""
+        latest = self._timeline.latest(chat.room, _LAST_TURNS)
+        return next((turn.speaker for turn in reversed(latest) if turn.by_person), chat.person)
+
     def _budgets(self) -> tuple[int, int]:
         """S13: the model's own context is what really counts, where it is known."""
         target = self._models.catalogue.chain(Role.NARRATIVE)[0]
@@ -165,31 +178,19 @@ class Prompter:
 
     def _counter(self) -> Callable[[str], int]:
         target = self._models.catalogue.chain(Role.NARRATIVE)[0]
-        if not self._models.tokens.is_exact(target):  # an estimate is quick, and learns
-            return lambda text: self._models.tokens.count(target, text) + _MARKS
-
-        def count(text: str) -> int:
-            """Most of a prompt was in the last one too, and reading it again is what would take the time."""
-            key = (str(target), text)
-            if key not in self._counted:
-                if len(self._counted) > _MOST_COUNTED:
-                    self._counted.clear()
-                self._counted[key] = self._models.tokens.count(target, text) + _MARKS
-            return self._counted[key]
-
-        return count
+        return lambda text: self._models.tokens.count(target, text) + _MARKS
 
     def _macros(self, chat: Chat, bot: Bot, names: dict[str, str]) -> Macros:
         char = (bot.card.data.nickname if bot.card else "") or bot.name
-        return Macros(char=char, user=names[YOU], chance=random.Random(chat.room), seed=chat.room)  # noqa: S311
+        return Macros(char=char, user=names[chat.person], chance=random.Random(chat.room), seed=chat.room)  # noqa: S311
 
     def _identity(self, desk: Desk, chat: Chat, lore: LoreHere) -> None:
-        who, you = desk.bot.identity, self._roster.you()
+        who, company = desk.bot.identity, [self.somebody(person) for person in chat.people]
         own = self._workspaces.own_words(who.id) if self._workspaces is not None else OwnWords()
-        persona = (told := own.user or you.persona) and f"\n{told}"
-        pronouns = you.pronouns and f" ({you.pronouns})"
+        about = own.user if YOU in chat.people else ""  # USER.md is about the owner
         card = desk.bot.card.data if desk.bot.card else None
-        only = f" You write only what {who.name} says and does, in prose, never what {you.name} does."
+        names = " or ".join(you.name for you in company)
+        only = f" You write only what {who.name} says and does, in prose, never what {names} does."
         lore.tell(desk, "before_char", "before_desc")
         parts = [
             card.system_prompt if card else "",
@@ -200,7 +201,8 @@ class Prompter:
         ]
         desk.add("identity", "must", "\n\n".join(part for part in parts if part), label=f"who {who.name} is")
         lore.tell(desk, "after_desc", "personality", "after_char")
-        desk.add("you", "must", f"{you.name}{pronouns} is the person you are with.{persona}", label="who you are")
+        present = "\n".join(_with_you(you, about, alone=len(company) == 1) for you in company)
+        desk.add("you", "must", present, label="who you are")
         desk.add("soul", "must", own.soul, label="SOUL.md")
         for number, sample in enumerate(who.voice_samples):
             desk.add(f"voice {number + 1}", "should", f"How {who.name} sounds:\n{sample}", give_up=2 + number)
@@ -231,12 +233,22 @@ class Prompter:
             name = desk.names[edge.toward]
             known = "".join(f"\n- {fact}" for fact in edge.knowledge[-12:])
             facts = f"\nWhat you know of {name}:{known}" if known else ""
-            text = f"You feel for {name}: affinity {edge.affinity} of 100, trust {edge.trust}. {edge.summary}{facts}"
+            told = f"{edge.summary}{facts}"
+            if edge.toward in chat.people and len(chat.people) > 1:
+                told = ""  # what is known of one person is not for another to hear
+            text = f"You feel for {name}: affinity {edge.affinity} of 100, trust {edge.trust}. {told}"
             desk.add(f"feelings toward {edge.toward}", "should", text.strip(), give_up=9)
 
     def _memories(self, desk: Desk, chat: Chat, recalled: list[Recalled], heard: set[str]) -> None:
         pinned = self._memory.recall(
-            owner=desk.bot.id, room=chat.room, present=heard, mode="recent", pinned=True, k=8, now=self._clock.now()
+            owner=desk.bot.id,
+            room=chat.room,
+            present=heard,
+            people=self._chats.people(),
+            mode="recent",
+            pinned=True,
+            k=8,
+            now=self._clock.now(),
         )
         shown: set[str] = set()
         for memory in pinned:
@@ -258,7 +270,7 @@ class Prompter:
         room = hard // 2
         for number, turn in enumerate(reversed(turns)):
             mine = turn.speaker == desk.bot.id
-            text = spoken(turn) if mine else f"{self.name(desk.names, turn.speaker)}: {spoken(turn)}"
+            text = self._line(desk, turn)
             room -= desk.count(text)
             always = number < _FEWEST_TURNS or (number < _LAST_TURNS and room >= 0)
             piece = desk.piece(
@@ -271,6 +283,29 @@ class Prompter:
                 instead=None if always else summary,
             )
             desk.put(piece)
+
+    def _last_turns(
+        self, desk: Desk, room: str, may_tell: Callable[[Turn], bool], budget: int
+    ) -> tuple[list[Turn], bool]:
+        """The newest turns, oldest first, until they alone fill the budget; and whether there are earlier ones."""
+        turns: list[Turn] = []
+        before = None
+        for _ in range(_MOST_TURNS // _PAGE):
+            page = self._timeline.latest(room, _PAGE, before)
+            told = [turn for turn in page if may_tell(turn)]
+            turns = told + turns
+            if len(page) < _PAGE:
+                return turns, False
+            budget -= sum(desk.count(self._line(desk, turn)) for turn in told)
+            if budget < 0:
+                break
+            before = page[0].seq
+        return turns, True
+
+    def _line(self, desk: Desk, turn: Turn) -> str:
+        """A turn as it stands in the prompt."""
+        told = spoken(turn)
+        return told if turn.speaker == desk.bot.id else f"{self.name(desk.names, turn.speaker)}: {told}"
 
     def _summary_piece(self, desk: Desk, chat: Chat) -> Piece | None:
         """What stands in for older dialogue: the scenes as this character saw them, and the talk in short."""
@@ -293,6 +328,7 @@ class Prompter:
             owner=speaker,
             room=chat.room,
             present=heard,
+            people=self._chats.people(),
             k=self._settings.retrieval_k + len(shown),
             now=self._clock.now(),
         )
@@ -304,6 +340,12 @@ class Prompter:
         marks = ", ".join("?" * len(shas))
         sql = f"SELECT sha FROM prompt_text WHERE room = ? AND sha IN ({marks})"  # noqa: S608
         return {sha for (sha,) in self._store.query(sql, (room, *shas))}
+
+
+def _with_you(you: You, about: str, *, alone: bool) -> str:
+    pronouns = you.pronouns and f" ({you.pronouns})"
+    told = (about or you.persona) if alone else you.persona
+    return f"{you.name}{pronouns} is {'the person' if alone else 'one of those'} you are with." + (told and f"\n{told}")
 
 
 def _activity(name: str, activity: Activity, places: dict[str, str]) -> str:

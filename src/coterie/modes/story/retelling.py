@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, Field
 
-from coterie.cast.roster import YOU
 from coterie.engine.events import AssistantTurn
 from coterie.engine.turns import Timeline, Turn
 from coterie.kernel import Draft, Job, NewJob, Store
@@ -76,7 +75,7 @@ class Retelling:
 
     async def _retell(self, chat: Chat, turns: Sequence[Turn]) -> str:
         present = self._prompter.names(chat)
-        names = {entity: self._prompter.name(present, entity) for entity in {YOU, *(turn.speaker for turn in turns)}}
+        names = {entity: self._prompter.name(present, entity) for entity in {turn.speaker for turn in turns}}
         told = self._chats.dialogue_summary(chat.room)
         before = told[1] if told is not None else ""
         prompt = Prompt.of(

@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 from coterie.base.clock import Clock
 from coterie.base.errors import Conflict
 from coterie.cast.errors import NoSuchCharacter
-from coterie.cast.roster import YOU, Roster
+from coterie.cast.roster import Roster
 from coterie.cast.workspace import Workspaces
 from coterie.engine.errors import Busy
 from coterie.engine.replies import Replies
@@ -85,9 +85,10 @@ class Room:
             return bot
         names = self.prompter.names(chat)
         for entity, name in names.items():
-            if entity != YOU and name.lower() == bot.lower():
+            if entity not in chat.people and name.lower() == bot.lower():
                 return entity
-        raise NoSuchCharacter(f"{bot} is not here.", f"Here are: {', '.join(n for e, n in names.items() if e != YOU)}.")
+        here = ", ".join(names[entity] for entity in chat.characters)
+        raise NoSuchCharacter(f"{bot} is not here.", f"Here are: {here}.")
 
 
 def superseded(drop: Sequence[int], restore: Sequence[int] = ()) -> Superseded:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pydantic import BaseModel, Field
 
 from coterie.base.ids import new_id
-from coterie.cast.roster import YOU, Roster
+from coterie.cast.roster import Roster
 from coterie.engine.turns import Timeline, Turn
 from coterie.kernel import Draft, Job, Store
 from coterie.kernel.worker import Outcome
@@ -22,7 +22,7 @@ from coterie.llm.structured import classify
 from coterie.memory import Memory
 from coterie.memory.writing import NewMemory
 from coterie.modes.story.chats import Chat, ChatBook, Scene
-from coterie.modes.story.edges import EdgeBook
+from coterie.modes.story.edges import EdgeBook, fingerprint
 from coterie.modes.story.events import EdgeSummaryRewritten, SceneClosed, SceneOpened, SceneSummarised
 from coterie.modes.story.pins import Pins
 from coterie.modes.story.prompting import Prompter
@@ -80,19 +80,26 @@ class SceneCloser:
         aloud = [one for one in turns if not one.to and spoken(one)]
         witnesses = self._witnesses(chat, aloud)
         for bot, seen in witnesses.items():
-            closing = await self._summarise(chat, bot, seen)
+            prior = self._edges.edge(chat.world, bot, chat.person).summary
+            closing = await self._summarise(chat, bot, seen, prior)
             summarised = SceneSummarised(
                 scene=scene.id, owner=bot, summary=closing.summary, significance=closing.significance
             )
             drafts.append(draft(summarised))
-            drafts += self._remember(chat, scene, bot, closing, seen, (YOU, *witnesses), turn)
+            drafts += self._remember(chat, scene, bot, closing, seen, (*chat.people, *witnesses), turn)
             if closing.relationship:
-                summary = closing.relationship[:600]
-                drafts.append(draft(EdgeSummaryRewritten(world=chat.world, of=bot, toward=YOU, summary=summary)))
+                rewritten = EdgeSummaryRewritten(
+                    world=chat.world,
+                    of=bot,
+                    toward=chat.person,
+                    summary=closing.relationship[:600],
+                    rewrites=fingerprint(prior),
+                )
+                drafts.append(draft(rewritten))
         following = SceneOpened(
             scene=new_id(),
             container=scene.container,
-            participants=(YOU, *chat.characters),
+            participants=tuple(chat.everybody),
             starts=chat.clock,
             versions={bot: self._roster.bot(bot).version for bot in chat.characters},
         )
@@ -100,9 +107,9 @@ class SceneCloser:
 
     def _witnesses(self, chat: Chat, turns: Sequence[Turn]) -> dict[str, list[Turn]]:
         """Who saw something of it, also who has left since, with what they saw."""
-        there = dict.fromkeys(bot for bot in chat.characters)
+        there, people = dict.fromkeys(chat.characters), self._chats.people()
         for turn in turns:
-            there |= dict.fromkeys(bot for bot in turn.present if bot != YOU)
+            there |= dict.fromkeys(bot for bot in turn.present if bot not in people)
         found: dict[str, list[Turn]] = {}
         for bot in there:
             saw = self._prompter.witnesses.eyes(chat, bot)
@@ -110,15 +117,15 @@ class SceneCloser:
                 found[bot] = seen
         return found
 
-    async def _summarise(self, chat: Chat, bot: str, seen: Sequence[Turn]) -> Closing:
+    async def _summarise(self, chat: Chat, bot: str, seen: Sequence[Turn], prior: str) -> Closing:
         present = self._prompter.names(chat)
-        names = {entity: self._prompter.name(present, entity) for entity in {YOU, bot, *(one.speaker for one in seen)}}
-        prior = self._edges.edge(chat.world, bot, YOU).summary
+        names = {entity: self._prompter.name(present, entity) for entity in {bot, *(one.speaker for one in seen)}}
+        who = present[chat.person]
         prompt = Prompt.of(
-            f"{script(names, seen)}\n\nHow {names[bot]} saw {names[YOU]} before: {prior or 'nothing is noted'}",
+            f"{script(names, seen)}\n\nHow {names[bot]} saw {who} before: {prior or 'nothing is noted'}",
             system=(
                 f"Summarise this scene as {names[bot]} would remember it, say how significant it was (0 trivial, "
-                f"1 ordinary, 2 important, 3 life-changing), and how {names[bot]} sees {names[YOU]} now."
+                f"1 ordinary, 2 important, 3 life-changing), and how {names[bot]} sees {who} now."
             ),
         )
         found = await classify(

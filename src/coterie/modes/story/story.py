@@ -36,6 +36,8 @@ from coterie.modes.story.events import (
     ChatCreated,
     GuestJoined,
     GuestLeft,
+    PersonJoined,
+    PersonLeft,
 )
 from coterie.modes.story.opening import confirmed_opening, opening_drafts
 from coterie.modes.story.reader import read_unmarked
@@ -84,8 +86,8 @@ class Story(ByHand):
 
     # --- beginning ---------------------------------------------------------------------------------------
 
-    async def propose(self, bot_id: str) -> kickoff.Proposal:
-        return await kickoff.propose(self._models, self._roster.bot(bot_id), self._roster.you())
+    async def propose(self, bot_id: str, person: str = YOU) -> kickoff.Proposal:
+        return await kickoff.propose(self._models, self._roster.bot(bot_id), self.prompter.somebody(person))
 
     async def begin(self, bot_id: str, opening: kickoff.Opening) -> Chat:
         """S8: everything a chat begins with, in one transaction."""
@@ -93,10 +95,19 @@ class Story(ByHand):
         await self._store.append(self.beginning(room, self._roster.bot(bot_id), opening))
         return self.chats.chat(room)
 
-    def beginning(self, room: str, bot: Bot, opening: kickoff.Opening) -> list[Draft]:
-        acquainted = bool(self.edges.edge(MAIN, bot.id, YOU).summary)
-        starts = opening.starts(self._clock.now())
-        return opening_drafts(room, bot, self._roster.you(), opening, starts=starts, acquainted=acquainted)
+    def beginning(self, room: str, bot: Bot, opening: kickoff.Opening, person: str = YOU) -> list[Draft]:
+        acquainted = bool(self.edges.edge(MAIN, bot.id, person).summary)
+        starts, who = opening.starts(self._clock.now()), self.prompter.somebody(person)
+        return opening_drafts(room, bot, who, opening, starts=starts, acquainted=acquainted, person=person)
+
+    async def let_in(self, room: str, person: str) -> None:
+        """P3: somebody else talks along from now on."""
+        if person not in self.chats.chat(room).people:
+            await self._store.append([Draft(room, PersonJoined(person=person), person)])
+
+    async def let_go(self, room: str, person: str) -> None:
+        if person in self.chats.chat(room).people[1:]:  # whose chat it is stays
+            await self._store.append([Draft(room, PersonLeft(person=person), person)])
 
     # --- a turn ------------------------------------------------------------------------------------------
 
@@ -108,6 +119,7 @@ class Story(ByHand):
         speaker: str | None = None,
         to: Sequence[str] = (),
         key: str | None = None,
+        author: str = YOU,
     ) -> Begun:
         """S12: what was said is durable before any model is asked; the reply is then given in the background."""
         async with self._alone(room):
@@ -118,12 +130,15 @@ class Story(ByHand):
             segments = self._segments(text)
             chat = await self._begun(room)
             self._quiet(room)
+            if author not in chat.people:  # the owner, on the page, in somebody else's chat
+                await self.let_in(room, author)
+                chat = self.chats.chat(room)
             heard = tuple(self._present(chat, bot) for bot in to)
             who = self._hearer(chat, speaker, heard) if speaker else None
             turn = new_id()
-            present = (YOU, *chat.characters)
-            said = UserTurn(turn=turn, author=YOU, text=text, segments=segments, to=heard, present=present)
-            await self._store.append([Draft(room, said, YOU, key=mark, turn=turn)])
+            present = tuple(chat.everybody)
+            said = UserTurn(turn=turn, author=author, text=text, segments=segments, to=heard, present=present)
+            await self._store.append([Draft(room, said, author, key=mark, turn=turn)])
             await self._read(chat, turn, text, segments)
             return await self._answer(chat, self.timeline.turn(room, turn), who)
 
@@ -224,8 +239,8 @@ class Story(ByHand):
         who = speaker or self._choose_speaker(chat, question)
         reply = reply or new_id()
         assembled = self.prompter.assemble(chat, who, reply, question.to)
-        to = (YOU, *question.to) if question.to else ()
-        present = (YOU, *chat.characters)
+        to = (question.speaker, *question.to) if question.to else ()
+        present = tuple(chat.everybody)
         started = AssistantTurnStarted(reply=reply, speaker=who, answers=question.id, to=to, present=present)
         drafts = [Draft(chat.room, started, who, turn=reply), Draft(chat.room, assembled.sent, who, turn=reply)]
         if assembled.recalled:
@@ -244,11 +259,11 @@ class Story(ByHand):
     async def _begun(self, room: str) -> Chat:
         """S25: a chat that was reset begins again with the next message, as it was confirmed the first time."""
         if not self._store.query("SELECT 1 FROM chat WHERE room = ?", (room,)):
-            first = await self._store.read(room, limit=8)
+            first = await self._store.read(self._first_line(room), limit=8)
             last = await self._store.read(room, kinds=[Reset.kind, Rewound.kind], newest_first=True, limit=1)
             if last and isinstance(last[0].payload, Reset) and isinstance(created := first[0].payload, ChatCreated):
                 bot = self._roster.bot(created.host)
-                await self._store.append(self.beginning(room, bot, confirmed_opening(first)))
+                await self._store.append(self.beginning(room, bot, confirmed_opening(first), created.person))
         return self.chats.chat(room)
 
     async def _read(self, chat: Chat, turn: str, text: str, segments: tuple[Segment, ...]) -> None:

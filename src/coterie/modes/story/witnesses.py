@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from coterie.cast.roster import YOU, Roster
+from coterie.cast.roster import Roster
 from coterie.engine.turns import Turn
 from coterie.modes.story.chats import Chat
 
@@ -21,8 +21,8 @@ class Witnesses:
 
     def eyes(self, chat: Chat, entity: str) -> Eyes:
         """Whether somebody saw a turn."""
-        if entity == YOU:
-            return lambda turn: True  # the person reads everything
+        if entity == chat.person:
+            return lambda turn: True  # whose chat it is reads everything
         started_over = self._roster.reset_at(entity)
         since = chat.since(entity)
 
@@ -34,8 +34,8 @@ class Witnesses:
         return saw
 
     def of(self, chat: Chat, *turns: Turn) -> list[str]:
-        """Everybody who saw all of these, also who has left since: the person first."""
-        there = dict.fromkeys((YOU, *chat.characters))
+        """Everybody who saw all of these, also who has left since: people first."""
+        there = dict.fromkeys(chat.everybody)
         for turn in turns:
             there |= dict.fromkeys(turn.present)
         seen = {entity: self.eyes(chat, entity) for entity in there}

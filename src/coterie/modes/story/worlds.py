@@ -104,6 +104,12 @@ class Worlds(Lives):
             line.add(room)
         return line
 
+    def _first_line(self, room: str) -> str:
+        """The room that a line goes back to, itself if it is no fork."""
+        while (origin := self._store.reader.origin(room)) is not None:
+            room = origin[0]
+        return room
+
 
 def _pair(event: AnyEvent) -> tuple[str, str, str] | None:
     """The edge that an event changed: world, who, toward whom."""

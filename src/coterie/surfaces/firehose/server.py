@@ -17,10 +17,9 @@ from urllib.parse import parse_qs, urlsplit
 from pydantic import ValidationError
 
 from coterie.base.errors import CoterieError, MissingExtra
-from coterie.kernel import Bus
 from coterie.modes.crowd.errors import Refused
-from coterie.modes.crowd.gateway import Fanout, Gateway
-from coterie.modes.crowd.protocol import Author, ChatPost, Subjects
+from coterie.modes.crowd.gateway import Frame, Room
+from coterie.modes.crowd.protocol import Author, ChatPost
 
 try:
     from picows import WSFrame, WSListener, WSMsgType, WSTransport, WSUpgradeRequest, ws_create_server
@@ -30,31 +29,19 @@ except ImportError as error:  # pragma: no cover - the extra is part of every de
 _LARGEST_POST = 16_384
 
 
-class Room:
-    """A gateway and everybody who listens to it."""
-
-    def __init__(self, gateway: Gateway, bus: Bus) -> None:
-        self.gateway = gateway
-        self.fanout = Fanout(gateway.latest, told=gateway.door.number)
-        self._bus = bus
-
-    async def run(self) -> None:
-        """Pass the firehose on, until cancelled."""
-        async with self._bus.subscribe(Subjects(self.gateway.door.room).firehose, limit=100_000) as firehose:
-            async for message in firehose:
-                self.fanout.tell([message.body])
-
-
 class _Reader(WSListener):
     def __init__(self, room: Room, name: str, after: int | None) -> None:
         self._room = room
         self._author = Author(name=name, kind="human")
         self._after = after
         self._transport: WSTransport | None = None
+        self._out: asyncio.Transport | None = None
+        """Beneath the transport: frames that are the same for everybody are written there as they are."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     def on_ws_connected(self, transport: WSTransport) -> None:
         self._transport = transport
+        self._out = transport.underlying_transport
         if self._after is None:
             self._room.fanout.join(self)
         else:
@@ -69,14 +56,14 @@ class _Reader(WSListener):
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
         self._room.fanout.leave(self)
-        self._transport = None
+        self._transport = self._out = None
 
-    def send(self, frame: bytes) -> None:
-        if self._transport is not None:
-            self._transport.send(WSMsgType.TEXT, frame)
+    def send(self, frame: Frame) -> None:
+        if self._out is not None:
+            self._out.write(frame.websocket)
 
     def waiting(self) -> int:
-        return self._transport.underlying_transport.get_write_buffer_size() if self._transport is not None else 0
+        return self._out.get_write_buffer_size() if self._out is not None else 0
 
     async def _resume(self, after: int) -> None:
         missed = await self._room.gateway.after(after)
@@ -93,7 +80,8 @@ class _Reader(WSListener):
             self._answer({"type": "error", "rule": rule, "error": error.what, "fix": error.fix})
 
     def _answer(self, told: Mapping[str, Any]) -> None:
-        self.send(json.dumps(told).encode())
+        if self._transport is not None:
+            self._transport.send(WSMsgType.TEXT, json.dumps(told).encode())
 
     def _begin(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)

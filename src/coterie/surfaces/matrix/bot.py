@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from coterie.base.errors import CoterieError
 from coterie.base.logging import get_logger
 from coterie.base.masking import mask
+from coterie.cast.portraits import Portrait
 from coterie.engine.errors import RateLimited, Unreachable
 from coterie.engine.files import RoomFiles
 from coterie.engine.protocol import MemberChange, Outgoing, OutgoingMessage, OutgoingNotification, RoomRef
@@ -17,10 +19,10 @@ from coterie.engine.rooms import ContextChanged, RoomBound
 from coterie.engine.switchboard import Switchboard
 from coterie.kernel import AnyEvent, Bus, WhenSlow
 from coterie.kernel.jobs import backoff_s
-from coterie.surfaces.matrix.errors import MatrixRefused
+from coterie.surfaces.matrix.arrival import LOGIN, arrive
+from coterie.surfaces.matrix.errors import KeysRefused, LoggedOut, MatrixRefused
 from coterie.surfaces.matrix.follow import Following
 from coterie.surfaces.matrix.inbound import NAME, room_ref
-from coterie.surfaces.matrix.login import log_in
 from coterie.surfaces.matrix.reconcile import Reconciler, Report, about
 from coterie.surfaces.matrix.settings import MatrixSettings
 from coterie.surfaces.matrix.surface import MatrixSurface
@@ -28,6 +30,7 @@ from coterie.surfaces.matrix.topology import Topology
 
 FIRST = "first"
 """The key of the room that every person gets."""
+UNREAD = "I could not read your last message: my device was not given its key. Please send it again."
 _log = get_logger(__name__)
 
 
@@ -39,13 +42,15 @@ class MatrixBot:
         settings: MatrixSettings,
         folder: Path,
         files: Callable[[str], RoomFiles],
+        portrait: Callable[[str], Portrait | None] = lambda _: None,
     ) -> None:
-        """`folder` is for its own things; `files` gives the files of a character."""
+        """`folder` is for its own things; `files` gives the files of a character, `portrait` its picture."""
         self._board = board
         self._bus = bus
         self._settings = settings
         self._folder = folder
         self._files = files
+        self._portrait = portrait
         self.report = Report()
 
     @asynccontextmanager
@@ -64,15 +69,25 @@ class MatrixBot:
         tries = 0
         while not stop.is_set():
             try:
-                async with self.attached() as following, asyncio.TaskGroup() as group:
+                async with self.attached() as following:
                     tries = 0
-                    noting = group.create_task(self._note_changes())
-                    await following.run(stop)
-                    noting.cancel()
-            except (Unreachable, RateLimited) as error:
+                    noting = asyncio.create_task(self._note_changes(), name="matrix notes")
+                    try:
+                        await following.run(stop)
+                    finally:
+                        noting.cancel()
+                        await asyncio.gather(noting, return_exceptions=True)
+            except (Unreachable, RateLimited, KeysRefused) as error:
                 tries += 1
                 _log.warning("Matrix cannot be reached", tries=tries, error=str(error))
                 await asyncio.sleep(backoff_s(tries, longest=60.0))
+            except LoggedOut as error:
+                if self._settings.password is None or tries:
+                    _log.error("Matrix is off", error=mask(str(error)))
+                    return
+                tries += 1
+                _log.warning("logged out: logging in anew, as another device")
+                await asyncio.to_thread((self._folder / LOGIN).unlink, missing_ok=True)
             except CoterieError as error:
                 _log.error("Matrix is off", error=mask(str(error)))
                 return
@@ -80,26 +95,44 @@ class MatrixBot:
     @asynccontextmanager
     async def attached(self) -> AsyncIterator[Following]:
         """Logged in, with the records right; following is the caller's to do."""
-        server, login = await log_in(self._settings, self._folder / "login.json")
+        server, login, self.crypto = await arrive(self._settings, self._folder)
         try:
             if self._settings.owner:
                 await self._board.people.link_owner(NAME, self._settings.owner)
-            self.topology = Topology(server, login.user)
-            await self.topology.scan()
+            self.topology = Topology(server, login.user, encrypted=self._settings.encrypted)
+            for room, state in (await self.topology.scan()).items():
+                self.crypto.look_at(room, state)
             self.reconciler = Reconciler(self._board, self.topology)
             self.report = await self.reconciler.run()
             _log.info("reconciled", rooms=len(self.topology.rooms), report=str(self.report))
-            surface = MatrixSurface(server, self.topology, self._files_in)
+            surface = MatrixSurface(server, self.crypto, self.topology, self._files_in)
             self._board.dispatcher.on(MemberChange, "invited", surface=NAME)(self.invited)
             self._board.attach(surface)
+            noting = asyncio.create_task(self._note_all(), name="matrix notes at start")
             try:
                 yield Following(
-                    server, login.user, self._board.reception, self._files_in, self.unknown, self._settings.sync_s
+                    server,
+                    login.user,
+                    self._board.reception,
+                    self._files_in,
+                    self.unknown,
+                    self._settings.sync_s,
+                    self.crypto,
+                    self.unread,
                 )
             finally:
                 self._board.detach(surface)
+                noting.cancel()
+                await asyncio.gather(noting, return_exceptions=True)
         finally:
+            self.crypto.close()
             await server.close()
+
+    async def unread(self, room: str, account: str, session: str) -> None:
+        """Told once per key, and only to whom we know: whoever wrote it must know that it was not heard."""
+        if self._board.people.of(NAME, account) is not None:
+            notice = OutgoingNotification(room=room_ref(room), text=UNREAD)
+            await self._board.notify(notice, f"unread.{hashlib.sha256(session.encode()).hexdigest()[:20]}")
 
     async def invited(self, incoming: MemberChange) -> AsyncIterator[Outgoing]:
         """A Space and a first room, once per person, however often and from wherever we are invited."""
@@ -123,6 +156,7 @@ class MatrixBot:
             return
         if made is not None and not made.is_space and made.about.get("person"):
             await self.reconciler.one(made, self.report)
+            await self.reconciler.note()
 
     def _files_in(self, room: RoomRef) -> RoomFiles:
         bound = self._board.talk.rooms.find(room)
@@ -137,11 +171,33 @@ class MatrixBot:
                 if isinstance(event.payload, RoomBound | ContextChanged) and event.payload.room.surface == NAME:
                     await self.note(event.payload.room)
 
+    async def _note_all(self) -> None:
+        await self.reconciler.note()
+        for bound in self._board.talk.rooms.all_on(NAME):
+            await self.note(bound.room)
+
     async def note(self, room: RoomRef) -> None:
-        """Let a room's state event say what it is about now."""
+        """Let a room's state event say what it is about now, and its picture show who is there."""
         bound = self._board.talk.rooms.find(room)
         if bound is not None:
             try:
+                await self._show_portrait(room.id, bound.character)
                 await self.topology.note(room.id, **about(bound, self._board))
             except CoterieError as error:
                 _log.info("a room was not noted", room=room.id, error=str(error))
+
+    async def _show_portrait(self, room: str, character: str) -> None:
+        portrait = self._portrait(character)
+        mark = hashlib.sha256(portrait.data).hexdigest()[:16] if portrait is not None else ""
+        made = self.topology.rooms.get(room)
+        if portrait is None or made is None or made.about.get("portrait") == mark:
+            return
+        server, size = self.topology.server, len(portrait.data)
+        uri = await server.upload(_once(portrait.data), size, portrait.media_type, "")
+        info = {"mimetype": portrait.media_type, "size": size}
+        await server.put_state(room, "m.room.avatar", "", {"url": uri, "info": info})
+        await self.topology.note(room, portrait=mark)
+
+
+async def _once(data: bytes) -> AsyncIterator[bytes]:
+    yield data

@@ -12,14 +12,18 @@ from coterie.base.logging import get_logger
 from coterie.engine.errors import RateLimited, RoomError, SurfaceError, Unreachable
 from coterie.engine.files import RoomFiles
 from coterie.engine.inbox import SurfaceSynced
-from coterie.engine.protocol import Incoming, IncomingMessage, RoomRef
+from coterie.engine.protocol import Incoming, IncomingMessage, MemberChange, RoomRef
 from coterie.engine.reception import Reception
 from coterie.kernel.jobs import backoff_s
+from coterie.surfaces.matrix.crypto.attachments import opened
+from coterie.surfaces.matrix.crypto.machine import Crypto
 from coterie.surfaces.matrix.errors import MatrixRefused
 from coterie.surfaces.matrix.homeserver import Homeserver, Json
 from coterie.surfaces.matrix.inbound import MEDIA, NAME, read_event, read_invite, with_file
 
 _MOST_PAGES = 100
+_SOON_S = 2.0
+"""How long to wait for news while something cannot be opened: there may be more to do about it."""
 _log = get_logger(__name__)
 
 
@@ -32,14 +36,19 @@ class Following:
         files: Callable[[RoomRef], RoomFiles],
         unknown: Callable[[str], Awaitable[None]],
         wait_s: float,
+        crypto: Crypto,
+        unread: Callable[[str, str, str], Awaitable[None]],
     ) -> None:
-        """`unknown` is asked about each room that something is said in, before it is handed over."""
+        """`unknown` is asked about each room that something is said in, before it is handed over; `unread` is told
+        the room, the person and the key of what will not be opened any more."""
         self._server = server
         self._own = own
         self._reception = reception
         self._files = files
         self._unknown = unknown
         self._wait_s = wait_s
+        self._crypto = crypto
+        self._unread = unread
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until told to stop. A homeserver that is away is waited for, ever more patiently."""
@@ -57,36 +66,60 @@ class Following:
 
     async def once(self, wait_s: float | None = None) -> None:
         since = self._reception.inbox.cursor(NAME)
-        told = await self._server.sync(since, self._wait_s if wait_s is None else wait_s)
-        incoming: list[Incoming] = []
-        invited: list[str] = []
+        wait_s = self._wait_s if wait_s is None else wait_s
+        told = await self._server.sync(since, min(wait_s, _SOON_S) if self._crypto.waits else wait_s)
         rooms = told.get("rooms", {})
-        for room, info in rooms.get("invite", {}).items():
-            invited.append(room)
-            if (invite := read_invite(room, info, self._own)) is not None:
-                incoming.append(invite)
+        for room, info in rooms.get("join", {}).items():
+            self._crypto.look_at(room, [*info.get("state", {}).get("events", []), *info["timeline"].get("events", [])])
+            if info["timeline"].get("limited"):
+                self._crypto.forget_members(room)
+        waited = await self._crypto.hear(told, first=since is None)
+        incoming: list[Incoming] = []
+        for room, event in waited:
+            incoming += await self._read(room, [event])
+        invites = rooms.get("invite", {})
+        found = (read_invite(room, info, self._own) for room, info in invites.items())
+        incoming += [invite for invite in found if invite is not None]
         # Without a place to go on from there is no telling what was answered: only what comes now is.
         for room, info in rooms.get("join", {}).items() if since is not None else ():
             try:
                 incoming += await self._heard(room, info["timeline"], since)
             except MatrixRefused as error:  # we may have been sent away: one room's trouble is no other's
                 _log.warning("a room could not be read", room=room, error=str(error))
+        self._crypto.settle()
         await self._reception.accept(incoming, SurfaceSynced(surface=NAME, cursor=told["next_batch"]))
-        for room in invited:
+        self._crypto.release(waited)
+        for room in invites:
             await self._join(room)
+        await self._acknowledge(incoming)
+        for lost in await self._crypto.ask():
+            await self._unread(lost.room, lost.sender, lost.session)
+            self._crypto.told(lost)
 
     async def _heard(self, room: str, timeline: Json, since: str | None) -> list[Incoming]:
         events = list(timeline.get("events", []))
         if timeline.get("limited") and timeline.get("prev_batch"):
             events = [*await self._missed(room, timeline["prev_batch"], since), *events]
+        return await self._read(room, self._meant_for_us(events))
+
+    def _meant_for_us(self, events: list[Json]) -> list[Json]:
+        """Without what was said before we were invited: it was not said to us, and sealed rooms give no key to it."""
+        for at in range(len(events) - 1, -1, -1):
+            about = (events[at].get("type"), events[at].get("state_key"))
+            if about == ("m.room.member", self._own) and events[at]["content"].get("membership") == "invite":
+                return events[at:]
+        return events
+
+    async def _read(self, room: str, events: list[Json]) -> list[Incoming]:
         found: list[Incoming] = []
-        for event in events:
-            incoming = read_event(room, event, self._own)
+        for sealed in events:
+            event = self._crypto.open(room, sealed)
+            incoming = read_event(room, event, self._own) if event is not None else None
             if incoming is None or self._reception.inbox.find(incoming) is not None:
                 continue
             if not found:
                 await self._unknown(room)
-            if isinstance(incoming, IncomingMessage) and event["content"].get("msgtype") in MEDIA:
+            if isinstance(incoming, IncomingMessage) and event and event["content"].get("msgtype") in MEDIA:
                 incoming = await self._with_file(incoming, event["content"])
             found.append(incoming)
         return found
@@ -110,13 +143,24 @@ class Following:
         name = str(content.get("filename") or content.get("body") or "file")
         media_type = str(content.get("info", {}).get("mimetype", "application/octet-stream"))
         try:
-            async with self._server.download(str(content["url"])) as chunks:
-                kept = await self._files(incoming.room).keep(incoming.room, name, chunks, media_type)
+            sealed = content.get("file")
+            uri = sealed["url"] if isinstance(sealed, dict) else content["url"]
+            async with self._server.download(str(uri)) as chunks:
+                plain = opened(chunks, sealed) if isinstance(sealed, dict) else chunks
+                kept = await self._files(incoming.room).keep(incoming.room, name, plain, media_type)
             return with_file(incoming, kept)
         except (RoomError, SurfaceError, KeyError) as error:
             _log.warning("a file was not kept", room=incoming.room.id, error=str(error))
             missing = f"{incoming.text}\n(a file came with this and could not be kept)".strip()
             return incoming.model_copy(update={"text": missing})
+
+    async def _acknowledge(self, incoming: list[Incoming]) -> None:
+        """Let people see that it was read. Nothing depends on it."""
+        last = {one.room.id: one.key for one in incoming if not isinstance(one, MemberChange)}
+        receipts = (self._server.receipt(room, event) for room, event in last.items())
+        for result in await asyncio.gather(*receipts, return_exceptions=True):
+            if isinstance(result, BaseException) and not isinstance(result, SurfaceError):
+                raise result
 
     async def _join(self, room: str) -> None:
         try:

@@ -5,7 +5,8 @@ Requests that change something carry an id of ours where Matrix knows one, so th
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import quote
@@ -18,6 +19,8 @@ from coterie.surfaces.matrix.errors import LoggedOut, MatrixRefused
 Json = dict[str, Any]
 _CLIENT = "/_matrix/client/v3"
 _PATIENCE_S = 5.0
+_FILE_S = 300.0
+"""Homeservers answer an upload when they have stored all of it."""
 
 
 class Homeserver:
@@ -34,13 +37,26 @@ class Homeserver:
         told |= {"initial_device_display_name": "Coterie"} | ({"device_id": device} if device else {})
         return dict(await self.call("POST", f"{_CLIENT}/login", told))
 
-    async def sync(self, since: str | None, wait_s: float, *, full_state: bool = False) -> Json:
+    async def sync(self, since: str | None, wait_s: float) -> Json:
         """Trap 2: of what was missed only ten messages come unless asked for more."""
-        wanted = '{"room":{"timeline":{"limit":100}},"presence":{"types":[]}}'
+        wanted = '{"room":{"timeline":{"limit":100},"state":{"lazy_load_members":true}},"presence":{"types":[]}}'
         query: dict[str, str] = {"timeout": str(int(wait_s * 1000)), "filter": wanted}
         query |= {"since": since} if since else {}
-        query |= {"full_state": "true"} if full_state else {}
         return dict(await self.call("GET", f"{_CLIENT}/sync", query=query, wait_s=wait_s + 30))
+
+    async def logout(self) -> None:
+        """The device and its published keys go with it."""
+        await self.call("POST", f"{_CLIENT}/logout", {})
+
+    async def look_around(self, kinds: Sequence[str]) -> dict[str, list[Json]]:
+        """What all rooms that we are in say of these kinds, in one request and without what was said in them."""
+        nothing = {"not_types": ["*"]}
+        room = {"timeline": nothing, "ephemeral": nothing, "account_data": nothing, "state": {"types": list(kinds)}}
+        wanted = json.dumps({"room": room, "presence": nothing, "account_data": nothing})
+        query = {"filter": wanted, "timeout": "0", "full_state": "true"}
+        told = await self.call("GET", f"{_CLIENT}/sync", query=query, wait_s=120)
+        joined = told.get("rooms", {}).get("join", {})
+        return {room: info.get("state", {}).get("events", []) for room, info in joined.items()}
 
     async def messages_before(self, room: str, start: str | None, stop: str | None) -> Json:
         """A page of what was said, newest first: before a place, or from the end."""
@@ -79,15 +95,63 @@ class Homeserver:
     async def put_state(self, room: str, kind: str, key: str, content: Json) -> None:
         await self.call("PUT", f"{_CLIENT}/rooms/{_part(room)}/state/{_part(kind)}/{_part(key)}", content)
 
+    async def state_event(self, room: str, kind: str) -> Json:
+        return dict(await self.call("GET", f"{_CLIENT}/rooms/{_part(room)}/state/{_part(kind)}/"))
+
+    async def members(self, room: str) -> list[str]:
+        """Who is there, and who is invited: they will want to read what was said meanwhile."""
+        told = await self.call("GET", f"{_CLIENT}/rooms/{_part(room)}/members", query={"not_membership": "leave"})
+        chunk = told.get("chunk", [])
+        return [one["state_key"] for one in chunk if one["content"].get("membership") in ("join", "invite")]
+
+    async def receipt(self, room: str, event: str) -> None:
+        await self.call("POST", f"{_CLIENT}/rooms/{_part(room)}/receipt/m.read/{_part(event)}", {})
+
     async def typing(self, room: str, user: str, on: bool) -> None:
         told = {"typing": on} | ({"timeout": 30_000} if on else {})
         await self.call("PUT", f"{_CLIENT}/rooms/{_part(room)}/typing/{_part(user)}", told)
 
     async def upload(self, chunks: AsyncIterator[bytes], size: int, media_type: str, name: str) -> str:
         headers = {"Content-Type": media_type, "Content-Length": str(size)}
-        query = {"filename": name}
+        query = {"filename": name} if name else {}
         path = "/_matrix/media/v3/upload"
-        return str((await self.call("POST", path, query=query, content=chunks, headers=headers))["content_uri"])
+        told = await self.call("POST", path, query=query, content=chunks, headers=headers, wait_s=_FILE_S)
+        return str(told["content_uri"])
+
+    async def upload_keys(self, told: Json) -> None:
+        await self.call("POST", f"{_CLIENT}/keys/upload", told)
+
+    async def query_keys(self, users: Sequence[str]) -> Json:
+        told = {"device_keys": {user: [] for user in users}, "timeout": 10_000}
+        return dict(await self.call("POST", f"{_CLIENT}/keys/query", told))
+
+    async def claim_keys(self, wanted: Mapping[str, Mapping[str, str]]) -> Json:
+        told = {"one_time_keys": {user: dict(devices) for user, devices in wanted.items()}, "timeout": 10_000}
+        return dict(await self.call("POST", f"{_CLIENT}/keys/claim", told))
+
+    async def send_to_device(self, kind: str, messages: Json, transaction: str) -> None:
+        path = f"{_CLIENT}/sendToDevice/{_part(kind)}/{_part(transaction)}"
+        await self.call("PUT", path, {"messages": messages})
+
+    async def upload_identity(self, keys: Json, user: str, password: str | None) -> None:
+        await self._as_owner("POST", f"{_CLIENT}/keys/device_signing/upload", keys, user, password)
+
+    async def upload_signatures(self, told: Json) -> None:
+        await self.call("POST", f"{_CLIENT}/keys/signatures/upload", told)
+
+    async def delete_device(self, device: str, user: str, password: str | None) -> None:
+        await self._as_owner("DELETE", f"{_CLIENT}/devices/{_part(device)}", {}, user, password)
+
+    async def _as_owner(self, method: str, path: str, told: Json, user: str, password: str | None) -> None:
+        """What the homeserver does only for somebody who says the password again."""
+        try:
+            await self.call(method, path, told)
+        except MatrixRefused as error:
+            if not error.login_session or password is None:
+                raise
+            identifier = {"type": "m.id.user", "user": user}
+            proof = {"type": "m.login.password", "identifier": identifier, "password": password}
+            await self.call(method, path, {**told, "auth": {**proof, "session": error.login_session}})
 
     @asynccontextmanager
     async def download(self, uri: str) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -95,7 +159,7 @@ class Homeserver:
         server, _, media = uri.removeprefix("mxc://").partition("/")
         path = f"/_matrix/client/v1/media/download/{_part(server)}/{_part(media)}"
         try:
-            async with self._http.stream("GET", path, headers=self._headers({})) as answer:
+            async with self._http.stream("GET", path, headers=self._headers({}), timeout=_FILE_S) as answer:
                 if not answer.is_success:
                     await answer.aread()
                     self._check(answer)
@@ -149,7 +213,7 @@ class Homeserver:
             raise LoggedOut("The homeserver no longer knows this login.", "Set matrix.password and start again.")
         if answer.status_code >= 500:
             raise Unreachable(f"The homeserver answered {answer.status_code}.")
-        raise MatrixRefused(code, what[:200])
+        raise MatrixRefused(code, what[:200], str(told.get("session", "")))
 
 
 def _part(text: str) -> str:

@@ -29,7 +29,7 @@ async def log_in(settings: MatrixSettings, file: Path) -> tuple[Homeserver, Logi
         server = Homeserver(settings.homeserver)
         told = await server.login(settings.user, settings.password.get_secret_value())
         login = Login(told["user_id"], told["device_id"], told["access_token"])
-        _keep(file, login)
+        keep_private(file, asdict(login))
     else:
         server = Homeserver(settings.homeserver)
     mask.register(login.token)
@@ -46,10 +46,13 @@ def _kept(file: Path) -> Login | None:
         raise ConfigError(f"{file} cannot be read ({error}).", "Remove it to log in anew.") from None
 
 
-def _keep(file: Path, login: Login) -> None:
+def keep_private(file: Path, told: dict[str, str]) -> None:
+    """Written whole or not at all, for its owner's eyes only."""
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     half = file.with_name(f"{file.name}.new")
     half.unlink(missing_ok=True)
     with os.fdopen(os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
-        json.dump(asdict(login), out)
+        json.dump(told, out)
+        out.flush()
+        os.fsync(out.fileno())
     half.replace(file)

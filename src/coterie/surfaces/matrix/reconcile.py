@@ -1,6 +1,7 @@
 """Making our own records right again from what the homeserver remembers. P10
 
-It runs before live traffic, makes no room and invites nobody, leaves alone what is right, and says what it did.
+It runs before live traffic, makes no room and invites nobody, leaves alone what is right, and says what it did. What
+rooms should say about themselves is told to the homeserver afterwards, at leisure: nobody has to wait for that.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from coterie.base.logging import get_logger
 from coterie.cast.errors import NoSuchCharacter, NoSuchPerson
 from coterie.cast.people import Person
 from coterie.engine.conversation import Opened
-from coterie.engine.errors import NoSuchRoom
+from coterie.engine.errors import NoSuchRoom, RateLimited
 from coterie.engine.rooms import Bound
 from coterie.engine.switchboard import Switchboard
 from coterie.surfaces.matrix.inbound import NAME, room_ref
@@ -42,6 +43,8 @@ class Reconciler:
         self._board = board
         self._talk = board.talk
         self._topology = topology
+        self._behind: dict[str, dict[str, object]] = {}
+        """Rooms that say something else about themselves than is so."""
 
     async def run(self) -> Report:
         report = Report()
@@ -75,7 +78,7 @@ class Reconciler:
         """Make one room right."""
         try:
             bound = self._talk.rooms.find(room_ref(made.room)) or await self._restore(made, report)
-            await self._note(made, bound, report)
+            self._compare(made, bound, report)
         except CoterieError as error:
             _log.warning("a room was not reconciled", room=made.room, error=str(error))
             report.skipped.append(f"{made.room}: {error.what}")
@@ -123,11 +126,25 @@ class Reconciler:
         report.repaired.append(f"{made.room}: a new context")
         return await self._talk.open(person, bot, made.title, at_once=True)
 
-    async def _note(self, made: MadeRoom, bound: Bound, report: Report) -> None:
-        before = dict(made.about)
-        await self._topology.note(made.room, **about(bound, self._board))
-        if made.about != before and made.room not in report.restored:
-            report.repaired.append(f"{made.room}: what it says about itself")
+    def _compare(self, made: MadeRoom, bound: Bound, report: Report) -> None:
+        told = about(bound, self._board)
+        if {**made.about, **told} != made.about:
+            self._behind[made.room] = told
+            if made.room not in report.restored:
+                report.repaired.append(f"{made.room}: what it says about itself")
+
+    async def note(self) -> None:
+        """Let rooms say what is so. What is not written now is written after the next start."""
+        while self._behind:
+            room = next(iter(self._behind))
+            try:
+                await self._topology.note(room, **self._behind[room])
+            except RateLimited as error:
+                await asyncio.sleep(error.retry_after_s)
+                continue
+            except CoterieError as error:
+                _log.info("a room was not noted", room=room, error=str(error))
+            self._behind.pop(room, None)
 
     def _look_for_conflicts(self, report: Report) -> None:
         spaces: dict[str, str] = {}

@@ -30,11 +30,15 @@ async def reset(
                 await _leave(server, room, tell)
     for bound in rooms:
         tell(f"{bound.room.id} (“{bound.title}”): {would}forgotten here; its chat stays")
-    tell(f"{login.name}, the login: {would}kept" if mode == "local-only" else f"{login.name}: {would}removed")
+    if mode == "local-only":
+        tell(f"{login.name}, the login: {would}kept")
+    else:
+        tell(f"{login.name}: {would}removed, and its device with its keys on the homeserver; the identity is kept")
     if not dry_run:
         drafts = [Draft(f"surface:{NAME}", RoomForgotten(room=bound.room)) for bound in rooms]
         await store.append([*drafts, Draft(f"surface:{NAME}", SurfaceSynced(surface=NAME, cursor=""))])
-        if mode == "server-leave-forget":
+        if mode == "server-leave-forget" and server is not None:
+            await _log_out(server, tell)
             await asyncio.to_thread(login.unlink, missing_ok=True)
     tell("Left to do by hand in your client: leave the rooms and the Space there, and invite the account anew.")
 
@@ -45,3 +49,10 @@ async def _leave(server: Homeserver, room: str, tell: Callable[[str], None]) -> 
         await server.forget(room)
     except SurfaceError as error:
         tell(f"{room}: not done ({error.what})")
+
+
+async def _log_out(server: Homeserver, tell: Callable[[str], None]) -> None:
+    try:
+        await server.logout()
+    except SurfaceError as error:
+        tell(f"the device: not removed ({error.what})")

@@ -18,5 +18,7 @@ class MatrixSettings(Section):
     """Only for the first login; best as `env:NAME` or `secret:NAME`."""
     owner: str = ""
     """Your own account there: it is you without any code."""
+    encrypted: bool = True
+    """Whether the rooms it makes are end-to-end encrypted; rooms of yours are as you made them."""
     sync_s: float = Field(default=30.0, ge=0)
     """How long the homeserver may wait for news before it answers."""

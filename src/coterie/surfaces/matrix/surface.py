@@ -17,6 +17,8 @@ from coterie.engine.protocol import (
     RoomRef,
 )
 from coterie.engine.surface import Abilities
+from coterie.surfaces.matrix.crypto.attachments import SealedFile
+from coterie.surfaces.matrix.crypto.machine import Crypto
 from coterie.surfaces.matrix.homeserver import Homeserver, Json
 from coterie.surfaces.matrix.inbound import MARK, NAME, room_ref
 from coterie.surfaces.matrix.markup import formatted
@@ -26,6 +28,8 @@ FilesOf = Callable[[RoomRef], RoomFiles]
 """The workspace of whoever answers in a room."""
 _LONGEST = 8_000
 """Bytes. An event may have 65,536, and an edit holds the text four times: twice as plain and twice as HTML."""
+_LONGEST_HTML = 14_000
+"""Bytes: twice this and twice the text, sealed, still fit. What is all markup is shown as it was written."""
 _KINDS = {"image": "m.image", "audio": "m.audio", "video": "m.video"}
 
 
@@ -42,8 +46,9 @@ class MatrixSurface:
         pace=Pace(least_s=1.0, most_s=3.0, rest_s=1.0, edits=30),
     )
 
-    def __init__(self, server: Homeserver, topology: Topology, files: FilesOf) -> None:
+    def __init__(self, server: Homeserver, crypto: Crypto, topology: Topology, files: FilesOf) -> None:
         self._server = server
+        self._crypto = crypto
         self._topology = topology
         self._files = files
 
@@ -51,10 +56,10 @@ class MatrixSurface:
         room = outgoing.room.id
         if isinstance(outgoing, OutgoingReaction):
             relation = {"rel_type": "m.annotation", "event_id": outgoing.to, "key": outgoing.emoji}
-            return await self._server.send(room, "m.reaction", {"m.relates_to": relation}, token)
+            return await self._crypto.send(room, "m.reaction", {"m.relates_to": relation}, token)
         message = ""
         if _text(outgoing) or not _attachments(outgoing):
-            message = await self._server.send(room, "m.room.message", _content(outgoing), token)
+            message = await self._crypto.send(room, "m.room.message", _content(outgoing), token)
         for number, file in enumerate(_attachments(outgoing)):
             sent = await self._send_file(outgoing, file, f"{token}.f{number}")
             message = message or sent
@@ -65,7 +70,7 @@ class MatrixSurface:
         relation = {"rel_type": "m.replace", "event_id": message}
         new.pop("m.relates_to", None)  # what it replaces stands in its thread already
         content = {**new, "body": f"* {new['body']}", "m.new_content": new, "m.relates_to": relation}
-        await self._server.send(outgoing.room.id, "m.room.message", content, token)
+        await self._crypto.send(outgoing.room.id, "m.room.message", content, token)
         for number, file in enumerate(_attachments(outgoing)):
             await self._send_file(outgoing, file, f"{token}.f{number}")
 
@@ -80,16 +85,22 @@ class MatrixSurface:
             await self._server.put_state(room.id, "m.room.name", "", {"name": title})
 
     async def _send_file(self, outgoing: Lasting, file: Attachment, token: str) -> str:
-        files = self._files(outgoing.room)
-        uri = await self._server.upload(files.read(file), file.size, file.media_type, file.name)
-        content = {
+        chunks = self._files(outgoing.room).read(file)
+        content: Json = {
             "msgtype": _KINDS.get(file.media_type.partition("/")[0], "m.file"),
             "body": file.name,
             "filename": file.name,
-            "url": uri,
             "info": {"mimetype": file.media_type, "size": file.size},
         }
-        return await self._server.send(outgoing.room.id, "m.room.message", content, token)
+        if await self._crypto.is_sealed(outgoing.room.id):
+            sealed = SealedFile(chunks)
+            uri = await self._server.upload(sealed.chunks(), file.size, "application/octet-stream", "")
+            content["file"] = sealed.told(uri)
+        else:
+            content["url"] = await self._server.upload(chunks, file.size, file.media_type, file.name)
+        if outgoing.thread is not None:
+            content["m.relates_to"] = {"rel_type": "m.thread", "event_id": outgoing.thread}
+        return await self._crypto.send(outgoing.room.id, "m.room.message", content, token)
 
 
 def _text(outgoing: Lasting) -> str:
@@ -107,7 +118,8 @@ def _attachments(outgoing: Lasting) -> tuple[Attachment, ...]:
 def _content(outgoing: Lasting) -> Json:
     text = _text(outgoing)
     content: Json = {"msgtype": "m.notice" if isinstance(outgoing, OutgoingNotification) else "m.text", "body": text}
-    if (html := formatted(text)) is not None and isinstance(outgoing, OutgoingMessage):
+    html = formatted(text) if isinstance(outgoing, OutgoingMessage) else None
+    if html is not None and len(html.encode()) <= _LONGEST_HTML:
         content |= {"format": "org.matrix.custom.html", "formatted_body": html}
     reply = outgoing.reply_to if isinstance(outgoing, OutgoingMessage) else None
     if outgoing.thread is not None:

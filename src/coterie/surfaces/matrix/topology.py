@@ -14,7 +14,9 @@ from coterie.surfaces.matrix.homeserver import Homeserver, Json
 
 CHAT = "org.coterie.chat"
 SPACE = "org.coterie.space"
-_AT_ONCE = 16
+CREATE, NAME = "m.room.create", "m.room.name"
+ENCRYPTION = "m.room.encryption"
+SEALED_ROOM = {"algorithm": "m.megolm.v1.aes-sha2"}
 
 
 @dataclass
@@ -35,21 +37,23 @@ class Topology:
     rooms: dict[str, MadeRoom] = field(default_factory=dict)
     strange: set[str] = field(default_factory=set)
     """Rooms we are in and did not make."""
+    encrypted: bool = False
+    """Whether the rooms we make are sealed."""
     _locks: dict[str, asyncio.Lock] = field(default_factory=dict)
 
-    async def scan(self) -> None:
-        """Look at every room we are in. Changes nothing on the homeserver."""
-        gate = asyncio.Semaphore(_AT_ONCE)
-
-        async def look(room: str) -> None:
-            async with gate:
-                await self.look(room)
-
-        await asyncio.gather(*(look(room) for room in await self.server.joined_rooms()))
+    async def scan(self) -> dict[str, list[Json]]:
+        """Look at every room we are in, in one request. Changes nothing on the homeserver; returns what rooms say."""
+        told = await self.server.look_around([CREATE, NAME, SPACE, CHAT, ENCRYPTION])
+        for room, state in told.items():
+            self._note_down(room, state)
+        return told
 
     async def look(self, room: str) -> MadeRoom | None:
         """What one room says about itself; None where it is not ours. Only what we ourselves wrote is believed."""
-        made = self._read(room, await self.server.state(room))
+        return self._note_down(room, await self.server.state(room))
+
+    def _note_down(self, room: str, state: list[Json]) -> MadeRoom | None:
+        made = self._read(room, state)
         if made is None:
             self.strange.add(room)
         else:
@@ -58,13 +62,13 @@ class Topology:
 
     def _read(self, room: str, state: list[Json]) -> MadeRoom | None:
         by_kind: dict[str, Json] = {event["type"]: event for event in state if event.get("state_key") == ""}
-        if by_kind.get("m.room.create", {}).get("sender") != self.user:
+        if by_kind.get(CREATE, {}).get("sender") != self.user:
             return None
         for kind in (SPACE, CHAT):
             event = by_kind.get(kind)
             if event is not None and event.get("sender") == self.user and isinstance(event["content"], dict):
                 about = event["content"]
-                title = str(by_kind.get("m.room.name", {}).get("content", {}).get("name", ""))
+                title = str(by_kind.get(NAME, {}).get("content", {}).get("name", ""))
                 return MadeRoom(room, str(about.get("account", "")), about, title, kind == SPACE)
         return None
 
@@ -91,6 +95,8 @@ class Topology:
             told = _room(title, account, CHAT, whole, topic=topic)
             parent: Json = {"via": [_server_of(self.user)], "canonical": True}
             told["initial_state"].append({"type": "m.space.parent", "state_key": space, "content": parent})
+            if self.encrypted:
+                told["initial_state"].append({"type": ENCRYPTION, "state_key": "", "content": SEALED_ROOM})
             room = await self._create(told, whole, is_space=False)
             await self.server.put_state(space, "m.space.child", room, {"via": [_server_of(self.user)]})
             return room
@@ -99,8 +105,9 @@ class Topology:
         """Write down what became of a room, for the day when our own database is lost."""
         made = self.rooms.get(room)
         if made is not None and {**made.about, **about} != made.about:
-            made.about = {**made.about, **about}
-            await self.server.put_state(room, CHAT, "", made.about)
+            told = {**made.about, **about}
+            await self.server.put_state(room, CHAT, "", told)
+            made.about = told
 
     async def _create(self, told: Json, about: Json, *, is_space: bool) -> str:
         room = await self.server.create_room(told)

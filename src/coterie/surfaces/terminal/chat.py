@@ -21,7 +21,7 @@ from coterie.base.ids import new_id
 from coterie.base.logging import get_logger
 from coterie.base.masking import mask
 from coterie.base.text import shown
-from coterie.engine.conversation import Conversation, Speech, Words
+from coterie.engine.conversation import Conversation, Doing, Speech, Words
 
 HELP = "/retry another reply · /stop (Esc) end a reply · /context how the chat stands · /quit (Ctrl-Q) leave"
 _log = get_logger(__name__)
@@ -49,12 +49,19 @@ class Talking:
 
 
 class TerminalChat(App[None]):
+    # A column that can be read, one empty line between any two things, and colour only where it tells something.
     CSS = """
-    #said { padding: 0 2; }
+    Header { background: $background; color: $text-muted; }
+    Footer { background: $background; }
+    #said { padding: 0 2; scrollbar-size-vertical: 1; }
+    #said > * { max-width: 84; }
     .mine { color: $text-muted; margin: 1 0 0 0; }
-    .speaker { text-style: bold; margin: 1 0 0 0; }
+    .speaker { text-style: bold; color: $primary; margin: 1 0 0 0; }
     .notice { color: $warning; margin: 1 0 0 0; }
     Markdown { margin: 0; padding: 0; }
+    Markdown > MarkdownBlock:last-child { margin-bottom: 0; }
+    #write { border: round $surface-lighten-2; background: $background; padding: 0 1; }
+    #write:focus { border: round $primary; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "stop", "Stop"),
@@ -69,7 +76,7 @@ class TerminalChat(App[None]):
         self._speaking = False
 
     def compose(self) -> ComposeResult:
-        yield Header()
+        yield Header(icon="")
         yield VerticalScroll(id="said")
         yield Input(placeholder=f"Write to {shown(self._talking.character)}, or /help", id="write")
         yield Footer()
@@ -132,6 +139,9 @@ class TerminalChat(App[None]):
                     told += one.text
                     await stream.write(shown(one.text))
                     continue
+                if isinstance(one, Doing):
+                    self.sub_title = shown(one.what)
+                    continue
                 if one.text.startswith(told):
                     await stream.write(shown(one.text[len(told) :]))  # words that came with the end
                 if one.trouble:
@@ -143,7 +153,7 @@ class TerminalChat(App[None]):
             await self._notice("Something unexpected went wrong; the log has the cause.")
         finally:
             await stream.stop()
-            self._speaking = False
+            self._speaking, self.sub_title = False, ""
 
     async def _tell(self, line: Line) -> None:
         if line.mine:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from fastapi import APIRouter, status
 
-from coterie.surfaces.web.draft_route import DraftRoute, Who
+from coterie.surfaces.web.draft_person import Who
+from coterie.surfaces.web.draft_route import DraftRoute
 from coterie.surfaces.web.draft_shapes import (
     BranchTaken,
     ChangeShape,
@@ -135,6 +136,7 @@ async def open_thread(house: Here, who: Who, workspace: str, taken: ThreadTaken)
         branch=taken.branch,
         title=taken.title,
         selection=taken.selection.span() if taken.selection else None,
+        exact=taken.selection.exact if taken.selection else "",
         against=taken.against,
     )
     return ThreadShape.of(thread)

@@ -11,9 +11,10 @@ from fastapi.responses import StreamingResponse
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from coterie.engine.replies import Live
-from coterie.modes.draft import Text, Thread, frames, parser_for
-from coterie.surfaces.web.draft_route import DraftRoute, LastEvent, Who
-from coterie.surfaces.web.draft_shapes import AcceptTaken, ChangeShape, DeclineTaken, SayTaken, ThreadWhole
+from coterie.modes.draft import Asked, Person, Text, Thread, frames, parser_for
+from coterie.surfaces.web.draft_person import Who
+from coterie.surfaces.web.draft_route import DraftRoute, LastEvent
+from coterie.surfaces.web.draft_shapes import AcceptTaken, AskedShape, ChangeShape, DeclineTaken, SayTaken, ThreadWhole
 from coterie.surfaces.web.errors import TROUBLES
 from coterie.surfaces.web.house import Here, House
 from coterie.surfaces.web.shapes import Done
@@ -34,10 +35,13 @@ async def show(house: Here, thread: str) -> ThreadWhole:
 )
 async def say(house: Here, who: Who, thread: str, taken: SayTaken, after: LastEvent) -> StreamingResponse:
     """With the same `key` again, and `Last-Event-ID`, it goes on after that event."""
-    found = house.draft.threads.thread(f"room:{thread}")
-    selection = taken.selection.span() if taken.selection else None
-    asked = await house.draft.say(found.room, taken.text, who, to=taken.to, selection=selection, key=taken.key)
-    return _stream(house, found, asked.reply, after)
+    asked = await _asked(house, who, thread, taken)
+    return _stream(house, house.draft.threads.thread(f"room:{thread}"), asked.reply, after)
+
+
+@router.post(_THREAD + "/messages", summary="The same, answered at once: the reply is heard on the live stream")
+async def say_at_once(house: Here, who: Who, thread: str, taken: SayTaken) -> AskedShape:
+    return AskedShape.of(await _asked(house, who, thread, taken))
 
 
 @router.get(
@@ -99,6 +103,13 @@ async def undo(house: Here, who: Who, change: str) -> ChangeShape:
 @router.post(_CHANGE + "/repropose", summary="A stale proposal made anew for the text as it is")
 async def repropose(house: Here, who: Who, change: str) -> ChangeShape:
     return ChangeShape.of(await house.draft.repropose(change, who))
+
+
+async def _asked(house: House, who: Person, thread: str, taken: SayTaken) -> Asked:
+    selection = taken.selection.span() if taken.selection else None
+    exact = taken.selection.exact if taken.selection else ""
+    room = f"room:{thread}"
+    return await house.draft.say(room, taken.text, who, to=taken.to, selection=selection, exact=exact, key=taken.key)
 
 
 def _stream(house: House, thread: Thread, reply: str, after: int | None) -> StreamingResponse:

@@ -10,17 +10,8 @@ from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 
 from coterie.base.masking import mask
-from coterie.cast.roster import YOU
-from coterie.modes.draft import Clash, DraftError, NoSuchDocument, NotPending, Person, StaleChange, Unplaced
-from coterie.surfaces.web.house import Here
-
-_STATUS: tuple[tuple[type[DraftError], int], ...] = (
-    (NoSuchDocument, 404),
-    (Clash, 409),
-    (NotPending, 409),
-    (StaleChange, 409),
-    (Unplaced, 409),
-)
+from coterie.modes.draft import Clash
+from coterie.surfaces.web.errors import status_of
 
 
 class DraftRoute(APIRoute):
@@ -30,19 +21,11 @@ class DraftRoute(APIRoute):
         async def told(request: Request) -> Response:
             try:
                 return await handle(request)
-            except DraftError as error:
-                status = next((status for kind, status in _STATUS if isinstance(error, kind)), 400)
-                body = {"error": mask(error.what), "fix": mask(error.fix)}
-                if isinstance(error, Clash) and error.difference:
-                    body["difference"] = error.difference
-                return JSONResponse(body, status_code=status)
+            except Clash as error:
+                body = {"error": mask(error.what), "fix": mask(error.fix), "difference": error.difference}
+                return JSONResponse(body, status_code=status_of(error))
 
         return told
-
-
-def _who(house: Here) -> Person:
-    """Until there are accounts, whoever asks is you."""
-    return Person(YOU, house.roster.you().name)
 
 
 def _number(last_event_id: Annotated[str | None, Header(alias="Last-Event-ID")] = None) -> int | None:
@@ -52,4 +35,3 @@ def _number(last_event_id: Annotated[str | None, Header(alias="Last-Event-ID")] 
 
 LastEvent = Annotated[int | None, Depends(_number)]
 """The number of the last event that a listener who comes back has."""
-Who = Annotated[Person, Depends(_who)]

@@ -11,16 +11,19 @@ from coterie.engine.turns import Turn
 from coterie.modes.draft import (
     CHANGE,
     THREAD,
+    Asked,
     Change,
     Drafting,
     Member,
     Notice,
     Place,
     Revision,
+    Sheet,
     Span,
     Text,
     Thread,
     ThreadNote,
+    Update,
     Version,
     read_reply,
 )
@@ -78,6 +81,63 @@ class SaveTaken(Taken):
     """Where the edit is noted."""
 
 
+class UpdateTaken(Taken):
+    client: Annotated[str, StringConstraints(max_length=100)]
+    """The page's own id, by which it knows its keystrokes again."""
+    changes: list[int | list[int | str]]
+    """A set of changes as CodeMirror writes it: a number is kept, a list is replaced."""
+
+
+class TypedTaken(Taken):
+    branch: str
+    epoch: str
+    version: int = Field(ge=0)
+    """The number up to which everything is known."""
+    updates: Annotated[list[UpdateTaken], Field(max_length=1_000)]
+    thread: str | None = None
+    """Where the edit is noted once it is committed."""
+
+
+class SheetShape(Given):
+    branch: str
+    epoch: str
+    version: int
+    text: str
+    base: str
+    """What a save of this text gives back, to say what it was made from."""
+    saved: bool
+
+    @classmethod
+    def of(cls, sheet: Sheet) -> SheetShape:
+        return cls(
+            branch=sheet.branch,
+            epoch=sheet.epoch,
+            version=sheet.version,
+            text=sheet.text,
+            base=sheet.blob,
+            saved=not sheet.unsaved,
+        )
+
+
+class UpdateShape(Given):
+    client: str
+    changes: list[int | list[int | str]]
+
+
+class TypedShape(Given):
+    taken: bool
+    """Whether what was sent is in; if not, others typed meanwhile: put yours after theirs, and send it again."""
+    updates: list[UpdateShape]
+    """Everything after the number that was named, one's own included."""
+    base: str
+    saved: bool
+
+    @classmethod
+    def of(cls, sheet: Sheet, since: list[Update], *, taken: bool = True) -> TypedShape:
+        updates = [UpdateShape(client=one.client, changes=one.changes) for one in since]
+        return cls(taken=taken, updates=updates, base=sheet.blob, saved=not sheet.unsaved)
+
+
 class BranchTaken(Taken):
     name: Name
     source: str
@@ -91,6 +151,8 @@ class MergeTaken(Taken):
 class Selection(Taken):
     start: int = Field(ge=0)
     end: int = Field(ge=1)
+    exact: Document = ""
+    """The selected words: they are looked for if others typed before them meanwhile."""
 
     def span(self) -> Span:
         return Span(self.start, self.end)
@@ -112,6 +174,16 @@ class SayTaken(Taken):
     selection: Selection | None = None
     key: Name | None = None
     """The same key again is the same message."""
+
+
+class AskedShape(Given):
+    turn: str
+    reply: str
+    speaker: str
+
+    @classmethod
+    def of(cls, asked: Asked) -> AskedShape:
+        return cls(turn=asked.turn, reply=asked.reply, speaker=asked.speaker)
 
 
 class AcceptTaken(Taken):

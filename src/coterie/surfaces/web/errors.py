@@ -22,24 +22,43 @@ from coterie.cast.errors import CardTooBig, NoSuchCharacter
 from coterie.engine.errors import Busy, NoSuchRoom, NoSuchTurn
 from coterie.llm.errors import ModelError, RoleUnset
 from coterie.memory.errors import BadImport, BadMemory, NoSuchMemory
+from coterie.modes.crowd import AlreadyLive, NoSuchCrowd, Refused
+from coterie.modes.desk import BadSchedule, NoSuchProcess, NoSuchSkill, NotConfirmed
+from coterie.modes.draft import Clash, NoSuchDocument, NotPending, SheetGone, StaleChange, Unplaced
 from coterie.modes.story import BadEdit
 from coterie.ops.errors import BadSetting
+from coterie.surfaces.web.draft_person import NotLinked, OwnerOnly
 from coterie.surfaces.web.negotiation import wants_page
 from coterie.surfaces.web.paper import page
 
 _STATUS: tuple[tuple[type[CoterieError], int], ...] = (
+    (NotLinked, 401),
+    (OwnerOnly, 403),
     (NoSuchRoom, 404),
+    (NoSuchDocument, 404),
     (NoSuchTurn, 404),
     (NoSuchCharacter, 404),
     (NoSuchMemory, 404),
+    (NoSuchCrowd, 404),
     (JobError, 404),
+    (NoSuchProcess, 404),
+    (NoSuchSkill, 404),
+    (NotConfirmed, 409),
+    (BadSchedule, 422),
     (Busy, 409),
+    (Clash, 409),
+    (NotPending, 409),
+    (StaleChange, 409),
+    (Unplaced, 409),
+    (SheetGone, 410),
     (Conflict, 409),
+    (AlreadyLive, 409),
     (CardTooBig, 413),
     (BadSetting, 422),
     (BadEdit, 422),
     (BadMemory, 422),
     (BadImport, 422),
+    (Refused, 422),
     (RoleUnset, 422),
     (ModelError, 502),
     (StorageError, 503),  # a full disk is not the fault of who asked

@@ -16,10 +16,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from coterie.surfaces.web.errors import answer
 
+
+def policy(nonce: str = "") -> str:
+    """What a page may load and run; with a nonce, also the style sheets that bear it."""
+    style = f"'self' 'nonce-{nonce}'" if nonce else "'self'"
+    return (
+        f"default-src 'none'; script-src 'self'; style-src {style}; img-src 'self'; font-src 'self';"
+        " connect-src 'self'; worker-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    )
+
+
 _HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self';"
-    " font-src 'self'; connect-src 'self'; worker-src 'self'; base-uri 'none'; form-action 'self';"
-    " frame-ancestors 'none'",
+    "Content-Security-Policy": policy(),
     "Referrer-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
 }
@@ -60,7 +68,7 @@ def _refused(method: str, path: str, headers: Headers, any_name: bool) -> tuple[
     if _from_elsewhere(method, headers, host):
         return 403, "Another site asked for this, and it was refused.", "Do it from Coterie's own page."
     size = headers.get("content-length", "0")
-    most = _MOST_FILE_BYTES if path.endswith("/import") else _MOST_BYTES
+    most = _MOST_FILE_BYTES if path.endswith(("/import", "/webhook/files")) else _MOST_BYTES
     if not size.isdecimal() or int(size) > most:
         return 413, f"The request is larger than {most / 1e6:.0f} MB.", "Send less at once."
     return None

@@ -6,12 +6,15 @@ from typing import Annotated, Protocol
 
 from fastapi import Depends, Request
 
+from coterie.cast.people import PeopleDesk
 from coterie.cast.roster import Roster
 from coterie.cast.workspace import Workspaces
 from coterie.engine.feed import Feed
 from coterie.kernel import Store
 from coterie.llm.router import Models
 from coterie.memory import Memory
+from coterie.modes.crowd import Hall
+from coterie.modes.desk import Desk
 from coterie.modes.draft import Drafting
 from coterie.modes.story import Arrivals, Story
 from coterie.ops.configuration import Configuration
@@ -21,15 +24,23 @@ from coterie.ops.copies import Copies
 class House(Protocol):
     store: Store
     roster: Roster
+    people: PeopleDesk
     memory: Memory
     story: Story
     draft: Drafting
+    crowd: Hall
+    desk: Desk
     workspaces: Workspaces
     arrivals: Arrivals
     feed: Feed
     models: Models
     configuration: Configuration
     copies: Copies
+
+    @property
+    def code_minutes(self) -> int:
+        """How long a code that links an account can be used."""
+        ...
 
     def healthy(self) -> bool: ...
 

@@ -18,6 +18,8 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from coterie.base.logging import get_logger
 from coterie.base.masking import mask
+from coterie.surfaces.web.desk_telling import desk_news
+from coterie.surfaces.web.draft_telling import PREFIX, DraftTeller
 from coterie.surfaces.web.house import Here, House
 from coterie.surfaces.web.telling import INSTANCE, News, Teller, troubles
 
@@ -69,8 +71,15 @@ async def _stream(house: House, places: dict[str, int], stopping: anyio.Event) -
 
 
 async def _tell(house: House, chat: str, after: int, told: asyncio.Queue[tuple[str, News] | None]) -> None:
-    heard = troubles(house, after) if chat == INSTANCE else Teller(house, f"room:{chat}", after).news()
     try:
+        if chat == INSTANCE:
+            heard = troubles(house, after)
+        elif chat.startswith(PREFIX):
+            heard = DraftTeller(house, chat, after).news()
+        elif house.desk.book.is_desk(f"room:{chat}"):
+            heard = desk_news(house, f"room:{chat}", after)
+        else:
+            heard = Teller(house, f"room:{chat}", after).news()
         async for news in heard:
             await told.put((chat, news))
     except Exception:

@@ -62,6 +62,8 @@ async def workshop(house: Here, request: Request) -> Response:
         snapshots=house.copies.snapshots(),
         backups=house.copies.backups(),
         embedding=house.memory.background.status(),
+        sandbox=await house.desk.sandbox.standing(),
+        tool_servers=list(house.desk.tool_servers.states.values()),
     )
 
 

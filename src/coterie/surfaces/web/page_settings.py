@@ -16,6 +16,7 @@ from coterie.llm.errors import RoleUnset
 from coterie.llm.presets import PRESETS
 from coterie.llm.roles import Role
 from coterie.ops.configuration import Setting
+from coterie.surfaces.web.api_people import everybody
 from coterie.surfaces.web.door import COOKIE
 from coterie.surfaces.web.house import Here, House
 from coterie.surfaces.web.negotiation import Pages
@@ -126,12 +127,23 @@ async def settings(house: Here, request: Request) -> Response:
         backups=house.copies.backups(),
         folder=str(house.copies.folder),
         door=COOKIE in request.cookies,
+        people=everybody(house),
+        bots=_bots(house),
     )
 
 
 @router.get("/backups")
 async def backups(house: Here) -> Response:
     return fragment("backup_list.html", backups=house.copies.backups())
+
+
+@router.get("/people")
+async def people(house: Here) -> Response:
+    return fragment("people_list.html", people=everybody(house), bots=_bots(house))
+
+
+def _bots(house: House) -> list[dict[str, str]]:
+    return [{"id": bot.id, "name": bot.name} for bot in house.roster.bots()]
 
 
 def _seats(house: House) -> list[Seat]:

@@ -55,6 +55,7 @@ def _environment() -> Environment:
         why=why,
         work=work,
         set_by_us=Markup,
+        twice=lambda value: (value, value),
         json_data=lambda value: json.dumps(value, ensure_ascii=True),
     )
     return jinja

@@ -34,6 +34,13 @@ _WORK = {
     "story_scene": "whether a scene has ended",
     "story_close": "closing a scene",
     "story_retell": "retelling what was said before",
+    "desk_message": "answering at the desk",
+    "desk_wake": "looking at what came of work",
+    "desk_branch": "thinking at the desk",
+    "desk_worker": "a step of work at the desk",
+    "desk_compact": "summarising a conversation at the desk",
+    "desk_tell": "bringing news from the desk",
+    "desk_schedule": "something on the timetable",
 }
 
 

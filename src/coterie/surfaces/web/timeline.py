@@ -95,7 +95,8 @@ class Setter:
             return self._names[entity]
         # Somebody who left is still named where they spoke.
         bots = {bot.id: bot.name for bot in self._house.roster.bots()}
-        return harmless(bots.get(entity, "Somebody"))
+        people = {person.id: person.name for person in self._house.people.everybody()}
+        return harmless({**people, **bots}.get(entity, "Somebody"))
 
     async def swipes(self, turn: Turn) -> Swipes | None:
         if turn.by_person or turn.state == "open":

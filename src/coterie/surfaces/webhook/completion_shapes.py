@@ -30,6 +30,8 @@ class Asked(BaseModel):
     stream: bool = False
     stream_options: dict[str, Any] | None = None
     user: str | None = Field(default=None, max_length=200)
+    mode: str = Field(default="", max_length=40)
+    """Ours: which kind of chat a new conversation is; the usual one without it."""
 
     def last(self) -> str:
         """What the person said just now."""

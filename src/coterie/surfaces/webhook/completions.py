@@ -58,9 +58,9 @@ class Completions:
         room = RoomRef(surface=NAME, id=f"{bot.id}/{asked.user or ''}/{first}")
         bound = talk.rooms.find(room)
         if bound is None:
-            bound, _ = await talk.begin(room, you, bot.id)
+            bound, _ = await talk.begin(room, you, bot.id, mode=asked.mode)
         elif not asked.goes_on() and not again:
-            await talk.start_over(bound, you)
+            await talk.start_over(bound, you, mode=asked.mode)
             bound = talk.rooms.room(room)
             self._heard.pop(key, None)
         conversation = talk.conversation(bound.mode)
@@ -145,7 +145,7 @@ async def _stream(first: Speech, rest: AsyncIterator[Speech], asked: Asked, now:
             if isinstance(one, Words):
                 told += one.text
                 yield _sse(piece.more(one.text))
-            else:
+            elif isinstance(one, Spoken):
                 spoken = one
         if spoken.text.startswith(told) and len(spoken.text) > len(told):
             yield _sse(piece.more(spoken.text[len(told) :]))  # words that came with the end

@@ -6,13 +6,14 @@ import asyncio
 import hmac
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, HTTPException, Response
+from fastapi import APIRouter, Header, HTTPException, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from coterie.base.ids import new_id
 from coterie.engine.outbox import Queued
 from coterie.engine.protocol import Account, Incoming, IncomingCommand, IncomingMessage, RoomRef
 from coterie.engine.switchboard import Switchboard
+from coterie.surfaces.webhook.files import FilesOf, HookFiles, Sent, Shown, shown
 from coterie.surfaces.webhook.settings import WebhookSettings, may_call
 from coterie.surfaces.webhook.surface import CALLER, NAME, text_of
 
@@ -32,6 +33,10 @@ class Call(BaseModel):
     """Who wrote it, where you speak for several people."""
     wait: bool = False
     """Answer only when the reply is there."""
+    mode: str = Field(default="", max_length=40)
+    """Which kind of chat begins, if this is the first word in the room (`story`, `desk`, …); else the usual one."""
+    files: list[str] = Field(default_factory=list, max_length=20)
+    """Sent before to `POST /webhook/files`, by what that answered with."""
     callback: str | None = Field(default=None, max_length=2_000)
     """Where the reply is posted to; it must be allowed in `webhook.callbacks`."""
 
@@ -51,11 +56,14 @@ class Answer(BaseModel):
     """`accepted` while it is being answered, `answered` afterwards."""
     text: str = ""
     """Everything characters said, joined."""
+    files: list[Shown] = Field(default_factory=list)
+    """What they sent; to be fetched from `/webhook/{id}/files/{number}`."""
     replies: list[Reply] = Field(default_factory=list)
 
 
-def hook_router(board: Switchboard, settings: WebhookSettings) -> APIRouter:
+def hook_router(board: Switchboard, settings: WebhookSettings, files_of: FilesOf) -> APIRouter:
     router = APIRouter(tags=["webhook"])
+    files = HookFiles(board, files_of)
 
     @router.post(
         "/webhook",
@@ -67,9 +75,13 @@ def hook_router(board: Switchboard, settings: WebhookSettings) -> APIRouter:
         _check(settings.secret, x_webhook_secret)
         if told.callback is not None and not may_call(told.callback, settings.callbacks):
             raise HTTPException(400, "This callback address is not allowed; add it to webhook.callbacks in config.toml")
-        if told.sender == CALLER:
-            await board.people.link_owner(NAME, CALLER)
+        await _know(told.sender)
         incoming = _incoming(told)
+        if told.files and isinstance(incoming, IncomingMessage):
+            kept = files.named(incoming.account, incoming.room, told.files)
+            incoming = incoming.model_copy(update={"attachments": kept})
+        if told.mode:
+            await _begin(incoming, told.mode)
         (received,) = await board.reception.accept([incoming])
         if told.wait:
             try:
@@ -80,6 +92,29 @@ def hook_router(board: Switchboard, settings: WebhookSettings) -> APIRouter:
                 pass  # it goes on being answered; the caller may look later
         return _answer(board, incoming, received)
 
+    @router.post("/webhook/files", status_code=201, summary="A file for the next message; the body is the file")
+    async def send_file(
+        request: Request,
+        name: Annotated[str, Query(max_length=1_000)] = "file",
+        room: Annotated[str, Query(max_length=200, pattern=_NAME_PATTERN)] = "main",
+        sender: Annotated[str, Query(alias="from", max_length=200, pattern=_NAME_PATTERN)] = CALLER,
+        x_webhook_secret: Secret = "",
+    ) -> Sent:
+        _check(settings.secret, x_webhook_secret)
+        await _know(sender)
+        account = Account(surface=NAME, id=sender, name=sender)
+        return await files.keep(request, account, RoomRef(surface=NAME, id=room), name)
+
+    @router.get("/webhook/{message}/files/{number}", summary="A file that came with a reply", response_model=None)
+    async def fetch_file(message: str, number: int, room: str = "main", x_webhook_secret: Secret = "") -> Response:
+        _check(settings.secret, x_webhook_secret)
+        sought = _incoming(Call(text="?", room=room, id=message))
+        received = board.reception.inbox.find(sought)
+        sent = shown(_replies(board, received)) if received is not None else []
+        if not 0 <= number < len(sent):
+            raise HTTPException(404, "There is no such file in this room")
+        return files.stream(sought.room, sent[number][1])
+
     @router.get("/webhook/{message}", summary="How a message stands, and what was replied")
     async def look(message: str, room: str = "main", x_webhook_secret: Secret = "") -> Answer:
         _check(settings.secret, x_webhook_secret)
@@ -89,7 +124,22 @@ def hook_router(board: Switchboard, settings: WebhookSettings) -> APIRouter:
             raise HTTPException(404, "There is no such message in this room")
         return _answer(board, sought, received)
 
+    async def _know(sender: str) -> None:
+        if sender == CALLER:
+            await board.people.link_owner(NAME, CALLER)
+
+    async def _begin(incoming: Incoming, mode: str) -> None:
+        person = board.people.of(NAME, incoming.account.id)
+        if person is not None and board.talk.rooms.find(incoming.room) is None:
+            await board.talk.begin(incoming.room, person, mode=mode)
+
     return router
+
+
+def _replies(board: Switchboard, received: int) -> list[Queued]:
+    inbox = board.reception.inbox
+    answered = inbox.state(received) == "answered"
+    return board.postman.book.answers_to(inbox.answered_with(received)) if answered else []
 
 
 def _incoming(told: Call) -> Incoming:
@@ -106,13 +156,12 @@ def _incoming(told: Call) -> Incoming:
 
 
 def _answer(board: Switchboard, incoming: Incoming, received: int) -> Answer:
-    inbox = board.reception.inbox
-    answered = inbox.state(received) == "answered"
-    replies = board.postman.book.answers_to(inbox.answered_with(received)) if answered else []
+    replies = _replies(board, received)
     return Answer(
         id=incoming.key,
         room=incoming.room.id,
-        status="answered" if answered else "accepted",
+        status="answered" if board.reception.inbox.state(received) == "answered" else "accepted",
+        files=[file for file, _ in shown(replies)],
         text="\n\n".join(text_of(one.outgoing) for one in replies if one.outgoing.type == "message"),
         replies=[_shape(one) for one in replies],
     )

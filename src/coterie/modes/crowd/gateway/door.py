@@ -57,6 +57,11 @@ class Door:
         self._names = {name.casefold(): name for name in names}
         self._sent: OrderedDict[tuple[str, str], ChatMessage] = OrderedDict()
 
+    def govern(self, moderator: Moderator, limits: RoomLimits) -> None:
+        """Other rules from here on. What moderators ruled stays in force."""
+        self._moderator = moderator
+        self._buckets = Buckets(limits)
+
     def remember(self, message: ChatMessage) -> None:
         """A message of an earlier life: its number is taken, and its sender's id is known."""
         self.number = max(self.number, message.number)
@@ -75,7 +80,7 @@ class Door:
         except Refused as refused:
             return Stopped(refused, (self._record("refused", refused.rule, refused.what, author, post.id, now_ms),))
         verdict = self._moderator.check(text, strict=author.kind == "persona")
-        if (refusal := verdict.refusal) is not None:
+        if verdict.findings and (refusal := verdict.refusal) is not None:
             error = Refused(refusal.rule, refusal.reason, "Say it differently.")
             return Stopped(error, (self._noted(refusal, author, post.id, now_ms),))
         self.rulings.spoke(author, now_ms)
@@ -106,7 +111,7 @@ class Door:
         if post.room != self.room:
             raise Refused("room", f"This is the room {self.room}, not {post.room}.", "Send it to its own room.")
         text = post.text.strip()
-        if not text or _ONE_LINE.match(text) is None:
+        if not text or not (text.isprintable() or _ONE_LINE.match(text)):
             raise Refused("shape", "A message is one line with something in it.", "Leave out line breaks.")
         if len(text) > MOST_CHARACTERS:
             raise Refused(

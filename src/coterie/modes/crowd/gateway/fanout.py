@@ -7,8 +7,9 @@ goes on from there. The port is two calls, so that any WebSocket library can sta
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from coterie.modes.crowd.protocol import ChatMessage
 
@@ -18,9 +19,18 @@ _MOST_WAITING = 256 * 1024
 _SNAPSHOT = 100
 
 
+class Frame(NamedTuple):
+    """What a tick tells everybody, encoded once."""
+
+    text: bytes
+    """Its JSON."""
+    websocket: bytes
+    """The same as a WebSocket sends it: a server's frames are the same bytes for everybody."""
+
+
 class Socket(Protocol):
-    def send(self, frame: bytes) -> None:
-        """Hand a text frame over. Never blocks."""
+    def send(self, frame: Frame) -> None:
+        """Hand a frame over. Never blocks."""
         ...
 
     def waiting(self) -> int:
@@ -75,26 +85,37 @@ class Fanout:
         news = frame("messages", self._gathered)
         self.told = self._gathered[-1].number
         self._gathered = []
-        caught_up: bytes | None = None
+        caught_up: Frame | None = None
+        sent = 0
         for socket, behind in list(self._sockets.items()):
-            if socket.waiting() > _MOST_WAITING:
+            waiting = socket.waiting()
+            if waiting > _MOST_WAITING:
                 self.dropped += 1
                 self._sockets[socket] = True
                 continue
             if behind:
-                if socket.waiting():
+                if waiting:
                     continue
                 caught_up = caught_up or self._picture()
                 self._sockets[socket] = False
                 socket.send(caught_up)
             else:
                 socket.send(news)
-            self.frames += 1
+            sent += 1
+        self.frames += sent
 
-    def _picture(self) -> bytes:
+    def _picture(self) -> Frame:
         return frame("snapshot", [message for message in self._snapshot(_SNAPSHOT) if message.number <= self.told])
 
 
-def frame(kind: str, messages: Sequence[ChatMessage]) -> bytes:
+def frame(kind: str, messages: Sequence[ChatMessage]) -> Frame:
     """The JSON of a frame: its kind, and the messages in order."""
-    return f'{{"type":"{kind}","messages":[{",".join([message.wire() for message in messages])}]}}'.encode()
+    text = f'{{"type":"{kind}","messages":[{",".join([message.wire() for message in messages])}]}}'.encode()
+    return Frame(text, _head(len(text)) + text)
+
+
+def _head(length: int) -> bytes:
+    """RFC 6455, 5.2: a whole, unmasked text frame of so many bytes."""
+    if length < 126:
+        return bytes([0x81, length])
+    return struct.pack("!BBH", 0x81, 126, length) if length < 65_536 else struct.pack("!BBQ", 0x81, 127, length)

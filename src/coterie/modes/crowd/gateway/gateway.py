@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 
-from coterie.base.clock import Clock, to_micros
+from coterie.base.clock import Clock
 from coterie.kernel import Draft, Message, Payload, Store
 from coterie.modes.crowd.events import CrowdAudited, CrowdRuled, CrowdSaid, stream
 from coterie.modes.crowd.gateway.door import Admitted, Door
@@ -51,7 +51,8 @@ class Gateway:
         loop = asyncio.get_running_loop()
         decided = self.door.admit(post, self.now_ms())
         answer: asyncio.Future[ChatMessage] = loop.create_future()
-        self._drafts.extend(Draft(self.stream, CrowdAudited(record=audit), "gateway") for audit in decided.audits)
+        if decided.audits:
+            self._drafts.extend(Draft(self.stream, CrowdAudited(record=audit), "gateway") for audit in decided.audits)
         if isinstance(decided, Admitted):
             if not decided.again:
                 self._drafts.append(Draft(self.stream, CrowdSaid(message=decided.message), post.author.name))
@@ -93,6 +94,11 @@ class Gateway:
         while self._writing is not None:
             await self._writing
 
+    @property
+    def waiting(self) -> int:
+        """Posts that are not durable yet."""
+        return len(self._waiting)
+
     def latest(self, many: int) -> list[ChatMessage]:
         """A snapshot: the newest messages, oldest first."""
         return list(self._recent)[-many:]
@@ -114,7 +120,7 @@ class Gateway:
         return found[::-1]
 
     def now_ms(self) -> int:
-        return to_micros(self._clock.now()) // 1_000
+        return int(self._clock.now().timestamp() * 1_000)
 
     async def _write(self) -> None:
         try:

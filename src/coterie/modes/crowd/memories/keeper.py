@@ -15,6 +15,7 @@ from coterie.modes.crowd.events import stream
 from coterie.modes.crowd.memories.plain import plain_extractor
 from coterie.modes.crowd.mind.hearing import Heard
 from coterie.modes.crowd.mind.screen import Screen
+from coterie.modes.crowd.personas.character import owner_of
 from coterie.modes.crowd.protocol import ChatMessage
 from coterie.modes.crowd.voice import Brief
 
@@ -25,10 +26,6 @@ _KNOWN_AFTER = 3
 _RECALLED = 3
 _COOLING_MS = 45_000
 _FOR_PEOPLE = 0.15
-
-
-def owner_of(persona: str) -> str:
-    return f"agent:{persona}"
 
 
 class Keeper:

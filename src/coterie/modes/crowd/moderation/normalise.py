@@ -45,7 +45,6 @@ _DIGITS = {"0": "o", "1": "i", "3": "e", "4": "a", "5": "s", "6": "g", "7": "t",
 _FOLD = str.maketrans(_LOOK_ALIKES)
 _LEET = str.maketrans({**_SYMBOLS, **_DIGITS})
 _AS_L = str.maketrans({**_SYMBOLS, **_DIGITS, "1": "l", "|": "l", "!": "l"})
-_ASCII_ONLY = re.compile(r"[\x20-\x7e]+\Z")
 _DISGUISED = re.compile(
     r"""
       [a-z][^a-z\s'][^a-z\s]*[a-z]        # something between two letters: a digit, a dot, a star
@@ -71,14 +70,16 @@ _STRETCHED = re.compile(r"(.)\1{2,}")
 _DOUBLED = re.compile(r"(.)\1+")
 _SPACED = re.compile(r"(?<![a-z0-9'])(?:[a-z0-9@$!][^a-z0-9@$!']+){2,}[a-z0-9@$!](?![a-z0-9])")
 _GAPS = re.compile(r"[^a-z0-9@$!]+")
-_WORD_OF_SIGNS = re.compile(r"[a-z0-9@$€£!|+¡¢§¥]+")
+_SIGNS = "0-9@$€£!|+¡¢§¥"
+_WORD_OF_SIGNS = re.compile(rf"[a-z]*[{_SIGNS}][a-z{_SIGNS}]*")
+_ONE_OR_L = re.compile(r"[1|!]")
 _ENDING_SIGNS = re.compile(r"!+(?![a-z0-9@$])")
 _RUNS_OF_SIGNS = re.compile(r"([0-9@$!|+])\1{2,}")
 
 
 def folded(text: str) -> str:
     """Lower case, without invisible characters and marks, look-alikes as the letters they look like."""
-    if _ASCII_ONLY.match(text):
+    if text.isascii() and text.isprintable():
         return text.lower()
     # Before as well as after: some letters look like one thing and decompose into another.
     plain = unicodedata.normalize("NFKD", text.lower().translate(_FOLD)).casefold()
@@ -103,14 +104,17 @@ def readings(text: str) -> Iterator[str]:
 
 
 def _seen_through(plain: str) -> Iterator[str]:
-    for joined in dict.fromkeys((_SPACED.sub(_joined, plain), _SPACED.sub(_after_article, plain))):
-        for signs in (_LEET, _AS_L):
+    spaced = _SPACED.search(plain) is not None
+    ways = dict.fromkeys((_SPACED.sub(_joined, plain), _SPACED.sub(_after_article, plain))) if spaced else (plain,)
+    for joined in ways:
+        for signs in (_LEET, _AS_L) if _ONE_OR_L.search(joined) else (_LEET,):
             unsigned = _unsigned(joined, signs)
             tight = _INSIDE.sub("", unsigned)
             yield unsigned
             yield tight
-            yield _STRETCHED.sub(r"\1\1", tight)
-            yield _STRETCHED.sub(r"\1", tight)
+            if _STRETCHED.search(tight):
+                yield _STRETCHED.sub(r"\1\1", tight)
+                yield _STRETCHED.sub(r"\1", tight)
             yield _DOUBLED.sub(r"\1", tight)
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import tomlkit
+from pydantic import ValidationError
 
 from coterie.base.config import Section, load
 from coterie.base.errors import ConfigError
 from coterie.modes.crowd.configs import SHIPPED
-from coterie.modes.crowd.errors import BadRoster
+from coterie.modes.crowd.errors import BadRoster, NoSuchCrowd
 from coterie.modes.crowd.moderation import Moderator, read_wordlists
 from coterie.modes.crowd.personas.persona import Persona
 from coterie.modes.crowd.personas.room_file import RoomFile
@@ -30,12 +33,38 @@ class Roster:
     def room(self, name: str) -> RoomFile:
         rooms = self.rooms()
         if name not in rooms:
-            raise BadRoster(f"There is no room {name}.", f"Rooms there are: {', '.join(rooms)}.")
+            raise NoSuchCrowd(f"There is no room {name}.", f"Rooms there are: {', '.join(rooms)}.")
         return rooms[name]
+
+    def write_room(self, name: str, changes: Mapping[str, Mapping[str, Any]]) -> RoomFile:
+        """A room with some of its rules changed, as a file of the person's own. Nothing is written that cannot be."""
+        if self._folders[-1] == SHIPPED:
+            raise BadRoster("There is no folder for rooms of your own.", "Give the roster one.")
+        told = self.room(name).model_dump(mode="json")
+        for section, values in changes.items():
+            told[section] = {**told[section], **values}
+        try:
+            room = RoomFile.model_validate(told)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise BadRoster(f"{where}: {first['msg']}.", "Correct it; nothing was changed.") from None
+        file = self._folders[-1] / "rooms" / f"{name}.toml"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        aside = file.with_suffix(".new")
+        aside.write_text(tomlkit.dumps(room.model_dump(mode="json", exclude_none=True)), encoding="utf-8")
+        aside.replace(file)
+        return room
 
     def personas(self) -> dict[str, Persona]:
         """All there are, as they are written now: an edit shows at the next call."""
         return {file.stem: self._one(Persona, file) for file in self._files("personas")}
+
+    def persona(self, name: str) -> Persona:
+        found = self.personas().get(name)
+        if found is None:
+            raise NoSuchCrowd(f"There is no persona {name}.", "`coterie crowd rooms` names everybody.")
+        return found
 
     def of(self, room: RoomFile) -> list[Persona]:
         """Who is in a room, by name."""

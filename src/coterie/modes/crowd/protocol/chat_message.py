@@ -30,6 +30,8 @@ class Trace(Part):
     """Where the seconds went between what was heard and the line on the screen, and why it was said. C10"""
 
     because: Because | None = None
+    spoken_ms: int | None = None
+    """When the last of the stream's words that led to it was spoken."""
     heard_ms: int | None = None
     """When the words or the message that led to it came in."""
     decided_ms: int | None = None

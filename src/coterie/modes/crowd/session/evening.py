@@ -85,6 +85,7 @@ class Evening:
                     parts=decision.parts,
                     reply_to=target.id if target is not None else None,
                     to=target.author.name if target is not None else "",
+                    spoken_ms=self._spoken_ms() if target is None else None,
                     heard_ms=target.ts if target is not None else self._context_ms(),
                     seed=mind.line_seed(decision.tick),
                 )
@@ -93,6 +94,9 @@ class Evening:
 
     def _context_ms(self) -> int | None:
         return self.hearing.context_at if self.hearing.context is not None else None
+
+    def _spoken_ms(self) -> int | None:
+        return self.hearing.context.window.end if self.hearing.context is not None else None
 
     def brief(self, decided: Decided, scene: Scene) -> Brief:
         mind = self.minds[decided.persona]
@@ -133,6 +137,7 @@ class Evening:
             reply_to=decided.reply_to,
             trace=Trace(
                 because=decided.because,
+                spoken_ms=decided.spoken_ms,
                 heard_ms=decided.heard_ms,
                 decided_ms=tick_ms,
                 written_ms=written_ms,

@@ -80,6 +80,11 @@ class Live:
             await asyncio.gather(*unfinished, return_exceptions=True)
             await self._gateway.settle()
 
+    @property
+    def writing(self) -> int:
+        """Lines in the making."""
+        return len(self._writing)
+
     def attend(self, context: StreamContext) -> None:
         at_ms = self._gateway.now_ms()
         self.evening.attend(context, at_ms)

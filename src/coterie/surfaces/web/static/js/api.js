@@ -27,7 +27,7 @@ export async function api(method, path, told) {
   } catch {
     body = text; // a file, or a page
   }
-  if (!answer.ok) throw new Trouble(answer.status, body?.error ?? "That did not work.", body?.fix ?? "Try again.");
+  if (!answer.ok) throw Object.assign(new Trouble(answer.status, body?.error ?? "That did not work.", body?.fix ?? "Try again."), { difference: body?.difference });
   return body;
 }
 

@@ -2,7 +2,7 @@
 // As a shared worker it serves all tabs of a browser (which allows six connections to a server, not twenty); where there
 // are no shared workers, each tab has a hub of its own.
 
-const EVENTS = ["timeline", "turn", "words", "aside", "trouble", "caught-up"];
+const EVENTS = ["timeline", "turn", "words", "aside", "trouble", "caught-up", "draft"];
 const SOON_MS = 20;
 const PATIENCE_MS = [500, 1000, 2000, 4000, 8000];
 

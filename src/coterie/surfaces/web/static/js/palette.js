@@ -4,7 +4,7 @@ import { get } from "./api.js";
 
 const PAGES = [
   ...all(".rail-link[href]").map((link) => [link.textContent.trim(), link.getAttribute("href")]),
-  ["New character", "/bots/new"], ["Search", "/search"], ["Models", "/settings#models"], ["Budgets", "/settings#budgets"],
+  ["Inbox", "/draft/inbox"], ["New character", "/bots/new"], ["Search", "/search"], ["Models", "/settings#models"], ["Budgets", "/settings#budgets"],
   ["Backups", "/settings#backups"], ["About", "/about"],
 ].map(([name, path]) => ({ name, path, kind: "Page" }));
 let places = PAGES;

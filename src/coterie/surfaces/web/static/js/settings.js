@@ -139,3 +139,14 @@ on("click", "[data-backup]", async (_, button) => {
     button.removeAttribute("aria-busy");
   }
 });
+
+// People: a code is shown once, beside what to do with it; whatever changed is read anew.
+on("form:done", "#people form", async (event, form) => {
+  if ("code" in form.dataset) {
+    const { code, minutes, person } = event.detail;
+    const words = `Within ${minutes} minutes, once: write /link ${code} (on Matrix !link ${code}) from the account that is to be ${person.name}’s.`;
+    one("[data-code-told]").replaceChildren(line("banner", words));
+    form.reset();
+  }
+  await htmx.ajax("GET", "/settings/people", { target: "#people-list", swap: "innerHTML" });
+});

@@ -1,0 +1,315 @@
+"""A desk under load, killed with -9 over and over, while a sink that acknowledges takes what goes out. D21
+
+People write by webhook with ids, and write again what was not acknowledged; every message starts a thought and a
+worker, some set a schedule, and conversations grow until they are summarised. The model answers by what it is asked, so
+that each message has one reply and each worker one result, which say what they answer. The sink outlives the kills,
+notes every token it is given, and knows one that comes again. At the end everything that was acknowledged was answered
+and delivered, nothing was answered twice, and every result became part of its conversation, once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from bench._crash import READY, kill_over_and_over
+from bench._report import say
+from coterie.base.clock import SystemClock
+from coterie.cast.identity import Identity
+from coterie.cast.people import People, PeopleDesk
+from coterie.cast.roster import Cast, Roster
+from coterie.cast.workspace import Workspaces
+from coterie.engine import switchboard
+from coterie.engine.conversation import Conversation
+from coterie.engine.events import AssistantTurn, AssistantTurnStarted, UserTurn
+from coterie.engine.protocol import Account, IncomingMessage, RoomRef
+from coterie.engine.settings import SurfacesSettings
+from coterie.engine.switchboard import Switchboard
+from coterie.engine.turns import Turns
+from coterie.kernel import AnyEvent, LogReader, Store, View
+from coterie.llm.messages import CallRequested, Chunk, Finished, Request, TextDelta, Tokens, ToolCall
+from coterie.llm.router import Models
+from coterie.llm.settings import ModelsSettings
+from coterie.llm.usage import Usage
+from coterie.memory import Memory
+from coterie.memory.view import Memories
+from coterie.modes.desk import Desk, DeskConversation, When
+from coterie.modes.desk import mode as desk_mode
+from coterie.modes.desk.events import (
+    BranchEnded,
+    BranchStarted,
+    HistoryCompacted,
+    ResultsInjected,
+    ScheduleRan,
+    WorkerEnded,
+    WorkerStarted,
+)
+from coterie.modes.desk.settings import DeskSettings
+from coterie.surfaces.webhook.settings import WebhookSettings
+from coterie.surfaces.webhook.surface import CALLER, NAME, attached
+
+_ROOMS = 4
+_KINDS = ("channel", "branch", "worker", "compactor", "cortex")
+_WORD = re.compile(r"message (\d+:\d+) ")
+_DID = re.compile(r"Did work (\d+:\d+)")
+
+
+class Minded:
+    """Answers by what it is asked, after a moment: the same in the same situation, however often."""
+
+    name = "embedded"
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+
+    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
+        await asyncio.sleep(self._chance.random() * 0.05)
+        for chunk in self._answer(request):
+            yield chunk
+        yield Finished(reason="stop", tokens=Tokens(input=1, output=1), model="script")
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    def _answer(self, request: Request) -> list[Chunk]:
+        messages = request.prompt.messages
+        last = messages[-1].text
+        if request.model == "compactor":
+            return [TextDelta(text=json.dumps({"summary": "They wrote.", "memories": []}))]
+        if request.model == "worker":
+            if not any(message.role == "tool" for message in messages):
+                return [_call("file", action="write", path="note.txt", text=last)]
+            return [TextDelta(text=f"Did {messages[1].text}")]
+        if request.model in ("branch", "cortex"):
+            return [TextDelta(text="It is well.")]
+        if last.startswith("Tick for"):
+            return [TextDelta(text=last.replace("Tick", "Tock"))]
+        told = next(word[1] for message in reversed(messages) if (word := _WORD.match(message.text)))
+        if any(message.text == f"answer to {told}" for message in messages):  # woken by results
+            return [TextDelta(text=f"noted {' '.join(_DID.findall(last))}")]
+        return [
+            _call("spawn_worker", task=f"work {told}"),
+            _call("branch", thought=f"thought {told}"),
+            _call("reply", text=f"answer to {told}"),
+        ]
+
+
+def _call(name: str, /, **arguments: object) -> CallRequested:
+    return CallRequested(call=ToolCall(id=name, name=name, arguments=json.dumps(arguments)))
+
+
+class Office:
+    """A desk and its switchboard around one database, with leases as short as the lives of the process."""
+
+    def __init__(self, folder: Path, provider: Minded, sink: str) -> None:
+        clock = SystemClock()
+        self.store = Store.open(folder / "coterie.db", views=desk_views(), clock=clock)
+        models = ModelsSettings(roles={kind: (f"embedded/{kind}",) for kind in _KINDS})
+        self.models = Models(models, clock=clock, store=self.store, providers={"embedded": provider})
+        self.roster = Roster(self.store)
+        self.people = PeopleDesk(self.store, clock)
+        self.desk = Desk(
+            self.store,
+            self.roster,
+            Memory(self.store, clock=clock),
+            self.models,
+            Workspaces(folder / "workspaces"),
+            DeskSettings(),
+            clock,
+            notify=lambda outgoing, token: self.board.notify(outgoing, token),
+            lease_s=1.0,
+        )
+        talking: dict[str, Conversation] = {"desk": DeskConversation(self.store, self.desk, self.roster)}
+        settings = SurfacesSettings(slow_notice_s=0)
+        self.board = Switchboard(self.store, clock, self.roster, self.people, talking, settings)
+        self.webhook = WebhookSettings(callbacks=(sink,))
+
+    async def furnish(self) -> None:
+        await self.people.link_owner(NAME, CALLER)
+        if not self.roster.bots():
+            await self.roster.author(Identity(name="Mara", persona="Mara gets things done."))
+
+    @asynccontextmanager
+    async def working(self) -> AsyncIterator[None]:
+        stop = asyncio.Event()
+        hands = [asyncio.create_task(lane.run(stop)) for lane in self.desk.workers()]
+        hands.append(asyncio.create_task(self.desk.watch.run(stop)))
+        async with attached(self.board, self.webhook):
+            yield
+            await self.board.close()
+        stop.set()
+        await asyncio.gather(*hands)
+
+
+def desk_views() -> list[View]:
+    return [Cast(), People(), Turns(), Memories(), Usage(), *switchboard.views(), *desk_mode.views()]
+
+
+async def child(folder: Path, seed: int, sink: str, *, drain: bool) -> None:
+    chance = random.Random(seed)
+    office = Office(folder, Minded(chance), sink)
+    await office.furnish()
+    async with office.working():
+        if drain:
+            await _settled(office)
+        else:
+            os.write(1, READY)
+            await asyncio.gather(*(_write(office, number, chance, sink) for number in range(_ROOMS)))
+    await office.models.close()
+    office.store.close()
+
+
+async def _write(office: Office, number: int, chance: random.Random, sink: str) -> None:
+    """One message after the other. What was not acknowledged by the last life is written again, with its id."""
+    room = RoomRef(surface=NAME, id=f"room {number}")
+    rows = office.store.query("SELECT count(*) FROM inbox WHERE surface = ? AND room = ?", (room.surface, room.id))
+    at = max(int(rows[0][0]) - 1, 0)
+    while True:
+        told = f"{number}:{at}"
+        account = Account(surface=NAME, id=CALLER, name=CALLER)
+        text = f"message {told} {'word ' * 400}"
+        incoming = IncomingMessage(account=account, room=room, key=told, thread=sink, text=text)
+        (received,) = await office.board.reception.accept([incoming])
+        os.write(1, f"accepted {told}\n".encode())
+        await office.board.reception.answered(received)
+        if chance.random() < 0.3:
+            soon = datetime.now(UTC) + timedelta(milliseconds=100)
+            context = office.board.talk.rooms.room(room).context
+            name = await office.desk.schedules.set(context, f"Tick for {told}.", When(at=soon))
+            os.write(1, f"scheduled {name}\n".encode())
+        at += 1
+
+
+async def _settled(office: Office) -> None:
+    """Everything that came in is answered, worked on, told, and delivered."""
+    kinds = list(office.desk.handlers())
+    while await office.store.jobs.next_due(kinds) is not None or office.board.postman.book.waiting_rooms():
+        await asyncio.sleep(0.1)
+        await office.board.idle()
+
+
+class Sink:
+    """Takes what is posted, and acknowledges it once it is noted."""
+
+    def __init__(self) -> None:
+        self.tokens: Counter[str] = Counter()
+        self.texts: dict[str, str] = {}
+        lock = threading.Lock()
+
+        class Taking(BaseHTTPRequestHandler):
+            def do_POST(taking) -> None:  # noqa: N805 - as the server calls it; `self` is the sink
+                told = json.loads(taking.rfile.read(int(taking.headers["Content-Length"])))
+                with lock:
+                    self.tokens[told["token"]] += 1
+                    self.texts[told["token"]] = f"{told['room']}: {told['text']}"
+                taking.send_response(200)
+                taking.send_header("Content-Length", "0")
+                taking.end_headers()
+
+            def log_message(taking, format: str, *args: object) -> None:  # noqa: A002, N805
+                """Nobody reads it."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Taking)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/sink"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def run(kills: int, folder: Path) -> dict[str, int]:
+    told: dict[str, set[str]] = {"accepted": set(), "scheduled": set()}
+    sink = Sink()
+
+    def heard(line: str) -> None:
+        what, name = line.split()
+        told[what].add(name)
+
+    def spawn(kill: int, *more: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "bench.crash", "--desk", "--child", str(folder), "--seed", str(kill)]
+        return subprocess.Popen([*command, "--sink", sink.url, *more], stdout=subprocess.PIPE)
+
+    failures = kill_over_and_over(kills, folder / "coterie.db", desk_views, spawn, heard, longest_s=3.0)
+    spawn(kills, "--drain").communicate()
+    sink.close()
+    acknowledged = len(told["accepted"]) + len(told["scheduled"])
+    counted = Count(folder / "coterie.db").against(told["accepted"], told["scheduled"], sink)
+    return {"kills": kills, "acknowledged": acknowledged, **counted, "verify_failures": failures}
+
+
+class Count:
+    """What the log holds of everything, read once from end to end."""
+
+    def __init__(self, database: Path) -> None:
+        self.said, self.replies = Counter[str](), Counter[str]()
+        self.started, self.ended, self.injected = Counter[str](), Counter[str](), Counter[str]()
+        self.runs = Counter[str]()
+        self.compacted = 0
+        self._of_turn: dict[str, str] = {}
+        self._answers: dict[str, str] = {}
+        reader = LogReader(database)
+        after = 0
+        while page := reader.read(after=after):
+            for event in page:
+                self._take(event)
+            after = page[-1].id
+        (self.waiting,) = reader.query("SELECT count(*) FROM desk_process WHERE fresh")[0]
+        (self.undelivered,) = reader.query("SELECT count(*) FROM outbox WHERE state != 'delivered'")[0]
+        (self.dead,) = reader.query("SELECT count(*) FROM job WHERE state NOT IN ('done', 'withdrawn')")[0]
+        (self.messages,) = reader.query("SELECT count(*) FROM outbox")[0]
+        reader.close()
+
+    def _take(self, event: AnyEvent) -> None:
+        match event.payload:
+            case UserTurn(turn=turn, text=text):
+                self._of_turn[turn] = text.split()[1]
+                self.said[text.split()[1]] += 1
+            case AssistantTurnStarted(reply=reply, answers=str(to)):
+                self._answers[reply] = to
+            case AssistantTurn(reply=reply) if reply in self._answers:
+                self.replies[self._of_turn[self._answers[reply]]] += 1
+            case WorkerStarted(task=about) | BranchStarted(thought=about):
+                self.started[about] += 1
+            case WorkerEnded(worker=name) | BranchEnded(branch=name):
+                self.ended[f"{event.stream} {name}"] += 1
+            case ResultsInjected(results=results):
+                self.injected.update(f"{event.stream} {name}" for name in results)
+            case ScheduleRan(schedule=name):
+                self.runs[name] += 1
+            case HistoryCompacted():
+                self.compacted += 1
+
+    def against(self, accepted: set[str], scheduled: set[str], sink: Sink) -> dict[str, int]:
+        """What was acknowledged to somebody, held against what is there."""
+        told = Counter(text for text in sink.texts.values())
+        begun, ran = self.started.total(), self.runs.total()
+        say(f"{self.replies.total()} replies, {begun} thoughts and workers, {ran} runs of schedules")
+        say(f"{self.compacted} compactions, {self.messages} messages out, {len(sink.tokens)} taken by the sink")
+        unheard = sum(told[f"room {one.split(':')[0]}: answer to {one}"] == 0 for one in accepted)
+        over = (self.said, self.replies, told)
+        done = (self.started, self.ended, self.injected, self.runs)
+        return {
+            "lost": sum(self.said[one] == 0 or self.replies[one] == 0 for one in accepted) + unheard + self.undelivered,
+            "doubled": sum(times > 1 for counter in over for times in counter.values()),
+            "jobs_lost": self.started.total()
+            - len(self.ended)
+            + (len(self.ended) - len(self.injected) - self.waiting)
+            + sum(self.runs[one] == 0 for one in scheduled)
+            + self.dead,
+            "jobs_doubled": sum(times > 1 for counter in done for times in counter.values()),
+            "sent_again": sum(times - 1 for times in sink.tokens.values()),
+            "compactions": self.compacted,
+        }

@@ -1,0 +1,69 @@
+"""What a persona costs: a thousand of them in one room, with scripted voices, beside fifty. C20
+
+The same simulated minutes of the same stream; CPU time of everything the room does, divided by personas and moments.
+Twice: with the room's tempo as it is (a room's file says how much is said, however many are there), and with a tempo
+that grows with them, so that each says as much as among fifty. Twenty share each phrasebook, so that the second finds
+most lines said already and looks for others: it is the dearer by design.
+"""
+
+from __future__ import annotations
+
+import time
+
+from bench._report import arguments, finish, median, say
+from coterie.modes.crowd.configs import SHIPPED
+from coterie.modes.crowd.personas import Persona, Roster
+from coterie.modes.crowd.session.replay import door_of
+from coterie.modes.crowd.session.script import Script, contexts
+from coterie.modes.crowd.session.simulation import Simulation
+
+_START = 1_767_225_600_000
+
+
+def crowd(many: int) -> list[Persona]:
+    """So many, each with a name of its own."""
+    shipped = list(Roster().personas().values())
+    return [
+        shipped[at % len(shipped)].model_copy(update={"name": f"{shipped[at % len(shipped)].name[:20]}_{at}"})
+        for at in range(many)
+    ]
+
+
+def cost(many: int, minutes: float, *, louder: bool = False) -> float:
+    """Microseconds of CPU for one persona and one moment."""
+    roster = Roster()
+    personas = crowd(many)
+    room = roster.room("late-shift").model_copy(update={"roster": tuple(persona.name for persona in personas)})
+    if louder:
+        tempo = room.tempo.model_copy(update={"lines_per_minute": room.tempo.lines_per_minute * many / 50})
+        room = room.model_copy(update={"tempo": tempo})
+    simulation = Simulation(room, personas, door_of(room, personas, roster.moderator(room)), seed=1, start_ms=_START)
+    script = Script.read(SHIPPED / "streams" / "left-door.toml")
+    heard = list(contexts(script, room.name, _START, minutes=minutes))
+    before = time.process_time()
+    simulation.run(minutes, heard)
+    spent = time.process_time() - before
+    return spent / (minutes * 60 / room.tempo.tick_s) / many * 1e6
+
+
+def main() -> None:
+    options = arguments(__doc__).parse_args()
+    minutes = 1.0 if options.quick else 3.0
+    # In turns, so that a busy machine is busy for all.
+    rounds = [
+        (cost(50, minutes), cost(1_000, minutes), cost(1_000, minutes, louder=True))
+        for _ in range(3 if options.quick else 5)
+    ]
+    few, many, loud = (median([one[which] for one in rounds]) for which in range(3))
+    say(f"a persona's moment: {few:.1f} µs among 50, {many:.1f} µs among 1,000, {loud:.1f} µs where each talks as much")
+    finish(
+        {
+            "us_per_persona": {"50": round(few, 2), "1000": round(many, 2), "1000_louder": round(loud, 2)},
+            "ratio": round(many / few, 3),
+            "ratio_louder": round(loud / few, 3),
+        }
+    )
+
+
+if __name__ == "__main__":
+    main()

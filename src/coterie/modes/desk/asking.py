@@ -1,0 +1,121 @@
+"""Asking another character, who answers from its own memory and knows who asks. D23
+
+It needs permission (the person must be allowed to talk with that character too) and has a budget for each day. The
+other is asked once, without tools; what it says is noted as its words, and both remember that they spoke.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+
+from coterie.base.clock import Clock, to_micros
+from coterie.cast.roster import Bot, Roster
+from coterie.cast.workspace import Workspaces
+from coterie.kernel import Draft, Store
+from coterie.llm.messages import Prompt
+from coterie.llm.roles import Role
+from coterie.llm.router import Caller, Models
+from coterie.memory import Memory
+from coterie.memory.writing import NewMemory
+from coterie.modes.desk.errand import Errand
+from coterie.modes.desk.errors import NotAsked
+from coterie.modes.desk.events import CharacterAsked
+from coterie.modes.desk.leaks import LeakGuard
+from coterie.modes.desk.marking import RULE, as_data
+
+MayTalk = Callable[[str, str], bool]
+"""Whether a person may talk with a character."""
+_MEMORIES = 12
+_ANSWER = (
+    "Another character, {asker}, asks you something on behalf of {person}. Answer in a few sentences, from what you "
+    "remember. Say so if you do not know; tell nothing that {person} should not hear."
+)
+
+
+class Asking:
+    def __init__(
+        self,
+        store: Store,
+        roster: Roster,
+        workspaces: Workspaces,
+        memory: Memory,
+        models: Models,
+        clock: Clock,
+        may_talk: MayTalk,
+        most_a_day: int,
+    ) -> None:
+        self._store = store
+        self._roster = roster
+        self._workspaces = workspaces
+        self._memory = memory
+        self._models = models
+        self._clock = clock
+        self._may_talk = may_talk
+        self._most_a_day = most_a_day
+        self._guard = LeakGuard()
+
+    def others(self, character: str, person: str) -> list[Bot]:
+        """Whom it may ask."""
+        return [bot for bot in self._roster.bots() if bot.id != character and self._may_talk(person, bot.id)]
+
+    async def ask(self, errand: Errand, name: str, question: str) -> str:
+        chat = errand.chat
+        asker, asked = self._roster.bot(chat.character), self._allowed(errand, name)
+        if self._today(chat.character) >= self._most_a_day:
+            raise NotAsked(f"You have asked others {self._most_a_day} times today.", "Ask again tomorrow.")
+        recalled = await asyncio.to_thread(
+            self._memory.recall,
+            question,
+            owner=asked.id,
+            room=chat.room,
+            present=[chat.person, asker.id],
+            k=_MEMORIES,
+        )
+        told = [
+            f"You are {asked.name}.",
+            self._persona(asked),
+            _ANSWER.format(asker=asker.name, person=chat.person),
+            RULE,
+        ]
+        known = as_data("\n".join(f"- {one.text}" for one in recalled) or "(nothing)", "your memory")
+        prompt = Prompt.of(f"{known}\n\n{asker.name} asks: {question}", system="\n\n".join(filter(None, told)))
+        answer = await self._models.ask(Role.BRANCH, prompt, caller=Caller(chat.room, asked.id))
+        said = self._guard.cover(answer.text.strip()) or "(no answer)"
+        payload = CharacterAsked(branch=errand.answers, asker=asker.id, asked=asked.id, question=question, answer=said)
+        # At once, not with the rest of the thought: it was said, and it counts against the budget.
+        await self._store.append([Draft(chat.room, payload, asker.id)])
+        errand.drafts += self._remembered(errand, asker, asked, question, said)
+        return f"{asked.name} says: {said}"
+
+    def _allowed(self, errand: Errand, name: str) -> Bot:
+        asked = self._roster.find(name)
+        if asked.id not in {bot.id for bot in self.others(errand.chat.character, errand.chat.person)}:
+            raise NotAsked(f"{asked.name} may not be asked here.", "Ask somebody the person may talk with.")
+        return asked
+
+    def _remembered(self, errand: Errand, asker: Bot, asked: Bot, question: str, said: str) -> list[Draft]:
+        """Marked with who said it; each from its own point of view."""
+        room = errand.chat.room
+        heard = NewMemory(
+            f"{asked.name} told me: {said}",
+            asker.id,
+            room,
+            speaker=asked.name,
+            told_by=asked.id,
+            sources=(errand.answers,),
+            reliability=0.8,
+        )
+        asked_me = NewMemory(f"{asker.name} asked me: {question}", asked.id, room, speaker=asker.name, told_by=asker.id)
+        planned = self._memory.writing.plan([heard, asked_me], near=True)
+        return [draft for plan in planned for draft in plan.drafts]
+
+    def _persona(self, bot: Bot) -> str:
+        own = self._workspaces.own_words(bot.id)
+        return "\n\n".join(part for part in (own.identity or bot.identity.persona, own.soul) if part)
+
+    def _today(self, character: str) -> int:
+        since = to_micros(self._clock.now() - timedelta(days=1))
+        sql = "SELECT count(*) FROM desk_asked WHERE asker = ? AND at >= ?"
+        return int(self._store.query(sql, (character, since))[0][0])

@@ -1,0 +1,170 @@
+"""The cortex: one quiet look every thirty seconds at what changed, by signals and not by text. D8
+
+Where a character's memory changed, near-duplicates are merged and its bulletin is written anew: one model call for each
+person it talks with. Where nothing changed nothing is done, so that an idle day costs nothing. Three failures in a row
+open a breaker, and it rests. Bulletins are made apart for each person, from what may be said before them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+
+from coterie.base.clock import Clock
+from coterie.base.logging import get_logger
+from coterie.base.masking import mask
+from coterie.kernel import AnyEvent, Draft, Store
+from coterie.llm.errors import ModelError
+from coterie.llm.messages import Prompt
+from coterie.llm.roles import Role
+from coterie.llm.router import Caller, Models
+from coterie.memory import Memory
+from coterie.memory.events import MemoryAdded, MemoryForgotten, MemoryMerged, MemorySuperseded
+from coterie.modes.desk.bulletins import Bulletins
+from coterie.modes.desk.events import BulletinWritten
+from coterie.modes.desk.leaks import LeakGuard
+from coterie.modes.desk.marking import RULE, as_data
+from coterie.modes.desk.officebook import DeskChat, OfficeBook
+from coterie.modes.desk.watch import Watch
+
+EVERY_S = 30.0
+MOST_SIGNALS = 200
+MOST_FAILURES = 3
+REST = timedelta(minutes=30)
+LONGEST_WORDS = 500
+_MEMORIES = 40
+_SIGNALS = tuple(payload.kind for payload in (MemoryAdded, MemoryForgotten, MemoryMerged, MemorySuperseded))
+_WRITE = (
+    "Write the short briefing that this character should have in mind now: who it is dealing with, what is planned, "
+    f"decided, promised and open. Plain sentences, at most {LONGEST_WORDS} words, nothing that is not in the material. "
+)
+_log = get_logger(__name__)
+
+
+class Cortex:
+    def __init__(
+        self,
+        store: Store,
+        book: OfficeBook,
+        bulletins: Bulletins,
+        memory: Memory,
+        models: Models,
+        clock: Clock,
+        watch: Watch,
+    ) -> None:
+        self._store = store
+        self._book = book
+        self._bulletins = bulletins
+        self._memory = memory
+        self._models = models
+        self._clock = clock
+        self._watch = watch
+        self._guard = LeakGuard()
+        self._read_to: int | None = None
+        self._signals: dict[str, deque[str]] = {}
+        self._changed: dict[str, int] = {}
+        """Characters whose memory changed, and the event it changed with."""
+        self._failures = 0
+        self._rests_until: datetime | None = None
+
+    async def run(self, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), EVERY_S)
+            if not stop.is_set():
+                try:
+                    await self.tick()
+                except Exception:
+                    _log.exception("the cortex could not do its round")
+
+    async def tick(self) -> int:
+        """One look; how many bulletins were written."""
+        last = self._store.reader.last_id()
+        if last == self._read_to:
+            return 0
+        self._notice(last)
+        await self._watch.sweep()
+        if not self._changed or (self._rests_until is not None and self._clock.now() < self._rests_until):
+            return 0
+        await asyncio.to_thread(self._memory.maintain)
+        written = 0
+        for character, upto in list(self._changed.items()):
+            for chat in self._audiences(character):
+                if self._bulletins.upto(character, chat.person) < upto:
+                    if not await self._write(chat, upto):
+                        return written
+                    written += 1
+            del self._changed[character]
+        return written
+
+    def _notice(self, last: int) -> None:
+        characters = {chat.character for chat in self._book.chats()}
+        if self._read_to is None:
+            for character in characters:
+                if newest := self._newest(character):
+                    self._changed[character] = newest
+        else:
+            after = self._read_to
+            while page := self._store.reader.read(after=after, kinds=_SIGNALS):
+                for event in page:
+                    self._signal(event, characters)
+                after = page[-1].id
+        self._read_to = last
+
+    def _signal(self, event: AnyEvent, characters: set[str]) -> None:
+        owner = str(getattr(event.payload, "owner", ""))
+        if owner in characters:
+            self._signals.setdefault(owner, deque(maxlen=MOST_SIGNALS)).append(event.kind)
+            self._changed[owner] = event.id
+
+    def _newest(self, character: str) -> int:
+        """The event of its newest memory: all that is known of changes before this process began."""
+        rows = self._store.query("SELECT coalesce(max(event), 0) FROM memory WHERE owner = ?", (character,))
+        return int(rows[0][0])
+
+    def _audiences(self, character: str) -> list[DeskChat]:
+        """The newest conversation with each person."""
+        found: dict[str, DeskChat] = {}
+        for chat in self._book.chats():
+            if chat.character == character:
+                found.setdefault(chat.person, chat)
+        return list(found.values())
+
+    async def _write(self, chat: DeskChat, upto: int) -> bool:
+        recalled = await asyncio.to_thread(
+            self._memory.recall,
+            "goals, plans, decisions, promises and preferences",
+            owner=chat.character,
+            room=chat.room,
+            present=[chat.person],
+            k=_MEMORIES,
+        )
+        if not recalled:
+            return True
+        prompt = Prompt.of(self._material(chat, [one.text for one in recalled]), system=_WRITE + RULE, max_tokens=900)
+        try:
+            answer = await self._models.ask(Role.CORTEX, prompt, caller=Caller(chat.room, chat.character))
+        except ModelError as error:
+            self._failed(error)
+            return False
+        self._failures, self._rests_until = 0, None
+        words = self._guard.cover(answer.text).split()
+        text = " ".join(words[:LONGEST_WORDS])
+        payload = BulletinWritten(character=chat.character, person=chat.person, text=text, upto=upto)
+        await self._store.append([Draft(f"cast:{chat.character}", payload, "cortex")])
+        return True
+
+    def _material(self, chat: DeskChat, memories: Sequence[str]) -> str:
+        signals = Counter(self._signals.get(chat.character, ()))
+        lately = ", ".join(f"{kind} × {times}" for kind, times in signals.most_common())
+        told = as_data("\n".join(f"- {text}" for text in memories), "its memory")
+        return f"{told}\n\nLately: {lately}" if lately else told
+
+    def _failed(self, error: ModelError) -> None:
+        self._failures += 1
+        _log.warning("no bulletin", failures=self._failures, error=mask(str(error)))
+        if self._failures >= MOST_FAILURES:
+            self._rests_until, self._failures = self._clock.now() + REST, 0

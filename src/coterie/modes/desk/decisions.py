@@ -1,0 +1,33 @@
+"""A person's yes or no to what a worker wants to do, said in the conversation on whatever surface they are. D20
+
+Only the words themselves count, from the person whose conversation it is: nothing a character, a file or anybody else
+writes is looked at here.
+"""
+
+from __future__ import annotations
+
+import re
+
+from coterie.modes.desk.officebook import DeskChat, OfficeBook
+from coterie.modes.desk.processes import Processes
+
+_DECISION = re.compile(r"\s*(yes|no)(?:\s+(w\w+))?\s*[.!]?\s*", re.IGNORECASE)
+
+
+class Decisions:
+    def __init__(self, book: OfficeBook, processes: Processes) -> None:
+        self._book = book
+        self._processes = processes
+
+    async def take(self, chat: DeskChat, text: str, person: str) -> str:
+        """What became of it; empty where it is no decision. Without a name it is one only if one worker asks."""
+        said = _DECISION.fullmatch(text)
+        if said is None or person != chat.person:
+            return ""
+        asking = [process.id for process in self._book.processes_of_note(chat.room) if process.needs_yes]
+        worker = (said[2] or (asking[0] if len(asking) == 1 else "")).lower()
+        if worker not in asking:
+            return ""
+        allowed = said[1].lower() == "yes"
+        await self._processes.answer(chat.room, worker, allowed=allowed, actor=person)
+        return f"{worker} goes on, {'as you allowed' if allowed else 'without it'}."

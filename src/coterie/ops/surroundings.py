@@ -1,0 +1,146 @@
+"""What is around the house: the port, the clock, the tools, the parts that settings ask for, the models' keys.
+
+None of it is ours, and each is a way in which a fresh machine, or one that changed overnight, keeps it from working.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib.util
+import os
+import shutil
+import socket
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from coterie.base.clock import Clock, from_micros
+from coterie.base.errors import InUse
+from coterie.base.home import Home
+from coterie.kernel import LogReader
+from coterie.kernel.lock import ProcessLock
+from coterie.llm.standing import Standing
+from coterie.ops.doctor import Check, Finding
+
+_COMPILERS = ("cc", "gcc", "clang")
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_AHEAD = timedelta(minutes=2)
+_UNSYNCHRONISED = "Set the machine's clock, for example with `timedatectl set-ntp true`."
+
+
+@dataclass(frozen=True)
+class Need:
+    """A part that some setting asks for."""
+
+    module: str
+    extra: str
+    wanted_by: str
+
+
+def port(home: Home, host: str, number: int) -> Check:
+    def port() -> Iterator[Finding]:
+        if number == 0 or _running(home):
+            return
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, number))
+            except OSError as error:
+                yield _refused(host, number, error)
+                return
+        yield Finding("Port", "ok", f"{host}:{number} is free")
+
+    return port
+
+
+def clock(home: Home, now: Clock) -> Check:
+    def clock() -> Iterator[Finding]:
+        if not home.database.exists():
+            return
+        reader = LogReader(home.database)
+        try:
+            rows = reader.query("SELECT ts FROM event ORDER BY id DESC LIMIT 1")
+        finally:
+            reader.close()
+        if not rows:
+            return
+        ahead = from_micros(rows[0][0]) - now.now()
+        if ahead > _AHEAD:
+            what = f"it is {_told(ahead)} behind the last thing that happened here"
+            yield Finding("Clock", "bad", what, _UNSYNCHRONISED)
+        else:
+            yield Finding("Clock", "ok", "after everything that happened here")
+
+    return clock
+
+
+def tools(find: Callable[[str], str | None] = shutil.which) -> Check:
+    """Nothing here is needed to run Coterie as it is installed; each is missed on some day."""
+
+    def tools() -> Iterator[Finding]:
+        if not any(find(name) for name in _COMPILERS):
+            yield Finding(
+                "Compiler",
+                "note",
+                "there is none; parts without a ready-made wheel for this machine cannot be installed",
+                "Install one: apt install build-essential",
+            )
+        if not any(find(name) for name in (os.environ.get("CHROMIUM", ""), *_BROWSERS) if name):
+            yield Finding(
+                "Browser",
+                "note",
+                "there is no Chromium; `make test` needs it for the pages",
+                "Install it (apt install chromium), or say CHROMIUM=/path/to/it.",
+            )
+
+    return tools
+
+
+def parts(needs: Iterable[Need]) -> Check:
+    def parts() -> Iterator[Finding]:
+        missing = [need for need in needs if importlib.util.find_spec(need.module) is None]
+        for need in missing:
+            fix = f"pip install 'coterie[{need.extra}]'" if need.extra else "Set it up again: make clean install"
+            yield Finding("Part", "bad", f"{need.wanted_by} needs {need.module}, which is not installed", fix)
+        if not missing:
+            yield Finding("Parts", "ok", "everything that the settings ask for is installed")
+
+    return parts
+
+
+def providers(standings: Callable[[], Sequence[Standing]]) -> Check:
+    def providers() -> Iterator[Finding]:
+        for standing in standings():
+            yield Finding(f"Models of {standing.provider}", standing.state, standing.what, standing.fix)
+
+    return providers
+
+
+def _refused(host: str, number: int, error: OSError) -> Finding:
+    if error.errno == errno.EADDRINUSE:
+        fix = f"Stop that program, or take another: coterie serve --port {number + 1 if number < 65_535 else 8000}"
+        return Finding("Port", "bad", f"another program listens on {host}:{number}", fix)
+    if error.errno == errno.EACCES:
+        return Finding("Port", "bad", f"only root may listen on {number}", "Take one above 1023: --port 8000")
+    return Finding("Port", "bad", f"nobody can listen on {host}:{number} ({error.strerror})", "Check [server] host.")
+
+
+def _running(home: Home) -> bool:
+    if not home.root.exists():
+        return False
+    lock = ProcessLock(home.database)
+    try:
+        lock.take()
+    except InUse:
+        return True
+    finally:
+        lock.release()
+    return False
+
+
+def _told(span: timedelta) -> str:
+    hours, seconds = divmod(int(span.total_seconds()), 3_600)
+    if hours >= 48:
+        return f"{hours // 24} days"
+    return f"{hours} hours" if hours else f"{seconds // 60} minutes"

@@ -1,0 +1,1 @@
+"""End-to-end encryption: our device, its keys, and what is sealed and opened with them. P7"""

@@ -1,0 +1,88 @@
+"""What we were sent and cannot open yet. It waits here for its key, durably; its sender is asked for it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+from coterie.base.logging import get_logger
+from coterie.kernel.cabinet import Cabinet, Place
+from coterie.surfaces.matrix.crypto.signing import Json
+
+_HELD = "held"
+_MOST = 2_000
+"""Somebody could send us sealed nonsense for ever."""
+_log = get_logger(__name__)
+
+
+@dataclass
+class Held:
+    room: str
+    event: Json
+    since: float
+    asked: bool = False
+    told: bool = False
+    """Whether its sender was told that we cannot read it."""
+
+    @property
+    def sender(self) -> str:
+        return str(self.event.get("sender", ""))
+
+    @property
+    def session(self) -> str:
+        return str(self.event.get("content", {}).get("session_id", ""))
+
+
+class HeldEvents:
+    def __init__(self, cabinet: Cabinet) -> None:
+        self._cabinet = cabinet
+        self._held = {name: Held(**json.loads(told)) for name, told in cabinet.drawer(_HELD).items()}
+
+    def __len__(self) -> int:
+        return sum(1 for one in self._held.values() if not one.told)
+
+    def hold(self, room: str, event: Json) -> None:
+        name = _name(room, event)
+        if name in self._held:
+            return
+        if len(self._held) >= _MOST:
+            oldest = min(self._held, key=lambda one: self._held[one].since)
+            self._cabinet.put(self.release([self._held[oldest]]))
+        self._held[name] = Held(room, event, time.time())
+        self._cabinet.put(self._row(name))
+
+    def waiting_for(self, sessions: Iterable[tuple[str, str]]) -> list[Held]:
+        """What these keys may open, in the order it came."""
+        wanted = set(sessions)
+        return [one for one in self.all() if (one.room, one.session) in wanted]
+
+    def all(self) -> list[Held]:
+        return sorted(self._held.values(), key=lambda one: int(one.event.get("origin_server_ts", 0)))
+
+    def overdue(self, seconds: float, *, asked: bool) -> list[Held]:
+        """What has waited longer, and for whose key was (not) asked yet."""
+        now = time.time()
+        return [one for one in self._held.values() if one.asked is asked and not one.told and now - one.since > seconds]
+
+    def mark(self, held: Iterable[Held], *, told: bool = False) -> None:
+        changes: dict[Place, str | None] = {}
+        for one in held:
+            one.asked, one.told = True, one.told or told
+            changes |= self._row(_name(one.room, one.event))
+        self._cabinet.put(changes)
+
+    def release(self, held: Iterable[Held]) -> dict[Place, str | None]:
+        """No longer waited for."""
+        names = [_name(one.room, one.event) for one in held]
+        for name in names:
+            self._held.pop(name, None)
+        return {(_HELD, name): None for name in names}
+
+    def _row(self, name: str) -> dict[Place, str | None]:
+        return {(_HELD, name): json.dumps(asdict(self._held[name]))}
+
+
+def _name(room: str, event: Json) -> str:
+    return f"{room} {event['event_id']}"

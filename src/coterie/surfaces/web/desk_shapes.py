@@ -1,0 +1,231 @@
+"""What the desk's part of the API takes and gives, as JSON."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pydantic import Field
+
+from coterie.base.masking import mask
+from coterie.modes.desk import DeskChat, Process, Scheduled, ServerState, Skill, Standing, Step, When
+from coterie.surfaces.web.house import House
+from coterie.surfaces.web.shapes import Given, Name, Prose, Taken
+
+
+class DeskTaken(Taken):
+    character: Name
+    """By name or id."""
+    title: str = Field(default="", max_length=200)
+    webhook: str = Field(default="", max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")
+    """A room of `POST /webhook` that is to be this conversation."""
+
+
+class MessageTaken(Taken):
+    text: Prose = Field(min_length=1)
+    key: str | None = Field(default=None, max_length=200)
+    """The same key again is the same message: nothing is said twice."""
+
+
+class FollowUp(Taken):
+    text: Prose = Field(min_length=1)
+
+
+class TaskTaken(Taken):
+    task: Prose = Field(min_length=1)
+    interactive: bool = False
+    """Keep the worker, to give it follow-ups."""
+
+
+class YesOrNo(Taken):
+    allowed: bool
+
+
+class ScheduleTaken(Taken):
+    prompt: Prose = Field(min_length=1)
+    """What the character is told when it is due."""
+    when: When
+
+
+class Switch(Taken):
+    on: bool
+
+
+class StandingShape(Given):
+    state: str
+    """`confined`, `refused` or `off`."""
+    reason: str
+    fix: str
+
+    @classmethod
+    def of(cls, standing: Standing) -> StandingShape:
+        return cls(state=standing.state, reason=standing.reason, fix=standing.fix)
+
+
+class ProcessShape(Given):
+    id: str
+    kind: str
+    """`branch` or `worker`."""
+    task: str
+    state: str
+    status: str
+    interactive: bool
+    started: datetime
+    ended: datetime | None
+    steps: int
+    calls: int
+    result: str
+    """What came of it; while it waits, its question."""
+    needs_yes: bool
+    """It waits for your yes or no, and for nothing else."""
+
+    @classmethod
+    def of(cls, process: Process) -> ProcessShape:
+        return cls(
+            id=process.id,
+            kind=process.kind,
+            task=mask(process.task),
+            state=process.state,
+            status=process.status,
+            interactive=process.interactive,
+            started=process.started,
+            ended=process.ended,
+            steps=process.steps,
+            calls=process.calls,
+            result=process.result,
+            needs_yes=process.needs_yes,
+        )
+
+
+class StepShape(Given):
+    """One thing a worker said or did."""
+
+    role: str
+    text: str
+    tool: str
+    arguments: str
+
+    @classmethod
+    def of(cls, step: Step) -> StepShape:
+        return cls(role=step.role, text=mask(step.text), tool=step.tool, arguments=mask(step.arguments))
+
+
+class WorkShape(ProcessShape):
+    done: list[StepShape]
+    """Step by step, oldest first."""
+
+
+class ScheduleShape(Given):
+    id: str
+    prompt: str
+    when: When
+    told: str
+    """When, in words."""
+    on: bool
+    next: datetime | None
+    failures: int
+    """In a row; three switch it off."""
+    why: str
+    """Why it was switched off."""
+    last: datetime | None
+    last_end: str
+    """`told`, `nothing` or `failed`."""
+    last_told: str
+
+    @classmethod
+    def of(cls, found: Scheduled) -> ScheduleShape:
+        return cls(
+            id=found.id,
+            prompt=mask(found.prompt),
+            when=found.when,
+            told=found.when.told(),
+            on=found.on,
+            next=found.next,
+            failures=found.failures,
+            why=found.why,
+            last=found.last,
+            last_end=found.last_end,
+            last_told=found.last_told,
+        )
+
+
+class SkillShape(Given):
+    name: str
+    description: str
+    on: bool
+
+    @classmethod
+    def of(cls, skill: Skill) -> SkillShape:
+        return cls(name=skill.name, description=skill.description, on=skill.on)
+
+
+class ToolServerShape(Given):
+    name: str
+    connected: bool
+    tools: list[str]
+    why: str
+    """Why it is not connected."""
+
+    @classmethod
+    def of(cls, state: ServerState) -> ToolServerShape:
+        return cls(name=state.name, connected=state.connected, tools=list(state.tools), why=state.why)
+
+
+class DeskShape(Given):
+    id: str
+    title: str
+    character: str
+    """Its id."""
+    name: str
+    busy: int
+    """How many branches and workers are at it."""
+
+    @classmethod
+    def of(cls, house: House, chat: DeskChat) -> DeskShape:
+        name = house.roster.bot(chat.character).name
+        busy = house.desk.book.busy_count(chat.room)
+        return cls(
+            id=chat.room.removeprefix("room:"),
+            title=chat.title or name,
+            character=chat.character,
+            name=name,
+            busy=busy,
+        )
+
+
+class SpentShape(Given):
+    calls: int
+    tokens: int
+    usd: float
+
+
+class DeskWhole(DeskShape):
+    status: str
+    """The status block, as the character reads it."""
+    bulletin: str
+    """What the character should know now, as it last noted it."""
+    processes: list[ProcessShape]
+    schedules: list[ScheduleShape]
+    sandbox: StandingShape
+    spent_today: SpentShape
+
+
+class LineShape(Given):
+    id: str
+    seq: int
+    speaker: str
+    text: str
+    by_person: bool
+    trouble: str
+    """Why there is no more of it."""
+    at: datetime
+    answers: str | None
+
+
+class AnswerShape(Given):
+    turn: str = ""
+    """Of your message."""
+    decided: str = ""
+    """It was your yes or no to a worker, and this became of it."""
+    reply: LineShape | None = None
+    """With `wait=true`; null where nothing was said."""
+    trouble: str = ""

@@ -1,0 +1,56 @@
+"""Who acts in a document: whoever this browser was linked to, and otherwise you. F12, P3
+
+A link is a code that works once. The browser that used it holds a token; we hold its digest, as an account of the
+person on the surface `web`. Where there is no token, whoever could come in is the owner, as everywhere on the page.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from typing import Annotated
+
+from fastapi import Cookie, Depends
+
+from coterie.base.errors import CoterieError
+from coterie.cast.people import Person as Known
+from coterie.modes.draft import Person
+from coterie.surfaces.web.house import Here, House
+
+SURFACE = "web"
+COOKIE = "coterie-person"
+
+
+class NotLinked(CoterieError):
+    """The browser's link was taken back."""
+
+
+class OwnerOnly(CoterieError):
+    """Somebody who was invited wants what only the owner may do."""
+
+
+def person_of(house: House, token: str) -> Known:
+    if not token:
+        return house.people.find("owner")
+    found = house.people.of(SURFACE, account_of(token))
+    if found is None:
+        raise NotLinked(
+            "This browser is not linked to anybody any more.", "Ask for a new link, or go on as the owner at /join."
+        )
+    return found
+
+
+def new_token() -> str:
+    return secrets.token_urlsafe(24)
+
+
+def account_of(token: str) -> str:
+    return hashlib.sha256(f"coterie web {token}".encode()).hexdigest()[:32]
+
+
+def _who(house: Here, token: Annotated[str, Cookie(alias=COOKIE)] = "") -> Person:
+    known = person_of(house, token)
+    return Person(known.id, known.name)
+
+
+Who = Annotated[Person, Depends(_who)]

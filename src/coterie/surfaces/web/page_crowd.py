@@ -1,0 +1,172 @@
+"""The crowd's pages: the rooms, one room with its stream and its chat, and the overlay for a broadcast. C19"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+
+from coterie.modes.crowd import FOR_LIFE, TRAITS, ChatMessage, OpenRoom, Persona, Snapshot, audits, stages, what_if, why
+from coterie.surfaces.web.api_crowd import CrowdShape, your_name
+from coterie.surfaces.web.house import Here, House
+from coterie.surfaces.web.negotiation import Pages
+from coterie.surfaces.web.paper import fragment, hue, page
+
+router = Pages(prefix="/crowd")
+parts = APIRouter(prefix="/crowd", include_in_schema=False)
+_AUDITS = 60
+_THOUGHTS = 8
+_SHOWN = 200
+
+
+@dataclass(frozen=True)
+class Regular:
+    """Somebody of a room, as they are by now."""
+
+    persona: Persona
+    history: list[Snapshot]
+    now: Snapshot
+    mood: str
+    """What they are up to."""
+
+    @property
+    def changed(self) -> float:
+        """How far they have drifted, all traits together."""
+        return float(sum(abs(getattr(self.now.traits, one) - getattr(self.persona.traits, one)) for one in TRAITS))
+
+
+@router.get("")
+async def rooms(house: Here, request: Request) -> Response:
+    found = [CrowdShape.of(await house.crowd.room(name)) for name in house.crowd.roster.rooms()]
+    return page(request, "crowds.html", rooms=found)
+
+
+@router.get("/{room}")
+async def room(house: Here, request: Request, room: str) -> Response:
+    opened = await house.crowd.room(room)
+    return page(
+        request,
+        "crowd.html",
+        room=CrowdShape.of(opened),
+        rules=opened.rules,
+        hues={persona.name: hue(persona.name) for persona in opened.authored},
+        emotes=sorted({*opened.rules.emotes, *(emote for one in opened.authored for emote in one.emotes)}),
+        you=your_name(house),
+        people=[(persona.name, persona.name) for persona in opened.authored],
+        traits={persona.name: persona.traits.model_dump() for persona in opened.drift.drifted(opened.authored)},
+        rulings=opened.gateway.door.rulings,
+        **_audit(house, opened),
+    )
+
+
+@parts.get("/{room}/overlay")
+async def overlay(house: Here, request: Request, room: str) -> Response:
+    """The chat alone on nothing, for OBS."""
+    opened = await house.crowd.room(room)
+    hues = {persona.name: hue(persona.name) for persona in opened.authored}
+    return page(request, "crowd_overlay.html", room=CrowdShape.of(opened), hues=hues)
+
+
+@parts.get("/{room}/people")
+async def people(house: Here, room: str) -> Response:
+    opened = await house.crowd.room(room)
+    regulars = [_regular(opened, persona) for persona in opened.authored]
+    return fragment("crowd_people.html", room=opened.rules, regulars=regulars, traits=TRAITS)
+
+
+@parts.get("/{room}/people/{name}")
+async def person(house: Here, room: str, name: str) -> Response:
+    opened = await house.crowd.room(room)
+    regular = _regular(opened, opened.persona(name))
+    thoughts = list(opened.live.evening.thoughts[name])[-_THOUGHTS:] if opened.live is not None else []
+    return fragment(
+        "crowd_person.html",
+        room=opened.rules,
+        one=regular,
+        traits=TRAITS,
+        for_life=FOR_LIFE,
+        thoughts=thoughts[::-1],
+    )
+
+
+@parts.get("/{room}/said/{number}")
+async def said(house: Here, room: str, number: int) -> Response:
+    """One message: where its seconds went, why it was said, and what a moderator can do."""
+    opened = await house.crowd.room(room)
+    found = [message for message in await opened.gateway.after(number - 1) if message.number == number]
+    message = found[0] if found else None
+    decided = None
+    if message is not None and message.trace is not None and message.trace.decision is not None:
+        decided = why(house.store, opened.rules.name, message.trace.decision)
+    answers = await _answered(opened, message)
+    return fragment(
+        "crowd_said.html",
+        room=opened.rules,
+        message=message,
+        stages=stages(message) if message is not None else [],
+        decided=decided,
+        answers=answers,
+    )
+
+
+@parts.get("/{room}/audit/rows")
+async def audit_rows(house: Here, room: str) -> Response:
+    return fragment("crowd_audit.html", **_audit(house, await house.crowd.room(room)))
+
+
+@parts.get("/{room}/what-if")
+async def wonder(
+    house: Here,
+    room: str,
+    persona: Annotated[str, Query(max_length=40)],
+    talkativeness: Annotated[float, Query(ge=0, le=1)],
+    meme_level: Annotated[float, Query(ge=0, le=1)],
+    helpfulness: Annotated[float, Query(ge=0, le=1)],
+    contrarian: Annotated[float, Query(ge=0, le=1)],
+    warmth: Annotated[float, Query(ge=0, le=1)],
+) -> Response:
+    """The last evening again, had one of them been different."""
+    opened = await house.crowd.room(room)
+    told = dict(zip(TRAITS, (talkativeness, meme_level, helpfulness, contrarian, warmth), strict=True))
+    authored = opened.persona(persona)
+    changed = authored.model_copy(update={"traits": authored.traits.model_copy(update=told)})
+    moderator = house.crowd.roster.moderator(opened.rules)
+    replayed = await asyncio.to_thread(what_if, house.store.reader, opened.rules.name, moderator, changed)
+    gone, come = replayed.only_then(), replayed.only_now()
+    return fragment(
+        "crowd_what_if.html",
+        replayed=replayed,
+        gone=len(gone),
+        come=len(come),
+        lines=[
+            (mark, f"{message.author.name}: {message.text}")
+            for _, mark, message in sorted(
+                [(each.ts, "-", each) for each in gone] + [(each.ts, "+", each) for each in come],
+                key=lambda one: one[:2],
+            )
+        ][:_SHOWN],
+    )
+
+
+async def _answered(room: OpenRoom, message: ChatMessage | None) -> ChatMessage | None:
+    number = (message.reply_to or "").rpartition("-")[2] if message is not None else ""
+    if not number.isdecimal():
+        return None
+    found = await room.gateway.after(int(number) - 1)
+    return found[0] if found and found[0].number == int(number) else None
+
+
+def _audit(house: House, room: OpenRoom) -> dict[str, Any]:
+    return {"audit": audits(house.store, room.rules.name, _AUDITS)}
+
+
+def _regular(room: OpenRoom, persona: Persona) -> Regular:
+    mood = "away"
+    if room.live is not None:
+        mind = room.live.evening.minds.get(persona.name)
+        at_ms = room.gateway.now_ms()
+        if mind is not None:
+            mood = "typing" if mind.typing else "asleep" if persona.asleep(at_ms) else "watching"
+    return Regular(persona, room.drift.history(persona), room.drift.now(persona), mood)

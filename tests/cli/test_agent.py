@@ -1,0 +1,62 @@
+"""`coterie agent`: the registry told, an agent called, and a command of one's own that is one. P12"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from coterie.base.home import Home
+from tests.cli.conftest import Call
+from tests.modes.remote.conftest import TOKEN, RemoteHouse
+from tests.modes.remote.conftest import house as house
+
+REGISTRY = """
+people: {{owner: Helper}}
+characters:
+  Helper: {{backend: remote, base_url: "{url}", token: "env:HELPER_TOKEN"}}
+  Pebble: {{backend: stand-in}}
+"""
+
+
+def test_p12_the_registry_is_told_without_its_secrets(home: Home, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "no " in call("agent", "list").out
+    (home.root / "agents.yaml").write_text(REGISTRY.format(url="ws://127.0.0.1:9"))
+    missing = call("agent", "list")
+    assert missing.code == 2 and "HELPER_TOKEN, which is not set" in missing.err
+    monkeypatch.setenv("HELPER_TOKEN", TOKEN)
+    told = call("agent", "list")
+    assert told.code == 0 and "Helper: remote at ws://127.0.0.1:9" in told.out and "Pebble: stand-in" in told.out
+    assert "owner talks with Helper" in told.out and TOKEN not in told.out + told.err
+    refused = call("agent", "check", "Helper")
+    assert refused.code == 34 and "cannot be reached" in refused.err and "agents.yaml" in refused.err
+    assert "No remote agent plays Nobody" in call("agent", "check", "Nobody").err
+    open_door = call("agent", "serve", "--host", "0.0.0.0")
+    assert open_door.code == 2 and "COTERIE_AGENT_TOKEN" in open_door.err
+
+
+async def test_p12_a_command_is_an_agent(house: RemoteHouse, tmp_path: Path) -> None:
+    program = tmp_path / "louder.py"
+    program.write_text("import sys\nprint(sys.stdin.read().upper() + '!', end='')\nsys.exit('FAIL' in sys.argv)\n")
+    command = [sys.executable, "-m", "coterie", "agent", "serve", "--port", "0", "--", sys.executable, str(program)]
+    environ = {**os.environ, "COTERIE_AGENT_TOKEN": TOKEN}
+    agent = await asyncio.create_subprocess_exec(*command, env=environ, stdout=asyncio.subprocess.PIPE)
+    try:
+        assert agent.stdout is not None
+        url = (await agent.stdout.readline()).decode().split()[2].rstrip(";")
+        house.settings = house.settings.model_copy(update={"patience_s": 60.0})
+        await house.crash()
+        house.remote(url)
+        assert await house.told("Hello there") == ["HELLO THERE!"]
+    finally:
+        agent.terminate()
+        await agent.wait()
+
+
+def test_p12_the_doctor_looks_at_the_registry(home: Home, call: Call) -> None:
+    (home.root / "agents.yaml").write_text("characters: [")
+    told = call("doctor")
+    assert "The registry of agents cannot be read" in told.out + told.err

@@ -1,0 +1,48 @@
+"""`coterie desk`, line by line, with a scripted model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from coterie.app import all_views
+from coterie.base.home import Home
+from tests.cli.conftest import Answer, Call
+
+
+@pytest.fixture(autouse=True)
+def script(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coterie.app.all_views", all_views)
+    tape = tmp_path / "tape.jsonl"
+    said = {"Good morning": "Good morning. What should be done?", "Nothing yet": "Then I wait."}
+    tape.write_text("\n".join(json.dumps({"when": when, "say": text}) for when, text in said.items()))
+    monkeypatch.setenv("COTERIE_MODELS__REPLAY", str(tape))
+
+
+def talk(call: Call, monkeypatch: pytest.MonkeyPatch, *arguments: str, lines: list[str]) -> Answer:
+    typed = iter([*lines, "/quit"])
+    monkeypatch.setattr("builtins.input", lambda _: next(typed))
+    return call("desk", *arguments)
+
+
+def test_a_conversation_at_the_desk_goes_on_where_it_was_left(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert call("cast", "new", "Mara").code == 0
+    lines = ["Good morning", "/status", "/schedules", "/cancel w0", "/tell w0 more", "/yes w0", "/steps w0", "/help"]
+    answer = talk(call, monkeypatch, "Mara", lines=lines)
+    assert answer.code == 0, answer.err
+    assert "Mara: Good morning. What should be done?\n" in answer.out
+    for told in (
+        "Nothing is going on.",
+        "Nothing is on the timetable.",
+        "There is no branch or worker 'w0'",
+        "/status",
+    ):
+        assert told in answer.out
+    again = talk(call, monkeypatch, "mara", lines=["Nothing yet"])
+    assert "Then I wait." in again.out and "Good morning" not in again.out
+
+
+def test_somebody_unknown_is_told(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert talk(call, monkeypatch, "Nobody", lines=[]).code != 0

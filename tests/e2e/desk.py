@@ -1,0 +1,103 @@
+"""A document for browser tests: a folder, a text, somebody to ask, and a second person with a browser of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import quote
+
+from playwright.sync_api import Browser, Page, expect
+
+from tests.e2e.conftest import PATIENCE_MS, Site, Watched
+
+LAMP = """# The lamp
+
+The lamp burns every night, and every night it burns.
+
+Nobody knows who lights it. Nobody asks.
+
+The boats come late in winter.
+"""
+
+
+def change(original: str, proposed: str, reason: str = "Shorter.") -> str:
+    return f"<change><original>{original}</original><proposed>{proposed}</proposed><reason>{reason}</reason></change>"
+
+
+class Paper:
+    """One document of a site, over HTTP as its owner."""
+
+    def __init__(self, site: Site, text: str = LAMP, name: str = "lamp.md", character: str = "maren") -> None:
+        self.site = site
+        site.ask("PUT", "/you", {"name": "Ana"})
+        self.bot = site.ask("POST", f"/bots/ready/{character}")
+        self.workspace = site.ask("POST", "/draft/workspaces", {"name": "The coast"})["id"]
+        self.base = f"/draft/workspaces/{self.workspace}"
+        self.name = name
+        site.ask("PUT", f"{self.base}/documents/{quote(name)}", {"text": text})
+        self.address = f"{self.base}/documents/{quote(name)}"
+
+    def thread(self) -> str:
+        told = {"document": self.name, "members": [{"bot": self.bot["id"]}], "title": "About it"}
+        return str(self.site.ask("POST", f"{self.base}/threads", told)["id"])
+
+    def propose(self, thread: str, *blocks: str, say: str = "What would you change?") -> None:
+        self.site.script.replies.append("I would: " + " And ".join(blocks))
+        answer = self.site.client.post(f"/draft/threads/{thread}/turns", json={"text": say})
+        assert answer.is_success, answer.text
+
+    def text(self) -> str:
+        self.site.ask("POST", f"{self.base}/flush/{quote(self.name)}")
+        return str(self.site.ask("GET", self.address)["text"])
+
+    def history(self) -> list[dict[str, object]]:
+        found: list[dict[str, object]] = self.site.ask("GET", f"{self.base}/history?document={quote(self.name)}")
+        return found
+
+    def changes(self) -> list[dict[str, object]]:
+        found: list[dict[str, object]] = self.site.ask("GET", f"{self.base}/changes/{quote(self.name)}")
+        return found
+
+
+def opened(page: Page, paper: Paper, more: str = "") -> Page:
+    page.goto(paper.address + more)
+    expect(page.locator(".cm-content")).to_be_visible()
+    expect(page.locator("[data-live]")).to_have_text("Everything is saved")
+    return page
+
+
+def lines(page: Page) -> str:
+    """The text in the editor, without what is only proposed."""
+    return str(
+        page.evaluate(
+            """() => [...document.querySelectorAll(".cm-line")].map((line) => {
+                const copy = line.cloneNode(true);
+                for (const one of copy.querySelectorAll("ins.mark-in")) one.remove();
+                return copy.textContent;
+            }).join("\\n")"""
+        )
+    )
+
+
+def put_at_end_of(page: Page, line: str, text: str) -> None:
+    """Type at the end of the line that holds these words."""
+    page.locator(".cm-line", has_text=line).click()
+    page.keyboard.press("End")
+    page.keyboard.type(text)
+
+
+@contextmanager
+def another(browser: Browser, site: Site, name: str = "Bo") -> Iterator[Watched]:
+    """A second person in a browser of their own, come in by a link."""
+    context = browser.new_context(base_url=site.address, viewport={"width": 1280, "height": 800})
+    context.set_default_timeout(PATIENCE_MS)
+    made = Watched(context)
+    link = site.ask("POST", "/writers", {"name": name})["link"]
+    page = context.new_page()
+    page.goto(link)
+    page.get_by_role("button", name="Come in").click()
+    page.wait_for_url("**/draft")
+    page.close()
+    yield made
+    context.close()
+    assert made.complaints == []

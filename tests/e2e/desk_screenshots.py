@@ -1,0 +1,83 @@
+"""The pictures of the desk in docs/screenshots, taken anew: `python -m tests.e2e.desk_screenshots`. Look at them."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from playwright.sync_api import Browser, sync_playwright
+
+from coterie.modes.desk.tools import tool
+from tests.e2e.browser import find_chromium
+from tests.e2e.conftest import Site
+from tests.e2e.desk_script import DeskScript
+from tests.e2e.screenshots import SIZES, THEMES, take
+
+WISHES = ("Good morning", "Please count the words of the note", "Please dig over the bed by the wall", "Please mail Bo")
+
+
+def prepare(site: Site, script: DeskScript) -> str:
+    """A desk with something of everything on it; its path."""
+
+    async def dig() -> str:
+        """Dig for a long time."""
+        await script.dug.wait()
+        return "Dug."
+
+    async def send_mail(to: str) -> str:
+        """Send a mail."""
+        return f"It is sent to {to}."
+
+    site.call(lambda: site.house.desk.add_tools([tool(dig), tool(send_mail, asks=True)]))
+    site.ask("PUT", "/you", {"name": "Ana"})
+    bot = site.ask("POST", "/bots/ready/maren")["id"]
+    site.ask("POST", "/desk", {"character": bot, "title": "The accounts"})
+    desk = f"/desk/{site.ask('POST', '/desk', {'character': bot, 'title': 'The garden'})['id']}"
+    for wish in WISHES:
+        site.ask("POST", f"{desk}/messages?wait=true", {"text": wish})
+    for prompt, when in (
+        ("Say what is in bloom, and what needs water.", {"cron": "0 8 * * 1-5", "zone": "Europe/Berlin"}),
+        ("Look at the frost warning.", {"every_s": 3600, "hours": "18:00-07:00", "zone": "Europe/Berlin"}),
+    ):
+        site.ask("POST", f"{desk}/schedules", {"prompt": prompt, "when": when})
+    return desk
+
+
+def shoot(browser: Browser, site: Site, desk: str) -> None:
+    converter = browser.new_page()
+    for width, height in SIZES:
+        for theme in THEMES:
+            context = browser.new_context(
+                base_url=site.address,
+                viewport={"width": width, "height": height},
+                color_scheme=theme,  # type: ignore[arg-type]
+                has_touch=width < 500,
+                is_mobile=width < 500,
+            )
+            page = context.new_page()
+            page.goto(desk)
+            page.locator("[data-live][data-state=live]").wait_for()
+            page.get_by_text("It is done: the note has three words").wait_for()
+            take(page, converter, f"desk-{width}-{theme}")
+            if width == 390:
+                page.get_by_role("button", name="What goes on").click()
+                page.locator("#drawer .desk-process").first.wait_for()
+                take(page, converter, f"desk-now-{width}-{theme}")
+            if (width, theme) == (1440, "light"):
+                page.goto("/desk")
+                take(page, converter, f"desks-{width}-{theme}")
+            context.close()
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        script = DeskScript()
+        site = Site(Path(folder) / "house", script=script)
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox"])
+        shoot(browser, site, prepare(site, script))
+        browser.close()
+        site.close()
+
+
+if __name__ == "__main__":
+    main()

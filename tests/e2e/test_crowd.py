@@ -1,0 +1,212 @@
+"""C10, C16, C17, C19 in a browser: a room, its chat of a hundred thousand, its moderation, and the overlay."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.e2e.axe import serious
+from tests.e2e.conftest import Site
+
+ATTIC = """
+name = "attic"
+title = "The attic"
+about = "A small room for a short evening."
+roster = ["nonna_exe", "salt_lamp", "crit_happens", "bread_ian", "moss_granny"]
+[tempo]
+tick_s = 0.2
+lines_per_minute = 120
+rest_s = 2
+typing_per_s = 200
+[limits]
+burst = 100
+"""
+TALE = "".join(
+    f'[[line]]\nat = {number}\nsay = "chat, which door, number {number}?"\nevent = "chat_question"\n'
+    for number in range(600)
+)
+FILL = """([from, many]) => document.getElementById("crowd").virtual.append(Array.from({ length: many }, (_, at) => ({
+    number: from + at, id: `attic-${from + at}`, author: { name: `reader_${at % 40}`, kind: "persona" },
+    text: `line ${from + at} ${"of the evening ".repeat(at % 9)}` })))"""
+
+
+@pytest.fixture(scope="module")
+def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("crowd")
+    rooms = folder / "house" / "configs" / "rooms"
+    rooms.mkdir(parents=True)
+    (rooms / "attic.toml").write_text(ATTIC)
+    (folder / "tale.toml").write_text(TALE)
+    made = Site(folder / "house")
+    made.ask("PUT", "/you", {"name": "Ana"})
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def tale(_site: Site) -> str:
+    return str(_site._home.root.parent / "tale.toml")
+
+
+@pytest.fixture
+def attic(site: Site, page: Page) -> Iterator[Page]:
+    page.goto("/crowd/attic")
+    page.locator("[data-live][data-state=live]").wait_for()
+    yield page
+    site.ask("POST", "/crowd/attic/stop")
+
+
+def until(page: Page, true: str) -> None:
+    """The page forbids what Playwright's own waiting does."""
+    while not page.evaluate(true):
+        page.wait_for_timeout(50)
+
+
+def begin(page: Page, tale: str) -> None:
+    page.get_by_role("button", name="Start").first.click()
+    page.get_by_label("What they watch").fill(tale)
+    page.get_by_label("Who finds the words").select_option("phrasebook")
+    page.get_by_role("dialog").get_by_role("button", name="Start").click()
+
+
+def test_c19_c10_an_evening_from_start_to_stop(attic: Page, tale: str) -> None:
+    begin(attic, tale)
+    expect(attic.locator("#crowd-state")).to_have_text("live")
+    expect(attic.locator("#crowd-words")).to_contain_text("which door")
+    expect(attic.locator("#crowd-moments li").first).to_contain_text("asked the chat")
+    attic.locator(".line").first.click()
+    expect(attic.locator(".stages li").last).to_contain_text("let in")
+    expect(attic.locator(".stages")).to_contain_text(re.compile(r"thought it over\s*\d+\.\d\d s"))
+    expect(attic.locator(".said-why")).to_contain_text("base")
+    attic.get_by_role("button", name="Who is this").click()
+    expect(attic.locator(".person .drift")).to_have_count(5)
+    attic.get_by_role("button", name="Stop").click()
+    expect(attic.locator("#crowd-state")).to_have_text("quiet")
+
+
+def test_c19_saying_something_and_being_answered(attic: Page, tale: str) -> None:
+    begin(attic, tale)
+    expect(attic.locator("#crowd-state")).to_have_text("live")
+    attic.get_by_label("Say something, as Ana").fill("@nonna_exe is there soup?")
+    attic.keyboard.press("Enter")
+    mine = attic.locator(".line", has_text="is there soup?")
+    expect(mine).to_be_visible()
+    expect(attic.locator(".line-mine").first).to_contain_text("nonna_exe")
+
+
+def test_c16_a_refusal_is_told_and_audited_and_rulings_can_be_taken_back(site: Site, attic: Page) -> None:
+    attic.get_by_label("Say something, as Ana").fill("look at http://spam.example/win")
+    attic.keyboard.press("Enter")
+    expect(attic.locator("#crowd-refused")).to_contain_text("links")
+    attic.get_by_role("tab", name="Moderation").click()
+    expect(attic.locator(".audit li").first).to_contain_text("refused")
+    attic.get_by_label("Switch the room off").check(force=True)
+    expect(attic.locator(".audit li").first).to_contain_text("killed")
+    refused = site.client.post("/crowd/attic/messages", json={"text": "anybody?"})
+    assert refused.status_code == 422
+    attic.get_by_label("Switch the room off").uncheck(force=True)
+    expect(attic.locator(".audit li").first).to_contain_text("revived")
+    site.ask("POST", "/crowd/attic/messages", {"text": "somebody"})
+    attic.locator(".line", has_text="somebody").click()
+    attic.get_by_role("button", name="Ban").click()
+    expect(attic.locator(".audit li").first).to_contain_text("ban")
+    attic.locator(".toast").get_by_role("button", name="Undo").click()
+    expect(attic.locator(".audit li").first).to_contain_text("pardon")
+
+
+def test_c5_the_rooms_rules_are_changed_and_kept(site: Site, attic: Page) -> None:
+    attic.get_by_role("tab", name="Moderation").click()
+    attic.get_by_text("The room's own rules").click()
+    attic.get_by_label("Lines a minute").fill("140")
+    attic.get_by_role("button", name="Keep", exact=True).click()
+    expect(attic.locator(".toast")).to_contain_text("Kept")
+    assert site.ask("GET", "/crowd/attic/rules")["tempo"]["lines_per_minute"] == 140
+
+
+def test_c17_what_if_shows_the_difference(site: Site, attic: Page, tale: str) -> None:
+    before = site.ask("GET", "/crowd/attic")["last"]
+    begin(attic, tale)
+    while site.ask("GET", "/crowd/attic")["last"] < before + 6:
+        attic.wait_for_timeout(100)
+    site.ask("POST", "/crowd/attic/stop")
+    spoke = attic.locator(".line:not(:has(.line-reply)) .line-who:not(.line-human)").last.text_content()
+    attic.get_by_role("tab", name="What if").click()
+    attic.get_by_label("Who", exact=True).select_option(spoke)
+    attic.get_by_label("Talkativeness").fill("0")
+    attic.get_by_role("button", name="Play it again").click()
+    expect(attic.locator("#crowd-other .diff-removed").first).to_contain_text(str(spoke))
+
+
+def test_c19_a_hundred_thousand_lines_and_only_what_is_near_is_there(attic: Page) -> None:
+    attic.evaluate(FILL, [1_000_000, 99_000])
+    expect(attic.locator(".line").last).to_contain_text("line 1098999")
+    assert attic.locator(".line").count() < 150
+    attic.evaluate("document.getElementById('crowd-scroll').scrollTop /= 2")
+    expect(attic.locator("#crowd-pill")).to_be_visible()
+    expect(attic.locator(".line").first).not_to_contain_text("line 10989")
+    middle = attic.locator(".line").nth(30).text_content()
+    top = attic.evaluate("document.getElementById('crowd-scroll').scrollTop")
+    attic.evaluate(FILL, [2_000_000, 300])
+    attic.wait_for_timeout(200)
+    assert attic.evaluate("document.getElementById('crowd-scroll').scrollTop") == top
+    assert attic.locator(".line").nth(30).text_content() == middle
+    assert attic.locator(".line").count() < 150
+    attic.locator("#crowd-pill").click()
+    expect(attic.locator(".line").last).to_contain_text("line 2000299")
+    expect(attic.locator("#crowd-pill")).to_be_hidden()
+
+
+def test_c19_history_comes_as_one_scrolls_up(site: Site, attic: Page) -> None:
+    async def many() -> None:
+        from coterie.modes.crowd import Author, ChatPost
+
+        room = await site.house.crowd.room("attic")
+        for number in range(300):
+            author = Author(name=f"guest{number % 50}", kind="human")
+            await room.gateway.post(ChatPost(id=f"h{number}", room="attic", author=author, text=f"earlier {number}."))
+
+    site.do(many())
+    attic.reload()
+    expect(attic.locator(".line").last).to_contain_text("earlier 299.")
+    attic.locator("#crowd-scroll").evaluate("scroll => (scroll.scrollTop = 0)")
+    until(attic, "document.getElementById('crowd').virtual.length >= 300")
+
+
+def test_c19_hostile_words_are_words(site: Site, attic: Page) -> None:
+    site.ask("POST", "/crowd/attic/messages", {"text": "<img src=x onerror=alert(1)> <b>bold</b> {{7*7}}"})
+    line = attic.locator(".line", has_text="<img src=x onerror=alert(1)>")
+    expect(line).to_contain_text("{{7*7}}")
+    line.click()
+    expect(attic.locator(".said-text")).to_contain_text("<b>bold</b>")
+    assert attic.locator("#crowd img").count() == 0
+
+
+def test_c19_the_overlay_is_nothing_but_lines(site: Site, page: Page) -> None:
+    site.ask("POST", "/crowd/attic/messages", {"text": "hello, broadcast"})
+    page.goto("/crowd/attic/overlay")
+    expect(page.locator(".line").last).to_contain_text("hello, broadcast")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgba(0, 0, 0, 0)"
+    assert page.evaluate("getComputedStyle(document.documentElement).backgroundColor") == "rgba(0, 0, 0, 0)"
+    site.ask("POST", "/crowd/attic/messages", {"text": "and again"})
+    expect(page.locator(".line").last).to_contain_text("and again")
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_c19_no_serious_issue(site: Site, page: Page, theme: str, width: int) -> None:
+    site.ask("POST", "/crowd/attic/messages", {"text": f"hello from {theme} {width}"})
+    page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto("/crowd")
+    assert serious(page) == []
+    page.goto("/crowd/attic")
+    page.locator(".line").last.click()
+    page.locator(".said").wait_for()
+    assert serious(page) == []
+    for tab in ("Stream", "Regulars", "Moderation", "What if"):
+        page.get_by_role("tab", name=tab).click()
+        page.wait_for_timeout(100)
+        assert serious(page) == [], tab

@@ -1,0 +1,218 @@
+"""A document in the browser: proposals in the text and beside it, decided with one key; talk that streams. F2–F10, F14"""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.e2e.conftest import Site
+from tests.e2e.desk import Paper, change, lines, opened, put_at_end_of
+
+NIGHT = change("The lamp burns every night, and every night it burns.", "The lamp burns every night.")
+ASKS = change("Nobody asks.", "Nobody dares to ask.", "Stronger.")
+
+
+@pytest.fixture
+def paper(site: Site) -> Paper:
+    return Paper(site)
+
+
+def test_f14_a_proposal_is_marked_in_the_text_and_accepted_with_one_key(page: Page, paper: Paper) -> None:
+    thread = paper.thread()
+    paper.propose(thread, NIGHT, ASKS)
+    opened(page, paper)
+    expect(page.locator(".proposal[data-state=pending]")).to_have_count(2)
+    expect(page.locator("del.mark-out").first).to_have_text(", and every night it burns")
+    expect(page.locator("ins.mark-in")).to_have_text(["dares to ask"])
+    page.keyboard.press("j")
+    expect(page.locator(".proposal[aria-current]")).to_contain_text("Shorter.")
+    page.keyboard.press("a")
+    expect(page.locator(".proposal[data-state=pending]")).to_have_count(1)
+    expect(page.locator(".cm-content")).to_contain_text("The lamp burns every night.")
+    expect(page.locator("del.mark-out")).to_have_text(["asks"])
+    page.keyboard.press("a")
+    expect(page.locator("#no-cards")).to_be_visible()
+    assert "The lamp burns every night.\n\nNobody knows who lights it. Nobody dares to ask." in paper.text()
+    newest = paper.history()[0]
+    assert (newest["subject"], newest["author"], newest["thread"]) == ("Stronger.", "Ana", thread)
+
+
+def test_f8_undo_takes_it_back_and_it_waits_again(page: Page, paper: Paper) -> None:
+    paper.propose(paper.thread(), NIGHT)
+    opened(page, paper)
+    page.keyboard.press("j")
+    page.keyboard.press("a")
+    expect(page.locator("#no-cards")).to_be_visible()
+    page.keyboard.press("u")
+    expect(page.locator(".proposal[data-state=pending]")).to_have_count(1)
+    expect(page.locator("del.mark-out")).to_be_visible()
+    assert "and every night it burns" in paper.text()
+
+
+def test_f10_decline_with_a_comment_that_is_noted_and_edit_before_accepting(page: Page, paper: Paper) -> None:
+    thread = paper.thread()
+    paper.propose(thread, NIGHT, ASKS)
+    opened(page, paper, f"?thread={thread}")
+    page.keyboard.press("j")
+    page.keyboard.press("d")
+    page.keyboard.type("The echo is meant.")
+    page.keyboard.press("Control+Enter")
+    expect(page.locator(".proposal[data-state=pending]")).to_have_count(1)
+    page.get_by_role("tab", name="Talk").click()
+    expect(page.locator(".talk-note")).to_contain_text("Ana declined a proposal: The echo is meant.")
+    page.get_by_role("tab", name="Proposals").click()
+    page.keyboard.press("j")
+    page.keyboard.press("e")
+    field = page.locator(".proposal-form textarea")
+    expect(field).to_have_value("Nobody dares to ask.")
+    field.fill("Nobody would ask.")
+    page.keyboard.press("Control+Enter")
+    expect(page.locator("#no-cards")).to_be_visible()
+    assert "Nobody would ask." in paper.text()
+    assert [one["state"] for one in paper.changes()] == ["declined", "edited-and-accepted"]
+
+
+def test_f7_an_edit_makes_a_proposal_stale_and_another_makes_it_fresh_again(page: Page, paper: Paper) -> None:
+    paper.propose(paper.thread(), ASKS)
+    opened(page, paper)
+    put_at_end_of(page, "Nobody knows", " Never")
+    page.keyboard.press("Home")
+    page.locator(".cm-line", has_text="Nobody knows").click()
+    page.keyboard.press("End")
+    for _ in range(len(" asks. Never")):
+        page.keyboard.press("Backspace")
+    expect(page.locator(".proposal[data-stale]")).to_contain_text("not there any more")
+    expect(page.locator("del.mark-out")).to_have_count(0)
+    page.keyboard.press("End")
+    page.keyboard.type(" asks.")
+    expect(page.locator(".proposal:not([data-stale])[data-state=pending]")).to_have_count(1)
+    expect(page.locator("ins.mark-in")).to_have_text("dares to ask")
+    assert "Nobody asks." in paper.text()
+
+
+def test_f7_a_stale_proposal_is_made_anew_in_one_click(page: Page, paper: Paper) -> None:
+    paper.propose(paper.thread(), NIGHT)
+    opened(page, paper)
+    put_at_end_of(page, "The lamp burns", "")
+    for _ in range(len("burns.")):
+        page.keyboard.press("Backspace")
+    page.keyboard.type("glows.")
+    expect(page.locator(".proposal[data-stale]")).to_have_count(1)
+    page.get_by_role("button", name="Propose again").click()
+    expect(page.locator(".proposal[data-state=pending]:not([data-stale])")).to_have_count(1)
+    expect(page.locator("del.mark-out").first).to_contain_text("glows")
+
+
+def test_f4_talk_streams_and_a_card_is_there_before_the_reply_is_over(page: Page, site: Site, paper: Paper) -> None:
+    opened(page, paper)
+    site.script.paused = True
+    site.script.replies.append(f"First this. {NIGHT} Then **that** too.")
+    page.keyboard.press("/")
+    page.keyboard.type("What is too long?")
+    page.keyboard.press("Enter")
+    expect(page.locator(".said[data-state=open]")).to_be_visible()
+    expect(page.locator("[data-live]")).to_have_text("Maren Oke is writing")
+    site.step(3)
+    expect(page.locator(".said[data-state=open] .said-text")).to_contain_text("First")
+    while page.locator("#waiting").inner_text() != "1":
+        site.step(4)
+        page.wait_for_timeout(100)
+    expect(page.locator(".said[data-state=open]")).to_be_visible()
+    expect(page.locator("del.mark-out").first).to_be_visible()
+    site.script.paused = False
+    site.step(1_000)
+    expect(page.locator(".said").last).to_have_attribute("data-state", "done")
+    expect(page.locator(".said .said-text").last).to_contain_text("First this.")
+    expect(page.locator(".said .said-text strong")).to_have_text("that")
+    assert "<change>" not in page.locator("#talk").inner_text()
+    page.locator(".said-proposal").click()
+    expect(page.locator(".proposal[aria-current]")).to_be_focused()
+
+
+def test_f3_a_thread_about_chosen_words_keeps_its_place_or_is_orphaned(page: Page, site: Site, paper: Paper) -> None:
+    opened(page, paper)
+    page.locator(".cm-line", has_text="The boats").click()
+    page.keyboard.press("Home")
+    page.keyboard.press("Shift+End")
+    site.script.replies.append("They do.")
+    page.get_by_role("button", name="Talk about this").click()
+    expect(page.locator("#picked")).to_contain_text("The boats come late in winter.")
+    page.keyboard.type("Is this so?")
+    page.keyboard.press("Enter")
+    expect(page.locator("#talk")).to_contain_text("They do.")
+    expect(page.locator(".mark-about")).to_have_text("The boats come late in winter.")
+    page.keyboard.press("Escape")
+    put_at_end_of(page, "# The lamp", " at sea")
+    expect(page.locator(".mark-about")).to_have_text("The boats come late in winter.")
+    assert "# The lamp at sea" in paper.text()
+    page.locator(".cm-line", has_text="The boats").click()
+    page.keyboard.press("End")
+    page.keyboard.press("Shift+Home")
+    page.keyboard.press("Backspace")
+    expect(page.locator(".thread-tab", has_text="The boats")).to_contain_text("orphaned")
+
+
+def test_f14_any_sentence_leads_to_the_talk_that_earned_it(page: Page, paper: Paper) -> None:
+    thread = paper.thread()
+    paper.propose(thread, NIGHT, say="Shorten it, please.")
+    opened(page, paper)
+    page.keyboard.press("j")
+    page.keyboard.press("a")
+    expect(page.locator("#no-cards")).to_be_visible()
+    page.locator(".cm-line", has_text="The lamp burns").click()
+    page.keyboard.press("Escape")
+    page.keyboard.press("b")
+    row = page.locator(".past-row[aria-current]")
+    expect(row).to_contain_text("Shorter.")
+    expect(row).to_contain_text("proposed by Maren")
+    row.get_by_role("button", name="the talk that earned it").click()
+    expect(page.locator("#talk")).to_contain_text("Shorten it, please.")
+
+
+def test_f9_what_is_typed_is_a_commit_after_a_pause_and_survives_a_reload(page: Page, paper: Paper) -> None:
+    thread = paper.thread()
+    opened(page, paper, f"?thread={thread}")
+    put_at_end_of(page, "The boats", " Or not at all: 🦀")
+    expect(page.locator("[data-live]")).to_have_text("Everything is saved")
+    expect(page.locator("#talk")).to_contain_text("Ana edited the document.")
+    page.reload()
+    expect(page.locator(".cm-content")).to_contain_text("Or not at all: 🦀")
+    assert paper.history()[0]["subject"] == "Edit lamp.md"
+    assert lines(page).rstrip("\n") == paper.text().rstrip("\n")
+
+
+def test_a_new_folder_a_new_document_and_the_keyboard_alone(page: Page, site: Site) -> None:
+    site.ask("PUT", "/you", {"name": "Ana"})
+    page.goto("/draft")
+    page.get_by_role("button", name="Begin a folder").or_(page.get_by_role("button", name="New", exact=True)).click()
+    page.get_by_label("Name needed").first.fill("Letters")
+    page.keyboard.press("Enter")
+    page.get_by_role("region", name="Letters").get_by_role("button", name="New document").click()
+    page.get_by_label("Title").fill("To the sea")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/documents/to-the-sea.md")
+    page.keyboard.press("i")
+    page.keyboard.press("Control+End")
+    page.keyboard.type("Dear sea,")
+    expect(page.locator("[data-live]")).to_have_text("Everything is saved")
+    page.keyboard.press("Escape")
+    page.keyboard.press("g")
+    page.keyboard.press("d")
+    page.wait_for_url("**/draft")
+    expect(page.get_by_role("link", name="To the sea")).to_be_visible()
+
+
+def test_f11_a_branch_is_compared_and_merged(page: Page, paper: Paper) -> None:
+    opened(page, paper)
+    page.get_by_role("button", name="More for this document").click()
+    page.get_by_role("menuitem", name="New branch").click()
+    page.get_by_label("Name").fill("winter")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**branch=winter")
+    put_at_end_of(page, "The boats", " And leave early.")
+    expect(page.locator("[data-live]")).to_have_text("Everything is saved")
+    page.goto(f"{paper.base}/compare?source=winter&target=main")
+    expect(page.locator(".diff-added")).to_have_text("+added: The boats come late in winter. And leave early.")
+    page.get_by_role("button", name="Merge winter into main").click()
+    page.wait_for_url("**/draft")
+    assert "And leave early." in paper.text()

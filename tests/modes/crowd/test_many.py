@@ -1,0 +1,42 @@
+"""C20: a thousand personas cost what fifty do, each. Calls are counted, not timed; `bench.personas` measures time."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+
+from bench.personas import crowd
+from coterie.modes.crowd.configs import SHIPPED
+from coterie.modes.crowd.personas import Roster
+from coterie.modes.crowd.session.replay import door_of
+from coterie.modes.crowd.session.script import Script, contexts
+from coterie.modes.crowd.session.simulation import Simulation
+
+START = 1_767_225_600_000
+MINUTES = 0.5
+
+
+def calls_per_persona(many: int) -> float:
+    roster = Roster()
+    personas = crowd(many)
+    room = roster.room("late-shift").model_copy(update={"roster": tuple(persona.name for persona in personas)})
+    simulation = Simulation(room, personas, door_of(room, personas, roster.moderator(room)), start_ms=START)
+    script = Script.read(SHIPPED / "streams" / "left-door.toml")
+    heard = list(contexts(script, room.name, START, minutes=MINUTES))
+    made = 0
+
+    def count(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal made
+        made += event == "call"
+
+    sys.setprofile(count)
+    try:
+        simulation.run(MINUTES, heard)
+    finally:
+        sys.setprofile(None)
+    assert simulation.messages
+    return made / many
+
+
+def test_c20_a_thousand_personas_cost_what_fifty_do_each() -> None:
+    assert calls_per_persona(1_000) <= 1.3 * calls_per_persona(50)

@@ -1,0 +1,109 @@
+"""A house with a character that an agent plays, one that echoes, and a platform in memory to talk to both."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from coterie.base.clock import SystemClock
+from coterie.cast.identity import Identity
+from coterie.cast.people import People, PeopleDesk
+from coterie.cast.roster import Cast, Roster
+from coterie.engine.agents import AgentRegistry
+from coterie.engine.conversation import Conversation
+from coterie.engine.files import RoomFiles
+from coterie.engine.settings import SurfacesSettings
+from coterie.engine.switchboard import Switchboard, views
+from coterie.engine.turns import Turns
+from coterie.kernel import Store
+from coterie.kernel.fold import fold_aside
+from coterie.modes.remote.agents import RemoteAgents
+from coterie.modes.remote.chats import RemoteBook, RemoteChats
+from coterie.modes.remote.conversation import RemoteConversation
+from coterie.modes.remote.settings import AgentsSettings
+from tests.contracts.loopback import Loopback
+from tests.contracts.surface_house import Echo
+
+TOKEN = "a token of some length"
+
+
+class RemoteHouse:
+    def __init__(self, folder: Path, settings: AgentsSettings | None = None) -> None:
+        self.folder = folder
+        self.settings = settings or AgentsSettings(patience_s=0.5, heartbeat_s=0.5, longest_pause_s=0.05)
+        self.surfaces = SurfacesSettings(slow_notice_s=0)
+        self.platform = Loopback()
+        self.echo = Echo()
+        self.open()
+
+    def open(self) -> None:
+        clock = SystemClock()
+        all_views = [Cast(), People(), Turns(), RemoteChats(), *views()]
+        self.store = Store.open(self.folder / "coterie.db", views=all_views, clock=clock)
+        self.roster, self.people = Roster(self.store), PeopleDesk(self.store, clock)
+        self.registry = AgentRegistry(self.folder / "agents.yaml")
+        self.agents = RemoteAgents(
+            self.registry,
+            self.roster,
+            RemoteBook(self.store),
+            self.settings,
+            notify=lambda outgoing, token: self.board.notify(outgoing, token),
+            room_of=lambda context: self.board.talk.rooms.where(context),
+        )
+        remote = RemoteConversation(self.store, self.roster, self.agents, self.settings, self.files)
+        conversations: dict[str, Conversation] = {"echo": self.echo, "remote": remote}
+        self.board = Switchboard(
+            self.store, clock, self.roster, self.people, conversations, self.surfaces, self.registry
+        )
+
+    def files(self, character: str) -> RoomFiles:
+        return RoomFiles(self.folder / "workspaces" / character)
+
+    def register(self, **fields: object) -> None:
+        """Helper is played like this from now on."""
+        told = {"people": {"owner": "Helper"}, "characters": {"Helper": fields}}
+        self.registry.file.write_text(yaml.safe_dump(told))
+
+    def remote(self, url: str, **fields: object) -> None:
+        self.register(backend="remote", base_url=url, token=TOKEN, **fields)
+
+    async def say(self, text: str, room: str = "desk", key: str = "1") -> None:
+        await self.platform.say("ana", room, text, key)
+
+    async def told(self, text: str, room: str = "desk", key: str = "1") -> list[str]:
+        await self.say(text, room, key)
+        await self.board.idle()
+        return self.platform.shown(room)
+
+    async def crash(self) -> None:
+        async def never(*_: object, **__: object) -> list[object]:
+            raise asyncio.CancelledError
+
+        self.store.append = never  # type: ignore[assignment,method-assign]
+        await self.board.close()
+        await self.agents.close()
+        self.store.close()
+        self.open()
+        self.platform.reconnect(self.board)
+
+    async def close(self) -> None:
+        await self.board.close()
+        await self.agents.close()
+        with self.store.reader.readers.snapshot() as rows:
+            assert self.store.hashes() == {view.name: fold_aside(view, rows) for view in self.store.views}
+        self.store.close()
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[RemoteHouse]:
+    made = RemoteHouse(tmp_path)
+    for name in ("Helper", "Echo"):
+        await made.roster.author(Identity(name=name, persona=f"{name}."))
+    made.platform.reconnect(made.board)
+    await made.people.link_owner("loopback", "ana")
+    yield made
+    await made.close()

@@ -1,0 +1,154 @@
+"""Somebody with another client than ours: nio, which seals and opens with its own code.
+
+It lives in a thread with a loop of its own, so that what a test looks at without waiting can be looked up all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Coroutine
+from functools import cache
+from typing import Any, Self, TypeVar
+
+import nio
+from nio.crypto.attachments import decrypt_attachment, encrypt_attachment
+
+from coterie.surfaces.matrix.homeserver import Homeserver
+from coterie.surfaces.matrix.topology import ENCRYPTION, SEALED_ROOM
+from tests.real.matrix_house import PASSWORD, Human, shown_by
+from tests.real.synapse import Synapse
+
+T = TypeVar("T")
+logging.getLogger("nio").setLevel(logging.CRITICAL)
+
+
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True, name="nio").start()
+    return loop
+
+
+def now(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run_coroutine_threadsafe(work, _loop()).result(120)
+
+
+async def there(work: Coroutine[Any, Any, T]) -> T:
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, _loop()))
+
+
+class SealedHuman(Human):
+    """Writes and reads sealed rooms."""
+
+    client: nio.AsyncClient
+
+    @classmethod
+    async def arrive(cls, synapse: Synapse, name: str) -> Self:
+        user = await asyncio.to_thread(synapse.register, name)
+        return await cls.log_in(synapse, user)
+
+    @classmethod
+    async def log_in(cls, synapse: Synapse, user: str) -> Self:
+        """A further device of the same person, if there is one already."""
+        client = await there(_connected(synapse.url, user))
+        human = cls(Homeserver(synapse.url, client.access_token), user)
+        human.client = client
+        await human.accept_invites()
+        return human
+
+    async def room_with(self, bot: str) -> str:
+        sealed = {"type": ENCRYPTION, "state_key": "", "content": SEALED_ROOM}
+        return await self.server.create_room({"preset": "private_chat", "invite": [bot], "initial_state": [sealed]})
+
+    async def say(self, room: str, text: str, key: str | None = None, more: dict[str, Any] | None = None) -> str:
+        self._count += 1
+        told = {"msgtype": "m.text", "body": text, **(more or {})}
+        return await there(self._send(room, told, key or f"{self.user}.{self._count}"))
+
+    async def sync(self) -> None:
+        await there(_synced(self.client))
+
+    async def events(self, room: str) -> list[dict[str, Any]]:
+        await self.sync()
+        return [self.opened(room, event) for event in await super().events(room)]
+
+    def shown_now(self, events: list[dict[str, Any]], room: str, by: str) -> list[tuple[str, str]]:
+        now(_synced(self.client))
+        return shown_by([self.opened(room, event) for event in events], by)
+
+    def opened(self, room: str, event: dict[str, Any]) -> dict[str, Any]:
+        """As its sender meant it; left as it is where there is no key."""
+        if event["type"] != "m.room.encrypted" or "ciphertext" not in event["content"]:
+            return event
+        sealed = nio.MegolmEvent.from_dict({**event, "room_id": room})
+        assert isinstance(sealed, nio.MegolmEvent), sealed
+        try:
+            opened = now(_opened(self.client, sealed))
+        except nio.EncryptionError:
+            return event
+        content = opened.source["content"]
+        if "m.relates_to" in event["content"]:
+            content["m.relates_to"] = event["content"]["m.relates_to"]
+        return {**event, "type": opened.source["type"], "content": content}
+
+    async def fetch(self, file: dict[str, Any]) -> bytes:
+        async with self.server.download(file["url"]) as parts:
+            data = b"".join([part async for part in parts])
+        return bytes(decrypt_attachment(data, file["key"]["k"], file["hashes"]["sha256"], file["iv"]))
+
+    async def send_file(self, room: str, name: str, data: bytes, *, damage: bool = False) -> None:
+        sealed, keys = encrypt_attachment(data)
+
+        async def chunks() -> AsyncIterator[bytes]:
+            yield sealed[:-1] + b"?" if damage else sealed
+
+        uri = await self.server.upload(chunks(), len(sealed), "application/octet-stream", "")
+        told = {"msgtype": "m.image", "file": {**keys, "url": uri}, "info": {"mimetype": "image/png"}}
+        await self.say(room, name, more=told)
+
+    async def forget_session(self, room: str) -> None:
+        """The next thing it says has a new key, given to every device it knows then."""
+        await there(_forgotten(self.client, room))
+
+    async def close(self) -> None:
+        await there(self.client.close())
+        await self.server.close()
+
+    async def _send(self, room: str, told: dict[str, Any], key: str) -> str:
+        if room not in self.client.rooms or self.client.should_query_keys:
+            await _synced(self.client)
+        answer = await self.client.room_send(room, "m.room.message", told, key, ignore_unverified_devices=True)
+        assert isinstance(answer, nio.RoomSendResponse), answer
+        return str(answer.event_id)
+
+
+async def _connected(url: str, user: str) -> nio.AsyncClient:
+    config = nio.AsyncClientConfig(store_sync_tokens=False, encryption_enabled=True, backfill_limited_timelines=False)
+    client = nio.AsyncClient(url, user, store_path=tempfile.mkdtemp(prefix="coterie-nio-"), config=config)
+    answer = await client.login(PASSWORD)
+    assert isinstance(answer, nio.LoginResponse), answer
+    await _synced(client)
+    return client
+
+
+async def _synced(client: nio.AsyncClient) -> None:
+    answer = await client.sync(timeout=0, full_state=client.next_batch == "")
+    assert isinstance(answer, nio.SyncResponse), answer
+    await client.send_to_device_messages()
+    if client.should_upload_keys:
+        await client.keys_upload()
+    if client.should_query_keys:
+        await client.keys_query()
+    if client.should_claim_keys:
+        await client.keys_claim(client.get_users_for_key_claiming())
+
+
+async def _opened(client: nio.AsyncClient, sealed: nio.MegolmEvent) -> Any:
+    return client.decrypt_event(sealed)
+
+
+async def _forgotten(client: nio.AsyncClient, room: str) -> None:
+    client.invalidate_outbound_session(room)

@@ -1,0 +1,218 @@
+"""The desk on a real server, from a message by webhook to the reply that goes out. D1, D2, D13, D20"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+
+from coterie.llm.messages import Request
+from coterie.modes.desk.tools import Tool, tool
+from tests.modes.desk.conftest import Line, Script, calls
+from tests.real.desk_house import Open, open_desk
+
+needs_bwrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap (apt install bubblewrap)")
+
+_SLOW_S = 600
+"""The embedded model reads a few hundred tokens a second, and a busy machine is slow, not wrong."""
+
+
+def counting(kind: str, request: Request) -> Line:
+    """Thinks, has the words of a note counted by a command, remembers, and tells."""
+    last = request.prompt.messages[-1].text
+    used = sum(message.role == "tool" for message in request.prompt.messages)
+    if kind == "branch":
+        return calls(("memory_save", {"text": "Ana cares about short notes"})) if not used else "Short is good."
+    if kind == "worker":
+        steps: list[Line] = [
+            calls(("file", {"action": "write", "path": "note.txt", "text": "one two three"})),
+            calls(("shell", {"command": "wc -w < note.txt; id -u; cat /etc/shadow"})),
+            calls(("finish", {"result": f"The command said: {last}"})),
+        ]
+        return steps[used]
+    if "How long is the note" in last:
+        return calls(
+            ("spawn_worker", {"task": "Count the words of the note."}),
+            ("branch", {"thought": "Is that short?"}),
+            ("memory_save", {"text": "Ana asked about the note", "type": "event"}),
+            ("reply", {"text": "I am counting."}),
+        )
+    if "The command said" in last:
+        return "It has three words." if "\n3\n" in last else "It could not be counted."
+    return calls(("skip", {}))
+
+
+@needs_bwrap
+async def test_the_full_loop_from_webhook_to_reply_and_back_out(tmp_path: Path) -> None:
+    script = Script(brain=counting)
+    async with open_desk(tmp_path, script) as open_:
+        chat = await open_.ask("POST", "/desk", {"character": "Mara", "title": "Work", "webhook": "work"}, 201)
+        call = {"text": "How long is the note?", "room": "work", "id": "m-1", "wait": True, "callback": open_.sink.url}
+        answer = await open_.ask("POST", "/webhook", call, 200)
+        assert answer["text"] == "I am counting."
+        desk = f"/desk/{chat['id']}"
+        told = await open_.until(f"{desk}/messages", lambda lines: lines[-1]["text"].startswith("It "))
+        assert [line["text"] for line in told] == ["How long is the note?", "I am counting.", "It has three words."]
+        await open_.until(f"{desk}/processes", lambda found: all(each["state"] == "done" for each in found))
+        worker = next(each for each in await open_.ask("GET", f"{desk}/processes") if each["kind"] == "worker")
+        done = (await open_.ask("GET", f"{desk}/processes/{worker['id']}"))["done"]
+        assert [step["tool"] for step in done] == ["file", "shell", "finish"]
+        assert "\n3\n" in done[1]["text"] and "shadow: " in done[1]["text"]
+        bot = chat["character"]
+        kept = {memory.text for memory in open_.house.memory.browse(owner=bot)}
+        assert kept == {"Ana asked about the note", "Ana cares about short notes"}
+        await open_.house.switchboard.idle()
+        assert open_.sink.texts == ["I am counting.", "It has three words."]
+        whole = await open_.ask("GET", desk)
+        assert whole["sandbox"]["state"] == "confined" and "It has" not in whole["status"]
+        assert whole["spent_today"]["calls"] == len(script.asked)
+        # The same call again is the same message.
+        assert (await open_.ask("POST", "/webhook", call, 200))["text"] == "I am counting."
+        assert len(await open_.ask("GET", f"{desk}/messages")) == 3
+
+
+async def test_d2_a_follow_up_reaches_a_waiting_worker(tmp_path: Path) -> None:
+    def brain(kind: str, request: Request) -> Line:
+        told = "\n".join(message.text for message in request.prompt.messages)
+        if kind == "worker":
+            return calls(("finish", {"result": "Dear friend"})) if "Friendly" in told else "Formal or friendly?"
+        if request.prompt.messages[-1].text == "Draft a letter":
+            work = ("spawn_worker", {"task": "Draft a letter", "interactive": True})
+            return calls(work, ("reply", {"text": "Yes."}))
+        return "Here it is." if "Dear friend" in told else calls(("skip", {}))
+
+    async with open_desk(tmp_path, Script(brain=brain)) as open_:
+        desk = f"/desk/{(await open_.ask('POST', '/desk', {'character': 'Mara'}, 201))['id']}"
+        said = await open_.ask("POST", f"{desk}/messages?wait=true", {"text": "Draft a letter", "key": "k"}, 200)
+        assert said["reply"]["text"] == "Yes."
+        again = await open_.ask("POST", f"{desk}/messages?wait=true", {"text": "Draft a letter", "key": "k"}, 200)
+        assert again["turn"] == said["turn"]
+        (worker,) = await open_.until(f"{desk}/processes", lambda found: found[0]["state"] == "waiting")
+        assert (worker["result"], worker["needs_yes"]) == ("Formal or friendly?", False)
+        await open_.ask("POST", f"{desk}/processes/{worker['id']}/follow-up", {"text": "Friendly"}, 200)
+        await open_.until(f"{desk}/messages", lambda lines: lines[-1]["text"] == "Here it is.")
+        late = await open_.ask("POST", f"{desk}/processes/{worker['id']}/follow-up", {"text": "More"}, 404)
+        assert "done" in late["error"]
+        await open_.ask("GET", f"{desk}/processes/nobody", status=404)
+        await open_.ask("GET", "/desk/nowhere", status=404)
+
+
+async def _worker(open_: Open, interactive: bool) -> tuple[str, str]:
+    desk = f"/desk/{(await open_.ask('POST', '/desk', {'character': 'Mara'}, 201))['id']}"
+    await open_.ask("POST", f"{desk}/messages?wait=true", {"text": "wait" if interactive else "go"})
+    (worker,) = await open_.until(f"{desk}/processes", lambda found: len(found) == 1)
+    return desk, f"{desk}/processes/{worker['id']}"
+
+
+async def test_d2_cancel_in_every_state(tmp_path: Path) -> None:
+    at_it, go_on = asyncio.Event(), asyncio.Event()
+
+    async def dig() -> str:
+        """Dig for a long time."""
+        at_it.set()
+        await go_on.wait()
+        return "Dug."
+
+    def brain(kind: str, request: Request) -> Line:
+        last = request.prompt.messages[-1].text
+        if kind == "worker":
+            return "Which one?" if "wait" in request.prompt.messages[1].text else calls(("dig", {}))
+        if last in ("go", "wait"):
+            work = ("spawn_worker", {"task": last, "interactive": last == "wait"})
+            return calls(work, ("reply", {"text": "Yes."}))
+        return calls(("skip", {}))
+
+    async with open_desk(tmp_path, Script(brain=brain)) as open_:
+        open_.house.desk.add_tools([tool(dig)])
+        _, running = await _worker(open_, interactive=False)
+        async with asyncio.timeout(60):
+            await at_it.wait()
+        assert (await open_.ask("POST", f"{running}/cancel"))["done"]
+        assert (await open_.until(running, lambda it: it["state"] != "running"))["state"] == "cancelled"
+        assert not (await open_.ask("POST", f"{running}/cancel"))["done"]
+
+        desk, waiting = await _worker(open_, interactive=True)
+        await open_.until(waiting, lambda it: it["state"] == "waiting")
+        assert (await open_.ask("POST", f"{desk}/stop"))["done"]
+        assert (await open_.ask("GET", waiting))["state"] == "cancelled"
+        assert not (await open_.ask("POST", f"{desk}/stop"))["done"]
+
+
+async def test_d20_a_yes_by_the_api_lets_it_send_and_a_follow_up_does_not(tmp_path: Path) -> None:
+    sent: list[str] = []
+
+    async def send_mail(to: str) -> str:
+        """Send a mail."""
+        sent.append(to)
+        return "It is sent."
+
+    def brain(kind: str, request: Request) -> Line:
+        if kind == "worker":
+            used = any(message.role == "tool" for message in request.prompt.messages)
+            return "It went out." if used else calls(("send_mail", {"to": "bo@example.com"}))
+        if request.prompt.messages[-1].text == "Mail Bo":
+            return calls(("spawn_worker", {"task": "Mail Bo"}), ("reply", {"text": "Yes."}))
+        return calls(("skip", {}))
+
+    async with open_desk(tmp_path, Script(brain=brain)) as open_:
+        mail: Tool = tool(send_mail, asks=True)
+        open_.house.desk.add_tools([mail])
+        desk = f"/desk/{(await open_.ask('POST', '/desk', {'character': 'Mara'}, 201))['id']}"
+        await open_.ask("POST", f"{desk}/messages?wait=true", {"text": "Mail Bo"})
+        (worker,) = await open_.until(f"{desk}/processes", lambda found: found[0]["state"] == "waiting")
+        assert worker["needs_yes"] and "bo@example.com" in worker["result"]
+        path = f"{desk}/processes/{worker['id']}"
+        refused = await open_.ask("POST", f"{path}/follow-up", {"text": "yes, of course"}, 409)
+        assert "yes or no" in refused["error"]
+        assert sent == []
+        await open_.ask("POST", f"{path}/answer", {"allowed": True}, 200)
+        await open_.until(path, lambda it: it["state"] == "done")
+        assert sent == ["bo@example.com"]
+
+
+async def test_the_timetable_over_http(tmp_path: Path) -> None:
+    async with open_desk(tmp_path, Script()) as open_:
+        desk = f"/desk/{(await open_.ask('POST', '/desk', {'character': 'Mara'}, 201))['id']}"
+        wanted = {"prompt": "Look at the news.", "when": {"cron": "0 8 * * 1-5", "zone": "Europe/Berlin"}}
+        made = await open_.ask("POST", f"{desk}/schedules", wanted, 201)
+        assert made["on"] and made["next"] and "cron 0 8" in made["told"]
+        path = f"{desk}/schedules/{made['id']}"
+        off = await open_.ask("POST", f"{path}/switch", {"on": False})
+        assert (off["on"], off["next"]) == (False, None)
+        assert (await open_.ask("POST", f"{path}/switch", {"on": True}))["next"] == made["next"]
+        changed = await open_.ask("PUT", path, {"prompt": "Look again.", "when": {"every_s": 3600}})
+        assert (changed["id"], changed["prompt"]) == (made["id"], "Look again.")
+        for bad in ({"cron": "61 * * * *"}, {"every_s": 5}, {"at": "2001-01-01T00:00:00Z"}, {"cron": "0 0 30 2 *"}):
+            await open_.ask("POST", f"{desk}/schedules", {"prompt": "x", "when": bad}, 422)
+        await open_.ask("POST", f"{desk}/schedules", {"prompt": "x", "when": {}}, 400)
+        await open_.ask("DELETE", path)
+        assert await open_.ask("GET", f"{desk}/schedules") == []
+        await open_.ask("DELETE", path, status=404)
+
+
+@pytest.mark.xdist_group("embedded")
+async def test_the_loop_on_the_embedded_model(tmp_path: Path) -> None:
+    """It is too small to use tools by itself: a person gives the worker its task. All the rest is as with any model."""
+    async with open_desk(tmp_path, None) as open_:
+        chat = await open_.ask("POST", "/desk", {"character": "Mara", "webhook": "work"}, 201)
+        call = {"text": "Good morning, Mara!", "room": "work", "id": "m-1", "callback": open_.sink.url}
+        await open_.ask("POST", "/webhook", call, 202)
+        answer = await open_.until("/webhook/m-1?room=work", lambda it: it["status"] == "answered", patience_s=_SLOW_S)
+        assert answer["text"].strip()
+        desk = f"/desk/{chat['id']}"
+        worker = await open_.ask("POST", f"{desk}/workers", {"task": "Say how many days a week has."}, 201)
+        ended = await open_.until(
+            f"{desk}/processes/{worker['id']}", lambda it: it["ended"] is not None, patience_s=_SLOW_S
+        )
+        assert ended["state"] == "done" and ended["result"].strip()
+        await open_.until(f"{desk}/processes", lambda found: all(each["ended"] for each in found))
+        events = [event.kind for event in open_.house.store.reader.read(limit=1_000)]
+        async with asyncio.timeout(_SLOW_S):
+            while "desk_results_injected" not in events:
+                await asyncio.sleep(0.2)
+                events = [event.kind for event in open_.house.store.reader.read(limit=1_000)]
+        await open_.house.switchboard.idle()
+        assert open_.sink.texts[0] == answer["text"]
+        assert (await open_.ask("GET", desk))["spent_today"]["calls"] >= 3

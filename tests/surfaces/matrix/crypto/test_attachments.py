@@ -1,0 +1,49 @@
+"""Files sealed piece by piece, and what is not what was sent. P6"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nio.crypto.attachments import decrypt_attachment
+
+from coterie.engine.errors import BadFile
+from coterie.surfaces.matrix.crypto.attachments import SealedFile, opened
+from coterie.surfaces.matrix.crypto.encoding import to_bytes, to_text
+
+
+async def pieces(*parts: bytes) -> AsyncIterator[bytes]:
+    for part in parts:
+        yield part
+
+
+async def read(chunks: AsyncIterator[bytes]) -> bytes:
+    return b"".join([chunk async for chunk in chunks])
+
+
+@given(st.lists(st.binary(max_size=100), max_size=8))
+async def test_p6_a_file_is_the_same_on_the_other_side_however_it_is_cut(parts: list[bytes]) -> None:
+    file = SealedFile(pieces(*parts))
+    sealed = await read(file.chunks())
+    told, whole = file.told("mxc://here/1"), b"".join(parts)
+    assert await read(opened(pieces(sealed[:3], sealed[3:]), told)) == whole
+    theirs = decrypt_attachment(sealed, told["key"]["k"], told["hashes"]["sha256"], told["iv"])
+    assert theirs == whole, "another client reads it too"
+
+
+async def test_p6_what_was_changed_on_the_way_is_not_taken() -> None:
+    file = SealedFile(pieces(b"the tide is high"))
+    sealed = await read(file.chunks())
+    told = file.told("mxc://here/1")
+    with pytest.raises(BadFile):
+        await read(opened(pieces(sealed[:-1] + b"?"), told))
+    for broken in (None, {}, {**told, "iv": "?"}, {**told, "key": {"k": "AAAA"}}, {**told, "hashes": {}}):
+        with pytest.raises(BadFile):
+            await read(opened(pieces(sealed), broken))
+
+
+@given(st.binary(max_size=60), st.booleans())
+def test_base64_without_padding_goes_both_ways(data: bytes, url: bool) -> None:
+    assert to_bytes(to_text(data, url=url), url=url) == data
