@@ -39,7 +39,7 @@ def test_a_line_is_corrected_where_it_stands(site: Site, page: Page, chat: str) 
     field.fill("fog")
     page.keyboard.press("Enter")
     expect(weather).to_contain_text("fog")
-    expect(page.locator(".chat-title")).to_contain_text("fog")
+    expect(page.locator(".toolbar-title")).to_contain_text("fog")
     assert site.ask("GET", f"{chat}/drawer")["weather"] == "fog"
     assert [(one["what"], one["prior"]) for one in edits(site, chat)] == [("weather", "rain")]
 

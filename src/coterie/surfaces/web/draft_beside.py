@@ -197,7 +197,7 @@ def _messages(house: House, thread: Thread, names: Names) -> Iterator[Said]:
             state=turn.state,
             at=turn.at,
             model=harmless(turn.model),
-            trouble=trouble_of(mask(turn.why)) if turn.state == "truncated" else None,
+            trouble=trouble_of(mask(turn.why), turn.status) if turn.state == "truncated" else None,
             proposals=tuple((one.id, _became(one)) for one in changes if one.reply == turn.id and not one.again),
         )
 
