@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 UV := $(BIN)/uv
 UV_VERSION := 0.13.7
+# Tests and benches start dozens of processes: what was compiled once need not be compiled by each of them.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run test chromium bubblewrap speech check bench docs fmt clean install lock help
 
