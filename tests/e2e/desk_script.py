@@ -32,7 +32,7 @@ class DeskScript(Paced):
             return self._work(messages[1].text, [m.text for m in messages[2:] if m.role in ("tool", "user")])
         if request.model == "branch":
             return "It is worth it."
-        if "came from your desk" in last and messages[-2].text.startswith("Please "):
+        if "came from your desk" in last and messages[-2].text.startswith(("Please ", "Good ")):
             last = messages[-2].text  # somebody spoke, and results came with it
         if "came from your desk" in last:
             return "It is done: the note has three words." if "three words" in last else calls(("skip", {}))

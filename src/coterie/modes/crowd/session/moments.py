@@ -16,7 +16,10 @@ _ASKS = re.compile(
     r"(?i)^(?:(?:ok(?:ay)?|so|and|now|well|alright|right|guys|chat|remind me),? )*"
     r"(?:should|shall|do|does|did|what|what's|which|who|who's|where|when|how|would|could|can|is|are|am|have|has|any)\b"
 )
-_ASKS_YOU = re.compile(r"(?i)^(?:(?:ok(?:ay)?|so|and),? )*(?:(?:do|did|have|would|could|are) you|should (?:i|we))\b")
+_ASKS_YOU = re.compile(
+    rf"(?i)^(?:(?:ok(?:ay)?|so|and|{_CHAT}),? )*(?:(?:do|did|have|would|could|are) you|should (?:i|we))\b"
+)
+"""Also where whoever wrote it down left commas and question marks out."""
 _REQUEST = re.compile(
     r"(?i)\b(?:let me know|tell me (?:in chat|what|which|where|if|whether|how)|type (?:one|1|yes|a)\b.*\bif you"
     r"|vote (?:now|in)|(?:give|send) me (?:a|some|your)\b.*\bchat|drop .* in (?:the )?chat|help me out)\b"
