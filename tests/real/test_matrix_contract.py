@@ -29,6 +29,9 @@ from tests.real.synapse import Synapse
 pytestmark = pytest.mark.timeout(600)
 
 
+_UNTIL_HEARD = (0, 0.2, 0.5, 1, 2, 4)
+
+
 class MatrixPlatform:
     """People and rooms by short names, made when they are first needed; sealed or not, as their client makes them."""
 
@@ -64,8 +67,10 @@ class MatrixPlatform:
         key = f"in:{NAME}/{room_id}:{event}"
         async with self._syncing:
             before = self._house.board.reception.inbox.cursor(NAME)
-            if not self._house.store.query("SELECT 1 FROM event WHERE key = ?", (key,)):
-                await self._house.following.once(0)
+            for wait_s in _UNTIL_HEARD:  # what is sealed is heard when its key has come, which may be a look later
+                if self._house.store.query("SELECT 1 FROM event WHERE key = ?", (key,)):
+                    break
+                await self._house.following.once(wait_s)
             for _ in range(times - 1):  # the homeserver tells it again, as after a crash
                 back = SurfaceSynced(surface=NAME, cursor=before or "")
                 await self._house.store.append([Draft(f"surface:{NAME}", back)])
