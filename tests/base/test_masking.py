@@ -129,3 +129,12 @@ def test_base64_never_keeps_what_only_the_secret_decides(secret: str, before: st
     masked = masking(secret)(text)
     assert own not in masked
     assert MASKED in masked
+
+
+def test_d18_a_secret_inside_a_key_does_not_show_the_rest_of_it() -> None:
+    mask = Mask()
+    mask.register("abcdefgh")
+    mask.register("sk-zyxwvutsrqponmlkji, and more")
+    assert mask("key sk-abcdefghijklmnopqrstuv here, abcdefgh") == "key [secret] here, [secret]"
+    assert mask("sk-zyxwvutsrqponmlkji, and more") == "[secret]"
+    assert mask("abcdefghabcdefgh and abcdefgh.") == "[secret][secret] and [secret]."

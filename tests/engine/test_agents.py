@@ -41,7 +41,7 @@ def test_p12_people_and_characters_are_found_by_name_or_id(tmp_path: Path) -> No
         ("characters: {Mara: {base_url: 'ws://h/'}}", "base_url"),
         ("characters: {Mara: {backend: remote, base_url: 'http://h/'}}", "ws://"),
         ("characters: {Mara: {backend: remote, base_url: 'ws://[/'}}", "no address"),
-        ("characters: {Mara: {backend: remote, base_url: 'ws://example.org/', token: abcdefgh}}", "wss://"),
+        ("characters: {Mara: {backend: remote, base_url: 'ws://example.org/', token: one-9f3b-token}}", "wss://"),
         ("characters: {Mara: {workspace: ../../etc}}", "workspace"),
         ("characters: {Mara: {workspace: /etc}}", "workspace"),
         ("characters: {Mara: {colour: red}}", "colour"),

@@ -52,13 +52,25 @@ class Mask:
             self._pattern = re.compile("|".join(longest_first))
 
     def __call__(self, text: str) -> str:
-        if self._pattern is not None:
-            text = self._pattern.sub(MASKED, text)
+        found = [] if self._pattern is None else [match.span() for match in self._pattern.finditer(text)]
         # Most texts hold none of these, and looking for a few words is far quicker than trying every shape.
-        return _SHAPES.sub(MASKED, text) if any(hint in text for hint in _HINTS) else text
+        if any(hint in text for hint in _HINTS):
+            found += [match.span() for match in _SHAPES.finditer(text)]
+        return _without(text, found) if found else text
 
     def found_in(self, text: str) -> bool:
         return self(text) != text
+
+
+def _without(text: str, spans: list[tuple[int, int]]) -> str:
+    """Both were looked for in the text as it was: a secret inside a longer key must not show the rest of the key."""
+    kept: list[str] = []
+    done = 0
+    for start, end in sorted(spans):
+        if start >= done:
+            kept += [text[done:start], MASKED]
+        done = max(done, end)
+    return "".join([*kept, text[done:]])
 
 
 def _literal_forms(secret: str) -> set[str]:
