@@ -94,7 +94,7 @@ def test_f8_f12_proposals_accepts_undo_stale_and_notices_once(site: Site, browse
         ana.locator("#talk-tab").click()
         ana.locator(f"#th-{thread}").click()
         ana.locator("#say").fill("I declined one.")
-        ana.keyboard.press("Enter")
+        ana.locator("#say").press("Enter")
         expect(ana.locator("#talk")).to_contain_text("So be it.")
         expect(bo.locator("#talk")).to_contain_text("I declined one.")
         expect(bo.locator("#inbox")).to_have_attribute("data-unread", "3")
