@@ -12,6 +12,7 @@ from bench._sample import sample_views
 from coterie.base.clock import HeldClock
 from coterie.kernel import Store
 
+pytest.register_assert_rewrite("tests.contracts")
 settings.register_profile(
     "coterie", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from coterie.base.clock import HeldClock
+from coterie.base.errors import StorageError
 from coterie.base.masking import mask
 from coterie.engine.errors import Busy
 from coterie.engine.events import AssistantTokens, AssistantTurn, AssistantTurnStarted
 from coterie.engine.replies import FLUSH_TOKENS, Live
-from coterie.kernel import Draft
+from coterie.kernel import AnyEvent, Draft
 from coterie.llm.messages import Chunk, Finished, Request, TextDelta, Tokens
 from coterie.llm.tape import Entry, Fault
 from coterie.modes.story.events import PromptSent
@@ -61,6 +63,58 @@ async def by_hand(stage: Stage, script: Script) -> tuple[ByHand, str]:
     hand = ByHand(script)
     stage.models._given["embedded"] = hand
     return hand, await stage.begin(await stage.meet())
+
+
+async def test_s12_nothing_of_a_reply_is_told_before_its_beginning_is_durable(
+    stage: Stage, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand, room = await by_hand(stage, script)
+    hand.words.put_nowait("At once.")
+    append, gate = stage.store.append, asyncio.Event()
+
+    async def slow(drafts: Sequence[Draft], **more: Any) -> list[AnyEvent]:
+        if any(isinstance(draft.payload, AssistantTurnStarted) for draft in drafts):
+            await gate.wait()
+        return await append(drafts, **more)
+
+    monkeypatch.setattr(stage.store, "append", slow)
+    saying = asyncio.create_task(stage.story.say(room, "Hello."))
+    await hand.asked.wait()
+    await asyncio.sleep(0.05)
+    assert [event.kind for event in await stage.store.read(room)][-1] == "user_turn", "the model is asked meanwhile"
+    live = stage.story.replies.so_far(room)
+    assert live is None or live.text == ""
+    gate.set()
+    begun = await saying
+    hand.words.put_nowait(None)
+    await stage.story.replies.wait(room)
+    assert stage.story.timeline.turn(room, begun.reply).text == "At once."
+
+
+async def test_s12_a_beginning_that_cannot_be_recorded_leaves_nothing(
+    stage: Stage, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand, room = await by_hand(stage, script)
+    hand.words.put_nowait("Never heard.")
+    append = stage.store.append
+
+    async def full(drafts: Sequence[Draft], **more: Any) -> list[AnyEvent]:
+        if any(isinstance(draft.payload, AssistantTurnStarted) for draft in drafts):
+            raise StorageError("The disk is full.", "Make room.")
+        return await append(drafts, **more)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(stage.store, "append", full)
+        with pytest.raises(StorageError):
+            await stage.story.say(room, "Hello.")
+        await stage.story.replies.wait(room)
+    assert not stage.story.replies.speaking(room) and stage.story.replies.so_far(room) is None
+    assert [event.kind for event in await stage.store.read(room)][-1] == "user_turn"
+    begun = await stage.story.say(room, "Once more.")
+    hand.words.put_nowait("Heard.")
+    hand.words.put_nowait(None)
+    await stage.story.replies.wait(room)
+    assert stage.story.timeline.turn(room, begun.reply).state == "done"
 
 
 async def test_s12_what_was_said_is_durable_before_the_model_is_asked(stage: Stage, script: Script) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Coroutine
@@ -44,6 +45,7 @@ class SealedHuman(Human):
     """Writes and reads sealed rooms."""
 
     client: nio.AsyncClient
+    _alone: asyncio.Lock
 
     @classmethod
     async def arrive(cls, synapse: Synapse, name: str) -> Self:
@@ -55,7 +57,7 @@ class SealedHuman(Human):
         """A further device of the same person, if there is one already."""
         client = await there(_connected(synapse.url, user))
         human = cls(Homeserver(synapse.url, client.access_token), user)
-        human.client = client
+        human.client, human._alone = client, asyncio.Lock()
         await human.accept_invites()
         return human
 
@@ -66,10 +68,12 @@ class SealedHuman(Human):
     async def say(self, room: str, text: str, key: str | None = None, more: dict[str, Any] | None = None) -> str:
         self._count += 1
         told = {"msgtype": "m.text", "body": text, **(more or {})}
-        return await there(self._send(room, told, key or f"{self.user}.{self._count}"))
+        async with self._alone:  # nio syncs, claims and shares keys one at a time, or it loses some
+            return await there(self._send(room, told, key or f"{self.user}.{self._count}"))
 
     async def sync(self) -> None:
-        await there(_synced(self.client))
+        async with self._alone:
+            await there(_synced(self.client))
 
     async def events(self, room: str) -> list[dict[str, Any]]:
         await self.sync()
@@ -116,6 +120,7 @@ class SealedHuman(Human):
     async def close(self) -> None:
         await there(self.client.close())
         await self.server.close()
+        shutil.rmtree(self.client.store_path, ignore_errors=True)
 
     async def _send(self, room: str, told: dict[str, Any], key: str) -> str:
         if room not in self.client.rooms or self.client.should_query_keys:

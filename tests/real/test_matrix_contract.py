@@ -168,16 +168,8 @@ class TestMatrix(SurfaceContract):
 
     @pytest.fixture
     async def platform(
-        self,
-        synapse: Synapse,
-        house: MatrixHouse,
-        monkeypatch: pytest.MonkeyPatch,
-        client: type[Human],
-        request: pytest.FixtureRequest,
+        self, synapse: Synapse, house: MatrixHouse, monkeypatch: pytest.MonkeyPatch, client: type[Human]
     ) -> AsyncIterator[MatrixPlatform]:
-        if client is SealedHuman and "fifty_chats" in request.node.name:
-            # Known: where fifty keys come at once, one that comes late has its message answered after later ones.
-            request.applymarker(pytest.mark.xfail(strict=False, reason="a late key's message is answered late"))
         made = MatrixPlatform(synapse, house, monkeypatch, client)
         yield made
         await made.close()

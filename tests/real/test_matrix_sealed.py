@@ -169,6 +169,33 @@ async def test_p7_what_cannot_be_opened_waits_is_asked_for_and_is_told(
         assert told == [UNREAD], "and where no key comes, the person is told, once"
 
 
+async def test_p4_what_is_said_later_waits_a_while_for_a_late_key(
+    synapse: Synapse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with house_on(synapse, tmp_path) as (house, ana):
+        room = await first_room(house, ana)
+        await ana.say(room, "heard")
+        await house.settle()
+        key = drop_room_keys(house)
+        await ana.say(room, "late")
+        await ana.forget_session(room)
+        await ana.say(room, "later")
+        await house.settle()
+        assert [text for _, text in house.echo.heard] == ["heard"], "its key is here, its turn has not come"
+        await house.restart()
+        give_back(house, key)
+        await ana.say(room, "last")
+        await house.settle()
+        assert [text for _, text in house.echo.heard] == ["heard", "late", "later", "last"]
+        drop_room_keys(house)
+        monkeypatch.setattr(machine, "HOLD_BACK_S", 0.0)
+        await ana.say(room, "never")
+        await ana.forget_session(room)
+        await ana.say(room, "not held up for ever")
+        await house.settle()
+        assert house.echo.heard[-1][1] == "not held up for ever"
+
+
 async def test_p6_files_in_sealed_rooms_are_sealed_both_ways(synapse: Synapse, tmp_path: Path) -> None:
     async with house_on(synapse, tmp_path) as (house, ana):
         room = await first_room(house, ana)

@@ -51,14 +51,35 @@ class Replies:
         self._running: dict[str, asyncio.Task[AssistantTurn]] = {}
         self._spoken: dict[str, _Flusher] = {}
 
-    def start(
-        self, room: str, reply_id: str, reply: Reply, speaker: str, after: AfterTurn, voice: OneVoice | None = None
+    async def start(
+        self,
+        room: str,
+        reply_id: str,
+        reply: Reply,
+        speaker: str,
+        after: AfterTurn,
+        *,
+        begins: Sequence[Draft] = (),
+        voice: OneVoice | None = None,
     ) -> None:
-        """Give a reply in the background; `assistant_turn_started` is in the log already."""
-        giving = self._give(room, reply_id, reply, speaker, after, voice or OneVoice())
-        task = asyncio.create_task(giving, name=f"reply {reply_id}")
-        self._running[room] = task
+        """Give a reply in the background. Returns when its beginning is durable.
+
+        `begins` is what records that (else it is in the log already). The model is asked meanwhile: nothing that it
+        says is heard or kept before.
+        """
+        recorded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        giving = self._give(room, reply_id, reply, speaker, after, voice or OneVoice(), recorded)
+        task = self._running[room] = asyncio.create_task(giving, name=f"reply {reply_id}")
         task.add_done_callback(lambda _: self._running.pop(room, None) if self._running.get(room) is task else None)
+        if begins:
+            await asyncio.sleep(0)  # lets it ask the model
+            try:
+                await self._store.append(begins)
+            except BaseException:
+                recorded.cancel()
+                task.cancel()
+                raise
+        recorded.set_result(None)
 
     def speaking(self, room: str) -> bool:
         return room in self._running
@@ -99,7 +120,14 @@ class Replies:
         return len(left)
 
     async def _give(
-        self, room: str, reply_id: str, reply: Reply, speaker: str, after: AfterTurn, voice: OneVoice
+        self,
+        room: str,
+        reply_id: str,
+        reply: Reply,
+        speaker: str,
+        after: AfterTurn,
+        voice: OneVoice,
+        recorded: asyncio.Future[None],
     ) -> AssistantTurn:
         flusher = self._spoken[room] = _Flusher(self._store, room, reply_id, speaker)
         truncated, why, status, model = False, "", None, ""
@@ -107,6 +135,8 @@ class Replies:
         try:
             async with reply:
                 async for chunk in reply:
+                    if not recorded.done():
+                        await asyncio.shield(recorded)
                     if isinstance(chunk, TextDelta):
                         flusher.add(voice.hear(chunk.text))
                         if voice.over:
@@ -126,6 +156,10 @@ class Replies:
             truncated, why = True, f"Something unexpected went wrong ({type(error).__name__}). Regenerate to try again."
         finally:
             clockwork.cancel()
+        await asyncio.wait([recorded])
+        if recorded.cancelled():  # that it began could not be recorded: nobody heard of it
+            self._spoken.pop(room, None)
+            raise asyncio.CancelledError
         flusher.add(voice.rest())
         flusher.hush()
         ended = AssistantTurn(

@@ -40,10 +40,10 @@ class TokenCounter:
         self._written: dict[int, tuple[Tool, str]] = {}
 
     def count(self, target: Target, text: str) -> int:
-        return self._counter(target)(text)
+        return self.counter(target)(text)
 
     def count_prompt(self, target: Target, prompt: Prompt) -> int:
-        count = self._counter(target)
+        count = self.counter(target)
         total = _PER_REPLY
         for message in prompt.messages:
             total += count(message.text) + _PER_MESSAGE + _PER_IMAGE * len(message.images)
@@ -51,7 +51,7 @@ class TokenCounter:
                 total += count(call.name + call.arguments)
         return total + sum(count(self._as_written(tool)) for tool in prompt.tools)
 
-    def _counter(self, target: Target) -> Callable[[str], int]:
+    def counter(self, target: Target) -> Callable[[str], int]:
         """For all pieces of a prompt: whose they are is looked up once."""
         if (exact := self._tokenizer(target)) is not None:
             return partial(_counted_exactly, self._counted.setdefault(target, {}), exact)

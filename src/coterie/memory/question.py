@@ -77,8 +77,10 @@ def _most_telling(text: str, offline: StaticVectors, counts: Counts) -> str:
 
 
 def _about_as_often(word: str, offline: StaticVectors, counts: Counts) -> int:
-    """In how many memories a word will be found; full text also finds its other forms."""
+    """In how many memories a word will be found; full text also finds its other forms, and in capitals."""
     exact = min(counts[offline.tokens(word)].tolist(), default=0)
     stem = _ENDING.sub("", word)
-    forms = {offline.pieces.vocabulary.get(f"▁{stem}{ending}") for ending in _ENDINGS}
-    return max(exact, sum(int(counts[piece]) for piece in forms if piece is not None))
+    forms = [f"{stem}{ending}" for ending in _ENDINGS]
+    written = {*forms, *(form.capitalize() for form in forms), *(form.upper() for form in forms)}
+    pieces = {offline.pieces.vocabulary.get(f"▁{form}") for form in written}
+    return max(exact, sum(int(counts[piece]) for piece in pieces if piece is not None))

@@ -176,7 +176,7 @@ class Talking(Desk):
             quotes,
             declined,
             self._settings,
-            lambda text: self._models.tokens.count(target, text),
+            self._models.tokens.counter(target),
             self._models.window(Role.DRAFT, task),
         )
         stream = self._models.stream(Role.DRAFT, prompt, caller=Caller(thread.room, member.bot), task=task)
@@ -185,7 +185,9 @@ class Talking(Desk):
             await self._propose(thread, member.bot, turn, reply, number, block)
 
         proposing = ProposingReply(stream, parser_for(member.format), on_block)
-        self.replies.start(thread.room, reply, proposing, member.bot, lambda _: self._jobs_after(thread.room, reply))
+        await self.replies.start(
+            thread.room, reply, proposing, member.bot, lambda _: self._jobs_after(thread.room, reply)
+        )
         return Asked(turn, reply, member.bot)
 
     async def _propose(self, thread: Thread, author: str, turn: str, reply: str, number: int, block: Block) -> None:
@@ -225,7 +227,7 @@ class Talking(Desk):
             version,
             change,
             self._settings,
-            lambda text: self._models.tokens.count(target, text),
+            self._models.tokens.counter(target),
             self._models.window(Role.DRAFT, task),
         )
         quote = ""

@@ -178,7 +178,8 @@ class Prompter:
 
     def _counter(self) -> Callable[[str], int]:
         target = self._models.catalogue.chain(Role.NARRATIVE)[0]
-        return lambda text: self._models.tokens.count(target, text) + _MARKS
+        count = self._models.tokens.counter(target)
+        return lambda text: count(text) + _MARKS
 
     def _macros(self, chat: Chat, bot: Bot, names: dict[str, str]) -> Macros:
         char = (bot.card.data.nickname if bot.card else "") or bot.name

@@ -246,14 +246,13 @@ class Story(ByHand):
         if assembled.recalled:
             used = MemoryUsed(owner=who, ids=tuple(memory.id for memory in assembled.recalled))
             drafts.append(Draft(chat.room, used, who, turn=reply))
-        await self._store.append(drafts)
         stream = self._models.stream(Role.NARRATIVE, assembled.prompt, caller=Caller(chat.room, who))
 
         def after(ended: AssistantTurn) -> Sequence[NewJob]:
             retell = self._retelling.jobs_after(chat.room, ended, assembled.untold)
             return [*self._aftermath.jobs_after(chat.room, ended), *retell]
 
-        self.replies.start(chat.room, reply, stream, who, after, assembled.voice)
+        await self.replies.start(chat.room, reply, stream, who, after, begins=drafts, voice=assembled.voice)
         return Begun(question.id, reply, who)
 
     async def _begun(self, room: str) -> Chat:

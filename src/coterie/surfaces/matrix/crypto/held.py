@@ -1,4 +1,7 @@
-"""What we were sent and cannot open yet. It waits here for its key, durably; its sender is asked for it."""
+"""What we were sent and cannot open yet. It waits here for its key, durably; its sender is asked for it.
+
+What somebody says later waits behind it for a while, so that they are answered in the order they spoke.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,10 @@ class Held:
     told: bool = False
     """Whether its sender was told that we cannot read it."""
 
+    def holds_back(self, seconds: float) -> bool:
+        """Whether what its sender says later is to wait for it."""
+        return not self.told and time.time() - self.since < seconds
+
     @property
     def sender(self) -> str:
         return str(self.event.get("sender", ""))
@@ -39,6 +46,7 @@ class HeldEvents:
     def __init__(self, cabinet: Cabinet) -> None:
         self._cabinet = cabinet
         self._held = {name: Held(**json.loads(told)) for name, told in cabinet.drawer(_HELD).items()}
+        self._leaving: set[str] = set()
 
     def __len__(self) -> int:
         return sum(1 for one in self._held.values() if not one.told)
@@ -52,6 +60,18 @@ class HeldEvents:
             self._cabinet.put(self.release([self._held[oldest]]))
         self._held[name] = Held(room, event, time.time())
         self._cabinet.put(self._row(name))
+
+    def holds_back(self, room: str, event: Json, seconds: float) -> bool:
+        """Whether something that its sender said before still waits."""
+        about = (room, event.get("sender"))
+        return any(
+            (one.room, one.sender) == about and name not in self._leaving and one.holds_back(seconds)
+            for name, one in self._held.items()
+        )
+
+    def leaving(self, held: Held) -> None:
+        """It was opened and is on its way to the inbox: nothing waits for it any more."""
+        self._leaving.add(_name(held.room, held.event))
 
     def waiting_for(self, sessions: Iterable[tuple[str, str]]) -> list[Held]:
         """What these keys may open, in the order it came."""
@@ -78,6 +98,7 @@ class HeldEvents:
         names = [_name(one.room, one.event) for one in held]
         for name in names:
             self._held.pop(name, None)
+        self._leaving.difference_update(names)
         return {(_HELD, name): None for name in names}
 
     def _row(self, name: str) -> dict[Place, str | None]:

@@ -26,6 +26,8 @@ from coterie.surfaces.matrix.homeserver import Homeserver
 from coterie.surfaces.matrix.topology import ENCRYPTION
 
 ASK_AFTER_S, TELL_AFTER_S = 4.0, 60.0
+HOLD_BACK_S = 10.0
+"""How long what somebody said later waits for what they said before, whose key has not come."""
 _SEALED_ROOMS = "sealed rooms"
 _log = get_logger(__name__)
 
@@ -48,8 +50,6 @@ class Crypto:
         self._plain: set[str] = set()
         self._members: dict[str, frozenset[str]] = {}
         self._renewed: set[str] = set()
-        self._came: set[tuple[str, str]] = set()
-        self._resumed = False
 
     async def start(self, identity: Path, password: str | None) -> None:
         await self.own.publish(self._server)
@@ -105,24 +105,38 @@ class Crypto:
     # --- hearing -----------------------------------------------------------------------------------------------
 
     async def hear(self, told: Json, *, first: bool) -> list[tuple[str, Json]]:
-        """What a sync brings for our device. Returns what waited for a key that came with it, by room, in order."""
+        """What a sync brings for our device. Returns what waited and can be opened now, by room, in order."""
         changes = self.devices.changed(told.get("device_lists", {}))
         if first:
             changes |= self.devices.all_stale()
         self._cabinet.put(changes)
         for event in told.get("to_device", {}).get("events", []):
             try:
-                self._came.update(await self._hear_one(event))
+                await self._hear_one(event)
             except Unopenable as error:
                 _log.warning("a message between devices was not opened", sender=event.get("sender"), error=str(error))
         await self.own.keep_filled(self._server, told)
+        return self._no_longer_waiting()
+
+    def _no_longer_waiting(self) -> list[tuple[str, Json]]:
+        """Nobody's words overtake what they said before, unless that has waited for its key too long."""
         opened: list[tuple[str, Json]] = []
-        # The first time also what a process before us had the key for and did not come to hand over.
-        for held in self._held.waiting_for(self._came) if self._resumed else self._held.all():
-            event = self.open(held.room, held.event, hold=False)
-            if event is not None:
-                opened.append((held.room, event))
+        holding_back: set[tuple[str, str]] = set()
+        for held in self._held.all():
+            try:
+                if (held.room, held.sender) not in holding_back:
+                    opened.append((held.room, self._keys.open(held.room, held.event)))
+                    self._held.leaving(held)
+            except NoKey:
+                if held.holds_back(HOLD_BACK_S):
+                    holding_back.add((held.room, held.sender))
+            except Unopenable as error:
+                self._give_up(held, error)
         return opened
+
+    def _give_up(self, held: Held, error: Unopenable) -> None:
+        self._cabinet.put(self._held.release([held]))
+        _log.warning("an event was not opened", room=held.room, which=held.event.get("event_id"), error=str(error))
 
     def settle(self) -> None:
         """Note what was opened, before it counts as heard."""
@@ -131,20 +145,19 @@ class Crypto:
     def release(self, events: Iterable[tuple[str, Json]]) -> None:
         """These are in the inbox now: they need not wait here any more."""
         self._cabinet.put(self._held.release(Held(room, event, 0) for room, event in events))
-        self._came.clear()
-        self._resumed = True
 
-    def open(self, room: str, event: Json, *, hold: bool = True) -> Json | None:
-        """The event as it was meant. None if it cannot be opened: then it waits for its key, if that may come."""
+    def open(self, room: str, event: Json) -> Json | None:
+        """The event as it was meant. None if it cannot be opened yet: then it waits, for its key or for its turn."""
         if event.get("type") != SEALED or not isinstance(event.get("content"), dict):
             return event
         if event.get("sender") == self.own.user or event["content"].get("algorithm") != MEGOLM:
             return None
         try:
-            return self._keys.open(room, event)
+            if not self._held.holds_back(room, event, HOLD_BACK_S):
+                return self._keys.open(room, event)
+            self._held.hold(room, event)
         except NoKey:
-            if hold:
-                self._held.hold(room, event)
+            self._held.hold(room, event)
         except Unopenable as error:
             _log.warning("an event was not opened", room=room, which=event.get("event_id"), error=str(error))
         return None
@@ -155,7 +168,8 @@ class Crypto:
 
     async def ask(self) -> list[Held]:
         """Ask for keys that should be here by now. Returns what will not be opened any more, one event per key."""
-        late = self._held.overdue(ASK_AFTER_S, asked=False)
+        overdue = self._held.overdue(ASK_AFTER_S, asked=False)
+        late = [one for one in overdue if not self._keys.opens(one.room, one.event)]  # else it waits for its turn
         if late:
             await self._requests.ask(late)
             self._held.mark(late)
@@ -166,22 +180,21 @@ class Crypto:
         """Its sender knows now that we cannot read what this key is for."""
         self._held.mark(self._held.waiting_for([(lost.room, lost.session)]), told=True)
 
-    async def _hear_one(self, event: Json) -> list[tuple[str, str]]:
-        """Which room keys it brought."""
+    async def _hear_one(self, event: Json) -> None:
         content, sender = event.get("content"), str(event.get("sender", ""))
         if not isinstance(content, dict):
-            return []
+            return
         if event.get("type") == REQUEST:
             if sender != self.own.user or content.get("requesting_device_id") != self.own.device:
                 await self._requests.answer(sender, content)
-            return []
+            return
         if event.get("type") != SEALED or content.get("algorithm") != OLM:
-            return []
+            return
         sender_key = str(content.get("sender_key", ""))
         ciphertext = content.get("ciphertext")
         ours = ciphertext.get(self.own.curve25519) if isinstance(ciphertext, dict) else None
         if not isinstance(ours, dict):
-            return []
+            return
         device = await self.devices.with_key(sender, sender_key)
         if device is None:
             raise Unopenable("from a device nobody vouches for")
@@ -191,9 +204,8 @@ class Crypto:
             await self._renew(sender, sender_key)
             raise
         if opened is None:
-            return []
+            return
         plain, changes = opened
-        came: list[tuple[str, str]] = []
         fits = (
             plain.get("sender") == sender
             and plain.get("recipient") == self.own.user
@@ -201,25 +213,21 @@ class Crypto:
             and plain.get("keys", {}).get("ed25519") == device.ed25519
         )
         if fits and isinstance(plain.get("content"), dict):
-            came, more = self._take(sender, sender_key, str(plain.get("type")), plain["content"])
-            changes |= more
+            changes |= self._take(sender, sender_key, str(plain.get("type")), plain["content"])
         self._cabinet.put(changes)
-        return came
 
-    def _take(
-        self, sender: str, sender_key: str, kind: str, content: Json
-    ) -> tuple[list[tuple[str, str]], dict[Place, str | None]]:
+    def _take(self, sender: str, sender_key: str, kind: str, content: Json) -> dict[Place, str | None]:
         if kind not in ("m.room_key", "m.forwarded_room_key") or content.get("algorithm") != MEGOLM:
-            return [], {}
+            return {}
         room, session, key = (str(content.get(name, "")) for name in ("room_id", "session_id", "session_key"))
         exported = kind == "m.forwarded_room_key"
         if exported and not self._held.waiting_for([(room, session)]):
-            return [], {}  # nobody asked for it
+            return {}  # nobody asked for it
         try:
-            return [(room, session)], self._keys.take(room, sender, sender_key, session, key, exported=exported)
+            return self._keys.take(room, sender, sender_key, session, key, exported=exported)
         except Unopenable as error:
             _log.warning("a key was not taken", sender=sender, error=str(error))
-            return [], {}
+            return {}
 
     async def _renew(self, sender: str, sender_key: str) -> None:
         """The line to this device is broken: begin a new one and say so, once while we run."""

@@ -61,11 +61,41 @@ class RoomKeys:
         heard = before.heard if before is not None else {}
         return {place: json.dumps(asdict(RoomKey(room, sender, sender_key, made.pickle(PICKLE_KEY), heard)))}
 
-    def has(self, room: str, session: str) -> bool:
-        return self._kept(room, session) is not None
+    def opens(self, room: str, event: Json) -> bool:
+        """Whether we have what would open it, now."""
+        try:
+            self._fitting(room, event)
+        except Unopenable:
+            return False
+        return True
 
     def open(self, room: str, event: Json) -> Json:
         """The event as it was before it was sealed. Raises `NoKey` where one may still come."""
+        key, line, message = self._fitting(room, event)
+        try:
+            opened = line.decrypt(message)
+            told = json.loads(opened.plaintext)
+        except ValueError as error:
+            raise Unopenable(str(error)) from error
+        at, before = str(opened.message_index), key.heard.get(str(opened.message_index))
+        if before not in (None, event["event_id"]):
+            raise Unopenable("said before, as another event")
+        if not isinstance(told, dict) or told.get("room_id") != room or not isinstance(told.get("content"), dict):
+            raise Unopenable("meant for another room")
+        if before is None:
+            key.heard[at] = str(event["event_id"])
+            self._noted[_KEYS, f"{room} {line.session_id}"] = json.dumps(asdict(key))
+        plain = {**told["content"]}
+        if "m.relates_to" in event["content"]:
+            plain["m.relates_to"] = event["content"]["m.relates_to"]
+        return {**event, "type": str(told.get("type", "")), "content": plain}
+
+    def noted(self) -> dict[Place, str | None]:
+        """Which places were opened since this was last asked."""
+        noted, self._noted = self._noted, {}
+        return noted
+
+    def _fitting(self, room: str, event: Json) -> tuple[RoomKey, InboundGroupSession, MegolmMessage]:
         content = event["content"]
         try:
             session, message = str(content["session_id"]), MegolmMessage.from_base64(str(content["ciphertext"]))
@@ -79,28 +109,7 @@ class RoomKeys:
         line = InboundGroupSession.from_pickle(key.pickle, PICKLE_KEY)
         if message.message_index() < line.first_known_index:
             raise NoKey("the key begins later")
-        try:
-            opened = line.decrypt(message)
-            told = json.loads(opened.plaintext)
-        except ValueError as error:
-            raise Unopenable(str(error)) from error
-        at, before = str(opened.message_index), key.heard.get(str(opened.message_index))
-        if before not in (None, event["event_id"]):
-            raise Unopenable("said before, as another event")
-        if not isinstance(told, dict) or told.get("room_id") != room or not isinstance(told.get("content"), dict):
-            raise Unopenable("meant for another room")
-        if before is None:
-            key.heard[at] = str(event["event_id"])
-            self._noted[_KEYS, f"{room} {session}"] = json.dumps(asdict(key))
-        plain = {**told["content"]}
-        if "m.relates_to" in content:
-            plain["m.relates_to"] = content["m.relates_to"]
-        return {**event, "type": str(told.get("type", "")), "content": plain}
-
-    def noted(self) -> dict[Place, str | None]:
-        """Which places were opened since this was last asked."""
-        noted, self._noted = self._noted, {}
-        return noted
+        return key, line, message
 
     def _kept(self, room: str, session: str) -> RoomKey | None:
         place = (_KEYS, f"{room} {session}")
