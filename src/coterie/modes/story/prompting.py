@@ -272,7 +272,7 @@ class Prompter:
         for number, turn in enumerate(reversed(turns)):
             mine = turn.speaker == desk.bot.id
             text = self._line(desk, turn)
-            room -= desk.count(text)
+            room -= desk.count(text) if number < _LAST_TURNS else 0
             always = number < _FEWEST_TURNS or (number < _LAST_TURNS and room >= 0)
             piece = desk.piece(
                 f"turn {turn.id}",

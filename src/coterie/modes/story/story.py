@@ -274,14 +274,16 @@ class Story(ByHand):
             await self._store.append([Draft(chat.room, edit, "story", turn=turn)])
 
     def _choose_speaker(self, chat: Chat, question: Turn) -> str:
-        can_hear = [bot for bot in chat.characters if question.heard_by(bot)]
+        can_hear = [bot for bot in chat.characters if question.heard_by(bot)] or [chat.host]
+        if len(can_hear) == 1:
+            return can_hear[0]
         traits = {bot: self._roster.bot(bot, chat.version_of(bot)).identity.traits for bot in can_hear}
         last = next(
             (turn.speaker for turn in reversed(self.timeline.latest(chat.room, 10)) if not turn.by_person), None
         )
         return next_speaker(
             told(question.segments),
-            can_hear or [chat.host],
+            can_hear,
             self.prompter.names(chat),
             traits,
             self.chats.activities(chat.room),
