@@ -21,7 +21,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
 Query = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 
-BITS_ABOVE = 10_000
+BITS_ABOVE = 50_000
 """Above this many memories the vectors are kept as halves, and searched by their signs first."""
 _SESSION_GAP = 6 * 3_600 * 1_000_000
 _NONE = -1
