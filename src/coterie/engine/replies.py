@@ -130,23 +130,22 @@ class Replies:
         recorded: asyncio.Future[None],
     ) -> AssistantTurn:
         flusher = self._spoken[room] = _Flusher(self._store, room, reply_id, speaker)
-        truncated, why, status, model = False, "", None, ""
+        truncated, why, status, model, whole = False, "", None, "", False
         clockwork = asyncio.create_task(flusher.run())
         try:
-            async with reply:
-                async for chunk in reply:
-                    if not recorded.done():
-                        await asyncio.shield(recorded)
-                    if isinstance(chunk, TextDelta):
-                        flusher.add(voice.hear(chunk.text))
-                        if voice.over:
-                            break
-                        if flusher.is_full:
-                            await flusher.flush()
-                else:
-                    model = reply.answer.model
-                    if reply.answer.reason == "length":
-                        truncated, why = True, "length"
+            async for chunk in reply:
+                if not recorded.done():
+                    await asyncio.shield(recorded)
+                if isinstance(chunk, TextDelta):
+                    flusher.add(voice.hear(chunk.text))
+                    if voice.over:
+                        break
+                    if flusher.is_full:
+                        await flusher.flush()
+            else:
+                model, whole = reply.answer.model, True
+                if reply.answer.reason == "length":
+                    truncated, why = True, "length"
         except asyncio.CancelledError:
             truncated, why = True, "stopped"
         except CoterieError as error:
@@ -156,6 +155,8 @@ class Replies:
             truncated, why = True, f"Something unexpected went wrong ({type(error).__name__}). Regenerate to try again."
         finally:
             clockwork.cancel()
+        if not whole:  # here, in the task that asked: its connection is closed before anything else is done
+            await _let_go(reply)
         await asyncio.wait([recorded])
         if recorded.cancelled():  # that it began could not be recorded: nobody heard of it
             self._spoken.pop(room, None)
@@ -165,9 +166,9 @@ class Replies:
         ended = AssistantTurn(
             reply=reply_id, text=flusher.text, truncated=truncated, why=why, status=status, model=model
         )
-        # A second cancellation must not keep the end of the reply from being recorded.
+        # A second cancellation must not keep the end of the reply from being recorded. What it cost is, with it.
         try:
-            await asyncio.shield(asyncio.ensure_future(self._end(room, ended, speaker, after)))
+            await asyncio.shield(asyncio.gather(self._end(room, ended, speaker, after), _let_go(reply)))
         finally:
             self._spoken.pop(room, None)
         return ended
@@ -175,6 +176,13 @@ class Replies:
     async def _end(self, room: str, ended: AssistantTurn, speaker: str, after: AfterTurn) -> list[AnyEvent]:
         draft = Draft(room, ended, actor=speaker, key=f"reply:{room}:{ended.reply}", turn=ended.reply)
         return await self._store.append([draft], jobs=after(ended))
+
+
+async def _let_go(reply: Reply) -> None:
+    try:
+        await reply.stop()
+    except Exception:
+        _log.exception("a model was not let go in order")
 
 
 class _Flusher:

@@ -7,6 +7,7 @@ midnight.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -78,13 +79,16 @@ class Ledger:
         finally:
             self._held.pop(id(hold), None)
 
-    async def settle(self, hold: Hold, event: ModelCalled) -> None:
-        """What was held becomes what was spent, in one step: nothing is ever counted twice, or not at all."""
+    def settle(self, hold: Hold, event: ModelCalled) -> asyncio.Task[None]:
+        """What was held becomes what was spent, in one step: nothing is ever counted twice, or not at all.
+
+        It counts at once; whoever awaits what is returned knows that it is durable.
+        """
         if event.priced != "free":
             actual = Spent(event.usd_micros, event.tokens_in + event.tokens_out, 1)
             self._totals[event.day] = self.spent(event.day) + actual
         self._held.pop(id(hold), None)
-        await self.write(event)
+        return asyncio.create_task(self.write(event))
 
     async def write(self, event: Payload) -> None:
         if self._store is not None:

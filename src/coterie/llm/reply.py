@@ -1,7 +1,8 @@
 """An answer that is still being given.
 
 Iterate it for its chunks; leave it early (`break` inside `async with`, `stop()`, or cancelling the task) and the
-connection behind it is closed at once. What was said so far stays readable in `text`, whatever happened.
+connection behind it is closed at once. What was said so far stays readable in `text`, whatever happened. What it cost
+is durable once it was stopped or left, also where it came to its end.
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ class Reply:
     async def finish(self) -> Answer:
         async for _ in self:
             pass
+        await self.stop()
         return self.answer
 
     async def stop(self) -> None:
@@ -91,7 +93,6 @@ class Reply:
             raise
         if isinstance(chunk, Answer):
             self._answer = chunk
-            await self._chunks.aclose()
             raise StopAsyncIteration
         return chunk
 

@@ -284,7 +284,7 @@ class Models:
             finally:
                 tokens = self._tokens(call, target, counted, end, error)
                 price = self.ledger.prices.price(target, tokens)
-                await self.ledger.settle(
+                written = self.ledger.settle(
                     hold,
                     ModelCalled(
                         call=call.id,
@@ -306,16 +306,21 @@ class Models:
                         total_ms=_ms(began, _now()) or 0.0,
                     ),
                 )
-        yield Answer(
-            text=call.said.text,
-            thinking=call.said.thinking,
-            calls=tuple(call.said.calls),
-            reason=end.reason if end else "stop",
-            tokens=tokens,
-            model=str(target),
-            first_token_ms=_ms(call.started, first),
-            total_ms=_ms(call.started, _now()) or 0.0,
-        )
+                if outcome != "answered":
+                    await asyncio.shield(written)
+        try:
+            yield Answer(
+                text=call.said.text,
+                thinking=call.said.thinking,
+                calls=tuple(call.said.calls),
+                reason=end.reason if end else "stop",
+                tokens=tokens,
+                model=str(target),
+                first_token_ms=_ms(call.started, first),
+                total_ms=_ms(call.started, _now()) or 0.0,
+            )
+        finally:  # whoever was answered may write down what was said in the same commit
+            await asyncio.shield(written)
 
     async def _prepare(self, target: Target) -> None:
         """Load price list and tokenizer off the event loop: the first of a model's calls must not hold others up."""

@@ -51,10 +51,10 @@ async def try_out(
     alone = settings.model_copy(update={"roles": {Role.NARRATIVE: chain, Role.CLASSIFIER: chain}})
     models = Models(alone, providers={target.provider: beside.provider(target.provider)} if beside else None)
     try:
-        reply = models.stream(Role.NARRATIVE, _TALK)
-        async for chunk in reply:
-            if isinstance(chunk, TextDelta):
-                say(chunk.text)
+        async with models.stream(Role.NARRATIVE, _TALK) as reply:
+            async for chunk in reply:
+                if isinstance(chunk, TextDelta):
+                    say(chunk.text)
         form = await classify(models, Form, _SORT, timeout_s=settings.deadline_s)
         provider = models.provider(target.provider)
         child = provider.child if isinstance(provider, Embedded) else None
