@@ -47,6 +47,8 @@ class Following:
         self._replies = replies
         self._room = room
         self._told: tuple[str, int] = ("", 0)
+        self._last = -1
+        """The log's last event when it was last looked at: while words come, nothing else does as a rule."""
         self._news = news
         self._over = False
 
@@ -70,10 +72,12 @@ class Following:
         while not self._over:
             # Words first: a reply that ended meanwhile is told whole by its event.
             words = self._fresh_words()
-            page = self._store.reader.read(after=self.after, limit=_AT_ONCE, only_stream=self._room)
+            last = self._store.reader.last_id()
+            page = self._since() if last != self._last else []
             # What a reply's tokens were is told as they are spoken.
             news: list[News] = [event for event in page if not isinstance(event.payload, AssistantTokens)]
             caught_up = len(page) < _AT_ONCE
+            self._last = last if caught_up else -1
             if words is not None and caught_up and not any(_ends(event, words.reply) for event in page):
                 self._told = (words.reply, words.offset + len(words.text))
                 news.append(words)
@@ -82,6 +86,9 @@ class Following:
                 yield news
             if caught_up and not self._over:
                 await anext(self._news)
+
+    def _since(self) -> list[AnyEvent]:
+        return self._store.reader.read(after=self.after, limit=_AT_ONCE, only_stream=self._room)
 
     def _fresh_words(self) -> Live | None:
         so_far = self._replies.so_far(self._room)

@@ -159,7 +159,7 @@ class Replies:
             await _let_go(reply)
         await asyncio.wait([recorded])
         if recorded.cancelled():  # that it began could not be recorded: nobody heard of it
-            self._spoken.pop(room, None)
+            self._hushed(flusher)
             raise asyncio.CancelledError
         flusher.add(voice.rest())
         flusher.hush()
@@ -170,8 +170,13 @@ class Replies:
         try:
             await asyncio.shield(asyncio.gather(self._end(room, ended, speaker, after), _let_go(reply)))
         finally:
-            self._spoken.pop(room, None)
+            self._hushed(flusher)
         return ended
+
+    def _hushed(self, flusher: _Flusher) -> None:
+        """As soon as its end is in the log, somebody else may have begun to speak."""
+        if self._spoken.get(flusher.room) is flusher:
+            del self._spoken[flusher.room]
 
     async def _end(self, room: str, ended: AssistantTurn, speaker: str, after: AfterTurn) -> list[AnyEvent]:
         draft = Draft(room, ended, actor=speaker, key=f"reply:{room}:{ended.reply}", turn=ended.reply)

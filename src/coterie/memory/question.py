@@ -14,7 +14,7 @@ from coterie.memory.times import Interval, interval_in
 from coterie.memory.words import Names, match_any, telling
 
 _MOST_WORDS = 16
-_MOST_FOUND = 600
+_MOST_FOUND = 400
 _FEWEST_WORDS = 3
 _MOST_PIECES = 16
 """Of a long text only the rarest words count: the others are in half of all memories, say little, and cost the most."""

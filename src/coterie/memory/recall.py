@@ -34,7 +34,7 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Mode = Literal["hybrid", "recent", "important", "typed"]
 
-_WORDS_READ = 400
+_WORDS_READ = 200
 _CACHE_BYTES = 2 << 30
 
 

@@ -126,7 +126,7 @@ class Talking(Desk):
             if mark is not None and (before := self._said_before(room, mark)) is not None:
                 return before
             thread = self.threads.thread(room)
-            if self.replies.speaking(room) or self.timeline.open_replies(room):
+            if self.timeline.open_replies(room):
                 raise Busy("Somebody is still writing in this thread.", "Wait for the reply, or stop it.")
             if not text.strip():
                 raise BadPoint("There is nothing in the message.", "Write something, then send it.")

@@ -77,7 +77,7 @@ class Room:
         raise Busy("This chat changes too quickly to be changed by hand.", "Try again in a moment.")
 
     def _quiet(self, room: str) -> None:
-        if self.replies.speaking(room) or self.timeline.open_replies(room):
+        if self.timeline.open_replies(room):
             raise Busy("Somebody is still speaking.", "Wait for the reply, or press Stop.")
 
     def _present(self, chat: Chat, bot: str) -> str:

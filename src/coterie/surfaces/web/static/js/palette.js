@@ -45,7 +45,6 @@ export function startPalette() {
 
   palette.addEventListener("toggle", async () => {
     if (!palette.open) return;
-    field.value = "";
     show();
     if (performance.now() - asked < 10_000 && asked) return;
     asked = performance.now();
@@ -57,6 +56,8 @@ export function startPalette() {
     ];
     show();
   });
+  // Emptied when it closes: who types at once must not lose the first letters.
+  palette.addEventListener("close", () => (field.value = ""));
   field.addEventListener("input", show);
   field.addEventListener("keydown", (event) => {
     const chosen = one("[aria-selected=true]", list);
