@@ -74,44 +74,42 @@ def accept(committer: Committer, process: int, number: int, change: str) -> None
         raise SystemExit(f"{change} was made before, and nobody noticed.")
 
 
-def run(folder: Path, accepts: int, processes: int, lives_s: float) -> dict[str, Any]:
+def run(folder: Path, accepts: int, processes: int, wanted_kills: int) -> dict[str, Any]:
     each = -(-accepts // processes)
     repository = folder / "text"
     prepare(repository, processes, each)
     chance = random.Random(3)
     running: dict[int, subprocess.Popen[bytes]] = {}
     done: set[int] = set()
-    kills, began = 0, time.monotonic()
+    kills, rows, began = 0, 0, time.monotonic()
+    between = each * processes / max(wanted_kills, 1)
+    # By what was accepted, not by the clock: where starting takes long, a clock would kill all before they begin.
+    next_kill = chance.expovariate(1 / between) if wanted_kills else float("inf")
     while len(done) < processes:
         for process in set(range(processes)) - done - set(running):
-            command = [
-                sys.executable,
-                "-m",
-                "bench.git_accepts",
-                "--work",
-                str(process),
-                "--each",
-                str(each),
-                str(folder),
-            ]
-            running[process] = subprocess.Popen(command)
-        time.sleep(chance.expovariate(len(running) / lives_s) if lives_s else 0.1)
+            running[process] = _begin(folder, process, each)
+        time.sleep(0.02)
         for process, child in list(running.items()):
             if child.poll() is not None:
-                if child.returncode not in (0, -signal.SIGKILL):
+                if child.returncode != 0:
                     raise SystemExit(f"Process {process} ended with {child.returncode}.")
-                if child.returncode == 0:
-                    done.add(process)
+                done.add(process)
                 del running[process]
-        if running and lives_s:
+        rows = sum(book.read_bytes().count(b"accepted") for book in folder.glob("*.journal"))
+        if running and rows >= next_kill:
             victim = chance.choice(list(running))
             os.kill(running[victim].pid, signal.SIGKILL)
             running[victim].wait()
             del running[victim]
             kills += 1
-        rows = sum(book.read_bytes().count(b"accepted") for book in folder.glob("*.journal"))
+            next_kill = rows + chance.expovariate(1 / between)
         progress(rows, each * processes, f"accepts, {kills} kills")
     return {**judge(repository, folder, processes, each), "kills": kills, "seconds": round(time.monotonic() - began, 1)}
+
+
+def _begin(folder: Path, process: int, each: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "bench.git_accepts", "--work", str(process), "--each", str(each), str(folder)]
+    return subprocess.Popen(command)
 
 
 def judge(repository: Path, folder: Path, processes: int, each: int) -> dict[str, Any]:
@@ -139,7 +137,7 @@ def _now() -> datetime:
 def options(parser: argparse.ArgumentParser) -> argparse.Namespace:
     parser.add_argument("--accepts", type=int, default=10_000)
     parser.add_argument("--processes", type=int, default=16)
-    parser.add_argument("--lives-s", type=float, default=4.0, help="how long a process lives, on average")
+    parser.add_argument("--kills", type=int, default=300, help="about how often to kill one of them")
     parser.add_argument("--work", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--each", type=int, help=argparse.SUPPRESS)
     parser.add_argument("folder", nargs="?", help=argparse.SUPPRESS)
@@ -152,9 +150,9 @@ def main() -> None:
         folder = Path(asked.folder)
         work(folder / "text", folder / f"{asked.work}.journal", asked.work, asked.each)
         return
-    accepts, processes = (400, 4) if asked.quick else (asked.accepts, asked.processes)
+    accepts, processes, kills = (400, 4, 12) if asked.quick else (asked.accepts, asked.processes, asked.kills)
     with scratch() as name:
-        figures = run(Path(name), accepts, processes, asked.lives_s)
+        figures = run(Path(name), accepts, processes, kills)
     say(", ".join(f"{key} {value}" for key, value in figures.items()))
     finish(figures)
 

@@ -156,7 +156,7 @@ def test_f1_a_lock_that_a_killed_process_left_is_cleared(workspace: Workspace, c
 
 def test_f8_killed_processes_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
     """Small; `python -m bench.git_accepts` runs 16 processes and 10,000 accepts."""
-    figures = git_accepts.run(tmp_path, accepts=16, processes=2, lives_s=8.0)
+    figures = git_accepts.run(tmp_path, accepts=16, processes=2, wanted_kills=2)
     assert (figures["accepts"], figures["lost"], figures["doubled"], figures["fsck_clean"]) == (16, 0, 0, True)
 
 
