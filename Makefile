@@ -20,7 +20,7 @@ run: .venv/.run
 	$(BIN)/coterie serve
 
 test: .venv/.dev chromium bubblewrap speech
-	$(BIN)/python -m pytest -n auto --dist loadfile $(PYTEST)
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(PYTEST)
 
 # The browser tests drive the system's Chromium.
 chromium:

@@ -235,8 +235,11 @@ def run(kills: int, folder: Path) -> dict[str, int]:
     sink = Sink()
 
     def heard(line: str) -> None:
-        what, name = line.split()
-        told[what].add(name)
+        what, _, name = line.partition(" ")
+        if what in told:
+            told[what].add(name)
+        else:  # the house's own log
+            say(line)
 
     def spawn(kill: int, *more: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "bench.crash", "--desk", "--child", str(folder), "--seed", str(kill)]

@@ -19,6 +19,14 @@ settings.register_profile(
 settings.load_profile("coterie")
 
 
+_LONGEST = ("tests/real/", "tests/e2e/")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes longest goes first: a worker that begins a long file last is waited for by all others."""
+    items.sort(key=lambda item: not item.nodeid.startswith(_LONGEST))
+
+
 @pytest.fixture
 def clock() -> HeldClock:
     return HeldClock()

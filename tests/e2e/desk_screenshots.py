@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
@@ -35,6 +36,8 @@ def prepare(site: Site, script: DeskScript) -> str:
     desk = f"/desk/{site.ask('POST', '/desk', {'character': bot, 'title': 'The garden'})['id']}"
     for wish in WISHES:
         site.ask("POST", f"{desk}/messages?wait=true", {"text": wish})
+        while "count" in wish and not site.ask("GET", f"{desk}/messages")[-1]["text"].startswith("It is done"):
+            time.sleep(0.2)
     for prompt, when in (
         ("Say what is in bloom, and what needs water.", {"cron": "0 8 * * 1-5", "zone": "Europe/Berlin"}),
         ("Look at the frost warning.", {"every_s": 3600, "hours": "18:00-07:00", "zone": "Europe/Berlin"}),
