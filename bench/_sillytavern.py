@@ -27,10 +27,10 @@ VERSION = "1.19.0"
 _PATIENCE_S = 300
 _HOME = Path(__file__).resolve().parent.parent / ".bench" / "sillytavern"
 _CHARACTER = "default_Seraphina"
-# A chat there has no address of its own: it is chosen as soon as the page can.
+# A chat there has no address of its own: it is chosen from the recent ones, as soon as they are shown.
 _PRESS = """(() => { const choose = () => {
-    const there = window.SillyTavern?.getContext?.();
-    if (there?.characters?.length) void there.selectCharacterById(0); else requestAnimationFrame(choose);
+    const recent = document.querySelector("#chat .recentChat");
+    if (recent) recent.click(); else requestAnimationFrame(choose);
 }; requestAnimationFrame(choose); })();"""
 _SENTENCE = "The lamp turns once more, and the rain shows for a moment like wire against the dark of the sea. "
 
