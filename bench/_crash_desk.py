@@ -14,17 +14,16 @@ import json
 import os
 import random
 import re
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing.connection import Connection
 from pathlib import Path
 
-from bench._crash import READY, kill_over_and_over
+from bench._crash import READY, Forked, kill_over_and_over
 from bench._report import say
 from coterie.base.clock import SystemClock
 from coterie.cast.identity import Identity
@@ -200,6 +199,12 @@ async def _settled(office: Office) -> None:
         await office.board.idle()
 
 
+def live(folder: Path, seed: int, sink: str, drain: bool, told: Connection) -> None:
+    """A life of the desk, in a process of its own."""
+    os.dup2(told.fileno(), 1)
+    asyncio.run(child(folder, seed, sink, drain=drain))
+
+
 class Sink:
     """Takes what is posted, and acknowledges it once it is noted."""
 
@@ -241,12 +246,16 @@ def run(kills: int, folder: Path) -> dict[str, int]:
         else:  # the house's own log
             say(line)
 
-    def spawn(kill: int, *more: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "bench.crash", "--desk", "--child", str(folder), "--seed", str(kill)]
-        return subprocess.Popen([*command, "--sink", sink.url, *more], stdout=subprocess.PIPE)
+    def spawn(kill: int) -> Forked:
+        return Forked(live, folder, kill, sink.url, False)
 
-    failures = kill_over_and_over(kills, folder / "coterie.db", desk_views, spawn, heard, longest_s=3.0)
-    spawn(kills, "--drain").communicate()
+    failures = kill_over_and_over(
+        kills, folder / "coterie.db", desk_views, spawn, heard, longest_s=3.0, verify_every=10
+    )
+    last = Forked(live, folder, kills, sink.url, True)
+    assert last.stdout is not None
+    last.stdout.read()
+    last.wait()
     sink.close()
     acknowledged = len(told["accepted"]) + len(told["scheduled"])
     counted = Count(folder / "coterie.db").against(told["accepted"], told["scheduled"], sink)

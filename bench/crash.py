@@ -156,7 +156,7 @@ def count(folder: Path, acknowledged: set[str]) -> dict[str, int]:
 def main() -> None:
     parser = arguments(__doc__)
     parser.add_argument("--kills", type=int, default=None, help="how often to kill (default 200, quick 25)")
-    for name in ("--child", "--starts", "--seed", "--sink"):
+    for name in ("--child", "--starts", "--seed"):
         parser.add_argument(name, help=argparse.SUPPRESS)
     parser.add_argument("--drain", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--story", action="store_true", help="kill a story that is being played, mid-reply too")
@@ -169,9 +169,6 @@ def main() -> None:
         from bench import _crash_desk
     elif options.story:
         from bench import _crash_story
-    if options.desk and options.child:
-        asyncio.run(_crash_desk.child(Path(options.child), int(options.seed), options.sink, drain=options.drain))
-        return
     if options.story and options.child:
         asyncio.run(_crash_story.child(Path(options.child), int(options.seed), drain=options.drain))
         return
