@@ -129,6 +129,7 @@ def test_c15_trends_count_what_is_in_the_window() -> None:
         ('"hello there friend"', "hello there friend", ""),
         ("moss_granny: hello there friend\nand more", "hello there friend", ""),
         ("As an AI language model, I like soup", None, "character"),
+        ('The streamer said: "The lamp is lit."', None, "others"),
         ("I'm just a bot, sorry", None, "character"),
         ("How can I assist you today?", None, "character"),
         ("  \n ", "", "nothing"),

@@ -19,6 +19,7 @@ _OUT_OF_CHARACTER = re.compile(
     r"|\bi (?:cannot|can't|am unable to) (?:assist|help with|comply|fulfil)"
     r"|\bhow can i (?:help|assist) you\b|<\|[^|]*\|>|\[/?inst\]|^\s*(?:system|assistant|user)\s*:"
 )
+_NARRATES = re.compile(r"(?i)^\W*(?:the\s+)?(?:streamer|viewer|chat)s?\s+(?:said|says|asked|asks|replied|replies)\b")
 _LEFT_OVER = re.compile(r"\{[a-z_]*\}|```")
 _WORD = re.compile(r"\w+")
 _LEAK = 6
@@ -55,6 +56,8 @@ class Manners:
             return "it says nothing"
         if _OUT_OF_CHARACTER.search(line):
             return "it falls out of character"
+        if _NARRATES.search(line):
+            return "it tells what others say instead of speaking"
         if _LEFT_OVER.search(line):
             return "something in it was not filled in"
         if any(_leaks(line, each) for each in told):
