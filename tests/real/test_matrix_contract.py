@@ -121,8 +121,9 @@ class MatrixPlatform:
     async def room(self, human: Human, room: str) -> str:
         async with self._making:
             if room not in self._rooms:
-                self._rooms[room] = await human.room_with(self._house.bot_user)
-                await self._house.bot.topology.server.join(self._rooms[room])
+                async with self._syncing:  # an invitation that is seen is answered with a Space: here it is none
+                    self._rooms[room] = await human.room_with(self._house.bot_user)
+                    await self._house.bot.topology.server.join(self._rooms[room])
             elif human.user not in self._members(room):
                 await next(iter(self._people.values())).server.invite(self._rooms[room], human.user)
                 await human.server.join(self._rooms[room])
