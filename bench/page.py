@@ -219,6 +219,7 @@ def run(quick: bool) -> dict[str, object]:
             "scroll_fps": round(smooth, 1),
             "scroll_longest_frame_ms": round(longest),
             "stream_cpu_s": round(reply.seen_s, 3),
+            "stream_cpu_above_stand_in_s": round(reply.seen_s - reply.tokens_s, 3),
             "stream_unseen_cpu_s": round(reply.unseen_s, 3),
             "stream_tokens_cpu_s": round(reply.tokens_s, 3),
             "stream_tokens": talker.tokens,

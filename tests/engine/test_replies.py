@@ -91,6 +91,29 @@ async def test_s12_nothing_of_a_reply_is_told_before_its_beginning_is_durable(
     assert stage.story.timeline.turn(room, begun.reply).text == "At once."
 
 
+async def test_s12_whoever_asked_may_leave_and_the_reply_goes_on(
+    stage: Stage, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand, room = await by_hand(stage, script)
+    append, gate = stage.store.append, asyncio.Event()
+
+    async def slow(drafts: Sequence[Draft], **more: Any) -> list[AnyEvent]:
+        if any(isinstance(draft.payload, AssistantTurnStarted) for draft in drafts):
+            await gate.wait()
+        return await append(drafts, **more)
+
+    monkeypatch.setattr(stage.store, "append", slow)
+    saying = asyncio.create_task(stage.story.say(room, "Hello."))
+    await hand.asked.wait()
+    saying.cancel()
+    gate.set()
+    hand.words.put_nowait("Still here.")
+    hand.words.put_nowait(None)
+    await stage.story.replies.wait(room)
+    (turn,) = stage.story.timeline.latest(room, 1)
+    assert (turn.text, turn.state) == ("Still here.", "done")
+
+
 async def test_s12_a_beginning_that_cannot_be_recorded_leaves_nothing(
     stage: Stage, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:

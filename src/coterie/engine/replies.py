@@ -71,15 +71,21 @@ class Replies:
         giving = self._give(room, reply_id, reply, speaker, after, voice or OneVoice(), recorded)
         task = self._running[room] = asyncio.create_task(giving, name=f"reply {reply_id}")
         task.add_done_callback(lambda _: self._running.pop(room, None) if self._running.get(room) is task else None)
-        if begins:
-            await asyncio.sleep(0)  # lets it ask the model
-            try:
-                await self._store.append(begins)
-            except BaseException:
+        if not begins:
+            recorded.set_result(None)
+            return
+        await asyncio.sleep(0)  # lets it ask the model
+
+        def known(writing: asyncio.Task[list[AnyEvent]]) -> None:
+            if writing.cancelled() or writing.exception() is not None:
                 recorded.cancel()
                 task.cancel()
-                raise
-        recorded.set_result(None)
+            else:
+                recorded.set_result(None)
+
+        writing = asyncio.create_task(self._store.append(begins))
+        writing.add_done_callback(known)
+        await asyncio.shield(writing)  # whoever waits for it may leave: what began goes on
 
     def speaking(self, room: str) -> bool:
         return room in self._running
