@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import quote
@@ -45,6 +46,14 @@ class Paper:
         self.site.script.replies.append("I would: " + " And ".join(blocks))
         answer = self.site.client.post(f"/draft/threads/{thread}/turns", json={"text": say})
         assert answer.is_success, answer.text
+
+    def comes_to(self, words: str) -> bool:
+        """Whether the text holds these words, now or soon: what is typed is sent a moment later."""
+        for _ in range(100):
+            if words in self.text():
+                return True
+            time.sleep(0.1)
+        return False
 
     def text(self) -> str:
         self.site.ask("POST", f"{self.base}/flush/{quote(self.name)}")

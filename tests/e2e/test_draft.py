@@ -32,7 +32,7 @@ def test_f14_a_proposal_is_marked_in_the_text_and_accepted_with_one_key(page: Pa
     expect(page.locator("del.mark-out")).to_have_text(["asks"])
     page.keyboard.press("a")
     expect(page.locator("#no-cards")).to_be_visible()
-    assert "The lamp burns every night.\n\nNobody knows who lights it. Nobody dares to ask." in paper.text()
+    assert paper.comes_to("The lamp burns every night.\n\nNobody knows who lights it. Nobody dares to ask.")
     newest = paper.history()[0]
     assert (newest["subject"], newest["author"], newest["thread"]) == ("Stronger.", "Ana", thread)
 
@@ -46,7 +46,7 @@ def test_f8_undo_takes_it_back_and_it_waits_again(page: Page, paper: Paper) -> N
     page.keyboard.press("u")
     expect(page.locator(".proposal[data-state=pending]")).to_have_count(1)
     expect(page.locator("del.mark-out")).to_be_visible()
-    assert "and every night it burns" in paper.text()
+    assert paper.comes_to("and every night it burns")
 
 
 def test_f10_decline_with_a_comment_that_is_noted_and_edit_before_accepting(page: Page, paper: Paper) -> None:
@@ -68,7 +68,7 @@ def test_f10_decline_with_a_comment_that_is_noted_and_edit_before_accepting(page
     field.fill("Nobody would ask.")
     page.keyboard.press("Control+Enter")
     expect(page.locator("#no-cards")).to_be_visible()
-    assert "Nobody would ask." in paper.text()
+    assert paper.comes_to("Nobody would ask.")
     assert [one["state"] for one in paper.changes()] == ["declined", "edited-and-accepted"]
 
 
@@ -87,7 +87,7 @@ def test_f7_an_edit_makes_a_proposal_stale_and_another_makes_it_fresh_again(page
     page.keyboard.type(" asks.")
     expect(page.locator(".proposal:not([data-stale])[data-state=pending]")).to_have_count(1)
     expect(page.locator("ins.mark-in")).to_have_text("dares to ask")
-    assert "Nobody asks." in paper.text()
+    assert paper.comes_to("Nobody asks.")
 
 
 def test_f7_a_stale_proposal_is_made_anew_in_one_click(page: Page, paper: Paper) -> None:
@@ -114,9 +114,10 @@ def test_f4_talk_streams_and_a_card_is_there_before_the_reply_is_over(page: Page
     expect(page.locator("[data-live]")).to_have_text("Maren Oke is writing")
     site.step(3)
     expect(page.locator(".said[data-state=open] .said-text")).to_contain_text("First")
-    while page.locator("#waiting").inner_text() != "1":
-        site.step(4)
-        page.wait_for_timeout(100)
+    while not paper.changes():
+        site.step()
+        page.wait_for_timeout(50)
+    expect(page.locator("#waiting")).to_have_text("1")
     expect(page.locator(".said[data-state=open]")).to_be_visible()
     expect(page.locator("del.mark-out").first).to_be_visible()
     site.script.paused = False
@@ -144,7 +145,7 @@ def test_f3_a_thread_about_chosen_words_keeps_its_place_or_is_orphaned(page: Pag
     page.keyboard.press("Escape")
     put_at_end_of(page, "# The lamp", " at sea")
     expect(page.locator(".mark-about")).to_have_text("The boats come late in winter.")
-    assert "# The lamp at sea" in paper.text()
+    assert paper.comes_to("# The lamp at sea")
     page.locator(".cm-line", has_text="The boats").click()
     page.keyboard.press("End")
     page.keyboard.press("Shift+Home")
@@ -215,4 +216,4 @@ def test_f11_a_branch_is_compared_and_merged(page: Page, paper: Paper) -> None:
     expect(page.locator(".diff-added")).to_have_text("+added: The boats come late in winter. And leave early.")
     page.get_by_role("button", name="Merge winter into main").click()
     page.wait_for_url("**/draft")
-    assert "And leave early." in paper.text()
+    assert paper.comes_to("And leave early.")

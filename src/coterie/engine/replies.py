@@ -88,7 +88,9 @@ class Replies:
         await asyncio.shield(writing)  # whoever waits for it may leave: what began goes on
 
     def speaking(self, room: str) -> bool:
-        return room in self._running
+        """Not any more while the end of what was said is being recorded."""
+        task, spoken = self._running.get(room), self._spoken.get(room)
+        return task is not None and not task.done() and not (spoken is not None and spoken.over)
 
     def so_far(self, room: str) -> Live | None:
         """All that was said of the reply which is being given, durable or not."""
@@ -97,9 +99,10 @@ class Replies:
 
     async def stop(self, room: str) -> bool:
         """End the reply that is being given, keeping what was said. False if nobody was speaking."""
-        task = self._running.get(room)
-        if task is None:
+        if not self.speaking(room):
+            await self.wait(room)
             return False
+        task = self._running[room]
         task.cancel()
         await asyncio.wait([task])
         return True
@@ -201,6 +204,8 @@ class _Flusher:
 
     def __init__(self, store: Store, room: str, reply_id: str, speaker: str) -> None:
         self.text = ""
+        self.over = False
+        """Whether everything was said."""
         self._store = store
         self.room = room
         self.reply = reply_id
@@ -221,6 +226,7 @@ class _Flusher:
             self._telling.grew(self.text)
 
     def hush(self) -> None:
+        self.over = True
         self._telling.end(self.text)
 
     @property

@@ -143,6 +143,11 @@ FAULTS = {
 }
 
 
+def fits(told: str, wanted: str) -> bool:
+    """A line that broke off is called again; where that takes too long, the person is told that instead."""
+    return wanted in told or (wanted == BROKE_OFF and UNREACHABLE in told)
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_p12_whatever_is_wrong_is_one_sentence_and_other_rooms_go_on(house: RemoteHouse, fault: str) -> None:
     server, expected = FAULTS[fault]
@@ -156,7 +161,7 @@ async def test_p12_whatever_is_wrong_is_one_sentence_and_other_rooms_go_on(house
             await house.board.idle()
         shown = house.platform.shown("desk")
         assert len(shown) == len(expected), shown
-        assert all(wanted in told for told, wanted in zip(shown, expected, strict=True)), shown
+        assert all(fits(told, wanted) for told, wanted in zip(shown, expected, strict=True)), shown
         assert house.platform.shown("elsewhere")[-1].startswith("all well? [echo:")
         # Nothing is stuck: the same room is answered again.
         assert "Helper" in (await house.told("!agent", key="3"))[-1]

@@ -51,11 +51,12 @@ export class Cards {
     this.after = next?.dataset.change ?? "";
   }
 
-  // The list was fetched anew: whoever was current still is, or the next one.
+  // The list was fetched anew: whoever was current still is, or the next one. What was decided may not be in it yet.
   fetched() {
-    const id = this.card(this.current)?.dataset.state === "pending" ? this.current : (this.after ?? "");
+    const waits = this.card(this.current)?.dataset.state === "pending";
+    const id = waits ? this.current : (this.after ?? "");
     const lost = document.activeElement === document.body; // the card that had it is gone
-    this.after = undefined;
+    if (!waits) this.after = undefined;
     if (id && this.card(id)) this.choose(id, { focus: lost, show: false });
     else if (this.current && !this.card(this.current)) this.current = "";
   }
