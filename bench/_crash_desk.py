@@ -95,7 +95,9 @@ class Minded:
             return [TextDelta(text="It is well.")]
         if last.startswith("Tick for"):
             return [TextDelta(text=last.replace("Tick", "Tock"))]
-        told = next(word[1] for message in reversed(messages) if (word := _WORD.match(message.text)))
+        told = next((word[1] for message in reversed(messages) if (word := _WORD.match(message.text))), None)
+        if told is None:
+            raise AssertionError("The person's last message is not in view.")
         if any(message.text == f"answer to {told}" for message in messages):  # woken by results
             return [TextDelta(text=f"noted {' '.join(_DID.findall(last))}")]
         return [

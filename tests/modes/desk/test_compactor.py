@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from coterie.kernel import Draft
 from coterie.llm.tape import Entry, Fault
 from coterie.modes.desk.compactor import Compactor
 from coterie.modes.desk.events import HistoryCompacted
@@ -117,3 +118,27 @@ async def test_d5_dropping_asks_no_model_and_leaves_a_marker(
     assert "10 older messages" in script.prompts("channel")[-1]
     assert "message 1\n" not in script.prompts("channel")[-1]
     assert len(script.asked) == asked + 1
+
+
+async def test_d5_hundreds_of_summaries_leave_room_for_what_is_said_now(stage: Stage, script: Script) -> None:
+    room = await stage.begin()
+    for n in range(3):
+        await stage.say(room, f"message {n}")
+    for n in range(600):
+        payload = HistoryCompacted(upto=0, summary=f"Summary {n}: {'they wrote to each other ' * 4}")
+        await stage.store.append([Draft(room, payload)])
+    messages = stage.desk.briefing.channel(stage.desk.book.chat(room))
+    assert stage.desk.compactor.fullness(messages) < 0.5
+    assert "Summary 599:" in messages[0].text and "Summary 0:" not in messages[0].text
+    assert "channel_recall" in messages[0].text
+
+
+async def test_d5_what_is_being_answered_is_never_dropped(
+    stage: Stage, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = await stage.begin()
+    monkeypatch.setattr(Compactor, "fullness", lambda self, messages: 1.0)
+    for n in range(6):
+        await stage.say(room, f"message {n}")
+    told = [request.prompt.messages[-1].text for kind, request in script.asked if kind == "channel"]
+    assert told == [f"message {n}" for n in range(6)], "it is in view however little else is"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from coterie.base.clock import Clock
 from coterie.cast.roster import Roster
@@ -34,6 +34,10 @@ _WORKER = (
     "`set_status` what you are at when it changes. When the task is done, answer with the result in plain words; if it "
     "cannot be done, say why."
 )
+_SUMMARIES = 0.15
+_LETTERS = 4
+"""Summaries may take so much of what the model can hold, at about so many letters a token."""
+_LEFT_OUT = "[What came before is left out here; `channel_recall` in a branch finds it.]"
 
 
 class Briefing:
@@ -46,7 +50,9 @@ class Briefing:
         bulletins: Bulletins,
         schedules: ScheduleBook,
         skills: Skills,
+        window: Callable[[], int],
     ) -> None:
+        """`window` tells how many tokens the model can hold."""
         self._book = book
         self._roster = roster
         self._workspaces = workspaces
@@ -54,6 +60,7 @@ class Briefing:
         self._bulletins = bulletins
         self._schedules = schedules
         self._skills = skills
+        self._window = window
 
     def channel(self, chat: DeskChat) -> list[Message]:
         told = [self._identity(chat), _CHANNEL, RULE, *self._at_hand(chat), self._timetable(chat)]
@@ -100,11 +107,22 @@ class Briefing:
         return "\n\n".join(part for part in (f"You are {bot.name}.", persona, own.soul, own.user) if part)
 
     def _summaries(self, chat: DeskChat) -> str:
-        told = self._book.summaries(chat.room)
+        told = _newest(self._book.summaries(chat.room), round(self._window() * _SUMMARIES * _LETTERS))
         return "Earlier in this conversation:\n" + "\n\n".join(told) if told else ""
 
     def _history(self, chat: DeskChat, upto: int | None) -> list[Message]:
         return [_message(line, chat) for line in self._book.history(chat.room, upto)]
+
+
+def _newest(told: Sequence[str], letters: int) -> list[str]:
+    """As many of the newest as there is room for: a conversation of years has hundreds."""
+    kept: list[str] = []
+    for text in reversed(told):
+        if len(text) > letters:
+            return [_LEFT_OUT, *([text[:letters]] if not kept else []), *kept]
+        kept.insert(0, text)
+        letters -= len(text)
+    return kept
 
 
 def results_text(results: Sequence[Process]) -> str:

@@ -1,8 +1,9 @@
 """The compactor: keeps a conversation within what its model can hold, without ever making it wait. D5
 
 At 80 % the oldest 30 % are summarised in the background, at 85 % the oldest half; at 95 % the oldest half is dropped at
-once with a marker and no model is asked. The swap is one event: before it the history is whole, after it the summary
-stands in its place, and a summary that fails changes nothing. The turns themselves never leave the log.
+once with a marker and no model is asked. What a person said last stays, with all that came after it. The swap is one
+event: before it the history is whole, after it the summary stands in its place, and a summary that fails changes
+nothing. The turns themselves never leave the log.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from coterie.modes.desk.officebook import DeskChat, Line, OfficeBook
 from coterie.modes.desk.processes import Processes
 
 SUMMARISE_AT, HURRY_AT, DROP_AT = 0.80, 0.85, 0.95
-_UNKNOWN_WINDOW = 8_192
+UNKNOWN_WINDOW = 8_192
 """Tokens, where nobody knows how many the model can hold."""
 
 
@@ -57,7 +58,7 @@ class Compactor:
         await self._models.tokens.prepare(self._models.catalogue.chain(Role.CHANNEL)[0])
         fullness = self.fullness(messages)
         lines = self._book.history(chat.room)
-        if fullness < SUMMARISE_AT or len(lines) < 2:
+        if fullness < SUMMARISE_AT or not _oldest(lines, 1.0):
             return False, []
         if fullness >= DROP_AT:
             await self._drop(chat, _oldest(lines, 0.5))
@@ -70,7 +71,7 @@ class Compactor:
     def fullness(self, messages: Sequence[Message]) -> float:
         target = self._models.catalogue.chain(Role.CHANNEL)[0]
         used = self._models.tokens.count_prompt(target, Prompt(messages=tuple(messages)))
-        return used / (self._models.window(Role.CHANNEL) or _UNKNOWN_WINDOW)
+        return used / (self._models.window(Role.CHANNEL) or UNKNOWN_WINDOW)
 
     async def compact(self, job: Job) -> Outcome | None:
         chat = self._book.chat(str(job.payload["room"]))
@@ -102,4 +103,6 @@ class Compactor:
 
 
 def _oldest(lines: Sequence[Line], share: float) -> Sequence[Line]:
-    return lines[: max(1, int(len(lines) * share))]
+    """Never what a person said last: it is what is being answered."""
+    said = [at for at, line in enumerate(lines) if line.role == "user"]
+    return lines[: min(max(1, int(len(lines) * share)), said[-1] if said else len(lines) - 1)]

@@ -12,6 +12,7 @@ from coterie.cast.workspace import Workspaces
 from coterie.engine.events import Segment, UserTurn
 from coterie.kernel import Draft, Job, NewJob, Store
 from coterie.kernel.worker import Handler, Worker
+from coterie.llm.roles import Role
 from coterie.llm.router import Models
 from coterie.memory import Memory
 from coterie.modes.desk.answers import Answers
@@ -20,7 +21,7 @@ from coterie.modes.desk.branches import Branches
 from coterie.modes.desk.briefing import Briefing
 from coterie.modes.desk.bulletins import Bulletins
 from coterie.modes.desk.channel import Channel
-from coterie.modes.desk.compactor import Compactor
+from coterie.modes.desk.compactor import UNKNOWN_WINDOW, Compactor
 from coterie.modes.desk.cortex import Cortex
 from coterie.modes.desk.decisions import Decisions
 from coterie.modes.desk.errand import BRANCH, COMPACT, MESSAGE, PERSON_WAITS, SCHEDULE, TELL, WAKE, WORKER, Errand
@@ -76,7 +77,16 @@ class Desk:
         self.skills = Skills(store, workspaces)
         self.bulletins = Bulletins(store)
         timetable = ScheduleBook(store)
-        self.briefing = Briefing(self.book, roster, workspaces, clock, self.bulletins, timetable, self.skills)
+        self.briefing = Briefing(
+            self.book,
+            roster,
+            workspaces,
+            clock,
+            self.bulletins,
+            timetable,
+            self.skills,
+            lambda: models.window(Role.CHANNEL) or UNKNOWN_WINDOW,
+        )
         self.compactor = Compactor(store, self.book, models, self.processes)
         kit = Kit(self.book, self.briefing, self.processes, models, LeakGuard(), timetable, self.skills)
         channel = Channel(kit, self.compactor, clock)
