@@ -65,11 +65,8 @@ async def by_hand(stage: Stage, script: Script) -> tuple[ByHand, str]:
     return hand, await stage.begin(await stage.meet())
 
 
-async def test_s12_nothing_of_a_reply_is_told_before_its_beginning_is_durable(
-    stage: Stage, script: Script, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hand, room = await by_hand(stage, script)
-    hand.words.put_nowait("At once.")
+def held_back(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Nothing that begins a reply is recorded before this is set."""
     append, gate = stage.store.append, asyncio.Event()
 
     async def slow(drafts: Sequence[Draft], **more: Any) -> list[AnyEvent]:
@@ -78,6 +75,15 @@ async def test_s12_nothing_of_a_reply_is_told_before_its_beginning_is_durable(
         return await append(drafts, **more)
 
     monkeypatch.setattr(stage.store, "append", slow)
+    return gate
+
+
+async def test_s12_nothing_of_a_reply_is_told_before_its_beginning_is_durable(
+    stage: Stage, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand, room = await by_hand(stage, script)
+    hand.words.put_nowait("At once.")
+    gate = held_back(stage, monkeypatch)
     saying = asyncio.create_task(stage.story.say(room, "Hello."))
     await hand.asked.wait()
     await asyncio.sleep(0.05)
@@ -95,14 +101,7 @@ async def test_s12_whoever_asked_may_leave_and_the_reply_goes_on(
     stage: Stage, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hand, room = await by_hand(stage, script)
-    append, gate = stage.store.append, asyncio.Event()
-
-    async def slow(drafts: Sequence[Draft], **more: Any) -> list[AnyEvent]:
-        if any(isinstance(draft.payload, AssistantTurnStarted) for draft in drafts):
-            await gate.wait()
-        return await append(drafts, **more)
-
-    monkeypatch.setattr(stage.store, "append", slow)
+    gate = held_back(stage, monkeypatch)
     saying = asyncio.create_task(stage.story.say(room, "Hello."))
     await hand.asked.wait()
     saying.cancel()
