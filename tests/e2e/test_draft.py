@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import APIResponse, Page, Route, expect
 
 from tests.e2e.conftest import Site
 from tests.e2e.desk import Paper, change, lines, opened, put_at_end_of
@@ -128,6 +128,32 @@ def test_f4_talk_streams_and_a_card_is_there_before_the_reply_is_over(page: Page
     assert "<change>" not in page.locator("#talk").inner_text()
     page.locator(".said-proposal").click()
     expect(page.locator(".proposal[aria-current]")).to_be_focused()
+
+
+def test_f4_an_answer_that_comes_late_takes_back_no_words(page: Page, site: Site, paper: Paper) -> None:
+    opened(page, paper)
+    site.script.paused = True
+    site.script.replies.append("First this. Then that.")
+    page.keyboard.press("/")
+    page.keyboard.type("What is too long?")
+    page.keyboard.press("Enter")
+    expect(page.locator("[data-live]")).to_have_text("Maren Oke is writing")
+    late: list[tuple[Route, APIResponse]] = []
+    page.route("**/talk", lambda route: late.append((route, route.fetch())))
+    page.locator("[data-thread][aria-pressed=true]").click()
+    while not late:
+        page.wait_for_timeout(20)
+    site.step(3)
+    spoken = page.locator(".said[data-state=open] .said-text")
+    expect(spoken).to_contain_text("First")
+    for route, answer in late:
+        route.fulfill(response=answer)
+    page.unroute("**/talk")
+    page.wait_for_timeout(300)
+    expect(spoken).to_contain_text("First")
+    site.script.paused = False
+    site.step(1_000)
+    expect(page.locator(".said .said-text").last).to_contain_text("First this. Then that.")
 
 
 def test_f3_a_thread_about_chosen_words_keeps_its_place_or_is_orphaned(page: Page, site: Site, paper: Paper) -> None:

@@ -48,11 +48,13 @@ export class Talk {
   async refresh() {
     if (!this.thread) return;
     const asked = this.thread;
+    const turn = (this.asked = (this.asked ?? 0) + 1);
     const answer = await fetch(`/draft/threads/${asked}/talk`, { headers: { Accept: "text/html", "HX-Request": "true" } }).catch(() => null);
-    if (!answer?.ok || asked !== this.thread) return;
+    const html = answer?.ok && (await answer.text());
+    if (!html || asked !== this.thread || turn < (this.shown ?? 0)) return;
+    this.shown = turn;
     const spoke = this.open?.id;
-    this.#keep(async () => reconcile(this.place, await answer.text()));
-    await this.kept;
+    this.#keep(() => this.#replace(html));
     tellTimes(this.place);
     const members = one("#talk-members", this.place);
     if (members && one("#to").dataset.of !== asked) {
@@ -62,6 +64,15 @@ export class Talk {
     const said = spoke && document.getElementById(spoke);
     if (said && said.dataset.state !== "open") one("#heard").textContent = `${said.dataset.name}: ${one(".said-text", said).textContent}`;
     this.settle();
+  }
+
+  // Words may have been heard while the answer was under way: what has been read is not taken back.
+  #replace(html) {
+    const heard = this.open && one(".said-text", this.open);
+    reconcile(this.place, html);
+    const open = heard && !heard.isConnected && this.open;
+    const text = open && open.id === heard.closest(".said").id && one(".said-text", open);
+    if (text && text.textContent.length < heard.textContent.length) text.replaceWith(heard);
   }
 
   words({ thread, reply, from, blocks }) {
@@ -79,9 +90,8 @@ export class Talk {
   // What is being read stays where it is; at the end it stays at the end.
   #keep(change) {
     const stuck = this.place.scrollHeight - this.place.scrollTop - this.place.clientHeight < 60;
-    this.kept = Promise.resolve(change()).then(() => {
-      if (stuck) this.place.scrollTop = this.place.scrollHeight;
-    });
+    change();
+    if (stuck) this.place.scrollTop = this.place.scrollHeight;
   }
 
   settle() {
