@@ -184,7 +184,7 @@ def doctor(home: Home, clock: Clock | None = None) -> Doctor:
     more = [
         surroundings.port(home, settings.server.host, settings.server.port),
         surroundings.clock(home, now),
-        surroundings.parts([Need("xllamacpp", "", "the embedded model")]),
+        surroundings.parts(_needs(settings)),
         surroundings.providers(lambda: asyncio.run(standings(Catalogue(settings.models)))),
         deliveries(home),
         sandbox,
@@ -192,6 +192,14 @@ def doctor(home: Home, clock: Clock | None = None) -> Doctor:
         agents,
     ]
     return Doctor(home, all_views(), now, more)
+
+
+def _needs(settings: Settings) -> list[Need]:
+    """What must be installed for these settings."""
+    needs = [Need("xllamacpp", "", "the embedded model")]
+    if settings.desk.tool_servers:
+        needs.append(Need("mcp", "mcp", "[desk.tool_servers]"))
+    return needs
 
 
 @contextmanager

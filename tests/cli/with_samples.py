@@ -1,11 +1,14 @@
 """The command line with the sample views and kinds in it: `python -m tests.cli.with_samples COMMAND …`.
 
 `SAMPLE_MAX_PAGES` lets every database of the process grow to so many pages only: a disk that is full.
+`SAMPLE_FREE_MB` is what the disk says is free, `SAMPLE_WITHOUT` a module that is not installed.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 
 import apsw
 
@@ -22,4 +25,9 @@ if __name__ == "__main__":
     coterie.app.all_views = sample_views
     if "SAMPLE_MAX_PAGES" in os.environ:
         apsw.connection_hooks.append(_limit)
+    if "SAMPLE_FREE_MB" in os.environ:
+        free = int(os.environ["SAMPLE_FREE_MB"]) << 20
+        shutil.disk_usage = lambda _: shutil._ntuple_diskusage(free, 0, free)  # type: ignore[assignment]
+    if "SAMPLE_WITHOUT" in os.environ:
+        sys.modules[os.environ["SAMPLE_WITHOUT"]] = None  # type: ignore[assignment]
     main()

@@ -47,11 +47,14 @@ class Doctor:
         self._checks: list[Check] = [self._machine, self._folder, self._owner, self._database, self._backups, *more]
 
     def examine(self) -> Iterator[Finding]:
+        told: set[str] = set()
         for check in self._checks:
             try:
                 yield from check()
             except CoterieError as error:
-                yield Finding(_about(check), "bad", error.what, error.fix)
+                if error.what not in told:  # several checks fail for one reason
+                    yield Finding(_about(check), "bad", error.what, error.fix)
+                told.add(error.what)
             except OSError as error:
                 yield Finding(_about(check), "bad", str(error), "Check the permissions of that file or folder.")
 
@@ -109,6 +112,10 @@ class Doctor:
                     "Put a backup back with `coterie restore`.",
                 )
                 return
+            if self._is_older(reader):
+                what = "written by an older Coterie: the next start brings it up to date"
+                yield Finding("Schema", "note", what, "Take a backup first, with `coterie backup`; then start it.")
+                return
             yield Finding("Database", "ok", f"{reader.last_id()} events")
             yield from self._readable(reader)
             known: dict[str, str] = dict(reader.query("SELECT name, fingerprint FROM view"))
@@ -124,6 +131,10 @@ class Doctor:
                 yield Finding("Jobs", "ok", "none given up")
         finally:
             reader.close()
+
+    def _is_older(self, reader: LogReader) -> bool:
+        applied = {name for (name,) in reader.query("SELECT name FROM migration")}
+        return bool(applied) and applied < {migration.__name__ for migration in MIGRATIONS}
 
     def _readable(self, reader: LogReader) -> Iterator[Finding]:
         """What would keep this version from opening the file."""

@@ -1,0 +1,128 @@
+"""Ten ways in which a set-up is broken, each made for real where it can be: `coterie doctor` names it with its fix."""
+
+from __future__ import annotations
+
+import http.server
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import apsw
+import pytest
+
+from bench._sample import Said, sample_views
+from coterie.base.clock import HeldClock
+from coterie.base.home import Home
+from coterie.kernel import Draft, Store
+from tests.cli.conftest import Call
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> dict[str, str]:
+    """A machine without any tools."""
+    empty = tmp_path / "bin"
+    empty.mkdir()
+    return {"PATH": str(empty), "CHROMIUM": ""}
+
+
+def told(call: Call, *said: str, code: int = 0, environ: dict[str, str] | None = None) -> None:
+    answer = call("doctor", environ=environ)
+    assert answer.code == code, answer.out
+    for line in said:
+        assert line in answer.out
+
+
+def test_no_compiler(lived_in: Home, process: Call, bare: dict[str, str]) -> None:
+    told(process, "· Compiler: there is none", "→ Install one: apt install build-essential", environ=bare)
+
+
+def test_no_bubblewrap(lived_in: Home, process: Call, bare: dict[str, str]) -> None:
+    told(process, "· Sandbox: bubblewrap (bwrap) is not installed.", "apt install bubblewrap", environ=bare)
+
+
+def test_no_browser_for_the_tests(lived_in: Home, process: Call, bare: dict[str, str]) -> None:
+    told(process, "· Browser: there is no Chromium", "apt install chromium", environ=bare)
+
+
+def test_the_port_is_taken(lived_in: Home, process: Call) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        lived_in.config.write_text(f"[server]\nport = {port}\n")
+        said = f"✗ Port: another program listens on 127.0.0.1:{port}"
+        told(process, said, "→ Stop that program, or take another: coterie serve --port", code=1)
+
+
+def test_the_disk_is_full(lived_in: Home, process: Call) -> None:
+    environ = {"SAMPLE_FREE_MB": "12"}
+    told(process, "✗ Disk: only 12 MB are free", "→ Make room, or move COTERIE_HOME.", code=1, environ=environ)
+
+
+def test_the_key_is_wrong(lived_in: Home, process: Call) -> None:
+    with refusing() as address:
+        lived_in.config.write_text(
+            f"[models.providers.house]\nbase_url = '{address}'\napi_key = 'sk-wrong'\n"
+            "[models.roles]\nnarrative = 'house/large'\n"
+        )
+        said = "✗ Models of house: the key was refused (HTTP 401)"
+        told(process, said, "→ Keep the right one: coterie secrets set house", code=1)
+    assert "sk-wrong" not in process("doctor").out
+
+
+def test_the_database_is_locked_by_another_program(lived_in: Home, process: Call) -> None:
+    holding = f"""
+import apsw
+held = apsw.Connection({str(lived_in.database)!r})
+held.execute("PRAGMA locking_mode = EXCLUSIVE"); held.execute("BEGIN EXCLUSIVE")
+print("held", flush=True); input()
+"""
+    other = subprocess.Popen([sys.executable, "-c", holding], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        told(process, "✗ Database: Another program keeps the database", "→ Stop it and try again", code=1)
+        assert process("doctor").out.count("Another program") == 1
+    finally:
+        other.communicate(b"\n")
+
+
+def test_the_schema_is_old(lived_in: Home, process: Call) -> None:
+    connection = apsw.Connection(str(lived_in.database))
+    connection.execute("DELETE FROM migration WHERE name = 'm002_jobs'; DROP TABLE job")
+    connection.close()
+    told(process, "· Schema: written by an older Coterie", "→ Take a backup first, with `coterie backup`")
+
+
+def test_an_extra_is_missing(lived_in: Home, process: Call) -> None:
+    lived_in.config.write_text("[desk.tool_servers.notes]\ncommand = ['notes-server']\n")
+    said = "✗ Part: [desk.tool_servers] needs mcp, which is not installed"
+    told(process, said, "→ pip install 'coterie[mcp]'", code=1, environ={"SAMPLE_WITHOUT": "mcp"})
+    told(process, "✓ Parts: everything that the settings ask for is installed")
+
+
+def test_the_clock_is_skewed(lived_in: Home, process: Call) -> None:
+    store = Store.open(lived_in.database, views=sample_views(), clock=HeldClock(datetime.now(UTC) + timedelta(days=9)))
+    store.append_now([Draft("room:a", Said(turn="late", speaker="you", text="from tomorrow"), actor="you")])
+    store.close()
+    said = "✗ Clock: it is 8 days behind the last thing that happened here"
+    told(process, said, "timedatectl set-ntp true", code=1)
+
+
+@contextmanager
+def refusing() -> Iterator[str]:
+    """A provider that takes no key."""
+
+    class Refuse(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(401)
+
+        def log_message(self, *told: object) -> None: ...
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refuse) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+        server.shutdown()
