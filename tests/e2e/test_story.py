@@ -97,7 +97,7 @@ def house(tmp_path: Path) -> Iterator[Playhouse]:
     made.close()
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(480)
 def test_a_story_from_author_to_reset(house: Playhouse) -> None:
     house.client.put("/you", json={"name": "Ana"})
     bot = house.post("/bots", {"name": "Mara", "persona": "Mara keeps a lighthouse and says little.",
