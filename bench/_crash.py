@@ -45,6 +45,12 @@ class Forked:
     def wait(self) -> None:
         self._process.join()
 
+    def read_to_the_end(self) -> None:
+        assert self.stdout is not None
+        self.stdout.read()
+        self.stdout.close()
+        self.wait()
+
 
 def kill_over_and_over(
     kills: int,

@@ -256,10 +256,7 @@ def run(kills: int, folder: Path) -> dict[str, int]:
     failures = kill_over_and_over(
         kills, folder / "coterie.db", desk_views, spawn, heard, longest_s=1.5, verify_every=10
     )
-    last = Forked(live, folder, kills, sink.url, True)
-    assert last.stdout is not None
-    last.stdout.read()
-    last.wait()
+    Forked(live, folder, kills, sink.url, True).read_to_the_end()
     sink.close()
     acknowledged = len(told["accepted"]) + len(told["scheduled"])
     counted = Count(folder / "coterie.db").against(told["accepted"], told["scheduled"], sink)

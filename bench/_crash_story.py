@@ -12,12 +12,12 @@ import collections
 import json
 import os
 import random
-import subprocess
 import sys
 from collections.abc import AsyncGenerator
+from multiprocessing.connection import Connection
 from pathlib import Path
 
-from bench._crash import READY, kill_over_and_over
+from bench._crash import READY, Forked, kill_over_and_over
 from bench._report import say
 from bench._stage import Stage, story_views
 from coterie.base.errors import CoterieError
@@ -119,6 +119,12 @@ async def child(folder: Path, seed: int, *, drain: bool) -> None:
     await asyncio.gather(listen(), stage.worker.run(asyncio.Event()), *map(play, rooms))
 
 
+def live(folder: Path, seed: int, drain: bool, told: Connection) -> None:
+    """A life of the story, in a process of its own."""
+    os.dup2(told.fileno(), 1)
+    asyncio.run(child(folder, seed, drain=drain))
+
+
 def run(kills: int, folder: Path) -> dict[str, int]:
     said: dict[str, str] = {}
     durable: list[int] = []
@@ -133,13 +139,13 @@ def run(kills: int, folder: Path) -> dict[str, int]:
             case ["ended", reply, length]:
                 ended[reply] = int(length)
 
-    def spawn(kill: int, *more: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "bench.crash", "--story", "--child", str(folder), "--seed", str(kill), *more]
-        return subprocess.Popen(command, stdout=subprocess.PIPE)
+    def spawn(kill: int) -> Forked:
+        return Forked(live, folder, kill, False)
 
-    failures = kill_over_and_over(kills, folder / "coterie.db", story_views, spawn, heard, longest_s=3.0)
-    last = spawn(kills, "--drain")
-    last.communicate()
+    failures = kill_over_and_over(
+        kills, folder / "coterie.db", story_views, spawn, heard, longest_s=3.0, verify_every=5
+    )
+    Forked(live, folder, kills, True).read_to_the_end()
     return {
         "kills": kills,
         "acknowledged": len(said) + len(durable) + len(ended),

@@ -169,9 +169,6 @@ def main() -> None:
         from bench import _crash_desk
     elif options.story:
         from bench import _crash_story
-    if options.story and options.child:
-        asyncio.run(_crash_story.child(Path(options.child), int(options.seed), drain=options.drain))
-        return
     if options.child:
         starts = [int(start) for start in options.starts.split(",")]
         asyncio.run(child(Path(options.child), starts, int(options.seed), drain=options.drain))
