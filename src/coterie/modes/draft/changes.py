@@ -245,9 +245,10 @@ class ChangeBook:
     def waiting(self) -> list[Waiting]:
         """In every workspace, the newest first."""
         rows = self._store.query(
-            "SELECT workspace, branch, document, count(*), json_group_array(DISTINCT author),"
-            " (SELECT ts FROM event WHERE id = max(draft_change.seq)) FROM draft_change WHERE state = 'pending'"
-            " GROUP BY workspace, branch, document ORDER BY max(seq) DESC"
+            "SELECT workspace, branch, document, found, authors, event.ts FROM (SELECT workspace, branch, document,"
+            " count(*) AS found, json_group_array(DISTINCT author) AS authors, max(seq) AS newest FROM draft_change"
+            " WHERE state = 'pending' GROUP BY workspace, branch, document) JOIN event ON event.id = newest"
+            " ORDER BY newest DESC"
         )
         return [
             Waiting(workspace, branch, document, count, tuple(json.loads(authors)), from_micros(latest))

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from textwrap import shorten
 from typing import Literal
 
 from coterie.base.masking import mask
@@ -22,7 +23,7 @@ from coterie.modes.draft import DraftError, Person, Waiting
 from coterie.modes.story import Bookmarks, Chat
 from coterie.surfaces.web.draft_beside import Names, talk
 from coterie.surfaces.web.house import House
-from coterie.surfaces.web.latest import document_address, proposals
+from coterie.surfaces.web.latest import document_address, proposals, replies_beside_questions
 from coterie.surfaces.web.reasons import work
 from coterie.surfaces.web.typeset import harmless, inline
 
@@ -68,37 +69,45 @@ def _desks(house: House, since: LastThere | None) -> Iterator[News]:
         name = names[chat.character]
         processes = house.desk.book.processes_of_note(chat.room)
         yield from (_question(chat, name, each) for each in processes if each.state == "waiting")
-        if unread := Bookmarks(house.store).unread(chat.room):
-            yield _from_the_desk(house, chat, name, unread, _finished(processes, since))
+        unread = Bookmarks(house.store).unread(chat.room)
+        told = replies_beside_questions(house, chat.room, unread)
+        finished = _finished(processes, _news_from(house, chat, unread, since))
+        if told or finished:
+            yield _from_the_desk(chat, name, told, finished)
+
+
+def _news_from(house: House, chat: DeskChat, unread: int, since: LastThere | None) -> datetime | None:
+    """From when on work is news: after the last words that were read; with nothing new said, after the last visit."""
+    turns = Timeline(house.store).latest(chat.room, unread + 1)
+    read = turns[0].at if turns else None
+    if unread:
+        return read
+    return max(since.at, read or since.at) if since is not None else None
 
 
 def _question(chat: DeskChat, name: str, process: Process) -> News:
     asks = "asks for your yes or no" if process.needs_yes else "waits for your answer"
-    detail = inline(mask(process.result), _QUOTED)
+    detail = shorten(harmless(mask(process.result).replace("\n", " ")), _QUOTED, placeholder=" …")
     where = harmless(chat.title)
     return News("asks", f"{name} {asks}", _desk_address(chat), "circle-help", name, where, detail, process.heard)
 
 
-def _finished(processes: Iterable[Process], since: LastThere | None) -> list[Process]:
-    return [
-        each
-        for each in processes
-        if each.kind == "worker" and each.ended is not None and (since is None or each.ended > since.at)
-    ]
+def _finished(processes: Iterable[Process], since: datetime | None) -> list[Process]:
+    if since is None:
+        return []
+    return [one for one in processes if one.kind == "worker" and one.ended is not None and one.ended > since]
 
 
-def _from_the_desk(house: House, chat: DeskChat, name: str, unread: int, finished: list[Process]) -> News:
-    (latest,) = Timeline(house.store).latest(chat.room, 1)
+def _from_the_desk(chat: DeskChat, name: str, told: list[Turn], finished: list[Process]) -> News:
     failed = [each for each in finished if each.state == "failed"]
     text = f"{name} has something to tell"
     if failed:
         text = f"{name} could not finish {_things(len(failed))}"
     elif finished:
         text = f"{name} finished {_things(len(finished))}"
-    detail = inline(latest.text, _QUOTED)
-    return News(
-        "told", text, _desk_address(chat), "lamp-desk", name, harmless(chat.title), detail, latest.at, count=unread
-    )
+    detail, at = (told[-1].text, told[-1].at) if told else (mask(finished[-1].result), finished[-1].ended)
+    where = harmless(chat.title)
+    return News("told", text, _desk_address(chat), "lamp-desk", name, where, inline(detail, _QUOTED), at, len(told))
 
 
 def _things(count: int) -> str:

@@ -17,6 +17,7 @@ from coterie.surfaces.web.house import House
 from coterie.surfaces.web.typeset import harmless, inline
 
 SHOWN = 4
+_A_FEW = 10
 _LONG_AGO = datetime.fromtimestamp(0, UTC)
 
 
@@ -111,16 +112,29 @@ def desks(house: House) -> Mode:
     )
 
 
+def replies_beside_questions(house: House, room: str, many: int) -> list[Turn]:
+    """The newest that was said at a desk, without what only asks for a worker's yes or no: that is shown as a question.
+
+    A worker's question is told in the conversation with its id, so that it can be answered in words.
+    """
+    waiting = [one.id for one in house.desk.book.processes_of_note(room) if one.state == "waiting"]
+    said = Timeline(house.store).latest(room, many) if many else []
+    return [turn for turn in said if not any(one in turn.text for one in waiting)]
+
+
 def desk(house: House, chat: DeskChat, name: str) -> Thing:
-    latest = _last_turn(house, chat.room)
-    busy = house.desk.book.busy_count(chat.room)
+    said = replies_beside_questions(house, chat.room, _A_FEW)
+    latest = said[-1] if said else None
+    processes = [one for one in house.desk.book.processes_of_note(chat.room) if one.busy]
+    asks = sum(one.state == "waiting" for one in processes)
+    busy = len(processes) - asks
     return Thing(
         title=harmless(chat.title) or name,
         href=f"/desk/{chat.room.removeprefix('room:')}",
         who=name,
         at=latest.at if latest else None,
         snippet=inline(latest.text) if latest else "",
-        mark=f"{busy} at work" if busy else "",
+        mark="asks you" if asks else f"{busy} at work" if busy else "",
         unread=Bookmarks(house.store).unread(chat.room),
     )
 
