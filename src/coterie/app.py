@@ -22,6 +22,7 @@ from coterie.cast.errors import NoSuchCharacter
 from coterie.cast.people import People, PeopleDesk
 from coterie.cast.portraits import portrait_in
 from coterie.cast.roster import Cast, Roster
+from coterie.cast.visits import VisitBook, Visits
 from coterie.cast.workspace import Workspaces
 from coterie.engine import switchboard
 from coterie.engine.agents import AgentRegistry
@@ -151,6 +152,7 @@ def all_views() -> list[View]:
     return [
         Cast(),
         People(),
+        Visits(),
         Turns(),
         Memories(),
         Usage(),
@@ -278,6 +280,7 @@ class App:
             settings, home.config, lambda: load_settings(home), lambda: write_example(home), LIVE_SETTINGS
         )
         self.people = PeopleDesk(store, self._clock)
+        self.visits = VisitBook(store, self._clock)
         self.remote = RemoteAgents(
             self.agents,
             self.roster,

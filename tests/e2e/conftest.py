@@ -10,6 +10,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog,
 from sse_starlette.sse import AppStatus
 
 from coterie.app import App, Settings, open_store
+from coterie.base.clock import SystemClock
 from coterie.base.home import Home
 from coterie.base.ids import new_id
 from coterie.engine.events import AssistantTurn, AssistantTurnStarted, UserTurn
@@ -39,11 +41,21 @@ PATIENCE_MS = 30_000
 expect.set_options(timeout=PATIENCE_MS)
 
 
+class LateClock(SystemClock):
+    """The time of day, or some time before it: a test lives through yesterday first."""
+
+    behind = timedelta()
+
+    def now(self) -> datetime:
+        return super().now() - self.behind
+
+
 class Site:
     """A house with its doors open, and what a test wants to do to it from outside."""
 
     def __init__(self, folder: Path, story: StorySettings | None = None, script: Paced | None = None) -> None:
         self.script = script or Paced()
+        self.clock = LateClock()
         self._home = Home.locate({"COTERIE_HOME": str(folder)})
         roles = dict.fromkeys(("narrative", "classifier", "compactor", "draft"), ("embedded/script",))
         roles |= {kind: (f"embedded/{kind}",) for kind in ("channel", "branch", "worker", "cortex")}
@@ -59,10 +71,10 @@ class Site:
         self.client = httpx.Client(base_url=self.address, timeout=60)
 
     async def _run(self) -> None:
-        with open_store(self._home) as store:
+        with open_store(self._home, clock=self.clock) as store:
             player = Player("embedded", otherwise=self.script.answer, pace=1, sleep=self.script.sleep)
             models = Models(self._settings.models, store=store, providers={"embedded": player})
-            self.house = App(self._home, self._settings, store, models=models)
+            self.house = App(self._home, self._settings, store, clock=self.clock, models=models)
             config = uvicorn.Config(
                 create_web(self.house), log_config=None, lifespan="off", timeout_graceful_shutdown=1
             )

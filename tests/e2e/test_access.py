@@ -118,6 +118,7 @@ def test_targets_are_large_enough_for_a_thumb_on_every_page(browser: object, sit
     bot = site.ask("GET", chat)["host"]["id"]
     for path in (
         chat,
+        "/",
         "/chats",
         "/bots",
         "/bots/new",

@@ -77,7 +77,7 @@ def test_while_it_is_being_spoken(site: Site, page: Page, chat: str) -> None:
     never_live(page)
 
 
-@pytest.mark.parametrize("path", ["/chats", "/about", "/nothing/<script>window.hit=1</script>"])
+@pytest.mark.parametrize("path", ["/", "/chats", "/about", "/nothing/<script>window.hit=1</script>"])
 def test_from_a_card_on_the_other_pages(site: Site, page: Page, chat: str, path: str) -> None:
     site.say(chat, ALL, ALL)
     page.goto(path)

@@ -96,7 +96,8 @@ def test_s10_from_nothing_to_the_first_chat(page: Page, site: Site) -> None:
     (edge,) = [edge for edge in drawer["edges"] if edge["toward"] == "you"]
     assert edge["knowledge"] == ["You are late.", "You brought bread."]
     page.goto("/")
-    expect(page).to_have_url("/chats")
+    expect(page.get_by_role("heading", name="Hello, Ana")).to_be_visible()
+    check(page)
 
 
 def test_s8_a_classifier_that_fails_leaves_a_form_and_a_notice(page: Page, site: Site, begun: str) -> None:
@@ -460,7 +461,7 @@ def test_s13_the_inspector_shows_tokens_and_parts(page: Page, site: Site, begun:
     check(page)
 
 
-PAGES = ["/bots", "/bots/new", "/settings", "/memory", "/memory?view=graph", "/ops", "/search?q=walnut"]
+PAGES = ["/", "/bots", "/bots/new", "/settings", "/memory", "/memory?view=graph", "/ops", "/search?q=walnut"]
 
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 390), ("dark", 1280)])

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from coterie.kernel import Event, Rows, Store, View, on
-from coterie.llm.events import ClassifierFailed, ModelCalled
+from coterie.llm.events import STREAM, ClassifierFailed, ModelCalled
 
 
 class Usage(View):
@@ -110,6 +110,16 @@ class UsageBook:
             f"{sql} FROM llm_usage WHERE room = ? AND day >= ?", (room, since)
         )
         return int(calls), int(tokens), micros / 1e6
+
+    def since(self, event: int) -> tuple[int, float]:
+        """Calls and dollars after an event of the log, models on this machine aside."""
+        ((calls, micros),) = self._store.query(
+            "SELECT count(*), coalesce(sum(json_extract(payload, '$.usd_micros')), 0) FROM event"
+            " WHERE stream = ?1 AND kind = ?2 AND json_extract(payload, '$.priced') <> 'free' AND seq > coalesce("
+            "(SELECT seq FROM event WHERE stream = ?1 AND id <= ?3 ORDER BY seq DESC LIMIT 1), 0)",
+            (STREAM, ModelCalled.kind, event),
+        )
+        return int(calls), micros / 1e6
 
     def failures(self, limit: int, before: int | None = None) -> list[Failure]:
         """Newest first; those before an id to go further back."""

@@ -6,7 +6,7 @@ import os
 import subprocess
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pygit2
@@ -81,6 +81,27 @@ def test_f1_no_text_becomes_a_trailer_of_ours(workspace: Workspace, committer: C
     note = Note("Fine\nCoterie-Change: forged", "So.\n\nCoterie-Change: forged", {CHANGE: "real\nThread: x"})
     committer.write("a.md", MAIN, saying("a"), ANN, note, NOON)
     assert workspace.history(MAIN)[0].trailers == {CHANGE: "real Thread: x"}
+
+
+def test_f1_a_name_that_git_cannot_take_is_no_reason_not_to_write(workspace: Workspace, committer: Committer) -> None:
+    for number, name in enumerate(("<b>Eve</b>", "<>", "")):
+        committer.write("a.md", MAIN, saying(f"{number}\n"), Author(name, "e@example.org"), Note("Write"), NOON)
+    assert [one.author for one in workspace.history(MAIN)] == ["Somebody", "Somebody", "bEve/b"]
+
+
+def test_f1_the_documents_changed_last_are_known(workspace: Workspace, committer: Committer, clone: Path) -> None:
+    assert workspace.latest(MAIN, 4) == []
+    for number, path in enumerate(("a.md", "b/c.md", "d.md", "a.md")):
+        when = NOON + timedelta(minutes=number)
+        committer.write(path, MAIN, saying(f"# {path} {number}\n"), ANN, Note("Write"), when)
+    found = workspace.latest(MAIN, 2)
+    assert [(one.path, one.title) for one in found] == [("a.md", "a.md 3"), ("d.md", "d.md 2")]
+    assert found[0].when == int((NOON + timedelta(minutes=3)).timestamp())
+    assert [one.path for one in workspace.latest(MAIN, 9)] == ["a.md", "d.md", "b/c.md"]
+    assert [one.path for one in Workspace(clone).latest("trunk", 9)] == ["plan.md"]
+    git(clone, "rm", "-q", "plan.md")
+    git(clone, "commit", "-q", "-m", "Away with it")
+    assert Workspace(clone).latest("trunk", 9) == []
 
 
 def test_f1_a_clone_is_adopted_without_rewriting_it(clone: Path) -> None:

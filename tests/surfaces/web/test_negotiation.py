@@ -36,4 +36,6 @@ async def test_s10_where_one_lands(web: Web) -> None:
     await web.client.put("/you", json={"name": "Ana"})
     assert await landed() == "/bots/new"
     await web.post("/bots/ready/maren", status=201)
-    assert await landed() == "/chats"
+    home = await web.client.get("/")
+    assert home.status_code == 200
+    assert "Hello, Ana" in home.text

@@ -88,7 +88,7 @@ async def lived_in(web: Web, words: str) -> dict[str, str]:
 
 
 PAGES = [
-    "/bots", "/bots/new", "/bots/{bot}", "/bots/{bot}/edit", "/bots/{bot}/kickoff", "/bots/{bot}/kickoff/form",
+    "/", "/bots", "/bots/new", "/bots/{bot}", "/bots/{bot}/edit", "/bots/{bot}/kickoff", "/bots/{bot}/kickoff/form",
     "/bots/{bot}/kickoff/form?empty=true", "/settings", "/settings/backups", "/memory", "/memory?q=walnuts&owner={bot}",
     "/memory?view=graph", "/memory?view=timeline", "/memory/{memory}/edit?room={room}",
     "/memory/{memory}/row?room={room}",

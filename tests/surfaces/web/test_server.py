@@ -12,6 +12,7 @@ from coterie.base.errors import ConfigError, CoterieError, DiskFull
 from coterie.base.masking import mask
 from coterie.cast.people import PeopleDesk
 from coterie.cast.roster import Roster
+from coterie.cast.visits import VisitBook
 from coterie.cast.workspace import Workspaces
 from coterie.engine.feed import Feed
 from coterie.kernel import Store
@@ -33,6 +34,7 @@ class FakeHouse:
     store: Store
     roster: Roster
     people: PeopleDesk
+    visits: VisitBook
     memory: Memory
     story: Story
     draft: Drafting

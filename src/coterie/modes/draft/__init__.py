@@ -4,7 +4,7 @@ This is what surfaces may use of it; the rest is its own business.
 """
 
 from coterie.modes.draft.blocks import Block, Piece, Spoilt, Text
-from coterie.modes.draft.changes import Change
+from coterie.modes.draft.changes import Change, Waiting
 from coterie.modes.draft.commits import CHANGE, THREAD, Revision
 from coterie.modes.draft.drafting import Drafting
 from coterie.modes.draft.errors import (
@@ -59,6 +59,7 @@ __all__ = [
     "Unplaced",
     "Update",
     "Version",
+    "Waiting",
     "change_id",
     "frames",
     "parser_for",

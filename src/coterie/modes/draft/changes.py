@@ -6,6 +6,7 @@ moves with every event that says so.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -84,6 +85,18 @@ class Change:
             return proposed
         between = "" if self.exact.endswith("\n") or proposed.startswith("\n") else "\n\n"
         return self.exact + between + proposed
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A document about which something is proposed and not decided."""
+
+    workspace: str
+    branch: str
+    document: str
+    count: int
+    authors: tuple[str, ...]
+    latest: datetime
 
 
 class Changes(View):
@@ -228,6 +241,19 @@ class ChangeBook:
             "workspace = ?1 AND branch = ?2 AND document = ?3 AND state = coalesce(?4, state) ORDER BY start, seq",
             (workspace, branch, document, state),
         )
+
+    def waiting(self) -> list[Waiting]:
+        """In every workspace, the newest first."""
+        rows = self._store.query(
+            "SELECT workspace, branch, document, found, authors, event.ts FROM (SELECT workspace, branch, document,"
+            " count(*) AS found, json_group_array(DISTINCT author) AS authors, max(seq) AS newest FROM draft_change"
+            " WHERE state = 'pending' GROUP BY workspace, branch, document) JOIN event ON event.id = newest"
+            " ORDER BY newest DESC"
+        )
+        return [
+            Waiting(workspace, branch, document, count, tuple(json.loads(authors)), from_micros(latest))
+            for workspace, branch, document, count, authors, latest in rows
+        ]
 
     def accepted_by(self, commit: str) -> Change | None:
         found = self._select("accepted = ?", (commit,))

@@ -172,7 +172,9 @@ class Committer:
 
 
 def _signature(author: Author, when: datetime) -> pygit2.Signature:
-    return pygit2.Signature(author.name or "Somebody", author.email, int(when.timestamp()), 0)
+    # Git parts a name from its address by angle brackets and refuses a name that has any.
+    name = author.name.replace("<", "").replace(">", "").strip()
+    return pygit2.Signature(name or "Somebody", author.email, int(when.timestamp()), 0)
 
 
 def _until_patience_ends() -> Iterator[int]:

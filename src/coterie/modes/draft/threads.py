@@ -137,6 +137,15 @@ class ThreadBook:
         )
         return [_thread(row) for row in rows]
 
+    def of_member(self, bot: str) -> list[Thread]:
+        """Those in which a character answers, the newest first."""
+        rows = self._store.query(
+            f"SELECT {_COLUMNS} FROM draft_thread WHERE EXISTS (SELECT 1 FROM json_each(members)"  # noqa: S608
+            " WHERE json_extract(value, '$.bot') = ?) ORDER BY seq DESC",
+            (bot,),
+        )
+        return [_thread(row) for row in rows]
+
     def quote(self, room: str, turn: str) -> Place | None:
         """The words that a message is about."""
         found = self.selection(room, turn)

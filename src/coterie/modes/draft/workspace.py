@@ -10,6 +10,7 @@ import re
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path, PurePosixPath
 
 import pygit2
@@ -23,6 +24,7 @@ _TITLE = re.compile(r"^#[ \t]+(.+?)[ \t]*#*[ \t]*$", re.MULTILINE)
 _PLAIN_FILES = (FileMode.BLOB, FileMode.BLOB_EXECUTABLE)
 _MARKDOWN = (".md", ".markdown")
 _LARGEST = 4_000_000
+_LOOKED_BACK = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,16 @@ class Difference:
 
     path: str
     patch: str
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """A document, and when it was changed last."""
+
+    path: str
+    title: str
+    when: int
+    """Seconds since 1970."""
 
 
 class Workspace:
@@ -98,6 +110,31 @@ class Workspace:
         for path, blob in _markdown(self.repository[head].peel(pygit2.Tree), PurePosixPath()):
             found.append((path, title_of(path, blob.data.decode("utf-8", "replace"))))
         return sorted(found)
+
+    def latest(self, branch: str, many: int) -> list[Touched]:
+        """The documents that were changed last, newest first. It looks no further back than a few dozen commits."""
+        head = self.head(branch)
+        found: dict[str, Touched] = {}
+        if head is None:
+            return []
+        for commit in islice(self.repository.walk(head, SortMode.TOPOLOGICAL), _LOOKED_BACK):
+            for path in self._paths_of(commit):
+                blob = self.entry(head, path) if path not in found else None
+                if blob is not None:
+                    title = title_of(path, blob.data.decode("utf-8", "replace"))
+                    found[path] = Touched(path, title, commit.commit_time)
+            if len(found) >= many:
+                break
+        return list(found.values())[:many]
+
+    def _paths_of(self, commit: pygit2.Commit) -> list[str]:
+        """The documents that a commit changed."""
+        if commit.parents:
+            deltas = self.repository.diff(commit.parents[0], commit).deltas
+        else:
+            deltas = commit.tree.diff_to_tree(swap=True).deltas
+        paths = (delta.new_file.path for delta in deltas)
+        return [path for path in paths if path.lower().endswith(_MARKDOWN)]
 
     def read(self, path: str, branch: str, commit: str | None = None) -> Version:
         checked_path(path)

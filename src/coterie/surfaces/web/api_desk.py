@@ -13,6 +13,7 @@ from coterie.engine.rooms import RoomBook
 from coterie.engine.turns import Timeline, Turn
 from coterie.llm.usage import UsageBook
 from coterie.modes.desk import DeskChat, DeskConversation, DeskError
+from coterie.modes.story import Bookmarks
 from coterie.surfaces.web.desk_shapes import (
     AnswerShape,
     DeskShape,
@@ -94,6 +95,12 @@ async def show(house: Here, chat: str) -> DeskWhole:
         sandbox=await sandbox(house),
         spent_today=spent_today(house, found),
     )
+
+
+@router.post(_CHAT + "/read", summary="All of it has been read: nothing in it is new")
+async def mark_read(house: Here, chat: str) -> Done:
+    await Bookmarks(house.store).mark_read(house.desk.book.chat(f"room:{chat}").room)
+    return Done()
 
 
 @router.get(_CHAT + "/messages", summary="What was said, oldest first; `before` goes further back")

@@ -8,6 +8,7 @@ from fastapi import Depends, Request
 
 from coterie.cast.people import PeopleDesk
 from coterie.cast.roster import Roster
+from coterie.cast.visits import VisitBook
 from coterie.cast.workspace import Workspaces
 from coterie.engine.feed import Feed
 from coterie.kernel import Store
@@ -25,6 +26,7 @@ class House(Protocol):
     store: Store
     roster: Roster
     people: PeopleDesk
+    visits: VisitBook
     memory: Memory
     story: Story
     draft: Drafting

@@ -13,13 +13,14 @@ from coterie.base.errors import CoterieError
 from coterie.cast import ready as shelf
 from coterie.cast.identity import Identity
 from coterie.cast.roster import Bot
-from coterie.modes.story import Chat, Opening, Proposal
+from coterie.modes.story import Opening, Proposal
 from coterie.surfaces.web.house import Here, House
 from coterie.surfaces.web.negotiation import Pages
 from coterie.surfaces.web.paper import fragment, page
 from coterie.surfaces.web.portraits import portrait
 from coterie.surfaces.web.typeset import inline
 from coterie.surfaces.web.versions import versions
+from coterie.surfaces.web.whereabouts import whereabouts
 
 router = Pages(prefix="/bots")
 _SNIPPET = 120
@@ -56,15 +57,13 @@ async def new(house: Here, request: Request) -> Response:
 async def show(house: Here, request: Request, bot: str) -> Response:
     found = house.roster.bot(bot)
     told = versions(house.roster.versions(bot), house.roster.written(bot))
-    chats = [_chat(house, chat) for chat in house.story.chats.chats() if bot in chat.characters]
     return page(
         request,
         "bot.html",
         bot=found,
         portrait=portrait(house, bot),
         versions=told,
-        chats=chats,
-        memories=house.memory.count(bot),
+        where=await whereabouts(house, bot),
     )
 
 
@@ -115,29 +114,6 @@ def in_a_line(identity: Identity) -> str:
     text = inline(identity.persona, 400)
     end = next((at + 1 for at, c in enumerate(text) if c in ".!?" and text[at + 1 : at + 2] in ("", " ")), len(text))
     return shorten(text[:end], _SNIPPET, placeholder=" …") or ", ".join(identity.traits[:5])
-
-
-@dataclass(frozen=True)
-class Played:
-    id: str
-    title: str
-    turns: int
-    snippet: str
-    host: str
-    guests: list[str]
-
-
-def _chat(house: House, chat: Chat) -> Played:
-    names = house.story.prompter.names(chat)
-    latest = house.story.timeline.latest(chat.room, 1)
-    return Played(
-        chat.id,
-        chat.title,
-        house.story.timeline.count(chat.room),
-        inline(latest[0].text) if latest else "",
-        names[chat.host],
-        [names[guest] for guest in chat.guests],
-    )
 
 
 def _ready() -> list[tuple[str, str, str]]:

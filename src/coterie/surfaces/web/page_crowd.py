@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from coterie.modes.crowd import FOR_LIFE, TRAITS, ChatMessage, OpenRoom, Persona, Snapshot, audits, stages, what_if, why
+from coterie.modes.crowd import FOR_LIFE, TRAITS, ChatMessage, OpenRoom, audits, stages, what_if, why
 from coterie.surfaces.web.api_crowd import CrowdShape, your_name
+from coterie.surfaces.web.crowd_regulars import regular
 from coterie.surfaces.web.house import Here, House
 from coterie.surfaces.web.negotiation import Pages
 from coterie.surfaces.web.paper import fragment, hue, page
@@ -19,23 +19,6 @@ parts = APIRouter(prefix="/crowd", include_in_schema=False)
 _AUDITS = 60
 _THOUGHTS = 8
 _SHOWN = 200
-
-
-@dataclass(frozen=True)
-class Regular:
-    """Somebody of a room, as they are by now."""
-
-    persona: Persona
-    history: list[Snapshot]
-    now: Snapshot
-    mood: str
-    """What they are up to."""
-
-    @property
-    def changed(self) -> float:
-        """How far they have drifted, all traits together."""
-        now, written = self.now.traits.model_dump(), self.persona.traits.model_dump()
-        return float(sum(abs(now[trait] - written[trait]) for trait in TRAITS))
 
 
 @router.get("")
@@ -73,19 +56,19 @@ async def overlay(house: Here, request: Request, room: str) -> Response:
 @parts.get("/{room}/people")
 async def people(house: Here, room: str) -> Response:
     opened = await house.crowd.room(room)
-    regulars = [_regular(opened, persona) for persona in opened.authored]
+    regulars = [regular(opened, persona) for persona in opened.authored]
     return fragment("crowd_people.html", room=opened.rules, regulars=regulars, traits=TRAITS)
 
 
 @parts.get("/{room}/people/{name}")
 async def person(house: Here, room: str, name: str) -> Response:
     opened = await house.crowd.room(room)
-    regular = _regular(opened, opened.persona(name))
+    found = regular(opened, opened.persona(name))
     thoughts = list(opened.live.evening.thoughts[name])[-_THOUGHTS:] if opened.live is not None else []
     return fragment(
         "crowd_person.html",
         room=opened.rules,
-        one=regular,
+        one=found,
         traits=TRAITS,
         for_life=FOR_LIFE,
         thoughts=thoughts[::-1],
@@ -161,13 +144,3 @@ async def _answered(room: OpenRoom, message: ChatMessage | None) -> ChatMessage 
 
 def _audit(house: House, room: OpenRoom) -> dict[str, Any]:
     return {"audit": audits(house.store, room.rules.name, _AUDITS)}
-
-
-def _regular(room: OpenRoom, persona: Persona) -> Regular:
-    mood = "away"
-    if room.live is not None:
-        mind = room.live.evening.minds.get(persona.name)
-        at_ms = room.gateway.now_ms()
-        if mind is not None:
-            mood = "typing" if mind.typing else "asleep" if persona.asleep(at_ms) else "watching"
-    return Regular(persona, room.drift.history(persona), room.drift.now(persona), mood)

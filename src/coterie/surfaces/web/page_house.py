@@ -1,31 +1,17 @@
-"""Pages about the house itself: where one lands, what it is, how its parts look."""
+"""Pages about the house itself: what it is, how its parts look."""
 
 from __future__ import annotations
 
 import tomllib
 from importlib.resources import files
 
-from fastapi import APIRouter, Request, Response, status
-from fastapi.responses import RedirectResponse
+from fastapi import APIRouter, Request, Response
 
 from coterie.surfaces.web.house import Here
 from coterie.surfaces.web.paper import page
 from coterie.surfaces.web.styleguide import samples
 
 router = APIRouter(include_in_schema=False)
-
-
-@router.head("/")
-@router.get("/")
-async def land(house: Here) -> Response:
-    """S10: whoever is new says who they are, then meets somebody; whoever comes back lands on their chats."""
-    if not house.roster.knows_you():
-        where = "/settings"
-    elif not house.roster.bots():
-        where = "/bots/new"
-    else:
-        where = "/chats"
-    return RedirectResponse(where, status.HTTP_303_SEE_OTHER)
 
 
 @router.head("/about")

@@ -35,6 +35,7 @@ from coterie.surfaces.web import (
     page_crowd,
     page_desk,
     page_draft,
+    page_home,
     page_house,
     page_live,
     page_memory,
@@ -54,6 +55,7 @@ from coterie.surfaces.web.sessions import Sessions
 # Pages are asked first and step aside for whoever does not want HTML.
 _PAGES = (
     assets.router,
+    page_home.router,
     page_house.router,
     page_chats.router,
     page_desk.router,

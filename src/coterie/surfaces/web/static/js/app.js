@@ -3,6 +3,7 @@ import { all, on, one } from "./dom.js";
 import { startForms } from "./forms.js";
 import { startNews } from "./news.js";
 import { startPalette } from "./palette.js";
+import { startPresence } from "./presence.js";
 import { startShortcuts } from "./shortcuts.js";
 import { startSurfaces } from "./surfaces.js";
 import { announceTrouble } from "./trouble.js";
@@ -12,6 +13,7 @@ startForms();
 startPalette();
 startShortcuts();
 startNews();
+startPresence();
 tellTimes(document);
 if (one("#chat") && location.hash.startsWith("#t-")) import("./reach.js").then(({ reach }) => reach(location.hash.slice(1)));
 

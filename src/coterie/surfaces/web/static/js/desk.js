@@ -18,6 +18,8 @@ let missed = false;
 if (WIDE.matches) one("#drawer").hidden = false;
 toEnd();
 tellSpent();
+tellRead();
+document.addEventListener("visibilitychange", tellRead);
 listen({ [chat]: Number(page.dataset.at), instance: Number(page.dataset.at) }, hear);
 
 function hear(message) {
@@ -42,12 +44,18 @@ async function look() {
   missed = false;
   tellSpent();
   if (atEnd) toEnd();
+  tellRead();
 }
 
 const show = (part) => htmx.ajax("GET", `${here}/${part}`, { target: `#${part}`, swap: "innerMorph" });
 
 function toEnd() {
   scroll.scrollTop = scroll.scrollHeight;
+}
+
+// What somebody sees is not news to them; without anything new the server writes nothing.
+function tellRead() {
+  if (!document.hidden) post(`${here}/read`).catch(() => {});
 }
 
 function tellSpent() {

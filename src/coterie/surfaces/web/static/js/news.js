@@ -16,8 +16,8 @@ async function look() {
   else delete link.dataset.trouble;
   link.title = count ? `Workshop: ${count} given up` : "Workshop";
   const newest = told.jobs[0];
-  // A chat is told by its own connection, at once.
-  if (!newest || one("#chat") || already(newest.id) || location.pathname === "/ops") return;
+  // A chat is told by its own connection, at once; home and the workshop say it themselves.
+  if (!newest || one("#chat") || already(newest.id) || ["/", "/ops"].includes(location.pathname)) return;
   toast(`Something in the background was given up. ${newest.error ?? ""}`.trim(), { kind: "danger", seconds: 15, action: "Look", act: () => location.assign("/ops") });
 }
 

@@ -3,6 +3,7 @@ import { all, isMac, one } from "./dom.js";
 import { get } from "./api.js";
 
 const PAGES = [
+  ["Home", "/"],
   ...all(".rail-link[href]").map((link) => [link.textContent.trim(), link.getAttribute("href")]),
   ["Inbox", "/draft/inbox"], ["New character", "/bots/new"], ["Search", "/search"], ["Models", "/settings#models"], ["Budgets", "/settings#budgets"],
   ["Backups", "/settings#backups"], ["About", "/about"],

@@ -18,7 +18,7 @@ export function startShortcuts() {
     }
     if (typing(event.target) || event.metaKey || event.ctrlKey || event.altKey || one("dialog[open]")) return;
     if (event.key === "g") return (going = event.timeStamp);
-    const place = going && event.timeStamp - going < 1200 && /^\w$/.test(event.key) && one(`.rail-link[data-key="${event.key}"]`);
+    const place = going && event.timeStamp - going < 1200 && /^\w$/.test(event.key) && one(`.rail [data-key="${event.key}"]`);
     if (place) return location.assign(place.href);
     going = 0;
     const act = keys.get(event.key);

@@ -1,0 +1,103 @@
+"""The pictures of the home page and a character's places: `python -m tests.e2e.home_screenshots`. Look at them."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from datetime import timedelta
+from pathlib import Path
+
+from playwright.sync_api import Browser, sync_playwright
+
+from coterie.kernel import NewJob
+from coterie.modes.desk.tools import tool
+from tests.e2e.browser import find_chromium
+from tests.e2e.conftest import Site
+from tests.e2e.desk import Paper, change
+from tests.e2e.desk_script import DeskScript
+from tests.e2e.screenshots import SIZES, STORY, THEMES, take
+from tests.e2e.screenshots_draft import TEXT
+
+
+def go_away(site: Site) -> None:
+    """Yesterday was a visit; now it is today."""
+    site.clock.behind = timedelta(hours=9)
+    site.ask("POST", "/you/here")
+    site.clock.behind = timedelta()
+
+
+def prepare(site: Site, script: DeskScript) -> str:
+    """A house to come back to; the address of somebody who is everywhere in it."""
+
+    async def dig() -> str:
+        """Dig for a long time."""
+        await script.dug.wait()
+        return "Dug."
+
+    async def send_mail(to: str) -> str:
+        """Send a mail."""
+        return f"It is sent to {to}."
+
+    site.call(lambda: site.house.desk.add_tools([tool(dig), tool(send_mail, asks=True)]))
+    go_away(site)
+    train = site.begin("teodor", title="The night train", place={"name": "the dining car"})
+    paper = Paper(site, TEXT, "keeping-the-light.md")
+    bot = paper.bot["id"]
+    site.say(train, "Is this seat taken?", "“By the view,” he says, and moves his coat.")
+    told = {"title": "The lighthouse", "place": {"name": "the lamp room"}}
+    chat = f"/chats/{site.ask('POST', f'/bots/{bot}/kickoff', told)['id']}"
+    for said, reply in STORY:
+        site.say(chat, said, reply)
+    site.ask("POST", "/bots/ready/io")
+    paper.propose(
+        paper.thread(),
+        change("Nobody knows who lights it. Nobody asks.", "Nobody knows who lights it, and nobody asks."),
+        change("The boats come late in winter.", "In winter the boats come late."),
+    )
+    desk = f"/desk/{site.ask('POST', '/desk', {'character': bot, 'title': 'The garden'})['id']}"
+    for wish in ("Please count the words of the note", "Please dig over the bed by the wall", "Please mail Bo"):
+        site.ask("POST", f"{desk}/messages?wait=true", {"text": wish})
+        while "count" in wish and not site.ask("GET", f"{desk}/messages")[-1]["text"].startswith("It is done"):
+            time.sleep(0.2)
+    while not any(one["needs_yes"] for one in site.ask("GET", f"{desk}/processes")):
+        time.sleep(0.2)
+    site.do(site.house.people.ask_to_pair("matrix", "@bo:example.org", "Bo", 60))
+    site.do(site.house.store.jobs.enqueue([NewJob("sending_a_copy", key="picture")]))
+    (job,) = site.do(site.house.store.jobs.lease(["sending_a_copy"], holder="picture"))
+    site.do(site.house.store.jobs.fail(job, "The disk is full.", fatal=True))
+    return f"/bots/{bot}"
+
+
+def shoot(browser: Browser, site: Site, bot: str) -> None:
+    converter = browser.new_page()
+    for width, height in SIZES:
+        for theme in THEMES:
+            context = browser.new_context(
+                base_url=site.address,
+                viewport={"width": width, "height": height},
+                color_scheme=theme,  # type: ignore[arg-type]
+                has_touch=width < 500,
+                is_mobile=width < 500,
+            )
+            page = context.new_page()
+            page.goto("/")
+            take(page, converter, f"home-{width}-{theme}")
+            if (width, theme) in ((1440, "light"), (390, "dark")):
+                page.goto(bot)
+                page.get_by_role("tab", name="Together").click()
+                take(page, converter, f"together-{width}-{theme}")
+            context.close()
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        script = DeskScript()
+        site = Site(Path(folder) / "house", script=script)
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox"])
+        shoot(browser, site, prepare(site, script))
+        browser.close()
+        site.close()
+
+
+if __name__ == "__main__":
+    main()
