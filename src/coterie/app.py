@@ -74,6 +74,7 @@ from coterie.ops.snapshots import Snapshots, warn_in_log
 from coterie.ops.surroundings import Need
 from coterie.surfaces.matrix.bot import MatrixBot
 from coterie.surfaces.matrix.settings import MatrixSettings
+from coterie.surfaces.web.draft_person import SURFACE as WEB
 from coterie.surfaces.web.settings import ServerSettings
 from coterie.surfaces.webhook.settings import ApiSettings, WebhookSettings
 from coterie.surfaces.webhook.surface import attached as webhook_attached
@@ -249,7 +250,16 @@ class App:
             before_rewind=self._snapshots.before_rewind,
             workspaces=self.workspaces,
         )
-        self.draft = Drafting(store, self.roster, self.models, settings.draft, self._clock, home.root / "drafts")
+        self.draft = Drafting(
+            store,
+            self.roster,
+            self.memory,
+            self.models,
+            settings.draft,
+            self._clock,
+            home.root / "drafts",
+            may_open=lambda: self.people.on(WEB),
+        )
         self.crowd = Hall(store, self.memory, self.models, self._clock, home.root / "configs")
         self._figures = Figures(self.crowd, store.bus)
         self.desk = Desk(
