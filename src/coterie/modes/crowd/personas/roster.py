@@ -14,6 +14,7 @@ from coterie.base.errors import ConfigError
 from coterie.modes.crowd.configs import SHIPPED
 from coterie.modes.crowd.errors import BadRoster, NoSuchCrowd
 from coterie.modes.crowd.moderation import Moderator, read_wordlists
+from coterie.modes.crowd.personas.character import character_id
 from coterie.modes.crowd.personas.persona import Persona
 from coterie.modes.crowd.personas.room_file import RoomFile
 
@@ -53,7 +54,7 @@ class Roster:
     def seat(self, name: str, persona: Persona) -> Persona:
         """A regular more in a room. One whose file is there already, perhaps edited by hand, is left as they are."""
         room, known = self.room(name), self.personas().get(persona.name)
-        if known is not None and known.character != persona.character:
+        if known is not None and character_id(known) != character_id(persona):
             raise BadRoster(f"There is a {persona.name} already, who is somebody else.", "Rename one of them.")
         if known is None:
             self._write("personas", persona.name, persona)
