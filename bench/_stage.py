@@ -8,6 +8,7 @@ from pathlib import Path
 
 from coterie.base.clock import Clock, SystemClock
 from coterie.cast.identity import Identity
+from coterie.cast.people import People
 from coterie.cast.roster import Bot, Cast, Roster, You
 from coterie.engine.turns import Turns
 from coterie.kernel import Store, View
@@ -30,7 +31,7 @@ Answer = Callable[[Request], Entry]
 
 
 def story_views() -> list[View]:
-    return [Cast(), Turns(), Memories(), Usage(), *views()]
+    return [Cast(), People(), Turns(), Memories(), Usage(), *views()]
 
 
 class Stage:

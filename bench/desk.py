@@ -16,6 +16,7 @@ from pathlib import Path
 from bench._report import arguments, finish, median, percentile, progress, say, scratch
 from coterie.base.clock import SystemClock
 from coterie.cast.identity import Identity
+from coterie.cast.people import People
 from coterie.cast.roster import Cast, Roster
 from coterie.cast.workspace import Workspaces
 from coterie.engine import switchboard
@@ -64,7 +65,7 @@ class Scripted:
 
 async def run(folder: Path, messages: int) -> dict[str, object]:
     clock = SystemClock()
-    views = [Cast(), Turns(), *switchboard.views(), Memories(), Usage(), *desk_mode.views()]
+    views = [Cast(), People(), Turns(), *switchboard.views(), Memories(), Usage(), *desk_mode.views()]
     store = Store.open(folder / "desk.db", views=views, clock=clock)
     settings = ModelsSettings(roles={kind: (f"embedded/{kind}",) for kind in TAKES_S})
     models = Models(settings, clock=clock, store=store, providers={"embedded": Scripted()})

@@ -9,6 +9,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import Any
 
 from coterie.base.clock import Clock, SystemClock
@@ -19,7 +20,7 @@ from coterie.base.home import Home
 from coterie.base.logging import LogSettings, get_logger
 from coterie.base.vault import Vault, passphrase_from
 from coterie.cast.errors import NoSuchCharacter
-from coterie.cast.people import People, PeopleDesk
+from coterie.cast.people import People, PeopleBook, PeopleDesk
 from coterie.cast.portraits import portrait_in
 from coterie.cast.roster import Cast, Roster
 from coterie.cast.visits import VisitBook, Visits
@@ -75,6 +76,7 @@ from coterie.ops.snapshots import Snapshots, warn_in_log
 from coterie.ops.surroundings import Need
 from coterie.surfaces.matrix.bot import MatrixBot
 from coterie.surfaces.matrix.settings import MatrixSettings
+from coterie.surfaces.web.draft_person import SURFACE as WEB
 from coterie.surfaces.web.settings import ServerSettings
 from coterie.surfaces.webhook.settings import ApiSettings, WebhookSettings
 from coterie.surfaces.webhook.surface import attached as webhook_attached
@@ -259,7 +261,10 @@ class App:
             before_rewind=self._snapshots.before_rewind,
             workspaces=self.workspaces,
         )
-        self.draft = Drafting(store, self.roster, self.models, settings.draft, self._clock, home.root / "drafts")
+        may_open = partial(PeopleBook(store).on, WEB)
+        self.draft = Drafting(
+            store, self.roster, self.memory, self.models, settings.draft, self._clock, home.root / "drafts", may_open
+        )
         self.crowd = Hall(store, self.memory, self.models, self._clock, home.root / "configs")
         self._figures = Figures(self.crowd, store.bus)
         self.desk = Desk(
@@ -371,14 +376,13 @@ class App:
     @asynccontextmanager
     async def _matrix(self) -> AsyncIterator[None]:
         """Only where a homeserver is set. One that cannot be reached must not keep the rest from starting."""
-        settings = self.settings
-        if not settings.matrix.homeserver:
+        if not self.settings.matrix.homeserver:
             yield
             return
         bot = MatrixBot(
             self.switchboard,
             self.store.bus,
-            settings.matrix,
+            self.settings.matrix,
             self._home.root / "matrix",
             self.files_of,
             lambda character: portrait_in(self.workspaces.folder(character)),

@@ -81,3 +81,14 @@ def test_c5_personas_join_the_cast(call: Call, home: Home) -> None:
     assert "salt_lamp is in the cast." in told.out
     assert "nonna_exe" in call("cast", "list").out
     assert "There is no persona nobody" in call("crowd", "meet", "nobody").err
+
+
+def test_c5_somebody_of_the_cast_sits_in_a_room(call: Call, hurried: str) -> None:
+    call("crowd", "meet", "salt_lamp")
+    assert "There is no character called Orla" in call("crowd", "seat", "Orla", "--room", hurried).err
+    assert "salt_lamp sits in dash as salt_lamp" in call("crowd", "seat", "salt_lamp", "--room", hurried).out
+    call("cast", "new", "Orla Quint")
+    told = call("crowd", "seat", "orla quint", "--room", hurried)
+    assert "Orla Quint sits in dash as orla_quint" in told.out, told.err
+    assert "orla_quint" in call("crowd", "rooms").out
+    assert "orla_quint came from the cast." in call("crowd", "meet", "orla_quint").out

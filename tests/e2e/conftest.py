@@ -58,7 +58,7 @@ class Site:
         self.clock = LateClock()
         self._home = Home.locate({"COTERIE_HOME": str(folder)})
         roles = dict.fromkeys(("narrative", "classifier", "compactor", "draft"), ("embedded/script",))
-        roles |= {kind: (f"embedded/{kind}",) for kind in ("channel", "branch", "worker", "cortex")}
+        roles |= {kind: (f"embedded/{kind}",) for kind in ("channel", "branch", "worker", "cortex", "crowd")}
         tags = DraftSettings(formats={"embedded": "tags"})
         self._settings = Settings(models=ModelsSettings(roles=roles), story=story or StorySettings(), draft=tags)
         self._door = socket.create_server(("127.0.0.1", 0))

@@ -28,10 +28,13 @@ def change(original: str, proposed: str, reason: str = "Shorter.") -> str:
 class Paper:
     """One document of a site, over HTTP as its owner."""
 
-    def __init__(self, site: Site, text: str = LAMP, name: str = "lamp.md", character: str = "maren") -> None:
+    def __init__(
+        self, site: Site, text: str = LAMP, name: str = "lamp.md", character: str = "maren", bot: str | None = None
+    ) -> None:
+        """With a ready-made character, or with one that is there."""
         self.site = site
         site.ask("PUT", "/you", {"name": "Ana"})
-        self.bot = site.ask("POST", f"/bots/ready/{character}")
+        self.bot = site.ask("POST", f"/bots/ready/{character}") if bot is None else site.ask("GET", f"/bots/{bot}")
         self.workspace = site.ask("POST", "/draft/workspaces", {"name": "The coast"})["id"]
         self.base = f"/draft/workspaces/{self.workspace}"
         self.name = name

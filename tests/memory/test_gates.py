@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.memory import Memory
-from coterie.memory.gates import Lines, Viewpoint, may_recall
+from coterie.memory.gates import ANYBODY, Lines, Viewpoint, may_recall
 
 PEOPLE = ["mara", "ana", "ben", "cleo"]
 
@@ -95,3 +95,17 @@ def test_m2_lines_of_one_family_do_not_see_each_other(stream: str, hidden: bool)
     lines = Lines({"room:1": "room:1", "room:2": "room:1", "room:3": "room:1"})
     assert lines.hidden(stream, "room:3") is hidden
     assert not lines.hidden(stream, None)
+
+
+def test_m2_m6_what_may_still_be_told_of_what_was_once_recalled(memory: Memory) -> None:
+    there = ("mara", "ana")
+    plain = memory.add("the boat was sold", owner="mara", witnesses=there, speaker="Ana")
+    secret = memory.add("the boat is a present", owner="mara", witnesses=there, private=True)
+    gone = memory.add("the boat has sunk", owner="mara", witnesses=there)
+    memory.forget(gone)
+    ids = [plain, secret, gone, "never there"]
+    assert memory.tellable(Viewpoint.of("mara", present=["ana"]), ids) == {plain, secret}
+    before_anybody = Viewpoint.of("mara", present=["ana", ANYBODY])
+    assert memory.tellable(before_anybody, ids) == {plain}
+    assert [each.told for each in memory.recall_as(before_anybody, "the boat")] == ["Ana: the boat was sold"]
+    assert memory.tellable(Viewpoint.of("nobody"), ids) == frozenset()

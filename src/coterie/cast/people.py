@@ -181,6 +181,15 @@ class PeopleBook:
     def everybody(self) -> list[Person]:
         return [self.person(YOU), *(Person(*row) for row in self._log.query("SELECT id, name FROM person ORDER BY id"))]
 
+    def ids(self) -> frozenset[str]:
+        """Of everybody: who counts as a person where it matters who was there."""
+        return frozenset([YOU, *(person for (person,) in self._log.query("SELECT id FROM person"))])
+
+    def on(self, surface: str) -> frozenset[str]:
+        """Who has an account there."""
+        rows = self._log.query("SELECT DISTINCT person FROM identity WHERE surface = ?", (surface,))
+        return frozenset(person for (person,) in rows)
+
     def identities(self, person: str) -> list[tuple[str, str, str]]:
         """Surface, account and name of each."""
         sql = "SELECT surface, account, name FROM identity WHERE person = ? ORDER BY surface, account"

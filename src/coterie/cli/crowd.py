@@ -102,8 +102,31 @@ def meet(
     with open_store(home) as store:
         house = App(home, load_settings(home).settings, store)
         for persona in wanted:
+            if persona.character:
+                typer.echo(f"{persona.name} came from the cast.")
+                continue
             bot = asyncio.run(house.arrivals.author(character_of(persona)))
             typer.echo(f"{bot.name} is in the cast.")
+
+
+@app.command()
+def seat(
+    name: Annotated[str, typer.Argument(help="Who of the cast, by name or id.")],
+    room: RoomName = "late-shift",
+) -> None:
+    """Let somebody of the cast sit in a room, with what they remember; a file of theirs is written, to be edited."""
+    from coterie.base.home import Home
+    from coterie.cast.roster import CastBook
+    from coterie.kernel import LogReader
+    from coterie.modes.crowd.personas.character import persona_of
+
+    reader = LogReader(Home.locate().database)
+    try:
+        bot = CastBook(reader).find(name)
+    finally:
+        reader.close()
+    persona = _roster().seat(room, persona_of(bot.identity))
+    typer.echo(f"{bot.name} sits in {room} as {persona.name}, from the next evening on.")
 
 
 @app.command()

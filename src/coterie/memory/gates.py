@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from coterie.memory.shelf import Shelf
 
 Bools = NDArray[np.bool_]
+ANYBODY = "*"
+"""Among those present: whoever else may be listening. Nobody's secret is told before them."""
 
 
 @dataclass(frozen=True)

@@ -108,6 +108,14 @@ class Memory:
         ask = Ask(question, view, k, mode, types, fuse, window, history, archived, pinned)
         return self._recall.ask(ask, now or self._clock.now())
 
+    def recall_as(self, view: Viewpoint, question: str, *, k: int = 10) -> list[Recalled]:
+        """The same for whoever has settled already who remembers, where, and before whom."""
+        return self._recall.ask(Ask(question, view, k), self._clock.now())
+
+    def tellable(self, view: Viewpoint, ids: Iterable[str]) -> frozenset[str]:
+        """Of these memories, those that were not taken back since, and may be told from this viewpoint."""
+        return self._recall.tellable(view, ids)
+
     def warm(self, owner: str) -> None:
         """Read what is new of an owner's memories, so that the next recall need not: for whoever has time now."""
         if (shelf := self._recall.shelf(owner)) is not None:

@@ -56,6 +56,12 @@ class Recalled:
         return self.memory.text
 
     @property
+    def told(self) -> str:
+        """The text with who said it: in another room nobody knows otherwise whose words they are."""
+        speaker = self.memory.speaker
+        return f"{speaker}: {self.text}" if speaker and not self.text.startswith(speaker) else self.text
+
+    @property
     def sources(self) -> tuple[str, ...]:
         return self.memory.sources
 
@@ -106,6 +112,15 @@ class Recall:
     def shelf(self, owner: str) -> Shelf | None:
         with self._lock:
             return self._shelf(owner)
+
+    def tellable(self, view: Viewpoint, ids: Iterable[str]) -> frozenset[str]:
+        """Of these, those that are still there and may be told from this viewpoint."""
+        with self._lock:
+            shelf = self._shelf(view.owner)
+            if shelf is None:
+                return frozenset()
+            places, open_to = shelf.positions(), allowed(shelf, view, self.lines())
+            return frozenset(one for one in ids if any(open_to[at] for at in places.get(one, ())))
 
     def lines(self) -> Lines:
         return Lines(dict(self._store.query("SELECT stream, root FROM line")))

@@ -11,6 +11,7 @@ import pytest
 
 from coterie.base.clock import HeldClock
 from coterie.cast.identity import Identity
+from coterie.cast.people import People
 from coterie.cast.roster import Cast, Roster
 from coterie.cast.workspace import Workspaces
 from coterie.engine import switchboard
@@ -78,7 +79,7 @@ class Stage:
         self.open()
 
     def open(self) -> None:
-        views = [Cast(), Turns(), *switchboard.views(), Memories(), Usage(), *desk_mode.views()]
+        views = [Cast(), People(), Turns(), *switchboard.views(), Memories(), Usage(), *desk_mode.views()]
         self.store = Store.open(self.folder / "coterie.db", views=views, clock=self.clock)
         kinds = ("channel", "branch", "worker", "compactor", "cortex")
         settings = ModelsSettings(roles={kind: (f"embedded/{kind}",) for kind in kinds})

@@ -46,7 +46,7 @@ async def test_d8_the_bulletin_is_rebuilt_when_memory_changed_and_stands_in_the_
     stage.memory.add("Ana wants roses", owner=stage.character, room=room, type="decision")
     assert await stage.desk.cortex.tick() == 1
     assert "roses" in script.prompts("cortex")[-1] and "memory_added" in script.prompts("cortex")[-1]
-    assert len(stage.desk.bulletins.text(stage.character, "ana").split()) == 500
+    assert len(stage.desk.bulletins.text(stage.desk.book.chat(room)).split()) == 500
     stage.restart()
     assert await stage.desk.cortex.tick() == 0
     assert asked(script) == 2

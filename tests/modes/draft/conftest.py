@@ -10,6 +10,7 @@ import pytest
 
 from coterie.base.clock import HeldClock
 from coterie.cast.identity import Identity
+from coterie.cast.people import People
 from coterie.cast.roster import Bot, Cast, Roster
 from coterie.engine.turns import Turns
 from coterie.kernel import Store
@@ -21,6 +22,8 @@ from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
 from coterie.llm.tape import Entry
 from coterie.llm.usage import Usage
+from coterie.memory import Memory
+from coterie.memory.view import Memories
 from coterie.modes.draft import Asked, Change, Drafting, Member, Person, Thread
 from coterie.modes.draft.mode import views
 from coterie.modes.draft.settings import DraftSettings
@@ -63,7 +66,9 @@ class Stage:
 
     def open(self) -> None:
         self.store = Store.open(
-            self.folder / "coterie.db", views=[Cast(), Turns(), Usage(), *views()], clock=self.clock
+            self.folder / "coterie.db",
+            views=[Cast(), People(), Turns(), Memories(), Usage(), *views()],
+            clock=self.clock,
         )
         settings = ModelsSettings(
             roles={"draft": ("embedded/script",)},
@@ -72,7 +77,18 @@ class Stage:
         player = Player("embedded", otherwise=self.script.answer)
         self.models = Models(settings, clock=self.clock, store=self.store, providers={"embedded": player})
         self.roster = Roster(self.store)
-        self.draft = Drafting(self.store, self.roster, self.models, DraftSettings(), self.clock, self.folder / "drafts")
+        self.memory = Memory(self.store, clock=self.clock)
+        self.linked: set[str] = set()
+        self.draft = Drafting(
+            self.store,
+            self.roster,
+            self.memory,
+            self.models,
+            DraftSettings(),
+            self.clock,
+            self.folder / "drafts",
+            may_open=lambda: self.linked,
+        )
         self.worker = Worker(self.store.jobs, self.draft.handlers(), clock=self.clock, bus=self.store.bus)
 
     async def begin(self, *names: str, text: str = LAMP) -> Thread:

@@ -46,6 +46,15 @@ async def test_p3_a_person_has_a_story_of_their_own_under_their_own_name(stage: 
     assert stage.story.edges.edge(MAIN, bot.id, YOU).when is None
 
 
+async def test_m2_what_somebody_said_who_has_no_story_is_not_told_to_another(stage: Stage, script: Script) -> None:
+    bot, bo = await stage.meet(), await known(stage, "Bo")
+    ours = await stage.begin(bot)
+    text = "the spare key is under the blue flowerpot"
+    stage.memory.add(text, owner=bot.id, room="room:desk", speaker="Bo", witnesses=(bot.id, bo))
+    await stage.say(ours, "Where is the spare key?")
+    assert "flowerpot" not in script.prompt()
+
+
 async def test_m2_what_one_person_said_is_not_told_to_another(stage: Stage, script: Script) -> None:
     bot, bo = await stage.meet(), await known(stage, "Bo")
     talk = held(stage)

@@ -15,6 +15,8 @@ from typing import Any, Literal
 from coterie.base.clock import Clock
 from coterie.base.errors import CoterieError
 from coterie.base.logging import get_logger
+from coterie.cast.identity import Identity
+from coterie.cast.people import PeopleBook
 from coterie.kernel import Message, Store
 from coterie.llm.errors import ModelError
 from coterie.llm.messages import Prompt
@@ -26,6 +28,7 @@ from coterie.modes.crowd.errors import AlreadyLive, NoSuchCrowd
 from coterie.modes.crowd.gateway import Gateway, Room
 from coterie.modes.crowd.memories import Keeper
 from coterie.modes.crowd.personas import Persona, RoomFile, Roster
+from coterie.modes.crowd.personas.character import character_id, persona_of
 from coterie.modes.crowd.protocol import StreamContext
 from coterie.modes.crowd.session.live import Live, Voice
 from coterie.modes.crowd.session.replay import door_of
@@ -102,6 +105,14 @@ class Hall:
         room.gateway.door.govern(self.roster.moderator(room.rules), room.rules.limits)
         return room
 
+    async def seat(self, name: str, who: Identity) -> Persona:
+        """Somebody of the cast as a regular of a room, from the next evening on. C5"""
+        room = await self.room(name)
+        persona = self.roster.seat(name, persona_of(who))
+        if room.evening is None:
+            self._read(room)
+        return persona
+
     async def start(
         self, name: str, stream: str = SAMPLE, *, speaking: Speaking = "model", speed: float = 1.0
     ) -> OpenRoom:
@@ -120,8 +131,7 @@ class Hall:
         if room.evening is not None:
             raise AlreadyLive(f"{room.rules.title} is live already.", "Stop it before you start another evening.")
         # What was edited since the last evening counts from here on.
-        room.rules = self.roster.room(name)
-        room.authored = self.roster.of(room.rules)
+        self._read(room)
         room.gateway.door.govern(self.roster.moderator(room.rules), room.rules.limits)
         room.stream, room.speaking, room.trouble = stream, speaking, ""
         self._stand(room, "waking")
@@ -154,7 +164,13 @@ class Hall:
             if speaking == "model":
                 await self._wake(room)
             personas = room.drift.drifted(room.authored)
-            keeper = Keeper(self._memory, name, [persona.name for persona in personas])
+            keeper = Keeper(
+                self._memory,
+                name,
+                [persona.name for persona in personas],
+                owners={persona.name: character_id(persona) for persona in personas},
+                people=PeopleBook(self._store).ids,
+            )
 
             def voice(manners: Manners) -> Voice:
                 if speaking == "phrasebook":
@@ -190,6 +206,12 @@ class Hall:
         finally:
             room.live, room.evening = None, None
             self._stand(room, "quiet")
+
+    def _read(self, room: OpenRoom) -> None:
+        """Who is there, as the files say it now."""
+        room.rules = self.roster.room(room.rules.name)
+        room.authored = self.roster.of(room.rules)
+        room.gateway.door.know(persona.name for persona in room.authored)
 
     def _stand(self, room: OpenRoom, state: State) -> None:
         room.state = state

@@ -19,6 +19,7 @@ from coterie.llm.roles import Role
 from coterie.llm.router import Caller, Models
 from coterie.memory import Memory
 from coterie.memory.writing import NewMemory
+from coterie.modes.desk.company import Company
 from coterie.modes.desk.errand import Errand
 from coterie.modes.desk.errors import NotAsked
 from coterie.modes.desk.events import CharacterAsked
@@ -41,6 +42,7 @@ class Asking:
         roster: Roster,
         workspaces: Workspaces,
         memory: Memory,
+        company: Company,
         models: Models,
         clock: Clock,
         may_talk: MayTalk,
@@ -50,6 +52,7 @@ class Asking:
         self._roster = roster
         self._workspaces = workspaces
         self._memory = memory
+        self._company = company
         self._models = models
         self._clock = clock
         self._may_talk = may_talk
@@ -65,21 +68,15 @@ class Asking:
         asker, asked = self._roster.bot(chat.character), self._allowed(errand, name)
         if self._today(chat.character) >= self._most_a_day:
             raise NotAsked(f"You have asked others {self._most_a_day} times today.", "Ask again tomorrow.")
-        recalled = await asyncio.to_thread(
-            self._memory.recall,
-            question,
-            owner=asked.id,
-            room=chat.room,
-            present=[chat.person, asker.id],
-            k=_MEMORIES,
-        )
+        recalled = await asyncio.to_thread(self._company.recall_of, asked.id, chat, question, _MEMORIES)
+        errand.bring_to_mind(recalled)
         told = [
             f"You are {asked.name}.",
             self._persona(asked),
             _ANSWER.format(asker=asker.name, person=chat.person),
             RULE,
         ]
-        known = as_data("\n".join(f"- {one.text}" for one in recalled) or "(nothing)", "your memory")
+        known = as_data("\n".join(f"- {one.told}" for one in recalled) or "(nothing)", "your memory")
         prompt = Prompt.of(f"{known}\n\n{asker.name} asks: {question}", system="\n\n".join(filter(None, told)))
         answer = await self._models.ask(Role.BRANCH, prompt, caller=Caller(chat.room, asked.id))
         said = self._guard.cover(answer.text.strip()) or "(no answer)"
@@ -98,16 +95,27 @@ class Asking:
     def _remembered(self, errand: Errand, asker: Bot, asked: Bot, question: str, said: str) -> list[Draft]:
         """Marked with who said it; each from its own point of view."""
         room = errand.chat.room
+        there = tuple(sorted({asked.id, *self._company.witnesses(errand.chat)}))
         heard = NewMemory(
             f"{asked.name} told me: {said}",
             asker.id,
             room,
             speaker=asked.name,
             told_by=asked.id,
+            witnesses=there,
             sources=(errand.answers,),
             reliability=0.8,
+            private=errand.private,
         )
-        asked_me = NewMemory(f"{asker.name} asked me: {question}", asked.id, room, speaker=asker.name, told_by=asker.id)
+        asked_me = NewMemory(
+            f"{asker.name} asked me: {question}",
+            asked.id,
+            room,
+            speaker=asker.name,
+            told_by=asker.id,
+            witnesses=there,
+            private=errand.private,
+        )
         planned = self._memory.writing.plan([heard, asked_me], near=True)
         return [draft for plan in planned for draft in plan.drafts]
 

@@ -15,10 +15,9 @@ from coterie.llm.errors import ModelError
 from coterie.llm.messages import Message, Prompt
 from coterie.llm.roles import Role
 from coterie.llm.router import Caller
-from coterie.memory import Memory
 from coterie.memory.record import MemoryType
-from coterie.memory.writing import NewMemory
 from coterie.modes.desk.asking import Asking
+from coterie.modes.desk.company import Company
 from coterie.modes.desk.errand import Errand, wake_job
 from coterie.modes.desk.events import BranchEnd, BranchEnded
 from coterie.modes.desk.kit import Kit
@@ -31,9 +30,9 @@ STALE_AFTER_S = 60.0
 
 
 class Branches:
-    def __init__(self, kit: Kit, memory: Memory, asking: Asking, *, stale_after_s: float = STALE_AFTER_S) -> None:
+    def __init__(self, kit: Kit, company: Company, asking: Asking, *, stale_after_s: float = STALE_AFTER_S) -> None:
         self._kit = kit
-        self._memory = memory
+        self._company = company
         self._asking = asking
         self._stale_after_s = stale_after_s
 
@@ -72,15 +71,9 @@ class Branches:
     def _tools(self, chat: DeskChat, errand: Errand) -> list[Tool]:
         async def memory_recall(question: Annotated[str, Field(min_length=1)], most: int = 8) -> str:
             """What you remember about something."""
-            found = await asyncio.to_thread(
-                self._memory.recall,
-                question,
-                owner=chat.character,
-                room=chat.room,
-                present=[chat.person],
-                k=min(max(most, 1), 20),
-            )
-            return "\n".join(f"- {memory.text}" for memory in found) or "Nothing comes to mind."
+            found = await asyncio.to_thread(self._company.recall, chat, question, min(max(most, 1), 20))
+            errand.bring_to_mind(found)
+            return "\n".join(f"- {memory.told}" for memory in found) or "Nothing comes to mind."
 
         async def channel_recall(text: Annotated[str, Field(min_length=1)]) -> str:
             """Lines of this conversation, however old, that contain a text."""
@@ -90,8 +83,8 @@ class Branches:
 
         async def memory_save(text: Annotated[str, Field(min_length=1)], type: MemoryType = "fact") -> str:  # noqa: A002
             """Remember something, from your point of view."""
-            wanted = NewMemory(text, chat.character, chat.room, type=type, sources=(errand.answers,))
-            errand.drafts += self._kit.processes.memory_drafts(wanted)
+            wanted = errand.memory(text, type)
+            errand.drafts += self._kit.processes.memory_drafts(chat, wanted)
             return "Remembered."
 
         async def spawn_worker(task: Annotated[str, Field(min_length=1)]) -> str:

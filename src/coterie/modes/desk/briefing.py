@@ -37,6 +37,9 @@ _WORKER = (
 _SUMMARIES = 0.15
 _LETTERS = 4
 """Summaries may take so much of what the model can hold, at about so many letters a token."""
+_REMEMBERED = 0.1
+"""What comes to mind may take this share."""
+_LONGEST_MEMORY = 600
 _LEFT_OUT = "[What came before is left out here; `channel_recall` in a branch finds it.]"
 
 
@@ -62,16 +65,18 @@ class Briefing:
         self._skills = skills
         self._window = window
 
-    def channel(self, chat: DeskChat) -> list[Message]:
-        told = [self._identity(chat), _CHANNEL, RULE, *self._at_hand(chat), self._timetable(chat)]
-        return [_system([*told, self._summaries(chat), self.status(chat)]), *self._history(chat, None)]
+    def channel(self, chat: DeskChat, remembered: Sequence[str] = ()) -> list[Message]:
+        """`remembered` is what comes to its mind of other times and places, by what was last said."""
+        told = [self._identity(chat), _CHANNEL, RULE, *self._at_hand(chat), self._memories(remembered)]
+        now = [self._timetable(chat), self._summaries(chat), self.status(chat)]
+        return [_system([*told, *now]), *self._history(chat, None)]
 
     def status(self, chat: DeskChat) -> str:
         return status_block(self._book.processes_of_note(chat.room), self._clock.now())
 
-    def scheduled(self, chat: DeskChat, prompt: str) -> list[Message]:
+    def scheduled(self, chat: DeskChat, prompt: str, remembered: Sequence[str] = ()) -> list[Message]:
         """A fresh channel: who it is, and what it set itself to do. D15"""
-        told = [self._identity(chat), _SCHEDULED, RULE, *self._at_hand(chat)]
+        told = [self._identity(chat), _SCHEDULED, RULE, *self._at_hand(chat), self._memories(remembered)]
         return [_system(told), Message(role="user", text=prompt)]
 
     def branch(self, chat: DeskChat, branch: Process) -> list[Message]:
@@ -90,9 +95,21 @@ class Briefing:
 
     def _at_hand(self, chat: DeskChat) -> list[str]:
         """The time, what the character should know now, and what it can read up on."""
-        bulletin = self._bulletins.text(chat.character, chat.person)
+        bulletin = self._bulletins.text(chat)
         known = f"What you should know now:\n{as_data(bulletin, 'your memory')}" if bulletin else ""
         return [f"It is {self._clock.now():%A, %Y-%m-%d %H:%M} UTC.", known, self._skills.told(chat.character)]
+
+    def _memories(self, remembered: Sequence[str]) -> str:
+        room = round(self._window() * _REMEMBERED * _LETTERS)
+        kept: list[str] = []
+        for text in remembered:
+            line = f"- {text[:_LONGEST_MEMORY]}"
+            if len(line) > room:
+                break
+            room -= len(line)
+            kept.append(line)
+        told = "\n".join(kept)
+        return f"You remember:\n{as_data(told, 'your memory')}" if kept else ""
 
     def _timetable(self, chat: DeskChat) -> str:
         lines = [

@@ -1,36 +1,63 @@
-"""The bulletin: what a character should know now when it talks with somebody, as it was last written. D8"""
+"""The bulletin: what a character should know now when it talks with somebody, as it was last written. D8
+
+It is told only as long as every memory it was made of is there and may be told to those who are present: what was
+rewound, forgotten or made private since is not known by way of it either. M2, M6
+"""
 
 from __future__ import annotations
 
+import json
+
 from coterie.kernel import Event, Rows, Store, View, on
+from coterie.memory import Memory
+from coterie.memory.gates import Viewpoint
+from coterie.modes.desk.company import Company
 from coterie.modes.desk.events import BulletinWritten
+from coterie.modes.desk.officebook import DeskChat
 
 
 class BulletinBoard(View):
     name = "desk_bulletins"
+    version = 2
     schema = """
         CREATE TABLE desk_bulletin(character TEXT, person TEXT, text TEXT NOT NULL, upto INTEGER NOT NULL,
-            PRIMARY KEY(character, person)) WITHOUT ROWID;
+            memories TEXT NOT NULL, PRIMARY KEY(character, person)) WITHOUT ROWID;
     """
 
     @on(BulletinWritten)
     def written(self, rows: Rows, event: Event[BulletinWritten]) -> None:
         it = event.payload
-        told = (it.character, it.person, it.text, it.upto)
-        rows.run("INSERT OR REPLACE INTO desk_bulletin VALUES (?, ?, ?, ?)", told)
+        told = (it.character, it.person, it.text, it.upto, json.dumps(it.memories))
+        rows.run("INSERT OR REPLACE INTO desk_bulletin VALUES (?, ?, ?, ?, ?)", told)
 
 
 class Bulletins:
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, memory: Memory, company: Company) -> None:
         self._store = store
+        self._memory = memory
+        self._company = company
 
-    def text(self, character: str, person: str) -> str:
-        sql = "SELECT text FROM desk_bulletin WHERE character = ? AND person = ?"
-        rows = self._store.query(sql, (character, person))
-        return str(rows[0][0]) if rows else ""
+    def text(self, chat: DeskChat) -> str:
+        """What may be told of it in this conversation: all of it or nothing."""
+        text, memories = self._written(chat)
+        return text if text and self._holds(self._company.view(chat), memories) else ""
+
+    def stale(self, chat: DeskChat) -> bool:
+        """Whether it says what its person may not be told any more."""
+        text, memories = self._written(chat)
+        return bool(text) and not self._holds(self._company.view_of_person(chat), memories)
 
     def upto(self, character: str, person: str) -> int:
         """The last change of its memory that the bulletin knows of."""
         sql = "SELECT upto FROM desk_bulletin WHERE character = ? AND person = ?"
         rows = self._store.query(sql, (character, person))
         return int(rows[0][0]) if rows else 0
+
+    def _written(self, chat: DeskChat) -> tuple[str, list[str]]:
+        sql = "SELECT text, memories FROM desk_bulletin WHERE character = ? AND person = ?"
+        rows = self._store.query(sql, (chat.character, chat.person))
+        return (str(rows[0][0]), json.loads(rows[0][1])) if rows else ("", [])
+
+    def _holds(self, view: Viewpoint, memories: list[str]) -> bool:
+        # One that does not say what it was made of cannot be checked, and is written anew.
+        return bool(memories) and len(self._memory.tellable(view, memories)) == len(set(memories))

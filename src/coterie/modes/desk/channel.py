@@ -6,6 +6,7 @@ and all that they led to recorded together at the end.
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 from coterie.base.clock import Clock
@@ -19,6 +20,7 @@ from coterie.llm.router import Caller
 from coterie.modes.desk.briefing import result_message, results_text
 from coterie.modes.desk.channel_tools import channel_tools
 from coterie.modes.desk.compactor import Compactor
+from coterie.modes.desk.company import Company
 from coterie.modes.desk.errand import DEBOUNCE_S, WOKEN, Errand
 from coterie.modes.desk.kit import Kit
 from coterie.modes.desk.officebook import DeskChat
@@ -26,12 +28,16 @@ from coterie.modes.desk.tools import Toolbox
 
 MOST_TURNS = 5
 MOST_WAKES = 3
+_ASKED_WITH = 2
+"""So many of the last messages say what it is about."""
+_MEMORIES = 8
 _HELD_BACK = "I had an answer, but it held something confidential, so I kept it to myself."
 
 
 class Channel:
-    def __init__(self, kit: Kit, compactor: Compactor, clock: Clock) -> None:
+    def __init__(self, kit: Kit, compactor: Compactor, company: Company, clock: Clock) -> None:
         self._kit = kit
+        self._company = company
         self._compactor = compactor
         self._clock = clock
 
@@ -53,10 +59,12 @@ class Channel:
         return await self._look(chat, Errand(chat, f"{WOKEN}{job.id}"), woke=True)
 
     async def _look(self, chat: DeskChat, errand: Errand, *, woke: bool) -> Outcome:
-        messages = self._kit.briefing.channel(chat)
+        lately = [line.text for line in self._kit.book.history(chat.room) if line.role == "user"][-_ASKED_WITH:]
+        remembered = await self._remember(chat, errand, " ".join(lately))
+        messages = self._kit.briefing.channel(chat, remembered)
         dropped, errand.jobs = await self._compactor.look(chat, messages)
         if dropped:
-            messages = self._kit.briefing.channel(chat)
+            messages = self._kit.briefing.channel(chat, remembered)
         if results := self._kit.book.fresh(chat.room):
             text = results_text(results)
             errand.inject(results, text, woke=woke)
@@ -68,8 +76,17 @@ class Channel:
 
     async def alone(self, chat: DeskChat, errand: Errand, prompt: str) -> str:
         """Nobody spoke: a schedule is due, with nothing in view but what it says. Which model it was. D15"""
-        messages = self._kit.briefing.scheduled(chat, prompt)
+        remembered = await self._remember(chat, errand, prompt)
+        messages = self._kit.briefing.scheduled(chat, prompt, remembered)
         return await self._turns(chat, errand, messages, woke=True, by_itself=True)
+
+    async def _remember(self, chat: DeskChat, errand: Errand, question: str) -> list[str]:
+        """What it knows about this from stories, crowds and other conversations, as far as those here may hear it."""
+        if not question.strip():
+            return []
+        found = await asyncio.to_thread(self._company.recall, chat, question, _MEMORIES)
+        errand.bring_to_mind(found)
+        return [one.told for one in found]
 
     async def _turns(
         self, chat: DeskChat, errand: Errand, messages: list[Message], *, woke: bool, by_itself: bool = False

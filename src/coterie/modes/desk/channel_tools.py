@@ -9,7 +9,6 @@ from typing import Annotated
 from pydantic import Field, ValidationError
 
 from coterie.memory.record import MemoryType
-from coterie.memory.writing import NewMemory
 from coterie.modes.desk.errand import Errand
 from coterie.modes.desk.errors import BadSchedule, BadTool, Leak
 from coterie.modes.desk.events import ScheduleRemoved
@@ -88,8 +87,8 @@ def _handing_on(kit: Kit, chat: DeskChat, errand: Errand) -> Sequence[Tool]:
 def _keeping(kit: Kit, chat: DeskChat, errand: Errand) -> Sequence[Tool]:
     async def memory_save(text: Annotated[str, Field(min_length=1)], type: MemoryType = "fact") -> str:  # noqa: A002
         """Remember something, from your point of view."""
-        wanted = NewMemory(text, chat.character, chat.room, type=type, sources=(errand.answers,))
-        errand.drafts += kit.processes.memory_drafts(wanted)
+        wanted = errand.memory(text, type)
+        errand.drafts += kit.processes.memory_drafts(chat, wanted)
         return "Remembered."
 
     async def read_skill(name: str, file: str = "SKILL.md") -> str:

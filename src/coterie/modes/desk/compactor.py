@@ -92,7 +92,7 @@ class Compactor:
             wanted = NewMemory(
                 self._guard.cover(kept.text), chat.character, chat.room, type=kept.type, sources=(f"{lines[0].seq}",)
             )
-            drafts += self._processes.memory_drafts(wanted)
+            drafts += self._processes.memory_drafts(chat, wanted)
         payload = HistoryCompacted(upto=lines[-1].seq, summary=self._guard.cover(digest.value.summary.strip()))
         return Outcome([*drafts, Draft(chat.room, payload)])
 

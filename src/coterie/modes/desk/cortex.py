@@ -24,6 +24,7 @@ from coterie.llm.router import Caller, Models
 from coterie.memory import Memory
 from coterie.memory.events import MemoryAdded, MemoryForgotten, MemoryMerged, MemorySuperseded
 from coterie.modes.desk.bulletins import Bulletins
+from coterie.modes.desk.company import Company
 from coterie.modes.desk.events import BulletinWritten
 from coterie.modes.desk.leaks import LeakGuard
 from coterie.modes.desk.marking import RULE, as_data
@@ -50,6 +51,7 @@ class Cortex:
         store: Store,
         book: OfficeBook,
         bulletins: Bulletins,
+        company: Company,
         memory: Memory,
         models: Models,
         clock: Clock,
@@ -58,6 +60,7 @@ class Cortex:
         self._store = store
         self._book = book
         self._bulletins = bulletins
+        self._company = company
         self._memory = memory
         self._models = models
         self._clock = clock
@@ -93,7 +96,7 @@ class Cortex:
         written = 0
         for character, upto in list(self._changed.items()):
             for chat in self._audiences(character):
-                if self._bulletins.upto(character, chat.person) < upto:
+                if self._bulletins.upto(character, chat.person) < upto or self._bulletins.stale(chat):
                     if not await self._write(chat, upto):
                         return written
                     written += 1
@@ -112,6 +115,10 @@ class Cortex:
                 for event in page:
                     self._signal(event, characters)
                 after = page[-1].id
+        for character in characters - set(self._changed):
+            # A rewind takes memories back without a word about them.
+            if any(self._bulletins.stale(chat) for chat in self._audiences(character)):
+                self._changed[character] = self._newest(character)
         self._read_to = last
 
     def _signal(self, event: AnyEvent, characters: set[str]) -> None:
@@ -134,17 +141,14 @@ class Cortex:
         return list(found.values())
 
     async def _write(self, chat: DeskChat, upto: int) -> bool:
-        recalled = await asyncio.to_thread(
-            self._memory.recall,
-            "goals, plans, decisions, promises and preferences",
-            owner=chat.character,
-            room=chat.room,
-            present=[chat.person],
-            k=_MEMORIES,
-        )
+        about = "goals, plans, decisions, promises and preferences"
+        view = self._company.view_of_person(chat)
+        recalled = await asyncio.to_thread(self._memory.recall_as, view, about, k=_MEMORIES)
         if not recalled:
+            if self._bulletins.stale(chat):
+                await self._put_up(chat, "", upto, ())
             return True
-        prompt = Prompt.of(self._material(chat, [one.text for one in recalled]), system=_WRITE + RULE, max_tokens=900)
+        prompt = Prompt.of(self._material(chat, [one.told for one in recalled]), system=_WRITE + RULE, max_tokens=900)
         try:
             answer = await self._models.ask(Role.CORTEX, prompt, caller=Caller(chat.room, chat.character))
         except ModelError as error:
@@ -152,10 +156,12 @@ class Cortex:
             return False
         self._failures, self._rests_until = 0, None
         words = self._guard.cover(answer.text).split()
-        text = " ".join(words[:LONGEST_WORDS])
-        payload = BulletinWritten(character=chat.character, person=chat.person, text=text, upto=upto)
-        await self._store.append([Draft(f"cast:{chat.character}", payload, "cortex")])
+        await self._put_up(chat, " ".join(words[:LONGEST_WORDS]), upto, tuple(one.id for one in recalled))
         return True
+
+    async def _put_up(self, chat: DeskChat, text: str, upto: int, memories: tuple[str, ...]) -> None:
+        payload = BulletinWritten(character=chat.character, person=chat.person, text=text, upto=upto, memories=memories)
+        await self._store.append([Draft(f"cast:{chat.character}", payload, "cortex")])
 
     def _material(self, chat: DeskChat, memories: Sequence[str]) -> str:
         signals = Counter(self._signals.get(chat.character, ()))

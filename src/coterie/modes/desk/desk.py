@@ -22,6 +22,7 @@ from coterie.modes.desk.briefing import Briefing
 from coterie.modes.desk.bulletins import Bulletins
 from coterie.modes.desk.channel import Channel
 from coterie.modes.desk.compactor import UNKNOWN_WINDOW, Compactor
+from coterie.modes.desk.company import Company
 from coterie.modes.desk.cortex import Cortex
 from coterie.modes.desk.decisions import Decisions
 from coterie.modes.desk.errand import BRANCH, COMPACT, MESSAGE, PERSON_WAITS, SCHEDULE, TELL, WAKE, WORKER, Errand
@@ -72,10 +73,11 @@ class Desk:
         self.sandbox = Sandbox(settings)
         self.book = OfficeBook(store)
         self.answers = Answers(store)
-        self.processes = Processes(store, self.book, memory)
+        company = Company(store, memory)
+        self.processes = Processes(store, self.book, memory, company)
         self.decisions = Decisions(self.book, self.processes)
         self.skills = Skills(store, workspaces)
-        self.bulletins = Bulletins(store)
+        self.bulletins = Bulletins(store, memory, company)
         timetable = ScheduleBook(store)
         self.briefing = Briefing(
             self.book,
@@ -89,14 +91,14 @@ class Desk:
         )
         self.compactor = Compactor(store, self.book, models, self.processes)
         kit = Kit(self.book, self.briefing, self.processes, models, LeakGuard(), timetable, self.skills)
-        channel = Channel(kit, self.compactor, clock)
-        self.asking = Asking(store, roster, workspaces, memory, models, clock, may_talk, settings.asks_a_day)
-        branches = Branches(kit, memory, self.asking)
+        channel = Channel(kit, self.compactor, company, clock)
+        self.asking = Asking(store, roster, workspaces, memory, company, models, clock, may_talk, settings.asks_a_day)
+        branches = Branches(kit, company, self.asking)
         workers = Workers(kit, self._tools)
         self.tool_servers = ToolServers(settings.tool_servers, self._tools_of.clear)
         self.schedules = Schedules(store, kit, channel, clock)
         self.watch = Watch(store, self.book, self.schedules.mend)
-        self.cortex = Cortex(store, self.book, self.bulletins, memory, models, clock, self.watch)
+        self.cortex = Cortex(store, self.book, self.bulletins, company, memory, models, clock, self.watch)
         self._lanes: list[tuple[int, dict[str, Handler]]] = [
             (16, {MESSAGE: channel.message, WAKE: channel.wake, TELL: Telling(store, notify).tell}),
             (16, {BRANCH: branches.think, COMPACT: self.compactor.compact, SCHEDULE: self.schedules.run}),

@@ -12,6 +12,9 @@ from coterie.base.ids import new_id
 from coterie.engine.events import AssistantTurn, AssistantTurnStarted
 from coterie.kernel import Draft, NewJob, Payload
 from coterie.kernel.worker import Outcome
+from coterie.memory.recall import Recalled
+from coterie.memory.record import MemoryType
+from coterie.memory.writing import NewMemory
 from coterie.modes.desk.events import BranchStarted, DeskReacted, DeskSkipped, ResultsInjected, WorkerStarted
 from coterie.modes.desk.officebook import DeskChat, Process
 
@@ -34,10 +37,20 @@ class Errand:
     jobs: list[NewJob] = field(default_factory=list)
     skipped: bool = False
     branches: int = 0
+    private: bool = False
+    """Whether something private came to mind: what is kept of it then is private too. M2"""
 
     @property
     def answered(self) -> bool:
         return bool(self.said) or self.skipped
+
+    def bring_to_mind(self, recalled: Sequence[Recalled]) -> None:
+        self.private = self.private or any(one.memory.private for one in recalled)
+
+    def memory(self, text: str, kind: MemoryType) -> NewMemory:
+        """Something that it wants to keep of this look."""
+        chat = self.chat
+        return NewMemory(text, chat.character, chat.room, type=kind, sources=(self.answers,), private=self.private)
 
     def inject(self, results: Sequence[Process], text: str, *, woke: bool) -> None:
         ids = tuple(process.id for process in results)

@@ -150,6 +150,8 @@ class BulletinWritten(Payload, kind="desk_bulletin_written"):
     text: str
     upto: int
     """The last change of its memory that it knows of, by the event's number."""
+    memories: tuple[str, ...] = ()
+    """What it was made of: it is told only while all of them may be."""
 
 
 class SkillSwitched(Payload, kind="desk_skill_switched"):

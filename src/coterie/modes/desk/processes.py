@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from dataclasses import replace
 from typing import TypeVar
 
 from coterie.base.ids import new_id
 from coterie.kernel import Draft, NewJob, Store
 from coterie.memory import Memory
 from coterie.memory.writing import NewMemory
+from coterie.modes.desk.company import Company
 from coterie.modes.desk.errand import work_job
 from coterie.modes.desk.errors import NoSuchProcess, NotConfirmed
 from coterie.modes.desk.events import BranchEnded, WorkerEnded, WorkerResumed
-from coterie.modes.desk.officebook import OfficeBook, Process
+from coterie.modes.desk.officebook import DeskChat, OfficeBook, Process
 
 T = TypeVar("T")
 
 
 class Processes:
-    def __init__(self, store: Store, book: OfficeBook, memory: Memory) -> None:
+    def __init__(self, store: Store, book: OfficeBook, memory: Memory, company: Company) -> None:
         self._store = store
+        self._company = company
         self._book = book
         self._memory = memory
         self._at_it: dict[tuple[str, str], asyncio.Task[object]] = {}
@@ -77,7 +80,9 @@ class Processes:
         finally:
             self._at_it.pop(place, None)
 
-    def memory_drafts(self, wanted: NewMemory) -> list[Draft]:
+    def memory_drafts(self, chat: DeskChat, wanted: NewMemory) -> list[Draft]:
+        """Whoever is there now witnessed it: before others it is not told elsewhere either. M2"""
+        wanted = replace(wanted, witnesses=self._company.witnesses(chat))
         return [draft for plan in self._memory.writing.plan([wanted], near=True) for draft in plan.drafts]
 
     def _waiting(self, room: str, worker: str) -> Process:

@@ -22,6 +22,7 @@ from coterie.engine.replies import Replies
 from coterie.engine.turns import Timeline
 from coterie.kernel import Draft, Store
 from coterie.llm.router import Models
+from coterie.memory import Memory
 from coterie.modes.draft.anchors import moved
 from coterie.modes.draft.changes import Change, ChangeBook
 from coterie.modes.draft.commits import CHANGE, Revision
@@ -30,6 +31,7 @@ from coterie.modes.draft.edits import Edit, edits_between
 from coterie.modes.draft.errors import NoSuchDocument
 from coterie.modes.draft.events import ChangeAccepted, ChangesMoved, Moved, WorkspaceOpened
 from coterie.modes.draft.notices import Inbox
+from coterie.modes.draft.readers import MayOpen, Readers
 from coterie.modes.draft.settings import DraftSettings
 from coterie.modes.draft.sheet import Sheet
 from coterie.modes.draft.threads import ThreadBook
@@ -38,9 +40,19 @@ from coterie.modes.draft.workspace import Version, Workspace
 
 class Desk:
     def __init__(
-        self, store: Store, roster: Roster, models: Models, settings: DraftSettings, clock: Clock, shelf: Path
+        self,
+        store: Store,
+        roster: Roster,
+        memory: Memory,
+        models: Models,
+        settings: DraftSettings,
+        clock: Clock,
+        shelf: Path,
+        may_open: MayOpen = tuple,
     ) -> None:
-        """New workspaces are made on the `shelf`; adopted ones stay where they are."""
+        """New workspaces are made on the `shelf`; adopted ones stay where they are. `may_open` tells who beside the
+        owner can read what is said about documents."""
+        self.readers = Readers(store, memory, may_open)
         self.threads = ThreadBook(store)
         self.changes = ChangeBook(store)
         self.inbox = Inbox(store)

@@ -50,6 +50,8 @@ from coterie.modes.draft.workspace import Version
 
 SETTLE = "draft_settle"
 _MOST_TURNS = 60
+_ASKED_WITH = 2
+"""So many of the last messages say what it is about."""
 _QUOTED = re.compile(r"<original>\n?(.*?)\n?</original>", re.DOTALL)
 _log = get_logger(__name__)
 
@@ -165,11 +167,15 @@ class Talking(Desk):
         turns = [one for one in self.timeline.latest(thread.room, _MOST_TURNS) if one.id != reply]
         quotes = {one.id: place for one in turns if (place := self.threads.quote(thread.room, one.id)) is not None}
         declined = [one for one in self.changes.of_thread(thread.room) if one.state == "declined"]
+        asked = " ".join(one.text for one in turns[-_ASKED_WITH:])
+        wrote = self._people(thread.room)
+        remembered = await asyncio.to_thread(self.readers.recall, thread, bot.id, wrote, asked)
         task = member.model or None
         target = self._models.catalogue.chain(Role.DRAFT, task)[0]
         prompt = prompt_for(
             bot,
             member,
+            remembered,
             version,
             turns,
             self._names(thread),

@@ -96,6 +96,10 @@ class Prompter:
         """A person as characters know them; of others than the owner that is their name."""
         return self._roster.you() if person == YOU else You(name=PeopleBook(self._store).person(person).name)
 
+    def _people(self) -> frozenset[str]:
+        """Everybody who is a person, also those who only talk elsewhere: what they said there is theirs too. M2"""
+        return self._chats.people() | PeopleBook(self._store).ids()
+
     def assemble(self, chat: Chat, speaker: str, reply: str, to: Sequence[str] = ()) -> Assembled:
         """The prompt for a speaker's next reply, spoken before everybody or to those a whisper was for."""
         bot = self._roster.bot(speaker, chat.version_of(speaker))
@@ -245,7 +249,7 @@ class Prompter:
             owner=desk.bot.id,
             room=chat.room,
             present=heard,
-            people=self._chats.people(),
+            people=self._people(),
             mode="recent",
             pinned=True,
             k=8,
@@ -329,7 +333,7 @@ class Prompter:
             owner=speaker,
             room=chat.room,
             present=heard,
-            people=self._chats.people(),
+            people=self._people(),
             k=self._settings.retrieval_k + len(shown),
             now=self._clock.now(),
         )

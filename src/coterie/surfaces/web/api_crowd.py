@@ -90,6 +90,11 @@ class FreezeTaken(Taken):
     frozen: bool
 
 
+class SeatTaken(Taken):
+    character: str = Field(min_length=1, max_length=200)
+    """Of the cast, by id or name."""
+
+
 class TempoTaken(Taken):
     lines_per_minute: float = Field(gt=0, le=10_000)
     rest_s: float = Field(ge=0, le=86_400)
@@ -127,7 +132,10 @@ async def personas(house: Here) -> list[Persona]:
 
 @router.post("/personas/{name}/meet", summary="Take somebody into the cast, to be met in a story")
 async def meet(house: Here, name: str) -> BotShape:
-    return BotShape.of(await house.arrivals.author(character_of(house.crowd.roster.persona(name))))
+    persona = house.crowd.roster.persona(name)
+    if persona.character:  # they came from there
+        return BotShape.of(house.roster.bot(persona.character))
+    return BotShape.of(await house.arrivals.author(character_of(persona)))
 
 
 @router.get("/{room}", summary="One room")
@@ -165,6 +173,11 @@ async def say(house: Here, room: str, told: LineTaken) -> ChatMessage:
     author = Author(name=your_name(house), kind="human")
     post = ChatPost(id=told.id or new_id(), room=room, author=author, text=told.text, reply_to=told.reply_to)
     return await gateway.post(post)
+
+
+@router.post("/{room}/seats", summary="Let somebody of the cast sit in a room, from the next evening on")
+async def seat(house: Here, room: str, told: SeatTaken) -> Persona:
+    return await house.crowd.seat(room, house.roster.find(told.character).identity)
 
 
 @router.post("/{room}/start", summary="Begin an evening around a stream")

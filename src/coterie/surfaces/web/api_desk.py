@@ -89,7 +89,7 @@ async def show(house: Here, chat: str) -> DeskWhole:
     return DeskWhole(
         **DeskShape.of(house, found).model_dump(),
         status=house.desk.briefing.status(found),
-        bulletin=house.desk.bulletins.text(found.character, found.person),
+        bulletin=house.desk.bulletins.text(found),
         processes=[ProcessShape.of(process) for process in house.desk.book.processes_of_note(found.room)],
         schedules=[ScheduleShape.of(each) for each in house.desk.schedules.book.all(found.room)],
         sandbox=await sandbox(house),

@@ -62,6 +62,10 @@ class Door:
         self._moderator = moderator
         self._buckets = Buckets(limits)
 
+    def know(self, names: Iterable[str]) -> None:
+        """They can be mentioned from now on."""
+        self._names |= {name.casefold(): name for name in names}
+
     def remember(self, message: ChatMessage) -> None:
         """A message of an earlier life: its number is taken, and its sender's id is known."""
         self.number = max(self.number, message.number)

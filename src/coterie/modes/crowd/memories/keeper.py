@@ -7,10 +7,11 @@ what a persona said, never what a stranger asserts of somebody else. What says t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 
 from coterie.memory import Memory
 from coterie.memory.extraction import Extractor, Operation, Operations, Request, Turn
+from coterie.memory.gates import ANYBODY, Viewpoint
 from coterie.modes.crowd.events import stream
 from coterie.modes.crowd.memories.plain import plain_extractor
 from coterie.modes.crowd.mind.hearing import Heard
@@ -24,15 +25,26 @@ _LEAST_SURE = 0.6
 _KNOWN_AFTER = 3
 """Answered conversations after which somebody is no stranger."""
 _RECALLED = 3
+_LONGEST = 300
 _COOLING_MS = 45_000
 _FOR_PEOPLE = 0.15
 
 
 class Keeper:
     def __init__(
-        self, memory: Memory, room: str, personas: Collection[str], extractor: Extractor = plain_extractor
+        self,
+        memory: Memory,
+        room: str,
+        personas: Collection[str],
+        extractor: Extractor = plain_extractor,
+        *,
+        owners: Mapping[str, str] | None = None,
+        people: Callable[[], Collection[str]] = tuple,
     ) -> None:
+        """`owners` are ids in the cast by persona; `people` are all there are: any of them may look in."""
         self._memory = memory
+        self._owners = dict(owners or {})
+        self._people = people
         self._room = stream(room)
         self._personas = frozenset(personas)
         self._extractor = extractor
@@ -61,9 +73,9 @@ class Keeper:
         outcome = self._memory.extract(
             [turn],
             lambda request: self._conservative(request, self._extractor(request)),
-            owner=owner_of(persona),
+            owner=self._owner(persona),
             room=self._room,
-            witnesses=(owner_of(persona), who),
+            witnesses=(self._owner(persona), who),
         )
         return sum(plan.verdict == "added" for plan in outcome.planned)
 
@@ -72,12 +84,18 @@ class Keeper:
         question = " ".join([brief.to, brief.said or brief.about or " ".join(brief.topics[:3])]).strip()
         if not question:
             return []
-        found = self._memory.recall(question, owner=owner_of(brief.persona.name), room=self._room, k=2 * _RECALLED)
+        # A chat is read by whoever likes: before them only what is nobody's secret comes to mind. M2
+        people = self._people()
+        view = Viewpoint.of(self._owner(brief.persona.name), self._room, [ANYBODY, *people], people)
+        found = self._memory.recall_as(view, question, k=2 * _RECALLED)
         best = sorted(
             found,
             key=lambda each: -each.score - _FOR_PEOPLE * any(who not in self._personas for who in each.memory.about),
         )
-        return [each.text for each in best[:_RECALLED]]
+        return [each.told[:_LONGEST] for each in best[:_RECALLED]]
+
+    def _owner(self, persona: str) -> str:
+        return self._owners.get(persona) or owner_of(persona)
 
     def _conservative(self, request: Request, proposed: Operations) -> Operations:
         return Operations(operations=[_fitting(each) for each in proposed.operations if each.confidence >= _LEAST_SURE])

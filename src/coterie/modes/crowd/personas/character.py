@@ -5,6 +5,10 @@ Its id is the owner of what it remembers, so a story recalls what the room taugh
 
 from __future__ import annotations
 
+import re
+import textwrap
+from functools import partial
+
 from coterie.cast.identity import Identity
 from coterie.modes.crowd.personas.persona import Persona
 
@@ -17,11 +21,26 @@ _WORDS = {
     "warmth": ("warm", "dry"),
 }
 _SAMPLES = 6
+_shortened = partial(textwrap.shorten, placeholder=" …")
+_LONGEST_NAME, _LONGEST_BIO, _LONGEST_VOICE = 25, 500, 380
 
 
 def owner_of(persona: str) -> str:
-    """Whose memories they are."""
+    """Whose memories they are, if they come from the crowd."""
     return f"agent:{persona}"
+
+
+def character_id(persona: Persona) -> str:
+    """Whose memories they are."""
+    return persona.character or owner_of(persona.name)
+
+
+def persona_of(who: Identity) -> Persona:
+    """Somebody of the cast as a regular: their own words about them, and a temper to be written by hand."""
+    name = re.sub(r"[^a-z0-9]+", "_", who.name.casefold()).strip("_")[:_LONGEST_NAME] or "somebody"
+    bio = _shortened(who.persona, _LONGEST_BIO) or "Is there for the company."
+    voice = _shortened(" / ".join(who.voice_samples), _LONGEST_VOICE) or "few words, and their own."
+    return Persona(name=name, character=who.id, bio=f"{_shortened(who.name, 60)}. {bio}", voice=f"As in: {voice}")
 
 
 def character_of(persona: Persona) -> Identity:
@@ -33,7 +52,7 @@ def character_of(persona: Persona) -> Identity:
     said = [line for lines in persona.lines.values() for line in lines if "{" not in line]
     likes = f" Cares about {', '.join(persona.interests)}." if persona.interests else ""
     return Identity(
-        id=owner_of(persona.name),
+        id=character_id(persona),
         name=persona.name,
         persona=f"{persona.bio} How they write: {persona.voice}{likes}",
         traits=traits,

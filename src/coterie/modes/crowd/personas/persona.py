@@ -24,6 +24,8 @@ class Traits(Section):
 
 class Persona(Section):
     name: Slug
+    character: str = ""
+    """Who of the cast this is, by id: the same memory here and there. Empty for one who comes from the crowd."""
     bio: str = Field(min_length=20, max_length=600)
     voice: str = Field(min_length=10, max_length=400)
     """How they write, in words for a model."""

@@ -14,6 +14,7 @@ from coterie.base.errors import ConfigError
 from coterie.modes.crowd.configs import SHIPPED
 from coterie.modes.crowd.errors import BadRoster, NoSuchCrowd
 from coterie.modes.crowd.moderation import Moderator, read_wordlists
+from coterie.modes.crowd.personas.character import character_id
 from coterie.modes.crowd.personas.persona import Persona
 from coterie.modes.crowd.personas.room_file import RoomFile
 
@@ -38,8 +39,6 @@ class Roster:
 
     def write_room(self, name: str, changes: Mapping[str, Mapping[str, Any]]) -> RoomFile:
         """A room with some of its rules changed, as a file of the person's own. Nothing is written that cannot be."""
-        if self._folders[-1] == SHIPPED:
-            raise BadRoster("There is no folder for rooms of your own.", "Give the roster one.")
         told = self.room(name).model_dump(mode="json")
         for section, values in changes.items():
             told[section] = {**told[section], **values}
@@ -49,12 +48,28 @@ class Roster:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
             raise BadRoster(f"{where}: {first['msg']}.", "Correct it; nothing was changed.") from None
-        file = self._folders[-1] / "rooms" / f"{name}.toml"
+        self._write("rooms", name, room)
+        return room
+
+    def seat(self, name: str, persona: Persona) -> Persona:
+        """A regular more in a room. One whose file is there already, perhaps edited by hand, is left as they are."""
+        room, known = self.room(name), self.personas().get(persona.name)
+        if known is not None and character_id(known) != character_id(persona):
+            raise BadRoster(f"There is a {persona.name} already, who is somebody else.", "Rename one of them.")
+        if known is None:
+            self._write("personas", persona.name, persona)
+        if room.roster and persona.name not in room.roster:
+            self._write("rooms", name, room.model_copy(update={"roster": (*room.roster, persona.name)}))
+        return known or persona
+
+    def _write(self, kind: str, name: str, told: Section) -> None:
+        if self._folders[-1] == SHIPPED:
+            raise BadRoster(f"There is no folder for {kind} of your own.", "Give the roster one.")
+        file = self._folders[-1] / kind / f"{name}.toml"
         file.parent.mkdir(parents=True, exist_ok=True)
         aside = file.with_suffix(".new")
-        aside.write_text(tomlkit.dumps(room.model_dump(mode="json", exclude_none=True)), encoding="utf-8")
+        aside.write_text(tomlkit.dumps(told.model_dump(mode="json", exclude_none=True)), encoding="utf-8")
         aside.replace(file)
-        return room
 
     def personas(self) -> dict[str, Persona]:
         """All there are, as they are written now: an edit shows at the next call."""
