@@ -18,6 +18,8 @@ from coterie.modes.crowd.listening.utterances import Samples
 
 _AROUND_S = 0.3
 _NOISE = 0.001
+_LOUD = 0.9
+_MOST_LOUDER = 20.0
 
 
 class Recogniser(Protocol):
@@ -51,10 +53,16 @@ class Moonshine:
 
     def transcribe(self, samples: Samples) -> str:
         # No recording it was taught with is perfectly silent: with a little noise it mishears less.
-        heard = np.pad(samples, round(_AROUND_S * RATE))
+        heard = np.pad(_loud(samples), round(_AROUND_S * RATE))
         heard = heard + self._hush.normal(0, _NOISE, len(heard)).astype(np.float32)
         lines = self._model.transcribe_without_streaming(heard.tolist(), RATE).lines
         return " ".join(line.text.strip() for line in lines).strip()
+
+
+def _loud(samples: Samples) -> Samples:
+    """As loud as it may be: a quiet microphone is no worse understood than a loud one."""
+    peak = float(np.abs(samples).max(initial=0.0))
+    return samples * np.float32(min(_LOUD / peak, _MOST_LOUDER)) if peak else samples
 
 
 class Whisper:

@@ -18,10 +18,11 @@ _SUBJECT = r"(?:i|we|you|he|she|it|they|this|that|these|those|there|any(?:one|bo
 _WH = r"(?:what|which|who|whose|where|when|how)"
 INVERTED = rf"(?:{_AUXILIARY} {_SUBJECT}|{_WH}(?: \w+){{0,3}}? {_AUXILIARY} {_SUBJECT}|(?:what|who|where|how)'s)"
 """An auxiliary before its subject: the order of words that asks."""
+_CHOICE = r"(?:the )?\w+ or (?:the )?\w+"
 
 _CALLED = re.compile(
     rf"^(?:\w+,? ){{0,2}}{CHAT},|,\s*{CHAT}\b[\s,.!?]*(?:\w+[.!?]?)?$|, {CHAT},|\bin chat\b"
-    rf"|{_LEAD}{CHAT},? (?={INVERTED})|{INVERTED}.* chat[.?!]*$"
+    rf"|{_LEAD}{CHAT},? (?:{INVERTED}|{_CHOICE}[.?!]*$)|^{_CHOICE},? {CHAT}\b|{INVERTED}.* chat[.?!]*$"
 )
 """The chat is spoken to, not about."""
 _FOR_WATCHERS = re.compile(
@@ -54,15 +55,15 @@ _REQUEST = re.compile(
     r"\b(?:let me know|tell me (?:in chat|what|which|where|if|whether|how|your)|type (?:\w+|\w+ in chat) if you"
     r"|vote (?:now|in|for)|(?:give|send) me (?:a|some|your)\b.*\bchat|drop .* in (?:the )?chat|help me out)\b"
 )
-_CHOICE = re.compile(r"\b\w+ or \w+\b")
 _RHETORICAL = re.compile(
     rf"{_LEAD}(?:why\b|how (?:did i|is that|hard|lovely)|what (?:was|is) that|what do we have here"
     r"|who (?:put|needs|would)|what (?:a|an|if)\b|really\b|are you (?:kidding|serious|joking|sure, )|do i look like"
     r"|do you mind|(?:do )?you know what\b|(?:would|can|could) you (?:look at|believe)|come on\b"
-    r"|(?:who|what) are you(?: (?:doing(?: here| there)?|two|looking at))?[.?!]*$)"
-    r"|\boh come on\b"
+    r")|\boh come on\b|(?:^|, )(?:who|what) are you(?: (?:doing(?: here| there)?|two|looking at))?[.?!]*$"
 )
-_SPOKEN_BY_OTHERS = re.compile(r"[,?] (?:says?|said|asks?|asked|reads) |\b(?:hello|hey|hi) (?:little|old|mister|you)\b")
+_SPOKEN_BY_OTHERS = re.compile(
+    r"[,?] (?:says?|said|asks?|asked|reads) |\b(?:hello|hey|hi),? (?:little|old|mister|you)\b"
+)
 _REPORTED = re.compile(r"\b(?:says?|said|asks?|asked|reads|wants to know|the riddle is|the sign|wonders?),? ")
 
 
@@ -83,11 +84,11 @@ def asks_chat(text: str) -> bool:
     if _REQUEST.search(text):
         return True
     if called:
-        return begins_to_ask(text) or _CHOICE.search(text) is not None
+        return begins_to_ask(text) or re.search(_CHOICE, text) is not None
     if asks_watchers or _TAIL.search(text):
         return True
     return "?" in text and _FOR_WATCHERS.search(text) is not None
 
 
 def _plain(text: str) -> str:
-    return " ".join(text.casefold().replace("’", "'").split())
+    return " ".join(text.casefold().replace("’", "'").replace('"', " ").split())
