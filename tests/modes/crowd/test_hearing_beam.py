@@ -35,7 +35,10 @@ class Model:
 
 def test_c9_a_better_beginning_does_not_win_when_it_leads_nowhere() -> None:
     first = chances(t1=0.5, t2=0.4)
-    follows = {(1,): chances(t3=0.15, t4=0.15, t5=0.15, t6=0.15), (2,): chances(t7=0.95)}
+    follows: dict[tuple[int, ...], LogChances] = {
+        (1,): chances(t3=0.15, t4=0.15, t5=0.15, t6=0.15),
+        (2,): chances(t7=0.95),
+    }
     model = Model(follows)
     assert searched(first, model.step, end=END, most=10, width=4).tokens == (2, 7)
     greedy = Model(follows)
@@ -58,10 +61,12 @@ def test_c9_words_that_never_end_are_cut_and_count_for_little() -> None:
 def test_c9_what_is_found_is_short_enough_and_no_surer_than_certain(seed: int, width: int, most: int) -> None:
     chance = np.random.default_rng(seed)
 
-    def drawn(count: int) -> LogChances:
-        return np.log(chance.dirichlet(np.ones(_VOCABULARY), count).astype(np.float32) + np.float32(1e-9))
+    def follow(count: int) -> LogChances:
+        drawn = chance.dirichlet(np.ones(_VOCABULARY), count).astype(np.float32)
+        logs: LogChances = np.log(drawn + np.float32(1e-9))
+        return logs
 
-    found = searched(drawn(1)[0], lambda places, _: drawn(len(places)), end=END, most=most, width=width)
+    found = searched(follow(1)[0], lambda places, _: follow(len(places)), end=END, most=most, width=width)
     assert len(found.tokens) <= most
     assert END not in found.tokens
     assert found.score <= 1e-5

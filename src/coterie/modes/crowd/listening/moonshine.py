@@ -2,7 +2,7 @@
 
 The wheel's own library takes the likeliest next word each time and costs twice as much as running the same weights
 here. What that saves is spent on a beam search, and on listening to everything a second time, a little slower: of the
-two hearings the one that the model is surer of is right more often.
+two hearings the one that the model is surer of is right a little more often.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class _Decoding:
         self._state = {name: np.zeros((1, _HEADS, 0, _HEAD_SIZE), np.float32) for name in past}
 
     def first(self) -> LogChances:
-        return self._run([_BEGIN], goes_on=False)[0]
+        return self._run([_BEGIN], goes_on=False).reshape(-1)
 
     def step(self, places: list[int], tokens: list[int]) -> LogChances:
         self._state = {name: each[places] for name, each in self._state.items()}
