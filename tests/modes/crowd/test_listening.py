@@ -54,9 +54,10 @@ def test_c9_a_pause_ends_an_utterance_and_a_click_is_none() -> None:
     found = [each for piece in pieces("....xxxxxx.....x.....xxxx..") if (each := cutting.hear(piece)) is not None]
     if (last := cutting.rest()) is not None:
         found.append(last)
-    assert [(round(each.start_s, 1), round(each.end_s, 1)) for each in found] == [(0.0, 1.0), (2.0, 2.5)]
+    assert [(round(each.start_s, 1), round(each.end_s, 1)) for each in found] == [(0.2, 1.0), (2.0, 2.5)]
     assert found[0].samples.dtype == np.float32
-    assert len(found[0].samples) > 0.6 * RATE
+    # A little from before the first sound and of the pause, no more: silence makes the recogniser mishear.
+    assert 0.8 * RATE <= len(found[0].samples) <= 1.0 * RATE
 
 
 @given(st.text("x.", min_size=1, max_size=300))

@@ -7,7 +7,6 @@ is joined and understood at once: late is worse than coarse.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,13 +16,13 @@ from coterie.base.clock import Clock, to_micros
 from coterie.modes.crowd.listening.recogniser import Recogniser
 from coterie.modes.crowd.listening.sound import PIECE_S, RATE
 from coterie.modes.crowd.listening.utterances import Utterance, Utterances
+from coterie.modes.crowd.listening.wording import sentences
 from coterie.modes.crowd.protocol import StreamContext
 from coterie.modes.crowd.session.moments import moment
 from coterie.modes.crowd.session.script import Rolling
 
 _MOST_AT_ONCE_S = 20.0
 _LONGEST_LINE = 500
-_SENTENCES = re.compile(r"(?<=[.?!])\s+")
 
 
 async def listened(
@@ -58,7 +57,7 @@ async def listened(
             while (waiting := await _next(heard)) is not None:
                 utterance, ended_ms = waiting
                 text = await loop.run_in_executor(aside, recogniser.transcribe, utterance.samples)
-                for sentence in _SENTENCES.split(" ".join(text.split())):
+                for sentence in sentences(text):
                     if line := sentence[:_LONGEST_LINE]:
                         kind, confidence = moment(line) or (None, 0.0)
                         yield rolling.hear(line, ended_ms, kind, confidence)

@@ -9,15 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-
 from coterie.base.errors import MissingExtra
 from coterie.modes.crowd.errors import NoSound
-from coterie.modes.crowd.listening.sound import RATE
+from coterie.modes.crowd.listening.moonshine import Moonshine
 from coterie.modes.crowd.listening.utterances import Samples
-
-_AROUND_S = 0.3
-_NOISE = 0.001
 
 
 class Recogniser(Protocol):
@@ -26,35 +21,6 @@ class Recogniser(Protocol):
     def transcribe(self, samples: Samples) -> str:
         """What is said in 16 kHz mono sound. Takes its time: call it beside the event loop."""
         ...
-
-
-class Moonshine:
-    name = "moonshine-tiny-en"
-
-    def __init__(self) -> None:
-        try:
-            from moonshine_voice import get_assets_path
-            from moonshine_voice.moonshine_api import ModelArch
-            from moonshine_voice.transcriber import Transcriber
-        except ImportError:
-            raise MissingExtra("audio", "Understanding what a stream says") from None
-        weights = Path(get_assets_path()) / "tiny-en"
-        if not weights.is_dir():
-            raise NoSound(
-                "This moonshine-voice carries no weights.", 'Install the one that does: pip install "coterie[audio]"'
-            )
-        # We have cut the sound into utterances already: its own detection would do the work again.
-        options = {"vad_threshold": "0", "return_audio_data": "false", "identify_speakers": "false"}
-        self._model: Any = Transcriber(weights, ModelArch.TINY, options=options)
-
-        self._hush = np.random.default_rng(0)
-
-    def transcribe(self, samples: Samples) -> str:
-        # No recording it was taught with is perfectly silent: with a little noise it mishears less.
-        heard = np.pad(samples, round(_AROUND_S * RATE))
-        heard = heard + self._hush.normal(0, _NOISE, len(heard)).astype(np.float32)
-        lines = self._model.transcribe_without_streaming(heard.tolist(), RATE).lines
-        return " ".join(line.text.strip() for line in lines).strip()
 
 
 class Whisper:

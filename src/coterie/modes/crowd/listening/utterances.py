@@ -21,8 +21,10 @@ _LIKELY = 0.5
 _UNLIKELY = 0.35
 """Once somebody speaks, it takes less to believe that they still do."""
 _PAUSE_S = 0.35
-_BEFORE_S = 0.5
-"""Kept from before the first certain sound: consonants begin quietly."""
+_BEFORE_S = 0.2
+"""Kept from before the first certain sound: consonants begin quietly. More of it, and the recogniser mishears."""
+_AFTER_S = 0.1
+"""Kept of the pause."""
 _LEAST_S = 0.2
 _LONGEST_S = 9.0
 _CUT_WITHIN_S = 3.0
@@ -83,7 +85,8 @@ class Utterances:
         said, self._said = self._said, []
         if self._sure * PIECE_S < _LEAST_S:
             return None  # a click, a cough
-        return _made(said, self._number - len(said), self._number - self._quiet)
+        pause = max(0, self._quiet - round(_AFTER_S / PIECE_S))
+        return _made(said[: len(said) - pause], self._number - len(said), self._number - self._quiet)
 
     def _cut(self) -> Utterance | None:
         last = round(_CUT_WITHIN_S / PIECE_S)

@@ -1,0 +1,70 @@
+"""What a recogniser wrote, as a streamer meant it: in today's spelling, and with the chat called by its name.
+
+Recognisers learn from audio books: they write "to-night" and "any one", and where somebody calls the chat they hear
+Chet or Chad, whom books know better. Only a word that sounds like "chat" is put right, and only where somebody is
+called.
+"""
+
+from __future__ import annotations
+
+import re
+
+from coterie.modes.crowd.session.questions import INVERTED
+
+_OLD_HYPHEN = re.compile(r"\b(to)-(day|night|morrow)\b", re.IGNORECASE)
+_OLD_SPACE = re.compile(r"\b(any|some|every) (one|body)\b(?! of\b)", re.IGNORECASE)
+_SENTENCES = re.compile(r"(?<=[.?!])\s+")
+
+_NO_OTHER_WORD = r"(?:ch[aeiou]tt?|chats|chad|chadd|jett?|jatt?)"
+"""Sounds like "chat", and is at most a name."""
+_ANOTHER_WORD = r"(?:check|chart|chap|chuck|jot)"
+"""Sounds like it too, and is a word of its own: more has to speak for the chat."""
+_LEAD = (
+    r"(?:(?:ok(?:ay)?|so|and|but|now|well|al(?:l )?right|right|oh|hey|hi|hello|yes|no|yeah|thanks|thank you|sorry"
+    r"|good evening|good morning|remind me|come on|help me out(?: here)?|tell me)[,.]? )*"
+)
+_TAKES_A_NAME = (
+    r"(?:know|knows|like|likes|see|saw|seen|met|meet|call|called|named|ask|asked|tell|told|hear|heard|trust|beat|fight"
+    r"|kill|find|is|was|am|be|a|the|my|your|this|that|and|or|to|of|for|about|with|by|from|at|on|in|than|like)"
+)
+"""Whoever comes after these is spoken of, not to."""
+_ASKS = rf"{_LEAD}(?:{INVERTED}|(?:give|send|tell) me\b|help me\b|any (?:ideas?|suggestions?)\b)"
+_CALLED = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
+        # Chet, …   okay Chad should I …   Chut left or right
+        rf"^{_LEAD}(?P<word>{_NO_OTHER_WORD})(?=, | (?:{INVERTED})| (?:the )?\w+ or (?:the )?\w+[.?!]*$|[.?!]*$)",
+        rf"^{_LEAD}(?P<word>{_ANOTHER_WORD})(?=,? (?:{INVERTED}))",
+        # …, Chad.   …, Chad, …   left or right, Chad quickly.
+        rf", (?P<word>{_NO_OTHER_WORD})(?=,|(?: (?!says?|said|ask)\w+)?[.?!]*$)",
+        # Are we sure about this Chet?   What do we do, check?
+        rf"^{_ASKS}.* (?!{_TAKES_A_NAME} )\w+ (?P<word>{_NO_OTHER_WORD})(?=[.?!]*$)",
+        rf"^{_ASKS}.*?, (?P<word>{_ANOTHER_WORD})(?=,|[.?!]*$)",
+    )
+)
+
+
+def put_right(text: str) -> str:
+    """What was heard, sentence by sentence."""
+    return " ".join(sentences(text))
+
+
+def sentences(text: str) -> list[str]:
+    return [_chat_called(_spelt(each)) for each in _SENTENCES.split(" ".join(text.split())) if each]
+
+
+def _spelt(sentence: str) -> str:
+    return _OLD_SPACE.sub(_together, _OLD_HYPHEN.sub(_together, sentence))
+
+
+def _together(found: re.Match[str]) -> str:
+    return found[1] + found[2]
+
+
+def _chat_called(sentence: str) -> str:
+    for pattern in _CALLED:
+        if found := pattern.search(sentence):
+            start, end = found.span("word")
+            name = "Chat" if start == 0 else "chat"
+            sentence = sentence[:start] + name + sentence[end:]
+    return sentence

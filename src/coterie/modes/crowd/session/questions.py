@@ -1,0 +1,94 @@
+"""Whether a sentence asks the chat something: whoever watches could answer it, and is meant to.
+
+Sentences come from people who write and from a recogniser that loses commas and question marks, so the order of words
+counts for as much as signs: an auxiliary before its subject asks, with a mark or without. C9
+"""
+
+from __future__ import annotations
+
+import re
+
+_LEAD = (
+    r"^(?:(?:ok(?:ay)?|so|and|but|now|well|al(?:l )?right|right|oh|um|uh|hey|hm+|wait|yes|no|yeah|remind me"
+    r"|quick question)[,.]? )*"
+)
+CHAT = r"(?:chat|guys|folks|everyone|everybody|friends|you all|y'all)"
+_AUXILIARY = r"(?:should|shall|do|does|did|would|could|can|will|is|are|am|was|were|have|has|don't|didn't|isn't|aren't)"
+_SUBJECT = r"(?:i|we|you|he|she|it|they|this|that|these|those|there|any(?:one|body)|some(?:one|body)|any of)\b"
+_WH = r"(?:what|which|who|whose|where|when|how)"
+INVERTED = rf"(?:{_AUXILIARY} {_SUBJECT}|{_WH}(?: \w+){{0,3}}? {_AUXILIARY} {_SUBJECT}|(?:what|who|where|how)'s)"
+"""An auxiliary before its subject: the order of words that asks."""
+_CHOICE = r"(?:the )?\w+ or (?:the )?\w+"
+
+_CALLED = re.compile(
+    rf"^(?:\w+,? ){{0,2}}{CHAT},|,\s*{CHAT}\b[\s,.!?]*(?:\w+[.!?]?)?$|, {CHAT},|\bin chat\b"
+    rf"|{_LEAD}{CHAT},? (?:{INVERTED}|{_CHOICE}[.?!]*$)|^{_CHOICE},? {CHAT}\b|{INVERTED}.* chat[.?!]*$"
+)
+"""The chat is spoken to, not about."""
+_FOR_WATCHERS = re.compile(
+    r"\b(?:you|your|you're|y'all|anyone|anybody|any of|somebody|who (?:here|else|wants|thinks)|any \w+s)\b"
+    r"|\b(?:should|shall|do|are|can|could) (?:i|we)\b|\bam i\b|\bis it just me\b|\b(?:did|have) i already\b"
+)
+"""The question is one that somebody who watches could answer."""
+_BEGINS = re.compile(
+    rf"{_LEAD}(?:{CHAT},? )?(?:should|shall|do|does|did|what|what's|which|who|who's|where|when|how|would|could|can|is"
+    r"|are|am|have|has|any)\b"
+)
+_ASKS_WATCHERS = re.compile(
+    rf"{_LEAD}(?:{CHAT},? )?(?:"
+    r"(?:do|did|have|would|could|can|are|will|don't|didn't) (?:you|any(?:one|body)|some(?:one|body)|any of)\b"
+    r"|(?:does|is|has|was) any(?:one|body)\b|is it just me\b"
+    r"|(?:should|shall|do|can|could|are) (?:i|we)\b(?! look like)|did i already|have i already"
+    rf"|{_WH}(?: \w+){{0,3}}? (?:do|did|would|should|shall|are|have|can|could|will) (?:you|we)\b"
+    rf"|{_WH}(?: \w+){{0,3}}? should i\b|(?:what|who)(?:'s| is| are| was) your\b|how many of you\b|which of\b.*\byou\b"
+    r"|who (?:here|else|wants|thinks|remembers|knows|has|votes)\b|what time is it\b.*\byou\b"
+    r"|any(?:one|body)(?! (?:can|could|who|with|that|will|would|should|may|might|is|was|else (?:would|could|can)))\b"
+    r"|any (?:\w+ )?(?:ideas?|thoughts?|suggestions?|questions?|recommendations?|tips?|advice|guesses|takers|of you)\b"
+    r")"
+)
+"""Also where whoever wrote it down left commas and question marks out."""
+_TAIL = re.compile(
+    r"[,.;] (?:(?:so )?what do you (?:all |guys )?(?:say|think|reckon)|do(?:n't)? you (?:think|agree)|wouldn't you"
+    r"|yes or no|any (?:ideas?|thoughts|suggestions|takers)|(?:do|does|did|has) any(?:one|body)\b.*)[.?!]*$"
+)
+_REQUEST = re.compile(
+    r"\b(?:let me know|tell me (?:in chat|what|which|where|if|whether|how|your)|type (?:\w+|\w+ in chat) if you"
+    r"|vote (?:now|in|for)|(?:give|send) me (?:a|some|your)\b.*\bchat|drop .* in (?:the )?chat|help me out)\b"
+)
+_RHETORICAL = re.compile(
+    rf"{_LEAD}(?:why\b|how (?:did i|is that|hard|lovely)|what (?:was|is) that|what do we have here"
+    r"|who (?:put|needs|would)|what (?:a|an|if)\b|really\b|are you (?:kidding|serious|joking|sure, )|do i look like"
+    r"|do you mind|(?:do )?you know what\b|(?:would|can|could) you (?:look at|believe)|come on\b"
+    r")|\boh come on\b|(?:^|, )(?:who|what) are you(?: (?:doing(?: here| there)?|two|looking at))?[.?!]*$"
+)
+_SPOKEN_BY_OTHERS = re.compile(
+    r"[,?] (?:says?|said|asks?|asked|reads) |\b(?:hello|hey|hi),? (?:little|old|mister|you)\b"
+)
+_REPORTED = re.compile(r"\b(?:says?|said|asks?|asked|reads|wants to know|the riddle is|the sign|wonders?),? ")
+
+
+def begins_to_ask(text: str) -> bool:
+    """Whether it is put as a question, to whomever."""
+    return "?" in text or _BEGINS.search(_plain(text)) is not None
+
+
+def asks_chat(text: str) -> bool:
+    text = _plain(text)
+    if _RHETORICAL.search(text):
+        return False
+    called = _CALLED.search(text) is not None
+    asks_watchers = _ASKS_WATCHERS.search(text) is not None
+    quoted = _SPOKEN_BY_OTHERS.search(text) or (_REPORTED.search(text) and not asks_watchers)
+    if quoted and not called:
+        return False
+    if _REQUEST.search(text):
+        return True
+    if called:
+        return begins_to_ask(text) or re.search(_CHOICE, text) is not None
+    if asks_watchers or _TAIL.search(text):
+        return True
+    return "?" in text and _FOR_WATCHERS.search(text) is not None
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().replace("’", "'").replace('"', " ").split())

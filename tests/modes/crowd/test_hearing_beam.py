@@ -1,0 +1,72 @@
+"""C9: the search for the likeliest words, on made-up chances."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coterie.modes.crowd.listening.beam import LogChances, searched
+
+END = 0
+_VOCABULARY = 8
+
+
+def chances(**likely: float) -> LogChances:
+    """Of token `t1`, `t2` and so on; all others share what is left."""
+    left = (1 - sum(likely.values())) / (_VOCABULARY - len(likely))
+    found = np.full(_VOCABULARY, left, np.float32)
+    for name, chance in likely.items():
+        found[int(name[1:])] = chance
+    return np.log(found)
+
+
+class Model:
+    """What follows a beginning, by its tokens."""
+
+    def __init__(self, follows: dict[tuple[int, ...], LogChances]) -> None:
+        self.follows = follows
+        self.beginnings: list[tuple[int, ...]] = [()]
+
+    def step(self, places: list[int], tokens: list[int]) -> LogChances:
+        self.beginnings = [(*self.beginnings[place], token) for place, token in zip(places, tokens, strict=True)]
+        return np.stack([self.follows.get(each, chances(t0=0.9)) for each in self.beginnings])
+
+
+def test_c9_a_better_beginning_does_not_win_when_it_leads_nowhere() -> None:
+    first = chances(t1=0.5, t2=0.4)
+    follows: dict[tuple[int, ...], LogChances] = {
+        (1,): chances(t3=0.15, t4=0.15, t5=0.15, t6=0.15),
+        (2,): chances(t7=0.95),
+    }
+    model = Model(follows)
+    assert searched(first, model.step, end=END, most=10, width=4).tokens == (2, 7)
+    greedy = Model(follows)
+    assert searched(first, greedy.step, end=END, most=10, width=1).tokens[0] == 1
+
+
+def test_c9_words_that_never_end_are_cut_and_count_for_little() -> None:
+    class Repeats(Model):
+        def step(self, places: list[int], tokens: list[int]) -> LogChances:
+            super().step(places, tokens)
+            return np.stack([chances(t5=0.8, t0=0.00001) for _ in self.beginnings])
+
+    endless = searched(chances(t5=0.8, t0=0.00001), Repeats({}).step, end=END, most=12, width=1)
+    assert endless.tokens == (5,) * 12
+    ends = searched(chances(t5=0.8), Model({}).step, end=END, most=12, width=1)
+    assert endless.score < ends.score
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 5), st.integers(1, 6))
+def test_c9_what_is_found_is_short_enough_and_no_surer_than_certain(seed: int, width: int, most: int) -> None:
+    chance = np.random.default_rng(seed)
+
+    def follow(count: int) -> LogChances:
+        drawn = chance.dirichlet(np.ones(_VOCABULARY), count).astype(np.float32)
+        logs: LogChances = np.log(drawn + np.float32(1e-9))
+        return logs
+
+    found = searched(follow(1)[0], lambda places, _: follow(len(places)), end=END, most=most, width=width)
+    assert len(found.tokens) <= most
+    assert END not in found.tokens
+    assert found.score <= 1e-5
