@@ -17,6 +17,8 @@ from tools.reference import PAGES as MADE
 from tools.reference.commands import Command, commands
 from tools.reference.events import our_kinds
 from tools.reference.http import api
+from tools.reference.journey import EVERY_EVENT, STEPS, found
+from tools.reference.rooms import imports, layers
 from tools.reference.settings import settings_of
 
 ROOT = Path(__file__).parent.parent
@@ -65,6 +67,22 @@ def test_every_exit_code_is_listed() -> None:
 def test_what_is_made_from_the_code_is_up_to_date(name: str) -> None:
     """`.venv/bin/python -m tools.reference` writes what is not."""
     assert (ROOT / name).read_text(encoding="utf-8") == MADE[name]()
+
+
+@pytest.mark.parametrize("by", [*(step.by for step in STEPS), *(by for _, by in EVERY_EVENT)])
+def test_every_step_of_a_message_names_something_there_is(by: str) -> None:
+    assert callable(found(by))
+
+
+def test_a_step_that_names_nothing_stops_the_drawing() -> None:
+    with pytest.raises(AttributeError):
+        found("engine.reception:Reception.swallow")
+
+
+def test_no_room_imports_a_higher_one_in_the_drawing_either() -> None:
+    order = [room for row in layers() for room in row]
+    assert {room for pair in imports() for room in pair} <= set(order)
+    assert [(here, there) for here, there in imports() if order.index(here) > order.index(there)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -11,6 +11,8 @@ from pathlib import Path
 from tools.reference.commands import commands_page
 from tools.reference.events import events_page
 from tools.reference.http import http_page
+from tools.reference.journey import message_drawing
+from tools.reference.rooms import rooms_drawing
 from tools.reference.settings import settings_page
 
 ROOT = Path(__file__).parents[2]
@@ -20,5 +22,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/settings.md": settings_page,
     "docs/reference/events.md": events_page,
     "docs/reference/http.md": http_page,
+    "docs/img/rooms.svg": rooms_drawing,
+    "docs/img/message.svg": message_drawing,
 }
 """Path in the repository → what makes its text."""
