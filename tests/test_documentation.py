@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from coterie.app import Settings
+from coterie.base.config import load
 from coterie.base.errors import CoterieError
+from tests.console import run, typed
 from tools.reference import PAGES as MADE
 from tools.reference.commands import Command, commands
 from tools.reference.events import our_kinds
@@ -109,6 +111,38 @@ def test_snippets_run(page: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+TYPED = sorted([*ROOT.glob("docs/tutorials/*.md"), *ROOT.glob("docs/how-to/*.md")])
+
+
+@pytest.mark.parametrize("page", TYPED, ids=lambda page: f"{page.parent.name}/{page.stem}")
+def test_what_a_page_tells_to_type_works(page: Path, tmp_path: Path) -> None:
+    """With the model that comes along, as a newcomer has it."""
+    steps = typed(page.read_text(encoding="utf-8"))
+    if steps:
+        run(steps, tmp_path)
+
+
+def test_what_does_not_work_fails_the_page(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    with pytest.raises(AssertionError, match="`coterie frobnicate` ended with 2"):
+        run(typed("```console\n$ coterie frobnicate\n```\n"), tmp_path / "one")
+    (tmp_path / "two").mkdir()
+    with pytest.raises(AssertionError, match="did not say"):
+        run(typed("```console\n$ echo well\nbadly\n```\n"), tmp_path / "two")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_settings_in_pages_are_settings(page: Path, tmp_path: Path) -> None:
+    blocks = re.findall(r"^```toml\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    for number, block in enumerate(blocks):
+        file = tmp_path / f"{number}.toml"
+        file.write_text(block, encoding="utf-8")
+        environ = dict.fromkeys(re.findall(r'"env:(\w+)"', block), "something long")
+        load(Settings, file=file, environ=environ, secret=lambda _: "something long")
+
+
 def test_every_page_is_in_the_site_and_every_entry_of_the_site_is_a_page() -> None:
-    listed = set(re.findall(r'"([\w-]+\.md)"', (ROOT / "zensical.toml").read_text()))
-    assert listed == {page.name for page in (ROOT / "docs").glob("*.md")}
+    docs = ROOT / "docs"
+    listed = set(re.findall(r'"([\w/-]+\.md)"', (ROOT / "zensical.toml").read_text()))
+    apart = {"adr", "runbooks"}  # reached from the pages that speak of them
+    assert listed == {str(page.relative_to(docs)) for page in docs.rglob("*.md") if page.parent.name not in apart}

@@ -65,11 +65,11 @@ def http_page() -> str:
             lines += [told, ""]
         if "properties" in schema:
             needed = schema.get("required", [])
-            rows = [
+            fields = [
                 (code(key if key in needed else f"{key}?"), _type(inner), described(inner.get("description")))
                 for key, inner in schema["properties"].items()
             ]
-            lines += [*table(("field", "type", "meaning"), rows), ""]
+            lines += [*table(("field", "type", "meaning"), fields), ""]
         else:
             lines += [_type(schema), ""]
     return "\n".join(lines).rstrip() + "\n"

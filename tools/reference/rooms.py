@@ -22,7 +22,7 @@ _TOLD = {
     "engine": "turns, replies, inbox and outbox, people at the door",
     "cast": "characters, people, cards",
     "memory": "what is remembered, and by whom",
-    "llm": "roles, providers, the embedded model",
+    "llm": "roles, providers, usage",
     "kernel": "events, log, writer, views, jobs, bus",
     "base": "errors, ids, clock, settings, secrets",
 }
