@@ -18,7 +18,7 @@ _SERVE = """coterie serve --port {port} > server.log 2>&1 &
 SERVER=$!
 for _ in $(seq 600); do curl -sf 127.0.0.1:{port}/health > /dev/null && break; sleep 0.2; done"""
 _STOP = 'kill -INT "$SERVER"; wait "$SERVER" || true; SERVER='
-_END = '[ -z "$SERVER" ] || kill "$SERVER" || true; jobs -p | xargs -r kill 2> /dev/null || true'
+_END = "jobs -p | xargs -r kill 2> /dev/null || true; wait"
 
 
 @dataclass
