@@ -14,7 +14,6 @@ import pytest
 from coterie.app import Settings
 from coterie.base.config import load
 from coterie.base.errors import CoterieError
-from tests.console import run, typed
 from tools.reference import PAGES as MADE
 from tools.reference.commands import Command, commands
 from tools.reference.events import our_kinds
@@ -109,26 +108,6 @@ def test_snippets_run(page: Path, tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-
-
-TYPED = sorted([*ROOT.glob("docs/tutorials/*.md"), *ROOT.glob("docs/how-to/*.md")])
-
-
-@pytest.mark.parametrize("page", TYPED, ids=lambda page: f"{page.parent.name}/{page.stem}")
-def test_what_a_page_tells_to_type_works(page: Path, tmp_path: Path) -> None:
-    """With the model that comes along, as a newcomer has it."""
-    steps = typed(page.read_text(encoding="utf-8"))
-    if steps:
-        run(steps, tmp_path)
-
-
-def test_what_does_not_work_fails_the_page(tmp_path: Path) -> None:
-    (tmp_path / "one").mkdir()
-    with pytest.raises(AssertionError, match="`coterie frobnicate` ended with 2"):
-        run(typed("```console\n$ coterie frobnicate\n```\n"), tmp_path / "one")
-    (tmp_path / "two").mkdir()
-    with pytest.raises(AssertionError, match="did not say"):
-        run(typed("```console\n$ echo well\nbadly\n```\n"), tmp_path / "two")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
