@@ -50,6 +50,7 @@ bench: .venv/.dev
 	$(BIN)/python -m bench --quick
 
 docs: .venv/.docs
+	$(BIN)/python -m tools.reference
 	$(BIN)/zensical build --strict
 
 fmt: .venv/.dev

@@ -10,41 +10,80 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pydantic import BaseModel
 
 from coterie.app import Settings
-from coterie.cli import COMMANDS
-from coterie.kernel import declared_kinds
+from coterie.base.config import load
+from coterie.base.errors import CoterieError
+from tools.reference import PAGES as MADE
+from tools.reference.commands import Command, commands
+from tools.reference.events import our_kinds
+from tools.reference.http import api
+from tools.reference.journey import EVERY_EVENT, STEPS, found
+from tools.reference.rooms import imports, layers
+from tools.reference.settings import settings_of
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")])
 REFERENCE = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
 
 
-def settings(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    for name, info in model.model_fields.items():
-        inner = info.annotation
-        if isinstance(inner, type) and issubclass(inner, BaseModel):
-            yield from settings(inner, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}"
+def errors(base: type[CoterieError] = CoterieError) -> Iterator[type[CoterieError]]:
+    for one in base.__subclasses__():
+        yield one
+        yield from errors(one)
 
 
-@pytest.mark.parametrize("name", list(COMMANDS))
-def test_every_command_is_described(name: str) -> None:
-    assert f"`coterie {name}" in REFERENCE
+@pytest.mark.parametrize("command", list(commands()), ids=lambda command: command.name)
+def test_every_command_says_what_it_and_its_options_do(command: Command) -> None:
+    assert command.meaning
+    assert [option.written for option in command.options if not option.meaning] == []
 
 
-@pytest.mark.parametrize("name", sorted(settings(Settings)))
-def test_every_setting_is_described(name: str) -> None:
-    assert f"`{name}`" in REFERENCE
+def test_every_setting_says_what_it_is_for() -> None:
+    assert [setting.key for setting in settings_of(Settings) if not setting.meaning] == []
 
 
-def test_every_event_is_described_and_no_other() -> None:
-    ours = {kind for kind, payload in declared_kinds().items() if payload.__module__.startswith("coterie.")}
-    section = REFERENCE.split("## Events")[1].split("\n## ")[0]
-    described = set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE))
-    assert described == ours
+def test_every_kind_of_event_says_what_happened() -> None:
+    """In its own words: a class without any would inherit those of `Payload`."""
+    assert [kind for kind, payload in our_kinds().items() if not payload.__dict__.get("__doc__")] == []
+
+
+def test_every_route_says_what_it_does() -> None:
+    told = [
+        (method, path, route.get("summary"))
+        for path, methods in api()["paths"].items()
+        for method, route in methods.items()
+    ]
+    assert len(told) > 100
+    # FastAPI makes a summary of the function's name where there is none: it has no lower-case second word.
+    assert [route for route in told if not route[2] or route[2].istitle()] == []
+
+
+def test_every_exit_code_is_listed() -> None:
+    listed = {int(code) for code in re.findall(r"^\| (\d+) \|", REFERENCE, re.MULTILINE)}
+    assert listed == {0} | {error.exit_code for error in errors() if error.__module__.startswith("coterie.")}
+
+
+@pytest.mark.parametrize("name", list(MADE))
+def test_what_is_made_from_the_code_is_up_to_date(name: str) -> None:
+    """`.venv/bin/python -m tools.reference` writes what is not."""
+    assert (ROOT / name).read_text(encoding="utf-8") == MADE[name]()
+
+
+@pytest.mark.parametrize("by", [*(step.by for step in STEPS), *(by for _, by in EVERY_EVENT)])
+def test_every_step_of_a_message_names_something_there_is(by: str) -> None:
+    assert callable(found(by))
+
+
+def test_a_step_that_names_nothing_stops_the_drawing() -> None:
+    with pytest.raises(AttributeError):
+        found("engine.reception:Reception.swallow")
+
+
+def test_no_room_imports_a_higher_one_in_the_drawing_either() -> None:
+    order = [room for row in layers() for room in row]
+    assert {room for pair in imports() for room in pair} <= set(order)
+    assert [(here, there) for here, there in imports() if order.index(here) > order.index(there)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -71,6 +110,18 @@ def test_snippets_run(page: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_settings_in_pages_are_settings(page: Path, tmp_path: Path) -> None:
+    blocks = re.findall(r"^```toml\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    for number, block in enumerate(blocks):
+        file = tmp_path / f"{number}.toml"
+        file.write_text(block, encoding="utf-8")
+        environ = dict.fromkeys(re.findall(r'"env:(\w+)"', block), "something long")
+        load(Settings, file=file, environ=environ, secret=lambda _: "something long")
+
+
 def test_every_page_is_in_the_site_and_every_entry_of_the_site_is_a_page() -> None:
-    listed = set(re.findall(r'"([\w-]+\.md)"', (ROOT / "zensical.toml").read_text()))
-    assert listed == {page.name for page in (ROOT / "docs").glob("*.md")}
+    docs = ROOT / "docs"
+    listed = set(re.findall(r'"([\w/-]+\.md)"', (ROOT / "zensical.toml").read_text()))
+    apart = {"adr", "runbooks"}  # reached from the pages that speak of them
+    assert listed == {str(page.relative_to(docs)) for page in docs.rglob("*.md") if page.parent.name not in apart}

@@ -47,6 +47,17 @@ def test_p16_nobody_yet_is_offered_somebody_to_meet(call: Call, monkeypatch: pyt
     assert talk(call, monkeypatch, lines=[]).out.count("The kettle") == 1, "it goes on where it was left"
 
 
+def test_p16_a_first_name_goes_on_with_whom_one_met(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "The kettle" in talk(call, monkeypatch, "maren", lines=[]).out
+    assert talk(call, monkeypatch, "Maren", lines=[]).code == 0
+    assert call("cast", "list").out.count("Maren Oke") == 1
+    call("cast", "new", "Maren Vale")
+    assert talk(call, monkeypatch, "maren oke", lines=[]).code == 0
+    several = call("cast", "show", "maren")
+    assert several.code == 21
+    assert "Several characters are called maren" in several.err
+
+
 def test_p16_a_conversation(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = [
         "say 0",

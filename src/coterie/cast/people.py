@@ -23,6 +23,8 @@ _STREAM = "people"
 
 
 class PersonAdded(Payload, kind="person_added"):
+    """Somebody other than you became known."""
+
     person: str
     name: str
 
@@ -37,6 +39,8 @@ class IdentityLinked(Payload, kind="identity_linked"):
 
 
 class IdentityUnlinked(Payload, kind="identity_unlinked"):
+    """An account on a platform is nobody's any more."""
+
     surface: str
     account: str
 
@@ -50,6 +54,8 @@ class CodeIssued(Payload, kind="code_issued"):
 
 
 class CodeUsed(Payload, kind="code_used"):
+    """A code that links an account was used."""
+
     digest: str
 
 
@@ -64,6 +70,8 @@ class PairingAsked(Payload, kind="pairing_asked"):
 
 
 class PairingSettled(Payload, kind="pairing_settled"):
+    """A stranger who had asked was let in."""
+
     surface: str
     account: str
 

@@ -118,14 +118,19 @@ class CastBook:
         return {bot: from_micros(when) for bot, when in rows}
 
     def find(self, name: str) -> Bot:
-        """By id or by name, in any case."""
+        """By id or by name, in any case; by the first name where only one character has it."""
         rows = self._log.query(
             "SELECT id FROM bot WHERE (id = ?1 OR lower(name) = lower(?1)) AND NOT deleted ORDER BY id", (name,)
         )
-        if not rows:
-            known = ", ".join(bot.name for bot in self.bots()) or "nobody yet"
-            raise NoSuchCharacter(f"There is no character called {name}.", f"There is: {known}.")
-        return self.bot(rows[0][0])
+        if rows:
+            return self.bot(rows[0][0])
+        bots = self.bots()
+        namesakes = [bot for bot in bots if bot.name.lower().split()[:1] == [name.lower()]]
+        if len({bot.name for bot in namesakes}) == 1:
+            return namesakes[0]
+        known = ", ".join(dict.fromkeys(bot.name for bot in namesakes or bots)) or "nobody yet"
+        what = f"Several characters are called {name}." if namesakes else f"There is no character called {name}."
+        raise NoSuchCharacter(what, f"There is: {known}.")
 
     def versions(self, bot_id: str) -> Sequence[Bot]:
         rows = self._log.query(

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from coterie.cast.roster import CastBook
 
 app = new_app("Characters: make, list, show, import, export, delete.")
-_FILE = typer.Argument(metavar="FILE")
+_CHAT = typer.Argument(metavar="FILE", help="The chat, as SillyTavern exports it (JSONL).")
+_TARGET = typer.Argument(metavar="FILE", help="Where to write it.")
 
 
 @app.command()
@@ -111,7 +112,7 @@ def show(name: Annotated[str, typer.Argument(help="A name or id.")]) -> None:
 
 @app.command("import-chat")
 def import_chat(
-    file: Annotated[Path, _FILE],
+    file: Annotated[Path, _CHAT],
     who: Annotated[str, typer.Option("--as", help="The character it was with, by name or id.")],
     title: Annotated[str, typer.Option(help="What to call it.")] = "",
 ) -> None:
@@ -133,7 +134,7 @@ def import_chat(
 @app.command()
 def export(
     name: Annotated[str, typer.Argument(help="A name or id.")],
-    file: Annotated[Path, _FILE],
+    file: Annotated[Path, _TARGET],
     whole: Annotated[bool, typer.Option(help="With its memories and feelings, as one file.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Put it in the place of what is there.")] = False,
 ) -> None:

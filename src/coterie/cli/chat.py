@@ -197,7 +197,7 @@ def _choose(house: App, portal: BlockingPortal | Alone, name: str | None) -> Bot
         try:
             return house.roster.find(name)
         except NoSuchCharacter:
-            if name.lower() not in shelf.NAMES:
+            if name.lower() not in shelf.NAMES or any(bot.name == shelf.ready(name).name for bot in bots):
                 raise
             return portal.call(house.arrivals.author, shelf.ready(name))
     if len(bots) == 1:

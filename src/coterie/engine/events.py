@@ -24,6 +24,8 @@ class Segment(BaseModel):
 
 
 class UserTurn(Payload, kind="user_turn"):
+    """You said something: as written, and in segments."""
+
     turn: str
     author: str
     text: str
@@ -46,6 +48,8 @@ class UserTurnEdit(Payload, kind="user_turn_edit"):
 
 
 class AssistantTurnStarted(Payload, kind="assistant_turn_started"):
+    """A character begins to answer."""
+
     reply: str
     speaker: str
     answers: str | None = None

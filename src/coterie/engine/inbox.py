@@ -22,6 +22,8 @@ _MOST_AT_ONCE = 200
 
 
 class MessageReceived(Payload, kind="message_received"):
+    """Something came in on a surface; durable before the platform is told so."""
+
     incoming: AnyIncoming
 
 

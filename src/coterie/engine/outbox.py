@@ -28,6 +28,8 @@ State = Literal["waiting", "delivered", "failed"]
 
 
 class MessageQueued(Payload, kind="message_queued"):
+    """Something is to go out; it is kept until the platform has it."""
+
     token: str
     outgoing: AnyLasting
     answers: int | None = None
@@ -50,6 +52,8 @@ class DeliveryTried(Payload, kind="delivery_tried"):
 
 
 class MessageDelivered(Payload, kind="message_delivered"):
+    """The platform has it; `perhaps_twice` where an earlier try may be shown too."""
+
     token: str
     message: str
     perhaps_twice: bool = False

@@ -11,6 +11,8 @@ from coterie.kernel import Draft, Event, Payload, Rows, Store, View, on
 
 
 class QuestionAsked(Payload, kind="question_asked"):
+    """A question waits for a person's yes, no or number."""
+
     room: RoomRef
     person: str
     action: str
@@ -20,6 +22,8 @@ class QuestionAsked(Payload, kind="question_asked"):
 
 
 class QuestionSettled(Payload, kind="question_settled"):
+    """A question was answered, or fell away."""
+
     room: RoomRef
     person: str
 

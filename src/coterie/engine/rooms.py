@@ -32,11 +32,15 @@ class RoomBound(Payload, kind="room_bound"):
 
 
 class RoomRenamed(Payload, kind="room_renamed"):
+    """A room got another name."""
+
     room: RoomRef
     title: str
 
 
 class RoomArchived(Payload, kind="room_archived"):
+    """A room was put away."""
+
     room: RoomRef
 
 

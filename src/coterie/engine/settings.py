@@ -13,20 +13,24 @@ class Binding(Section):
     """Who answers where. What is left empty fits anything. D12"""
 
     surface: str = ""
+    """Such as `matrix` or `webhook`."""
     room: str = ""
+    """The room's id on that surface."""
     person: str = ""
+    """Who writes, by id."""
     character: str
+    """Who answers, by name or id."""
 
 
 class SurfacesSettings(Section):
     """Talking elsewhere: who answers whom, who is let in, and how patient we are."""
 
     default_character: str = ""
-    """Who answers where nothing else is said, by name or id; without it, the only character there is."""
+    """Who answers where nothing else is said, by name or id; without it, the first character there is."""
     bindings: tuple[Binding, ...] = ()
     """Who answers in which rooms; the first that fits counts."""
     strangers: Literal["pair", "refuse"] = "pair"
-    """Whether somebody unknown gets a code that you may approve, or only a polite refusal."""
+    """Somebody unknown gets a code that you may approve (`pair`), or only a polite refusal (`refuse`)."""
     guest_modes: tuple[str, ...] = ()
     """Which kinds of chat people other than you may begin besides stories; `desk` lets them have work done here."""
     code_minutes: int = Field(default=15, ge=1)

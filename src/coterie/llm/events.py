@@ -15,6 +15,8 @@ Outcome = Literal["answered", "failed", "stopped"]
 
 
 class ModelCalled(Payload, kind="model_called"):
+    """A model was asked: what for, by whom, tokens, money, time, and how it ended."""
+
     call: str
     """Shared by the tries and fallbacks of one call."""
     day: str
@@ -40,6 +42,8 @@ class ModelCalled(Payload, kind="model_called"):
 
 
 class ClassifierFailed(Payload, kind="classifier_failed"):
+    """A structured answer could not be had; the default was used."""
+
     call: str
     role: str
     schema_name: str

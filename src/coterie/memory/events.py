@@ -16,6 +16,8 @@ from coterie.memory.record import Disclosure, MemoryType, Relation
 
 
 class MemoryAdded(Payload, kind="memory_added"):
+    """A character remembers something, with who was there and the turns it came from."""
+
     id: str
     owner: str
     text: str
@@ -42,7 +44,7 @@ class MemoryAdded(Payload, kind="memory_added"):
 
 
 class MemoryEdited(Payload, kind="memory_edited"):
-    """Fields that are None stay as they are."""
+    """A memory's text, type, weight or privacy was corrected. Fields that are None stay as they are."""
 
     id: str
     text: str | None = None
@@ -54,6 +56,8 @@ class MemoryEdited(Payload, kind="memory_edited"):
 
 
 class MemoryPinChanged(Payload, kind="memory_pin_changed"):
+    """A memory was pinned or unpinned, by hand or because it matters."""
+
     id: str
     pinned: bool
     auto: bool = False
@@ -85,6 +89,8 @@ class MemoryMerged(Payload, kind="memory_merged"):
 
 
 class MemoryLinked(Payload, kind="memory_linked"):
+    """Two memories belong together."""
+
     source: str
     relation: Relation
     target: str

@@ -23,6 +23,8 @@ class DeskOpened(Payload, kind="desk_opened"):
 
 
 class DeskRenamed(Payload, kind="desk_renamed"):
+    """A conversation at the desk got another name."""
+
     title: str
 
 
@@ -35,6 +37,8 @@ class DeskSkipped(Payload, kind="desk_skipped"):
 
 
 class DeskReacted(Payload, kind="desk_reacted"):
+    """A character reacted to a message with an emoji."""
+
     turn: str
     emoji: str
 
@@ -49,12 +53,16 @@ class BranchStarted(Payload, kind="desk_branch_started"):
 
 
 class BranchEnded(Payload, kind="desk_branch_ended"):
+    """The conclusion of a branch, or why there is none."""
+
     branch: str
     state: BranchEnd
     conclusion: str
 
 
 class WorkerStarted(Payload, kind="desk_worker_started"):
+    """A worker begins a task."""
+
     worker: str
     task: str
     interactive: bool = False
@@ -64,7 +72,7 @@ class WorkerStarted(Payload, kind="desk_worker_started"):
 
 
 class WorkerStepped(Payload, kind="desk_worker_stepped"):
-    """One turn of its model, and what its tools made of it."""
+    """One turn of a worker's model, and what its tools made of it."""
 
     worker: str
     messages: tuple[Message, ...]
@@ -72,7 +80,7 @@ class WorkerStepped(Payload, kind="desk_worker_stepped"):
 
 
 class WorkerWaiting(Payload, kind="desk_worker_waiting"):
-    """It waits for a follow-up, or for a yes."""
+    """A worker waits for a follow-up, or for a person's yes."""
 
     worker: str
     question: str
@@ -81,6 +89,8 @@ class WorkerWaiting(Payload, kind="desk_worker_waiting"):
 
 
 class WorkerResumed(Payload, kind="desk_worker_resumed"):
+    """A worker that waited was told, allowed or refused, and goes on."""
+
     worker: str
     text: str
     allowed: bool | None = None
@@ -88,6 +98,8 @@ class WorkerResumed(Payload, kind="desk_worker_resumed"):
 
 
 class WorkerEnded(Payload, kind="desk_worker_ended"):
+    """A worker's result, its failure, or that it was cancelled."""
+
     worker: str
     state: WorkerEnd
     result: str
@@ -122,6 +134,8 @@ class ScheduleSet(Payload, kind="desk_schedule_set"):
 
 
 class ScheduleRan(Payload, kind="desk_schedule_ran"):
+    """Something on the timetable was done: what was said, or why it failed, and when it is due next."""
+
     schedule: str
     due: datetime
     end: RunEnd
@@ -132,6 +146,8 @@ class ScheduleRan(Payload, kind="desk_schedule_ran"):
 
 
 class ScheduleSwitched(Payload, kind="desk_schedule_switched"):
+    """Something on the timetable was switched on or off, by somebody or after three failures in a row."""
+
     schedule: str
     on: bool
     why: str = ""
@@ -139,6 +155,8 @@ class ScheduleSwitched(Payload, kind="desk_schedule_switched"):
 
 
 class ScheduleRemoved(Payload, kind="desk_schedule_removed"):
+    """Something is off the timetable."""
+
     schedule: str
 
 
@@ -155,6 +173,8 @@ class BulletinWritten(Payload, kind="desk_bulletin_written"):
 
 
 class SkillSwitched(Payload, kind="desk_skill_switched"):
+    """A skill of a character was switched on or off."""
+
     character: str
     skill: str
     on: bool

@@ -34,7 +34,7 @@ class DeskSettings(Section):
     """Work at the desk: the sandbox for commands."""
 
     sandbox: Literal["on", "off"] = "on"
-    """"off" lets commands run unconfined, with everything you may do yourself. Only for machines that are a sandbox."""
+    """`off` lets commands run unconfined, with everything you may do yourself. Only for machines that are a sandbox."""
     command_memory_mb: int = Field(default=1024, ge=64)
     """How much memory a process of a command may ask for."""
     command_processes: int = Field(default=64, ge=4)

@@ -59,12 +59,16 @@ class Moved(BaseModel):
 
 
 class WorkspaceOpened(Payload, kind="workspace_opened"):
+    """A folder became a workspace."""
+
     name: str
     folder: str
     """Where the repository is."""
 
 
 class ThreadOpened(Payload, kind="thread_opened"):
+    """A thread began beside a document, with who answers in it."""
+
     workspace: str
     document: str
     branch: str
@@ -96,6 +100,8 @@ class ThreadNoted(Payload, kind="thread_noted"):
 
 
 class ChangeProposed(Payload, kind="change_proposed"):
+    """A proposal, with the place that was found for it or why none was."""
+
     change: str
     reply: str
     author: str
@@ -132,6 +138,8 @@ class ChangeRepaired(Payload, kind="change_repaired"):
 
 
 class ChangeAccepted(Payload, kind="change_accepted"):
+    """A proposal was committed, as it was or edited."""
+
     change: str
     commit: str
     blob: str
@@ -143,15 +151,21 @@ class ChangeAccepted(Payload, kind="change_accepted"):
 
 
 class ChangeDeclined(Payload, kind="change_declined"):
+    """A proposal was declined, with a comment for the model."""
+
     change: str
     comment: str = ""
 
 
 class ChangeWithdrawn(Payload, kind="change_withdrawn"):
+    """A proposal was taken back, or made anew as another."""
+
     change: str
 
 
 class AcceptUndone(Payload, kind="accept_undone"):
+    """An accepted proposal was taken back by a commit, and is pending again."""
+
     change: str
     commit: str
     blob: str
@@ -179,17 +193,23 @@ class ChangesMoved(Payload, kind="changes_moved"):
 
 
 class DocumentWatched(Payload, kind="document_watched"):
+    """A person wants to hear of a document, or no longer."""
+
     person: str
     document: str
     watching: bool
 
 
 class NoticeGiven(Payload, kind="notice_given"):
+    """A person is told of a message."""
+
     person: str
     notice: NoticeKind
     message: str
 
 
 class NoticesRead(Payload, kind="notices_read"):
+    """A person has read their notices."""
+
     person: str
     messages: tuple[str, ...]

@@ -16,7 +16,7 @@ class DraftSettings(Section):
     history_tokens: int = Field(default=6_000, ge=0)
     """How much of the thread a model sees, newest first."""
     reply_tokens: int = Field(default=2_000, ge=16)
-    """The longest reply, in tokens."""
+    """The longest reply about a document, in tokens."""
     formats: dict[str, ChangeFormat] = Field(default_factory=dict)
     """Provider → how it is asked to write changes: `tags`, `search_replace`, or `json`. Where none is named, the
     embedded model writes `json` and all others write `tags`."""

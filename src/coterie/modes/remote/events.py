@@ -17,6 +17,8 @@ class RemoteOpened(Payload, kind="remote_opened"):
 
 
 class RemoteRenamed(Payload, kind="remote_renamed"):
+    """A chat with a remote agent got another name."""
+
     title: str
 
 

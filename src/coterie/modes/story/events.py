@@ -77,11 +77,15 @@ class ContainerCreated(Payload, kind="container_created"):
 
 
 class ActivityChange(Payload, kind="activity_change"):
+    """What somebody is doing, and where."""
+
     entity: str
     activity: Activity
 
 
 class SceneOpened(Payload, kind="scene_opened"):
+    """A scene began."""
+
     scene: str
     container: str
     participants: tuple[str, ...]
@@ -91,6 +95,8 @@ class SceneOpened(Payload, kind="scene_opened"):
 
 
 class SceneClosed(Payload, kind="scene_closed"):
+    """A scene ended."""
+
     scene: str
     ends: datetime
     why: str = ""
@@ -130,6 +136,8 @@ class EdgeUpdate(Payload, kind="edge_update"):
 
 
 class EdgeSummaryRewritten(Payload, kind="edge_summary_rewritten"):
+    """How one sees another, in words, rewritten at scene close."""
+
     world: str
     of: str
     toward: str
@@ -171,15 +179,21 @@ class ClockMoved(Payload, kind="clock_moved"):
 
 
 class WeatherChanged(Payload, kind="weather_changed"):
+    """The weather in the fiction."""
+
     weather: str
 
 
 class GuestJoined(Payload, kind="guest_joined"):
+    """A second character came into a chat."""
+
     guest: str
     bot_version: int
 
 
 class GuestLeft(Payload, kind="guest_left"):
+    """A guest left."""
+
     guest: str
 
 
@@ -190,6 +204,8 @@ class PersonJoined(Payload, kind="person_joined"):
 
 
 class PersonLeft(Payload, kind="person_left"):
+    """Somebody who talked along does not any more."""
+
     person: str
 
 

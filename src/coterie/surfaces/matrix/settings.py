@@ -11,7 +11,7 @@ class MatrixSettings(Section):
     """Matrix: an account of its own for your characters. Without a homeserver it is off."""
 
     homeserver: str = ""
-    """Its address, such as `https://matrix.example.org`."""
+    """Its address, such as `https://matrix.example.org`; without it Matrix is off."""
     user: str = ""
     """The account, such as `@coterie:example.org`."""
     password: SecretStr | None = None

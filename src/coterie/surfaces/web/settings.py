@@ -18,7 +18,7 @@ class ServerSettings(Section):
     """Characters that a password must have."""
 
     host: str = "127.0.0.1"
-    """The address to listen on."""
+    """The address to listen on; one that other machines can reach needs a password."""
     port: int = Field(default=8000, ge=0, le=65535)
     """The port; 0 picks a free one."""
     password: SecretStr | None = None

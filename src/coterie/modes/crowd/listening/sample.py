@@ -59,7 +59,8 @@ def spoken_script(script: Script, file: Path, voice: str = "rms") -> list[float]
         loud = np.flatnonzero(np.abs(speech.astype(np.int32)) > 500)
         ends.append((start + int(loud[-1]) if len(loud) else at) / RATE)
     whole.append(np.zeros(RATE, dtype=np.int16))
-    with wave.open(str(file), "wb") as written:
+    # Opened first: `wave` complains on the terminal about a file that could not be opened.
+    with file.open("wb") as opened, wave.open(opened, "wb") as written:
         written.setnchannels(1)
         written.setsampwidth(2)
         written.setframerate(RATE)

@@ -1,0 +1,85 @@
+"""docs/reference/commands.md: every command with its arguments and options."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from typer.core import TyperArgument
+from typer.main import get_command
+
+from coterie.cli import COMMANDS
+from tools.reference.words import GENERATED, code, described, table
+
+_HEAD = """\
+# Commands
+
+`coterie COMMAND --help` tells the same. What a command ends with is in the [exit
+codes](../reference.md#exit-codes). With `make run` or `make install` it is `.venv/bin/coterie`."""
+
+
+@dataclass(frozen=True)
+class Option:
+    written: str
+    default: str
+    meaning: str
+    required: bool
+    argument: bool
+
+
+@dataclass(frozen=True)
+class Command:
+    name: str
+    meaning: str
+    options: tuple[Option, ...]
+
+    @property
+    def usage(self) -> str:
+        arguments = [one.written if one.required else f"[{one.written}]" for one in self.options if one.argument]
+        needed = [one.written for one in self.options if one.required and not one.argument]
+        optional = ["[OPTIONS]"] if any(not one.argument and not one.required for one in self.options) else []
+        return " ".join((self.name, *arguments, *needed, *optional))
+
+
+def commands() -> Iterator[Command]:
+    """Every command that can be given, in the order of `coterie --help`."""
+    for name in COMMANDS:
+        yield from _commands(get_command(importlib.import_module(f"coterie.cli.{name}").app), f"coterie {name}")
+
+
+def commands_page() -> str:
+    lines = [GENERATED, "", _HEAD, ""]
+    found = list(commands())
+    for name, summary in COMMANDS.items():
+        own = [one for one in found if one.name.split()[1] == name]
+        lines += [f"## coterie {name}", "", summary, ""]
+        for one in own:
+            if one.name != f"coterie {name}":
+                lines += [f"### {one.name}", ""]
+            lines += ["```", one.usage, "```", ""]
+            if one.meaning != summary:
+                lines += [one.meaning, ""]
+            if one.options:
+                rows = [(code(option.written), code(option.default), option.meaning) for option in one.options]
+                lines += [*table(("argument or option", "default", "meaning"), rows), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _commands(command: Any, path: str) -> Iterator[Command]:
+    if inner := getattr(command, "commands", None):
+        for name, one in inner.items():
+            yield from _commands(one, f"{path} {name}")
+        return
+    yield Command(path, described(command.help), tuple(_option(one) for one in command.params))
+
+
+def _option(param: Any) -> Option:
+    argument = isinstance(param, TyperArgument)
+    if argument:
+        written = (param.metavar or param.name.upper()) + (" …" if param.nargs == -1 else "")
+    else:
+        written = ", ".join(param.opts) + ("" if param.is_flag else f" {param.metavar or param.name.upper()}")
+    default = "" if param.default in (None, "", False, []) else str(param.default)
+    return Option(written, default, described(param.help), bool(param.required), argument)

@@ -1,0 +1,129 @@
+"""docs/reference/http.md: every address the server answers at, as its own description (`/openapi.json`) tells it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from coterie.app import App, Settings, open_store
+from coterie.base.clock import SystemClock
+from coterie.base.home import Home
+from coterie.surfaces.web.server import create_web
+from coterie.surfaces.webhook.mount import mount
+from tools.reference.words import GENERATED, code, described, table
+
+_HEAD = """\
+# HTTP API
+
+What a running server tells at `/openapi.json`. The same addresses answer with pages when `Accept` names
+`text/html`, as browsers do. What errors look like, and what each status means, is in the
+[reference](../reference.md#errors-over-http). A `?` marks what may be left out."""
+
+_METHODS = ("get", "post", "put", "patch", "delete")
+
+
+@dataclass(frozen=True)
+class Route:
+    method: str
+    path: str
+    meaning: str
+    takes: str
+    answers: str
+
+    @property
+    def group(self) -> str:
+        return self.path.split("/")[1]
+
+
+def api() -> dict[str, Any]:
+    """The description of the whole app, as `coterie serve` puts it together."""
+    with tempfile.TemporaryDirectory() as folder:
+        home, settings = Home.locate({"COTERIE_HOME": folder}), Settings()
+        with open_store(home) as store:
+            house = App(home, settings, store)
+            web = create_web(house)
+            mount(web, house.switchboard, settings.webhook, settings.api, SystemClock(), house.files_of)
+            return web.openapi()
+
+
+def http_page() -> str:
+    described_api = api()
+    routes = list(_routes(described_api))
+    lines = [GENERATED, "", _HEAD, ""]
+    for group in dict.fromkeys(route.group for route in routes):
+        lines += [f"## /{group}", ""]
+        rows = [
+            (f"`{one.method} {one.path}`", one.meaning, one.takes, one.answers) for one in routes if one.group == group
+        ]
+        lines += [*table(("route", "what it does", "takes", "answers"), rows), ""]
+    lines += ["## Shapes", ""]
+    for name, schema in sorted(_shapes(described_api).items()):
+        lines += [f"### {name} {{ #{name.lower()} }}", ""]
+        if told := described(schema.get("description")):
+            lines += [told, ""]
+        if "properties" in schema:
+            needed = schema.get("required", [])
+            fields = [
+                (code(key if key in needed else f"{key}?"), _type(inner), described(inner.get("description")))
+                for key, inner in schema["properties"].items()
+            ]
+            lines += [*table(("field", "type", "meaning"), fields), ""]
+        else:
+            lines += [_type(schema), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _routes(described_api: dict[str, Any]) -> Iterator[Route]:
+    for path, methods in described_api["paths"].items():
+        for method in _METHODS:
+            if (told := methods.get(method)) is not None:
+                meaning = told.get("summary", "")
+                yield Route(method.upper(), path, meaning, _takes(told), _answers(told))
+
+
+def _takes(told: dict[str, Any]) -> str:
+    parts = [
+        code(one["name"] + ("" if one.get("required") else "?"))
+        for one in told.get("parameters", [])
+        if one["in"] in ("query", "header")
+    ]
+    for content in told.get("requestBody", {}).get("content", {}).items():
+        kind, body = content
+        parts.append(_type(body["schema"]) if body.get("schema") else f"the body as `{kind}`")
+    return ", ".join(parts)
+
+
+def _answers(told: dict[str, Any]) -> str:
+    parts = []
+    for status, answer in told.get("responses", {}).items():
+        if not status.startswith("2"):
+            continue
+        shapes = [_type(body["schema"]) for body in answer.get("content", {}).values() if body.get("schema")]
+        parts.append(" ".join((status, *shapes)).strip())
+    return "; ".join(parts)
+
+
+def _type(schema: dict[str, Any]) -> str:
+    """A JSON schema in a few words; shapes are links."""
+    if "$ref" in schema:
+        name = schema["$ref"].rsplit("/", 1)[-1]
+        return f"[{name}](#{name.lower()})" if schema["$ref"].startswith("#/components") else code(name)
+    if "const" in schema:
+        return code(f'"{schema["const"]}"')
+    if "enum" in schema:
+        return " or ".join(code(f'"{one}"') for one in schema["enum"])
+    for several in ("anyOf", "oneOf"):
+        if several in schema:
+            return " or ".join(_type(one) for one in schema[several])
+    if schema.get("type") == "array":
+        return f"list of {_type(schema['items'])}" if schema.get("items") else "list"
+    if isinstance(inner := schema.get("additionalProperties"), dict):
+        return f"map to {_type(inner)}"
+    return str(schema.get("type", "anything"))
+
+
+def _shapes(described_api: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    every: dict[str, dict[str, Any]] = described_api.get("components", {}).get("schemas", {})
+    return {name: schema for name, schema in every.items() if name not in ("HTTPValidationError", "ValidationError")}

@@ -1,0 +1,143 @@
+"""docs/img/rooms.svg: the rooms of the house, and who really imports whom, as the source says."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+from tools.reference.svg import box, drawing, path, words
+
+_ROOT = Path(__file__).parents[2]
+_HOUSE = _ROOT / "src" / "coterie"
+_LEFT, _TOP, _ROW, _CELL = 24, 84, 56, 52
+_BOXES = 452
+_TOLD = {
+    "cli": "one small file per command",
+    "app": "the composition root: the only place that knows everybody",
+    "ops": "snapshots · backups · doctor",
+    "engine": "turns, replies, inbox and outbox, people at the door",
+    "cast": "characters, people, cards",
+    "memory": "what is remembered, and by whom",
+    "llm": "roles, providers, usage",
+    "kernel": "events, log, writer, views, jobs, bus",
+    "base": "errors, ids, clock, settings, secrets",
+}
+"""A room that is not here stops the drawing: somebody has to say what it is for."""
+
+
+def layers() -> list[list[str]]:
+    """The contract, highest first: what import-linter holds everybody to."""
+    contracts = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    told = next(one["layers"] for one in contracts if one["type"] == "layers")
+    found = [re.findall(r"\w+", layer) for layer in told]
+    return [layer for layer in found if layer != ["__main__"]]
+
+
+@cache
+def imports() -> Counter[tuple[str, str]]:
+    """(Room, room it imports) → in how many of its files. Imports inside functions count, those for types alone too."""
+    found: Counter[tuple[str, str]] = Counter()
+    for file in sorted(_HOUSE.rglob("*.py")):
+        here = _room(file.relative_to(_HOUSE).with_suffix("").parts)
+        if here is not None:
+            found.update((here, there) for there in _imported(file) if there != here)
+    return found
+
+
+def rooms_drawing() -> str:
+    rows = layers()
+    order = [room for row in rows for room in row]
+    grid_left = _LEFT + _BOXES + 128
+    width = grid_left + _CELL * len(order) + 24
+    height = _TOP + _ROW * len(rows) + 70
+    parts = [
+        words(_LEFT, 36, "Rooms: high may import low, never the reverse", "title"),
+        words(grid_left - 104, 36, "Who imports whom: the row imports the column", "title"),
+    ]
+    for number, row in enumerate(rows):
+        across = (_BOXES - 12 * (len(row) - 1)) / len(row)
+        for place, room in enumerate(row):
+            x, y = _LEFT + place * (across + 12), _TOP + number * _ROW
+            parts += [
+                box(x, y, across, _ROW - 10, "core" if room == "kernel" else "room"),
+                words(x + across / 2, y + 19, room, "name middle"),
+                words(x + across / 2, y + 36, _inside(room), "sub middle"),
+            ]
+    parts += _grid(order, grid_left)
+    told = "; ".join(
+        f"{room} imports {', '.join(there for there in order if imports()[room, there]) or 'nobody'}" for room in order
+    )
+    foot = "Made from the source. Nothing stands below the diagonal: the contract is checked with every change."
+    parts.append(words(_LEFT, height - 24, foot, "sub"))
+    parts += _legend(grid_left + _CELL * len(order) - 430, height - 24)
+    return drawing(width, height, "The rooms of the house and their imports", told, parts)
+
+
+def _grid(order: list[str], left: float) -> list[str]:
+    step = (_ROW * len(layers()) - 10) / len(order)
+    parts = []
+    for number, room in enumerate(order):
+        y = _TOP + number * step
+        if number % 2 == 0:
+            parts.append(box(left - 104, y, 104 + _CELL * len(order), step, "band", 0))
+        parts.append(words(left - 12, y + step / 2 + 5, room, "name end"))
+        parts.append(words(left + (number + 0.5) * _CELL, _TOP - 12, room, "sub middle"))
+    for number, room in enumerate(order):
+        for place, there in enumerate(order):
+            x, y = left + (place + 0.5) * _CELL, _TOP + (number + 0.5) * step
+            if room == there:
+                parts.append(path(f"M{x - 7:g} {y - 7:g}l14 14", "rule", tip=False))
+            elif count := imports()[room, there]:
+                parts.append(_dot(x, y, _size(count)))
+    return parts
+
+
+def _legend(x: float, y: float) -> list[str]:
+    parts = []
+    for radius, told in ((5, "one to four files"), (9, "five to nineteen"), (14, "twenty or more")):
+        parts += [_dot(x, y - 4, radius), words(x + 20, y, told, "sub")]
+        x += 150
+    return parts
+
+
+def _dot(x: float, y: float, radius: int) -> str:
+    return f'<circle class="mark" cx="{x:g}" cy="{y:g}" r="{radius}"/>'
+
+
+def _size(count: int) -> int:
+    """Three sizes, so that the drawing changes when the house does and not with each file."""
+    return 5 if count < 5 else 9 if count < 20 else 14
+
+
+def _inside(room: str) -> str:
+    """What a room is: the packages in it, or its own first words."""
+    folder = _HOUSE / room
+    inner = [one.name for one in sorted(folder.iterdir()) if (one / "__init__.py").is_file()] if folder.is_dir() else []
+    if room in ("modes", "surfaces"):
+        return " · ".join(inner)
+    return _TOLD[room]
+
+
+def _room(parts: tuple[str, ...]) -> str | None:
+    """The room a file is in; `coterie/__init__` and `__main__` are in none."""
+    return None if parts[0].startswith("__") else parts[0]
+
+
+def _imported(file: Path) -> set[str]:
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    names: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module == "coterie":
+            names += [f"coterie.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.append(node.module)
+    found = {name.split(".")[1] for name in names if name.startswith("coterie.")}
+    return {room for room in found if (_HOUSE / room).is_dir() or (_HOUSE / f"{room}.py").is_file()}

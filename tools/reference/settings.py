@@ -1,0 +1,81 @@
+"""docs/reference/settings.md: every setting with its default and what it is for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel, SecretStr
+from pydantic.fields import FieldInfo
+
+from coterie.app import LIVE_SETTINGS, Settings
+from tools.reference.words import GENERATED, code, described, table, type_name
+
+_HEAD = """\
+# Settings
+
+In `config.toml` in the data folder (an example is written on first run), on the settings page, or in the
+environment: `COTERIE_SERVER__PORT=9000` sets `server.port`, and the environment wins. `COTERIE_HOME` moves the data
+folder; `COTERIE_CONFIG` and `COTERIE_DB_PATH` move one file. A value `env:NAME` is read from that variable,
+`secret:NAME` from the [secrets store](../models.md#secrets).
+
+What is marked ● counts at once when it is changed on the page; everything else from the next start on."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    key: str
+    type: str
+    default: str
+    meaning: str
+
+    @property
+    def live(self) -> bool:
+        return self.key.startswith(LIVE_SETTINGS)
+
+
+def settings_of(model: type[BaseModel], prefix: str = "") -> Iterator[Setting]:
+    """Every setting of a section and of those inside it; NAME stands for what a person chooses."""
+    for name, info in model.model_fields.items():
+        key = f"{prefix}{name}"
+        if (section := _section(info.annotation)) is not None:
+            yield from settings_of(section, f"{key}.")
+            continue
+        yield Setting(key, type_name(info.annotation), _default(info), described(info.description))
+        if (inner := _inner(info.annotation)) is not None:
+            several = "[]" if get_origin(info.annotation) is tuple else ".NAME"
+            yield from settings_of(inner, f"{key}{several}.")
+
+
+def settings_page() -> str:
+    lines = [GENERATED, "", _HEAD, ""]
+    for name, info in Settings.model_fields.items():
+        section = _section(info.annotation)
+        assert section is not None, f"{name} is no section"  # noqa: S101 (for whoever adds one)
+        lines += [f"## {name}", "", described(section.__doc__), ""]
+        rows = [
+            (code(one.key) + (" ●" if one.live else ""), code(one.type), code(one.default), one.meaning)
+            for one in settings_of(section, f"{name}.")
+        ]
+        lines += [*table(("setting", "type", "default", "meaning"), rows), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _section(annotation: Any) -> type[BaseModel] | None:
+    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+
+
+def _inner(annotation: Any) -> type[BaseModel] | None:
+    """What a table or a list of sections holds."""
+    return next((found for one in get_args(annotation) if (found := _section(one)) is not None), None)
+
+
+def _default(info: FieldInfo) -> str:
+    if info.is_required():
+        return ""
+    value = info.get_default(call_default_factory=True)
+    if value is None or isinstance(value, SecretStr) or value in ((), {}, ""):
+        return ""
+    return json.dumps(value, ensure_ascii=False, default=str)
