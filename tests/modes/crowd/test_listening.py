@@ -56,7 +56,7 @@ def test_c9_a_pause_ends_an_utterance_and_a_click_is_none() -> None:
         found.append(last)
     assert [(round(each.start_s, 1), round(each.end_s, 1)) for each in found] == [(0.2, 1.0), (2.0, 2.5)]
     assert found[0].samples.dtype == np.float32
-    # A little from before the first sound and of the pause, no more: silence makes the recogniser mishear.
+    # A little from before the first sound and of the pause, no more.
     assert 0.8 * RATE <= len(found[0].samples) <= 1.0 * RATE
 
 

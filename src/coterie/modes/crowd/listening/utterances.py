@@ -22,7 +22,7 @@ _UNLIKELY = 0.35
 """Once somebody speaks, it takes less to believe that they still do."""
 _PAUSE_S = 0.35
 _BEFORE_S = 0.2
-"""Kept from before the first certain sound: consonants begin quietly. More of it, and the recogniser mishears."""
+"""Kept from before the first certain sound: consonants begin quietly. More of it did not help."""
 _AFTER_S = 0.1
 """Kept of the pause."""
 _LEAST_S = 0.2
