@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from copy import copy
 from typing import Literal, NamedTuple
 
 from coterie.modes.crowd.moderation.links import hosts, is_listed
@@ -42,6 +43,12 @@ class Moderator:
     def __init__(self, lists: Iterable[Wordlist], policy: ModerationPolicy | None = None) -> None:
         self.policy = policy or ModerationPolicy()
         self._look = Look(lists)
+
+    def under(self, policy: ModerationPolicy) -> Moderator:
+        """The same lists by another policy."""
+        other = copy(self)
+        other.policy = policy
+        return other
 
     def check(self, text: str, *, strict: bool = False) -> Verdict:
         """`strict` is for what a model wrote: nothing that would only be noted of a person is let through."""
