@@ -2,18 +2,22 @@
 
 The way in: read, validate, check limits, moderate, redact, number, store (durable, in batches), answer. The way out: a
 thousand WebSocket readers in another process, twenty messages to a frame as a tick gathers them at 400 a second, in
-CPU time of the server; beside it `websockets.broadcast` with the same frames to as many readers, in the same run. Then
-a tenth of the readers stop reading, and the others are timed: what a tick and a thousand sends add to a message.
+CPU time of the server; beside it `websockets.broadcast` with the same frames to as many readers, in the same run, and
+the floor: the same bytes by bare `os.write`, which is what the kernel takes and no server can do without. Then a tenth
+of the readers stop reading, and the others are timed: what a tick and a thousand sends add to a message.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
+import socket
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 from websockets.asyncio.server import broadcast
@@ -166,13 +170,44 @@ async def way_out(folder: Path, readers: int, ticks: int) -> tuple[float, float,
     return ours, theirs, p99, dropped
 
 
+async def floor(readers: int, ticks: int) -> float:
+    """Frames per second of CPU with nothing but a system call for each."""
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0), backlog=readers) as listening, ExitStack() as open_sockets:
+        listening.setblocking(False)
+        connecting = asyncio.create_task(Readers.connect(listening.getsockname()[1], readers, 0, "/"))
+        joined: list[int] = []
+        while len(joined) < readers:
+            taken, _ = await loop.sock_accept(listening)
+            open_sockets.enter_context(taken)
+            taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await loop.sock_recv(taken, 4_096)
+            await loop.sock_sendall(taken, b"HTTP/1.1 101 Switching Protocols\r\n\r\n")
+            joined.append(taken.fileno())
+        crowd = await connecting
+
+        def send(batch: list[ChatMessage]) -> None:
+            data = frame("messages", batch).websocket
+            for number in joined:
+                os.write(number, data)
+
+        found = await tell_all(send, readers, ticks)
+        await crowd.delays()
+    return found
+
+
 async def run(quick: bool) -> dict[str, object]:
     with scratch() as name:
         folder = Path(name)
         path = await way_in(folder, 8_000 if quick else 60_000)
         say(f"way in: {path:,.0f} messages per core-second")
-        ours, theirs, p99, dropped = await way_out(folder, 1_000, 15 if quick else 60)
-    say(f"way out, 1,000 readers: {ours:,.0f} frames per core-second, websockets.broadcast {theirs:,.0f}")
+        ticks = 15 if quick else 60
+        ours, theirs, p99, dropped = await way_out(folder, 1_000, ticks)
+        bare = await floor(1_000, ticks)
+    say(
+        f"way out, 1,000 readers: {ours:,.0f} frames per core-second, websockets.broadcast {theirs:,.0f},"
+        f" bare writes {bare:,.0f}"
+    )
     say(
         f"with 100 readers that stopped reading: p99 {p99:.0f} ms for the others, {dropped} frames not sent to the slow"
     )
@@ -181,6 +216,7 @@ async def run(quick: bool) -> dict[str, object]:
         "frames_per_core_s": round(ours),
         "msgs_per_core_s": round(ours * _A_FRAME),
         "websockets_frames_per_core_s": round(theirs),
+        "bare_writes_per_core_s": round(bare),
         "added_p99_ms": round(p99, 1),
     }
 

@@ -21,6 +21,7 @@ def test_a_held_clock_moves_only_when_told() -> None:
     assert clock.now().tzinfo is UTC
     clock.advance(90)
     assert clock.now() == datetime(2026, 3, 1, 10, 1, 30, tzinfo=UTC)
+    assert clock.now_ms() == clock.now().timestamp() * 1_000
     assert clock.monotonic() == 90
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import enum
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
+    """A named tuple because a busy room makes thousands a second."""
+
     subject: str
     body: Any
 

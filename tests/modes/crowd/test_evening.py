@@ -12,9 +12,11 @@ import pytest
 from bench.loop import longest_chain, near_duplicates, reproduction
 from coterie.kernel import Draft, Store
 from coterie.modes.crowd.errors import BadRecording
-from coterie.modes.crowd.events import CrowdTicked, stream
+from coterie.modes.crowd.events import CrowdGoverned, CrowdSaid, CrowdTicked, stream
+from coterie.modes.crowd.gateway import RoomLimits
 from coterie.modes.crowd.mind.chance import roll
 from coterie.modes.crowd.mind.trending import Trending
+from coterie.modes.crowd.moderation import ModerationPolicy
 from coterie.modes.crowd.personas import RoomFile, Roster
 from coterie.modes.crowd.protocol import Author, ChatMessage
 from coterie.modes.crowd.session.replay import Replay
@@ -217,3 +219,25 @@ def test_c17_a_changed_persona_changes_the_evening_and_the_difference_is_shown(p
 def test_c17_a_log_without_a_beginning_cannot_be_replayed(roster: Roster, room: RoomFile) -> None:
     with pytest.raises(BadRecording, match="how the session began"):
         Replay([], roster.moderator(room))
+
+
+def test_c17_rules_changed_mid_evening_count_in_a_replay_from_that_moment(play: Play, roster: Roster) -> None:
+    simulation = play(3)
+    room = simulation.evening.room
+    events = list(simulation.journal)
+    middle = len(events) // 2
+    stern = room.model_copy(update={"limits": RoomLimits(burst=1, per_minute=0.001)})
+    governed = CrowdGoverned(rules=stern.model_dump(mode="json"))
+    replayed = Replay([*events[:middle], governed, *events[middle:]], roster.moderator(room)).run()
+    before = [event.message for event in events[:middle] if isinstance(event, CrowdSaid)]
+    after = [message.author.name for message in replayed.messages[len(before) :]]
+    assert replayed.messages[: len(before)] == before
+    assert 0 < len(set(after)) == len(after) < len(simulation.messages) - len(before)
+
+
+def test_c17_a_replay_goes_by_the_rules_as_they_were_written_then(play: Play, roster: Roster) -> None:
+    simulation = play(2)
+    today = ModerationPolicy(links="none", mild="refuse")
+    there = Replay(simulation.journal, roster.moderator(simulation.evening.room).under(today))
+    assert there.run().identical
+    assert there._door._moderator.policy == simulation.evening.room.moderation

@@ -6,20 +6,20 @@ import asyncio
 import json
 from typing import Any
 
-from coterie.modes.crowd.gateway import Fanout, Frame
+import pytest
+
+from coterie.modes.crowd.gateway import Encoding, Fanout
 from coterie.modes.crowd.protocol import Author, ChatMessage
 
 
 class Reader:
+    encoding: Encoding = "text"
+
     def __init__(self) -> None:
         self.frames: list[dict[str, Any]] = []
-        self.backlog = 0
 
-    def send(self, frame: Frame) -> None:
-        self.frames.append(json.loads(frame.text))
-
-    def waiting(self) -> int:
-        return self.backlog
+    def write(self, data: bytes) -> None:
+        self.frames.append(json.loads(data))
 
     @property
     def heard(self) -> list[list[int]]:
@@ -56,14 +56,15 @@ async def test_c3_a_slow_reader_is_skipped_then_gets_a_snapshot() -> None:
     slow, quick = Reader(), Reader()
     fanout.join(slow)
     fanout.join(quick)
-    slow.backlog = 10_000_000
+    fanout.hold(slow)
     for number in range(1, 4):
         said.append(message(number))
         fanout.tell(said[-1:])
         fanout.flush()
     assert quick.heard == [[], [1], [2], [3]]
     assert slow.heard == [[]]
-    slow.backlog = 0
+    assert (fanout.readers, fanout.dropped) == (2, 3)
+    fanout.drained(slow)
     said.append(message(4))
     fanout.tell(said[-1:])
     fanout.flush()
@@ -94,3 +95,66 @@ async def test_c3_whoever_leaves_is_not_written_to() -> None:
     fanout.flush()
     assert ana.heard == [[]]
     assert fanout.readers == 0
+
+
+class Stuck(Reader):
+    """It has too much outstanding as soon as it is written to, and says so from within the write."""
+
+    def __init__(self, fanout: Fanout) -> None:
+        super().__init__()
+        self._fanout = fanout
+
+    def write(self, data: bytes) -> None:
+        super().write(data)
+        self._fanout.hold(self)
+
+
+async def test_c3_a_reader_may_fall_behind_while_it_is_written_to() -> None:
+    fanout, said = a_room()
+    before, stuck, behind = Reader(), Stuck(fanout), Reader()
+    fanout.join(before)
+    fanout.join(stuck)
+    fanout.join(behind)
+    for number in range(1, 6):
+        if number == 3:
+            fanout.drained(stuck)
+        said.append(message(number))
+        fanout.tell(said[-1:])
+        fanout.flush()
+    assert before.heard == behind.heard == [[], [1], [2], [3], [4], [5]]
+    assert stuck.heard == [[], [1, 2, 3]]
+    assert (fanout.readers, fanout.dropped, fanout.frames) == (3, 4, 11)
+
+
+async def test_c3_whoever_has_drained_and_falls_behind_again_gets_nothing_until_it_drains() -> None:
+    fanout, said = a_room()
+    slow = Reader()
+    fanout.join(slow)
+    fanout.hold(slow)
+    fanout.drained(slow)
+    fanout.hold(slow)
+    said.append(message(1))
+    fanout.tell(said)
+    fanout.flush()
+    assert slow.heard == [[]]
+    fanout.drained(slow)
+    said.append(message(2))
+    fanout.tell(said[-1:])
+    fanout.flush()
+    assert slow.heard == [[], [1, 2]]
+
+
+@pytest.mark.parametrize("slow", [False, True])
+async def test_c3_whoever_has_left_stays_away_even_if_its_socket_drains_late(slow: bool) -> None:
+    fanout, said = a_room()
+    ana = Reader()
+    fanout.join(ana)
+    if slow:
+        fanout.hold(ana)
+    fanout.leave(ana)
+    fanout.hold(ana)
+    fanout.drained(ana)
+    said.append(message(1))
+    fanout.tell(said)
+    fanout.flush()
+    assert (ana.heard, fanout.readers) == ([[]], 0)

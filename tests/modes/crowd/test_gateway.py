@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from coterie.base.clock import HeldClock
 from coterie.kernel import Store
 from coterie.modes.crowd.configs import SHIPPED
 from coterie.modes.crowd.errors import Refused
 from coterie.modes.crowd.events import CrowdAudited, CrowdRuled
-from coterie.modes.crowd.gateway import Door, Gateway, RoomLimits
+from coterie.modes.crowd.gateway import Admitted, Door, Gateway, RoomLimits
 from coterie.modes.crowd.moderation import Moderator, read_wordlists
-from coterie.modes.crowd.protocol import AuditRecord, Author, ChatPost
+from coterie.modes.crowd.protocol import AuditRecord, Author, ChatMessage, ChatPost
 
 MODERATOR = Moderator(read_wordlists([SHIPPED / "moderation"]))
 _count = iter(range(1_000_000))
@@ -197,6 +201,45 @@ async def test_c2_the_firehose_is_told_after_the_commit_in_order(open_gateway: C
         heard = [(await anext(firehose)).body for _ in answers]
     assert heard == [await answer for answer in answers]
     assert [message.number for message in heard] == list(range(1, 21))
+
+
+def door() -> Door:
+    limits = RoomLimits(burst=1_000_000, per_minute=1_000_000)
+    return Door("den", MODERATOR, limits, emotes={"catNod"}, names=["moss_granny"])
+
+
+@given(
+    st.text(min_size=1, max_size=600),
+    st.dictionaries(st.sampled_from([*ChatMessage.model_fields, "mood", "x"]), st.integers() | st.text()),
+)
+def test_c1_whatever_is_let_in_fits_the_contract(text: str, extra: dict[str, object]) -> None:
+    """The door builds messages without validating them again, so this does."""
+    own = {name: value for name, value in extra.items() if name not in ChatPost.model_fields}
+    sent = post(f"@moss_granny {text}").model_dump(exclude_none=True)
+    decided = door().admit(ChatPost.model_validate({**sent, **own}), now_ms=7)
+    if isinstance(decided, Admitted):
+        message = decided.message
+        assert ChatMessage.read(message.wire()).model_dump() == message.model_dump()
+        assert list(json.loads(message.wire()))[:3] == ["id", "number", "room"]
+        assert (message.number, message.ts, message.mentions) == (1, 7, ("moss_granny",))
+        assert message.model_extra == {name: value for name, value in own.items() if name in ("mood", "x")}
+
+
+def test_c1_a_text_that_is_no_text_does_not_come_to_the_door() -> None:
+    with pytest.raises(ValidationError):
+        post("a lone half \ud800")
+
+
+def test_c3_a_changed_copy_of_a_message_leaves_the_others_as_they_are() -> None:
+    here = door()
+    first, second = (here.admit(post(text), now_ms=7) for text in ("catNod one", "two"))
+    assert isinstance(first, Admitted)
+    assert isinstance(second, Admitted)
+    changed = first.message.model_copy(update={"text": "else", "beside": 1})
+    assert (first.message.text, changed.text, second.message.text) == ("catNod one", "else", "two")
+    assert first.message.emotes == ("catNod",)
+    assert first.message.model_fields_set == second.message.model_fields_set == set(ChatMessage.model_fields)
+    assert first.message.model_extra == second.message.model_extra == {}
 
 
 def test_c3_a_full_book_of_buckets_forgets_only_the_full_ones() -> None:

@@ -30,6 +30,7 @@ from coterie.modes.crowd import (
     why,
 )
 from coterie.modes.crowd.errors import BadRoster
+from coterie.modes.crowd.personas import RoomFile
 
 TALE = "".join(
     f'[[line]]\nat = {number * 0.2:.1f}\nsay = "chat, which door, number {number}?"\nevent = "chat_question"\n'
@@ -167,6 +168,10 @@ async def test_c5_c16_rules_are_changed_from_outside_and_kept(place: Place) -> N
         await room.gateway.post(link)
     await place.hall.change_rules("attic", {"moderation": {"links": "allow"}, "tempo": {"lines_per_minute": 3}})
     await room.gateway.post(link.model_copy(update={"id": "b"}))
+    recorded = [event.payload for event in room.gateway._store.reader.read(room.gateway.stream)]
+    kinds = [payload.kind for payload in recorded]
+    assert kinds == ["crowd_audited", "crowd_governed", "crowd_said"], "a replay takes it at the same moment"
+    assert RoomFile.model_validate(recorded[1].model_dump()["rules"]) == room.rules
     kept = place.hall.roster.room("attic")
     assert (kept.tempo.lines_per_minute, kept.moderation.links, kept.title) == (3, "allow", "The attic")
     with pytest.raises(BadRoster, match="lines_per_minute"):

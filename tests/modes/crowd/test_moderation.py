@@ -13,7 +13,20 @@ from coterie.base.errors import ConfigError
 from coterie.modes.crowd.configs import SHIPPED
 from coterie.modes.crowd.moderation import ModerationPolicy, Moderator, read_wordlists
 from coterie.modes.crowd.moderation.links import hosts
+from coterie.modes.crowd.moderation.look import Look
+from coterie.modes.crowd.moderation.normalise import folded, seen_through
 from coterie.modes.crowd.moderation.redaction import redact
+
+_PRIVATE = (
+    "ana@example.org",
+    "ana (at) example (dot) org",
+    "ana at example dot com",
+    "+49 170 1234567",
+    "12 Baker Street",
+    "Hauptstraße 5",
+    "sk-abcdefghijklmnopqrstuvwx",
+    "pin: 1234",
+)
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +55,8 @@ def own(tmp_path: Path) -> Moderator:
         "ban.ana",
         "b*n*na",
         "bánàña",
+        "ban·ana",
+        "i b 4 n 4 n 4",
         "bananas!",
         "NO   WAY".replace("   ", " "),
         "plummeting",
@@ -124,6 +139,28 @@ def test_c16_redacting_twice_changes_nothing(text: str) -> None:
 @given(st.text(max_size=200))
 def test_c16_nothing_makes_it_fall_over(text: str) -> None:
     Moderator(read_wordlists([SHIPPED / "moderation"])).check(text)
+
+
+_CHAT = st.text(st.sampled_from("aabikls 1455@$!.-'*_|+  "), max_size=24)
+_LOOK = Look(read_wordlists([SHIPPED / "moderation"]))
+
+
+@given(_CHAT)
+def test_c16_one_look_misses_no_disguise(text: str) -> None:
+    plain = folded(text)
+    assert _LOOK.at(plain).disguises or not list(seen_through(plain))
+
+
+@given(st.lists(st.sampled_from([*_PRIVATE, *"ab .@1２＠", "(at)", " at ", "dot"]), max_size=8).map("".join))
+def test_c16_one_look_misses_nothing_that_is_to_be_taken_out(text: str) -> None:
+    verdict = Moderator([], ModerationPolicy(links="allow")).check(text)
+    assert redact(verdict.text).text == verdict.text
+    if text.isascii():
+        assert verdict.text == redact(text).text
+
+
+def test_c16_a_number_in_full_width_digits_is_a_number() -> None:
+    assert Moderator([]).check("call １２３４５６７８９").text == "call [phone]"
 
 
 def test_c16_links_by_policy() -> None:

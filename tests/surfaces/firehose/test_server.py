@@ -11,30 +11,36 @@ from typing import Any
 
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from coterie.base.clock import SystemClock
 from coterie.kernel import Store
 from coterie.modes.crowd.configs import SHIPPED
 from coterie.modes.crowd.gateway import Door, Gateway, Room, RoomLimits
 from coterie.modes.crowd.moderation import Moderator, read_wordlists
+from coterie.modes.crowd.protocol import Author, ChatMessage
 from coterie.surfaces.firehose.server import serve
 
 
 @pytest.fixture
-async def address(tmp_path: Path) -> AsyncIterator[str]:
+async def room(tmp_path: Path) -> AsyncIterator[Room]:
     store = Store.open(tmp_path / "coterie.db")
     door = Door("den", Moderator(read_wordlists([SHIPPED / "moderation"])), RoomLimits(burst=100))
     room = Room(Gateway(store, door, SystemClock()), store.bus)
     running = asyncio.create_task(room.run())
-    server = await serve({"den": room})
-    yield f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/rooms/den"
-    server.close()
+    yield room
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running
     await room.gateway.settle()
     store.close()
+
+
+@pytest.fixture
+async def address(room: Room) -> AsyncIterator[str]:
+    server = await serve({"den": room})
+    yield f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/rooms/den"
+    server.close()
 
 
 async def read(socket: ClientConnection) -> Any:
@@ -94,3 +100,58 @@ async def test_there_is_no_such_room(address: str) -> None:
     with pytest.raises(InvalidStatus):
         async with connect(f"{address}-other"):
             raise AssertionError("it was let in")
+
+
+async def test_c3_a_socket_that_is_not_read_is_held_then_gets_a_snapshot(address: str, room: Room) -> None:
+    """The kernel's buffers fill first; what is sent until then arrives, nothing out of order and nothing twice."""
+    author = Author(name="ana", kind="human")
+    numbers = iter(range(1, 1_000_000))
+
+    def speak(many: int) -> None:
+        said = [
+            ChatMessage(id=f"den-{n}", number=n, room="den", author=author, text="x" * 500, ts=n)
+            for n in (next(numbers) for _ in range(many))
+        ]
+        room.fanout.tell(said)
+        room.fanout.flush()
+
+    async with connect(f"{address}?name=bo", max_size=None, max_queue=1, compression=None) as bo:
+        async with connect(f"{address}?name=cy", max_size=None, compression=None) as cy:
+            while not room.fanout.dropped:
+                speak(200)
+                assert (await asyncio.wait_for(cy.recv(), 20))[:8] == '{"type":'
+        first = await read(bo)
+        assert first["type"] == "snapshot"
+        heard: list[int] = []
+        kinds: list[str] = []
+        while "snapshot" not in kinds:
+            speak(1)
+            with suppress(TimeoutError):
+                while True:
+                    told = json.loads(await asyncio.wait_for(bo.recv(), 0.05))
+                    kinds.append(told["type"])
+                    heard += [message["number"] for message in told["messages"]]
+        assert heard == sorted(set(heard))
+        assert "messages" in kinds
+
+
+async def test_hostile_frames_cost_their_sender_the_connection_or_an_error_and_nobody_else(address: str) -> None:
+    async with connect(f"{address}?name=ana") as ana, connect(f"{address}?name=mal") as mal:
+        await read(ana)
+        for raw in (
+            "[]",
+            "{}",
+            '{"id":"a","room":"den","text":7}',
+            '{"id":"\\u0000","room":"den"}',
+            "\u2028",
+            "[" * 9_000,
+        ):
+            await mal.send(raw)
+            while (told := await read(mal))["type"] not in ("posted", "error"):
+                pass
+            assert (told["type"], told["rule"]) == ("error", "shape")
+        await mal.send("x" * 20_000)
+        with pytest.raises(ConnectionClosed):
+            while True:
+                await read(mal)
+        assert (await post(ana, "still here", "a1"))["type"] == "posted"

@@ -7,7 +7,7 @@ from coterie.modes.crowd.drift import FOR_LIFE, TRAITS, Snapshot
 from coterie.modes.crowd.errors import AlreadyLive, CrowdError, NoSuchCrowd, Refused
 from coterie.modes.crowd.events import CrowdRuled, Ruling
 from coterie.modes.crowd.figures import Figures
-from coterie.modes.crowd.gateway import Frame
+from coterie.modes.crowd.gateway import MOST_WAITING, Encoding
 from coterie.modes.crowd.hall import Hall, OpenRoom, Speaking
 from coterie.modes.crowd.personas import Persona, RoomFile
 from coterie.modes.crowd.personas.character import character_of
@@ -18,6 +18,7 @@ from coterie.modes.crowd.session.streams import SAMPLE
 
 __all__ = [
     "FOR_LIFE",
+    "MOST_WAITING",
     "SAMPLE",
     "TRAITS",
     "AlreadyLive",
@@ -27,8 +28,8 @@ __all__ = [
     "ChatPost",
     "CrowdError",
     "CrowdRuled",
+    "Encoding",
     "Figures",
-    "Frame",
     "Hall",
     "NoSuchCrowd",
     "OpenRoom",

@@ -55,6 +55,13 @@ class CrowdRuled(Payload, kind="crowd_ruled"):
     reason: str = ""
 
 
+class CrowdGoverned(Payload, kind="crowd_governed"):
+    """The owner changed the room's rules: limits and moderation are by these from here on. C17"""
+
+    rules: dict[str, Any]
+    """The room's file as it is now."""
+
+
 class CrowdHeard(Payload, kind="crowd_heard"):
     """What went on in the stream. C9"""
 

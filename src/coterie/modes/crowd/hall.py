@@ -25,6 +25,7 @@ from coterie.llm.router import Models
 from coterie.memory import Memory
 from coterie.modes.crowd.drift import DriftBook, Happened
 from coterie.modes.crowd.errors import AlreadyLive, NoSuchCrowd
+from coterie.modes.crowd.events import CrowdGoverned
 from coterie.modes.crowd.gateway import Gateway, Room
 from coterie.modes.crowd.memories import Keeper
 from coterie.modes.crowd.personas import Persona, RoomFile, Roster
@@ -103,6 +104,8 @@ class Hall:
         room = await self.room(name)
         room.rules = self.roster.write_room(name, changes)
         room.gateway.door.govern(self.roster.moderator(room.rules), room.rules.limits)
+        room.gateway.note(CrowdGoverned(rules=room.rules.model_dump(mode="json")), "owner")
+        await room.gateway.settle()
         return room
 
     async def seat(self, name: str, who: Identity) -> Persona:

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from coterie.base.errors import CoterieError, MissingExtra
 from coterie.modes.crowd.errors import Refused
-from coterie.modes.crowd.gateway import Frame, Room
+from coterie.modes.crowd.gateway import MOST_WAITING, Encoding, Room
 from coterie.modes.crowd.protocol import Author, ChatPost
 
 try:
@@ -30,18 +30,22 @@ _LARGEST_POST = 16_384
 
 
 class _Reader(WSListener):
+    encoding: Encoding = "websocket"
+
     def __init__(self, room: Room, name: str, after: int | None) -> None:
         self._room = room
         self._author = Author(name=name, kind="human")
         self._after = after
         self._transport: WSTransport | None = None
-        self._out: asyncio.Transport | None = None
-        """Beneath the transport: frames that are the same for everybody are written there as they are."""
+        self._slow = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     def on_ws_connected(self, transport: WSTransport) -> None:
         self._transport = transport
-        self._out = transport.underlying_transport
+        # Beneath the WebSocket: frames that are the same for everybody are written there as they are.
+        beneath: asyncio.Transport = transport.underlying_transport
+        beneath.set_write_buffer_limits(high=MOST_WAITING, low=0)
+        self.write = beneath.write
         if self._after is None:
             self._room.fanout.join(self)
         else:
@@ -56,19 +60,22 @@ class _Reader(WSListener):
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
         self._room.fanout.leave(self)
-        self._transport = self._out = None
+        self._transport = None
 
-    def send(self, frame: Frame) -> None:
-        if self._out is not None:
-            self._out.write(frame.websocket)
+    def pause_writing(self) -> None:
+        self._slow = True
+        self._room.fanout.hold(self)
 
-    def waiting(self) -> int:
-        return self._out.get_write_buffer_size() if self._out is not None else 0
+    def resume_writing(self) -> None:
+        self._slow = False
+        self._room.fanout.drained(self)
 
     async def _resume(self, after: int) -> None:
         missed = await self._room.gateway.after(after)
         if self._transport is not None:
             self._room.fanout.join(self, missed)
+            if self._slow:  # it fell behind before it had joined
+                self._room.fanout.hold(self)
 
     async def _post(self, raw: bytes) -> None:
         try:

@@ -15,7 +15,7 @@ from fastapi import APIRouter, Header, Query
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from coterie.kernel import WhenSlow
-from coterie.modes.crowd import AuditRecord, Frame, OpenRoom, StreamContext, Trends
+from coterie.modes.crowd import MOST_WAITING, AuditRecord, Encoding, OpenRoom, StreamContext, Trends
 from coterie.surfaces.web.api_crowd import CrowdShape
 from coterie.surfaces.web.errors import TROUBLES
 from coterie.surfaces.web.house import Here, House
@@ -29,20 +29,23 @@ _NAMES: dict[type[Any], str] = {StreamContext: "context", Trends: "trends", Audi
 class _Reader:
     """A page, as the fan-out sees it: what was handed over and not yet written is what waits."""
 
+    encoding: Encoding = "text"
+
     def __init__(self, room: OpenRoom) -> None:
         self._room = room
         self._waiting = 0
         self.news: asyncio.Queue[_News | None] = asyncio.Queue()
 
-    def send(self, frame: Frame) -> None:
-        self._waiting += len(frame.text)
-        self.news.put_nowait(("frame", frame.text.decode(), self._room.fanout.told))
-
-    def waiting(self) -> int:
-        return self._waiting
+    def write(self, data: bytes) -> None:
+        self._waiting += len(data)
+        self.news.put_nowait(("frame", data.decode(), self._room.fanout.told))
+        if self._waiting > MOST_WAITING:
+            self._room.fanout.hold(self)
 
     def written(self, data: str) -> None:
         self._waiting -= len(data.encode())
+        if not self._waiting:
+            self._room.fanout.drained(self)
 
 
 @router.get(

@@ -1,7 +1,8 @@
 """One room, a thousand sockets: what falls into one tick is put into one frame, made once, and handed to everybody.
 
 A reader that cannot keep up is not waited for and not fed: as soon as its buffer has drained it gets a snapshot, and
-goes on from there. The port is two calls, so that any WebSocket library can stand behind it.
+goes on from there. Sockets tell when that is so instead of being asked: a tick is one write for each reader, and
+nothing else. The port is one call, so that any WebSocket library can stand behind it.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from coterie.modes.crowd.protocol import ChatMessage
 
 TICK_S = 0.05
-_MOST_WAITING = 256 * 1024
+MOST_WAITING = 256 * 1024
 """Bytes a socket may have outstanding before its reader counts as slow."""
 _SNAPSHOT = 100
 
@@ -28,13 +29,21 @@ class Frame(NamedTuple):
     """The same as a WebSocket sends it: a server's frames are the same bytes for everybody."""
 
 
+Write = Callable[[bytes], None]
+Encoding = Literal["text", "websocket"]
+
+
 class Socket(Protocol):
-    def send(self, frame: Frame) -> None:
-        """Hand a frame over. Never blocks."""
+    """One reader. It calls `hold` when more than `MOST_WAITING` bytes are outstanding, and `drained` when none are."""
+
+    @property
+    def encoding(self) -> Encoding:
+        """Which of a frame's encodings it is handed."""
         ...
 
-    def waiting(self) -> int:
-        """Bytes handed over that the network has not taken yet."""
+    @property
+    def write(self) -> Write:
+        """Hand bytes over. Never blocks."""
         ...
 
 
@@ -42,8 +51,10 @@ class Fanout:
     def __init__(self, snapshot: Callable[[int], Sequence[ChatMessage]], told: int = 0) -> None:
         """`snapshot` gives the newest so many messages of the room; `told` is the number of its last one so far."""
         self._snapshot = snapshot
-        self._sockets: dict[Socket, bool] = {}
-        """Socket → whether it has fallen behind."""
+        self._fed: dict[Encoding, dict[Socket, Write]] = {"text": {}, "websocket": {}}
+        self._held: set[Socket] = set()
+        self._drained: set[Socket] = set()
+        """They were held, and get a snapshot with the next tick."""
         self._gathered: list[ChatMessage] = []
         self._due: asyncio.TimerHandle | None = None
         self.told = told
@@ -55,20 +66,34 @@ class Fanout:
         """A new reader gets a snapshot; one that comes back gets what it `missed`."""
         self.flush()
         if missed is None:
-            socket.send(self._picture())
+            first = self._picture()
         else:
             known = missed[-1].number if missed else 0
             since = [message for message in self._snapshot(_SNAPSHOT) if known and message.number > known]
-            heard = [message for message in (*missed, *since) if message.number <= self.told]
-            socket.send(frame("messages", heard))
-        self._sockets[socket] = False
+            first = frame("messages", [message for message in (*missed, *since) if message.number <= self.told])
+        self._feed(socket)
+        socket.write(getattr(first, socket.encoding))
 
     def leave(self, socket: Socket) -> None:
-        self._sockets.pop(socket, None)
+        self._fed[socket.encoding].pop(socket, None)
+        self._held.discard(socket)
+        self._drained.discard(socket)
+
+    def hold(self, socket: Socket) -> None:
+        """This reader is slow: it is not fed until it has drained."""
+        if self._fed[socket.encoding].pop(socket, None) is not None or socket in self._drained:
+            self._drained.discard(socket)
+            self._held.add(socket)
+
+    def drained(self, socket: Socket) -> None:
+        """Nothing is outstanding any more: what it missed comes as a snapshot, with the next tick."""
+        if socket in self._held:
+            self._held.discard(socket)
+            self._drained.add(socket)
 
     @property
     def readers(self) -> int:
-        return len(self._sockets)
+        return sum(map(len, self._fed.values())) + len(self._held) + len(self._drained)
 
     def tell(self, messages: Sequence[ChatMessage]) -> None:
         """Everybody hears of these with the next tick."""
@@ -85,24 +110,23 @@ class Fanout:
         news = frame("messages", self._gathered)
         self.told = self._gathered[-1].number
         self._gathered = []
-        caught_up: Frame | None = None
-        sent = 0
-        for socket, behind in list(self._sockets.items()):
-            waiting = socket.waiting()
-            if waiting > _MOST_WAITING:
-                self.dropped += 1
-                self._sockets[socket] = True
-                continue
-            if behind:
-                if waiting:
-                    continue
-                caught_up = caught_up or self._picture()
-                self._sockets[socket] = False
-                socket.send(caught_up)
-            else:
-                socket.send(news)
-            sent += 1
-        self.frames += sent
+        self.dropped += len(self._held)
+        caught_up, self._drained = self._drained, set()
+        for encoding, fed in self._fed.items():
+            data: bytes = getattr(news, encoding)
+            writes = list(fed.values())  # whoever is held while being written to leaves the dict
+            for write in writes:
+                write(data)
+            self.frames += len(writes)
+        if caught_up:
+            picture = self._picture()
+            for socket in caught_up:
+                self._feed(socket)
+                socket.write(getattr(picture, socket.encoding))
+            self.frames += len(caught_up)
+
+    def _feed(self, socket: Socket) -> None:
+        self._fed[socket.encoding][socket] = socket.write
 
     def _picture(self) -> Frame:
         return frame("snapshot", [message for message in self._snapshot(_SNAPSHOT) if message.number <= self.told])

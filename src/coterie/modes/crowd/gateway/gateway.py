@@ -120,7 +120,7 @@ class Gateway:
         return found[::-1]
 
     def now_ms(self) -> int:
-        return int(self._clock.now().timestamp() * 1_000)
+        return self._clock.now_ms()
 
     async def _write(self) -> None:
         try:

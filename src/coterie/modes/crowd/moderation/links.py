@@ -10,11 +10,13 @@ _TLD = (
     "|click|win"
 )
 _LINK = re.compile(rf"(?i)(?:https?://|www\.)([^\s/?#]+)|(?<![@\w.-])((?:[a-z0-9-]+\.)+(?:{_TLD}))(?![\w.-]*\w)")
+HINTS = (".", "://")
+"""What no link can do without."""
 
 
 def hosts(text: str) -> list[str]:
     """The hosts a text links to."""
-    if "." not in text and "://" not in text:
+    if not any(hint in text for hint in HINTS):
         return []
     return [(found[1] or found[2]).lower().removeprefix("www.") for found in _LINK.finditer(text)]
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from copy import copy
 from typing import Literal, NamedTuple
 
 from coterie.modes.crowd.moderation.links import hosts, is_listed
-from coterie.modes.crowd.moderation.normalise import folded, readings
+from coterie.modes.crowd.moderation.look import NOTHING, Look, Seen
+from coterie.modes.crowd.moderation.normalise import folded, seen_through
 from coterie.modes.crowd.moderation.policy import ModerationPolicy
-from coterie.modes.crowd.moderation.redaction import redact
-from coterie.modes.crowd.moderation.wordlist import Entry, Matcher, Wordlist
+from coterie.modes.crowd.moderation.redaction import redact_hinted
+from coterie.modes.crowd.moderation.wordlist import MASKS, Entry, Wordlist
 
 _MASKED = re.compile(r"[a-z*#]*[a-z][*#]+[a-z*#]*|[*#]+[a-z]+[a-z*#]*")
 _TAKEN_OUT = {
@@ -40,13 +42,21 @@ class Verdict(NamedTuple):
 class Moderator:
     def __init__(self, lists: Iterable[Wordlist], policy: ModerationPolicy | None = None) -> None:
         self.policy = policy or ModerationPolicy()
-        self._matcher = Matcher(lists)
+        self._look = Look(lists)
+
+    def under(self, policy: ModerationPolicy) -> Moderator:
+        """The same lists by another policy."""
+        other = copy(self)
+        other.policy = policy
+        return other
 
     def check(self, text: str, *, strict: bool = False) -> Verdict:
         """`strict` is for what a model wrote: nothing that would only be noted of a person is let through."""
-        entry = self._worst(text)
-        if entry is None and self.policy.links == "allow" and not self.policy.redact:
+        plain = folded(text)
+        seen = self._look.at(plain)
+        if seen is NOTHING:
             return Verdict(text)
+        entry = self._worst(plain, seen)
         findings: list[Finding] = []
         if entry is not None:
             answer = self.policy.answer(entry.severity)
@@ -57,25 +67,29 @@ class Moderator:
         if self.policy.links != "allow" and (host := self._unwanted_host(text)):
             reason = f"It links to {host}, and this room lets only some addresses in."
             return Verdict(text, (*findings, Finding("refused", "links", reason)))
-        if self.policy.redact:
-            redacted = redact(text)
+        if seen.private and self.policy.redact:
+            redacted = redact_hinted(text, seen.private)
             if redacted.rules:
                 text = redacted.text
                 findings += [Finding("redacted", rule, _TAKEN_OUT[rule]) for rule in redacted.rules]
         return Verdict(text, tuple(findings)) if findings else Verdict(text)
 
-    def _worst(self, text: str) -> Entry | None:
-        worst: Entry | None = None
-        for reading in readings(text):
-            found = self._matcher.find(reading)
-            if found is not None and (worst is None or found.severity > worst.severity):
-                worst = found
-        if worst is None and ("*" in text or "#" in text):
-            for word in _MASKED.finditer(folded(text)):
-                if (masked := self._matcher.find_masked(word[0])) is not None:
+    def _worst(self, plain: str, seen: Seen) -> Entry | None:
+        worst, matcher = seen.worst, self._look.matcher
+        if seen.disguises:
+            for reading in seen_through(plain):
+                found = matcher.find(reading)
+                if found is not None and (worst is None or found.severity > worst.severity):
+                    worst = found
+        if worst is None and any(mask in plain for mask in MASKS):
+            for word in _MASKED.finditer(plain):
+                if (masked := matcher.find_masked(word[0])) is not None:
                     return masked
         return worst
 
     def _unwanted_host(self, text: str) -> str | None:
+        named = hosts(text)
+        if not named:
+            return None
         allowed = self.policy.allowed_hosts if self.policy.links == "listed" else ()
-        return next((host for host in hosts(text) if not is_listed(host, allowed)), None)
+        return next((host for host in named if not is_listed(host, allowed)), None)

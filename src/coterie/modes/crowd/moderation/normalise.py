@@ -1,9 +1,9 @@
 """Reading through disguises: case, marks, invisible characters, look-alike letters, digits for letters, stretched and
 spaced words.
 
-A plain sentence is recognised by one quick look and read only once. Where there is something to see through, further
-readings are made; what is forbidden in any of them is forbidden. Readings keep word boundaries wherever a person
-would see one, so that Scunthorpe stays a town.
+A plain sentence is recognised by one quick look (`Look`) and read only once. Where there is something to see through,
+further readings are made; what is forbidden in any of them is forbidden. Readings keep word boundaries wherever a
+person would see one, so that Scunthorpe stays a town.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ import re
 import unicodedata
 from collections.abc import Iterator
 from string import ascii_lowercase
-
-import ahocorasick_rs
 
 _LOOK_ALIKES = dict(
     pair
@@ -56,23 +54,24 @@ _DISGUISED = re.compile(
     """,
     re.VERBOSE,
 )
-_HINTS = ahocorasick_rs.AhoCorasick(
-    [
-        *(letter * 3 for letter in ascii_lowercase),
-        *(sign + letter for sign in "'!\"#%&()*,-./:;<=>?\\^_`{}~[]" for letter in ascii_lowercase),
-        *(f" {letter} " for letter in ascii_lowercase if letter not in "ai"),
-        *"@$€£|+0123456789",
-    ]
+_FOR_LETTERS = "@$|+0123456789"
+HINTS = (
+    *(letter * 3 for letter in ascii_lowercase),
+    *(sign + letter for sign in _FOR_LETTERS + "'!\"#%&()*,-./:;<=>?\\^_`{}~[]" for letter in ascii_lowercase),
+    *(letter + sign for letter in ascii_lowercase for sign in _FOR_LETTERS),
+    *("@@", "@$", "$@", "$$"),
+    *(f" {letter} " for letter in ascii_lowercase if letter not in "ai"),
+    *(" a a ", " a i ", " i a ", " i i ", "  "),
 )
-"""What no disguise can do without. Looking for all of them at once takes less than a microsecond."""
+"""What no disguise in ASCII can do without, in a folded text with a blank before and after it."""
 _INSIDE = re.compile(r"(?<=[a-z0-9@$!|])(?!'(?:ll|s|d|re|ve|m|t|em|n)\b)[^\w\s@$!|+]+(?=[a-z0-9@$!|])|_")
 _STRETCHED = re.compile(r"(.)\1{2,}")
-_DOUBLED = re.compile(r"(.)\1+")
+_BEFORE_TWO_MORE = re.compile(r"(.)(?=\1\1)")
+_BEFORE_ANOTHER = re.compile(r"(.)(?=\1)")
 _SPACED = re.compile(r"(?<![a-z0-9'])(?:[a-z0-9@$!][^a-z0-9@$!']+){2,}[a-z0-9@$!](?![a-z0-9])")
 _GAPS = re.compile(r"[^a-z0-9@$!]+")
 _SIGNS = "0-9@$€£!|+¡¢§¥"
 _WORD_OF_SIGNS = re.compile(rf"[a-z]*[{_SIGNS}][a-z{_SIGNS}]*")
-_ONE_OR_L = re.compile(r"[1|!]")
 _ENDING_SIGNS = re.compile(r"!+(?![a-z0-9@$])")
 _RUNS_OF_SIGNS = re.compile(r"([0-9@$!|+])\1{2,}")
 
@@ -90,32 +89,31 @@ def folded(text: str) -> str:
 _DROPPED = frozenset(["Mn", "Me", "Cf", "Cc", "Cn", "Co"])
 
 
-def readings(text: str) -> Iterator[str]:
-    """The ways a person might read it, the plain one first."""
-    plain = folded(text)
-    yield plain
-    if not _HINTS.find_matches_as_indexes(f" {plain} ") or not _DISGUISED.search(plain):
+def seen_through(plain: str) -> Iterator[str]:
+    """The other ways a person might read a folded text that has some of `HINTS` or is not all ASCII."""
+    if not _DISGUISED.search(plain):
         return
     seen = {plain}
-    for reading in _seen_through(plain):
+    for reading in _other_readings(plain):
         if reading not in seen:
             seen.add(reading)
             yield reading
 
 
-def _seen_through(plain: str) -> Iterator[str]:
+def _other_readings(plain: str) -> Iterator[str]:
     spaced = _SPACED.search(plain) is not None
     ways = dict.fromkeys((_SPACED.sub(_joined, plain), _SPACED.sub(_after_article, plain))) if spaced else (plain,)
     for joined in ways:
-        for signs in (_LEET, _AS_L) if _ONE_OR_L.search(joined) else (_LEET,):
+        for signs in (_LEET, _AS_L) if "1" in joined or "|" in joined or "!" in joined else (_LEET,):
             unsigned = _unsigned(joined, signs)
             tight = _INSIDE.sub("", unsigned)
             yield unsigned
             yield tight
-            if _STRETCHED.search(tight):
-                yield _STRETCHED.sub(r"\1\1", tight)
+            single = _BEFORE_ANOTHER.sub("", tight)
+            if single != tight and _STRETCHED.search(tight):
+                yield _BEFORE_TWO_MORE.sub("", tight)
                 yield _STRETCHED.sub(r"\1", tight)
-            yield _DOUBLED.sub(r"\1", tight)
+            yield single
 
 
 def _joined(letters: re.Match[str]) -> str:
@@ -133,8 +131,10 @@ def _unsigned(text: str, signs: dict[int, str]) -> str:
 
     def read(found: re.Match[str]) -> str:
         word = found[0]
-        digits = sum(letter.isdigit() for letter in word)
-        letters = sum(letter.isalpha() for letter in word)
+        digits = sum(map(str.isdigit, word))
+        letters = sum(map(str.isalpha, word))
         return word if digits > letters or not (letters or len(word) > 2) else word.translate(signs)
 
-    return _WORD_OF_SIGNS.sub(read, _RUNS_OF_SIGNS.sub(r"\1", _ENDING_SIGNS.sub(" ", text)))
+    if "!" in text:
+        text = _ENDING_SIGNS.sub(" ", text)
+    return _WORD_OF_SIGNS.sub(read, _RUNS_OF_SIGNS.sub(r"\1", text))

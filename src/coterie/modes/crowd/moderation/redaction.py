@@ -7,6 +7,7 @@ What was taken out is never written down; redacting twice changes nothing.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import ahocorasick_rs
@@ -29,13 +30,19 @@ _ADDRESS = re.compile(
     r"(?:,?\s+(?i:apt|apartment|flat|unit|suite)\.?\s*\w+)?"
     r"|\b[A-ZÄÖÜ][\w-]+(?i:straße|strasse|str\.|weg|gasse|platz|allee)\s+\d{1,4}(?:\s?[a-z])?\b"
 )
-_AT = ("@", " at ", "(at)", "[at]")
+_AT = ("@", "(at)", "[at]")
+_DOT = ("dot",)
 _NUMBERS = tuple("0123456789")
 _KEYS = (
     *("sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "aiza", "xox", "akia", "bearer ", "private key"),
     *("pass", "pin ", "pin:", "pin=", "api key", "secret key"),
 )
-_HINTS = ahocorasick_rs.AhoCorasick([*_AT, *_NUMBERS, *_KEYS])
+HINTS = (*_AT, *_DOT, *_NUMBERS, *_KEYS)
+"""What nothing that is taken out can do without, in lower case."""
+_AUTOMATON = ahocorasick_rs.AhoCorasick(HINTS)
+_FIRST_DOT = len(_AT)
+_FIRST_NUMBER = _FIRST_DOT + len(_DOT)
+_FIRST_KEY = _FIRST_NUMBER + len(_NUMBERS)
 _FEWEST_DIGITS = 7
 
 
@@ -47,19 +54,20 @@ class Redacted:
 
 
 def redact(text: str) -> Redacted:
-    hints = _HINTS.find_matches_as_indexes(text.lower())
-    if not hints:
+    return redact_hinted(text, [index for index, _, _ in _AUTOMATON.find_matches_as_indexes(text.lower())])
+
+
+def redact_hinted(text: str, which: Sequence[int]) -> Redacted:
+    """The same for whoever has looked already: which of `HINTS` there are, each as often as it is there."""
+    if not which:
         return Redacted(text)
-    which = [index for index, _, _ in hints]
-    digits = sum(len(_AT) <= index < len(_AT) + len(_NUMBERS) for index in which)
+    digits = sum(_FIRST_NUMBER <= index < _FIRST_KEY for index in which)
     rules: list[str] = []
-    if min(which) < len(_AT):
+    if (min(which) < _FIRST_DOT and "." in text) or _FIRST_DOT in which:
         text = _put(_EMAIL, "[email]", "redact:email", text, rules)
     if digits:
         text = _put(_ADDRESS, "[address]", "redact:address", text, rules)
-    if (digits >= _FEWEST_DIGITS or max(which) >= len(_AT) + len(_NUMBERS)) and (
-        cleared := without_secrets(text)
-    ) != text:
+    if (digits >= _FEWEST_DIGITS or max(which) >= _FIRST_KEY) and (cleared := without_secrets(text)) != text:
         rules.append("redact:key")
         text = cleared
     if digits >= _FEWEST_DIGITS:

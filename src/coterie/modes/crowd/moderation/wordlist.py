@@ -18,6 +18,8 @@ from coterie.base.errors import ConfigError
 from coterie.modes.crowd.moderation.normalise import folded
 
 _HEADER = re.compile(r"#\s*(severity|encoding|reason):\s*(.+)")
+MASKS = ("*", "#")
+"""What stands for a letter that is not written."""
 _ENDINGS = frozenset(["", "s", "es", "z"])
 
 
@@ -72,20 +74,24 @@ class Matcher:
     """All lists as one automaton. The cost of a message does not depend on how long the lists are."""
 
     def __init__(self, lists: Iterable[Wordlist]) -> None:
-        self._entries: list[Entry] = [entry for each in lists for entry in each.entries if entry.text]
-        patterns = [entry.text for entry in self._entries]
+        self.entries: list[Entry] = [entry for each in lists for entry in each.entries if entry.text]
+        patterns = [entry.text for entry in self.entries]
         self._automaton = ahocorasick_rs.AhoCorasick(patterns) if patterns else None
         self._by_length: dict[int, list[Entry]] = {}
-        for entry in self._entries:
+        for entry in self.entries:
             self._by_length.setdefault(len(entry.text), []).append(entry)
 
     def find(self, reading: str) -> Entry | None:
         """The worst entry in a reading that has its word boundaries."""
         if self._automaton is None:
             return None
+        return self.worst(reading, self._automaton.find_matches_as_indexes(reading, overlapping=True))
+
+    def worst(self, reading: str, matches: Iterable[tuple[int, int, int]]) -> Entry | None:
+        """The same where the letters were found already: which entry's, from where, to where."""
         worst: Entry | None = None
-        for index, start, end in self._automaton.find_matches_as_indexes(reading, overlapping=True):
-            entry = self._entries[index]
+        for index, start, end in matches:
+            entry = self.entries[index]
             if (worst is None or entry.severity > worst.severity) and (
                 entry.anywhere or _stands(reading, start, end, entry)
             ):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from coterie.kernel import Payload
 from coterie.modes.crowd.errors import BadRecording
 from coterie.modes.crowd.events import (
+    CrowdGoverned,
     CrowdHeard,
     CrowdOpened,
     CrowdRuled,
@@ -78,7 +79,9 @@ class Replay:
         room = RoomFile.model_validate(opened.rules)
         self._evening = Evening(room, personas, opened.seed, opened.start_ms)
         first = next((event.message.number for event in self._events if isinstance(event, CrowdSaid)), 1)
-        self._door = door_of(room, personas, moderator, last=first - 1)
+        self._moderator = moderator
+        # By the rules as they were written then: the file may say something else by now.
+        self._door = door_of(room, personas, moderator.under(room.moderation), last=first - 1)
         self._changed = frozenset(changed)
         self._voice = voice or Phrasebook()
         self._now: dict[str, tuple[Decided, int]] = {}
@@ -97,6 +100,9 @@ class Replay:
                 self._evening.attend(event.context, event.at_ms)
             elif isinstance(event, CrowdRuled):
                 self._door.rulings.apply(event)
+            elif isinstance(event, CrowdGoverned):
+                rules = RoomFile.model_validate(event.rules)
+                self._door.govern(self._moderator.under(rules.moderation), rules.limits)
             elif isinstance(event, CrowdTicked):
                 self._type_until(event.at_ms, result)
                 self._think(event, result)
