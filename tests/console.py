@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -55,13 +57,28 @@ def run(steps: list[Typed], folder: Path) -> None:
     work = folder / "work"
     work.mkdir()
     bin_folder = str(Path(sys.executable).parent)
-    environ = {**os.environ, "COTERIE_HOME": str(folder / "home"), "PATH": f"{bin_folder}:{os.environ['PATH']}"}
-    done = subprocess.run(
-        ["bash", "-c", "\n".join(lines)], cwd=work, env=environ, capture_output=True, text=True, check=False
-    )
+    environ = {
+        **os.environ,
+        "COTERIE_HOME": str(folder / "home"),
+        "COTERIE_STORY__REPLY_TOKENS": "60",  # the small model is slow on a busy machine
+        "PATH": f"{bin_folder}:{os.environ['PATH']}",
+    }
+    with subprocess.Popen(
+        ["bash", "-c", "\n".join(lines)],
+        cwd=work,
+        env=environ,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as shell:
+        try:
+            _, complaint = shell.communicate()
+        finally:  # whatever it started ends with it, also when the test is given up
+            with suppress(ProcessLookupError):
+                os.killpg(shell.pid, signal.SIGKILL)
     last = int((folder / "at").read_text())
     said = (folder / f"{last}.out").read_text(encoding="utf-8")
-    assert done.returncode == 0, f"`{steps[last].command}` ended with {done.returncode}:\n{said}\n{done.stderr}"
+    assert shell.returncode == 0, f"`{steps[last].command}` ended with {shell.returncode}:\n{said}\n{complaint}"
     for number, step in enumerate(steps):
         output = (folder / f"{number}.out").read_text(encoding="utf-8")
         missing = [line for line in step.shown if line not in output]
