@@ -37,10 +37,8 @@ from coterie.kernel import Payload, Store, View
 from coterie.kernel.events import Draft
 from coterie.kernel.snapshot import seed_from
 from coterie.kernel.worker import Handler, Worker
-from coterie.llm.catalogue import Catalogue
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
-from coterie.llm.standing import standings
 from coterie.llm.usage import Usage
 from coterie.memory import Memory
 from coterie.memory.view import Memories
@@ -49,7 +47,6 @@ from coterie.modes.crowd import mode as crowd_mode
 from coterie.modes.desk import mode as desk_mode
 from coterie.modes.desk.conversation import DeskConversation
 from coterie.modes.desk.desk import Desk
-from coterie.modes.desk.sandbox import Sandbox
 from coterie.modes.desk.settings import DeskSettings
 from coterie.modes.draft import Drafting
 from coterie.modes.draft import mode as draft_mode
@@ -63,17 +60,13 @@ from coterie.modes.story import mode as story_mode
 from coterie.modes.story.mode import one_chat_at_a_time
 from coterie.modes.story.settings import StorySettings
 from coterie.modes.story.story import Story
-from coterie.ops import surroundings
 from coterie.ops.backups import JOB as BACKUP
 from coterie.ops.backups import Backups
 from coterie.ops.configuration import Configuration
 from coterie.ops.copies import Copies
-from coterie.ops.deliveries import deliveries
-from coterie.ops.doctor import Doctor, Finding
 from coterie.ops.metrics import Metrics
 from coterie.ops.settings import StorageSettings
 from coterie.ops.snapshots import Snapshots, warn_in_log
-from coterie.ops.surroundings import Need
 from coterie.surfaces.matrix.bot import MatrixBot
 from coterie.surfaces.matrix.settings import MatrixSettings
 from coterie.surfaces.web.draft_person import SURFACE as WEB
@@ -165,45 +158,6 @@ def all_views() -> list[View]:
         RemoteChats(),
         *desk_mode.views(),
     ]
-
-
-def doctor(home: Home, clock: Clock | None = None) -> Doctor:
-    try:
-        settings = load_settings(home).settings
-    except CoterieError:  # what is wrong with the settings is a finding of its own
-        settings = Settings()
-    now = clock or SystemClock()
-
-    def sandbox() -> Iterator[Finding]:
-        standing = asyncio.run(Sandbox(settings.desk).standing())
-        if standing.state == "confined":
-            yield Finding("Sandbox", "ok", "commands are confined by bubblewrap")
-        else:
-            yield Finding("Sandbox", "bad" if standing.state == "off" else "note", standing.reason, standing.fix)
-
-    def agents() -> Iterator[Finding]:
-        if (problem := registry(home).problem) is not None:
-            yield Finding("Agents", "bad", problem.what, problem.fix)
-
-    more = [
-        surroundings.port(home, settings.server.host, settings.server.port),
-        surroundings.clock(home, now),
-        surroundings.parts(_needs(settings)),
-        surroundings.providers(lambda: asyncio.run(standings(Catalogue(settings.models)))),
-        deliveries(home),
-        sandbox,
-        surroundings.tools(),
-        agents,
-    ]
-    return Doctor(home, all_views(), now, more)
-
-
-def _needs(settings: Settings) -> list[Need]:
-    """What must be installed for these settings."""
-    needs = [Need("xllamacpp", "", "the embedded model")]
-    if settings.desk.tool_servers:
-        needs.append(Need("mcp", "mcp", "[desk.tool_servers]"))
-    return needs
 
 
 @contextmanager

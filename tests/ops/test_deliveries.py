@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from coterie.app import doctor
 from coterie.base.home import Home
+from coterie.checkup import checkup
 from coterie.engine.inbox import stream_of
 from coterie.engine.outbox import DeliveryFailed, MessageDelivered, queued_draft
 from coterie.engine.protocol import OutgoingNotification, RoomRef
@@ -17,7 +17,7 @@ ROOM = RoomRef(surface="matrix", id="!kitchen")
 
 
 def told(home: Home) -> list[tuple[str, str]]:
-    return [(one.state, one.what) for one in doctor(home).examine() if one.about == "Delivery"]
+    return [(one.state, one.what) for one in checkup(home).examine() if one.about == "Delivery"]
 
 
 async def test_d21_a_delivery_in_doubt_is_shown_as_such(tmp_path: Path) -> None:

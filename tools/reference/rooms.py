@@ -17,6 +17,7 @@ _LEFT, _TOP, _ROW, _CELL = 24, 84, 56, 52
 _BOXES = 452
 _TOLD = {
     "cli": "one small file per command",
+    "checkup": "the doctor's view of every room",
     "app": "the composition root: the only place that knows everybody",
     "ops": "snapshots · backups · doctor",
     "engine": "turns, replies, inbox and outbox, people at the door",

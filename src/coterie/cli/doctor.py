@@ -19,14 +19,14 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="One JSON object
     import json
     from dataclasses import asdict
 
-    from coterie.app import doctor as make_doctor
     from coterie.app import load_settings
     from coterie.base.errors import ConfigError
     from coterie.base.home import Home
+    from coterie.checkup import checkup
     from coterie.ops.doctor import Finding
 
     home = Home.locate()
-    findings = list(make_doctor(home).examine())
+    findings = list(checkup(home).examine())
     try:
         load_settings(home)
         findings.append(Finding("Settings", "ok", str(home.config)))

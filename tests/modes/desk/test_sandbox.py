@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from coterie.app import doctor
 from coterie.base.home import Home
+from coterie.checkup import checkup
 from coterie.modes.desk import syscalls
 from coterie.modes.desk.errors import BadCommand, SandboxUnavailable
 from coterie.modes.desk.sandbox import Sandbox
@@ -97,9 +97,9 @@ def test_d16_every_jump_of_the_filter_lands_inside_it(machine: str) -> None:
 def test_d16_the_doctor_tells_the_reason_and_the_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = Home.locate({"COTERIE_HOME": str(tmp_path / "home")})
     monkeypatch.setenv("PATH", str(tmp_path))
-    (finding,) = [found for found in doctor(home).examine() if found.about == "Sandbox"]
+    (finding,) = [found for found in checkup(home).examine() if found.about == "Sandbox"]
     assert (finding.state, "not installed" in finding.what, "apt install" in finding.fix) == ("note", True, True)
     home.root.mkdir()
     home.config.write_text('[desk]\nsandbox = "off"\n')
-    (finding,) = [found for found in doctor(home).examine() if found.about == "Sandbox"]
+    (finding,) = [found for found in checkup(home).examine() if found.about == "Sandbox"]
     assert (finding.state, "unconfined" in finding.what) == ("bad", True)
