@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,10 @@ DOCS = Path(__file__).parent.parent / "docs"
 TUTORIALS = sorted(DOCS.glob("tutorials/*.md"))
 RECIPES = sorted(DOCS.glob("how-to/*.md"))
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(not (shutil.which("curl") and shutil.which("jq")), reason="the pages use curl and jq"),
+]
 
 
 def test_there_is_a_tutorial_for_each_mode() -> None:
