@@ -19,7 +19,7 @@ settings.register_profile(
 settings.load_profile("coterie")
 
 
-_LONGEST = ("tests/real/", "tests/e2e/")
+_LONGEST = ("tests/real/", "tests/e2e/", "tests/test_walkthroughs.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
