@@ -25,18 +25,28 @@ def test_there_is_a_tutorial_for_each_mode() -> None:
     assert all(typed(page.read_text(encoding="utf-8")) for page in TUTORIALS)
 
 
-@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
-def test_a_tutorial_leads_where_it_says(page: Path, tmp_path: Path) -> None:
-    """With the model that comes along, as a newcomer has it."""
-    run(typed(page.read_text(encoding="utf-8")), tmp_path)
-
-
-@pytest.mark.parametrize("page", RECIPES, ids=lambda page: page.stem)
-def test_a_recipe_works(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are about surfaces, so a script speaks in the model's place."""
+@pytest.fixture
+def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It speaks in the model's place, at once; `tests/real` and the page's tour listen to the model itself."""
     tape = tmp_path / "tape.jsonl"
     tape.write_text("\n".join([json.dumps({"say": "The lamp is lit."})] * 200), encoding="utf-8")
     monkeypatch.setenv("COTERIE_MODELS__REPLAY", str(tape))
+
+
+@pytest.mark.usefixtures("script")
+@pytest.mark.parametrize("page", [page for page in TUTORIALS if page.stem != "draft"], ids=lambda page: page.stem)
+def test_a_tutorial_leads_where_it_says(page: Path, tmp_path: Path) -> None:
+    run(typed(page.read_text(encoding="utf-8")), tmp_path)
+
+
+def test_a_draft_is_written_with_the_model_that_comes_along(tmp_path: Path) -> None:
+    """What is proposed is the model's own."""
+    run(typed((DOCS / "tutorials" / "draft.md").read_text(encoding="utf-8")), tmp_path)
+
+
+@pytest.mark.usefixtures("script")
+@pytest.mark.parametrize("page", RECIPES, ids=lambda page: page.stem)
+def test_a_recipe_works(page: Path, tmp_path: Path) -> None:
     if steps := typed(page.read_text(encoding="utf-8")):
         run(steps, tmp_path)
 

@@ -39,15 +39,13 @@ def checkup(home: Home, clock: Clock | None = None) -> Doctor:
 
     more = [
         surroundings.port(home, settings.server.host, settings.server.port),
-        surroundings.clock(home, now),
         surroundings.parts(_needs(settings)),
         surroundings.providers(lambda: asyncio.run(standings(Catalogue(settings.models)))),
-        deliveries(home),
         sandbox,
         surroundings.tools(),
         agents,
     ]
-    return Doctor(home, app.all_views(), now, more)
+    return Doctor(home, app.all_views(), now, more, of_log=[surroundings.clock(home, now), deliveries(home)])
 
 
 def _needs(settings: Settings) -> list[Need]:

@@ -85,7 +85,6 @@ print("held", flush=True); input()
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"
         told(process, "✗ Database: Another program keeps the database", "→ Stop it and try again", code=1)
-        assert process("doctor").out.count("Another program") == 1
     finally:
         other.communicate(b"\n")
 

@@ -38,23 +38,35 @@ Check = Callable[[], Iterator[Finding]]
 
 
 class Doctor:
-    """`more` are the checks of other rooms; a check that fails is itself a finding, never a crash."""
+    """`more` are the checks of other rooms; a check that fails is itself a finding, never a crash.
 
-    def __init__(self, home: Home, views: Sequence[View], clock: Clock, more: Sequence[Check] = ()) -> None:
+    `of_log` are those that read the log: where it cannot be read, that is said once, and they are left out.
+    """
+
+    def __init__(
+        self,
+        home: Home,
+        views: Sequence[View],
+        clock: Clock,
+        more: Sequence[Check] = (),
+        of_log: Sequence[Check] = (),
+    ) -> None:
         self._home = home
         self._views = views
         self._clock = clock
+        self._of_log = of_log
         self._checks: list[Check] = [self._machine, self._folder, self._owner, self._database, self._backups, *more]
 
     def examine(self) -> Iterator[Finding]:
-        told: set[str] = set()
-        for check in self._checks:
+        unreadable = False
+        for check in [*self._checks, *self._of_log]:
+            if unreadable and check in self._of_log:
+                continue
             try:
                 yield from check()
             except CoterieError as error:
-                if error.what not in told:  # several checks fail for one reason
-                    yield Finding(_about(check), "bad", error.what, error.fix)
-                told.add(error.what)
+                unreadable |= check == self._database
+                yield Finding(_about(check), "bad", error.what, error.fix)
             except OSError as error:
                 yield Finding(_about(check), "bad", str(error), "Check the permissions of that file or folder.")
 
