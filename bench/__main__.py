@@ -26,7 +26,8 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="only these; the page is then left as it is")
     options = parser.parse_args()
     figures: dict[str, dict[str, Any]] = {}
-    for name in options.names or names():
+    wanted = options.names or names()
+    for name in wanted:
         say(f"── {name}")
         command = [sys.executable, "-m", f"bench.{name}", *(["--quick"] if options.quick else [])]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
@@ -36,9 +37,9 @@ def main() -> None:
             figures[name] = json.loads(lines[-1])
         except (IndexError, ValueError):
             figures[name] = {"failed": f"exit status {done.returncode}"}
-    if not options.names:
-        _PAGE.write_text(page(figures, quick=options.quick))
-        say(f"Written: {_PAGE}")
+        if not options.names:
+            # After each: whoever stops it halfway has what was measured until then, and the page says so.
+            _PAGE.write_text(page(figures, quick=options.quick, missing=len(wanted) - len(figures)))
     finish(figures)
 
 

@@ -17,14 +17,16 @@ import psutil
 from coterie.kernel.database import sqlite_version
 
 
-def page(figures: Mapping[str, Mapping[str, Any]], *, quick: bool) -> str:
+def page(figures: Mapping[str, Mapping[str, Any]], *, quick: bool, missing: int = 0) -> str:
     how = "small (`--quick`): a first idea, not the last word" if quick else "whole"
+    stopped = [f"It was stopped before it came to the end: {missing} benches are missing.", ""] if missing else []
     lines = [
         "# Figures",
         "",
         f"Written by `make bench` on {datetime.now(UTC):%d %B %Y}; every bench was run {how}.",
         "Nothing here is typed in by hand.",
         "",
+        *stopped,
         f"- Machine: {_processor()}, {os.cpu_count()} cores, {psutil.virtual_memory().total / 2**30:.0f} GB",
         f"- {platform.system()} {platform.release()}, Python {platform.python_version()}, SQLite {sqlite_version()}",
         f"- Coterie {importlib.metadata.version('coterie')}, commit {_commit()}",
