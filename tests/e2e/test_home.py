@@ -115,6 +115,21 @@ def test_a_character_leads_to_its_stories_drafts_and_memories(page: Page, site: 
     page.wait_for_url(re.compile("/documents/lamp.md.*thread="))
 
 
+def test_c5_a_character_takes_a_seat_in_a_room_of_the_crowd(page: Page, site: Site, chat: str) -> None:
+    maren = f"/bots/{site.ask('GET', chat)['host']['id']}"
+    page.goto(maren)
+    page.get_by_role("tab", name="Together").click()
+    crowd = page.get_by_role("region", name="Crowd")
+    expect(crowd).to_contain_text("is not a regular of any room")
+    page.get_by_role("button", name="Kitchen radio").click()
+    page.wait_for_url("**/crowd/kitchen-radio")
+    page.goto(maren)
+    page.get_by_role("tab", name="Together").click()
+    expect(crowd.get_by_role("link", name="Kitchen radio")).to_be_visible()
+    expect(page.get_by_role("button", name="Kitchen radio")).to_have_count(0)
+    assert serious(page) == []
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1440, 820, 390])
 def test_home_keeps_nobody_out(browser: Browser, site: Site, chat: str, theme: str, width: int) -> None:

@@ -10,7 +10,7 @@ from coterie.modes.crowd.figures import Figures
 from coterie.modes.crowd.gateway import MOST_WAITING, Encoding
 from coterie.modes.crowd.hall import Hall, OpenRoom, Speaking
 from coterie.modes.crowd.personas import Persona, RoomFile
-from coterie.modes.crowd.personas.character import character_of
+from coterie.modes.crowd.personas.character import character_id, character_of
 from coterie.modes.crowd.protocol import AuditRecord, Author, ChatMessage, ChatPost, StreamContext, Trends
 from coterie.modes.crowd.reports import Stage, audits, stages, what_if, why
 from coterie.modes.crowd.session.replay import Replayed
@@ -44,6 +44,7 @@ __all__ = [
     "StreamContext",
     "Trends",
     "audits",
+    "character_id",
     "character_of",
     "stages",
     "what_if",

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from coterie.base.masking import mask
 from coterie.engine.turns import Timeline
-from coterie.modes.crowd import character_of
+from coterie.modes.crowd import character_id
 from coterie.modes.draft import Thread
 from coterie.modes.story import Bookmarks, Chat
 from coterie.surfaces.web.crowd_regulars import Regular, regular
@@ -67,6 +67,8 @@ class Whereabouts:
     stories: list[Played]
     drafts: list[Written]
     crowds: list[Attended]
+    seats: list[tuple[str, str]]
+    """Rooms in which it could sit, by name and title."""
     desks: list[Worked]
     memories: int
     remembered: list[str]
@@ -78,10 +80,14 @@ class Whereabouts:
 
 
 async def whereabouts(house: House, bot: str) -> Whereabouts:
+    crowds = await _attended(house, bot)
+    there = {one.name for one in crowds}
+    rooms = house.crowd.roster.rooms().values()
     return Whereabouts(
         stories=[_played(house, bot, chat) for chat in house.story.chats.chats() if bot in chat.characters],
         drafts=[_written(house, bot, thread) for thread in house.draft.threads.of_member(bot)],
-        crowds=await _attended(house, bot),
+        crowds=crowds,
+        seats=[(room.name, harmless(room.title)) for room in rooms if room.name not in there],
         desks=_worked(house, bot),
         memories=house.memory.count(bot),
         remembered=[inline(one.text, 240) for one in house.memory.page(owner=bot, limit=_REMEMBERED)],
@@ -118,7 +124,7 @@ def _written(house: House, bot: str, thread: Thread) -> Written:
 
 async def _attended(house: House, bot: str) -> list[Attended]:
     roster = house.crowd.roster
-    names = {name for name, persona in roster.personas().items() if character_of(persona).id == bot}
+    names = {name for name, persona in roster.personas().items() if character_id(persona) == bot}
     found = []
     for room in roster.rooms().values():
         persona = next((one for one in roster.of(room) if one.name in names), None)
