@@ -172,12 +172,14 @@ def _count(database: Path, said: dict[str, str], durable: list[int], ended: dict
     closed = sum(1 for turn in whole.values() if turn.why == "restart" and turn.text)
     say(f"{len(whole)} replies, {closed} of them broken off by a kill and closed with what was durable of them")
     jobs_lost, jobs_doubled = _jobs(reader)
-    dead = reader.query("SELECT count(*) FROM job WHERE state NOT IN ('done', 'withdrawn')")[0][0]
+    left = reader.query("SELECT kind, key, state, attempts, error FROM job WHERE state NOT IN ('done', 'withdrawn')")
+    for job in left:
+        say(f"left: {job}")
     reader.close()
     return {
         "lost": lost + partial_lost,
         "doubled": sum(times > 1 for times in messages.values()),
-        "jobs_lost": jobs_lost + dead,
+        "jobs_lost": jobs_lost + len(left),
         "jobs_doubled": jobs_doubled,
         "partial_kept": closed,
         "partial_lost": partial_lost,
@@ -206,7 +208,13 @@ def _jobs(reader: LogReader) -> tuple[int, int]:
                 wanted = [ClockMoved.kind, f"memory of {reply.reply}"]
                 # A fork is given its feelings whole.
                 wanted += [] if fork else [EdgeUpdate.kind]
-                lost += sum(traces[reply.reply, kind] == 0 for kind in wanted)
             elif isinstance(event.payload, MemoryAdded):
-                lost += traces[event.turn, f"weight of {event.payload.id}"] == 0
+                wanted = [f"weight of {event.payload.id}"]
+            else:
+                continue
+            missing = [kind for kind in wanted if traces[event.turn, kind] == 0]
+            lost += len(missing)
+            if missing:
+                jobs = reader.query("SELECT kind, state, attempts FROM job WHERE key LIKE ?", (f"%{event.turn}%",))
+                say(f"{room}: event {event.id} of turn {event.turn} has no {', '.join(missing)}; jobs {jobs}")
     return lost, doubled

@@ -7,6 +7,7 @@ two hearings the one that the model is surer of is right a little more often.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -55,12 +56,13 @@ class Moonshine:
         self._past = [each.name for each in self._decoder.get_inputs() if each.name.startswith("past_key_values")]
         self._given = [each.name for each in self._decoder.get_outputs()]
         self._tokens = _tokens((weights / "tokenizer.bin").read_bytes())
-        self._hush = np.random.default_rng(0)
+        # Both hearings at the same time: nobody should wait for a long sentence twice.
+        self._ears = ThreadPoolExecutor(len(_SPEEDS), thread_name_prefix="ear")
 
     def transcribe(self, samples: Samples) -> str:
         if len(samples) < _LEAST:
             return ""
-        hearings = [self._heard(_slowed(samples, speed)) for speed in _SPEEDS]
+        hearings = self._ears.map(lambda speed: self._heard(_slowed(samples, speed)), _SPEEDS)
         surest = max(hearings, key=lambda each: each.score)
         written = b"".join(self._tokens[token] for token in surest.tokens if token > _LAST_SIGN)
         return written.decode("utf-8", "ignore").replace("▁", " ").strip()
@@ -68,7 +70,7 @@ class Moonshine:
     def _heard(self, samples: Samples) -> Found:
         # No recording it was taught with is perfectly silent: with a little noise it mishears less.
         sound = np.pad(_loud(samples), round(_AROUND_S * RATE))
-        sound = sound + self._hush.normal(0, _NOISE, len(sound)).astype(np.float32)
+        sound = sound + np.random.default_rng(0).normal(0, _NOISE, len(sound)).astype(np.float32)
         (hidden,) = self._encoder.run(
             None, {"input_values": sound[None], "attention_mask": np.ones((1, len(sound)), np.int64)}
         )
