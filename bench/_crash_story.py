@@ -55,7 +55,7 @@ class Slow:
         """Nothing is open."""
 
     def _words(self) -> list[str]:
-        # No bare numbers: three of them may look like a card's, which memory covers, and two covered texts are the same.
+        # No bare numbers: three may look like a card, which memory covers, and two covered texts are the same.
         return [f"n{self._chance.randrange(10**6)} " for _ in range(self._chance.randint(1, 400))]
 
 

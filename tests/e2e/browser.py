@@ -1,10 +1,14 @@
-"""Finding the system's Chromium, and saying how to get one."""
+"""The system's Chromium, and windows of it in every size and theme."""
 
 from __future__ import annotations
 
 import os
 import shutil
+from typing import Literal
 
+from playwright.sync_api import Browser, BrowserContext
+
+Theme = Literal["light", "dark"]
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 
 
@@ -13,3 +17,14 @@ def find_chromium() -> str:
     if found is None:
         raise RuntimeError("The browser tests need Chromium: apt install chromium, or CHROMIUM=/path/to/it make test")
     return found
+
+
+def window(browser: Browser, address: str, width: int, height: int, theme: Theme) -> BrowserContext:
+    """What is as narrow as a phone is touched like one."""
+    return browser.new_context(
+        base_url=address,
+        viewport={"width": width, "height": height},
+        color_scheme=theme,
+        has_touch=width < 500,
+        is_mobile=width < 500,
+    )

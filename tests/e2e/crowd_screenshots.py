@@ -14,10 +14,10 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
-from tests.e2e.browser import find_chromium
-from tests.e2e.screenshots import FOLDER, take
+from tests.e2e.browser import Theme, window
+from tests.e2e.camera import THEMES, Camera, camera
 
 PATIENCE_MS = 300_000
 SMALLER = ((820, 1100), (390, 844))
@@ -41,45 +41,38 @@ def demo() -> Iterator[str]:
             running.wait(60)
 
 
-def shoot(browser: Browser, address: str) -> None:
-    converter = browser.new_page()
-    page = _open(browser, address, 1440, 900, "light")
+def shoot(taking: Camera, address: str) -> None:
+    page = _open(taking.browser, address, 1440, 900, "light")
     page.locator(".line").nth(8).wait_for()
     page.locator("#crowd-moments li").first.wait_for()
     page.locator(".line:not(:has(.line-reply))").last.click()
     page.locator(".stages").wait_for()
     print(page.locator(".said").inner_text())
-    take(page, converter, "crowd-1440-light")
+    taking.take(page, "crowd-1440-light")
     page.locator("[data-said-closes]").click()
     page.emulate_media(color_scheme="dark")
-    take(page, converter, "crowd-1440-dark")
+    taking.take(page, "crowd-1440-dark")
     page.get_by_role("tab", name="Regulars").click()
     page.locator(".regular").first.wait_for()
     page.emulate_media(color_scheme="light")
-    take(page, converter, "crowd-regulars-1440-light")
+    taking.take(page, "crowd-regulars-1440-light")
     page.locator("[data-regular=salt_lamp]").first.click()
     page.locator(".person").wait_for()
     page.emulate_media(color_scheme="dark")
-    take(page, converter, "crowd-person-1440-dark")
+    taking.take(page, "crowd-person-1440-dark")
     for width, height in SMALLER:
-        for theme in ("light", "dark"):
-            smaller = _open(browser, address, width, height, theme)
+        for theme in THEMES:
+            smaller = _open(taking.browser, address, width, height, theme)
             smaller.locator(".line").last.wait_for()
-            take(smaller, converter, f"crowd-{width}-{theme}")
+            taking.take(smaller, f"crowd-{width}-{theme}")
             if (width, theme) == (820, "light"):
                 smaller.get_by_role("tab", name="Stream").click()
-                take(smaller, converter, "crowd-stream-820-light")
+                taking.take(smaller, "crowd-stream-820-light")
             smaller.context.close()
 
 
-def _open(browser: Browser, address: str, width: int, height: int, theme: str) -> Page:
-    context = browser.new_context(
-        base_url=address,
-        viewport={"width": width, "height": height},
-        color_scheme=theme,  # type: ignore[arg-type]
-        has_touch=width < 500,
-        is_mobile=width < 500,
-    )
+def _open(browser: Browser, address: str, width: int, height: int, theme: Theme) -> Page:
+    context = window(browser, address, width, height, theme)
     context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
     page.goto("/crowd/late-shift")
@@ -87,11 +80,8 @@ def _open(browser: Browser, address: str, width: int, height: int, theme: str) -
 
 
 def main() -> None:
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    with demo() as address, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox"])
-        shoot(browser, address)
-        browser.close()
+    with demo() as address, camera() as taking:
+        shoot(taking, address)
 
 
 if __name__ == "__main__":

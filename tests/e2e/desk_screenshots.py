@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
-from pathlib import Path
-
-from playwright.sync_api import Browser, sync_playwright
 
 from coterie.modes.desk.tools import tool
-from tests.e2e.browser import find_chromium
+from tests.e2e.camera import Camera, studio
 from tests.e2e.conftest import Site
 from tests.e2e.desk_script import DeskScript
-from tests.e2e.screenshots import SIZES, THEMES, take
 
 WISHES = ("Good morning", "Please count the words of the note", "Please dig over the bed by the wall", "Please mail Bo")
 
@@ -46,40 +41,25 @@ def prepare(site: Site, script: DeskScript) -> str:
     return desk
 
 
-def shoot(browser: Browser, site: Site, desk: str) -> None:
-    converter = browser.new_page()
-    for width, height in SIZES:
-        for theme in THEMES:
-            context = browser.new_context(
-                base_url=site.address,
-                viewport={"width": width, "height": height},
-                color_scheme=theme,  # type: ignore[arg-type]
-                has_touch=width < 500,
-                is_mobile=width < 500,
-            )
-            page = context.new_page()
-            page.goto(desk)
-            page.locator("[data-live][data-state=live]").wait_for()
-            page.get_by_text("It is done: the note has three words").wait_for()
-            take(page, converter, f"desk-{width}-{theme}")
-            if width == 390:
-                page.get_by_role("button", name="What goes on").click()
-                page.locator("#drawer .desk-process").first.wait_for()
-                take(page, converter, f"desk-now-{width}-{theme}")
-            if (width, theme) == (1440, "light"):
-                page.goto("/desk")
-                take(page, converter, f"desks-{width}-{theme}")
-            context.close()
+def shoot(camera: Camera, site: Site, desk: str) -> None:
+    for page, width, theme in camera.everywhere(site.address):
+        page.goto(desk)
+        page.locator("[data-live][data-state=live]").wait_for()
+        page.get_by_text("It is done: the note has three words").wait_for()
+        camera.take(page, f"desk-{width}-{theme}")
+        if width == 390:
+            page.get_by_role("button", name="What goes on").click()
+            page.locator("#drawer .desk-process").first.wait_for()
+            camera.take(page, f"desk-now-{width}-{theme}")
+        if (width, theme) == (1440, "light"):
+            page.goto("/desk")
+            camera.take(page, f"desks-{width}-{theme}")
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        script = DeskScript()
-        site = Site(Path(folder) / "house", script=script)
-        browser = playwright.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox"])
-        shoot(browser, site, prepare(site, script))
-        browser.close()
-        site.close()
+    script = DeskScript()
+    with studio(script) as (site, camera):
+        shoot(camera, site, prepare(site, script))
 
 
 if __name__ == "__main__":

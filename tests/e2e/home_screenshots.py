@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from datetime import timedelta
-from pathlib import Path
-
-from playwright.sync_api import Browser, sync_playwright
 
 from coterie.kernel import NewJob
 from coterie.modes.desk.tools import tool
-from tests.e2e.browser import find_chromium
+from tests.e2e.camera import Camera, studio
 from tests.e2e.conftest import Site
 from tests.e2e.desk import Paper, change
 from tests.e2e.desk_script import DeskScript
-from tests.e2e.screenshots import SIZES, STORY, THEMES, take
+from tests.e2e.screenshots import STORY
 from tests.e2e.screenshots_draft import TEXT
 
 
@@ -68,35 +64,20 @@ def prepare(site: Site, script: DeskScript) -> str:
     return f"/bots/{bot}"
 
 
-def shoot(browser: Browser, site: Site, bot: str) -> None:
-    converter = browser.new_page()
-    for width, height in SIZES:
-        for theme in THEMES:
-            context = browser.new_context(
-                base_url=site.address,
-                viewport={"width": width, "height": height},
-                color_scheme=theme,  # type: ignore[arg-type]
-                has_touch=width < 500,
-                is_mobile=width < 500,
-            )
-            page = context.new_page()
-            page.goto("/")
-            take(page, converter, f"home-{width}-{theme}")
-            if (width, theme) in ((1440, "light"), (390, "dark")):
-                page.goto(bot)
-                page.get_by_role("tab", name="Together").click()
-                take(page, converter, f"together-{width}-{theme}")
-            context.close()
+def shoot(camera: Camera, site: Site, bot: str) -> None:
+    for page, width, theme in camera.everywhere(site.address):
+        page.goto("/")
+        camera.take(page, f"home-{width}-{theme}")
+        if (width, theme) in ((1440, "light"), (390, "dark")):
+            page.goto(bot)
+            page.get_by_role("tab", name="Together").click()
+            camera.take(page, f"together-{width}-{theme}")
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        script = DeskScript()
-        site = Site(Path(folder) / "house", script=script)
-        browser = playwright.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox"])
-        shoot(browser, site, prepare(site, script))
-        browser.close()
-        site.close()
+    script = DeskScript()
+    with studio(script) as (site, camera):
+        shoot(camera, site, prepare(site, script))
 
 
 if __name__ == "__main__":

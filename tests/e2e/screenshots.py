@@ -2,22 +2,8 @@
 
 from __future__ import annotations
 
-import base64
-import tempfile
-from pathlib import Path
-
-from playwright.sync_api import Browser, Page, sync_playwright
-
-from tests.e2e.browser import find_chromium
+from tests.e2e.camera import Camera, studio
 from tests.e2e.conftest import Site
-
-FOLDER = Path(__file__).parents[2] / "docs" / "screenshots"
-SIZES = ((1440, 900), (820, 1100), (390, 844))
-THEMES = ("light", "dark")
-_TO_WEBP = """async data => { const image = new Image(); image.src = data; await image.decode();
-    const canvas = new OffscreenCanvas(image.width, image.height); canvas.getContext("2d").drawImage(image, 0, 0);
-    const blob = await canvas.convertToBlob({ type: "image/webp", quality: 0.82 });
-    return btoa(String.fromCharCode(...new Uint8Array(await blob.arrayBuffer()))); }"""
 
 STORY = (
     (
@@ -43,44 +29,22 @@ def prepare(site: Site) -> str:
     return chat
 
 
-def take(page: Page, converter: Page, name: str) -> None:
-    png = base64.b64encode(page.screenshot(animations="disabled")).decode()
-    webp = converter.evaluate(_TO_WEBP, f"data:image/png;base64,{png}")
-    (FOLDER / f"{name}.webp").write_bytes(base64.b64decode(webp))
-
-
-def shoot(browser: Browser, site: Site, chat: str) -> None:
-    converter = browser.new_page()
-    for width, height in SIZES:
-        for theme in THEMES:
-            context = browser.new_context(
-                base_url=site.address,
-                viewport={"width": width, "height": height},
-                color_scheme=theme,  # type: ignore[arg-type]
-                has_touch=width < 500,
-                is_mobile=width < 500,
-            )
-            page = context.new_page()
-            page.goto(chat)
-            page.locator("[data-state=live]").wait_for()
-            take(page, converter, f"chat-{width}-{theme}")
-            if (width, theme) in ((1440, "light"), (390, "dark")):
-                page.keyboard.press("d")
-                page.locator("#drawer .memory").first.wait_for()
-                take(page, converter, f"drawer-{width}-{theme}")
-                page.goto("/chats")
-                take(page, converter, f"chats-{width}-{theme}")
-            context.close()
+def shoot(camera: Camera, site: Site, chat: str) -> None:
+    for page, width, theme in camera.everywhere(site.address):
+        page.goto(chat)
+        page.locator("[data-state=live]").wait_for()
+        camera.take(page, f"chat-{width}-{theme}")
+        if (width, theme) in ((1440, "light"), (390, "dark")):
+            page.keyboard.press("d")
+            page.locator("#drawer .memory").first.wait_for()
+            camera.take(page, f"drawer-{width}-{theme}")
+            page.goto("/chats")
+            camera.take(page, f"chats-{width}-{theme}")
 
 
 def main() -> None:
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        site = Site(Path(folder) / "house")
-        browser = playwright.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox"])
-        shoot(browser, site, prepare(site))
-        browser.close()
-        site.close()
+    with studio() as (site, camera):
+        shoot(camera, site, prepare(site))
 
 
 if __name__ == "__main__":

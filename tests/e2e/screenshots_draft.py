@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
-from playwright.sync_api import sync_playwright
-
-from tests.e2e.browser import find_chromium
+from tests.e2e.camera import studio
 from tests.e2e.conftest import Site
 from tests.e2e.desk import Paper, change
-from tests.e2e.screenshots import SIZES, THEMES, take
 
 TEXT = """# Keeping the light
 
@@ -47,37 +41,22 @@ def prepare(site: Site) -> tuple[Paper, str]:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        site = Site(Path(folder) / "house")
-        browser = playwright.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox"])
+    with studio() as (site, camera):
         paper, thread = prepare(site)
-        converter = browser.new_page()
-        for width, height in SIZES:
-            for theme in THEMES:
-                context = browser.new_context(
-                    base_url=site.address,
-                    viewport={"width": width, "height": height},
-                    color_scheme=theme,  # type: ignore[arg-type]
-                    has_touch=width < 500,
-                    is_mobile=width < 500,
-                )
-                page = context.new_page()
-                page.goto(paper.address)
-                page.locator("[data-state=live]").wait_for()
-                page.locator("del.mark-out").first.wait_for()
-                if width > 1_100:
-                    page.keyboard.press("j")
-                take(page, converter, f"draft-{width}-{theme}")
-                if (width, theme) in ((1440, "dark"), (390, "light"), (820, "light")):
-                    page.goto(f"{paper.address}?thread={thread}")
-                    page.locator(".said").first.wait_for()
-                    take(page, converter, f"draft-talk-{width}-{theme}")
-                if (width, theme) == (1440, "light"):
-                    page.goto("/draft")
-                    take(page, converter, f"drafts-{width}-{theme}")
-                context.close()
-        browser.close()
-        site.close()
+        for page, width, theme in camera.everywhere(site.address):
+            page.goto(paper.address)
+            page.locator("[data-state=live]").wait_for()
+            page.locator("del.mark-out").first.wait_for()
+            if width > 1_100:
+                page.keyboard.press("j")
+            camera.take(page, f"draft-{width}-{theme}")
+            if (width, theme) in ((1440, "dark"), (390, "light"), (820, "light")):
+                page.goto(f"{paper.address}?thread={thread}")
+                page.locator(".said").first.wait_for()
+                camera.take(page, f"draft-talk-{width}-{theme}")
+            if (width, theme) == (1440, "light"):
+                page.goto("/draft")
+                camera.take(page, f"drafts-{width}-{theme}")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.e2e.axe import serious
+from tests.e2e.browser import Theme, window
 from tests.e2e.conftest import Site, Watched
 from tests.e2e.desk import Paper, change
 from tests.e2e.test_hostile import HOSTILE, never_live
@@ -132,14 +133,8 @@ def test_c5_a_character_takes_a_seat_in_a_room_of_the_crowd(page: Page, site: Si
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1440, 820, 390])
-def test_home_keeps_nobody_out(browser: Browser, site: Site, chat: str, theme: str, width: int) -> None:
-    context = browser.new_context(
-        base_url=site.address,
-        viewport={"width": width, "height": 844},
-        color_scheme=theme,  # type: ignore[arg-type]
-        has_touch=width < 500,
-        is_mobile=width < 500,
-    )
+def test_home_keeps_nobody_out(browser: Browser, site: Site, chat: str, theme: Theme, width: int) -> None:
+    context = window(browser, site.address, width, 844, theme)
     watched = Watched(context)
     page = context.new_page()
     page.goto("/")
