@@ -7,6 +7,7 @@ everything through, counts as none, and then commands are refused. Only `sandbox
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
 import shutil
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coterie.base.logging import get_logger
-from coterie.modes.desk import syscalls
+from coterie.modes.desk import household, syscalls
 from coterie.modes.desk.commands import OUTPUT_BYTES, Ran, run_command
 from coterie.modes.desk.errors import BadCommand, SandboxUnavailable
 from coterie.modes.desk.settings import DeskSettings
@@ -120,16 +121,19 @@ class Sandbox:
 
     async def _confined(self, argv: Sequence[str], workspace: Path, timeout_s: float) -> Ran:
         own_user = _given_away(workspace) if os.geteuid() == 0 else None
-        with _as_file(syscalls.program()) as rules:
+        with _as_file(syscalls.program()) as rules, _as_file(b"") as told:
             started = [
                 *(self._bwrap, *_namespaces(own_user), *_system()),
                 *("--bind", str(workspace), _INSIDE, "--chdir", "/", "--remount-ro", "/"),
-                *("--seccomp", str(rules), "--"),
+                *("--seccomp", str(rules), "--info-fd", str(told), "--"),
                 *self._limits(timeout_s),
                 *_becoming(own_user),
                 *("/bin/sh", "-c", _SET_OUT, "sh", *argv),
             ]
-            return await run_command(started, timeout_s, pass_fds=(rules,))
+            try:
+                return await run_command(started, timeout_s, pass_fds=(rules, told))
+            finally:
+                await asyncio.shield(household.ended(told))
 
     def _limits(self, timeout_s: float) -> list[str]:
         prlimit = shutil.which("prlimit")
@@ -218,7 +222,7 @@ def _inside_and_outside() -> Iterator[tuple[Path, Path]]:
 
 @contextmanager
 def _as_file(data: bytes) -> Iterator[int]:
-    descriptor = os.memfd_create("rules", 0)
+    descriptor = os.memfd_create("coterie", 0)
     try:
         os.write(descriptor, data)
         os.lseek(descriptor, 0, os.SEEK_SET)
