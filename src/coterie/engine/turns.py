@@ -169,6 +169,10 @@ class Timeline:
         )
         return [_turn(row) for row in reversed(rows)]
 
+    def last_said(self, room: str) -> Turn | None:
+        """The last turn with words in it: whoever is about to speak has said nothing yet."""
+        return next((turn for turn in reversed(self.latest(room, 3)) if turn.text.strip()), None)
+
     def latest_reply(self, room: str) -> Turn | None:
         """The last that a character said."""
         rows = self._store.query(

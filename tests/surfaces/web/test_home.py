@@ -57,6 +57,20 @@ async def test_s17_an_unread_reply_is_told_until_it_is_read(web: Web) -> None:
     assert "The jetty" in await html(web, "/")
 
 
+async def test_s17_while_somebody_begins_to_speak_the_lists_show_what_was_said_before(web: Web) -> None:
+    await web.client.put("/you", json={"name": "Ana"})
+    bot, chat = await web.begin(title="The jetty")
+    web.script.replies = ["The tide is out."]
+    await web.say(chat, "Hello.")
+    room = f"room:{chat.removeprefix('/chats/')}"
+    begun = AssistantTurnStarted(reply="r-next", speaker=bot, answers=None)
+    await web.house.store.append([Draft(room, begun, bot)])
+    for path in ("/", "/chats", f"/bots/{bot}"):
+        text = await html(web, path)
+        assert "The tide is out." in text
+        assert "Nothing said yet." not in text
+
+
 async def test_a_worker_that_asks_and_one_that_finished_are_told(web: Web) -> None:
     bot = await at_home(web)
     desk = (await web.post("/desk", {"character": bot, "title": "The garden"}, status=201))["id"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from urllib.parse import quote
 
-from coterie.engine.turns import Timeline, Turn
+from coterie.engine.turns import Timeline
 from coterie.modes.crowd import OpenRoom
 from coterie.modes.desk import DeskChat
 from coterie.modes.draft import DraftError
@@ -149,13 +149,8 @@ def _mode(mode: Mode, found: list[Thing]) -> Mode:
     return Mode(**{**mode.__dict__, "things": newest[:SHOWN], "more": max(0, len(newest) - SHOWN)})
 
 
-def _last_turn(house: House, room: str) -> Turn | None:
-    found = Timeline(house.store).latest(room, 1)
-    return found[0] if found else None
-
-
 def _story(house: House, chat: Chat) -> Thing:
-    latest = _last_turn(house, chat.room)
+    latest = Timeline(house.store).last_said(chat.room)
     return Thing(
         title=harmless(chat.title),
         href=f"/chats/{chat.id}",

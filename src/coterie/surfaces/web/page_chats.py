@@ -101,17 +101,17 @@ def _cast(house: House, chat: Chat) -> list[tuple[str, str]]:
 
 
 def _listed(house: House, chat: Chat) -> Listed:
-    latest = house.story.timeline.latest(chat.room, 1)
+    latest = house.story.timeline.last_said(chat.room)
     names = {entity: harmless(name) for entity, name in house.story.prompter.names(chat).items()}
     return Listed(
         id=chat.id,
         title=harmless(chat.title),
         host=names[chat.host],
         guests=[names[guest] for guest in chat.guests],
-        snippet=inline(latest[0].text) if latest else "",
-        snippet_by=names.get(latest[0].speaker, "") if latest else "",
+        snippet=inline(latest.text) if latest else "",
+        snippet_by=names.get(latest.speaker, "") if latest else "",
         clock=chat.clock,
-        at=latest[0].at if latest else None,
+        at=latest.at if latest else None,
         unread=Bookmarks(house.store).unread(chat.room),
         speaking=house.story.replies.speaking(chat.room),
         forked=chat.world == chat.room,

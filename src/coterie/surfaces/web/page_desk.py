@@ -109,13 +109,13 @@ def _said(house: House, chat: DeskChat) -> list[Said]:
 
 
 def _listed(house: House, chat: DeskChat) -> Listed:
-    latest = Timeline(house.store).latest(chat.room, 1)
+    latest = Timeline(house.store).last_said(chat.room)
     name = harmless(house.roster.bot(chat.character).name)
     return Listed(
         id=chat.room.removeprefix("room:"),
         title=harmless(chat.title) or name,
         name=name,
         busy=house.desk.book.busy_count(chat.room),
-        snippet=inline(latest[0].text) if latest else "",
-        at=latest[0].at if latest else None,
+        snippet=inline(latest.text) if latest else "",
+        at=latest.at if latest else None,
     )

@@ -96,28 +96,28 @@ async def whereabouts(house: House, bot: str) -> Whereabouts:
 
 def _played(house: House, bot: str, chat: Chat) -> Played:
     names = house.story.prompter.names(chat)
-    latest = house.story.timeline.latest(chat.room, 1)
+    latest = house.story.timeline.last_said(chat.room)
     return Played(
         id=chat.id,
         title=harmless(chat.title),
         turns=house.story.timeline.count(chat.room),
-        snippet=inline(latest[0].text) if latest else "",
+        snippet=inline(latest.text) if latest else "",
         others=[harmless(names[other]) for other in chat.characters if other != bot],
-        at=latest[0].at if latest else None,
+        at=latest.at if latest else None,
         unread=Bookmarks(house.store).unread(chat.room),
     )
 
 
 def _written(house: House, bot: str, thread: Thread) -> Written:
     folder = house.draft.threads.workspaces().get(thread.workspace)
-    latest = Timeline(house.store).latest(thread.room, 1)
+    latest = Timeline(house.store).last_said(thread.room)
     pending = [one for one in house.draft.changes.of_thread(thread.room) if one.state == "pending"]
     return Written(
         id=thread.id,
         title=harmless(thread.title) or harmless(thread.document),
         document=harmless(thread.document),
         folder=harmless(folder[0]) if folder else "",
-        at=latest[0].at if latest else None,
+        at=latest.at if latest else None,
         waiting=sum(one.author == bot for one in pending),
     )
 
