@@ -26,62 +26,84 @@ class PersonAdded(Payload, kind="person_added"):
     """Somebody other than you became known."""
 
     person: str
+    """The person's id."""
     name: str
+    """What the owner invited them as, or what their account is called."""
 
 
 class IdentityLinked(Payload, kind="identity_linked"):
     """An account on a platform is this person's."""
 
     person: str
+    """The person's id; `you` is the owner."""
     surface: str
+    """The surface's name: `matrix`, `webhook`, `web` …"""
     account: str
+    """The platform's own id of the account; on the page, a hash of the browser's token."""
     name: str = ""
+    """What the platform says they are called; empty where it does not say."""
 
 
 class IdentityUnlinked(Payload, kind="identity_unlinked"):
     """An account on a platform is nobody's any more."""
 
     surface: str
+    """The surface's name: `matrix`, `webhook`, `web` …"""
     account: str
+    """The platform's own id of the account; on the page, a hash of the browser's token."""
 
 
 class CodeIssued(Payload, kind="code_issued"):
     """Whoever writes this code, once and in time, is that person."""
 
     digest: str
+    """SHA-256 of the code; the code itself is not kept."""
     person: str
+    """The person's id; `you` is the owner."""
     expires: datetime
+    """When it stops working."""
 
 
 class CodeUsed(Payload, kind="code_used"):
     """A code that links an account was used."""
 
     digest: str
+    """SHA-256 of the code."""
 
 
 class PairingAsked(Payload, kind="pairing_asked"):
     """A stranger was told a code. It opens nothing until the owner approves it."""
 
     surface: str
+    """The surface's name: `matrix`, `webhook`, `web` …"""
     account: str
+    """The platform's own id of the account; on the page, a hash of the browser's token."""
     name: str
+    """What the platform says they are called; empty where it does not say."""
     code: str
+    """What the stranger was told, such as `ABCDE-FGHJK`, and tells the owner."""
     expires: datetime
+    """When it can no longer be approved."""
 
 
 class PairingSettled(Payload, kind="pairing_settled"):
     """A stranger who had asked was let in."""
 
     surface: str
+    """The surface's name: `matrix`, `webhook`, `web` …"""
     account: str
+    """The platform's own id of the account; on the page, a hash of the browser's token."""
 
 
 class CharacterAllowed(Payload, kind="character_allowed"):
     """Who may talk to whom; `*` is every character."""
 
     person: str
+    """The person's id."""
     character: str
+    """The character's id; `*` for every one."""
     allowed: bool = True
+    """False takes it back."""
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ class PersonVisited(Payload, kind="person_visited"):
     """A person looks at a page; told once in a while, not for every look."""
 
     person: str
+    """The person's id; `you` is the owner."""
 
 
 @dataclass(frozen=True, slots=True)

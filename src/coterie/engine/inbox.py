@@ -25,25 +25,30 @@ class MessageReceived(Payload, kind="message_received"):
     """Something came in on a surface; durable before the platform is told so."""
 
     incoming: AnyIncoming
+    """A message, a command, a pressed button, or that somebody came or went."""
 
 
 class MessagesGathered(Payload, kind="messages_gathered"):
     """These are answered together: a burst, or what piled up while we were away. D14"""
 
     received: tuple[int, ...]
+    """The ids of their `message_received` events; the first stands for all of them."""
 
 
 class MessageAnswered(Payload, kind="message_answered"):
     """Everything there was to say about it is in the outbox."""
 
     received: tuple[int, ...]
+    """The ids of the `message_received` events that were answered together."""
 
 
 class SurfaceSynced(Payload, kind="surface_synced"):
     """How far a surface has read its platform."""
 
     surface: str
+    """The surface's name, such as `matrix`."""
     cursor: str
+    """The platform's own mark of what was read last; empty to begin anew."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,9 @@ class MessageQueued(Payload, kind="message_queued"):
     """Something is to go out; it is kept until the platform has it."""
 
     token: str
+    """The message's key, made from what led to it: the same after a crash, too."""
     outgoing: AnyLasting
+    """What is to be shown: a message, a question with buttons, a notice or a reaction."""
     answers: int | None = None
     """The event of what came in; None for what nobody asked for."""
 
@@ -40,13 +42,16 @@ class MessageOpened(Payload, kind="message_opened"):
     """A message is shown while it grows. Without an id: it is about to be."""
 
     token: str
+    """The message's key, made from what led to it: the same after a crash, too."""
     message: str = ""
+    """The platform's id of what is shown; empty while it is about to be."""
 
 
 class DeliveryTried(Payload, kind="delivery_tried"):
     """About to be sent to a platform that does not dedupe: after a crash, it may have been."""
 
     token: str
+    """The message's key, made from what led to it: the same after a crash, too."""
     not_taken: bool = False
     """The platform said so: that try cannot have been shown."""
 
@@ -55,7 +60,9 @@ class MessageDelivered(Payload, kind="message_delivered"):
     """The platform has it; `perhaps_twice` where an earlier try may be shown too."""
 
     token: str
+    """The message's key, made from what led to it: the same after a crash, too."""
     message: str
+    """The platform's id of it."""
     perhaps_twice: bool = False
     """Whether an earlier try may have been shown too: its fate cannot be known."""
 
@@ -64,7 +71,9 @@ class DeliveryFailed(Payload, kind="delivery_failed"):
     """The platform will not have it, or could not be reached for too long."""
 
     token: str
+    """The message's key, made from what led to it: the same after a crash, too."""
     error: str
+    """What the platform said, or why it was not reached; secrets masked."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,9 @@ class QuestionAsked(Payload, kind="question_asked"):
     """A question waits for a person's yes, no or number."""
 
     room: RoomRef
+    """Where it was asked."""
     person: str
+    """Whose answer counts, by id."""
     action: str
     """What a yes, or a choice, does."""
     choices: tuple[str, ...] = ()
@@ -25,7 +27,9 @@ class QuestionSettled(Payload, kind="question_settled"):
     """A question was answered, or fell away."""
 
     room: RoomRef
+    """Where it was asked."""
     person: str
+    """Whose answer was waited for, by id."""
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,17 @@ class RoomBound(Payload, kind="room_bound"):
     """A room on a platform belongs to a person and a character from now on."""
 
     room: RoomRef
+    """The room on the platform."""
     person: str
+    """Whose room it is: a person's id; `you` is the owner."""
     mode: str
+    """Which mode holds the chat: `story`, `desk` or `remote`."""
     character: str
+    """Who answers in it: a character's id."""
     context: str
+    """The chat behind it, by its stream (`room:…`)."""
     title: str
+    """The name it was given, else the character's."""
     number: int
     """Counted per person and surface, for `chats`."""
 
@@ -35,44 +41,58 @@ class RoomRenamed(Payload, kind="room_renamed"):
     """A room got another name."""
 
     room: RoomRef
+    """The room on the platform."""
     title: str
+    """What it is called from now on."""
 
 
 class RoomArchived(Payload, kind="room_archived"):
     """A room was put away."""
 
     room: RoomRef
+    """The room on the platform."""
 
 
 class RoomShared(Payload, kind="room_shared"):
     """Somebody was let into a chat that is somebody else's, or is not in it any more."""
 
     room: RoomRef
+    """The room on the platform."""
     person: str
+    """Whom it is about, by id."""
     shared: bool = True
+    """False: not in it any more."""
 
 
 class RoomForgotten(Payload, kind="room_forgotten"):
     """The room is nobody's any more; what it was about stays."""
 
     room: RoomRef
+    """The room on the platform."""
 
 
 class ContextChanged(Payload, kind="context_changed"):
     """The room is about something else now: a fresh chat, or one from before. P9"""
 
     room: RoomRef
+    """The room on the platform."""
     context: str
+    """The chat that is behind it from now on, by its stream (`room:…`)."""
     mode: str
+    """Which mode holds the chat: `story`, `desk` or `remote`."""
     character: str
+    """Who answers in it: a character's id."""
 
 
 class ContextSaved(Payload, kind="context_saved"):
     """What a room is about got a name, to be found again by it."""
 
     room: RoomRef
+    """The room on the platform."""
     context: str
+    """The chat that got the name, by its stream (`room:…`)."""
     name: str
+    """As `load` lists it."""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ class Rewound(Payload, kind="rewound"):
     """What counts is again exactly what counted when `to` was the stream's last event."""
 
     to: int
+    """A number in this stream; 0 is before its first event."""
     redo: bool = False
     """True when it takes a rewind or a reset back."""
 
@@ -21,7 +22,9 @@ class Superseded(Payload, kind="superseded"):
     """These stretches of the stream stop counting, and those count again (an alternative is chosen)."""
 
     drop: tuple[tuple[int, int], ...] = ()
+    """First and last number of each stretch that stops counting."""
     restore: tuple[tuple[int, int], ...] = ()
+    """First and last number of each stretch that counts again."""
 
 
 class Reset(Payload, kind="reset"):
@@ -32,17 +35,24 @@ class Forked(Payload, kind="forked"):
     """The first event of a new line: it inherits what counted in `parent` at `at`, and goes on from there."""
 
     parent: str
+    """The stream it comes from."""
     at: int
+    """The number of the last event that both lines share."""
 
 
 class Purged(Payload, kind="purged"):
     """The only deletion there is: these events were erased for privacy, and cannot come back."""
 
     stream: str
+    """Where they stood."""
     events: int
+    """How many there were; those that say what counts (`rewound` …) stay, without key, turn and actor."""
     first_seq: int
+    """The number of the first of them."""
     last_seq: int
+    """The number of the last of them."""
     reason: str = ""
+    """As whoever did it gave it; may be empty."""
 
 
 CONTROL = (Rewound.kind, Superseded.kind, Reset.kind, Forked.kind)

@@ -52,10 +52,15 @@ class JobDied(Payload, kind="job_died"):
     """A job used up its attempts. It waits, visibly, for someone to look and retry it."""
 
     job: int
+    """Its number among the jobs, by which it can be retried."""
     job_kind: str
+    """What was to be done: `backup`, `story_memory`, `desk_worker` …"""
     key: str
+    """The job's own: of all jobs with one key, only the first is kept."""
     attempts: int
+    """How often it was begun."""
     error: str
+    """What went wrong last, secrets masked."""
 
 
 class Jobs(Protocol):

@@ -22,36 +22,55 @@ class ModelCalled(Payload, kind="model_called"):
     day: str
     """The local date at the moment of the call, which is what a daily cap counts by."""
     role: str
+    """What it was for: `narrative`, `classifier`, `worker` …"""
     provider: str
+    """Its name in the settings, such as `embedded`."""
     model: str
+    """As its provider calls it."""
     room: str = ""
+    """The room it was for: a stream, or a crowd's name; empty for none."""
     character: str = ""
+    """The character it was for: an id, or a persona's name; empty for none."""
     outcome: Outcome
+    """`stopped` where whoever asked did not listen to the end."""
     error: str = ""
     """The name of the error's class, where it failed."""
     tokens_in: int
+    """Tokens of the prompt; 0 where it was turned away before a word."""
     tokens_out: int
+    """Tokens of the answer, as far as it came."""
     tokens_cached: int = 0
+    """How many of `tokens_in` the provider had cached."""
     estimated: bool
     """True where the provider did not say how many tokens it was, and we counted."""
     usd_micros: int
     """Millionths of a US dollar."""
     priced: Literal["known", "assumed", "flat", "free"]
+    """A `known` or an `assumed` price, a `flat` rate that costs no more, or `free`, as on this machine."""
     first_token_ms: float | None = None
+    """Milliseconds until something came; None where nothing did."""
     total_ms: float
+    """Milliseconds that this try took."""
 
 
 class ClassifierFailed(Payload, kind="classifier_failed"):
     """A structured answer could not be had; the default was used."""
 
     call: str
+    """An id of its own; in `model_called` the calls it came from have others."""
     role: str
+    """What it was for: `narrative`, `classifier`, `worker` …"""
     schema_name: str
+    """The shape that was wanted, by its class: `SceneCheck`, `Closing` …"""
     model: str
     """The model that was asked last."""
     failure: Literal["refused", "not_json", "not_the_schema", "unavailable"]
+    """What was wrong last; `unavailable` where no model answered at all."""
     raw: str
     """What it said, masked and cut short."""
     attempts: int
+    """How often it was asked: twice at most, 0 where no time was left."""
     room: str = ""
+    """The room it was for: a stream, or a crowd's name; empty for none."""
     character: str = ""
+    """The character it was for: an id, or a persona's name; empty for none."""

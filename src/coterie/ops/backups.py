@@ -25,7 +25,9 @@ class BackupTaken(Payload, kind="backup_taken"):
     """A copy of the whole database was put aside."""
 
     file: str
+    """Its name in the folder of backups."""
     bytes: int
+    """How large it is."""
 
 
 class Backups:
