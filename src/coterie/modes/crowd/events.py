@@ -22,8 +22,11 @@ class CrowdOpened(Payload, kind="crowd_opened"):
     """A session began: who is there and by which rules, as they were written then. C17"""
 
     room: str
+    """The room's name, as in its file."""
     seed: int
+    """All chance of the session comes from it."""
     start_ms: int
+    """When it began, in milliseconds since 1970."""
     rules: dict[str, Any]
     """The room's file."""
     personas: tuple[dict[str, Any], ...]
@@ -34,25 +37,33 @@ class CrowdSaid(Payload, kind="crowd_said"):
     """A message everybody saw. C3"""
 
     message: ChatMessage
+    """As everybody saw it, with its number."""
 
 
 class CrowdAudited(Payload, kind="crowd_audited"):
     """Something was refused, redacted, noted or ruled. C4, C16"""
 
     record: AuditRecord
+    """What was done to whom, by which rule, and why."""
 
 
 class CrowdRuled(Payload, kind="crowd_ruled"):
     """A moderator decided something about somebody, or about the room. C3"""
 
     what: Ruling
+    """`slow`, `followers`, `kill` and `revive` are about the room, the others about `who`."""
     at_ms: int
+    """When, in milliseconds since 1970."""
     who: str = ""
+    """Their name in the chat; empty where it is about the room."""
     seconds: float | None = None
     """How long a timeout lasts, or how slow slow mode is."""
     on: bool = True
+    """For `followers` and `follow`: False ends it."""
     by: str = "moderator"
+    """Who decided it, by their name in the chat."""
     reason: str = ""
+    """As it stands in the audit; may be empty."""
 
 
 class CrowdGoverned(Payload, kind="crowd_governed"):
@@ -66,7 +77,9 @@ class CrowdHeard(Payload, kind="crowd_heard"):
     """What went on in the stream. C9"""
 
     at_ms: int
+    """When it came in, in milliseconds since 1970."""
     context: StreamContext
+    """The stream's last words, what they are about, and what happened."""
 
 
 class Decided(BaseModel):
@@ -93,45 +106,64 @@ class CrowdTicked(Payload, kind="crowd_ticked"):
     """Everybody thought for a moment: up to which message they had read, and who wants to speak. C6"""
 
     tick: int
+    """Which moment of the session, counted from 1."""
     at_ms: int
+    """When, in milliseconds since 1970."""
     upto: int
     """The number of the last message they had read."""
     spoke: tuple[Decided, ...] = ()
+    """Everybody who wants to speak, in the order of their names."""
 
 
 class CrowdWritten(Payload, kind="crowd_written"):
     """What a persona's voice made of its decision, or why nothing came of it. C7"""
 
     persona: str
+    """The persona's name."""
     tick: int
+    """The moment in which it decided to speak, as in `crowd_ticked`."""
     at_ms: int
+    """When, in milliseconds since 1970."""
     outcome: Outcome
+    """`written` and said; too `late`; `failed` by the model; `refused` by manners or the gateway."""
     text: str = ""
+    """The line; a refused one may stand here too."""
     why: str = ""
+    """Why it was not said; empty where it was."""
     model: str = ""
+    """`provider/model`, or `phrasebook`; empty where no line was made."""
     seconds: float = Field(default=0, ge=0)
+    """How long it took to be written, typing aside."""
 
 
 class CrowdDrifted(Payload, kind="crowd_drifted"):
     """Looking back at a session changed somebody a little: who they are now, and why. C14"""
 
     persona: str
+    """The persona's name."""
     number: int
+    """The snapshot's own, counted from 1 for each persona."""
     after: int
     """The snapshot it goes on from; 0 is who they were written as."""
     state: dict[str, Any]
+    """`traits` (each from 0 to 1) and `interests` from now on."""
     changes: tuple[dict[str, Any], ...]
+    """Each with `what`, `before`, `after`, `why`, and as `evidence` the ids of messages."""
 
 
 class CrowdDriftReverted(Payload, kind="crowd_drift_reverted"):
     """A person took somebody back to an earlier snapshot."""
 
     persona: str
+    """The persona's name."""
     to: int
+    """The snapshot's number; 0 is who they were written as."""
 
 
 class CrowdDriftFrozen(Payload, kind="crowd_drift_frozen"):
     """A person forbade somebody to change, or allowed it again."""
 
     persona: str
+    """The persona's name."""
     frozen: bool
+    """False: sessions may change them again."""

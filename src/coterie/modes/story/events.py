@@ -44,13 +44,19 @@ class ChatCreated(Payload, kind="chat_created"):
     """A chat began. S5"""
 
     host: str
+    """The character it is with, by id."""
     bot_version: int
+    """Which version of the character, counted from 1."""
     title: str
+    """From the opening, else the character's name."""
     clock: datetime
+    """What time it is in the fiction."""
     weather: str = ""
+    """In a few words; empty where nobody said."""
     anchor: str = ""
     """What day one is: "Day 1 = the morning after the storm"."""
     world: str = MAIN
+    """The world whose feelings it shares; a fork gets one of its own."""
     person: str = YOU
     """Whose chat it is."""
 
@@ -59,19 +65,28 @@ class ChatLineOpened(Payload, kind="chat_line_opened"):
     """A fork of a chat has its own title, and a world of its own in which nothing else happens."""
 
     title: str
+    """The name it was given, else the parent's with `(fork)`."""
     world: str
+    """The fork's own stream."""
     forked_from: str
+    """The stream of the chat it comes from."""
 
 
 class ContainerCreated(Payload, kind="container_created"):
     """A place. S5"""
 
     container: str
+    """The place's id."""
     name: str
+    """What it is called; `somewhere`, where nobody said."""
     type: str = "place"
+    """What kind of place it is, in a word."""
     parent: str | None = None
+    """The id of the place it is in; None for none."""
     moving: bool = False
+    """It moves: a train, a boat."""
     public: bool = False
+    """Others may walk in."""
     audible: str = "room"
     """How far one is heard: `room`, `near`, `far`."""
 
@@ -80,16 +95,22 @@ class ActivityChange(Payload, kind="activity_change"):
     """What somebody is doing, and where."""
 
     entity: str
+    """Who: a character's or a person's id."""
     activity: Activity
+    """All of it, in place of what was noted before."""
 
 
 class SceneOpened(Payload, kind="scene_opened"):
     """A scene began."""
 
     scene: str
+    """The scene's id."""
     container: str
+    """The id of the place where it is."""
     participants: tuple[str, ...]
+    """Who is there, by id: people and characters."""
     starts: datetime
+    """When, in the fiction."""
     versions: dict[str, int] = Field(default_factory=dict)
     """Of its characters: who has been written anew is so from this scene on. S1"""
 
@@ -98,18 +119,26 @@ class SceneClosed(Payload, kind="scene_closed"):
     """A scene ended."""
 
     scene: str
+    """The scene's id."""
     ends: datetime
+    """When, in the fiction."""
     why: str = ""
+    """`place`, `done`, `time` or `by hand`; empty where the model gave no reason."""
     by_hand: bool = False
+    """A person closed it."""
 
 
 class SceneSummarised(Payload, kind="scene_summarised"):
     """What a scene was to one who witnessed it; it stands for that scene's small memories from now on. S15"""
 
     scene: str
+    """The scene's id."""
     owner: str
+    """Who saw it: a character's id."""
     summary: str
+    """From their point of view."""
     significance: int = Field(ge=0, le=3)
+    """0 trivial, 1 ordinary, 2 important, 3 life-changing."""
 
 
 class DialogueSummarised(Payload, kind="dialogue_summarised"):
@@ -118,30 +147,43 @@ class DialogueSummarised(Payload, kind="dialogue_summarised"):
     upto: int
     """The stream's number of the first turn that it does not cover."""
     summary: str
+    """What was said aloud until then, with what the summary before told."""
 
 
 class EdgeUpdate(Payload, kind="edge_update"):
     """How one feels about another changed. Deltas are clamped to 0..100 when they are folded. S3"""
 
     world: str
+    """The world it holds in: `main`, or a fork's stream."""
     of: str
+    """Who feels it, by id."""
     toward: str
+    """Whom it is about: a character's or a person's id."""
     affinity_delta: int = Field(default=0, ge=-100, le=100)
+    """How much more they like them, or less; by one exchange 10 at most."""
     trust_delta: int = Field(default=0, ge=-100, le=100)
+    """How much more they trust them, or less; by one exchange 10 at most."""
     knowledge: tuple[str, ...] = ()
+    """What they learned about them, as sentences."""
     summary: str | None = None
     """Only where a relationship begins; later it is rewritten at scene close."""
     chat: str = ""
+    """The stream of the chat it happened in; empty for what came along with a character."""
     when: datetime | None = None
+    """In the fiction."""
 
 
 class EdgeSummaryRewritten(Payload, kind="edge_summary_rewritten"):
     """How one sees another, in words, rewritten at scene close."""
 
     world: str
+    """The world it holds in: `main`, or a fork's stream."""
     of: str
+    """Who feels it, by id."""
     toward: str
+    """Whom it is about: a character's or a person's id."""
     summary: str
+    """The new sentence or two."""
     rewrites: str = ""
     """The fingerprint of the sentence it was made from: if that was never so, neither was this."""
 
@@ -161,7 +203,9 @@ class EdgesSet(Payload, kind="edges_set"):
     """A forked line begins with feelings as they were at that moment."""
 
     world: str
+    """The fork's own stream."""
     edges: tuple[Edge, ...]
+    """All there are in that world."""
 
 
 class EdgesCleared(Payload, kind="edges_cleared"):
@@ -175,38 +219,46 @@ class ClockMoved(Payload, kind="clock_moved"):
     """Time went by. Told as a stretch, so that what two exchanges took adds up in whatever order it is found out."""
 
     minutes: int = Field(ge=0)
+    """By how much it is later in the fiction."""
     why: str = ""
+    """How a scene ended with it: `place`, `done` or `time`; as a rule empty."""
 
 
 class WeatherChanged(Payload, kind="weather_changed"):
     """The weather in the fiction."""
 
     weather: str
+    """What it is now, in a few words."""
 
 
 class GuestJoined(Payload, kind="guest_joined"):
     """A second character came into a chat."""
 
     guest: str
+    """The character's id."""
     bot_version: int
+    """Which version of the character, counted from 1."""
 
 
 class GuestLeft(Payload, kind="guest_left"):
     """A guest left."""
 
     guest: str
+    """The character's id."""
 
 
 class PersonJoined(Payload, kind="person_joined"):
     """Somebody else talks along in a chat from now on. P3"""
 
     person: str
+    """The person's id; `you` is the owner."""
 
 
 class PersonLeft(Payload, kind="person_left"):
     """Somebody who talked along does not any more."""
 
     person: str
+    """The person's id; `you` is the owner."""
 
 
 class ManualEdit(Payload, kind="manual_edit"):
@@ -215,7 +267,9 @@ class ManualEdit(Payload, kind="manual_edit"):
     what: str
     """A path such as `clock`, `weather`, `activity.you.posture`, `edge.main.mara.you.affinity`."""
     value: Any
+    """What it says now."""
     prior: Any
+    """What it said before."""
 
 
 class Part(_Value):
@@ -233,12 +287,19 @@ class PromptSent(Payload, kind="prompt_sent"):
     """Exactly what a model was told for a reply. Texts that this chat has sent before are named by hash only. S13"""
 
     reply: str
+    """The reply it was made for, by id."""
     model: str
+    """`provider/model` that was asked first; a fallback may have answered."""
     tokens: int
+    """How long it is, as we count."""
     soft: int
+    """The budget in tokens: beyond it `nice` parts go first, then `should` ones."""
     hard: int
+    """The most tokens it may have, for what must be in it."""
     parts: tuple[Part, ...]
+    """In the order they were sent."""
     texts: dict[str, str]
+    """Hash → text, for parts this chat had not sent before."""
     trimmed: tuple[str, ...] = ()
     """What was left out, and why, in words."""
     recalled: dict[str, dict[str, float]] = Field(default_factory=dict)

@@ -16,6 +16,7 @@ class ChatRead(Payload, kind="chat_read"):
     """A person has read a chat up to a turn."""
 
     chat: str
+    """The chat's stream."""
     seq: int
     """The number of the last turn that was read, in the chat's stream."""
 
