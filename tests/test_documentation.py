@@ -21,6 +21,7 @@ from tools.reference.http import api
 from tools.reference.journey import EVERY_EVENT, STEPS, found
 from tools.reference.rooms import imports, layers
 from tools.reference.settings import settings_of
+from tools.reference.words import described
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")])
@@ -46,6 +47,12 @@ def test_every_setting_says_what_it_is_for() -> None:
 def test_every_kind_of_event_says_what_happened() -> None:
     """In its own words: a class without any would inherit those of `Payload`."""
     assert [kind for kind, payload in our_kinds().items() if not payload.__dict__.get("__doc__")] == []
+
+
+def test_every_field_of_an_event_says_what_it_holds() -> None:
+    """In a string beneath it."""
+    fields = [(kind, name, info) for kind, it in our_kinds().items() for name, info in it.model_fields.items()]
+    assert [f"{kind}.{name}" for kind, name, info in fields if not described(info.description)] == []
 
 
 def test_every_route_says_what_it_does() -> None:
