@@ -26,7 +26,10 @@ from coterie.llm.reply import Reply
 
 FLUSH_TOKENS = 64
 FLUSH_S = 1.0
-TELL_S = 0.05
+TELL_S = 0.1
+"""Words are told ten times a second: nobody reads faster, and each telling wakes everybody who listens."""
+_PAUSE = 3
+"""A model that has said nothing for so many tellings pauses."""
 _log = get_logger(__name__)
 
 AfterTurn = Callable[[AssistantTurn], Sequence[NewJob]]
@@ -259,7 +262,7 @@ class _Telling:
         if self._loop.time() - self._told_at >= TELL_S:
             self._tell()
         elif self._soon is None:
-            self._soon = self._loop.call_at(self._told_at + 2 * TELL_S, self._catch_up)
+            self._soon = self._loop.call_at(self._told_at + _PAUSE * TELL_S, self._catch_up)
 
     def end(self, text: str) -> None:
         """Tell the rest now."""
@@ -273,11 +276,11 @@ class _Telling:
         """A model that pauses must not keep back what it has said; while it speaks, its next words do this."""
         self._soon = None
         if len(self._text) > self._told:
-            due = self._told_at + TELL_S
+            due = self._told_at + _PAUSE * TELL_S
             if self._loop.time() >= due:
                 self._tell()
             else:
-                self._soon = self._loop.call_at(due + TELL_S, self._catch_up)
+                self._soon = self._loop.call_at(due, self._catch_up)
 
     def _tell(self) -> None:
         live = Live(self._room, self._reply, self._told, self._text[self._told :])

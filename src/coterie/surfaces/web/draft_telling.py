@@ -17,12 +17,13 @@ from coterie.kernel import AnyEvent, WhenSlow
 from coterie.kernel.bus import word
 from coterie.modes.draft import NoSuchDocument, Text, Thread, read_reply
 from coterie.surfaces.web.house import House
-from coterie.surfaces.web.telling import TICK_S, News, resumed
+from coterie.surfaces.web.telling import News, resumed
 from coterie.surfaces.web.typeset import block, blocks
 
 PREFIX = "draft:"
 _TALK = (UserTurn, AssistantTurnStarted, AssistantTurn)
 _TALK_KINDS = ("thread_noted", "selection_quoted")
+_TOGETHER_S = 0.05
 
 
 def channel(workspace: str, branch: str, path: str) -> str:
@@ -61,7 +62,7 @@ class DraftTeller:
                 await news.wait()
                 news.clear()
                 # What comes in quick succession is told together.
-                await asyncio.sleep(TICK_S / 2)
+                await asyncio.sleep(_TOGETHER_S)
 
     def _changed(self) -> dict[str, Any]:
         """What happened since, as the parts of the page to look at again."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from urllib.parse import quote
 
-from coterie.engine.turns import Timeline
+from coterie.engine.turns import Timeline, Turn
 from coterie.modes.crowd import OpenRoom
 from coterie.modes.desk import DeskChat
 from coterie.modes.draft import DraftError

@@ -6,7 +6,6 @@ a reply from one on. So a page may be told twice, or join late, and still shows 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
@@ -24,8 +23,6 @@ from coterie.surfaces.web.typeset import block, blocks
 
 LAST = 50
 """How many turns a page begins with."""
-TICK_S = 0.1
-"""Words are told ten times a second: nobody reads faster, and the last block is set anew each time."""
 INSTANCE = "instance"
 _TOO_LONG_AGO = 5_000
 
@@ -69,8 +66,6 @@ class Teller:
                     yield news
                 for news in told[-1:]:
                     yield News(news.name, news.told, following.after)
-                if isinstance(look[-1], Live):
-                    await asyncio.sleep(TICK_S)
 
     async def _told(self, look: list[Heard]) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         """A page shows how things stand, so it is told of each turn once, or of all the last turns instead."""
