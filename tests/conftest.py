@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +26,11 @@ _LONGEST = ("tests/real/", "tests/e2e/", "tests/test_walkthroughs.py")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What takes longest goes first: a worker that begins a long file last is waited for by all others."""
     items.sort(key=lambda item: not item.nodeid.startswith(_LONGEST))
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: much of a test's time is waiting for a server, a browser or another process."""
+    return (os.cpu_count() or 1) + 1
 
 
 @pytest.fixture
