@@ -56,8 +56,6 @@ class ModelCalled(Payload, kind="model_called"):
 class ClassifierFailed(Payload, kind="classifier_failed"):
     """A structured answer could not be had; the default was used."""
 
-    call: str
-    """An id of its own; in `model_called` the calls it came from have others."""
     role: str
     """What it was for: `narrative`, `classifier`, `worker` …"""
     schema_name: str

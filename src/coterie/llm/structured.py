@@ -14,7 +14,6 @@ from typing import Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from coterie.base.ids import new_id
 from coterie.base.masking import mask
 from coterie.llm.errors import BadRequest, ModelError, NothingRecorded, RequestsForbidden
 from coterie.llm.events import ClassifierFailed
@@ -88,7 +87,6 @@ async def classify(
             wrong, error = unfit.wrong, None
             asking = _stricter(asking, shape, raw, str(unfit))
     failure = ClassifierFailed(
-        call=new_id(),
         role=role.value,
         schema_name=output.__name__,
         model=model,

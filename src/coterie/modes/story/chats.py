@@ -27,7 +27,6 @@ from coterie.modes.story.events import (
     SceneClosed,
     SceneOpened,
     SceneSummarised,
-    WeatherChanged,
 )
 
 
@@ -194,10 +193,6 @@ class Chats(View):
     def clock_moved(self, rows: Rows, event: Event[ClockMoved]) -> None:
         moved = event.payload.minutes * 60_000_000
         rows.run("UPDATE chat SET clock = clock + ? WHERE room = ?", (moved, event.stream))
-
-    @on(WeatherChanged)
-    def weather_changed(self, rows: Rows, event: Event[WeatherChanged]) -> None:
-        rows.run("UPDATE chat SET weather = ? WHERE room = ?", (event.payload.weather, event.stream))
 
     @on(GuestJoined)
     def guest_joined(self, rows: Rows, event: Event[GuestJoined]) -> None:

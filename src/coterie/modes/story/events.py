@@ -224,13 +224,6 @@ class ClockMoved(Payload, kind="clock_moved"):
     """How a scene ended with it: `place`, `done` or `time`; as a rule empty."""
 
 
-class WeatherChanged(Payload, kind="weather_changed"):
-    """The weather in the fiction."""
-
-    weather: str
-    """What it is now, in a few words."""
-
-
 class GuestJoined(Payload, kind="guest_joined"):
     """A second character came into a chat."""
 
