@@ -262,7 +262,7 @@ async def test_an_exhausted_quota_is_not_tried_again_but_falls_back(
 async def test_a_model_that_never_begins_times_out_and_falls_back(
     opened: Opened, server: FaultServer, naps: Naps
 ) -> None:
-    models = opened(settings_for(server, first_token_s=0.2), sleep=naps)
+    models = opened(settings_for(server, first_token_s=1), sleep=naps)
     server.on("first", never_answers)
     assert (await models.ask(Role.NARRATIVE, PROMPT)).model == "here/second"
     assert server.count("first") == 3

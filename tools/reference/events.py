@@ -10,6 +10,7 @@ from pydantic.fields import FieldInfo
 
 from coterie import app as _every_room  # noqa: F401 (importing it declares every kind)
 from coterie.kernel import Payload, declared_kinds
+from tools.reference.sentences import sentences
 from tools.reference.words import GENERATED, classes_in, code, described, table, type_name
 
 _HEAD = """\
@@ -70,9 +71,11 @@ def _own_doc(shape: type[BaseModel]) -> str:
 
 
 def _fields(shape: type[BaseModel]) -> list[str]:
-    rows = []
-    for name, info in shape.model_fields.items():
-        rows.append((code(name), code(type_name(info.annotation)), _default(info), described(info.description)))
+    said = sentences(shape)
+    rows = [
+        (code(name), code(type_name(info.annotation)), _default(info), said[name])
+        for name, info in shape.model_fields.items()
+    ]
     return table(("field", "type", "default", "meaning"), rows)
 
 

@@ -25,7 +25,7 @@ _upcasters: dict[tuple[str, int], Upcaster] = {}
 class Payload(BaseModel):
     """The content of one kind of event: `class UserTurn(Payload, kind="user_turn", version=1): …`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: ClassVar[str]
     version: ClassVar[int]
