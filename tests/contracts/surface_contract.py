@@ -23,6 +23,9 @@ def context_in(text: str) -> str:
 
 
 class SurfaceContract:
+    said_in_each = 4
+    """Messages in each of fifty chats."""
+
     @pytest.fixture
     async def house(self, tmp_path: Path) -> AsyncIterator[SurfaceHouse]:
         made = SurfaceHouse(tmp_path / "coterie.db")
@@ -49,7 +52,7 @@ class SurfaceContract:
     ) -> None:
         house.echo.pause_s = 0.001
         rooms, chance = list(range(ROOMS)), random.Random(3)
-        for n in range(4):
+        for n in range(self.said_in_each):
             chance.shuffle(rooms)
             said = (platform.say("ana", f"room-{room}", f"m{n} in {room}", f"{room}.{n}") for room in rooms)
             await asyncio.gather(*said)
@@ -57,7 +60,9 @@ class SurfaceContract:
         contexts = set()
         for number in range(ROOMS):
             shown = platform.shown(f"room-{number}")
-            assert [text.partition(" [")[0] for text in shown] == [f"m{n} in {number}" for n in range(4)]
+            assert [text.partition(" [")[0] for text in shown] == [
+                f"m{n} in {number}" for n in range(self.said_in_each)
+            ]
             (context,) = {context_in(text) for text in shown}
             contexts.add(context)
         assert len(contexts) == ROOMS

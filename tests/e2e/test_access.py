@@ -21,8 +21,7 @@ def chat(site: Site) -> str:
     return path
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(("theme", "width"), [("light", 390), ("dark", 1280)])
 def test_chat_pages_have_no_serious_issue(page: Page, chat: str, theme: str, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 844})
     page.emulate_media(color_scheme=theme, reduced_motion="reduce")  # type: ignore[arg-type]

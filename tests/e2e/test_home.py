@@ -131,8 +131,7 @@ def test_c5_a_character_takes_a_seat_in_a_room_of_the_crowd(page: Page, site: Si
     assert serious(page) == []
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1440, 820, 390])
+@pytest.mark.parametrize(("theme", "width"), [("light", 390), ("light", 820), ("dark", 1440)])
 def test_home_keeps_nobody_out(browser: Browser, site: Site, chat: str, theme: Theme, width: int) -> None:
     context = window(browser, site.address, width, 844, theme)
     watched = Watched(context)

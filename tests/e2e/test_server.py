@@ -117,15 +117,13 @@ def test_it_comes_up_answers_and_stops_with_0(start: Start) -> None:
     assert coterie(server.house, "verify").returncode == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_an_open_request_finishes_before_the_end(start: Start, number: signal.Signals) -> None:
-    server = start("tests.e2e.slow_serve")
-    with ThreadPoolExecutor(1) as pool:
-        answer = pool.submit(server.client.get, "/slow")
-        assert server.line() == "slow page asked for\n"
-        assert server.stop(number) == 0
-        assert answer.result(60).json() == {"finished": True}
+def test_an_open_request_finishes_before_the_end_and_the_next_start_goes_on(start: Start) -> None:
+    for began, number in enumerate((signal.SIGTERM, signal.SIGINT), start=1):
+        server = start("tests.e2e.slow_serve")
+        assert f"coterie_events_total {began}.0" in server.client.get("/metrics").text
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(server.client.get, "/slow")
+            assert server.line() == "slow page asked for\n"
+            assert server.stop(number) == 0
+            assert answer.result(60).json() == {"finished": True}
     assert coterie(server.house, "verify").returncode == 0
-    again = start()
-    assert "coterie_events_total 2.0" in again.client.get("/metrics").text
-    assert again.stop(number) == 0

@@ -30,8 +30,8 @@ class Playhouse:
             **ours,
             "COTERIE_HOME": str(house),
             "COTERIE_STORY__REPLY_TOKENS": "16",
-            "COTERIE_STORY__NARRATIVE_BUDGET_HARD": "1500",
-            "COTERIE_STORY__NARRATIVE_BUDGET_SOFT": "1200",
+            "COTERIE_STORY__NARRATIVE_BUDGET_HARD": "900",
+            "COTERIE_STORY__NARRATIVE_BUDGET_SOFT": "600",
             "COTERIE_MODELS__CLASSIFIER_TIMEOUT_S": "1",
         }
         self.logs = house.parent / "logs.txt"

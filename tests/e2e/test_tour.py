@@ -33,8 +33,8 @@ TURNS = (
 )
 SHORT = """[story]
 reply_tokens = 24
-narrative_budget_soft = 700
-narrative_budget_hard = 1200
+narrative_budget_soft = 600
+narrative_budget_hard = 900
 classifier_budget_hard = 600
 retrieval_k = 2
 """

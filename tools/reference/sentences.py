@@ -27,10 +27,9 @@ def sentences(shape: type[BaseModel]) -> dict[str, str]:
 
 def _beneath(one: type) -> dict[str, str]:
     (declared,) = ast.parse(textwrap.dedent(inspect.getsource(one))).body
-    assert isinstance(declared, ast.ClassDef)
     return {
         field.target.id: described(said.value.value)
-        for field, said in pairwise(declared.body)
+        for field, said in pairwise(declared.body if isinstance(declared, ast.ClassDef) else ())
         if isinstance(field, ast.AnnAssign)
         and isinstance(field.target, ast.Name)
         and isinstance(said, ast.Expr)

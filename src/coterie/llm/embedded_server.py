@@ -49,7 +49,7 @@ def _serve(orders: dict[str, object]):  # type: ignore[no-untyped-def]  # the li
     # which the threads wait for the slowest: there, one core is left to the rest of the machine.
     params.cpuparams.n_threads = int(str(orders["threads"]))
     params.cpuparams_batch.n_threads = os.cpu_count() or 1
-    params.cpuparams.poll = 0
+    params.cpuparams.poll = params.cpuparams_batch.poll = 0
     params.hostnames = ["127.0.0.1"]
     params.port = 0
     params.api_keys = [str(orders["key"])]
