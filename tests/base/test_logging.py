@@ -138,6 +138,18 @@ def test_what_libraries_log_goes_the_same_way(form: Literal["text", "json"]) -> 
         assert told(stream)[0]["logger"] == "library"
 
 
+@pytest.mark.parametrize("level", ["info", "debug"])
+def test_not_every_request_of_a_library_is_told(level: Literal["info", "debug"]) -> None:
+    stream = io.StringIO()
+    setup_logging(LogSettings(level=level, format="json"), stream=stream)
+    for library in ("httpx", "httpx2"):
+        logging.getLogger(library).info("HTTP Request: GET https://api.example.org/bot/getUpdates")
+        logging.getLogger(library).warning("worth telling")
+    events = [line["event"] for line in told(stream)]
+    assert events.count("worth telling") == 2
+    assert len(events) == (2 if level == "info" else 4)
+
+
 def test_setting_up_twice_does_not_tell_twice() -> None:
     logs()
     stream = logs()

@@ -13,6 +13,10 @@ from coterie.base.config import Section
 from coterie.base.masking import mask
 
 
+_TALKATIVE = ("httpx", "httpx2")
+"""They tell of every request, with its whole address: several a minute for each surface that listens."""
+
+
 class LogSettings(Section):
     """What is written to the terminal while the server runs."""
 
@@ -54,6 +58,8 @@ def setup_logging(settings: LogSettings | None = None, *, stream: TextIO | None 
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.level.upper())
+    for library in _TALKATIVE:
+        logging.getLogger(library).setLevel("DEBUG" if settings.level == "debug" else "WARNING")
 
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:

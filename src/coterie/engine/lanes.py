@@ -66,6 +66,8 @@ class Lanes:
         try:
             return await self._step(room)
         except Exception:
+            if self._closed:
+                return False  # a surface may have gone first; the work stands in the log
             # A full disk, say: the work stands in the log, and one room's trouble is no other's.
             _log.exception("lane failed", lane=self._name, surface=room.surface, room=room.id)
             await asyncio.sleep(_PAUSE_S)

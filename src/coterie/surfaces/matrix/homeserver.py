@@ -159,7 +159,7 @@ class Homeserver:
         server, _, media = uri.removeprefix("mxc://").partition("/")
         path = f"/_matrix/client/v1/media/download/{_part(server)}/{_part(media)}"
         try:
-            async with self._http.stream("GET", path, headers=self._headers({}), timeout=_FILE_S) as answer:
+            async with self._line().stream("GET", path, headers=self._headers({}), timeout=_FILE_S) as answer:
                 if not answer.is_success:
                     await answer.aread()
                     self._check(answer)
@@ -179,7 +179,7 @@ class Homeserver:
         wait_s: float = 30.0,
     ) -> Any:
         try:
-            answer = await self._http.request(
+            answer = await self._line().request(
                 method,
                 path,
                 json=told,
@@ -193,6 +193,12 @@ class Homeserver:
             raise Unreachable(f"The homeserver does not answer ({type(error).__name__}).", ambiguous=sent) from error
         self._check(answer)
         return answer.json()
+
+    def _line(self) -> httpx.AsyncClient:
+        """Whoever has something to say after it was hung up hears that, and says it when it is there again."""
+        if self._http.is_closed:
+            raise Unreachable("Matrix was left.", ambiguous=False)
+        return self._http
 
     def _headers(self, more: Mapping[str, str]) -> dict[str, str]:
         return {**({"Authorization": f"Bearer {self.token}"} if self.token else {}), **more}

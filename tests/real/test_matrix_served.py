@@ -1,0 +1,111 @@
+"""The recipe for Matrix as a reader follows it: settings, `coterie serve`, an invitation, and a sealed talk. P7
+
+With the model that comes along. What it says is its own affair; that it is heard, answered and kept is ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from coterie.base.ids import new_id
+from tests.e2e.test_server import Server, coterie
+from tests.real.matrix_house import PASSWORD
+from tests.real.second_client import SealedHuman
+from tests.real.synapse import Synapse
+
+pytestmark = [pytest.mark.xdist_group("embedded"), pytest.mark.timeout(600)]
+RECIPE = Path(__file__).parents[2] / "docs/how-to/matrix.md"
+SHORT = "\n[story]\nreply_tokens = 16\nnarrative_budget_soft = 500\nnarrative_budget_hard = 800\n"
+
+
+@pytest.fixture
+def bot(synapse: Synapse) -> str:
+    return synapse.register(f"coterie-{new_id().lower()}")
+
+
+@pytest.fixture
+async def ana(synapse: Synapse) -> AsyncIterator[SealedHuman]:
+    there = await SealedHuman.arrive(synapse, f"ana-{new_id().lower()}")
+    yield there
+    await there.close()
+
+
+@pytest.fixture
+def served(synapse: Synapse, bot: str, ana: SealedHuman, tmp_path: Path) -> Iterator[Server]:
+    told = re.findall(r"```toml\n(.*?)```", RECIPE.read_text(), re.DOTALL)[0]
+    for theirs, ours in {
+        "https://matrix.example.org": synapse.url,
+        "@coterie:example.org": bot,
+        "env:MATRIX_PASSWORD": PASSWORD,
+        "@you:example.org": ana.user,
+    }.items():
+        assert theirs in told
+        told = told.replace(theirs, ours)
+    house = tmp_path / "house"
+    house.mkdir()
+    (house / "config.toml").write_text(told + SHORT)
+    server = Server(house, "coterie")
+    yield server
+    server.close()
+
+
+async def is_space(ana: SealedHuman, room: str) -> bool:
+    created = await ana.server.state_event(room, "m.room.create")
+    return bool(created.get("type") == "m.space")
+
+
+async def first_room(ana: SealedHuman, bot: str) -> str:
+    await ana.room_with(bot)
+    while True:
+        for room in await ana.accept_invites():
+            if not await is_space(ana, room):
+                return room
+        await asyncio.sleep(0.5)
+
+
+async def being_answered(served: Server) -> str:
+    """The first chat, once there is an opening, something said, and the beginning of a reply."""
+    while True:
+        for chat in served.client.get("/chats").json():
+            if chat["turns"] == 3:
+                return str(chat["id"])
+        await asyncio.sleep(0.1)
+
+
+async def replies(served: Server, chat: str) -> list[str]:
+    """What the character said, once it has answered in full."""
+    while True:
+        turns = served.client.get(f"/chats/{chat}/turns").json()["turns"]
+        if len(turns) == 3 and turns[-1]["text"] and turns[-1]["state"] != "open":
+            return [turn["text"] for turn in turns[0::2]]
+        await asyncio.sleep(0.5)
+
+
+async def test_p7_from_the_settings_to_a_sealed_talk_that_goes_on_after_a_restart(
+    served: Server, bot: str, ana: SealedHuman
+) -> None:
+    served.client.post("/bots/ready/maren").raise_for_status()
+    room = await first_room(ana, bot)
+    await ana.say(room, "Hello, is somebody there?")
+    chat = await being_answered(served)
+    assert served.stop(signal.SIGTERM) == 0, "in the middle of the reply"
+    logs = [json.loads(line) for line in served.logs.read_text().splitlines()]
+    assert [line for line in logs if line["level"] not in ("info", "warning") or line["logger"] == "httpx"] == []
+
+    again = Server(served.house, "coterie")
+    try:
+        opening, reply = await replies(again, chat)
+        while reply not in (shown := await ana.shown(room, bot)):
+            await asyncio.sleep(0.5)
+        assert [shown.count(text) for text in (opening, reply)] == [1, 1]
+        assert again.stop(signal.SIGTERM) == 0
+    finally:
+        again.close()
+    assert coterie(served.house, "verify").returncode == 0
