@@ -12,7 +12,6 @@ import structlog
 from coterie.base.config import Section
 from coterie.base.masking import mask
 
-
 _TALKATIVE = ("httpx", "httpx2")
 """They tell of every request, with its whole address: several a minute for each surface that listens."""
 
