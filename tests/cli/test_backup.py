@@ -96,6 +96,17 @@ def test_restoring_asks_first(lived_in: Home, call: Call, monkeypatch: pytest.Mo
     assert everything_in(lived_in.root) == before
 
 
+def test_restoring_where_nothing_is_asks_nothing(
+    lived_in: Home, call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    call("backup")
+    (path,) = newest_first(lived_in.backups)
+    monkeypatch.setattr("typer.confirm", _no)
+    monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "new"))
+    assert call("restore", str(path)).code == 0
+    assert (tmp_path / "new" / "coterie.db").exists()
+
+
 def _no(*_: object, abort: bool) -> None:
     import typer
 

@@ -26,8 +26,8 @@ def restore(
 
     home = Home.locate()
     home.prepare()
-    if not yes:
-        typer.confirm(f"Put {backup} in the place of {home.database}?", abort=True)
+    if home.database.exists() and not yes:
+        typer.confirm(f"Put {backup} in the place of {home.database}, which is kept beside it?", abort=True)
     kept = put_back(backup, home.database, SystemClock().now(), all_views())
     for folder in (home.periodic_snapshots, home.rewind_snapshots):
         prune(folder, keep=0)  # they tell of a life that the restored log may never have

@@ -5,9 +5,9 @@ They go to the stream `instance`: rewinding a chat takes back what was said, not
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
-from coterie.kernel import Payload
+from coterie.kernel import Payload, upcaster
 
 STREAM = "instance"
 
@@ -53,7 +53,7 @@ class ModelCalled(Payload, kind="model_called"):
     """Milliseconds that this try took."""
 
 
-class ClassifierFailed(Payload, kind="classifier_failed"):
+class ClassifierFailed(Payload, kind="classifier_failed", version=2):
     """A structured answer could not be had; the default was used."""
 
     role: str
@@ -72,3 +72,9 @@ class ClassifierFailed(Payload, kind="classifier_failed"):
     """The room it was for: a stream, or a crowd's name; empty for none."""
     character: str = ""
     """The character it was for: an id, or a persona's name; empty for none."""
+
+
+@upcaster("classifier_failed", 1)
+def _without_an_id(fields: dict[str, Any]) -> dict[str, Any]:
+    """It had an id of its own that belonged to nothing."""
+    return {name: value for name, value in fields.items() if name != "call"}

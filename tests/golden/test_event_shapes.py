@@ -1,0 +1,52 @@
+"""Old logs stay readable: no kind of event changes its shape under the same version."""
+
+from __future__ import annotations
+
+import json
+
+from coterie.kernel.events import Record, decode
+from coterie.llm.events import ClassifierFailed
+from tests.golden.event_shapes import SETTLED, shapes, unfit
+
+
+def test_no_shape_changes_without_a_new_version() -> None:
+    settled = json.loads(SETTLED.read_text())
+    assert unfit(settled, shapes()) == [], "give the kind a new version and an upcaster from the old one"
+    assert settled == shapes(), "settle what was added: python -m tests.golden.event_shapes"
+
+
+def test_what_would_not_fit_is_found() -> None:
+    before = {"said 1": {"text": "str", "to": "str?"}, "gone 1": {}, "lifted 1": {"old": "str"}}
+    assert unfit(before, {"said 1": {"text": "str", "to": "str?", "at": "int?"}, "gone 1": {}, "lifted 2": {}}) == []
+    assert unfit(before, {"said 1": {"text": "int", "at": "int"}, "lifted 2": {"new": "int"}}) == [
+        "said.text is not what it was",
+        "said.to is not what it was",
+        "said.at is new",
+        "gone is gone",
+    ]
+
+
+def test_a_classifier_that_failed_long_ago_is_still_read() -> None:
+    """It had an id that belonged to nothing."""
+    fields = {
+        "role": "classifier",
+        "schema_name": "Closing",
+        "model": "m",
+        "failure": "not_json",
+        "raw": "",
+        "attempts": 2,
+    }
+    old: Record = (
+        1,
+        "instance",
+        1,
+        "classifier_failed",
+        1,
+        json.dumps({**fields, "call": "c"}),
+        0,
+        "you",
+        None,
+        None,
+        None,
+    )
+    assert decode(old).payload == ClassifierFailed.model_validate(fields)
