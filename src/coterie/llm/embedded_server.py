@@ -50,6 +50,9 @@ def _serve(orders: dict[str, object]):  # type: ignore[no-untyped-def]  # the li
     params.cpuparams.n_threads = int(str(orders["threads"]))
     params.cpuparams_batch.n_threads = os.cpu_count() or 1
     params.cpuparams.poll = params.cpuparams_batch.poll = 0
+    # A small model that begins to repeat itself does not stop: what would repeat a phrase becomes the less likely the
+    # longer the phrase is. Penalties on single words make it lose the thread instead.
+    params.sampling.dry_multiplier, params.sampling.dry_penalty_last_n = 0.8, 512
     params.hostnames = ["127.0.0.1"]
     params.port = 0
     params.api_keys = [str(orders["key"])]
