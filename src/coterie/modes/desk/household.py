@@ -11,6 +11,7 @@ import json
 import os
 import signal
 from contextlib import suppress
+from pathlib import Path
 
 from coterie.base.logging import get_logger
 
@@ -25,18 +26,28 @@ async def ended(told: int) -> None:
     said = os.pread(told, _AT_MOST, 0)
     if not said:
         return
+    began = json.loads(said)
     try:
-        first = os.pidfd_open(json.loads(said)["child-pid"])
+        first = os.pidfd_open(began["child-pid"])
     except ProcessLookupError:
         return
     try:
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(first, signal.SIGKILL)
-        await _gone(first)
+        if _lives_in(began["child-pid"], began["pid-namespace"]):
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(first, signal.SIGKILL)
+            await _gone(first)
     except TimeoutError:
         _log.warning("a command's processes do not end", waited_s=_PATIENCE_S)
     finally:
         os.close(first)
+
+
+def _lives_in(process: int, namespace: int) -> bool:
+    """Numbers are given again: whoever has this one now may be a stranger."""
+    try:
+        return Path(f"/proc/{process}/ns/pid").stat().st_ino == namespace
+    except FileNotFoundError:
+        return False
 
 
 async def _gone(process: int) -> None:
