@@ -14,3 +14,9 @@ def serious(page: Page) -> list[str]:
         if one["impact"] in ("serious", "critical")
         for node in one["nodes"]
     ]
+
+
+def check(page: Page) -> None:
+    """Nobody is kept out, and nothing is wider than the window."""
+    assert serious(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

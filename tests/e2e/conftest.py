@@ -112,6 +112,9 @@ class Site:
         told = {"title": "The lighthouse", "place": {"name": "the lamp room"}, **opening}
         return f"/chats/{self.ask('POST', f'/bots/{bot}/kickoff', told)['id']}"
 
+    def host(self, chat: str) -> str:
+        return str(self.ask("GET", chat)["host"]["id"])
+
     def say(self, chat: str, text: str, reply: str | None = None) -> Any:
         if reply is not None:
             self.script.replies.append(reply)
@@ -123,7 +126,7 @@ class Site:
     def many(self, chat: str, exchanges: int) -> None:
         """So many exchanges at once, as if they had been played."""
         room = f"room:{chat.removeprefix('/chats/')}"
-        bot = self.ask("GET", chat)["host"]["id"]
+        bot = self.host(chat)
         drafts: list[Draft] = []
         for number in range(exchanges):
             turn, reply = new_id(), new_id()

@@ -143,7 +143,7 @@ def in_the_crowd(site: Site, page: Page, thing: str) -> str:
     )
     expect(answer).to_be_visible()
     said = answer.inner_text()
-    page.get_by_role("button", name="Stop").click()
+    page.get_by_role("button", name="Stop", exact=True).click()
     expect(page.locator("#crowd-state")).to_have_text("quiet")
     return said
 

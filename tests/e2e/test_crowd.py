@@ -66,10 +66,10 @@ def until(page: Page, true: str) -> None:
 
 
 def begin(page: Page, tale: str) -> None:
-    page.get_by_role("button", name="Start").first.click()
+    page.get_by_role("button", name="Start", exact=True).first.click()
     page.get_by_label("What they watch").fill(tale)
     page.get_by_label("Who finds the words").select_option("phrasebook")
-    page.get_by_role("dialog").get_by_role("button", name="Start").click()
+    page.get_by_role("dialog").get_by_role("button", name="Start", exact=True).click()
 
 
 def test_c19_c10_an_evening_from_start_to_stop(attic: Page, tale: str) -> None:
@@ -83,7 +83,7 @@ def test_c19_c10_an_evening_from_start_to_stop(attic: Page, tale: str) -> None:
     expect(attic.locator(".said-why")).to_contain_text("base")
     attic.get_by_role("button", name="Who is this").click()
     expect(attic.locator(".person .drift")).to_have_count(5)
-    attic.get_by_role("button", name="Stop").click()
+    attic.get_by_role("button", name="Stop", exact=True).click()
     expect(attic.locator("#crowd-state")).to_have_text("quiet")
 
 
@@ -111,9 +111,9 @@ def test_c16_a_refusal_is_told_and_audited_and_rulings_can_be_taken_back(site: S
     expect(attic.locator(".audit li").first).to_contain_text("revived")
     site.ask("POST", "/crowd/attic/messages", {"text": "somebody"})
     attic.locator(".line", has_text="somebody").click()
-    attic.get_by_role("button", name="Ban").click()
+    attic.get_by_role("button", name="Ban", exact=True).click()
     expect(attic.locator(".audit li").first).to_contain_text("ban")
-    attic.locator(".toast").get_by_role("button", name="Undo").click()
+    attic.locator(".toast").get_by_role("button", name="Undo", exact=True).click()
     expect(attic.locator(".audit li").first).to_contain_text("pardon")
 
 

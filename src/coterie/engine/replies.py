@@ -1,6 +1,6 @@
 """Giving a reply: words go to everyone who listens as they come, and to the log in small batches.
 
-Tokens that follow each other closely are told together, twenty times a second: nobody reads faster, and waking every
+Tokens that follow each other closely are told together, ten times a second: nobody reads faster, and waking every
 listener for each of them costs more than all else that is done with it. At most a second or 64 tokens of a reply are
 not yet durable. However it ends (whole, stopped, provider lost, process killed) the text so far is kept, with why it
 broke off; `recover` closes what a crash left open.
@@ -142,7 +142,7 @@ class Replies:
         recorded: asyncio.Future[None],
     ) -> AssistantTurn:
         flusher = self._spoken[room] = _Flusher(self._store, room, reply_id, speaker)
-        truncated, why, status, model, whole = False, "", None, "", False
+        truncated, why, status, whole = False, "", None, False
         clockwork = asyncio.create_task(flusher.run())
         try:
             async for chunk in reply:
@@ -155,7 +155,7 @@ class Replies:
                     if flusher.is_full:
                         await flusher.flush()
             else:
-                model, whole = reply.answer.model, True
+                whole = True
                 if reply.answer.reason == "length":
                     truncated, why = True, "length"
         except asyncio.CancelledError:
@@ -176,7 +176,7 @@ class Replies:
         flusher.add(voice.rest())
         flusher.hush()
         ended = AssistantTurn(
-            reply=reply_id, text=flusher.text, truncated=truncated, why=why, status=status, model=model
+            reply=reply_id, text=flusher.text, truncated=truncated, why=why, status=status, model=reply.model
         )
         # A second cancellation must not keep the end of the reply from being recorded. What it cost is, with it.
         try:

@@ -3,7 +3,7 @@
 A line that another's name labels (`Ana:`, `**Ana**:`) ends the reply before that line; the speaker's own label is left
 out, and so is a wrong one before the very first words, which are still its answer. Words come in pieces, so the
 beginning of a line that may yet turn out to be a label is held until it is clear: nobody is shown a word that is then
-taken back.
+taken back. A voice may also have a breath, and ends with the sentence that uses it up.
 """
 
 from __future__ import annotations
@@ -11,16 +11,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from coterie.engine.breath import Breath
+
 _BEFORE, _AFTER = r"[\s*_\[#]*", r"[ \t*_\]]*"
 
 
 class OneVoice:
-    def __init__(self, own: Iterable[str] = (), others: Iterable[str] = ()) -> None:
+    def __init__(self, own: Iterable[str] = (), others: Iterable[str] = (), breath: Breath | None = None) -> None:
         """`own` and `others` are the names that may label a line; nothing is cut where there are none."""
         mine = set(map(str.casefold, _labels(own)))
         theirs = [name for name in _labels(others) if name.casefold() not in mine]
         self.over = False
-        """Whether another began to speak: what comes now is theirs."""
+        """Whether another began to speak, or the breath was used up: what comes now is not said."""
+        self._breath = breath or Breath()
         self._names = tuple(mine | {name.casefold() for name in theirs})
         self._own = _pattern(_labels(own))
         self._others = _pattern(theirs)
@@ -54,13 +57,16 @@ class OneVoice:
             self._has_spoken = self._has_spoken or bool(self._held[:end].strip())
             shown, self._held = shown + self._held[:end], self._held[end:]
             self._line_begins = bool(self._held)
+        shown = self._breath.hear(shown)
+        if self._breath.over:
+            self.over, self._held = True, ""
         return shown
 
     def rest(self) -> str:
         """What is held when nothing more comes: it did not become another's label."""
         label = self._label()
         held, self._held = self._held, ""
-        return held if label is None else held[: len(held) - len(held.lstrip())]
+        return self._breath.hear(held if label is None else held[: len(held) - len(held.lstrip())])
 
     def _label(self) -> re.Match[str] | None:
         """The label before what is held, if it is one to leave out."""

@@ -34,6 +34,8 @@ class Target:
 
 
 EMBEDDED = Target("embedded", EMBEDDED_MODEL)
+_BUNDLED_STEADY_WORDS = 80
+"""Measured by reading: about a hundred tokens on, SmolLM2 no longer knows who speaks or where."""
 
 
 @dataclass(frozen=True)
@@ -107,10 +109,12 @@ class Catalogue:
         )
 
     def details(self, target: Target) -> ModelDetails:
-        known = self.settings.details.get(str(target))
-        if target.provider == "embedded":
-            return ModelDetails(context=(known and known.context) or self.settings.embedded.context)
-        return known or ModelDetails()
+        known = self.settings.details.get(str(target)) or ModelDetails()
+        if target.provider != "embedded":
+            return known
+        own = self.settings.embedded
+        steady = known.steady_words or (_BUNDLED_STEADY_WORDS if own.model is None else None)
+        return known.model_copy(update={"context": known.context or own.context, "steady_words": steady})
 
     def _short_form(self, role: Role) -> tuple[str, ...]:
         """What `narrative_model`, `classifier_model` and the provider's own defaults say, if it can be used."""

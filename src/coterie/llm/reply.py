@@ -26,6 +26,8 @@ class Said:
     """What a model has said so far in one attempt. A new attempt, where nobody saw the last one, starts over."""
 
     def __init__(self) -> None:
+        self.model = ""
+        """`provider/model` that speaks, which may be a fallback."""
         self._text: list[str] = []
         self._thinking: list[str] = []
         self.calls: list[ToolCall] = []
@@ -38,7 +40,8 @@ class Said:
         elif isinstance(chunk, CallRequested):
             self.calls.append(chunk.call)
 
-    def clear(self) -> None:
+    def begin(self, model: str) -> None:
+        self.model = model
         self._text.clear()
         self._thinking.clear()
         self.calls.clear()
@@ -65,6 +68,11 @@ class Reply:
     @property
     def text(self) -> str:
         return self._said.text
+
+    @property
+    def model(self) -> str:
+        """Who said it, also where it was left early; empty as long as nothing was said."""
+        return self._said.model if self._said.anything else ""
 
     @property
     def answer(self) -> Answer:

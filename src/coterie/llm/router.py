@@ -262,7 +262,7 @@ class Models:
         await self._prepare(target)
         counted = self.tokens.count_prompt(target, call.prompt)
         expected = Tokens(input=counted, output=call.prompt.max_tokens or _EXPECTED_ANSWER)
-        call.said.clear()
+        call.said.begin(str(target))
         with self.ledger.hold(target, expected) as hold:
             began, first = _now(), None
             outcome: Outcome = "stopped"

@@ -50,6 +50,9 @@ class ProviderSettings(Section):
 class ModelDetails(Section):
     context: Annotated[int, Field(gt=0)] | None = None
     """How many tokens the model can read and write in all."""
+    steady_words: Annotated[int, Field(gt=0)] | None = None
+    """How many words it keeps its thread for: a longer reply in a story ends with the sentence that passes them. Only
+    the bundled model has such a limit unless you set one."""
     usd_per_million_in: Annotated[float, Field(ge=0)] | None = None
     """Price of a million input tokens, in US dollars."""
     usd_per_million_out: Annotated[float, Field(ge=0)] | None = None

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, time
+
 import pytest
 
 from coterie.base.errors import CoterieError
+from coterie.cast import ready as shelf
 from coterie.llm.tape import Entry, Fault
 from coterie.modes.story.kickoff import Opening
 from tests.modes.story.conftest import Script, Stage
@@ -30,6 +33,33 @@ async def test_s8_the_classifier_fills_the_form_and_confirming_is_one_transactio
     ]
     assert len({event.ts for event in events}) == 1
     assert stage.texts(chat.room) == ["Rain. Mara opens the door."]
+
+
+@pytest.mark.parametrize("name", shelf.NAMES)
+async def test_s8_a_ready_made_character_brings_its_scene_and_asks_no_model(
+    stage: Stage, script: Script, name: str
+) -> None:
+    ready = shelf.ready(name)
+    bot = await stage.meet(ready.name, kickoff=ready.kickoff, initial_relationship=ready.initial_relationship)
+    proposal = await stage.story.propose(bot.id)
+    assert (proposal.notice, script.classified) == ("", [])
+    opening = proposal.opening
+    assert opening.title and opening.place.name and opening.weather and opening.you.posture
+    assert (opening.greeting, opening.relationship) == (ready.kickoff, ready.initial_relationship)
+    now = datetime(2026, 5, 4, 3, 2, tzinfo=UTC)
+    assert opening.starts(now) == datetime.combine(now.date(), time.fromisoformat(opening.time), tzinfo=UTC)
+
+
+async def test_s8_a_ready_made_opening_that_was_rewritten_is_read_again(stage: Stage, script: Script) -> None:
+    bot = await stage.meet(kickoff=shelf.ready("maren").kickoff + " Then the lamp goes out.")
+    script.shapes["Opening"] = {"title": "Dark"}
+    assert (await stage.story.propose(bot.id)).opening.title == "Dark"
+
+
+@pytest.mark.parametrize("told", ["", "soon", "25:00", "tomorrow at noon"])
+def test_s8_an_hour_that_is_none_leaves_it_now(told: str) -> None:
+    now = datetime(2026, 5, 4, 3, 2, tzinfo=UTC)
+    assert Opening(time=told).starts(now) == now
 
 
 async def test_s8_all_of_it_or_nothing(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

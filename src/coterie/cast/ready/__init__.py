@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from coterie.cast.errors import NoSuchCharacter
 from coterie.cast.identity import Identity
 
 NAMES = ("maren", "teodor", "io")
+_BESIDE = frozenset({"in_short", "opening"})
+"""What is told of them but is not who they are."""
 
 
 @cache
-def _fields(name: str) -> dict[str, object]:
+def _fields(name: str) -> dict[str, Any]:
     return tomllib.loads(files(__package__).joinpath(f"{name}.toml").read_text(encoding="utf-8"))
 
 
@@ -25,7 +29,7 @@ def ready(name: str) -> Identity:
     fields = {
         key: value.strip() if isinstance(value, str) else value
         for key, value in _fields(wanted).items()
-        if key != "in_short"
+        if key not in _BESIDE
     }
     return Identity.model_validate(fields)
 
@@ -33,3 +37,9 @@ def ready(name: str) -> Identity:
 def in_short(name: str) -> str:
     """One line about one of them."""
     return str(_fields(name)["in_short"])
+
+
+def opening_of(kickoff: str) -> Mapping[str, Any] | None:
+    """The scene that the opening prose of one of them sets, read beforehand; None for anybody else's prose."""
+    prose = kickoff.strip()
+    return next((_fields(name)["opening"] for name in NAMES if _fields(name)["kickoff"].strip() == prose), None)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from coterie.cast.ready import opening_of
 from coterie.cast.roster import Bot, You
 from coterie.llm.messages import Prompt
 from coterie.llm.router import Caller, Models
@@ -30,7 +31,7 @@ class Opening(BaseModel):
     title: str = ""
     place: Place = Place()
     time: str = ""
-    """ISO 8601, UTC."""
+    """ISO 8601, UTC: a moment, or an hour of the day on which it begins."""
     weather: str = ""
     anchor: str = ""
     you: Activity = Activity()
@@ -42,6 +43,8 @@ class Opening(BaseModel):
 
     def starts(self, fallback: datetime) -> datetime:
         try:
+            if len(self.time) == len("17:40"):
+                return datetime.combine(fallback.date(), time.fromisoformat(self.time), tzinfo=UTC)
             moment = datetime.fromisoformat(self.time)
         except ValueError:
             return fallback
@@ -63,6 +66,9 @@ async def propose(models: Models, bot: Bot, you: You) -> Proposal:
             opening=Opening(greeting=greeting),
             notice=f"{who.name} has no kickoff prose yet. Fill in what you like; everything may stay empty.",
         )
+    if (read := opening_of(who.kickoff)) is not None:
+        here = {"greeting": greeting or who.kickoff, "relationship": who.initial_relationship}
+        return Proposal(opening=Opening.model_validate({**read, **here}))
     prompt = Prompt.of(
         f"Character: {who.name}\nPersona: {who.persona}\nThe person: {you.name}. {you.persona}\n"
         f"Their relationship: {who.initial_relationship}\n\nOpening prose:\n{who.kickoff}",

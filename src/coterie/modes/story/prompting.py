@@ -16,6 +16,7 @@ from coterie.cast.cards.macros import Macros
 from coterie.cast.people import PeopleBook
 from coterie.cast.roster import YOU, Bot, Roster, You
 from coterie.cast.workspace import OwnWords, Workspaces
+from coterie.engine.breath import Breath
 from coterie.engine.turns import Timeline, Turn
 from coterie.engine.voice import OneVoice
 from coterie.kernel import Store
@@ -148,7 +149,7 @@ class Prompter:
             sent,
             kept,
             min(told) if told and shortened else None,
-            OneVoice([bot.name, desk.macros.char], [*others, *_ANYBODY]),
+            OneVoice([bot.name, desk.macros.char], [*others, *_ANYBODY], self._breath()),
         )
 
     def as_prompt(self, pieces: Sequence[Piece], others: Sequence[str] = ()) -> Prompt:
@@ -179,6 +180,10 @@ class Prompter:
         if context is not None:
             hard = min(hard, context - min(self._settings.reply_tokens, context // 4) - 64)
         return min(self._settings.narrative_budget_soft, hard * 3 // 4), hard
+
+    def _breath(self) -> Breath:
+        target = self._models.catalogue.chain(Role.NARRATIVE)[0]
+        return Breath(self._models.catalogue.details(target).steady_words)
 
     def _counter(self) -> Callable[[str], int]:
         target = self._models.catalogue.chain(Role.NARRATIVE)[0]
