@@ -219,7 +219,11 @@ class Sink:
 
         class Taking(BaseHTTPRequestHandler):
             def do_POST(taking) -> None:  # noqa: N805 - as the server calls it; `self` is the sink
-                told = json.loads(taking.rfile.read(int(taking.headers["Content-Length"])))
+                length = int(taking.headers["Content-Length"])
+                body = taking.rfile.read(length)
+                if len(body) < length:  # the sender was killed in the middle of it
+                    return
+                told = json.loads(body)
                 with lock:
                     self.tokens[told["token"]] += 1
                     self.texts[told["token"]] = f"{told['room']}: {told['text']}"
