@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import zip_longest
 
 from coterie.base.errors import BadPoint
@@ -17,6 +17,7 @@ from coterie.kernel import Draft
 from coterie.llm.messages import Request
 from coterie.modes.story.events import ManualEdit
 from coterie.modes.story.settings import StorySettings
+from tests.modes.story.books import Line, Said
 from tests.modes.story.conftest import Stage
 from tests.modes.story.honest import Honest, codes, pairs_of, shape_of, speaker_of, words
 
@@ -42,44 +43,6 @@ COMMANDS = {
     "unreset": 2,
     "begin": 2,
 }
-
-
-@dataclass(frozen=True)
-class Said:
-    id: str
-    text: str
-    speaker: str
-    heard: frozenset[str]
-    """The characters who heard it."""
-    guests: frozenset[str]
-    """Who was a guest when it began."""
-    private: bool
-    step: int
-
-    @property
-    def codes(self) -> list[str]:
-        return codes(self.text)
-
-
-@dataclass
-class Line:
-    room: str
-    root: str
-    host: str
-    guests: set[str] = field(default_factory=set)
-    said: list[Said] = field(default_factory=list)
-    swipes: dict[str, dict[str, tuple[Said, Said]]] = field(default_factory=dict)
-    """Message → reply → both as they were."""
-    before: tuple[list[Said], set[str]] | None = None
-    """What an undo of the last rewind brings back."""
-
-    @property
-    def characters(self) -> set[str]:
-        return {self.host, *self.guests}
-
-    def copy(self) -> Line:
-        swipes = {message: dict(replies) for message, replies in self.swipes.items()}
-        return replace(self, guests=set(self.guests), said=list(self.said), swipes=swipes)
 
 
 class Play:
