@@ -11,6 +11,7 @@ import pytest
 from bench._sample import Said, sample_views
 from coterie.base.home import Home
 from coterie.kernel import Draft, LogReader, Store
+from coterie.kernel.lock import ProcessLock
 from coterie.ops.backups import newest_first
 from tests.cli.conftest import Call, everything_in
 
@@ -94,6 +95,25 @@ def test_restoring_asks_first(lived_in: Home, call: Call, monkeypatch: pytest.Mo
     monkeypatch.setattr("typer.confirm", _no)
     assert call("restore", str(path)).code == 1
     assert everything_in(lived_in.root) == before
+
+
+def test_what_cannot_be_restored_is_told_before_anything_is_asked(
+    lived_in: Home, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call("backup")
+    (path,) = newest_first(lived_in.backups)
+    monkeypatch.setattr("typer.confirm", _not_asked)
+    lock = ProcessLock(lived_in.database)
+    lock.take()
+    answer = call("restore", str(path))
+    lock.release()
+    assert (answer.code, "Another Coterie" in answer.err) == (4, True)
+    empty(path)
+    assert call("restore", str(path)).code == 9
+
+
+def _not_asked(*_: object, abort: bool) -> None:
+    raise AssertionError("asked in vain")
 
 
 def test_restoring_where_nothing_is_asks_nothing(

@@ -26,9 +26,12 @@ def restore(
 
     home = Home.locate()
     home.prepare()
-    if home.database.exists() and not yes:
-        typer.confirm(f"Put {backup} in the place of {home.database}, which is kept beside it?", abort=True)
-    kept = put_back(backup, home.database, SystemClock().now(), all_views())
+
+    def ask() -> None:
+        if not yes:
+            typer.confirm(f"Put {backup} in the place of {home.database}, which is kept beside it?", abort=True)
+
+    kept = put_back(backup, home.database, SystemClock().now(), all_views(), ask)
     for folder in (home.periodic_snapshots, home.rewind_snapshots):
         prune(folder, keep=0)  # they tell of a life that the restored log may never have
     typer.echo(f"Restored {backup}." + (f" What was there is kept as {kept}." if kept else ""))

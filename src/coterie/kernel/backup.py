@@ -71,8 +71,17 @@ def check_backup(backup: Path, views: Sequence[View] = ()) -> Findings:
         reader.close()
 
 
-def restore(backup: Path, database: Path, now: datetime, views: Sequence[View] = ()) -> Path | None:
-    """Put a checked copy in the place of the database. Returns where the replaced one is kept, if there was one."""
+def restore(
+    backup: Path,
+    database: Path,
+    now: datetime,
+    views: Sequence[View] = (),
+    ask: Callable[[], object] = lambda: None,
+) -> Path | None:
+    """Put a checked copy in the place of the database. Returns where the replaced one is kept, if there was one.
+
+    `ask` is called when nothing is left but to replace what is there; it raises to leave everything as it is.
+    """
     lock = ProcessLock(database)
     lock.take()
     try:
@@ -84,6 +93,8 @@ def restore(backup: Path, database: Path, now: datetime, views: Sequence[View] =
             raise BackupError(f"{backup} is not sound: {error.what}", _UNTOUCHED) from error
         if not findings.clean:
             raise BackupError(f"{backup} is not sound: {' '.join(findings.problems)}", _UNTOUCHED)
+        if database.exists():
+            ask()
         draft = database.with_name(database.name + ".restoring")
         draft.unlink(missing_ok=True)
         draft.write_bytes(b"")
