@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.e2e.axe import serious
 from tests.e2e.conftest import Site
@@ -85,6 +85,19 @@ def test_c19_c10_an_evening_from_start_to_stop(attic: Page, tale: str) -> None:
     expect(attic.locator(".person .drift")).to_have_count(5)
     attic.get_by_role("button", name="Stop", exact=True).click()
     expect(attic.locator("#crowd-state")).to_have_text("quiet")
+
+
+def test_c19_who_was_asked_for_last_is_shown_whatever_comes_last(attic: Page) -> None:
+    held: list[Route] = []  # everybody, asked for when the tab opens, comes after somebody alone
+    attic.route(re.compile("/people$"), lambda route: held.append(route))
+    attic.locator("#crowd-people-tab").click()
+    attic.evaluate("document.body.insertAdjacentHTML('beforeend', '<button data-regular=\"nonna_exe\">ask</button>')")
+    attic.locator("body > [data-regular]").click()
+    expect(attic.locator(".person .drift")).to_have_count(5)
+    with attic.expect_response(re.compile("/people$")):
+        held.pop().continue_()
+    attic.wait_for_timeout(200)
+    expect(attic.locator(".person .drift")).to_have_count(5)
 
 
 def test_c19_saying_something_and_being_answered(attic: Page, tale: str) -> None:

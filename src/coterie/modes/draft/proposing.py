@@ -26,6 +26,10 @@ class ProposingReply(Reply):
         return self._reply.text
 
     @property
+    def model(self) -> str:
+        return self._reply.model
+
+    @property
     def answer(self) -> Answer:
         return self._reply.answer
 

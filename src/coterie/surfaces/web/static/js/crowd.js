@@ -94,9 +94,20 @@ function answer(id, name = "") {
 }
 on("keydown", "#crowd-line", (event) => event.key === "Escape" && answer(null));
 
+/** Fills a place with what is at a path; of several asked for in a row, the last one stays, whenever they come. */
+function filler(place) {
+  let asked = 0;
+  return async (path) => {
+    const mine = ++asked;
+    const text = await (await fetch(base + path)).text();
+    if (mine === asked) place.replaceChildren(nodes(text));
+  };
+}
+
 // ── one message ──
+const fillSaid = filler(said);
 async function tellOf(number) {
-  said.replaceChildren(nodes(await (await fetch(`${base}/said/${number}`)).text()));
+  await fillSaid(`/said/${number}`);
   said.hidden = false;
   tellTimes(said);
   if (list.sticks) list.toEnd();
@@ -120,9 +131,8 @@ on("click", "[data-reply]", (_, button) => answer(button.dataset.reply, button.d
 
 // ── who is there ──
 const regulars = one("#crowd-regulars");
-async function show(path) {
-  regulars.replaceChildren(nodes(await (await fetch(`${base}/people${path}`)).text()));
-}
+const fillRegulars = filler(regulars);
+const show = (path) => fillRegulars(`/people${path}`);
 const lookAt = (name) => show(`/${encodeURIComponent(name)}`);
 on("click", "#crowd-people-tab", () => one(".regulars, .person", regulars) ?? show(""));
 on("click", "[data-everybody]", () => show(""));
