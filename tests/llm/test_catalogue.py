@@ -98,6 +98,24 @@ def test_roles_tasks_providers_and_details(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", 80),
+        ('[models.details."embedded/smollm2"]\nsteady_words = 200', 200),
+        ('[models.embedded]\nmodel = "/models/larger.gguf"', None),
+        (
+            '[models.embedded]\nmodel = "/models/larger.gguf"\n[models.details."embedded/smollm2"]\nsteady_words = 200',
+            200,
+        ),
+    ],
+)
+def test_only_the_bundled_model_is_known_to_lose_the_thread(tmp_path: Path, text: str, words: int | None) -> None:
+    catalogue = from_toml(tmp_path, text)
+    assert catalogue.details(EMBEDDED).steady_words == words
+    assert catalogue.details(Target.parse("openai/gpt")).steady_words is None
+
+
+@pytest.mark.parametrize(
     ("text", "told"),
     [
         ('[models.roles]\nnarrative = "nobody/x"', "'nobody' in 'nobody/x' is none"),

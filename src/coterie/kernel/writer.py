@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import apsw
 
@@ -62,7 +62,7 @@ class Ticket(Generic[T]):
         if self.error is not None:
             answer.set_exception(self.error)
         else:
-            answer.set_result(self.result)  # type: ignore[arg-type]
+            answer.set_result(cast("T", self.result))
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,7 +106,7 @@ class Vectors:
             texts = [each.without(text) for each, (_, text, _, _) in zip(names, rows, strict=True)]
             vectors = snap(embed_checked(embedder, texts, self._dim())).astype(np.float16)
             found = [(row[0], embedder.name, vector.tobytes()) for row, vector in zip(rows, vectors, strict=True)]
-            self._store.transact(lambda tables, found=found: _keep(tables, found))  # type: ignore[misc]
+            self._store.transact(partial(_keep, found=found))
             after = rows[-1][0]
             made += len(rows)
             self._made += len(rows)

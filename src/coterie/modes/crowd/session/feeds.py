@@ -66,10 +66,11 @@ def subtitles(file: Path) -> Script:
 def _cues(text: str) -> Iterator[ScriptLine]:
     for block in re.split(r"\n\s*\n", text.replace("\r\n", "\n")):
         rows = block.strip().split("\n")
-        at = next((index for index, row in enumerate(rows) if _TIMES.match(row.strip())), None)
-        if at is None:
+        timed = ((at, found) for at, row in enumerate(rows) if (found := _TIMES.match(row.strip())))
+        at, times = next(timed, (0, None))
+        if times is None:
             continue
-        hours, minutes, seconds, part = _TIMES.match(rows[at].strip()).groups()  # type: ignore[union-attr]
+        hours, minutes, seconds, part = times.groups()
         said = _TAGS.sub("", " ".join(rows[at + 1 :])).strip()
         if said:
             kind, confidence = moment(said) or (None, 0.9)
