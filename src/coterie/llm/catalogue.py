@@ -113,7 +113,7 @@ class Catalogue:
         if target.provider != "embedded":
             return known
         own = self.settings.embedded
-        steady = known.steady_words or (_BUNDLED_STEADY_WORDS if own.model is None else None)
+        steady = known.steady_words or (_BUNDLED_STEADY_WORDS if target == EMBEDDED and own.model is None else None)
         return known.model_copy(update={"context": known.context or own.context, "steady_words": steady})
 
     def _short_form(self, role: Role) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ import pytest
 from coterie.engine.replies import Live
 from coterie.kernel import WhenSlow
 from coterie.llm.messages import Finished, TextDelta, Tokens
+from coterie.llm.settings import ModelDetails
 from coterie.llm.tape import Entry
 from tests.modes.story.conftest import Script, Stage
 
@@ -55,3 +56,17 @@ async def test_s12_a_wrong_label_before_the_first_words_costs_nobody_the_reply(s
     begun = await stage.say(room, "Good evening.")
     turn = stage.story.timeline.turn(room, begun.reply)
     assert (turn.text, turn.state) == ("Hello there!", "done")
+
+
+async def test_s12_a_model_that_loses_the_thread_ends_with_a_sentence_and_the_reply_is_whole(
+    stage: Stage, script: Script
+) -> None:
+    catalogue = stage.models.catalogue
+    details = {"embedded/script": ModelDetails(steady_words=4)}
+    catalogue.settings = catalogue.settings.model_copy(update={"details": details})
+    room = await stage.begin(await stage.meet())
+    script.faults = [pieces("Sit down. The kettle sings. And so on, and on, and on.", 3)]
+    begun = await stage.say(room, "Good evening.")
+    turn = stage.story.timeline.turn(room, begun.reply)
+    assert (turn.text, turn.state, turn.why) == ("Sit down. The kettle sings.", "done", "")
+    assert turn.model == "embedded/script", "known though it was left early"
