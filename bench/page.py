@@ -34,26 +34,20 @@ _BROWSER = {"Accept": "text/html", "Accept-Encoding": "gzip"}
 
 
 class Talker:
-    """Says 1,200 tokens at the pace of a hosted model; classifiers are told that nothing special happened.
-
-    As from a connection: what was due while nobody read comes at once.
-    """
+    """Says 1,200 tokens at the pace of a hosted model; classifiers are told that nothing special happened."""
 
     name = "embedded"
 
     def __init__(self) -> None:
         self.tokens = _TOKENS
-        self.pace_s = _PACE_S
 
     async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
         if request.prompt.shape is not None:
             yield TextDelta(text="{}")
         else:
-            began = time.monotonic()
             for number in range(self.tokens):
                 yield TextDelta(text="\n\n" if number % 60 == 59 else f" *w{number}*" if number % 9 == 0 else " word")
-                if (wait := began + (number + 1) * self.pace_s - time.monotonic()) > 0:
-                    await asyncio.sleep(wait)
+                await asyncio.sleep(_PACE_S)
         yield Finished(reason="stop", tokens=Tokens(input=1, output=1, estimated=True), model="script")
 
     async def close(self) -> None:

@@ -44,7 +44,7 @@ def test_p16_nobody_yet_is_offered_somebody_to_meet(call: Call, monkeypatch: pyt
     assert answer.code == 0, answer.err
     assert "Nobody is here yet" in answer.out
     assert "The kettle has just begun to complain" in answer.out
-    assert talk(call, monkeypatch, lines=[]).out.count("The kettle") == 1, "it goes on where it was left"
+    assert talk(call, monkeypatch, lines=[]).out.count("The kettle has just begun") == 1, "it goes on where it was left"
 
 
 def test_p16_a_first_name_goes_on_with_whom_one_met(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:

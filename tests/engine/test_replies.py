@@ -188,25 +188,6 @@ async def test_s12_words_that_follow_closely_are_told_together_and_none_is_kept_
     await stage.story.stop(room)
 
 
-async def test_s12_a_long_reply_is_read_at_the_pace_at_which_it_is_told(
-    stage: Stage, script: Script, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("coterie.engine.replies.FLUSH_S", 0.001)
-    monkeypatch.setattr("coterie.engine.replies.TELL_S", 0.3)
-    hand, room = await by_hand(stage, script)
-    begun = await stage.story.say(room, "Hello.")
-    async with stage.store.bus.subscribe("live.>", limit=1_000) as live:
-        await asyncio.sleep(0.01)
-        hand.words.put_nowait("One ")
-        assert (await anext(live)).body.text == "One ", "told at once, and then there is a rest"
-        for word in ("two ", "three ", "four."):
-            hand.words.put_nowait(word)
-        assert (await anext(live)).body.text == "two three four."
-    hand.words.put_nowait(None)
-    await stage.story.replies.wait(room)
-    assert stage.story.timeline.turn(room, begun.reply).text == "One two three four."
-
-
 @pytest.mark.parametrize("kind", ["ServerFault", "RateLimited", "KeyRejected", "Unreachable"])
 async def test_s12_a_provider_that_fails_midway_leaves_what_it_said_and_why(
     stage: Stage, script: Script, kind: str

@@ -1,10 +1,9 @@
 """Giving a reply: words go to everyone who listens as they come, and to the log in small batches.
 
 Tokens that follow each other closely are told together, ten times a second: nobody reads faster, and waking every
-listener for each of them costs more than all else that is done with it. A long reply is read at that pace, too: what
-comes while we rest waits in the connection, and one waking takes all of it. At most a second or 64 tokens of a reply
-are not yet durable. However it ends (whole, stopped, provider lost, process killed) the text so far is kept, with why
-it broke off; `recover` closes what a crash left open.
+listener for each of them costs more than all else that is done with it. At most a second or 64 tokens of a reply are
+not yet durable. However it ends (whole, stopped, provider lost, process killed) the text so far is kept, with why it
+broke off; `recover` closes what a crash left open.
 """
 
 from __future__ import annotations
@@ -29,8 +28,6 @@ FLUSH_TOKENS = 64
 FLUSH_S = 1.0
 TELL_S = 0.1
 """Words are told ten times a second: nobody reads faster, and each telling wakes everybody who listens."""
-WAITED_S = 0.002
-"""What took longer to come was not there yet: all that had come before is read."""
 _PAUSE = 3
 """A model that has said nothing for so many tellings pauses."""
 _log = get_logger(__name__)
@@ -157,7 +154,6 @@ class Replies:
                         break
                     if flusher.is_full:
                         await flusher.flush()
-                    await flusher.rest()
             else:
                 whole = True
                 if reply.answer.reason == "length":
@@ -218,8 +214,6 @@ class _Flusher:
         self.reply = reply_id
         self._speaker = speaker
         self._waiting: list[str] = []
-        self._loop = asyncio.get_running_loop()
-        self._begun = self._read_at = self._loop.time()
         self._telling = _Telling(store.bus, room, reply_id)
 
     async def run(self) -> None:
@@ -233,13 +227,6 @@ class _Flusher:
             self.text += text
             self._waiting.append(text)
             self._telling.grew(self.text)
-
-    async def rest(self) -> None:
-        """Once a reply is long, and all that had come is read: tell it, and let more come before reading on."""
-        now = self._loop.time()
-        if now - self._read_at > WAITED_S and now - self._begun > FLUSH_S:
-            await self._telling.rest(self.text)
-        self._read_at = self._loop.time()
 
     def hush(self) -> None:
         self.over = True
@@ -277,17 +264,10 @@ class _Telling:
         elif self._soon is None:
             self._soon = self._loop.call_at(self._told_at + _PAUSE * TELL_S, self._catch_up)
 
-    async def rest(self, text: str) -> None:
-        """Tell everything now, and then nothing for a while; what is read after that has a while of its own."""
-        self.end(text)
-        await asyncio.sleep(TELL_S)
-        self._told_at = self._loop.time()
-
     def end(self, text: str) -> None:
-        """Tell everything now."""
+        """Tell the rest now."""
         if self._soon is not None:
             self._soon.cancel()
-            self._soon = None
         self._text = text
         if len(text) > self._told:
             self._tell()
