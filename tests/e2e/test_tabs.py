@@ -170,6 +170,7 @@ def test_s19_a_tab_that_joins_in_the_middle_of_a_reply_has_every_word_once(site:
         tabs[0].evaluate(HIDE, len(tabs) % 2 == 0)
     tabs[0].evaluate(HIDE, False)
     site.step(200)
+    expect(first.locator(".turn[data-state=open]")).to_have_count(0)
     converge(site, chat, tabs)
     for tab in tabs:
         assert " ".join(tab.locator(".turn-text .block").last.inner_text().split()) == words.split("\n\n")[1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 
 import pytest
@@ -38,8 +38,10 @@ async def agent(play: Play) -> AsyncIterator[str]:
 async def raw(answer: bytes | None) -> AsyncIterator[str]:
     """A server that is no WebSocket: says this and hangs up, or nothing at all."""
     over = asyncio.Event()
+    open_ones: list[asyncio.StreamWriter] = []
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        open_ones.append(writer)
         if answer is None:
             await over.wait()
         else:
@@ -50,6 +52,11 @@ async def raw(answer: bytes | None) -> AsyncIterator[str]:
     async with server:
         yield f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         over.set()
+    await asyncio.sleep(0.01)  # whoever called at the very end is let in, and shown out with the others
+    for writer in open_ones:
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
 
 
 @asynccontextmanager

@@ -53,7 +53,7 @@ async def test_s10_three_ready_made_characters(web: Web) -> None:
 
 
 async def test_s8_kickoff_proposes_and_confirms(web: Web) -> None:
-    bot = (await web.post("/bots/ready/maren", status=201))["id"]
+    bot = (await web.post("/bots", {"name": "Hale", "kickoff": "Hale comes in with the rain."}, status=201))["id"]
     web.script.shapes["Opening"] = {"title": "Rain", "place": {"name": "the lamp room"}, "facts": ["Came by boat."]}
     proposal = await web.get(f"/bots/{bot}/kickoff")
     assert proposal["notice"] == ""
@@ -67,8 +67,17 @@ async def test_s8_kickoff_proposes_and_confirms(web: Web) -> None:
     assert [text[:20] for text in await web.texts(f"/chats/{chat['id']}")] == [proposal["opening"]["greeting"][:20]]
 
 
-async def test_s8_a_classifier_that_fails_leaves_a_form_with_a_notice(web: Web) -> None:
+async def test_s8_a_ready_made_character_brings_its_opening(web: Web) -> None:
     bot = (await web.post("/bots/ready/maren", status=201))["id"]
+    proposal = await web.get(f"/bots/{bot}/kickoff")
+    chat = await web.post(f"/bots/{bot}/kickoff", proposal["opening"], status=201)
+    drawer = await web.get(f"/chats/{chat['id']}/drawer")
+    assert (chat["title"], proposal["notice"]) == ("The kettle and the static", "")
+    assert drawer["scene"]["place"] == "the lighthouse kitchen at Skerry Point"
+
+
+async def test_s8_a_classifier_that_fails_leaves_a_form_with_a_notice(web: Web) -> None:
+    bot = (await web.post("/bots", {"name": "Hale", "kickoff": "Hale comes in with the rain."}, status=201))["id"]
     web.script.shapes["Opening"] = "not an opening"
     proposal = await web.get(f"/bots/{bot}/kickoff")
     assert proposal["notice"]
