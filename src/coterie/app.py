@@ -67,9 +67,8 @@ from coterie.ops.copies import Copies
 from coterie.ops.metrics import Metrics
 from coterie.ops.settings import StorageSettings
 from coterie.ops.snapshots import Snapshots, warn_in_log
-from coterie.surfaces.matrix.bot import MatrixBot
 from coterie.surfaces.matrix.settings import MatrixSettings
-from coterie.surfaces.web.draft_person import SURFACE as WEB
+from coterie.surfaces.web import SURFACE as WEB
 from coterie.surfaces.web.settings import ServerSettings
 from coterie.surfaces.webhook.settings import ApiSettings, WebhookSettings
 from coterie.surfaces.webhook.surface import attached as webhook_attached
@@ -333,6 +332,8 @@ class App:
         if not self.settings.matrix.homeserver:
             yield
             return
+        from coterie.surfaces.matrix.bot import MatrixBot  # what seals rooms is loaded only where there are some
+
         bot = MatrixBot(
             self.switchboard,
             self.store.bus,

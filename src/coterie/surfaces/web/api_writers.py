@@ -9,7 +9,8 @@ from fastapi import APIRouter, Cookie, Request, Response, status
 from fastapi.responses import JSONResponse
 
 from coterie.cast.roster import YOU
-from coterie.surfaces.web.draft_person import COOKIE, SURFACE, OwnerOnly, Who, account_of, new_token
+from coterie.surfaces.web import SURFACE
+from coterie.surfaces.web.draft_person import COOKIE, OwnerOnly, Who, account_of, new_token
 from coterie.surfaces.web.errors import TROUBLES
 from coterie.surfaces.web.house import Here
 from coterie.surfaces.web.negotiation import Pages

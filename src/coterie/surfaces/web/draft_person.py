@@ -15,9 +15,9 @@ from fastapi import Cookie, Depends
 from coterie.base.errors import CoterieError
 from coterie.cast.people import Person as Known
 from coterie.modes.draft import Person
+from coterie.surfaces.web import SURFACE
 from coterie.surfaces.web.house import Here, House
 
-SURFACE = "web"
 COOKIE = "coterie-person"
 
 
