@@ -52,7 +52,8 @@ async def raw(answer: bytes | None) -> AsyncIterator[str]:
     async with server:
         yield f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         over.set()
-    await asyncio.sleep(0.01)  # whoever called at the very end is let in, and shown out with the others
+    for _ in range(10):  # whoever called at the very end is let in, and shown out with the others
+        await asyncio.sleep(0.001)
     for writer in open_ones:
         writer.close()
         with suppress(OSError):

@@ -45,6 +45,7 @@ class Reconciler:
         self._topology = topology
         self._behind: dict[str, dict[str, object]] = {}
         """Rooms that say something else about themselves than is so."""
+        self._noting = asyncio.Lock()
 
     async def run(self) -> Report:
         report = Report()
@@ -134,17 +135,18 @@ class Reconciler:
                 report.repaired.append(f"{made.room}: what it says about itself")
 
     async def note(self) -> None:
-        """Let rooms say what is so. What is not written now is written after the next start."""
-        while self._behind:
-            room = next(iter(self._behind))
-            try:
-                await self._topology.note(room, **self._behind[room])
-            except RateLimited as error:
-                await asyncio.sleep(error.retry_after_s)
-                continue
-            except CoterieError as error:
-                _log.info("a room was not noted", room=room, error=str(error))
-            self._behind.pop(room, None)
+        """Let rooms say what is so, each once. What is not written now is written after the next start."""
+        async with self._noting:
+            while self._behind:
+                room = next(iter(self._behind))
+                try:
+                    await self._topology.note(room, **self._behind[room])
+                except RateLimited as error:
+                    await asyncio.sleep(error.retry_after_s)
+                    continue
+                except CoterieError as error:
+                    _log.info("a room was not noted", room=room, error=str(error))
+                self._behind.pop(room, None)
 
     def _look_for_conflicts(self, report: Report) -> None:
         spaces: dict[str, str] = {}
