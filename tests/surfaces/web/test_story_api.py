@@ -73,7 +73,7 @@ async def test_s8_a_ready_made_character_brings_its_opening(web: Web) -> None:
     chat = await web.post(f"/bots/{bot}/kickoff", proposal["opening"], status=201)
     drawer = await web.get(f"/chats/{chat['id']}/drawer")
     assert (chat["title"], proposal["notice"]) == ("The kettle and the static", "")
-    assert drawer["scene"]["place"] == "the lighthouse kitchen at Skerry Point"
+    assert drawer["scene"]["place"] == "the lighthouse kitchen"
 
 
 async def test_s8_a_classifier_that_fails_leaves_a_form_with_a_notice(web: Web) -> None:
