@@ -6,7 +6,7 @@ UV_VERSION := 0.13.7
 # Tests and benches start dozens of processes: what was compiled once need not be compiled by each of them.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test again chromium bubblewrap speech check bench docs fmt clean install lock help
+.PHONY: run test chromium bubblewrap speech check bench docs fmt clean install lock help
 
 help:
 	@echo "make run     set up and serve on http://127.0.0.1:8000"
@@ -21,10 +21,6 @@ run: .venv/.run
 
 test: .venv/.dev chromium bubblewrap speech
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder $(PYTEST)
-
-# Of thousands of tests, one or two that failed in company: once more, alone.
-again: .venv/.dev
-	$(BIN)/python -m tools.again
 
 # The browser tests drive the system's Chromium.
 chromium:

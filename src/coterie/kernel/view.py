@@ -34,7 +34,7 @@ def on(*payloads: type[Payload]) -> Callable[[Handler[V, Any]], Handler[V, Any]]
     """Mark a view's method as the handler of these kinds of event."""
 
     def mark(handler: Handler[V, Any]) -> Handler[V, Any]:
-        handler.__kinds__ = tuple(payload.kind for payload in payloads)  # type: ignore[attr-defined]
+        handler.__kinds__ = tuple(payload.kind for payload in payloads)  # type: ignore[attr-defined]  # a mark on a function
         return handler
 
     return mark

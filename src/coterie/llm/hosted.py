@@ -80,7 +80,7 @@ class Hosted:
     async def close(self) -> None:
         models, self._models = self._models, {}
         for model in models.values():
-            await model.client.close()  # type: ignore[attr-defined]
+            await model.client.close()  # type: ignore[attr-defined]  # each kind has its own
 
     async def _model(self, name: str) -> Model:
         async with self._opening:

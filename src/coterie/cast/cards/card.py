@@ -86,7 +86,7 @@ class Card(BaseModel):
             and self.picture == other.picture
         )
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # as Python itself marks what cannot be hashed
 
     @cached_property
     def generation(self) -> int:

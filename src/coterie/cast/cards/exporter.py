@@ -36,10 +36,9 @@ def export_card(card: Card, kind: Format, version: Version | None = None) -> Exp
 
 def format_of(file_name: str) -> Format:
     """The format a file name asks for."""
-    ending = file_name.rsplit(".", 1)[-1].lower()
-    for kind in get_args(Format):
-        if ending == kind:
-            return kind  # type: ignore[no-any-return]
+    endings: dict[str, Format] = {kind: kind for kind in get_args(Format)}
+    if kind := endings.get(file_name.rsplit(".", 1)[-1].lower()):
+        return kind
     raise NotACard(f"{file_name} does not say which format it should have.", "End it in .json, .png or .charx.")
 
 
