@@ -35,6 +35,18 @@ async def test_what_was_acknowledged_is_there_after_reopening(tmp_path: Path) ->
     store.close()
 
 
+async def test_following_one_stream_is_reading_all_and_leaving_the_others_out(store: Store) -> None:
+    for number in range(60):
+        await store.append([said(f"room:{'abc'[number * number % 3]}", str(number))])
+    for after in range(62):
+        everything = store.reader.read(after=after)
+        for stream in ("room:a", "room:b", "room:c", "room:unheard-of"):
+            own = [event for event in everything if event.stream == stream]
+            assert store.reader.read(after=after, only_stream=stream) == own
+            assert store.reader.read(after=after, only_stream=stream, limit=2) == own[:2]
+            assert store.reader.read(after=after, only_stream=stream, newest_first=True) == own[::-1]
+
+
 def test_blocking_callers_on_many_threads(store: Store) -> None:
     def write(writer: int) -> None:
         for number in range(20):

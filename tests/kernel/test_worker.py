@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
+from pytest import MonkeyPatch
 
 from coterie.base.clock import HeldClock, SystemClock
 from coterie.base.masking import mask
@@ -56,6 +58,76 @@ async def test_jobs_are_done_as_they_come_and_the_rest_is_finished_on_stop(store
 
 async def _is(store: Store, state: str, count: int) -> bool:
     return len([job for job in await store.jobs.find() if job.state == state]) == count
+
+
+async def test_a_worker_hears_at_once_of_every_way_in_which_work_comes(store: Store, clock: HeldClock) -> None:
+    fails = {"dies"}
+    wanted = asyncio.Event()
+
+    async def do(job: Job) -> Outcome | None:
+        if job.key == "taken back":
+            await wanted.wait()
+        if job.key in fails:
+            raise Hopeless("It cannot be done.", "Not yet.")
+        return Outcome(jobs=[NewJob("work", key="followed")]) if job.key == "with an event" else None
+
+    async def done(key: str) -> None:
+        await until(lambda: _state(store, key, "done"))
+
+    stop = asyncio.Event()
+    running = asyncio.create_task(worker(store, do, clock, longest_wait_s=3_600).run(stop))
+    await store.append([said("room:a", "one")], jobs=[NewJob("work", key="with an event")])
+    await done("with an event")
+    await done("followed")
+    await store.jobs.enqueue([NewJob("work", key="dies")])
+    await until(lambda: _state(store, "dies", "dead"))
+    fails.clear()
+    (dead,) = await store.jobs.find(state="dead")
+    await store.jobs.retry(dead.id)
+    await done("dies")
+    await store.append([said("room:a", "two")], jobs=[NewJob("work", key="taken back")])
+    await until(lambda: _state(store, "taken back", "leased"))
+    await store.rewind("room:a", 1)
+    assert await _state(store, "taken back", "withdrawn")
+    await store.redo("room:a")
+    await until(lambda: _state(store, "taken back", "leased"))
+    wanted.set()
+    await done("taken back")
+    stop.set()
+    await running
+
+
+async def test_what_brings_it_nothing_to_do_does_not_wake_a_worker(
+    store: Store, clock: HeldClock, monkeypatch: MonkeyPatch
+) -> None:
+    looked = 0
+    lease = store.jobs.lease
+
+    async def counting(*kinds: Any, **options: Any) -> list[Job]:
+        nonlocal looked
+        looked += 1
+        return await lease(*kinds, **options)
+
+    async def do(job: Job) -> None:
+        pass
+
+    monkeypatch.setattr(store.jobs, "lease", counting)
+    stop = asyncio.Event()
+    running = asyncio.create_task(worker(store, do, clock, longest_wait_s=3_600).run(stop))
+    await store.jobs.enqueue([NewJob("work", key="first")])
+    await until(lambda: _state(store, "first", "done"))
+    await asyncio.sleep(0.05)
+    before = looked
+    for number in range(20):
+        await store.append([said("room:a", f"{number}")], jobs=[NewJob("others work", key=f"other{number}")])
+    await asyncio.sleep(0.05)
+    assert looked == before
+    stop.set()
+    await running
+
+
+async def _state(store: Store, key: str, state: str) -> bool:
+    return [job.state for job in await store.jobs.find() if job.key == key] == [state]
 
 
 async def test_a_failing_job_is_tried_again_and_its_secret_stays_one(store: Store, clock: HeldClock) -> None:

@@ -6,7 +6,9 @@ just a rewind to the moment before the rewind, and why a fork can inherit any li
 
 from __future__ import annotations
 
-from coterie.kernel.events import Payload
+from collections.abc import Sequence
+
+from coterie.kernel.events import Draft, Payload
 
 
 class Rewound(Payload, kind="rewound"):
@@ -56,3 +58,10 @@ class Purged(Payload, kind="purged"):
 
 
 CONTROL = (Rewound.kind, Superseded.kind, Reset.kind, Forked.kind)
+
+_BRIEF = 16
+
+
+def is_brief(drafts: Sequence[Draft]) -> bool:
+    """Whether they take a moment to record: a few, and none that changes what counts."""
+    return len(drafts) <= _BRIEF and all(draft.payload.kind not in CONTROL for draft in drafts)

@@ -15,6 +15,9 @@ from coterie.kernel.events import AnyEvent, Draft, Payload
 
 State = Literal["ready", "leased", "done", "dead", "withdrawn"]
 
+READY = "job.ready"
+"""The subject under which the bus tells that there is something to do, with the kinds of it."""
+
 
 @dataclass(frozen=True, slots=True)
 class NewJob:

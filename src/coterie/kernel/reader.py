@@ -13,6 +13,10 @@ from coterie.kernel.lines import Lines
 from coterie.kernel.log import Impact
 from coterie.kernel.ranges import Ranges
 
+_SEQ_AT = "coalesce((SELECT seq FROM event WHERE stream = ? AND id <= ? ORDER BY seq DESC LIMIT 1), 0)"
+"""Where a stream stood at an event of the log. Sought from its end, where whoever follows it is: a search by id would
+walk through all of the stream each time."""
+
 
 class LogReader:
     def __init__(self, path: Path) -> None:
@@ -55,9 +59,9 @@ class LogReader:
         only_stream: str | None = None,
     ) -> list[AnyEvent]:
         """As in the port; `only_stream` filters by stream while positions stay event ids."""
-        position = "id" if stream is None else "seq"
-        where = [f"{position} > ?"]
-        bound: list[int | str] = [after]
+        position = "id" if stream is None and only_stream is None else "seq"
+        where = [f"{position} > {_SEQ_AT if only_stream is not None else '?'}"]
+        bound: list[int | str] = [after] if only_stream is None else [only_stream, after]
         for name in (stream, only_stream):
             if name is not None:
                 where.append("stream = ?")

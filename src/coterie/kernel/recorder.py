@@ -32,6 +32,7 @@ class Recorder:
         self._heads: dict[str, int] = {}
         self._kinds: set[tuple[str, int]] = set()
         self._last_id = 0
+        self._settled = 0
         self._now = clock.now()
         self._micros = to_micros(self._now)
         """What is committed together happened at one moment."""
@@ -51,11 +52,13 @@ class Recorder:
     def begin(self) -> None:
         self._now = self._clock.now()
         self._micros = to_micros(self._now)
+        self._settled = self._last_id
         self._views.begin()
 
     def end(self) -> None:
         self.store_waiting()
-        self._views.settle(self._last_id)
+        if self._last_id > self._settled:  # taking a job, or holding on to one, is no event
+            self._views.settle(self._last_id)
 
     def store_waiting(self) -> None:
         """Put what was numbered into the log. The requests of a batch share one statement, unless somebody looks."""

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from coterie.base.clock import Clock, from_micros, to_micros
 from coterie.base.errors import JobError, LeaseLost
-from coterie.kernel.bus import Bus, Message
+from coterie.kernel.control import is_brief
 from coterie.kernel.database import Readers, Row, Rows
 from coterie.kernel.events import AnyEvent, Draft
 from coterie.kernel.jobs import PATIENCE, Job, JobDied, NewJob, State, backoff_s
@@ -23,12 +23,19 @@ class JobTable:
     def __init__(self, rows: Rows, clock: Clock) -> None:
         self._rows = rows
         self._clock = clock
+        self._readied: set[str] = set()
+
+    def take_readied(self) -> frozenset[str]:
+        """The kinds of jobs that have become ready since this was last asked."""
+        readied, self._readied = frozenset(self._readied), set()
+        return readied
 
     def now(self, plus_s: float = 0.0) -> int:
         return to_micros(self._clock.now() + timedelta(seconds=plus_s))
 
     def add(self, jobs: Sequence[NewJob], cause: int | None) -> None:
         for job in jobs:
+            self._readied.add(job.kind)
             self._rows.run(
                 "INSERT INTO job(kind, key, payload, state, priority, run_at, max_attempts, cause, created)"
                 " VALUES (?, ?, ?, 'ready', ?, ?, ?, ?, ?) ON CONFLICT(key) DO NOTHING",
@@ -90,6 +97,7 @@ class JobTable:
         )
 
     def postpone(self, job: Job, error: str, delay_s: float) -> None:
+        self._readied.add(job.kind)
         self._rows.run(
             "UPDATE job SET state = 'ready', lease_until = NULL, holder = NULL, error = ?, run_at = ? WHERE id = ?",
             (error, self.now(delay_s), job.id),
@@ -102,13 +110,14 @@ class JobTable:
         )
 
     def revive(self, job_id: int) -> None:
-        self._rows.run(
+        row = self._rows.one(
             "UPDATE job SET state = 'ready', attempts = 0, error = NULL, finished = NULL, run_at = ?"
-            " WHERE id = ? AND state = 'dead'",
+            " WHERE id = ? AND state = 'dead' RETURNING kind",
             (self.now(), job_id),
         )
-        if not self._rows.changes():
+        if row is None:
             raise JobError(f"There is no dead job {job_id}.", "List them with `coterie doctor` and choose one.")
+        self._readied.add(row[0])
 
     def withdraw(self, causes: Collection[int]) -> None:
         """Their causes no longer count: what has not been done need not be."""
@@ -121,11 +130,12 @@ class JobTable:
     def reinstate(self, causes: Collection[int]) -> None:
         """Their causes count again."""
         for cause in causes:
-            self._rows.run(
+            again = self._rows.all(
                 "UPDATE job SET state = 'ready', attempts = 0, holder = NULL, lease_until = NULL,"
-                " run_at = max(run_at, ?) WHERE cause = ? AND state = 'withdrawn'",
+                " run_at = max(run_at, ?) WHERE cause = ? AND state = 'withdrawn' RETURNING kind",
                 (self.now(), cause),
             )
+            self._readied.update(kind for (kind,) in again)
 
 
 class SqliteJobs:
@@ -137,9 +147,7 @@ class SqliteJobs:
         readers: Readers,
         table: JobTable,
         record: Callable[[Sequence[Draft], Sequence[NewJob]], list[AnyEvent]],
-        bus: Bus,
     ) -> None:
-        self._bus = bus
         self._writer = writer
         self._readers = readers
         self._table = table
@@ -147,7 +155,6 @@ class SqliteJobs:
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> None:
         await self._writer.run(lambda: self._table.add(jobs, None))
-        self._announce()
 
     async def lease(self, kinds: Collection[str], *, holder: str, limit: int = 1, seconds: float = 60.0) -> list[Job]:
         def work() -> list[Job]:
@@ -158,7 +165,7 @@ class SqliteJobs:
         due = await self.next_due(kinds)
         if due is None or to_micros(due) > self._table.now():
             return []
-        return await self._writer.run(work)
+        return await self._writer.run(work, brief=True)
 
     async def extend(self, job: Job, seconds: float) -> None:
         await self._writer.run(lambda: self._table.extend(job, seconds))
@@ -169,10 +176,7 @@ class SqliteJobs:
             self._table.finish(job)
             return self._record(drafts, jobs)
 
-        events = await self._writer.run(work)
-        if jobs:
-            self._announce()
-        return events
+        return await self._writer.run(work, brief=is_brief(drafts))
 
     async def fail(self, job: Job, error: str, *, retry_in_s: float | None = None, fatal: bool = False) -> None:
         def work() -> None:
@@ -187,7 +191,6 @@ class SqliteJobs:
 
     async def retry(self, job_id: int) -> None:
         await self._writer.run(lambda: self._table.revive(job_id))
-        self._announce()
 
     async def find(self, *, state: State | None = None, limit: int = 100) -> list[Job]:
         rows = self._readers.rows()
@@ -207,9 +210,6 @@ class SqliteJobs:
             tuple(kinds),
         )
         return from_micros(row[0]) if row and row[0] is not None else None
-
-    def _announce(self) -> None:
-        self._bus.publish([Message("job.ready", None)])
 
 
 def _job(row: Row) -> Job:

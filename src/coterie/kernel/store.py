@@ -5,7 +5,7 @@ It implements the ports `Log` (here) and `Jobs` (`store.jobs`) and tells the bus
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,10 +14,10 @@ import apsw
 from coterie.base.clock import Clock, SystemClock
 from coterie.base.errors import BadPoint
 from coterie.kernel.bus import Bus, Message, WhenSlow, word
-from coterie.kernel.control import CONTROL, Forked, Reset, Rewound, Superseded
+from coterie.kernel.control import Forked, Reset, Rewound, Superseded, is_brief
 from coterie.kernel.database import Params, Row, Rows, connect, naming_errors
 from coterie.kernel.events import AnyEvent, Draft, encode, unknown, unknown_kinds
-from coterie.kernel.jobs import NewJob
+from coterie.kernel.jobs import READY, NewJob
 from coterie.kernel.local_bus import LocalBus
 from coterie.kernel.lock import ProcessLock
 from coterie.kernel.log import Impact
@@ -32,9 +32,6 @@ from coterie.kernel.views import Progress, Seed, Views
 from coterie.kernel.writer import Writer, Written
 
 T = TypeVar("T")
-
-_BRIEF = 16
-"""Appends of so many events are brief, unless one of them changes what counts."""
 
 
 class Store:
@@ -55,6 +52,7 @@ class Store:
         self._connection = connection
         self._views = views
         self._recorder = recorder
+        self._table = table
         self._rows = Rows(connection)
         self._reader = LogReader(path)
         self._writer = Writer(
@@ -63,10 +61,10 @@ class Store:
             begin=recorder.begin,
             end=recorder.end,
             committed=self._announce,
-            rolled_back=recorder.forget,
+            rolled_back=self._forget,
             untouched=lambda: recorder.last_id,
         )
-        self.jobs = SqliteJobs(self._writer, self._reader.readers, table, recorder.record, bus)
+        self.jobs = SqliteJobs(self._writer, self._reader.readers, table, recorder.record)
         self.schedules = Schedules(self._writer, self._reader.readers, self._rows, table, clock)
 
     @classmethod
@@ -120,12 +118,10 @@ class Store:
     async def append(
         self, drafts: Sequence[Draft], *, expect: Mapping[str, int] | None = None, jobs: Sequence[NewJob] = ()
     ) -> list[AnyEvent]:
-        texts: list[str] = []
-        brief = len(drafts) <= _BRIEF
-        for draft in drafts:
-            texts.append(encode(draft.payload))
-            brief = brief and draft.payload.kind not in CONTROL
-        return await self._writer.run(lambda: self._recorder.append(drafts, texts, expect, jobs), brief=brief)
+        texts = [encode(draft.payload) for draft in drafts]
+        return await self._writer.run(
+            lambda: self._recorder.append(drafts, texts, expect, jobs), brief=is_brief(drafts)
+        )
 
     def append_now(
         self, drafts: Sequence[Draft], *, expect: Mapping[str, int] | None = None, jobs: Sequence[NewJob] = ()
@@ -247,9 +243,19 @@ class Store:
     async def _control(self, draft: Draft) -> AnyEvent:
         return (await self.append([draft]))[0]
 
+    def _forget(self) -> None:
+        self._recorder.forget()
+        self._table.take_readied()
+
     def _announce(self) -> None:
-        events = self._recorder.take_fresh()
-        self.bus.publish(Message(f"event.{word(event.stream)}.{event.kind}", event) for event in events)
+        self.bus.publish(_news(self._recorder.take_fresh(), self._table.take_readied()))
+
+
+def _news(events: Sequence[AnyEvent], readied: Collection[str]) -> Iterator[Message]:
+    for event in events:
+        yield Message(f"event.{word(event.stream)}.{event.kind}", event)
+    if readied:
+        yield Message(READY, readied)
 
 
 def _to(event: AnyEvent) -> int:

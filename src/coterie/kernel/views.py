@@ -40,6 +40,8 @@ class Views:
         self._lines = Lines(self._rows)
         self._folding = Folding(connection)
         self._live = [LiveView(view, self._rows, self._lines, self._folding) for view in views]
+        self._touched: dict[LiveView, None] = {}
+        """By the transaction under way; most leave most views alone."""
         self._interested: dict[str, list[LiveView]] = {}
         for live in self._live:
             for kind in live.kinds:
@@ -72,8 +74,7 @@ class Views:
         return [live.view.name for live in behind]
 
     def begin(self) -> None:
-        for live in self._live:
-            live.begin()
+        self._touched.clear()
 
     def apply(self, events: Iterable[AnyEvent]) -> None:
         """Fold fresh events. To be called in the transaction that recorded them."""
@@ -82,15 +83,19 @@ class Views:
                 self._turn(event)
                 continue
             self._folding.event = event.id
-            for live in self._interested.get(event.kind, ()):
+            interested = self._interested.get(event.kind, ())
+            self._touch(interested)
+            for live in interested:
                 live.apply(event)
         self._folding.event = 0
 
     def settle(self, position: int) -> None:
-        for live in self._live:
+        """All that was recorded is folded, up to `position`."""
+        for live in self._touched:
             live.settle()
-        for live in self._live:
-            self._rows.run("UPDATE view SET position = ? WHERE name = ?", (position, live.view.name))
+        names = [live.view.name for live in self._live]
+        marks = ", ".join("?" * len(names))
+        self._rows.run(f"UPDATE view SET position = ? WHERE name IN ({marks})", (position, *names))
 
     def rebuild(self, progress: Progress | None = None) -> None:
         for live in self._live:
@@ -118,8 +123,15 @@ class Views:
         for live in behind:
             live.caught_up()
 
+    def _touch(self, views: Iterable[LiveView]) -> None:
+        for live in views:
+            if live not in self._touched:
+                self._touched[live] = None
+                live.begin()
+
     def _turn(self, event: AnyEvent) -> None:
         """Which events count has changed: mend every view, then let it fold the control event itself."""
+        self._touch(self._live)
         before, after = self._lines.record(event)
         if isinstance(event.payload, Forked):
             self._fork(event, event.payload, after)

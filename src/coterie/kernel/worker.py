@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 from coterie.base.clock import Clock
-from coterie.base.errors import CoterieError, LeaseLost
+from coterie.base.errors import CoterieError, LeaseLost, SlowConsumer
 from coterie.base.ids import new_id
 from coterie.base.logging import get_logger
 from coterie.base.masking import mask
-from coterie.kernel.bus import Bus, WhenSlow
+from coterie.kernel.bus import Bus
 from coterie.kernel.events import Draft
-from coterie.kernel.jobs import Job, Jobs, NewJob
+from coterie.kernel.jobs import READY, Job, Jobs, NewJob
 from coterie.kernel.schedules import Schedules
 
 _log = get_logger(__name__)
@@ -70,18 +70,19 @@ class Worker:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set, then finish what is under way."""
-        listeners = [asyncio.create_task(self._listen(subject)) for subject in ("event.>", "job.>")]
+        listener = asyncio.create_task(self._listen())
         stopper = asyncio.create_task(self._stop_with(stop))
         try:
             while not stop.is_set():
                 self._wake.clear()
                 await self._take()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), await self._until_next())
+                    async with asyncio.timeout(await self._until_next()):
+                        await self._wake.wait()
         finally:
-            for task in (*listeners, stopper):
+            for task in (listener, stopper):
                 task.cancel()
-            await asyncio.gather(*listeners, stopper, *self._running, return_exceptions=True)
+            await asyncio.gather(listener, stopper, *self._running, return_exceptions=True)
 
     async def drain(self) -> int:
         """Run everything that is due now, one after the other, and return how many jobs that were."""
@@ -143,11 +144,15 @@ class Worker:
             except CoterieError:
                 return
 
-    async def _listen(self, subject: str) -> None:
-        """Only to what may bring work: words of a reply come many times a second and bring none."""
-        async with self._bus.subscribe(subject, limit=1, when_slow=WhenSlow.DROP_OLDEST) as news:
-            async for _ in news:
-                self._wake.set()
+    async def _listen(self) -> None:
+        """Only to what it has hands for: a busy house records much that brings this worker nothing to do."""
+        while True:
+            with suppress(SlowConsumer):
+                async with self._bus.subscribe(READY) as news:
+                    self._wake.set()  # for what came while nobody listened
+                    async for message in news:
+                        if not self._handlers.keys().isdisjoint(message.body):
+                            self._wake.set()
 
     async def _stop_with(self, stop: asyncio.Event) -> None:
         await stop.wait()

@@ -27,7 +27,8 @@ class Answers:
         async with self._store.bus.subscribe(subject, limit=1, when_slow=WhenSlow.DROP_OLDEST) as said:
             while not self.looked_at(turn):
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(anext(said), _LOOK_EVERY_S)
+                    async with asyncio.timeout(_LOOK_EVERY_S):
+                        await anext(said)
         return self.find(room, turn)
 
     def find(self, room: str, turn: str) -> Turn | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -180,7 +181,7 @@ class OfficeBook:
         rows = self._store.query(
             "SELECT messages FROM desk_step WHERE room = ? AND worker = ? ORDER BY seq", (room, worker)
         )
-        return [message for (told,) in rows for message in _messages.validate_json(told)]
+        return [message for (told,) in rows for message in _told(told)]
 
     def done(self, process: Process) -> list[Step]:
         """What it did so far, each tool with what came of it."""
@@ -193,6 +194,12 @@ class OfficeBook:
             elif message.text:
                 made.append(Step("told" if message.role == "user" else "said", message.text))
         return made
+
+
+@lru_cache(maxsize=1_024)
+def _told(written: str) -> tuple[Message, ...]:
+    """With every step a worker is told all that it did before."""
+    return _messages.validate_json(written)
 
 
 def _process(row: tuple[Any, ...]) -> Process:
