@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -23,7 +24,9 @@ from tests.llm.fault_server import FaultServer, Wire
 async def answers_as_asked(wire: Wire) -> None:
     asks_for_json = "response_format" in wire.body or "output_config" in wire.body or "output_format" in wire.body
     await wire.begin()
-    await wire.words(*(('{"name": "Mara",', ' "age": 7}') if asks_for_json else ("Hello", " there.")))
+    for words in ('{"name": "Mara",', ' "age": 7}') if asks_for_json else ("Hello", " there."):
+        await wire.words(words)
+        await asyncio.sleep(0.02)  # what comes together is read as one
     await wire.end()
 
 

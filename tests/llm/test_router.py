@@ -209,7 +209,8 @@ async def test_the_client_reads_its_chunks_the_lean_way(
     monkeypatch.setattr(LeanOpenAI, "_process_response_data", counting)
     models = opened(settings_for(openai_server))
     await models.ask(Role.NARRATIVE, PROMPT)
-    assert len(read) == 4  # Two words, the end, the usage: if the client renames its method, this is 0.
+    # The words (one or two, as they came), the end, the usage: if the client renames its method, there is nothing.
+    assert len(read) in (3, 4)
 
 
 async def test_tools_and_their_results_travel_both_ways(server: FaultServer, models: Models) -> None:

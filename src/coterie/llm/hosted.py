@@ -93,11 +93,13 @@ class Hosted:
     def _connect(self, name: str) -> Model:
         import httpx2
 
+        from coterie.llm.sips import sipping
+
         key = self._spec.api_key.get_secret_value() if self._spec.api_key else ""
         timeout = httpx2.Timeout(None, connect=_CONNECT_S)
         # A proxy from the environment cannot reach this machine's own loopback.
-        http = httpx2.AsyncClient(
-            timeout=timeout, trust_env=not _is_loopback(self._spec.base_url), follow_redirects=True
+        http = sipping(
+            httpx2.AsyncClient(timeout=timeout, trust_env=not _is_loopback(self._spec.base_url), follow_redirects=True)
         )
         if self._spec.protocol == "anthropic":
             from anthropic import AsyncAnthropic

@@ -25,7 +25,7 @@ _PER_REPLY = 3
 """How a template begins the answer."""
 _PER_IMAGE = 800
 _MOST_COUNTED, _LONG = 4_000, 4_000
-"""How many texts are known by their count, and how long one may be for that."""
+"""How many texts are known by their count, and how long one may be to be kept for that; of a longer one the hash is."""
 _MOST_TOOLS = 1_000
 _LEARNING = 0.2
 _NARROWEST, _WIDEST = 0.5, 2.0
@@ -36,7 +36,7 @@ class TokenCounter:
         self._catalogue = catalogue
         self._factors: dict[Target, float] = {}
         self._exact: dict[Target, Encoding] = {}
-        self._counted: dict[Target, dict[str, int]] = {}
+        self._counted: dict[Target, dict[str | int, int]] = {}
         self._written: dict[int, tuple[Tool, str]] = {}
 
     def count(self, target: Target, text: str) -> int:
@@ -95,12 +95,11 @@ class TokenCounter:
         return self._exact[target]
 
 
-def _counted_exactly(known: dict[str, int], tokenizer: Encoding, text: str) -> int:
+def _counted_exactly(known: dict[str | int, int], tokenizer: Encoding, text: str) -> int:
     """Most of a prompt was in the last one too, and reading it again is what would take the time."""
-    if len(text) > _LONG:
-        return len(tokenizer.encode_ordinary(text))
-    if (count := known.get(text)) is None:
+    name = text if len(text) <= _LONG else hash((len(text), text))
+    if (count := known.get(name)) is None:
         if len(known) > _MOST_COUNTED:
             known.clear()
-        count = known[text] = len(tokenizer.encode_ordinary(text))
+        count = known[name] = len(tokenizer.encode_ordinary(text))
     return count
