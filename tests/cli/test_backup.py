@@ -10,6 +10,7 @@ import pytest
 
 from bench._sample import Said, sample_views
 from coterie.base.home import Home
+from coterie.cli.serve import put_back_while_serving
 from coterie.kernel import Draft, LogReader, Store
 from coterie.kernel.lock import ProcessLock
 from coterie.ops.backups import newest_first
@@ -208,3 +209,14 @@ def test_a_damaged_database_can_be_replaced(lived_in: Home, call: Call) -> None:
     assert call("verify").code == 7
     assert call("restore", str(path), "--yes").code == 0
     assert call("verify").code == 0
+
+
+def test_s28_what_cannot_be_put_back_by_a_server_leaves_everything_and_says_why(lived_in: Home, call: Call) -> None:
+    assert call("backup").code == 0
+    (path,) = newest_first(lived_in.backups)
+    path.write_bytes(b"damaged meanwhile")
+    ended = put_back_while_serving(lived_in, path, lambda *_: None)
+    assert not ended.ok
+    assert ended.what.startswith(f"{path.name} was not put back: ")
+    assert events_in(lived_in) == 62
+    assert kept_in(lived_in) == []

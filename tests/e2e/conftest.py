@@ -33,6 +33,7 @@ from coterie.modes.draft.settings import DraftSettings
 from coterie.modes.story.settings import StorySettings
 from coterie.surfaces.web.server import create_web
 from tests.e2e.browser import find_chromium
+from tests.e2e.serving import Server, Start
 from tests.surfaces.web.conftest import Paced
 
 T = TypeVar("T")
@@ -179,6 +180,19 @@ def new_site(tmp_path: Path) -> Iterator[Site]:
     made = Site(tmp_path / "house")
     yield made
     made.close()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    servers: list[Server] = []
+
+    def begin(module: str = "coterie") -> Server:
+        servers.append(Server(tmp_path / "house", module))
+        return servers[-1]
+
+    yield begin
+    for server in servers:
+        server.close()
 
 
 # Not for the whole run: while Playwright is there, no event loop of another test's can run in its thread.

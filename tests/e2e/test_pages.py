@@ -115,7 +115,7 @@ def test_s28_a_backup_is_taken_from_the_page(page: Page, site: Site, begun: str)
     before = len(site.ask("GET", "/backups"))
     page.get_by_role("button", name="Back up now").click()
     expect(page.locator("#backup-list li")).to_have_count(before + 1)
-    page.get_by_text("How to put one back").click()
+    page.get_by_text("How to put one back without this page").click()
     expect(page.get_by_text("coterie restore")).to_be_visible()
 
 

@@ -3,60 +3,29 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from coterie.cli import main
+from tests.e2e.serving import Server, coterie
 
-ROOT = Path(__file__).parents[2]
+SHORT_REPLIES = {
+    "COTERIE_STORY__REPLY_TOKENS": "16",
+    "COTERIE_STORY__NARRATIVE_BUDGET_HARD": "900",
+    "COTERIE_STORY__NARRATIVE_BUDGET_SOFT": "600",
+    "COTERIE_MODELS__CLASSIFIER_TIMEOUT_S": "1",
+}
 
 
-class Playhouse:
+class Playhouse(Server):
     """`coterie serve` in a fresh folder, with short replies."""
 
     def __init__(self, house: Path) -> None:
-        ours = {name: value for name, value in os.environ.items() if not name.startswith("COTERIE_")}
-        self.environ = {
-            **ours,
-            "COTERIE_HOME": str(house),
-            "COTERIE_STORY__REPLY_TOKENS": "16",
-            "COTERIE_STORY__NARRATIVE_BUDGET_HARD": "900",
-            "COTERIE_STORY__NARRATIVE_BUDGET_SOFT": "600",
-            "COTERIE_MODELS__CLASSIFIER_TIMEOUT_S": "1",
-        }
-        self.logs = house.parent / "logs.txt"
-        with self.logs.open("w") as logs:
-            self.process = subprocess.Popen(
-                [sys.executable, "-u", "-m", "coterie", "serve", "--port", "0"],
-                cwd=ROOT,
-                env=self.environ,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=logs,
-                text=True,
-            )
-        assert self.process.stdout is not None
-        address = re.search(r"http://127\.0\.0\.1:\d+", self.process.stdout.readline())
-        assert address is not None, self.logs.read_text()
-        self.client = httpx.Client(base_url=address[0], timeout=120)
-        until = time.monotonic() + 60
-        while True:
-            try:
-                self.client.get("/health")
-                return
-            except httpx.ConnectError:
-                assert time.monotonic() < until, self.logs.read_text()
-                time.sleep(0.02)
+        super().__init__(house, settings=SHORT_REPLIES)
 
     def get(self, path: str) -> Any:
         answer = self.client.get(path)
@@ -68,26 +37,15 @@ class Playhouse:
         assert answer.is_success, answer.text
         return answer.json()
 
-    def coterie(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "coterie", *arguments]
-        return subprocess.run(command, env=self.environ, capture_output=True, text=True, timeout=120)
-
     def verify(self, step: str) -> None:
         """`coterie verify` while the server runs; in this process, since starting another takes seconds each time."""
         with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
-            patch.setenv("COTERIE_HOME", self.environ["COTERIE_HOME"])
+            patch.setenv("COTERIE_HOME", str(self.house))
             main(["verify"])
         assert ended.value.code == 0, f"not clean after {step}"
 
     def texts(self, chat: str) -> list[str]:
         return [turn["text"] for turn in self.get(f"{chat}/turns")["turns"]]
-
-    def close(self) -> None:
-        self.client.close()
-        self.process.kill()
-        self.process.wait()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
 
 
 @pytest.fixture
@@ -141,10 +99,10 @@ def test_a_story_from_author_to_reset(house: Playhouse) -> None:
 
     drawer = house.get(f"{fork}/drawer")
     assert {(edge["of"], edge["toward"]) for edge in drawer["edges"]} == {("you", bot["id"]), (bot["id"], "you")}
-    second = house.coterie("chat", "Mara")
+    second = coterie(house.house, "chat", "Mara")
     assert second.returncode == 4
     assert "server that runs" in second.stderr
-    assert "Mara" in house.coterie("cast", "list").stdout
+    assert "Mara" in coterie(house.house, "cast", "list").stdout
 
     house.post(f"/bots/{bot['id']}/reset", {"confirm": "Mara"})
     assert house.get("/chats") == []
@@ -158,6 +116,6 @@ def test_a_story_from_author_to_reset(house: Playhouse) -> None:
         for _ in heard:
             pass  # the stream ends in order, whoever listens
     assert house.process.wait(60) == 0
-    assert house.coterie("verify").stdout.startswith("Clean:")
+    assert coterie(house.house, "verify").stdout.startswith("Clean:")
     told_log = [json.loads(line) for line in house.logs.read_text().splitlines()]
     assert not [line for line in told_log if line.get("level") == "error"], told_log

@@ -129,3 +129,33 @@ async def test_a_backup_that_cannot_be_written_leaves_nothing_behind(tmp_path: P
     with pytest.raises((BackupError, OSError)):
         take_backup(tmp_path / "coterie.db", target)
     assert not target.exists()
+
+
+async def test_s28_whoever_is_killed_before_the_copy_is_in_place_still_has_a_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = tmp_path / "coterie.db"
+    hashes = await filled(database)
+    backup = take_backup(database, tmp_path / "backup.db")
+
+    def killed(draft: Path, path: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("coterie.kernel.backup.put_in_place", killed)
+    with pytest.raises(KeyboardInterrupt):
+        restore(backup, database, NOW, sample_views())
+    store = Store.open(database, views=sample_views())
+    assert store.hashes() == hashes
+    store.close()
+
+
+async def test_s28_putting_one_back_tells_how_far_it_is(tmp_path: Path) -> None:
+    database = tmp_path / "coterie.db"
+    await filled(database)
+    backup = take_backup(database, tmp_path / "backup.db")
+    told: list[tuple[str, int, int]] = []
+    restore(backup, database, NOW, sample_views(), tell=lambda *step: told.append(step))
+    checking = [(done, most) for what, done, most in told if what == "Checking the copy"]
+    most = 2 + len(sample_views())
+    assert checking == [(part, most) for part in range(most)]
+    assert told[-1] == ("Putting it in place", backup.stat().st_size, backup.stat().st_size)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from coterie.base.ids import new_id
-from tests.e2e.test_server import Server, coterie
+from tests.e2e.serving import Server, coterie
 from tests.real.matrix_house import PASSWORD
 from tests.real.second_client import SealedHuman
 from tests.real.synapse import Synapse

@@ -21,8 +21,7 @@ def restore(
     from coterie.app import all_views
     from coterie.base.clock import SystemClock
     from coterie.base.home import Home
-    from coterie.kernel.backup import restore as put_back
-    from coterie.kernel.snapshot import prune
+    from coterie.ops.restoring import put_back
 
     home = Home.locate()
     home.prepare()
@@ -31,7 +30,5 @@ def restore(
         if not yes:
             typer.confirm(f"Put {backup} in the place of {home.database}, which is kept beside it?", abort=True)
 
-    kept = put_back(backup, home.database, SystemClock().now(), all_views(), ask)
-    for folder in (home.periodic_snapshots, home.rewind_snapshots):
-        prune(folder, keep=0)  # they tell of a life that the restored log may never have
+    kept = put_back(home, backup, SystemClock().now(), all_views(), ask=ask)
     typer.echo(f"Restored {backup}." + (f" What was there is kept as {kept}." if kept else ""))

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from coterie.cli._app import new_app
+
+if TYPE_CHECKING:
+    from coterie.base.home import Home
+    from coterie.kernel.backup import Tell
+    from coterie.ops.copies import PutBack
+    from coterie.surfaces.web.settings import ServerSettings
 
 app = new_app("Start Coterie and open it to this machine.")
 
@@ -28,20 +39,75 @@ def serve(
     from coterie.surfaces.webhook.mount import mount
 
     home = Home.locate()
-    settings = load_settings(home, passphrase=ask_passphrase).settings
+    passphrase = cache(ask_passphrase)
     asked = {name: value for name, value in {"host": host, "port": port}.items() if value is not None}
-    server = ServerSettings.model_validate({**dict(settings.server), **asked})
-    check_binding(server)
-    setup_logging(settings.log)
-    home.prepare()
-    write_example(home)
-    with open_store(home, progress=_tell_progress) as store:
-        house = App(home, settings, store)
-        keys = {"/webhook": settings.webhook.secret, "/v1": settings.api.key}
-        web = create_web(house, server.password, tuple(path for path, key in keys.items() if key is not None))
-        mount(web, house.switchboard, settings.webhook, settings.api, SystemClock(), house.files_of)
-        listen(web, server, within=house.running())
+    wanted: Path | None = None
+    while True:
+        settings = load_settings(home, passphrase=passphrase).settings
+        server = ServerSettings.model_validate({**dict(settings.server), **asked})
+        check_binding(server)
+        setup_logging(settings.log)
+        home.prepare()
+        write_example(home)
+        with ExitStack() as open_house:
+            with _progress_shown(server, waiting=wanted is not None) as tell:
+                put_back = put_back_while_serving(home, wanted, tell) if wanted is not None else None
+                told = partial(tell, "Folding the log")
+                store = open_house.enter_context(open_store(home, progress=told))
+            house = App(home, settings, store)
+            house.copies.put_back = put_back
+            keys = {"/webhook": settings.webhook.secret, "/v1": settings.api.key}
+            web = create_web(house, server.password, tuple(path for path, key in keys.items() if key is not None))
+            mount(web, house.switchboard, settings.webhook, settings.api, SystemClock(), house.files_of)
+            ended = listen(web, server, within=house.running(), anew=True)
+        wanted, asked["port"] = house.copies.wanted, ended.port
+        if wanted is None or ended.by_signal:
+            return
 
 
-def _tell_progress(done: int, total: int) -> None:
-    typer.echo(f"Folding the log: {done} of {total} events", err=True)
+def put_back_while_serving(home: Home, backup: Path, tell: Tell) -> PutBack:
+    """What cannot be put back leaves everything as it was, and whoever asked is told why."""
+    from coterie.app import all_views
+    from coterie.base.clock import SystemClock
+    from coterie.base.errors import CoterieError
+    from coterie.ops.copies import PutBack
+    from coterie.ops.restoring import put_back
+
+    try:
+        with _unbroken():
+            kept = put_back(home, backup, SystemClock().now(), all_views(), tell=tell)
+    except CoterieError as error:
+        return PutBack(f"{backup.name} was not put back: {error.what}", error.fix, ok=False)
+    return PutBack(f"{backup.name} was put back.", f"What was there is kept as {kept}." if kept else "", ok=True)
+
+
+@contextmanager
+def _unbroken() -> Iterator[None]:
+    """A signal to stop counts when this is done."""
+    caught: list[int] = []
+    before = {
+        number: signal.signal(number, lambda number, _: caught.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for each in caught:
+            signal.raise_signal(each)
+
+
+@contextmanager
+def _progress_shown(server: ServerSettings, *, waiting: bool) -> Iterator[Tell]:
+    """On the terminal, and to whoever waits on a page."""
+    from coterie.surfaces.web.waiting import WaitingRoom
+
+    def on_terminal(what: str, done: int, most: int) -> None:
+        typer.echo(f"{what}: {done} of {most}", err=True)
+
+    if not waiting:
+        yield on_terminal
+        return
+    with WaitingRoom(server.host, server.port) as room:
+        yield room.tell

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -17,8 +19,16 @@ from coterie.kernel.verify import Findings, verify
 from coterie.kernel.view import View
 
 _PAGES_PER_STEP = 2_000
+_FILE_AND_LOG = 2
+"""Parts of a check, besides the views."""
 
 Progress = Callable[[int, int], None]
+Tell = Callable[[str, int, int], None]
+"""Called with what is being done now, how much of it is, and of how much."""
+
+
+def _quietly(_what: str, _done: int, _most: int) -> None:
+    pass
 
 
 def take_backup(database: Path, target: Path, progress: Progress | None = None) -> Path:
@@ -54,7 +64,7 @@ def take_backup(database: Path, target: Path, progress: Progress | None = None) 
     return target
 
 
-def check_backup(backup: Path, views: Sequence[View] = ()) -> Findings:
+def check_backup(backup: Path, views: Sequence[View] = (), tell: Tell = _quietly) -> Findings:
     """Whether a copy would open and hold: the file, the log, and the views this version knows."""
     if not backup.is_file():
         raise BackupError(f"There is no backup at {backup}.", "List them in the folder `backups`.")
@@ -66,7 +76,9 @@ def check_backup(backup: Path, views: Sequence[View] = ()) -> Findings:
                 raise BackupError(f"{backup} is not a Coterie backup.", "Choose a file from the folder `backups`.")
             known: dict[str, str] = dict(reader.query("SELECT name, fingerprint FROM view"))
             # A view that this version folds differently is rebuilt when the copy is opened: nothing to hold it to.
-            return verify(reader, [view for view in views if known.get(view.name) == view.fingerprint])
+            held = [view for view in views if known.get(view.name) == view.fingerprint]
+            parts = itertools.count()
+            return verify(reader, held, lambda _: tell("Checking the copy", next(parts), len(held) + _FILE_AND_LOG))
     finally:
         reader.close()
 
@@ -77,6 +89,7 @@ def restore(
     now: datetime,
     views: Sequence[View] = (),
     ask: Callable[[], object] = lambda: None,
+    tell: Tell = _quietly,
 ) -> Path | None:
     """Put a checked copy in the place of the database. Returns where the replaced one is kept, if there was one.
 
@@ -86,7 +99,7 @@ def restore(
     lock.take()
     try:
         try:
-            findings = check_backup(backup, views)
+            findings = check_backup(backup, views, tell)
         except BackupError:
             raise
         except CoterieError as error:
@@ -99,14 +112,11 @@ def restore(
         draft.unlink(missing_ok=True)
         draft.write_bytes(b"")
         draft.chmod(0o600)
-        _copy(backup, draft)
+        _copy(backup, draft, tell)
         kept: Path | None = None
         if database.exists():
             kept = database.with_name(f"{database.name}.before-restore-{now:%Y%m%dT%H%M%S%f}")
-            for suffix in ("", "-wal", "-shm"):
-                part = database.with_name(database.name + suffix)
-                if part.exists():
-                    part.replace(kept.with_name(kept.name + suffix))
+            _put_aside(database, kept)
         put_in_place(draft, database)
         return kept
     finally:
@@ -116,7 +126,24 @@ def restore(
 _UNTOUCHED = "Choose another one; the database was not touched."
 
 
-def _copy(source: Path, target: Path) -> None:
+def _put_aside(database: Path, kept: Path) -> None:
+    """As a rule the database keeps its name until the copy takes it: whoever is killed in between still has one."""
+    journal, shared = (database.with_name(database.name + suffix) for suffix in ("-wal", "-shm"))
+    if not journal.exists() or not journal.stat().st_size:  # all that was written is in the database itself
+        with suppress(OSError):  # not every file system lets a file have two names
+            kept.hardlink_to(database)
+            journal.unlink(missing_ok=True)
+            shared.unlink(missing_ok=True)
+            return
+    for part in (database, journal, shared):
+        if part.exists():
+            part.replace(kept.with_name(kept.name + part.name.removeprefix(database.name)))
+
+
+def _copy(source: Path, target: Path, tell: Tell) -> None:
+    size, done = source.stat().st_size, 0
     with source.open("rb") as reading, target.open("wb") as writing:
         while block := reading.read(1 << 20):
             writing.write(block)
+            done += len(block)
+            tell("Putting it in place", done, size)

@@ -1,13 +1,29 @@
 """What can be wrong with what a person asks of the house itself.
 
 ConfigError
-└── BadSetting       a change of a setting that does not fit; the file is as it was
+└── BadSetting         a change of a setting that does not fit; the file is as it was
+BackupError
+├── NoSuchBackup
+├── UnsoundBackup      it would not open, or would not hold
+└── NotFromHere        whoever runs this house does not start it anew
 """
 
 from __future__ import annotations
 
-from coterie.base.errors import ConfigError
+from coterie.base.errors import BackupError, ConfigError
 
 
 class BadSetting(ConfigError):
+    pass
+
+
+class NoSuchBackup(BackupError):
+    pass
+
+
+class UnsoundBackup(BackupError):
+    pass
+
+
+class NotFromHere(BackupError):
     pass

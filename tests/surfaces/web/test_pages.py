@@ -165,6 +165,14 @@ async def test_s28_backups_are_taken_and_listed(web: Web) -> None:
     assert [event.kind for event in await web.house.store.read("instance")][-1] == "backup_taken"
 
 
+async def test_s28_who_does_not_start_anew_says_how_to_put_one_back(web: Web) -> None:
+    made = await web.post("/backups", status=201)
+    answer = await web.client.post(f"/backups/{made['file']}/restore")
+    assert answer.status_code == 409
+    assert f"coterie restore {web.house.copies.folder / made['file']}" in answer.json()["fix"]
+    assert web.house.copies.wanted is None
+
+
 async def test_s29_a_key_is_never_on_the_settings_page(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COTERIE_MODELS__API_KEY", "sk-very-secret-0123456789")
     await web.client.put("/you", json={"name": "Ana"})

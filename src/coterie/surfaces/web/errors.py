@@ -26,7 +26,7 @@ from coterie.modes.crowd import AlreadyLive, NoSuchCrowd, Refused
 from coterie.modes.desk import BadSchedule, NoSuchProcess, NoSuchSkill, NotConfirmed
 from coterie.modes.draft import Clash, NoSuchDocument, NotPending, SheetGone, StaleChange, Unplaced
 from coterie.modes.story import BadEdit
-from coterie.ops.errors import BadSetting
+from coterie.ops.errors import BadSetting, NoSuchBackup, NotFromHere, UnsoundBackup
 from coterie.surfaces.web.draft_person import NotLinked, OwnerOnly
 from coterie.surfaces.web.negotiation import wants_page
 from coterie.surfaces.web.paper import page
@@ -60,6 +60,9 @@ _STATUS: tuple[tuple[type[CoterieError], int], ...] = (
     (BadImport, 422),
     (Refused, 422),
     (RoleUnset, 422),
+    (NoSuchBackup, 404),
+    (NotFromHere, 409),
+    (UnsoundBackup, 422),
     (ModelError, 502),
     (StorageError, 503),  # a full disk is not the fault of who asked
 )

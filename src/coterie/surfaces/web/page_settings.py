@@ -125,6 +125,7 @@ async def settings(house: Here, request: Request) -> Response:
         providers=_providers(house),
         presets=[(name, "Any that speaks OpenAI's protocol" if name == _ANY else name) for name in PRESETS],
         backups=house.copies.backups(),
+        put_back=house.copies.put_back,
         folder=str(house.copies.folder),
         door=COOKIE in request.cookies,
         people=everybody(house),

@@ -8,6 +8,7 @@ from pydantic import SecretStr
 from starlette.middleware.gzip import GZipMiddleware
 
 from coterie import __version__
+from coterie.base.ids import new_id
 from coterie.surfaces.web import (
     api_backups,
     api_bots,
@@ -111,6 +112,8 @@ def create_web(house: House, password: SecretStr | None = None, keyed: tuple[str
     )
     web.state.house = house
     web.state.rail = rail(_PAGES)
+    web.state.start_anew = None
+    web.state.run = new_id()
     web.add_middleware(GZipMiddleware, minimum_size=1_000, compresslevel=6)
     if password is not None:
         sessions = Sessions(password.get_secret_value())
@@ -126,9 +129,10 @@ def create_web(house: House, password: SecretStr | None = None, keyed: tuple[str
     @web.get("/health", summary="Whether the server can read and write")
     async def health() -> JSONResponse:
         """Whether the server can read and write."""
+        run = {"Coterie-Run": web.state.run}
         if house.healthy():
-            return JSONResponse({"status": "ok"})
-        return JSONResponse({"status": "failing"}, status_code=503)
+            return JSONResponse({"status": "ok"}, headers=run)
+        return JSONResponse({"status": "failing"}, status_code=503, headers=run)
 
     @web.get("/metrics", summary="Figures in Prometheus' text form")
     async def metrics() -> PlainTextResponse:

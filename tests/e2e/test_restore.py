@@ -1,0 +1,80 @@
+"""A backup put back from the page, by a real `coterie serve` that starts itself anew. S28"""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+from playwright.sync_api import Browser, expect
+
+from tests.e2e.axe import check
+from tests.e2e.conftest import PATIENCE_MS, Watched
+from tests.e2e.serving import Server, Start, coterie
+
+
+def names(server: Server) -> list[str]:
+    return [bot["name"] for bot in server.client.get("/bots").json()]
+
+
+def lived_in(start: Start) -> tuple[Server, str]:
+    """Somebody was there when the backup was taken, and somebody came after it."""
+    server = start()
+    server.client.put("/you", json={"name": "Ana"})
+    server.client.post("/bots/ready/maren").raise_for_status()
+    backup: str = server.client.post("/backups").json()["file"]
+    server.client.post("/bots/ready/io").raise_for_status()
+    assert len(names(server)) == 2
+    return server, backup
+
+
+def kept_in(house: Path) -> list[Path]:
+    return [path for path in house.glob("*.before-restore-*") if not path.name.endswith(("-wal", "-shm"))]
+
+
+def refuses_what_is_damaged(server: Server) -> None:
+    """And goes on as it was."""
+    before = server.client.get("/health").headers["coterie-run"]
+    damaged: str = server.client.post("/backups").json()["file"]
+    (server.house / "backups" / damaged).write_bytes(b"no database")
+    answer = server.client.post(f"/backups/{damaged}/restore")
+    assert answer.status_code == 422
+    assert "is not sound" in answer.json()["error"]
+    assert server.client.post("/backups/..%2Fcoterie.db/restore").status_code == 404
+    assert server.client.get("/health").headers["coterie-run"] == before
+    assert len(names(server)) == 2
+    assert kept_in(server.house) == []
+
+
+def test_s28_a_backup_is_put_back_from_the_page_and_a_damaged_one_is_not(start: Start, browser: Browser) -> None:
+    server, backup = lived_in(start)
+    refuses_what_is_damaged(server)
+    context = browser.new_context(base_url=server.address, viewport={"width": 1280, "height": 800})
+    context.set_default_timeout(PATIENCE_MS)
+    watched = Watched(context)
+    page = context.new_page()
+    page.goto("/settings#backups")
+    page.get_by_role("button", name=f"Put back {backup} …").click()
+    question = page.get_by_role("dialog", name="Put this backup back?")
+    expect(question.get_by_text(backup)).to_be_visible()
+    check(page)
+    question.get_by_role("button", name="Keep everything").click()
+    expect(question).to_be_hidden()
+    page.get_by_role("button", name=f"Put back {backup} …").click()
+    question.get_by_role("button", name="Put it back").click()
+    expect(page.get_by_text(f"{backup} was put back.")).to_be_in_viewport()
+    (kept,) = kept_in(server.house)
+    expect(page.get_by_text(f"What was there is kept as {kept}.")).to_be_visible()
+    check(page)
+    context.close()
+    assert watched.complaints == []
+    assert names(server) == ["Maren Oke"]
+    assert server.process.poll() is None
+    assert server.stop(signal.SIGTERM) == 0
+    assert coterie(server.house, "verify").returncode == 0
+
+
+def test_s28_a_stop_that_comes_with_it_is_a_stop(start: Start) -> None:
+    server, backup = lived_in(start)
+    assert server.client.post(f"/backups/{backup}/restore").status_code == 202
+    assert server.stop(signal.SIGTERM) in (0, -signal.SIGTERM)
+    assert coterie(server.house, "verify").returncode == 0
