@@ -2,7 +2,8 @@
 
 Written before the heuristics were tuned, then split by a hash of the sentence: one half may be looked at while tuning,
 the other is only measured. Rhetorical questions, questions to people in the game and talk about the chat are in it on
-purpose, and so are questions that no question mark gives away.
+purpose, and so are questions that no question mark gives away. The fresh ones were written when the heuristics were
+done, without looking at those, and are all held out.
 """
 
 from __future__ import annotations
@@ -161,12 +162,73 @@ see you all next week, sleep well
 """
 
 
+_FRESH_ASKED = """
+chat, what should I name this horse?
+okay everyone, do we fight the dragon or do we run?
+has anybody here been to Lisbon?
+which soup do you want to see first, tomato or pumpkin?
+what do you guys think about the new map?
+do you want to hear the end of that story?
+should I wear the red hat for the wedding, chat?
+who of you has a dog?
+can you hear the rain in the background?
+how late is it for you right now?
+tell me your favourite film in chat.
+chat, is this the same room as before?
+would you eat that?
+what did you have for breakfast today?
+does anyone know what this symbol means?
+do I go up the stairs or down into the cellar, chat?
+are you enjoying the game so far?
+any ideas what this key could open?
+so chat, who is the murderer?
+let me know if the music is too loud.
+did you see that shadow on the wall?
+am I the only one who likes this song?
+shall we try the hard mode, what do you say?
+where would you hide the treasure?
+have you read the book, and is it better than the film?
+"""
+
+_FRESH_NOT_ASKED = """
+what an evening this has been so far
+the baker asks me whether I want rye or wheat
+who would build a castle in a swamp?
+I think the bridge is on the other side
+you all were so kind to me last week
+somebody left a sandwich on the throne
+how on earth did he survive that?
+do your worst, little spider
+is that so, mister merchant?
+my brother always asks me when I will get a real job
+the question is not whether but when
+chat has been right about everything tonight
+where there is smoke there is fire
+can't believe it, we made it with one heart left
+have no fear, I have done this before
+why is the cat on the stove?
+the old woman whispers, have you seen my son?
+if anyone had told me that I would have laughed
+would you mind, sir, I am trying to read
+thanks everyone for the birthday wishes
+I asked the guard for directions and he fell asleep
+when do I ever get to finish a sentence
+okay, we put the flour in first and then the eggs
+what they did to this village is terrible
+no idea, we will find out together
+"""
+
+
 def _held_out(sentence: str) -> bool:
     return hashlib.sha256(sentence.encode()).digest()[0] % 2 == 1
 
 
 def labelled(*, held_out: bool) -> list[tuple[str, bool]]:
     """Sentences and whether they ask the chat: the half to tune on, or the half to measure on."""
-    everything = [(line, True) for line in _ASKED.strip().splitlines()]
-    everything += [(line, False) for line in _NOT_ASKED.strip().splitlines()]
-    return [(line, asks) for line, asks in everything if _held_out(line) == held_out]
+    fresh = [*_lines(_FRESH_ASKED, True), *_lines(_FRESH_NOT_ASKED, False)] if held_out else []
+    everything = [*_lines(_ASKED, True), *_lines(_NOT_ASKED, False)]
+    return [(line, asks) for line, asks in everything if _held_out(line) == held_out] + fresh
+
+
+def _lines(text: str, asks: bool) -> list[tuple[str, bool]]:
+    return [(line, asks) for line in text.strip().splitlines()]

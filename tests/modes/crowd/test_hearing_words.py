@@ -23,6 +23,9 @@ from coterie.modes.crowd.session.questions import asks_chat
         ("Send me a colour, check.", "Send me a colour, chat."),
         ("Thank you, Chad.", "Thank you, chat."),
         ("Well. Chet, did you see it?", "Well. Chat, did you see it?"),
+        ("North or south Chet.", "North or south chat."),
+        ("Is the goat asleep? Chet.", "Is the goat asleep, chat?"),
+        ("Okay chat. Which rope is ours?", "Okay chat, Which rope is ours?"),
     ],
 )
 def test_c9_the_chat_is_called_by_its_name(heard: str, meant: str) -> None:
@@ -60,6 +63,7 @@ def test_c9_words_are_spelt_as_today() -> None:
     assert put_right("Any one here to-night? Every one leaves to-morrow.") == (
         "Anyone here tonight? Everyone leaves tomorrow."
     )
+    assert put_right("Ok, that is ok. A book is okay.") == "Okay, that is okay. A book is okay."
 
 
 @given(st.text(max_size=200))
@@ -84,6 +88,19 @@ def test_c9_putting_right_is_done_once_and_loses_no_sentence(text: str) -> None:
         "Are we lost chat.",
         "Type yes if you want the boat",
         "Who wants to see the cellar.",
+        "Chat why is the goat on the roof.",
+        "Chat is the rope long enough.",
+        "Was that the right rope chat.",
+        "Bring mine me, chat which rope is ours.",
+        "Is the rope too short for you.",
+        "Is my goat in the picture.",
+        "Should the goat wear a hat.",
+        "Does your goat swim.",
+        "Could one of you hold the rope.",
+        "Any knots for this rope.",
+        "Whose goat is this does anyone know.",
+        "Guess the goat's name, chat.",
+        "Say yes if you like the goat.",
     ],
 )
 def test_c9_a_question_needs_no_question_mark(said: str) -> None:
@@ -107,6 +124,17 @@ def test_c9_a_question_needs_no_question_mark(said: str) -> None:
         "The troll asks, are you lost?",
         "Are you lost, asked the troll.",
         "When you are ready we go.",
+        "Chat is the best thing about this goat.",
+        "Have fun with the goat, everybody.",
+        "Can I just say that this goat is lovely?",
+        "Where is my goat?",
+        "Do your worst.",
+        "Did my goat just wink?",
+        "How is my goat this heavy?",
+        "Can people here not read?",
+        "What is the goat doing.",
+        "Hello there, little goat, where are you going?",
+        "They say, you will find a rope.",
     ],
 )
 def test_c9_what_sounds_like_a_question_and_is_none(said: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,8 @@ _LENGTH = 0.6
 LogChances = npt.NDArray[np.float32]
 Step = Callable[[list[int], list[int]], LogChances]
 """Goes on with these beginnings (by their places in the step before) by these tokens; what may follow each."""
+Bonus = Callable[[tuple[int, ...]], Mapping[int, float]]
+"""How much likelier than the model thinks some tokens are after a beginning."""
 
 
 @dataclass(frozen=True)
@@ -29,14 +31,16 @@ class _Beginning:
     chance: float
 
 
-def searched(first: LogChances, step: Step, *, end: int, most: int, width: int) -> Found:
+def searched(first: LogChances, step: Step, *, end: int, most: int, width: int, bonus: Bonus = lambda _: {}) -> Found:
     """The likeliest tokens until `end`, at most `most`; `first` is what may begin."""
     beginnings = [_Beginning((), 0.0)]
-    chances = first.reshape(1, -1)
+    chances = first.reshape(1, -1).copy()
     found: list[Found] = []
     for length in range(1, most + 1):
         longer: list[tuple[float, int, int]] = []
         for place, beginning in enumerate(beginnings):
+            for token, more in bonus(beginning.tokens).items():
+                chances[place, token] += more
             likely = np.argpartition(-chances[place], width + 1)[: width + 1]
             longer += [(beginning.chance + float(chances[place, token]), place, int(token)) for token in likely]
         alive: list[tuple[float, int, int]] = []

@@ -1,8 +1,8 @@
 """What a recogniser wrote, as a streamer meant it: in today's spelling, and with the chat called by its name.
 
-Recognisers learn from audio books: they write "to-night" and "any one", and where somebody calls the chat they hear
-Chet or Chad, whom books know better. Only a word that sounds like "chat" is put right, and only where somebody is
-called.
+Recognisers learn from audio books: they write "to-night" and "any one", now "Ok" and now "okay", and where somebody
+calls the chat they hear Chet or Chad, whom books know better. Only a word that sounds like "chat" is put right, and
+only where somebody is called.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from coterie.modes.crowd.session.questions import INVERTED
 
 _OLD_HYPHEN = re.compile(r"\b(to)-(day|night|morrow)\b", re.IGNORECASE)
 _OLD_SPACE = re.compile(r"\b(any|some|every) (one|body)\b(?! of\b)", re.IGNORECASE)
+_OK = re.compile(r"\b(o)k\b", re.IGNORECASE)
 _SENTENCES = re.compile(r"(?<=[.?!])\s+")
+_CALL_AHEAD = re.compile(r"(?:(?:okay|so|hey|hi|now|well|alright|all right|right|oh),? )*chat[.!]+", re.IGNORECASE)
+_CALL_BEHIND = re.compile(r"chat[.?!]+", re.IGNORECASE)
 
 _NO_OTHER_WORD = r"(?:ch[aeiou]tt?|chats|chad|chadd|jett?|jatt?)"
 """Sounds like "chat", and is at most a name."""
@@ -35,6 +38,8 @@ _CALLED = tuple(
         # Chet, …   okay Chad should I …   Chut left or right
         rf"^{_LEAD}(?P<word>{_NO_OTHER_WORD})(?=, | (?:{INVERTED})| (?:the )?\w+ or (?:the )?\w+[.?!]*$|[.?!]*$)",
         rf"^{_LEAD}(?P<word>{_ANOTHER_WORD})(?=,? (?:{INVERTED}))",
+        # North or south Chet.
+        rf"^{_LEAD}(?:the )?\w+ or (?:the )?\w+,? (?P<word>{_NO_OTHER_WORD})(?=[.?!]*$)",
         # …, Chad.   …, Chad, …   left or right, Chad quickly.
         rf", (?P<word>{_NO_OTHER_WORD})(?=,|(?: (?!says?|said|ask)\w+)?[.?!]*$)",
         # Are we sure about this Chet?   What do we do, check?
@@ -50,11 +55,21 @@ def put_right(text: str) -> str:
 
 
 def sentences(text: str) -> list[str]:
-    return [_chat_called(_spelt(each)) for each in _SENTENCES.split(" ".join(text.split())) if each]
+    found: list[str] = []
+    for each in _SENTENCES.split(" ".join(text.split())):
+        sentence = _chat_called(_spelt(each))
+        # Whoever is called belongs to what they are asked, though a recogniser makes a sentence of each.
+        if found and _CALL_AHEAD.fullmatch(found[-1]):
+            found[-1] = f"{found[-1].rstrip('.!')}, {sentence}"
+        elif found and found[-1].endswith("?") and _CALL_BEHIND.fullmatch(sentence):
+            found[-1] = f"{found[-1].rstrip('?')}, chat?"
+        elif sentence:
+            found.append(sentence)
+    return found
 
 
 def _spelt(sentence: str) -> str:
-    return _OLD_SPACE.sub(_together, _OLD_HYPHEN.sub(_together, sentence))
+    return _OK.sub(r"\1kay", _OLD_SPACE.sub(_together, _OLD_HYPHEN.sub(_together, sentence)))
 
 
 def _together(found: re.Match[str]) -> str:

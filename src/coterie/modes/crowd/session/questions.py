@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 
 _LEAD = (
-    r"^(?:(?:ok(?:ay)?|so|and|but|now|well|al(?:l )?right|right|oh|um|uh|hey|hm+|wait|yes|no|yeah|remind me"
-    r"|quick question)[,.]? )*"
+    r"^(?:(?:ok(?:ay)?|so|and|but|now|well|al(?:l )?right|right|oh|um|uh|hey|hm+|wait|yes|no|yeah|remind me|tell me"
+    r"|quick question|quick vote)[,.]? )*"
 )
 CHAT = r"(?:chat|guys|folks|everyone|everybody|friends|you all|y'all)"
 _AUXILIARY = r"(?:should|shall|do|does|did|would|could|can|will|is|are|am|was|were|have|has|don't|didn't|isn't|aren't)"
@@ -19,21 +19,32 @@ _WH = r"(?:what|which|who|whose|where|when|how)"
 INVERTED = rf"(?:{_AUXILIARY} {_SUBJECT}|{_WH}(?: \w+){{0,3}}? {_AUXILIARY} {_SUBJECT}|(?:what|who|where|how)'s)"
 """An auxiliary before its subject: the order of words that asks."""
 _CHOICE = r"(?:the )?\w+ or (?:the )?\w+"
+_NOUN = r"(?:the|my|our|his|her|people|one of|some of)\b(?! (?:best|worst|reason|only|first|whole|same)\b)"
+_ORDER = (
+    rf"(?:{INVERTED}|{_AUXILIARY} {_NOUN}|(?:does|is|are|did|was|were|has|can|will) your\b|who (?:among|of) you\b"
+    rf"|(?:{_WH}|why)(?: (?!(?:i|we|you|he|she|it|they|the)\b)\w+){{0,2}} {_AUXILIARY}\b)"
+)
+"""The same with whatever subject. It may also be the beginning of half a sentence, so more has to speak for asking."""
+_NOT_SPOKEN_OF = "".join(rf"(?<!\b{word} )" for word in ("the", "my", "this", "of", "to", "for", "with", "and", "in"))
 
 _CALLED = re.compile(
     rf"^(?:\w+,? ){{0,2}}{CHAT},|,\s*{CHAT}\b[\s,.!?]*(?:\w+[.!?]?)?$|, {CHAT},|\bin chat\b"
-    rf"|{_LEAD}{CHAT},? (?:{INVERTED}|{_CHOICE}[.?!]*$)|^{_CHOICE},? {CHAT}\b|{INVERTED}.* chat[.?!]*$"
+    rf"|{_LEAD}{CHAT},? (?:{_ORDER}|{_CHOICE}[.?!]*$)|{_LEAD}{_CHOICE},? {CHAT}\b|, {CHAT} (?:{_ORDER}|{_WH}\b)"
+    rf"|{_LEAD}{_ORDER}.* {_NOT_SPOKEN_OF}chat[.?!]*$"
 )
 """The chat is spoken to, not about."""
 _FOR_WATCHERS = re.compile(
     r"\b(?:you|your|you're|y'all|anyone|anybody|any of|somebody|who (?:here|else|wants|thinks)|any \w+s)\b"
-    r"|\b(?:should|shall|do|are|can|could) (?:i|we)\b|\bam i\b|\bis it just me\b|\b(?:did|have) i already\b"
+    r"|\b(?:should|shall|do|are|can|could) (?:i|we)\b|\bhave we\b|\bam i\b|\bis it just me\b|\b(?:did|have) i already\b"
+    r"|\bwho should\b|\bwould be a good\b"
+    rf"|{_LEAD}(?:(?:is|do|does) my|(?:should|shall) (?:the|my|it|he|she|they))\b"
 )
 """The question is one that somebody who watches could answer."""
 _BEGINS = re.compile(
-    rf"{_LEAD}(?:{CHAT},? )?(?:should|shall|do|does|did|what|what's|which|who|who's|where|when|how|would|could|can|is"
-    r"|are|am|have|has|any)\b"
+    rf"(?:{_LEAD}|\b{CHAT},? )(?:(?:should|shall|does|did|what|what's|which|who|who's|where|when|why|how|would|could"
+    rf"|can|is|are|am|was|were|any)\b|{_ORDER})"
 )
+_ASKS_IN_ORDER = re.compile(rf"{_LEAD}(?:{CHAT},? )?{_ORDER}")
 _ASKS_WATCHERS = re.compile(
     rf"{_LEAD}(?:{CHAT},? )?(?:"
     r"(?:do|did|have|would|could|can|are|will|don't|didn't) (?:you|any(?:one|body)|some(?:one|body)|any of)\b"
@@ -44,27 +55,31 @@ _ASKS_WATCHERS = re.compile(
     r"|who (?:here|else|wants|thinks|remembers|knows|has|votes)\b|what time is it\b.*\byou\b"
     r"|any(?:one|body)(?! (?:can|could|who|with|that|will|would|should|may|might|is|was|else (?:would|could|can)))\b"
     r"|any (?:\w+ )?(?:ideas?|thoughts?|suggestions?|questions?|recommendations?|tips?|advice|guesses|takers|of you)\b"
+    r"|any \w+ (?:for|on|about|before)\b|(?:does|did|has|can|could|would|is) (?:\w+ )?any(?:one|body)\b|are there any\b"
     r")"
 )
 """Also where whoever wrote it down left commas and question marks out."""
 _TAIL = re.compile(
     r"[,.;] (?:(?:so )?what do you (?:all |guys )?(?:say|think|reckon)|do(?:n't)? you (?:think|agree)|wouldn't you"
     r"|yes or no|any (?:ideas?|thoughts|suggestions|takers)|(?:do|does|did|has) any(?:one|body)\b.*)[.?!]*$"
+    r"|\bdoes any(?:one|body) (?:know|remember)[.?!]*$"
 )
 _REQUEST = re.compile(
-    r"\b(?:let me know|tell me (?:in chat|what|which|where|if|whether|how|your)|type (?:\w+|\w+ in chat) if you"
-    r"|vote (?:now|in|for)|(?:give|send) me (?:a|some|your)\b.*\bchat|drop .* in (?:the )?chat|help me out)\b"
+    r"\b(?:let me know|tell me (?:in chat|what|which|where|if|whether|how|your)|(?:type|say|write|press) [\w ]+? if you"
+    r"|vote (?:now|in|for)|(?:give|send) me (?:a|some|your)\b.*\bchat|help me out)\b"
+    r"|\b(?:write|type|put|post|drop|leave) .*\bin (?:the )?chat\b"
+    rf"|{_LEAD}(?:guess|give me|send me|pick|choose)\b.*,? {CHAT}[.?!]*$"
 )
 _RHETORICAL = re.compile(
     rf"{_LEAD}(?:why\b|how (?:did i|is that|hard|lovely)|what (?:was|is) that|what do we have here"
     r"|who (?:put|needs|would)|what (?:a|an|if)\b|really\b|are you (?:kidding|serious|joking|sure, )|do i look like"
-    r"|do you mind|(?:do )?you know what\b|(?:would|can|could) you (?:look at|believe)|come on\b"
+    r"|do you mind|can i just|(?:do )?you know what\b|(?:would|can|could) you (?:look at|believe)|come on\b"
     r")|\boh come on\b|(?:^|, )(?:who|what) are you(?: (?:doing(?: here| there)?|two|looking at))?[.?!]*$"
 )
 _SPOKEN_BY_OTHERS = re.compile(
-    r"[,?] (?:says?|said|asks?|asked|reads) |\b(?:hello|hey|hi),? (?:little|old|mister|you)\b"
+    r"[,?] (?:says?|said|asks?|asked|reads) |\b(?:hello|hey|hi)(?: there)?,? (?:little|old|mister|you)\b"
 )
-_REPORTED = re.compile(r"\b(?:says?|said|asks?|asked|reads|wants to know|the riddle is|the sign|wonders?),? ")
+_REPORTED = re.compile(r"\b(?:(?<=\w )says?|said|asks?|asked|reads|wants to know|the riddle is|the sign|wonders?),? ")
 
 
 def begins_to_ask(text: str) -> bool:
@@ -87,7 +102,7 @@ def asks_chat(text: str) -> bool:
         return begins_to_ask(text) or re.search(_CHOICE, text) is not None
     if asks_watchers or _TAIL.search(text):
         return True
-    return "?" in text and _FOR_WATCHERS.search(text) is not None
+    return ("?" in text or _ASKS_IN_ORDER.search(text) is not None) and _FOR_WATCHERS.search(text) is not None
 
 
 def _plain(text: str) -> str:

@@ -1,0 +1,80 @@
+"""C9: what is heard a second and a third time, and which hearing counts."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from coterie.modes.crowd.listening.beam import Found
+from coterie.modes.crowd.listening.moonshine import Hearing, Moonshine
+from coterie.modes.crowd.listening.sound import RATE
+from coterie.modes.crowd.listening.utterances import Samples
+
+WORDS = [b"", b"", b"", "▁left".encode(), "▁Left".encode(), "▁lift".encode(), b".", "▁loft".encode()]
+SMALL, CAPITAL, LIFT, STOP, LOFT = 3, 4, 5, 6, 7
+
+
+def tone(hertz: float, seconds: float = 0.5) -> Samples:
+    return np.sin(2 * np.pi * hertz * np.arange(round(seconds * RATE)) / RATE).astype(np.float32)
+
+
+def loudness(samples: Samples) -> float:
+    return float(np.sqrt((samples**2).mean()))
+
+
+class Told(Moonshine):
+    """Hears what it is told to, in turn."""
+
+    def __init__(self, *hearings: Found) -> None:
+        self._ears = ThreadPoolExecutor(1)
+        self._tokens = WORDS
+        self.left = list(hearings)
+
+    def _heard(self, samples: Samples) -> Found:
+        return self.left.pop(0)
+
+
+def test_c9_longer_is_lower_and_as_loud() -> None:
+    longer = Hearing(longer=1.25).changed(tone(1_000))
+    assert len(longer) == round(0.5 * RATE * 1.25)
+    strongest = np.abs(np.fft.rfft(longer)).argmax() * RATE / len(longer)
+    assert strongest == pytest.approx(800, abs=2)
+    assert loudness(longer) == pytest.approx(loudness(tone(1_000)), rel=0.01)
+
+
+def test_c9_longer_brings_in_nothing_that_was_not_there() -> None:
+    longer = Hearing(longer=1.07).changed(tone(6_000))
+    spectrum = np.abs(np.fft.rfft(longer)) ** 2
+    hertz = np.fft.rfftfreq(len(longer), 1 / RATE)
+    elsewhere = spectrum[np.abs(hertz - 6_000 / 1.07) > 100].sum()
+    assert elsewhere / spectrum.sum() < 0.001
+
+
+def test_c9_brighter_makes_low_sounds_quieter_than_high_ones() -> None:
+    hearing = Hearing(brighter=0.5)
+    assert loudness(hearing.changed(tone(200))) < 0.6 * loudness(tone(200))
+    assert loudness(hearing.changed(tone(5_000))) > loudness(tone(5_000))
+
+
+def test_c9_a_hearing_that_changes_nothing_leaves_the_sound_as_it_came() -> None:
+    sound = tone(440)
+    assert (Hearing().changed(sound) == sound).all()
+
+
+def test_c9_two_hearings_of_the_same_words_need_no_third() -> None:
+    ear = Told(Found((SMALL,), -0.3), Found((CAPITAL, STOP), -0.2), Found((LIFT,), -0.1))
+    assert ear.transcribe(tone(440)) == "Left."
+    assert len(ear.left) == 1
+
+
+def test_c9_where_two_hearings_differ_the_surest_of_three_counts() -> None:
+    assert Told(Found((SMALL,), -0.3), Found((LIFT,), -0.2), Found((LOFT,), -0.1)).transcribe(tone(440)) == "loft"
+    assert Told(Found((SMALL,), -0.1), Found((LIFT,), -0.2), Found((LOFT,), -0.3)).transcribe(tone(440)) == "left"
+
+
+def test_c9_somebody_who_does_not_pause_is_heard_too() -> None:
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("moonshine_voice")
+    assert isinstance(Moonshine().transcribe(tone(200, seconds=12)), str)
