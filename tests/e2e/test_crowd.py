@@ -161,6 +161,8 @@ def test_c19_a_hundred_thousand_lines_and_only_what_is_near_is_there(attic: Page
     assert attic.locator(".line").count() < 150
     attic.evaluate("document.getElementById('crowd-scroll').scrollTop /= 2")
     expect(attic.locator("#crowd-pill")).to_be_visible()
+    pill = attic.locator("#crowd-pill").bounding_box()
+    assert pill is not None and pill["height"] < 60, "it covers the chat"
     expect(attic.locator(".line").first).not_to_contain_text("line 10989")
     middle = attic.locator(".line").nth(30).text_content()
     top = attic.evaluate("document.getElementById('crowd-scroll').scrollTop")

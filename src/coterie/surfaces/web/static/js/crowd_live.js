@@ -11,7 +11,8 @@ export class Live {
   #failures = 0;
   #soon = 0;
 
-  // `told` is called with an event's name and what it holds; `link` with whether there is a connection.
+  // `told` is called with an event's name and what it holds; `link` with whether one is up to date: the first frame of
+  // a connection brings what was missed, and before it nothing shown is live.
   constructor(room, told, link = () => {}) {
     this.#room = room;
     this.#told = told;
@@ -25,10 +26,6 @@ export class Live {
     if (this.#source) return;
     const from = this.#last === null ? "" : `?after=${this.#last}`;
     const source = (this.#source = new EventSource(`/crowd/${encodeURIComponent(this.#room)}/live${from}`));
-    source.onopen = () => {
-      this.#failures = 0;
-      this.link(true);
-    };
     source.onerror = () => {
       if (source !== this.#source) return;
       this.#close();
@@ -43,6 +40,10 @@ export class Live {
         this.#told(name, JSON.parse(event.data));
       });
     }
+    source.addEventListener("frame", () => {
+      this.#failures = 0;
+      this.link(true);
+    }, { once: true });
   }
 
   #close() {
