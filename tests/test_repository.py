@@ -102,3 +102,15 @@ def test_every_module_says_why_it_exists() -> None:
         if not path.read_text().lstrip().startswith('"""')
     ]
     assert silent == []
+
+
+def test_a_run_has_what_the_lock_is_made_of() -> None:
+    """The demo listens and the live chat has sockets on a machine where only `make run` was ever said."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (recipe,) = [line for line in (ROOT / "Makefile").read_text().splitlines() if line.endswith("-o locks/run.txt")]
+    wanted = list(project["dependencies"])
+    for extra in re.findall(r"--extra (\w+)", recipe):
+        wanted += project["optional-dependencies"][extra]
+    pinned = {line.partition("==")[0] for line in (ROOT / "locks" / "run.txt").read_text().splitlines()}
+    assert {"crowd", "audio"} <= set(re.findall(r"--extra (\w+)", recipe))
+    assert {re.split(r"[\[<>=;~ ]", each)[0].lower() for each in wanted} <= pinned
