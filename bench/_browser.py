@@ -19,7 +19,6 @@ from sse_starlette.sse import AppStatus
 from bench._stage import scripted
 from coterie.app import App, Settings, open_store
 from coterie.base.home import Home
-from coterie.llm.provider import Provider
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
 from coterie.surfaces.web.server import create_web
@@ -31,9 +30,10 @@ _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable
 class OpenHouse:
     """It runs on an event loop of its own, in a thread; `cpu` says what it and its helpers (writer, pool) have used."""
 
-    def __init__(self, folder: Path, provider: Provider | None = None) -> None:
+    def __init__(self, folder: Path, model: str | None = None) -> None:
+        """`model` is the address of one that speaks OpenAI's protocol; without it a script answers at once."""
         self._home = Home.locate({"COTERIE_HOME": str(folder)})
-        self._provider = provider or scripted()
+        self._model = model
         self._door = socket.create_server(("127.0.0.1", 0))
         self.address = f"http://127.0.0.1:{self._door.getsockname()[1]}"
         self._loop = asyncio.new_event_loop()
@@ -44,10 +44,14 @@ class OpenHouse:
             raise RuntimeError("The server did not come up.")
 
     async def _run(self) -> None:
-        roles = dict.fromkeys(("narrative", "classifier", "compactor"), ("embedded/script",))
-        settings = Settings(models=ModelsSettings(roles=roles))
+        roles = dict.fromkeys(
+            ("narrative", "classifier", "compactor"), "here/script" if self._model else "embedded/script"
+        )
+        here = {"base_url": self._model, "flat_rate": True, "native_schema": True}
+        given = {"roles": roles, "providers": {"here": here} if self._model else {}}
+        settings = Settings(models=ModelsSettings.model_validate(given))
         with open_store(self._home) as store:
-            models = Models(settings.models, store=store, providers={"embedded": self._provider})
+            models = Models(settings.models, store=store, providers={"embedded": scripted()})
             self.house = App(self._home, settings, store, models=models)
             config = uvicorn.Config(
                 create_web(self.house), log_config=None, lifespan="off", access_log=False, timeout_graceful_shutdown=1

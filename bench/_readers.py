@@ -12,6 +12,8 @@ import re
 import sys
 import time
 
+from bench._apart import anywhere
+
 _WATCHED = 5
 _SENT = re.compile(rb'"ts":(\d+)')
 
@@ -65,4 +67,5 @@ async def main(port: int, readers: int, slow: int, path: str) -> None:
 
 
 if __name__ == "__main__":
+    anywhere()
     asyncio.run(main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]))

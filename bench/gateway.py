@@ -1,10 +1,12 @@
 """What a message costs on its way in, and what it costs to tell a thousand readers.
 
 The way in: read, validate, check limits, moderate, redact, number, store (durable, in batches), answer. The way out: a
-thousand WebSocket readers in another process, twenty messages to a frame as a tick gathers them at 400 a second, in
-CPU time of the server; beside it `websockets.broadcast` with the same frames to as many readers, in the same run, and
-the floor: the same bytes by bare `os.write`, which is what the kernel takes and no server can do without. Then a tenth
-of the readers stop reading, and the others are timed: what a tick and a thousand sends add to a message.
+thousand WebSocket readers in another process, in CPU time of the server: frames of one message, as in a quiet room, and
+of twenty, as a tick gathers them at 400 a second. On loopback that holds the readers' half of the connections too; so
+once as it comes, and once with that half on another core, where it can be had (`bench._apart`). Beside the latter
+`websockets.broadcast` with the same frames to as many readers, in the same run, and the floor: the same bytes by bare
+`os.write`, which is what the kernel takes and no server can do without. Then a tenth of the readers stop reading, and
+the others are timed: what a tick and a thousand sends add to a message.
 """
 
 from __future__ import annotations
@@ -16,13 +18,15 @@ import random
 import socket
 import sys
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from websockets.asyncio.server import broadcast
 from websockets.asyncio.server import serve as serve_websockets
 
+from bench._apart import apart
 from bench._report import arguments, finish, percentile, say, scratch
 from coterie.base.clock import SystemClock
 from coterie.kernel import Store
@@ -86,7 +90,7 @@ class Readers:
         self._process = process
 
     @classmethod
-    async def connect(cls, port: int, readers: int, slow: int, path: str) -> Readers:
+    async def connect(cls, port: int, readers: int, path: str, *, slow: int = 0) -> Readers:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "bench._readers", str(port), str(readers), str(slow), path),
             stdin=asyncio.subprocess.PIPE,
@@ -112,70 +116,94 @@ def messages(number: int, many: int) -> list[ChatMessage]:
     ]
 
 
-async def tell_all(send: Callable[[list[ChatMessage]], None], readers: int, ticks: int) -> float:
-    """Frames per second of CPU: the best of a few stretches."""
-    best = 0.0
+class Rates(NamedTuple):
+    """Frames per second of CPU: those of one message, and full ones."""
+
+    single: float
+    full: float
+
+    def __str__(self) -> str:
+        return f"{self.single:,.0f} frames and {self.full * _A_FRAME:,.0f} messages"
+
+
+async def tell_all(send: Callable[[list[ChatMessage]], None], readers: int, ticks: int) -> Rates:
+    """Each the best of a few stretches."""
+    best = {1: 0.0, _A_FRAME: 0.0}
     stretch = max(ticks // 5, 1)
-    for start in range(0, ticks, stretch):
-        began = time.process_time()
-        for tick in range(stretch):
-            send(messages(1 + (start + tick) * _A_FRAME, _A_FRAME))
-            await asyncio.sleep(0.02)
-        best = max(best, readers * stretch / (time.process_time() - began))
-        await asyncio.sleep(0.3)
-    return best
+    number = 1
+    for _ in range(0, ticks, stretch):
+        for many in best:
+            began = time.process_time()
+            for _ in range(stretch):
+                send(messages(number, many))
+                number += many
+                await asyncio.sleep(0.02)
+            best[many] = max(best[many], readers * stretch / (time.process_time() - began))
+            await asyncio.sleep(0.3)
+    return Rates(best[1], best[_A_FRAME])
 
 
-async def way_out(folder: Path, readers: int, ticks: int) -> tuple[float, float, float, int]:
+@asynccontextmanager
+async def open_room(folder: Path) -> AsyncIterator[tuple[Room, int]]:
+    """A room that is served, and the port it is served on."""
     store = Store.open(folder / "out.db")
     room = Room(open_gateway(store), store.bus)
     server = await serve({"den": room})
-    port = server.sockets[0].getsockname()[1]
-
-    def send(batch: list[ChatMessage]) -> None:
-        room.fanout.tell(batch)
-        room.fanout.flush()
-
-    crowd = await Readers.connect(port, readers, 0, "/rooms/den?name=reader")
-    ours = await tell_all(send, readers, ticks)
-    await crowd.delays()
+    yield room, server.sockets[0].getsockname()[1]
+    server.close()
     while room.fanout.readers:  # noqa: ASYNC110 - the sockets tell nobody but the room that they are gone
         await asyncio.sleep(0.05)
-
-    crowd = await Readers.connect(port, readers, readers // 10, "/rooms/den?name=reader")
-    for tick in range(ticks * 2):  # 400 messages a second, told one by one as a gateway would
-        for message in messages(1 + tick * _A_FRAME, _A_FRAME):
-            room.fanout.tell([message])
-            await asyncio.sleep(0.0025)
-    await asyncio.sleep(0.2)
-    p99 = percentile(await crowd.delays(), 0.99)
-    dropped = room.fanout.dropped
-    server.close()
     store.close()
 
+
+async def ours(folder: Path, readers: int, ticks: int) -> Rates:
+    async with open_room(folder) as (room, port):
+
+        def send(batch: list[ChatMessage]) -> None:
+            room.fanout.tell(batch)
+            room.fanout.flush()
+
+        crowd = await Readers.connect(port, readers, "/rooms/den?name=reader")
+        found = await tell_all(send, readers, ticks)
+        await crowd.delays()
+        return found
+
+
+async def theirs(readers: int, ticks: int) -> Rates:
     joined: set[object] = set()
 
     async def stay(connection: object) -> None:
         joined.add(connection)
         await connection.wait_closed()  # type: ignore[attr-defined]
 
-    async with serve_websockets(stay, "127.0.0.1", 0, compression=None) as theirs_server:
-        crowd = await Readers.connect(next(iter(theirs_server.sockets)).getsockname()[1], readers, 0, "/")
-        theirs = await tell_all(
+    async with serve_websockets(stay, "127.0.0.1", 0, compression=None) as server:
+        crowd = await Readers.connect(next(iter(server.sockets)).getsockname()[1], readers, "/")
+        found = await tell_all(
             lambda batch: broadcast(joined, frame("messages", batch).text.decode()),  # type: ignore[arg-type]
             readers,
             ticks,
         )
         await crowd.delays()
-    return ours, theirs, p99, dropped
+        return found
 
 
-async def floor(readers: int, ticks: int) -> float:
-    """Frames per second of CPU with nothing but a system call for each."""
+async def late(folder: Path, readers: int, messages_told: int) -> tuple[float, int]:
+    """p99 of the delay while a tenth of the readers do not read, and how many frames those were spared."""
+    async with open_room(folder) as (room, port):
+        crowd = await Readers.connect(port, readers, "/rooms/den?name=reader", slow=readers // 10)
+        for number in range(1, 1 + messages_told):  # 400 a second, told one by one as a gateway would
+            room.fanout.tell(messages(number, 1))
+            await asyncio.sleep(0.0025)
+        await asyncio.sleep(0.2)
+        return percentile(await crowd.delays(), 0.99), room.fanout.dropped
+
+
+async def floor(readers: int, ticks: int) -> Rates:
+    """Nothing but a system call for each."""
     loop = asyncio.get_running_loop()
     with socket.create_server(("127.0.0.1", 0), backlog=readers) as listening, ExitStack() as open_sockets:
         listening.setblocking(False)
-        connecting = asyncio.create_task(Readers.connect(listening.getsockname()[1], readers, 0, "/"))
+        connecting = asyncio.create_task(Readers.connect(listening.getsockname()[1], readers, "/"))
         joined: list[int] = []
         while len(joined) < readers:
             taken, _ = await loop.sock_accept(listening)
@@ -197,26 +225,33 @@ async def floor(readers: int, ticks: int) -> float:
 
 
 async def run(quick: bool) -> dict[str, object]:
+    readers, ticks = 1_000, 15 if quick else 60
     with scratch() as name:
         folder = Path(name)
         path = await way_in(folder, 8_000 if quick else 60_000)
         say(f"way in: {path:,.0f} messages per core-second")
-        ticks = 15 if quick else 60
-        ours, theirs, p99, dropped = await way_out(folder, 1_000, ticks)
-        bare = await floor(1_000, ticks)
-    say(
-        f"way out, 1,000 readers: {ours:,.0f} frames per core-second, websockets.broadcast {theirs:,.0f},"
-        f" bare writes {bare:,.0f}"
-    )
-    say(
-        f"with 100 readers that stopped reading: p99 {p99:.0f} ms for the others, {dropped} frames not sent to the slow"
-    )
+        here = await ours(folder, readers, ticks)
+        say(f"way out, {readers:,} readers, per core-second: {here}, their half of the connections included")
+        with apart() as elsewhere:
+            told, peers, bare = (
+                await ours(folder, readers, ticks),
+                await theirs(readers, ticks),
+                await floor(readers, ticks),
+            )
+        where = "without it" if elsewhere else "with it, since this system does not let us tell them apart"
+        say(f"{where}: {told}; websockets.broadcast {peers}; bare writes {bare}")
+        p99, spared = await late(folder, readers, ticks * 2 * _A_FRAME)
+    say(f"with 100 readers that stopped reading: p99 {p99:.0f} ms for the others, {spared} frames not sent to the slow")
     return {
         "path_msgs_per_core_s": round(path),
-        "frames_per_core_s": round(ours),
-        "msgs_per_core_s": round(ours * _A_FRAME),
-        "websockets_frames_per_core_s": round(theirs),
-        "bare_writes_per_core_s": round(bare),
+        "frames_per_core_s": round(told.single),
+        "msgs_per_core_s": round(told.full * _A_FRAME),
+        "websockets_frames_per_core_s": round(peers.single),
+        "websockets_msgs_per_core_s": round(peers.full * _A_FRAME),
+        "bare_writes_per_core_s": round(bare.single),
+        "readers_half_elsewhere": elsewhere,
+        "frames_per_core_s_with_readers_half": round(here.single),
+        "msgs_per_core_s_with_readers_half": round(here.full * _A_FRAME),
         "added_p99_ms": round(p99, 1),
     }
 

@@ -1,0 +1,42 @@
+"""Readers on loopback as if they were elsewhere: their half of the connections is done by another core.
+
+On loopback the kernel carries a packet to its reader within the sender's system call, so that a server is charged for
+what a reader's machine does: half of the whole. Where the system allows it (Linux, root, two cores) the kernel is asked
+to receive on another core for a while, and whoever asked is kept to its own.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_RECEIVES = Path("/sys/class/net/lo/queues/rx-0/rps_cpus")
+
+
+@contextmanager
+def apart() -> Iterator[bool]:
+    """Whether it could be arranged."""
+    if sys.platform != "linux" or len(cores := sorted(os.sched_getaffinity(0))) < 2:
+        yield False
+        return
+    try:
+        before = _RECEIVES.read_text()
+        _RECEIVES.write_text(f"{1 << cores[-1]:x}")
+    except OSError:
+        yield False
+        return
+    os.sched_setaffinity(0, {cores[0]})
+    try:
+        yield True
+    finally:
+        os.sched_setaffinity(0, cores)
+        _RECEIVES.write_text(before)
+
+
+def anywhere() -> None:
+    """Run on every core again, whoever started this process."""
+    if sys.platform == "linux":
+        os.sched_setaffinity(0, range(os.cpu_count() or 1))
