@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from coterie.base.clock import HeldClock
 from coterie.kernel import Store
 
 pytest.register_assert_rewrite("tests.contracts")
+# A shell that runs the tests in the background lets all that they start ignore Ctrl-C, and some of them press it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile(
     "coterie", deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
