@@ -6,7 +6,7 @@ import os
 import shutil
 from typing import Literal
 
-from playwright.sync_api import Browser, BrowserContext
+from playwright.sync_api import Browser, BrowserContext, Locator, Page
 
 Theme = Literal["light", "dark"]
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -27,4 +27,23 @@ def window(browser: Browser, address: str, width: int, height: int, theme: Theme
         color_scheme=theme,
         has_touch=width < 500,
         is_mobile=width < 500,
+    )
+
+
+def shown(place: Locator) -> str:
+    """Its words, whether or not they were painted yet: of what is off the screen, or new, `inner_text` tells nothing."""
+    return place.text_content() or ""
+
+
+def told_by(page: Page) -> str:
+    """What a page says of itself, for whoever reads that a test failed on it."""
+    return str(
+        page.evaluate(
+            """() => [
+                location.href,
+                "focus: " + (document.activeElement?.outerHTML ?? "").slice(0, 160),
+                ...[...document.querySelectorAll("[role=status], [role=alert], .toast, dialog[open]")]
+                    .map((one) => one.textContent.trim()).filter(Boolean),
+            ].join("\\n")"""
+        )
     )

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,7 +18,7 @@ from typing import Any, TypeVar
 import httpx
 import pytest
 import uvicorn
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Error, Page, expect, sync_playwright
 from sse_starlette.sse import AppStatus
 
 from coterie.app import App, Settings, open_store
@@ -32,7 +33,7 @@ from coterie.llm.settings import ModelsSettings
 from coterie.modes.draft.settings import DraftSettings
 from coterie.modes.story.settings import StorySettings
 from coterie.surfaces.web.server import create_web
-from tests.e2e.browser import find_chromium
+from tests.e2e.browser import find_chromium, told_by
 from tests.e2e.serving import Server, Start
 from tests.surfaces.web.conftest import Paced
 
@@ -193,6 +194,20 @@ def start(tmp_path: Path) -> Iterator[Start]:
     yield begin
     for server in servers:
         server.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A race that fails one run in a hundred has to be understood from its report."""
+    report = yield
+    browser = getattr(item, "funcargs", {}).get("browser")
+    if report.when == "call" and report.failed and isinstance(browser, Browser):
+        for page in [page for context in browser.contexts for page in context.pages]:
+            with suppress(Error):
+                report.sections.append(("A page", told_by(page)))
+    return report
 
 
 # Not for the whole run: while Playwright is there, no event loop of another test's can run in its thread.

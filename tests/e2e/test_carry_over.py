@@ -15,6 +15,7 @@ from playwright.sync_api import Page, expect
 
 from coterie.llm.messages import Request
 from coterie.llm.tape import Entry
+from tests.e2e.browser import shown
 from tests.e2e.conftest import Site
 from tests.e2e.desk import Paper, opened
 from tests.surfaces.web.conftest import Paced
@@ -113,7 +114,7 @@ def in_the_bulletin(site: Site, text: str) -> None:
 
 def in_story(page: Page, chat: str, thing: str) -> str:
     tell(page, chat, f"Where is the {thing}?")
-    return page.locator("#timeline .turn").last.inner_text()
+    return shown(page.locator("#timeline .turn").last)
 
 
 def at_the_desk(page: Page, thing: str) -> str:
@@ -125,7 +126,7 @@ def at_the_desk(page: Page, thing: str) -> str:
     page.keyboard.press("Enter")
     answer = page.locator("#talk").get_by_text(re.compile(f"hides {thing}|{UNKNOWN}"))
     expect(answer).to_be_visible()
-    return answer.inner_text()
+    return shown(answer)
 
 
 def in_the_crowd(site: Site, page: Page, thing: str) -> str:
@@ -142,7 +143,7 @@ def in_the_crowd(site: Site, page: Page, thing: str) -> str:
         has_text=re.compile(f"hides {thing}|{UNKNOWN} .*{thing}")
     )
     expect(answer).to_be_visible()
-    said = answer.inner_text()
+    said = shown(answer)
     page.get_by_role("button", name="Stop", exact=True).click()
     expect(page.locator("#crowd-state")).to_have_text("quiet")
     return said
@@ -155,7 +156,7 @@ def beside_a_document(site: Site, page: Page, maren: str, thing: str) -> str:
     page.keyboard.press("Enter")
     answer = page.locator("#talk").get_by_text(re.compile(f"hides {thing}|{UNKNOWN}"))
     expect(answer).to_be_visible()
-    return answer.inner_text()
+    return shown(answer)
 
 
 def test_m2_told_in_a_story_it_is_known_at_the_desk_in_the_crowd_and_beside_a_document(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.e2e.browser import shown
 from tests.e2e.conftest import Site
 
 HOSTILE = [
@@ -54,8 +55,7 @@ def test_from_person_and_model_in_the_timeline(site: Site, page: Page, chat: str
     site.say(chat, ALL, ALL)
     expect(page.locator(".turn").last).to_contain_text("<script>window.hit = 1</script>")
     never_live(page)
-    shown = page.locator(".turn").last.inner_text()
-    assert "usertxt.exe" in shown
+    assert "usertxt.exe" in shown(page.locator(".turn").last)
     assert not any(mark in page.content() for mark in "\u202e\u200b\u2066")
     page.reload()
     expect(page.locator(".turn").last).to_contain_text("press me")

@@ -15,6 +15,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.e2e.axe import serious
+from tests.e2e.browser import shown
 from tests.e2e.conftest import Watched
 from tests.e2e.serving import Server
 
@@ -82,15 +83,15 @@ def test_s10_from_the_first_page_to_the_tenth_turn_without_a_key(browser: Browse
         page.locator("#send").click()
         expect(page.locator(".turn")).to_have_count(before + 2 * number, timeout=PATIENCE_MS)
         expect(page.locator(".turn[data-state=open]")).to_have_count(0, timeout=PATIENCE_MS)
-        assert page.locator(".turn").last.locator(".turn-text").inner_text().strip(), f"reply {number} is empty"
+        assert shown(page.locator(".turn").last.locator(".turn-text")).strip(), f"reply {number} is empty"
     expect(saved).to_have_text("Everything is saved")
     picture(page, "4-tenth-turn")
     assert serious(page) == []
-    shown = page.locator(".turn-you .turn-text").all_inner_texts()
-    assert len(shown) == len(TURNS)
+    said = page.locator(".turn-you .turn-text").all_text_contents()
+    assert len(said) == len(TURNS)
     page.reload()
     expect(page.locator(".turn")).to_have_count(before + 2 * len(TURNS))
-    assert page.locator(".turn-you .turn-text").all_inner_texts() == shown, "a reload shows the same"
+    assert page.locator(".turn-you .turn-text").all_text_contents() == said, "a reload shows the same"
     page.get_by_role("button", name="Behind the story").click()
     expect(page.locator("#drawer-content")).to_contain_text("Here and now")
     picture(page, "5-behind")
