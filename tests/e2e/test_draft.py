@@ -103,6 +103,23 @@ def test_f7_a_stale_proposal_is_made_anew_in_one_click(page: Page, paper: Paper)
     expect(page.locator("del.mark-out").first).to_contain_text("glows")
 
 
+def test_f2_what_is_sent_before_its_thread_is_there_goes_to_who_is_in_it(page: Page, site: Site) -> None:
+    Paper(site, character="maren")  # somebody else is there too, and comes first where everybody is listed
+    paper = Paper(site, character="maren")
+    thread = paper.thread()
+    opened(page, paper)
+    held: list[Route] = []
+    page.route("**/talk", lambda route: held.append(route), times=1)
+    page.locator("#talk-tab").click()
+    page.locator(f"#th-{thread}").click()
+    page.locator("#say").fill("Are you the one?")
+    site.script.replies.append("I am.")
+    page.locator("#say").press("Enter")
+    expect(page.locator("#send")).to_have_attribute("aria-busy", "true")
+    held[0].continue_()
+    expect(page.locator("#talk")).to_contain_text("I am.")
+
+
 def test_f4_talk_streams_and_a_card_is_there_before_the_reply_is_over(page: Page, site: Site, paper: Paper) -> None:
     opened(page, paper)
     site.script.paused = True

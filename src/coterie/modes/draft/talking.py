@@ -296,7 +296,8 @@ class Talking(Desk):
             for member in thread.members:
                 if to in (member.bot, names[member.bot]) or to.lower() == names[member.bot].lower():
                     return member
-            raise NoSuchCharacter(f"{to} is not in this thread.", f"Here are: {', '.join(names.values())}.")
+            asked = next((bot.name for bot in self._roster.bots() if bot.id == to), to)
+            raise NoSuchCharacter(f"{asked} is not in this thread.", f"Here are: {', '.join(names.values())}.")
         named = [
             (found.start(), number)
             for number, member in enumerate(thread.members)

@@ -41,7 +41,7 @@ export class Talk {
       one("#to").innerHTML = this.everybody;
       return this.settle();
     }
-    await this.refresh();
+    await (this.opening = this.refresh());
     this.place.scrollTop = this.place.scrollHeight;
   }
 
@@ -112,12 +112,13 @@ export class Talk {
 
   async send() {
     const text = this.field.value.trim();
-    const to = one("#to").value;
     if (!text || this.sending || this.open) return this.field.focus();
-    if (!to) throw Object.assign(new Error("Nobody is there to ask. Meet a character first."), { status: 0 });
     this.sending = true;
     one("#send").setAttribute("aria-busy", "true");
     try {
+      await this.opening; // who can answer here is known once the thread is
+      const to = one("#to").value;
+      if (!to) throw Object.assign(new Error("Nobody is there to ask. Meet a character first."), { status: 0 });
       const selection = this.picked ? await this.sheet.selection(this.picked) : null;
       if (!this.thread) {
         const told = { document: this.page.path, branch: this.page.branch, members: [{ bot: to }], title: text.slice(0, 80) };
