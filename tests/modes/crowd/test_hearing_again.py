@@ -7,13 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from coterie.modes.crowd.listening.beam import Found
-from coterie.modes.crowd.listening.moonshine import Hearing, Moonshine
+from coterie.modes.crowd.listening.moonshine import Heard, Hearing, Moonshine
 from coterie.modes.crowd.listening.sound import RATE
 from coterie.modes.crowd.listening.utterances import Samples
-
-WORDS = [b"", b"", b"", "▁left".encode(), "▁Left".encode(), "▁lift".encode(), b".", "▁loft".encode()]
-SMALL, CAPITAL, LIFT, STOP, LOFT = 3, 4, 5, 6, 7
 
 
 def tone(hertz: float, seconds: float = 0.5) -> Samples:
@@ -27,12 +23,11 @@ def loudness(samples: Samples) -> float:
 class Told(Moonshine):
     """Hears what it is told to, in turn."""
 
-    def __init__(self, *hearings: Found) -> None:
+    def __init__(self, *hearings: Heard) -> None:
         self._ears = ThreadPoolExecutor(1)
-        self._tokens = WORDS
         self.left = list(hearings)
 
-    def _heard(self, samples: Samples) -> Found:
+    def _heard(self, samples: Samples) -> Heard:
         return self.left.pop(0)
 
 
@@ -64,14 +59,14 @@ def test_c9_a_hearing_that_changes_nothing_leaves_the_sound_as_it_came() -> None
 
 
 def test_c9_two_hearings_of_the_same_words_need_no_third() -> None:
-    ear = Told(Found((SMALL,), -0.3), Found((CAPITAL, STOP), -0.2), Found((LIFT,), -0.1))
+    ear = Told(Heard("left", -0.3), Heard("Left.", -0.2), Heard("lift", -0.1))
     assert ear.transcribe(tone(440)) == "Left."
     assert len(ear.left) == 1
 
 
 def test_c9_where_two_hearings_differ_the_surest_of_three_counts() -> None:
-    assert Told(Found((SMALL,), -0.3), Found((LIFT,), -0.2), Found((LOFT,), -0.1)).transcribe(tone(440)) == "loft"
-    assert Told(Found((SMALL,), -0.1), Found((LIFT,), -0.2), Found((LOFT,), -0.3)).transcribe(tone(440)) == "left"
+    assert Told(Heard("left", -0.3), Heard("lift", -0.2), Heard("loft", -0.1)).transcribe(tone(440)) == "loft"
+    assert Told(Heard("left", -0.1), Heard("lift", -0.2), Heard("loft", -0.3)).transcribe(tone(440)) == "left"
 
 
 def test_c9_somebody_who_does_not_pause_is_heard_too() -> None:

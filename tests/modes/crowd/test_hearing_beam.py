@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.modes.crowd.listening.beam import LogChances, searched
+from coterie.modes.crowd.listening.beam import Found, LogChances, Step, searched
 
 END = 0
 _VOCABULARY = 8
@@ -19,6 +19,10 @@ def chances(**likely: float) -> LogChances:
     for name, chance in likely.items():
         found[int(name[1:])] = chance
     return np.log(found)
+
+
+def likeliest(first: LogChances, step: Step, *, most: int, width: int) -> Found:
+    return max(searched(first, step, end=END, most=most, width=width), key=Found.score)
 
 
 class Model:
@@ -40,9 +44,9 @@ def test_c9_a_better_beginning_does_not_win_when_it_leads_nowhere() -> None:
         (2,): chances(t7=0.95),
     }
     model = Model(follows)
-    assert searched(first, model.step, end=END, most=10, width=4).tokens == (2, 7)
+    assert likeliest(first, model.step, most=10, width=4).tokens == (2, 7)
     greedy = Model(follows)
-    assert searched(first, greedy.step, end=END, most=10, width=1).tokens[0] == 1
+    assert likeliest(first, greedy.step, most=10, width=1).tokens[0] == 1
 
 
 def test_c9_words_that_never_end_are_cut_and_count_for_little() -> None:
@@ -51,10 +55,10 @@ def test_c9_words_that_never_end_are_cut_and_count_for_little() -> None:
             super().step(places, tokens)
             return np.stack([chances(t5=0.8, t0=0.00001) for _ in self.beginnings])
 
-    endless = searched(chances(t5=0.8, t0=0.00001), Repeats({}).step, end=END, most=12, width=1)
+    endless = likeliest(chances(t5=0.8, t0=0.00001), Repeats({}).step, most=12, width=1)
     assert endless.tokens == (5,) * 12
-    ends = searched(chances(t5=0.8), Model({}).step, end=END, most=12, width=1)
-    assert endless.score < ends.score
+    ends = likeliest(chances(t5=0.8), Model({}).step, most=12, width=1)
+    assert endless.score() < ends.score()
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 5), st.integers(1, 6))
@@ -67,6 +71,14 @@ def test_c9_what_is_found_is_short_enough_and_no_surer_than_certain(seed: int, w
         return logs
 
     found = searched(follow(1)[0], lambda places, _: follow(len(places)), end=END, most=most, width=width)
-    assert len(found.tokens) <= most
-    assert END not in found.tokens
-    assert found.score <= 1e-5
+    assert found
+    for each in found:
+        assert len(each.tokens) <= most
+        assert END not in each.tokens
+        assert each.score() <= 1e-5
+
+
+def test_c9_what_else_speaks_for_words_can_outweigh_how_they_sound() -> None:
+    sounds, reads = Found((1, 2), -1.0), Found((1, 3), -1.4)
+    assert sounds.score() > reads.score()
+    assert sounds.score(-3.0) < reads.score(-1.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from coterie.modes.crowd.listening.beam import LogChances, searched
+from coterie.modes.crowd.listening.beam import Found, LogChances, searched
 from coterie.modes.crowd.listening.expected import Expected
 
 END = 0
@@ -30,7 +30,7 @@ def heard(first: LogChances, after_ch: LogChances | None = None, *, words: tuple
         )
 
     bonus = Expected(words, TOKENS).bonus
-    found = searched(first, step, end=END, most=4, width=3, bonus=bonus)
+    found = max(searched(first, step, end=END, most=4, width=3, bonus=bonus), key=Found.score)
     return b"".join(TOKENS[token] for token in found.tokens).decode().replace("▁", "")
 
 

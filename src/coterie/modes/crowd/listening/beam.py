@@ -1,4 +1,4 @@
-"""Beam search: the likeliest words, found by following a few beginnings at once and not only the best one."""
+"""Beam search: likely words, found by following a few beginnings at once and not only the best one."""
 
 from __future__ import annotations
 
@@ -21,8 +21,15 @@ Bonus = Callable[[tuple[int, ...]], Mapping[int, float]]
 @dataclass(frozen=True)
 class Found:
     tokens: tuple[int, ...]
-    score: float
-    """Comparable between texts of different lengths, and between hearings of the same words."""
+    chance: float
+    """The logarithm of it."""
+    ended: bool = True
+
+    def score(self, more: float = 0.0) -> float:
+        """Comparable between texts of different lengths, and between hearings of the same words. `more` is what else
+        speaks for them, as a logarithm."""
+        # What never comes to an end repeats itself, and is worth less than anything that does.
+        return (self.chance + more) / ((len(self.tokens) + 1) ** _LENGTH if self.ended else 1)
 
 
 @dataclass(frozen=True)
@@ -31,8 +38,10 @@ class _Beginning:
     chance: float
 
 
-def searched(first: LogChances, step: Step, *, end: int, most: int, width: int, bonus: Bonus = lambda _: {}) -> Found:
-    """The likeliest tokens until `end`, at most `most`; `first` is what may begin."""
+def searched(
+    first: LogChances, step: Step, *, end: int, most: int, width: int, bonus: Bonus = lambda _: {}
+) -> list[Found]:
+    """Likely tokens until `end`, at most `most`; `first` is what may begin."""
     beginnings = [_Beginning((), 0.0)]
     chances = first.reshape(1, -1).copy()
     found: list[Found] = []
@@ -46,16 +55,13 @@ def searched(first: LogChances, step: Step, *, end: int, most: int, width: int, 
         alive: list[tuple[float, int, int]] = []
         for chance, place, token in sorted(longer, reverse=True):
             if token == end:
-                found.append(Found(beginnings[place].tokens, chance / length**_LENGTH))
+                found.append(Found(beginnings[place].tokens, chance))
             else:
                 alive.append((chance, place, token))
             if len(alive) == width:
                 break
-        if len(found) >= width and max(each.score for each in found) >= alive[0][0] / length**_LENGTH:
+        if len(found) >= width and max(each.score() for each in found) >= alive[0][0] / length**_LENGTH:
             break
         beginnings = [_Beginning((*beginnings[place].tokens, token), chance) for chance, place, token in alive]
         chances = step([place for _, place, _ in alive], [token for _, _, token in alive])
-    if not found:
-        # It never came to an end: what it repeats is worth less than anything that did.
-        return Found(beginnings[0].tokens, beginnings[0].chance)
-    return max(found, key=lambda each: each.score)
+    return found or [Found(beginnings[0].tokens, beginnings[0].chance, ended=False)]

@@ -2,8 +2,9 @@
 
 The wheel's own library takes the likeliest next word each time and costs twice as much as running the same weights
 here. What that saves is spent on a beam search, and on listening to everything a second time, a little slower. Where
-the two hearings differ there is a third, slower still and brighter, which makes up for a dull voice or microphone, and
-of the three the one that the model is surest of is right more often. Where they agree a third would only cost time.
+the two hearings differ there is a third, slower still and brighter, which makes up for a dull voice or microphone.
+Where they agree a third would only cost time. Of all that was perhaps said, that is chosen which sounds and reads
+likeliest.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from coterie.base.errors import MissingExtra
 from coterie.modes.crowd.errors import NoSound
 from coterie.modes.crowd.listening.beam import Found, LogChances, searched
 from coterie.modes.crowd.listening.expected import WORD, Expected
+from coterie.modes.crowd.listening.prior import Prior
 from coterie.modes.crowd.listening.sound import RATE
 from coterie.modes.crowd.listening.utterances import Samples
 
@@ -36,6 +38,8 @@ _TOKENS_A_SECOND = 6.5
 _BEGIN, _END = 1, 2
 _LAST_SIGN = 2
 _LEAST = 1_600
+_READS = 0.25
+"""How much it counts that words are likely after one another, beside how they sound."""
 _HEADS, _HEAD_SIZE = 8, 36
 _SAMPLES_A_PIECE = 384
 _NO_WORD = re.compile(r"[\W_]+")
@@ -56,6 +60,12 @@ class Hearing:
         if self.brighter:
             samples = samples - np.float32(self.brighter) * np.pad(samples, (1, 0))[:-1]
         return samples
+
+
+@dataclass(frozen=True)
+class Heard:
+    text: str
+    score: float
 
 
 _FIRST = (Hearing(), Hearing(longer=1.07))
@@ -84,22 +94,23 @@ class Moonshine:
         self._given = [each.name for each in self._decoder.get_outputs()]
         self._tokens = _tokens((weights / "tokenizer.bin").read_bytes())
         self._expected = Expected(expected, self._tokens)
+        self._prior = Prior()
         # Both first hearings at the same time: nobody should wait for a long sentence twice.
         self._ears = ThreadPoolExecutor(len(_FIRST), thread_name_prefix="ear")
 
     def transcribe(self, samples: Samples) -> str:
         if len(samples) < _LEAST:
             return ""
-        found = list(self._ears.map(lambda each: self._heard(each.changed(samples)), _FIRST))
-        if len({_NO_WORD.sub(" ", self._written(each)).strip().casefold() for each in found}) > 1:
-            found.append(self._heard(_IN_DOUBT.changed(samples)))
-        return self._written(max(found, key=lambda each: each.score))
+        heard = list(self._ears.map(lambda each: self._heard(each.changed(samples)), _FIRST))
+        if len({_NO_WORD.sub(" ", each.text).strip().casefold() for each in heard}) > 1:
+            heard.append(self._heard(_IN_DOUBT.changed(samples)))
+        return max(heard, key=lambda each: each.score).text
 
     def _written(self, found: Found) -> str:
         written = b"".join(self._tokens[token] for token in found.tokens if token > _LAST_SIGN)
         return written.decode("utf-8", "ignore").replace(WORD, " ").strip()
 
-    def _heard(self, samples: Samples) -> Found:
+    def _heard(self, samples: Samples) -> Heard:
         # No recording it was taught with is perfectly silent: with a little noise it mishears less.
         sound = np.pad(_loud(samples), round(_AROUND_S * RATE))
         sound = sound + np.random.default_rng(0).normal(0, _NOISE, len(sound)).astype(np.float32)
@@ -108,7 +119,12 @@ class Moonshine:
         )
         decoding = _Decoding(self._decoder, self._past, self._given, hidden)
         most = round(len(sound) / RATE * _TOKENS_A_SECOND)
-        return searched(decoding.first(), decoding.step, end=_END, most=most, width=_WIDTH, bonus=self._expected.bonus)
+        found = searched(decoding.first(), decoding.step, end=_END, most=most, width=_WIDTH, bonus=self._expected.bonus)
+        return max(map(self._judged, found), key=lambda each: each.score)
+
+    def _judged(self, found: Found) -> Heard:
+        text = self._written(found)
+        return Heard(text, found.score(_READS * self._prior.log_chance(text)))
 
 
 class _Decoding:
