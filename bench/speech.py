@@ -10,7 +10,8 @@ Words are compared as Whisper's normaliser leaves them. How much silence and lou
 and its second hearing were chosen on samples of the other half of the labelled sentences in all four voices of flite
 (awb, kal16, rms, slt), and so were the signs of a question. The third hearing, when there is one and how much "chat" is
 expected were chosen on that half and on 135 sentences more, written for it, in rms and slt (the last in awb too); the
-signs of a question that lost its mark, on the same and a hundred more as written, with their marks taken out. That
+signs of a question that lost its mark, on the same and a hundred more as written, with their marks taken out. How much
+it counts how words read was chosen on that half and on 120 sentences of LoCoMo, in rms and slt. That
 "chat" is heard as Chet, Chut or Jett was known from all sentences; otherwise the held-out half was not listened to
 while choosing. It stands in the same file, though, and whoever wrote the rules had read a part.
 """

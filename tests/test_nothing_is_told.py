@@ -11,7 +11,7 @@ import pytest
 
 
 def left_behind(home: Path, code: str) -> list[str]:
-    """The files that some code leaves in an empty home. Nothing else of the environment: where CI=true, none is told."""
+    """The files that some code leaves in an empty home, with an empty environment: where CI=true, nothing is told."""
     clean = {"HOME": str(home), "PATH": os.environ["PATH"]}
     subprocess.run([sys.executable, "-c", code], env=clean, check=True, timeout=120)
     return [str(file.relative_to(home)) for file in home.rglob("*") if file.is_file()]

@@ -31,7 +31,7 @@ def window(browser: Browser, address: str, width: int, height: int, theme: Theme
 
 
 def shown(place: Locator) -> str:
-    """Its words, whether or not they were painted yet: of what is off the screen, or new, `inner_text` tells nothing."""
+    """Its words, painted or not: of what is off the screen, or new, `inner_text` tells nothing."""
     return place.text_content() or ""
 
 

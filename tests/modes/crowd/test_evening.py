@@ -138,6 +138,16 @@ def test_c15_trends_count_what_is_in_the_window() -> None:
         ("!!! ...", None, "nothing"),
         ("so {topic} is nice", None, "filled"),
         ("never be cruel, lower case, garden metaphors always", None, "told"),
+        ("You are a regular in a stream of messages", None, "told"),
+        ("You are moss_granny, one of the many in this chat", None, "told"),
+        ('(Others in the chat: "left", "right")', None, "told"),
+        ("Never be cruel, be brief, lower case, garden metaphors", None, "told"),
+        ("you are warm and so is the soup", "you are warm and so is the soup", ""),
+        ('Streamer: "no, no, no"', None, "others"),
+        ('moss_granger: "the moss knows"', None, "others"),
+        ("The streamer, who had no idea, went left", None, "others"),
+        ("status: asleep", "status: asleep", ""),
+        ("the soil remembers all", None, "written for it"),
         ("well butter all my parsnips", None, "copy"),
         ("word " * 60 + "end. and more", None, ""),
     ],
@@ -149,7 +159,8 @@ def test_c7_manners(raw: str, mended: str | None, trouble: str) -> None:
     line = manners.mend(raw, "moss_granny")
     assert mended is None or line == mended
     assert len(line) <= 100
-    found = manners.trouble(line, ["You are warm. Never be cruel, lower case, garden metaphors always. Be brief."])
+    told = ["You are warm. Never be cruel, lower case, garden metaphors always. Be brief."]
+    found = manners.trouble(line, told, ["the soil remembers"])
     assert trouble in found
     assert bool(trouble) == bool(found)
 

@@ -109,9 +109,13 @@ async def test_c7_a_model_writes_the_lines_and_bad_ones_are_not_said(store: Stor
     assert texts
     assert all(text.split("number ")[1].endswith("doors") for text in texts)
     assert not any("AI" in text for text in texts)
-    system, user = asked[0].prompt.messages
+    system, *shown, user = asked[0].prompt.messages
     assert "one short line of chat" in system.text
     assert "which door" in user.text
+    name = system.text.split()[2].rstrip(",")
+    assert [message.role for message in shown] == ["user", "assistant"] * (len(shown) // 2)
+    own = {line for lines in roster.personas()[name].lines.values() for line in lines}
+    assert {message.text for message in shown if message.role == "assistant"} <= own
     written = [each for each in last_session(store.reader, "late-shift") if isinstance(each, CrowdWritten)]
     assert {each.model for each in written if each.outcome == "written"} == {"embedded/script"}
 

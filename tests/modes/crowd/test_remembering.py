@@ -28,7 +28,7 @@ from coterie.modes.crowd.personas.character import character_id, persona_of
 from coterie.modes.crowd.session.recording import last_session
 from coterie.modes.crowd.session.replay import Replay
 from coterie.modes.crowd.voice import Brief
-from coterie.modes.crowd.voice.model_voice import instructions
+from coterie.modes.crowd.voice.prompting import instructions
 from tests.modes.crowd.test_hall import ROOM, TALE
 
 STORY = "room:story"
@@ -53,7 +53,7 @@ class Attic:
     def _answer(self, request: Request) -> Entry:
         told = "\n".join(message.text for message in request.prompt.messages)
         self.asked.append(told)
-        if "wrote:" not in told:
+        if "@" not in request.prompt.messages[-1].text:
             return Entry(say=f"well, number {len(self.asked)}")
         return Entry(say="under the third one" if "third stone" in told else "no idea, sorry")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice, pairwise
 
 _KEPT = 600
@@ -19,10 +19,24 @@ _OUT_OF_CHARACTER = re.compile(
     r"|\bi (?:cannot|can't|am unable to) (?:assist|help with|comply|fulfil)"
     r"|\bhow can i (?:help|assist) you\b|<\|[^|]*\|>|\[/?inst\]|^\s*(?:system|assistant|user)\s*:"
 )
-_NARRATES = re.compile(r"(?i)^\W*(?:the\s+)?(?:streamer|viewer|chat)s?\s+(?:said|says|asked|asks|replied|replies)\b")
+_NARRATES = re.compile(
+    r"(?i)^\W*(?:the\s+|this\s+)?(?:streamer|viewer|chat)s?[\s,]+"
+    r"(?:said|says|asked|asks|replied|replies|wrote|writes|explained|mentioned|told|who|was)\b"
+)
+_SPEAKS_FOR = re.compile(
+    r"(?i)^\W*(?:[\w@.-]+ ?){1,3}:\s*[\"“']|^\W*(?:the )?(?:streamer|viewer|chat|user|guest\w*|me|you|[aq])\s*:"
+)
+_TOLD = re.compile(
+    r"(?i)^\W*you(?:'re| are) (?:\w+, )?"
+    r"(?:one of (?:the )?many|a (?:regular|viewer|member|persona|character|chatter)) (?:in|of)\b"
+    r"|^\W*(?:write|answer|reply|respond)\b.{0,20}\bone (?:short )?line\b"
+    r"|^\W*(?:how you write|you remember|others in the chat)\s*:"
+)
 _LEFT_OVER = re.compile(r"\{[a-z_]*\}|```")
 _WORD = re.compile(r"\w+")
 _LEAK = 6
+_RETOLD = 0.5
+_FEWEST_PAIRS = 5
 
 
 class Manners:
@@ -47,8 +61,11 @@ class Manners:
             first = cut[: ends + 1] if ends > self._longest // 3 else cut.rsplit(" ", 1)[0]
         return "".join(c for c in first if c.isprintable()).strip()
 
-    def trouble(self, line: str, told: Iterable[str] = (), *, to_person: bool = False) -> str:
-        """Why a mended line cannot be said; nothing if it can. `told` is what a model was told to write it.
+    def trouble(self, line: str, told: Sequence[str] = (), own: Iterable[str] = (), *, to_person: bool = False) -> str:
+        """Why a mended line cannot be said; nothing if it can.
+
+        `told` is what a model was told to write it, its instructions first; `own` are lines it was shown as the
+        persona's.
 
         A person who asks should get an answer: there only a copy of what was said very lately is one.
         """
@@ -56,13 +73,15 @@ class Manners:
             return "it says nothing"
         if _OUT_OF_CHARACTER.search(line):
             return "it falls out of character"
-        if _NARRATES.search(line):
+        if _NARRATES.search(line) or _SPEAKS_FOR.search(line):
             return "it tells what others say instead of speaking"
         if _LEFT_OVER.search(line):
             return "something in it was not filled in"
-        if any(_leaks(line, each) for each in told):
+        if _TOLD.search(line) or any(_leaks(line, each) for each in told) or _retells(line, told[:1]):
             return "it repeats what only the model was told"
         mine = _pieces(line)
+        if any(_alike(mine, _pieces(each)) for each in own):
+            return "it is a line that was written for it"
         lately = islice(reversed(self._said), _LATELY if to_person else None)
         if any(_alike(mine, theirs) for theirs in lately):
             return "it is a near copy of what was just said"
@@ -79,6 +98,13 @@ def _pieces(text: str) -> frozenset[str]:
 def _alike(one: frozenset[str], other: frozenset[str]) -> bool:
     shared = len(one & other)
     return shared > 0 and shared / len(one | other) >= _ALIKE
+
+
+def _retells(line: str, instructions: Iterable[str]) -> bool:
+    """Whether most of it stands in the instructions, in whatever order: so they are said back in other words."""
+    mine = _pieces(line)
+    shared = {pair for each in instructions for pair in mine & _pieces(each)}
+    return len(mine) >= _FEWEST_PAIRS and len(shared) / len(mine) > _RETOLD
 
 
 def _leaks(line: str, told: str) -> bool:

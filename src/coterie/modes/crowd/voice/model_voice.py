@@ -1,4 +1,4 @@
-"""A voice that asks a model: who the persona is, what is going on, and one line of chat in return. C7
+"""A voice that asks a model for one line of chat. C7
 
 The phrasebook stands in where a person waits for an answer, or where the room wants it so, and the model is slow, out
 of order, or forgets its manners. What is late is dropped: a joke that is a minute old is not posted.
@@ -14,13 +14,15 @@ from coterie.llm.messages import Priority, Prompt
 from coterie.llm.roles import Role
 from coterie.llm.router import Caller, Models
 from coterie.modes.crowd.events import Outcome
+from coterie.modes.crowd.voice.breath import in_one_breath, rambling
 from coterie.modes.crowd.voice.brief import Brief
 from coterie.modes.crowd.voice.manners import Manners
 from coterie.modes.crowd.voice.phrasebook import Phrasebook
+from coterie.modes.crowd.voice.prompting import conversation, own_lines
 
 _TRIES = 2
-_LONGEST_ANSWER = 48
-_EXAMPLES = 6
+_LONGEST_ANSWER = 40
+_DARING = 0.8
 _PATIENCE = 0.6
 """How much of its time a line may take before the phrasebook speaks instead."""
 
@@ -73,14 +75,13 @@ class ModelVoice:
         return line
 
     async def _ask(self, brief: Brief, deadline_s: float) -> Line:
-        system, user = instructions(brief), situation(brief)
+        told = conversation(brief)
         why = ""
         for attempt in range(_TRIES):
-            prompt = Prompt.of(
-                user,
-                system=system,
+            prompt = Prompt(
+                messages=told,
                 max_tokens=_LONGEST_ANSWER,
-                temperature=0.9,
+                temperature=_DARING,
                 seed=(brief.seed + attempt) % 2**31,
                 stop=("\n",),
             )
@@ -91,44 +92,13 @@ class ModelVoice:
                 priority=Priority.PERSON if brief.to_person else Priority.CHARACTER,
                 deadline_s=deadline_s,
             )
-            text = self._manners.mend(answer.text, brief.persona.name)
-            why = self._manners.trouble(text, (system, user), to_person=brief.to_person)
+            text = in_one_breath(self._manners.mend(answer.text, brief.persona.name))
+            why = rambling(text) or self._manners.trouble(
+                text, (told[0].text, told[-1].text), own_lines(brief.persona), to_person=brief.to_person
+            )
             if not why:
                 spoken = (
                     f"@{brief.to} {text}" if brief.to and f"@{brief.to}".casefold() not in text.casefold() else text
                 )
                 return Line("written", spoken, answer.model)
         return Line("refused", why=why)
-
-
-def instructions(brief: Brief) -> str:
-    persona = brief.persona
-    examples = [line for said in persona.lines.values() for line in said if "{" not in line][:_EXAMPLES]
-    known = [f"You remember: {text}" for text in brief.remembered]
-    return "\n".join(
-        [
-            f"You are {persona.name}, a regular in a stream's chat. {persona.bio}",
-            f"How you write: {persona.voice}",
-            "Things you have said before, not to be repeated:",
-            *(f"- {example}" for example in examples),
-            *known,
-            "Write one short line of chat, as yourself. No quotation marks, no name before it, nothing else.",
-        ]
-    )
-
-
-def situation(brief: Brief) -> str:
-    """What is going on, as data: whatever people wrote stands in quotation marks."""
-    told = []
-    if brief.transcript:
-        told.append(f'The streamer said: "{brief.transcript[-300:]}"')
-    if brief.recent:
-        told.append("Chat:")
-        told += [f"{name}: {text}" for name, text in brief.recent[-6:]]
-    if brief.to:
-        told.append(f'{brief.to} wrote: "{brief.said}" Answer {brief.to}.')
-    elif brief.event:
-        told.append(f"Something just happened ({brief.event.replace('_', ' ')}). React to it.")
-    else:
-        told.append("Say something.")
-    return "\n".join(told)

@@ -1,0 +1,39 @@
+"""C7: a model's line is said in one breath."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coterie.modes.crowd.voice.breath import in_one_breath, rambling
+
+LONG = "and then the lever went down and the bread was on fire and nobody in the whole kitchen had a bucket of water"
+
+
+@pytest.mark.parametrize(
+    ("whole", "kept"),
+    [
+        ("I'm here. sit, there is a plate", "I'm here. sit, there is a plate"),
+        ("no. that is the wrong door! " + LONG, "no. that is the wrong door!"),
+        ('he said "that is the door." ' + LONG, 'he said "that is the door."'),
+        ("the lever, the bread, the fire, all of it, " + LONG, "the lever, the bread, the fire, all of it"),
+        (LONG, LONG),
+    ],
+)
+def test_c7_what_comes_after_a_breath_is_left_away(whole: str, kept: str) -> None:
+    assert in_one_breath(whole) == kept
+
+
+def test_c7_what_has_no_end_or_goes_in_circles_is_no_line() -> None:
+    assert "on and on" in rambling(LONG)
+    assert "circles" in rambling("no. no. no wonder. no wonder no. no")
+    assert rambling("LETS GO LETS GO LETS GO") == ""
+    assert rambling("the storm is on the other side and the ferry is not") == ""
+
+
+@given(st.text(max_size=400))
+def test_c7_a_breath_is_a_beginning_and_a_second_look_finds_nothing_to_cut(text: str) -> None:
+    once = in_one_breath(text)
+    assert text.startswith(once)
+    assert in_one_breath(once) == once
