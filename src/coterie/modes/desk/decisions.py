@@ -14,6 +14,10 @@ from coterie.modes.desk.processes import Processes
 _DECISION = re.compile(r"\s*(yes|no)(?:\s+(w\w+))?\s*[.!]?\s*", re.IGNORECASE)
 
 
+def how_to_answer(worker: str) -> str:
+    return f"Answer “yes” or “no”. (If more waits for you: “yes {worker}”.)"
+
+
 class Decisions:
     def __init__(self, book: OfficeBook, processes: Processes) -> None:
         self._book = book
@@ -24,10 +28,12 @@ class Decisions:
         said = _DECISION.fullmatch(text)
         if said is None or person != chat.person:
             return ""
-        asking = [process.id for process in self._book.processes_of_note(chat.room) if process.needs_yes]
-        worker = (said[2] or (asking[0] if len(asking) == 1 else "")).lower()
+        asking = {process.id: process.task for process in self._book.processes_of_note(chat.room) if process.needs_yes}
+        if said[2] is None and len(asking) > 1:
+            return "\n".join(["Which one?", *(f"“{said[1].lower()} {name}”: {task}" for name, task in asking.items())])
+        worker = (said[2] or next(iter(asking), "")).lower()
         if worker not in asking:
             return ""
         allowed = said[1].lower() == "yes"
         await self._processes.answer(chat.room, worker, allowed=allowed, actor=person)
-        return f"{worker} goes on, {'as you allowed' if allowed else 'without it'}."
+        return f"“{asking[worker]}” goes on, {'as you allowed' if allowed else 'without it'}."

@@ -7,6 +7,7 @@ ended. A tool that sends or spends makes it wait for a person's yes.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from coterie.llm.errors import ModelError
 from coterie.llm.messages import Message, Prompt
 from coterie.llm.roles import Role
 from coterie.llm.router import Caller
+from coterie.modes.desk.decisions import how_to_answer
 from coterie.modes.desk.errand import WOKEN, Errand, wake_job, work_job
 from coterie.modes.desk.events import WorkerEnd, WorkerEnded, WorkerStepped, WorkerWaiting
 from coterie.modes.desk.kit import Kit
@@ -94,7 +96,7 @@ class Workers:
         """The person is told to the letter what it wants to do: the character might put it more kindly. D20"""
         question = _question(said)
         errand = Errand(self._kit.book.chat(worker.room), f"{WOKEN}{job}")
-        errand.said.append(f"{worker.id} asks: {question}\n\nAnswer “yes {worker.id}” or “no {worker.id}”.")
+        errand.said.append(f"May I, for “{worker.task}”?\n\n{question}\n\n{how_to_answer(worker.id)}")
         told = errand.outcome()
         waiting = WorkerWaiting(worker=worker.id, question=question, said=said)
         return Outcome([Draft(worker.room, waiting, "worker"), *told.drafts], told.jobs)
@@ -125,7 +127,20 @@ def _own_tools(turn: _Turn) -> list[Tool]:
 
 
 def _question(said: Message) -> str:
-    return mask("May I? " + "; ".join(f"{call.name} {call.arguments}" for call in said.calls))
+    return mask("\n".join(f"{call.name}: {_readable(call.arguments)}" for call in said.calls))
+
+
+def _readable(arguments: str) -> str:
+    """To the letter, without the marks of a format that only programs need."""
+    try:
+        told = json.loads(arguments)
+    except ValueError:
+        return arguments
+    if not isinstance(told, dict) or not told:
+        return arguments
+    said = {name: value if isinstance(value, str) else json.dumps(value) for name, value in told.items()}
+    # On one line: what it would send cannot pretend to be a part of the question.
+    return ", ".join(f"{name} “{' ⏎ '.join(value.splitlines())}”" for name, value in said.items())
 
 
 def _next(worker: Process, turn: _Turn) -> Outcome:
