@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.modes.crowd.voice.breath import in_one_breath, rambling
+from coterie.modes.crowd.voice.breath import closed, in_one_breath, rambling
 
 LONG = "and then the lever went down and the bread was on fire and nobody in the whole kitchen had a bucket of water"
 
@@ -30,6 +30,19 @@ def test_c7_what_has_no_end_or_goes_in_circles_is_no_line() -> None:
     assert "circles" in rambling("no. no. no wonder. no wonder no. no")
     assert rambling("LETS GO LETS GO LETS GO") == ""
     assert rambling("the storm is on the other side and the ferry is not") == ""
+
+
+@pytest.mark.parametrize(
+    ("loose", "mended"),
+    [
+        ('(to himself) "are you sure?', "(to himself) are you sure?"),
+        ("(laughs, the door is open", "laughs, the door is open"),
+        ('he said "left" (twice)', 'he said "left" (twice)'),
+        ("it's 5' tall", "it's 5' tall"),
+    ],
+)
+def test_c7_a_mark_that_lost_its_other_half_is_left_away(loose: str, mended: str) -> None:
+    assert closed(loose) == mended
 
 
 @given(st.text(max_size=400))

@@ -26,6 +26,16 @@ def in_one_breath(text: str) -> str:
     return text[: rests[-1]] if rests else text
 
 
+def closed(text: str) -> str:
+    """Without a quotation mark or a bracket that has lost its other half."""
+    if text.count('"') % 2:
+        text = text.replace('"', "")
+    for opens, closes in ("()", "[]", "“”"):
+        if text.count(opens) != text.count(closes):
+            text = text.replace(opens, "").replace(closes, "")
+    return text.strip()
+
+
 def rambling(text: str) -> str:
     """Why a line is no line: it has no end, or goes in circles. Nothing if it is one."""
     words = [word.casefold() for word in _WORD.findall(text)]

@@ -26,6 +26,7 @@ _NARRATES = re.compile(
 _SPEAKS_FOR = re.compile(
     r"(?i)^\W*(?:[\w@.-]+ ?){1,3}:\s*[\"“']|^\W*(?:the )?(?:streamer|viewer|chat|user|guest\w*|me|you|[aq])\s*:"
 )
+_STAGE_DIRECTION = re.compile(r"^\s*\((?=(?:\W*\b\w+\b){4})[^)]*\)?\W*$")
 _TOLD = re.compile(
     r"(?i)^\W*you(?:'re| are) (?:\w+, )?"
     r"(?:one of (?:the )?many|a (?:regular|viewer|member|persona|character|chatter)) (?:in|of)\b"
@@ -73,7 +74,7 @@ class Manners:
             return "it says nothing"
         if _OUT_OF_CHARACTER.search(line):
             return "it falls out of character"
-        if _NARRATES.search(line) or _SPEAKS_FOR.search(line):
+        if any(sign.search(line) for sign in (_NARRATES, _SPEAKS_FOR, _STAGE_DIRECTION)):
             return "it tells what others say instead of speaking"
         if _LEFT_OVER.search(line):
             return "something in it was not filled in"

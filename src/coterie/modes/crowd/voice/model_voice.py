@@ -14,7 +14,7 @@ from coterie.llm.messages import Priority, Prompt
 from coterie.llm.roles import Role
 from coterie.llm.router import Caller, Models
 from coterie.modes.crowd.events import Outcome
-from coterie.modes.crowd.voice.breath import in_one_breath, rambling
+from coterie.modes.crowd.voice.breath import closed, in_one_breath, rambling
 from coterie.modes.crowd.voice.brief import Brief
 from coterie.modes.crowd.voice.manners import Manners
 from coterie.modes.crowd.voice.phrasebook import Phrasebook
@@ -92,7 +92,7 @@ class ModelVoice:
                 priority=Priority.PERSON if brief.to_person else Priority.CHARACTER,
                 deadline_s=deadline_s,
             )
-            text = in_one_breath(self._manners.mend(answer.text, brief.persona.name))
+            text = closed(in_one_breath(self._manners.mend(answer.text, brief.persona.name)))
             why = rambling(text) or self._manners.trouble(
                 text, (told[0].text, told[-1].text), own_lines(brief.persona), to_person=brief.to_person
             )
