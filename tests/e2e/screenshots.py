@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tests.e2e.camera import Camera, studio
 from tests.e2e.conftest import Site
 
@@ -17,6 +19,18 @@ STORY = (
         'She looks at the letter for as long as it takes the light to come round once.\n\n"**Don\'t** open it here,"'
         ' she says, quietly. "Not in front of *her*."\n\nShe nods, at neither the door nor the window, but to sea.',
     ),
+)
+
+
+KEPT = (
+    ("Ana cannot eat shellfish.", "preference", ("Ana",)),
+    ("Ana's brother was on the boat that did not come back.", "fact", ("Ana",)),
+    ("Ana promised to bring the letter on Wednesday.", "goal", ("Ana",)),
+    ("Teodor once mended the lamp with a fork.", "event", ("Teodor",)),
+    ("Teodor and Ana came over on the same ferry.", "event", ("Teodor", "Ana")),
+    ("The harbour master reads the log when nobody looks.", "observation", ()),
+    ("Ana takes her tea without sugar, and pretends otherwise.", "preference", ("Ana",)),
+    ("Ana is afraid of the stairs.", "observation", ("Ana",)),
 )
 
 
@@ -42,9 +56,42 @@ def shoot(camera: Camera, site: Site, chat: str) -> None:
             camera.take(page, f"chats-{width}-{theme}")
 
 
+def shoot_places(camera: Camera, site: Site, chat: str) -> None:
+    """Every other page of the house, in a size and a theme or two."""
+    bot = next(each["id"] for each in site.ask("GET", "/bots") if each["name"] == "Maren Oke")
+    memory = site.house.memory
+    room = site.call(lambda: next(iter(memory.browse(owner=bot))).room)
+    kept = [
+        site.call(partial(memory.add, text, owner=bot, room=room, type=kind, about=people, significance=1 + at % 3))
+        for at, (text, kind, people) in enumerate(KEPT)
+    ]
+    site.call(partial(memory.link, kept[1], "caused_by", kept[2]))
+    site.call(partial(memory.link, kept[3], "related_to", kept[4]))
+    reply = site.ask("GET", f"{chat}/turns")["turns"][-1]["id"]
+    places = {
+        "characters": ("/bots", ((1440, "light"),)),
+        "character": (f"/bots/{bot}", ((820, "dark"),)),
+        "new": ("/bots/new", ((390, "light"),)),
+        "kickoff": (f"/bots/{bot}/kickoff", ((1440, "light"),)),
+        "memory": ("/memory", ((1440, "light"),)),
+        "graph": ("/memory?view=graph", ((1440, "dark"),)),
+        "prompt": (f"{chat}/prompt/{reply}", ((1440, "light"),)),
+        "settings": ("/settings#models", ((1440, "light"), (390, "dark"))),
+        "workshop": ("/ops", ((1440, "dark"), (390, "light"))),
+    }
+    for page, width, theme in camera.everywhere(site.address):
+        for name, (path, wanted) in places.items():
+            if (width, theme) in wanted:
+                page.goto(path)
+                page.wait_for_load_state("networkidle")
+                camera.take(page, f"{name}-{width}-{theme}")
+
+
 def main() -> None:
     with studio() as (site, camera):
-        shoot(camera, site, prepare(site))
+        chat = prepare(site)
+        shoot(camera, site, chat)
+        shoot_places(camera, site, chat)
 
 
 if __name__ == "__main__":
