@@ -49,13 +49,12 @@ def character_of(persona: Persona) -> Identity:
         value = getattr(persona.traits, name)
         if value >= _STRONG or value <= _WEAK:
             traits.append(much if value >= _STRONG else little)
-    said = [line for lines in persona.lines.values() for line in lines if "{" not in line]
     likes = f" Cares about {', '.join(persona.interests)}." if persona.interests else ""
     return Identity(
         id=character_id(persona),
         name=persona.name,
         persona=f"{persona.bio} How they write: {persona.voice}{likes}",
         traits=traits,
-        voice_samples=said[:_SAMPLES],
+        voice_samples=persona.said()[:_SAMPLES],
         initial_relationship="Knows you from the chat of a stream.",
     )

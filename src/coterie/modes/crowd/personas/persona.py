@@ -47,6 +47,10 @@ class Persona(Section):
     def _single_words(cls, words: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(word.casefold() for word in words)
 
+    def said(self, *situations: Situation) -> list[str]:
+        """Lines as they were said, with nothing left to fill in: in these situations, or in all."""
+        return [line for each in situations or self.lines for line in self.lines.get(each, ()) if "{" not in line]
+
     def asleep(self, at_ms: int) -> bool:
         if self.sleep is None:
             return False

@@ -18,7 +18,7 @@ from coterie.modes.crowd.voice.breath import closed, in_one_breath, rambling
 from coterie.modes.crowd.voice.brief import Brief
 from coterie.modes.crowd.voice.manners import Manners
 from coterie.modes.crowd.voice.phrasebook import Phrasebook
-from coterie.modes.crowd.voice.prompting import conversation, own_lines
+from coterie.modes.crowd.voice.prompting import conversation
 
 _TRIES = 2
 _LONGEST_ANSWER = 40
@@ -94,7 +94,7 @@ class ModelVoice:
             )
             text = closed(in_one_breath(self._manners.mend(answer.text, brief.persona.name)))
             why = rambling(text) or self._manners.trouble(
-                text, (told[0].text, told[-1].text), own_lines(brief.persona), to_person=brief.to_person
+                text, (told[0].text, told[-1].text), brief.persona.said(), to_person=brief.to_person
             )
             if not why:
                 spoken = (

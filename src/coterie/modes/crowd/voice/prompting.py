@@ -7,7 +7,6 @@ is; told about it, the same model describes the stream, or says its instructions
 from __future__ import annotations
 
 from coterie.llm.messages import Message
-from coterie.modes.crowd.personas import Persona
 from coterie.modes.crowd.personas.persona import Situation
 from coterie.modes.crowd.voice.brief import Brief
 
@@ -46,7 +45,7 @@ def instructions(brief: Brief) -> str:
 def examples(brief: Brief) -> list[tuple[str, str]]:
     """What somebody said, and how this persona answered: another of its lines each time."""
     persona = brief.persona
-    ready = ((cue, [line for line in persona.lines.get(kind, ()) if "{" not in line]) for kind, cue in _CUES)
+    ready = ((cue, persona.said(kind)) for kind, cue in _CUES)
     return [(cue.format(name=persona.name), lines[brief.seed % len(lines)]) for cue, lines in ready if lines]
 
 
@@ -61,10 +60,6 @@ def situation(brief: Brief) -> str:
     if brief.to:
         told.append(f'{brief.to}: "@{brief.persona.name} {brief.said}"')
     return "\n".join(told) or "(Nobody says anything.)"
-
-
-def own_lines(persona: Persona) -> list[str]:
-    return [line for lines in persona.lines.values() for line in lines if "{" not in line]
 
 
 def _exchange(cue: str, line: str) -> tuple[Message, Message]:
