@@ -42,6 +42,8 @@ from coterie.modes.crowd.session.moments import moment
 from coterie.modes.crowd.session.script import Script
 
 _VOICES = ("rms", "slt")
+_QUICK = 5
+"""A small run hears one in so many of each kind, so that their shares stay the same."""
 _PLAIN = EnglishTextNormalizer()
 """Whisper's, as usual where word errors are counted: spellings of one word, numbers and contractions are no error."""
 
@@ -127,9 +129,9 @@ async def run(quick: bool) -> dict[str, object]:
     held_out = labelled(held_out=True)
     spoken = [line.say for line in script.line if line.say]
     if quick:
-        held_out, spoken = held_out[::3], spoken[:3]
-        script = script.model_copy(update={"line": script.line[:4]})
-    talk = PASSAGES[:2] if quick else PASSAGES
+        held_out, spoken = held_out[::_QUICK], spoken[::_QUICK]
+        script = script.model_copy(update={"line": script.line[:3]})
+    talk = PASSAGES[::_QUICK] if quick else PASSAGES
     kinds = {"sentences": [text for text, _ in held_out], "script": spoken, "talk": list(talk)}
     heard = {voice: Heard() for voice in _VOICES}
     guesses: list[bool] = []
