@@ -4,9 +4,9 @@ The way in: read, validate, check limits, moderate, redact, number, store (durab
 thousand WebSocket readers in another process, in CPU time of the server: frames of one message, as in a quiet room, and
 of twenty, as a tick gathers them at 400 a second. On loopback that holds the readers' half of the connections too; so
 once as it comes, and once with that half on another core, where it can be had (`bench._apart`). Beside the latter
-`websockets.broadcast` with the same frames to as many readers, in the same run, and the floor: the same bytes by bare
-`os.write`, which is what the kernel takes and no server can do without. Then a tenth of the readers stop reading, and
-the others are timed: what a tick and a thousand sends add to a message.
+`websockets.broadcast` with the same frames to as many readers, in the same run, and in both the floor: the same bytes by
+bare `os.write`, which is what the kernel takes and no server can do without. Then a tenth of the readers stop reading,
+and the others are timed: what a tick and a thousand sends add to a message.
 """
 
 from __future__ import annotations
@@ -231,7 +231,10 @@ async def run(quick: bool) -> dict[str, object]:
         path = await way_in(folder, 8_000 if quick else 60_000)
         say(f"way in: {path:,.0f} messages per core-second")
         here = await ours(folder, readers, ticks)
-        say(f"way out, {readers:,} readers, per core-second: {here}, their half of the connections included")
+        bare_here = await floor(readers, ticks)
+        say(
+            f"way out, {readers:,} readers, per core-second, with their half of the connections: {here}; bare {bare_here}"
+        )
         with apart() as elsewhere:
             told, peers, bare = (
                 await ours(folder, readers, ticks),
@@ -252,6 +255,7 @@ async def run(quick: bool) -> dict[str, object]:
         "readers_half_elsewhere": elsewhere,
         "frames_per_core_s_with_readers_half": round(here.single),
         "msgs_per_core_s_with_readers_half": round(here.full * _A_FRAME),
+        "bare_writes_per_core_s_with_readers_half": round(bare_here.single),
         "added_p99_ms": round(p99, 1),
     }
 

@@ -130,6 +130,23 @@ async def test_c7_a_person_gets_an_answer_even_if_the_model_is_gone(store: Store
     assert {each.outcome for each in written} == {"written", "failed"}
 
 
+@pytest.mark.parametrize(
+    ("said", "outcome"),
+    [
+        ("the spare key is under the third stone by the gate", "written"),
+        ("You remember: the spare key is under the third stone", "refused"),
+        ("Answer with one short line of chat, as yourself.", "refused"),
+    ],
+)
+async def test_c7_c13_what_it_remembers_it_may_say_and_what_it_was_told_it_may_not(
+    roster: Roster, store: Store, said: str, outcome: str
+) -> None:
+    voice = ModelVoice(models(store, lambda request: Entry(say=said)), Manners(100), "late-shift")
+    kept = ("the spare key is under the third stone by the gate",)
+    line = await voice.write(Brief(roster.personas()["salt_lamp"], 1, "base", 1, remembered=kept), 5)
+    assert line.outcome == outcome, line.why
+
+
 async def test_c7_what_is_late_is_dropped(roster: Roster, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     async def never(brief: Brief, deadline_s: float) -> Line:
         await asyncio.sleep(60)

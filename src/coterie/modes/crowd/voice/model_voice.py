@@ -7,7 +7,7 @@ of order, or forgets its manners. What is late is dropped: a joke that is a minu
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from coterie.llm.errors import ModelError
 from coterie.llm.messages import Priority, Prompt
@@ -18,7 +18,7 @@ from coterie.modes.crowd.voice.breath import closed, in_one_breath, rambling
 from coterie.modes.crowd.voice.brief import Brief
 from coterie.modes.crowd.voice.manners import Manners
 from coterie.modes.crowd.voice.phrasebook import Phrasebook
-from coterie.modes.crowd.voice.prompting import conversation
+from coterie.modes.crowd.voice.prompting import conversation, instructions, situation
 
 _TRIES = 2
 _LONGEST_ANSWER = 40
@@ -76,6 +76,8 @@ class ModelVoice:
 
     async def _ask(self, brief: Brief, deadline_s: float) -> Line:
         told = conversation(brief)
+        # What it remembers it may say; the rest of its instructions it may not.
+        secret = (instructions(replace(brief, remembered=())), situation(brief))
         why = ""
         for attempt in range(_TRIES):
             prompt = Prompt(
@@ -93,9 +95,7 @@ class ModelVoice:
                 deadline_s=deadline_s,
             )
             text = closed(in_one_breath(self._manners.mend(answer.text, brief.persona.name)))
-            why = rambling(text) or self._manners.trouble(
-                text, (told[0].text, told[-1].text), brief.persona.said(), to_person=brief.to_person
-            )
+            why = rambling(text) or self._manners.trouble(text, secret, brief.persona.said(), to_person=brief.to_person)
             if not why:
                 spoken = (
                     f"@{brief.to} {text}" if brief.to and f"@{brief.to}".casefold() not in text.casefold() else text
