@@ -4,8 +4,8 @@ The way in: read, validate, check limits, moderate, redact, number, store (durab
 thousand WebSocket readers in another process, in CPU time of the server: frames of one message, as in a quiet room, and
 of twenty, as a tick gathers them at 400 a second. On loopback that holds the readers' half of the connections too; so
 once as it comes, and once with that half on another core, where it can be had (`bench._apart`). Beside the latter
-`websockets.broadcast` with the same frames to as many readers, in the same run, and in both the floor: the same bytes by
-bare `os.write`, which is what the kernel takes and no server can do without. Then a tenth of the readers stop reading,
+`websockets.broadcast` with the same frames to as many readers, in the same run, and in both the floor: the same bytes
+by bare `os.write`, which is what the kernel takes and no server can do without. Then a tenth of the readers stop reading,
 and the others are timed: what a tick and a thousand sends add to a message.
 """
 
@@ -232,9 +232,8 @@ async def run(quick: bool) -> dict[str, object]:
         say(f"way in: {path:,.0f} messages per core-second")
         here = await ours(folder, readers, ticks)
         bare_here = await floor(readers, ticks)
-        say(
-            f"way out, {readers:,} readers, per core-second, with their half of the connections: {here}; bare {bare_here}"
-        )
+        say(f"way out, {readers:,} readers, per core-second, their half of the connections included: {here}")
+        say(f"bare writes, with that half too: {bare_here}")
         with apart() as elsewhere:
             told, peers, bare = (
                 await ours(folder, readers, ticks),
