@@ -5,8 +5,8 @@ thousand WebSocket readers in another process, in CPU time of the server: frames
 of twenty, as a tick gathers them at 400 a second. On loopback that holds the readers' half of the connections too; so
 once as it comes, and once with that half on another core, where it can be had (`bench._apart`). Beside the latter
 `websockets.broadcast` with the same frames to as many readers, in the same run, and in both the floor: the same bytes
-by bare `os.write`, which is what the kernel takes and no server can do without. Then a tenth of the readers stop reading,
-and the others are timed: what a tick and a thousand sends add to a message.
+by bare `os.write`, which is what the kernel takes and no server can do without. Then a tenth of the readers stop
+reading, and the others are timed: what a tick and a thousand sends add to a message.
 """
 
 from __future__ import annotations
