@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import tomllib
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,10 @@ import pytest
 import coterie
 
 ROOT = Path(__file__).parents[1]
+LARGEST_FILE = 1_000_000
+"""Bytes. Larger files belong into a package or a release, not into the repository."""
+BINARIES = ("docs/*", "*/vendor/*", "src/coterie/memory/models/*.npz", "bench/models/*.npz")
+"""Where binary files may be: images of the documentation, vendored fonts, and weights of the trained rankers."""
 
 
 def tracked() -> list[Path]:
@@ -38,6 +43,49 @@ def lines_matching(pattern: str) -> list[str]:
             if re.search(pattern, line) and path != Path(__file__):
                 found.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()[:120]}")
     return found
+
+
+def is_binary(data: bytes) -> bool:
+    try:
+        return "\0" in data.decode("utf-8")
+    except UnicodeDecodeError:
+        return True
+
+
+def unwanted_files(files: dict[str, bytes]) -> dict[str, str]:
+    """Names of files that must not be in the repository, and why."""
+    unwanted = {}
+    for name, data in files.items():
+        if name.endswith(".whl"):
+            unwanted[name] = "a wheel"
+        elif len(data) > LARGEST_FILE:
+            unwanted[name] = "over 1 MB"
+        elif is_binary(data) and not any(fnmatchcase(name, allowed) for allowed in BINARIES):
+            unwanted[name] = "a binary"
+    return unwanted
+
+
+def test_no_large_files_no_stray_binaries_no_wheels() -> None:
+    files = {path.relative_to(ROOT).as_posix(): path.read_bytes() for path in tracked()}
+    assert unwanted_files(files) == {}
+
+
+def test_unwanted_files_are_recognised() -> None:
+    files = {
+        "docs/screenshot.webp": b"\xff\0",
+        "src/coterie/surfaces/web/static/vendor/font.woff2": b"\xff\0",
+        "README.md": "Größe".encode(),
+        "some-1.0-py3-none-any.whl": b"PK",
+        "docs/film.webm": b"\xff" * (LARGEST_FILE + 1),
+        "src/coterie/data.bin": b"\0",
+        "tests/models/other.npz": b"\xff",
+    }
+    assert unwanted_files(files) == {
+        "some-1.0-py3-none-any.whl": "a wheel",
+        "docs/film.webm": "over 1 MB",
+        "src/coterie/data.bin": "a binary",
+        "tests/models/other.npz": "a binary",
+    }
 
 
 def test_there_is_something_to_look_at() -> None:
