@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import pkgutil
 import re
+from collections.abc import Iterator
+from http import HTTPStatus
 
 import pytest
 
+import coterie
 from coterie.base import errors
-from coterie.base.errors import ConfigError, CoterieError, MissingExtra
+from coterie.base.errors import ConfigError, CoterieError, MissingExtra, StorageError
 
 CLASSES = {
     name: member
@@ -81,3 +86,25 @@ def test_errors_are_caught_as_one_family() -> None:
     with pytest.raises(CoterieError) as caught:
         raise ConfigError("a", "b")
     assert (caught.value.what, caught.value.fix) == ("a", "b")
+
+
+def test_every_error_of_every_package_has_an_http_status() -> None:
+    kinds = set(_all_errors())
+    assert StorageError in kinds
+    for kind in kinds:
+        assert HTTPStatus(kind.http_status) >= HTTPStatus.BAD_REQUEST, kind
+
+
+def _all_errors() -> Iterator[type[CoterieError]]:
+    for module in pkgutil.walk_packages(coterie.__path__, "coterie."):
+        if not module.name.endswith("__main__"):
+            try:
+                importlib.import_module(module.name)
+            except ImportError as error:  # a package of an optional extra
+                if (error.name or "").startswith("coterie"):
+                    raise
+    found = [CoterieError]
+    while found:
+        kind = found.pop()
+        found += kind.__subclasses__()
+        yield kind

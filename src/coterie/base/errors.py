@@ -33,6 +33,9 @@ class CoterieError(Exception):
     """Something a person can act on: `what` happened, and the `fix` that comes next."""
 
     exit_code: ClassVar[int] = 1
+    """What a command exits with."""
+    http_status: ClassVar[int] = 400
+    """What an HTTP request is answered with."""
 
     def __init__(self, what: str, fix: str) -> None:
         super().__init__(what, fix)
@@ -62,6 +65,7 @@ class InUse(CoterieError):
 
 
 class StorageError(CoterieError):
+    http_status = 503  # not the fault of whoever asked
     exit_code = 5
 
 
@@ -90,7 +94,7 @@ class LogError(CoterieError):
 
 
 class Conflict(LogError):
-    pass
+    http_status = 409
 
 
 class UnknownEvent(LogError):
@@ -114,7 +118,7 @@ class WrongPassphrase(SecretsError):
 
 
 class JobError(CoterieError):
-    pass
+    http_status = 404
 
 
 class LeaseLost(JobError):

@@ -30,7 +30,7 @@ class BrokenCard(CardError):
 
 
 class CardTooBig(CardError):
-    pass
+    http_status = 413
 
 
 class UnsafeCard(CardError):
@@ -38,6 +38,7 @@ class UnsafeCard(CardError):
 
 
 class NoSuchCharacter(CoterieError):
+    http_status = 404
     exit_code = 21
 
 

@@ -24,11 +24,11 @@ class RoomError(CoterieError):
 
 
 class NoSuchRoom(RoomError):
-    pass
+    http_status = 404
 
 
 class NoSuchTurn(RoomError):
-    pass
+    http_status = 404
 
 
 class NoSuchMode(RoomError):
@@ -36,7 +36,7 @@ class NoSuchMode(RoomError):
 
 
 class Busy(RoomError):
-    pass
+    http_status = 409
 
 
 class NotAllowed(RoomError):

@@ -33,6 +33,7 @@ from coterie.base.masking import mask
 
 
 class ModelError(CoterieError):
+    http_status = 502
     retryable: ClassVar[bool] = False
     """Whether the same request may succeed a little later."""
 
@@ -146,7 +147,7 @@ class NothingRecorded(ModelError):
 
 
 class RoleUnset(ModelError):
-    pass
+    http_status = 422
 
 
 def status_of(error: Exception) -> int | None:

@@ -27,12 +27,12 @@ class EmbedderFailed(MemoryFault):
 
 
 class NoSuchMemory(MemoryFault):
-    pass
+    http_status = 404
 
 
 class BadMemory(MemoryFault):
-    pass
+    http_status = 422
 
 
 class BadImport(MemoryFault):
-    pass
+    http_status = 422

@@ -14,16 +14,16 @@ from coterie.base.errors import BackupError, ConfigError
 
 
 class BadSetting(ConfigError):
-    pass
+    http_status = 422
 
 
 class NoSuchBackup(BackupError):
-    pass
+    http_status = 404
 
 
 class UnsoundBackup(BackupError):
-    pass
+    http_status = 422
 
 
 class NotFromHere(BackupError):
-    pass
+    http_status = 409

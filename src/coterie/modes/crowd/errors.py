@@ -24,6 +24,8 @@ class CrowdError(CoterieError):
 class Refused(CrowdError):
     """A message that was not let in. Its sender is told, and the audit has it."""
 
+    http_status = 422
+
     def __init__(self, rule: str, what: str, fix: str, retry_after_s: float | None = None) -> None:
         super().__init__(what, fix)
         self.rule = rule
@@ -39,11 +41,11 @@ class BadRoster(ConfigError):
 
 
 class NoSuchCrowd(BadRoster):
-    pass
+    http_status = 404
 
 
 class AlreadyLive(CrowdError):
-    pass
+    http_status = 409
 
 
 class BadRecording(LogError):

@@ -50,11 +50,11 @@ class BadTool(DeskError):
 
 
 class NotConfirmed(DeskError):
-    pass
+    http_status = 409
 
 
 class NoSuchProcess(DeskError):
-    pass
+    http_status = 404
 
 
 class SummaryFailed(DeskError):
@@ -62,11 +62,11 @@ class SummaryFailed(DeskError):
 
 
 class BadSchedule(DeskError):
-    pass
+    http_status = 422
 
 
 class NoSuchSkill(DeskError):
-    pass
+    http_status = 404
 
 
 class NotAsked(DeskError):

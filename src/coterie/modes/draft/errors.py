@@ -22,7 +22,7 @@ class DraftError(CoterieError):
 
 
 class NoSuchDocument(DraftError):
-    pass
+    http_status = 404
 
 
 class NotADocument(DraftError):
@@ -34,25 +34,27 @@ class WorkspaceError(DraftError):
 
 
 class Clash(DraftError):
+    http_status = 409
+
     def __init__(self, what: str, fix: str, difference: str = "") -> None:
         super().__init__(what, fix)
         self.difference = difference
 
 
 class NotPending(DraftError):
-    pass
+    http_status = 409
 
 
 class StaleChange(DraftError):
-    pass
+    http_status = 409
 
 
 class Unplaced(DraftError):
-    pass
+    http_status = 409
 
 
 class SheetGone(DraftError):
-    pass
+    http_status = 410
 
 
 class BadKeystrokes(DraftError):

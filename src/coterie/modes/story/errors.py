@@ -10,4 +10,4 @@ from coterie.base.errors import CoterieError
 
 
 class BadEdit(CoterieError):
-    pass
+    http_status = 422

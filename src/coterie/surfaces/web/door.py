@@ -81,11 +81,11 @@ def door_routes(sessions: Sessions) -> APIRouter:
         try:
             token = await sessions.open(told.password.get_secret_value(), caller)
         except TooManyTries as error:
-            refused = answer(429, f"password: {error.what}", error.fix)
+            refused = answer(error.http_status, f"password: {error.what}", error.fix)
             refused.headers["Retry-After"] = str(ceil(error.wait_s))
             return refused
         except WrongPassword as error:
-            return answer(401, f"password: {error.what}", error.fix)
+            return answer(error.http_status, f"password: {error.what}", error.fix)
         done = JSONResponse({"done": True})
         secure = request.url.scheme == "https"
         done.set_cookie(COOKIE, token, LASTS_S, httponly=True, samesite="strict", secure=secure)

@@ -24,9 +24,13 @@ COOKIE = "coterie-person"
 class NotLinked(CoterieError):
     """The browser's link was taken back."""
 
+    http_status = 401
+
 
 class OwnerOnly(CoterieError):
     """Somebody who was invited wants what only the owner may do."""
+
+    http_status = 403
 
 
 def person_of(house: House, token: str) -> Known:

@@ -11,7 +11,6 @@ from fastapi.routing import APIRoute
 
 from coterie.base.masking import mask
 from coterie.modes.draft import Clash
-from coterie.surfaces.web.errors import status_of
 
 
 class DraftRoute(APIRoute):
@@ -23,7 +22,7 @@ class DraftRoute(APIRoute):
                 return await handle(request)
             except Clash as error:
                 body = {"error": mask(error.what), "fix": mask(error.fix), "difference": error.difference}
-                return JSONResponse(body, status_code=status_of(error))
+                return JSONResponse(body, status_code=error.http_status)
 
         return told
 

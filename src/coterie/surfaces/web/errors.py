@@ -16,56 +16,11 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from coterie.base.errors import Conflict, CoterieError, JobError, StorageError
+from coterie.base.errors import CoterieError
 from coterie.base.masking import mask
-from coterie.cast.errors import CardTooBig, NoSuchCharacter
-from coterie.engine.errors import Busy, NoSuchRoom, NoSuchTurn
-from coterie.llm.errors import ModelError, RoleUnset
-from coterie.memory.errors import BadImport, BadMemory, NoSuchMemory
-from coterie.modes.crowd import AlreadyLive, NoSuchCrowd, Refused
-from coterie.modes.desk import BadSchedule, NoSuchProcess, NoSuchSkill, NotConfirmed
-from coterie.modes.draft import Clash, NoSuchDocument, NotPending, SheetGone, StaleChange, Unplaced
-from coterie.modes.story import BadEdit
-from coterie.ops.errors import BadSetting, NoSuchBackup, NotFromHere, UnsoundBackup
-from coterie.surfaces.web.draft_person import NotLinked, OwnerOnly
 from coterie.surfaces.web.negotiation import wants_page
 from coterie.surfaces.web.paper import page
 
-_STATUS: tuple[tuple[type[CoterieError], int], ...] = (
-    (NotLinked, 401),
-    (OwnerOnly, 403),
-    (NoSuchRoom, 404),
-    (NoSuchDocument, 404),
-    (NoSuchTurn, 404),
-    (NoSuchCharacter, 404),
-    (NoSuchMemory, 404),
-    (NoSuchCrowd, 404),
-    (JobError, 404),
-    (NoSuchProcess, 404),
-    (NoSuchSkill, 404),
-    (NotConfirmed, 409),
-    (BadSchedule, 422),
-    (Busy, 409),
-    (Clash, 409),
-    (NotPending, 409),
-    (StaleChange, 409),
-    (Unplaced, 409),
-    (SheetGone, 410),
-    (Conflict, 409),
-    (AlreadyLive, 409),
-    (CardTooBig, 413),
-    (BadSetting, 422),
-    (BadEdit, 422),
-    (BadMemory, 422),
-    (BadImport, 422),
-    (Refused, 422),
-    (RoleUnset, 422),
-    (NoSuchBackup, 404),
-    (NotFromHere, 409),
-    (UnsoundBackup, 422),
-    (ModelError, 502),
-    (StorageError, 503),  # a full disk is not the fault of who asked
-)
 _FIXES = {404: "See /openapi.json for what there is.", 405: "See /openapi.json for what can be done here."}
 
 
@@ -93,10 +48,6 @@ TROUBLES: dict[int | str, dict[str, object]] = {
     503: {"model": Trouble, "description": "The disk or the database would not take it, or the server stops."},
 }
 """For the API's description."""
-
-
-def status_of(error: CoterieError) -> int:
-    return next((status for kind, status in _STATUS if isinstance(error, kind)), 400)
 
 
 def answer(status: int, error: str, fix: str) -> JSONResponse:
@@ -136,7 +87,7 @@ class Leaving:
 def tell_errors(web: FastAPI) -> None:
     @web.exception_handler(CoterieError)
     async def ours(request: Request, error: CoterieError) -> Response:
-        return told(request, status_of(error), error.what, error.fix)
+        return told(request, error.http_status, error.what, error.fix)
 
     @web.exception_handler(RequestValidationError)
     async def unfit(request: Request, error: RequestValidationError) -> Response:

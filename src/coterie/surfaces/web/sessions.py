@@ -25,10 +25,12 @@ _HASHED = "$argon2"
 
 
 class WrongPassword(CoterieError):
-    pass
+    http_status = 401
 
 
 class TooManyTries(CoterieError):
+    http_status = 429
+
     def __init__(self, wait_s: float) -> None:
         super().__init__("There were too many wrong passwords.", f"Try again in {ceil(wait_s)} s.")
         self.wait_s = wait_s
