@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import re
 import secrets
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -21,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from coterie.base.errors import MissingExtra, SecretsError, WrongPassphrase
+from coterie.base.files import write_atomic
 from coterie.base.masking import mask
 
 _NONCE_BYTES = 12
@@ -190,7 +189,7 @@ class Vault:
                 data[_CHECK] = self._seal("coterie", SecretInfo(_CHECK, "system", ()))
             self._unlocked()
             yield data
-            _replace(self._path, json.dumps(data, indent=1))
+            write_atomic(self._path, json.dumps(data, indent=1).encode(), mode=0o600)
 
 
 def passphrase_from(environ: Mapping[str, str]) -> str | None:
@@ -246,21 +245,6 @@ def _locked(path: Path) -> Iterator[None]:
 
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-def _replace(path: Path, text: str) -> None:
-    # mkstemp makes the file readable by its owner alone, before anything is in it.
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).replace(path)
-    except BaseException:
-        with suppress(OSError):
-            Path(name).unlink()
-        raise
 
 
 def _text(raw: bytes) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import get_args
 
 from coterie.base.errors import ReadOnly
+from coterie.base.files import write_atomic
 from coterie.base.masking import mask
 from coterie.cast.cards.card import Card
 from coterie.cast.cards.imported import Format
@@ -110,9 +111,7 @@ class Workspaces:
     def _write(self, path: Path, data: bytes) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            half = path.with_name(f".{path.name}.new")
-            half.write_bytes(data)
-            half.replace(path)
+            write_atomic(path, data, durable=False)
         except OSError as error:
             raise ReadOnly(
                 f"{path} cannot be written ({error.strerror}).", "Give yourself write access to that folder."

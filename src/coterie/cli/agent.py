@@ -107,10 +107,11 @@ def serve(
     import os
 
     from coterie.base.errors import ConfigError
+    from coterie.base.network import is_loopback
     from coterie.modes.remote.agent import Agent
 
     token = os.environ.get(token_env)
-    if token is None and host not in ("127.0.0.1", "::1", "localhost"):
+    if token is None and not is_loopback(host):
         raise ConfigError("Whoever can reach it could talk to this agent.", f"Set {token_env} to a token of yours.")
 
     async def answer(asked: Asked) -> AsyncIterator[Made]:

@@ -7,7 +7,6 @@ that cannot be read changes nothing, and says so in the log.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from coterie.base.config import Section
 from coterie.base.errors import ConfigError, CoterieError
 from coterie.base.logging import get_logger
 from coterie.base.masking import mask
+from coterie.base.network import is_loopback_url
 from coterie.cast.people import Person
 from coterie.cast.roster import Bot
 
@@ -62,7 +62,7 @@ class AgentEntry(Section):
     def _fits_together(self) -> AgentEntry:
         if (self.backend == REMOTE) != bool(self.base_url):
             raise ValueError("a remote agent has a base_url, and only that has one")
-        if self.token is not None and urlsplit(self.base_url).scheme == "ws" and not _is_here(self.base_url):
+        if self.token is not None and urlsplit(self.base_url).scheme == "ws" and not is_loopback_url(self.base_url):
             raise ValueError("a token may leave this machine only by wss://")
         return self
 
@@ -163,11 +163,3 @@ class AgentRegistry:
 def _entries(told: object) -> list[dict[str, object]]:
     characters = told.get("characters") if isinstance(told, dict) else None
     return [entry for entry in characters.values() if isinstance(entry, dict)] if isinstance(characters, dict) else []
-
-
-def _is_here(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

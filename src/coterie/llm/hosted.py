@@ -8,11 +8,10 @@ stream early closes its connection.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Literal
-from urllib.parse import urlsplit
 
+from coterie.base.network import is_loopback_url
 from coterie.llm.catalogue import ProviderSpec
 from coterie.llm.errors import KeyRejected, Unreachable
 from coterie.llm.messages import (
@@ -99,7 +98,9 @@ class Hosted:
         timeout = httpx2.Timeout(None, connect=_CONNECT_S)
         # A proxy from the environment cannot reach this machine's own loopback.
         http = sipping(
-            httpx2.AsyncClient(timeout=timeout, trust_env=not _is_loopback(self._spec.base_url), follow_redirects=True)
+            httpx2.AsyncClient(
+                timeout=timeout, trust_env=not is_loopback_url(self._spec.base_url), follow_redirects=True
+            )
         )
         if self._spec.protocol == "anthropic":
             from anthropic import AsyncAnthropic
@@ -176,13 +177,3 @@ def _finished(response: StreamedResponse, target: str) -> Finished:
         ),
         model=response.model_name or target,
     )
-
-
-def _is_loopback(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

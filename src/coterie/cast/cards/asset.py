@@ -10,7 +10,7 @@ from urllib.parse import unquote_to_bytes
 from pydantic import BaseModel, ConfigDict
 
 from coterie.cast.cards.document import Document
-from coterie.cast.cards.lenient import as_text
+from coterie.cast.cards.lenient import text_or_empty
 
 # The specification spells the first one wrong, and so does everybody.
 _EMBEDDED = ("embeded://", "embedded://", "__asset:")
@@ -26,7 +26,7 @@ class Asset(BaseModel):
 
     @classmethod
     def read(cls, raw: Document) -> Self:
-        return cls(**{field: _text(raw.get(field)) for field in ("type", "uri", "name", "ext")})
+        return cls(**{field: text_or_empty(raw.get(field)) for field in ("type", "uri", "name", "ext")})
 
     def inline_bytes(self) -> bytes | None:
         """What a `data:` address holds."""
@@ -47,7 +47,3 @@ def embedded_path(uri: str) -> str | None:
         if uri.lower().startswith(scheme):
             return uri[len(scheme) :]
     return None
-
-
-def _text(value: object) -> str:
-    return as_text(value) if isinstance(value, str | int | float) else ""

@@ -20,6 +20,11 @@ def as_text(value: object) -> str:
     raise ValueError("text belongs here")
 
 
+def text_or_empty(value: object) -> str:
+    """As `as_text`; empty for what is no text."""
+    return as_text(value) if isinstance(value, str | int | float) else ""
+
+
 def as_texts(value: object) -> list[str]:
     if value is None or value == "":
         return []

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, SkipValidation
 
 from coterie.cast.cards.decorators import Decorators, Role, split_decorators
 from coterie.cast.cards.document import Document
-from coterie.cast.cards.lenient import as_flag, as_number, as_object, as_text, comma_list
+from coterie.cast.cards.lenient import as_flag, as_number, as_object, comma_list, text_or_empty
 from coterie.cast.errors import NotACard
 
 Place = Literal["before_char", "after_char", "at_depth"]
@@ -77,7 +77,7 @@ class Lorebook(BaseModel):
 
     @property
     def name(self) -> str:
-        return _text(self.document.get("name"))
+        return text_or_empty(self.document.get("name"))
 
     @property
     def scan_depth(self) -> int | None:
@@ -113,7 +113,7 @@ def _read_entry(index: int, raw: Document) -> Entry:
     extensions = {**raw, **as_object(raw.get("extensions"))}
     # SillyTavern marks every entry it exports as a pattern, and tells the truth in its extensions.
     from_tavern = "selectiveLogic" in extensions or "display_index" in extensions or "disable" in raw
-    decorators, content = split_decorators(_text(raw.get("content")))
+    decorators, content = split_decorators(text_or_empty(raw.get("content")))
     place, depth, role = _placement(raw, extensions, decorators)
     return Entry(
         index=index,
@@ -137,8 +137,8 @@ def _read_entry(index: int, raw: Document) -> Entry:
         scan_depth=_first(decorators.scan_depth, _count(extensions.get("scan_depth", extensions.get("scanDepth")))),
         may_recurse=not _flag(extensions.get("prevent_recursion", extensions.get("preventRecursion"))),
         by_recursion=not _flag(extensions.get("exclude_recursion", extensions.get("excludeRecursion"))),
-        name=_text(raw.get("name")) or _text(raw.get("comment")),
-        id=_text(raw.get("id", raw.get("uid"))),
+        name=text_or_empty(raw.get("name")) or text_or_empty(raw.get("comment")),
+        id=text_or_empty(raw.get("id", raw.get("uid"))),
     )
 
 
@@ -176,13 +176,9 @@ def _from_world_info(uid: str, raw: object) -> Document:
     return {**known, "extensions": extensions}
 
 
-def _text(value: object) -> str:
-    return as_text(value) if isinstance(value, str | bool | int | float) else ""
-
-
 def _keys(value: object) -> list[str]:
     if isinstance(value, list):
-        return [text for item in value if (text := _text(item)).strip()]
+        return [text for item in value if (text := text_or_empty(item)).strip()]
     return comma_list(value) if isinstance(value, str) else []
 
 

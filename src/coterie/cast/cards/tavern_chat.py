@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, SkipValidation
 
 from coterie.cast.cards.document import Document, read_object, write_object
 from coterie.cast.cards.importer import check_size
-from coterie.cast.cards.lenient import as_flag, as_number, as_text
+from coterie.cast.cards.lenient import as_flag, as_number, text_or_empty
 from coterie.cast.cards.limits import CHAT_MESSAGES
 from coterie.cast.errors import BrokenCard, CardTooBig, NotACard
 
@@ -38,9 +38,9 @@ class TavernTurn(BaseModel):
 
     @classmethod
     def read(cls, raw: Document) -> Self:
-        text = _text(raw.get("mes"))
+        text = text_or_empty(raw.get("mes"))
         listed = raw.get("swipes")
-        swipes = [_text(swipe) for swipe in listed] if isinstance(listed, list) else []
+        swipes = [text_or_empty(swipe) for swipe in listed] if isinstance(listed, list) else []
         at = as_number(raw.get("swipe_id"))
         chosen = int(at) if at is not None and 0 <= at < len(swipes) else 0
         if swipes:
@@ -48,7 +48,7 @@ class TavernTurn(BaseModel):
         user, system = as_flag(raw.get("is_user")), as_flag(raw.get("is_system"))
         return cls(
             speaker="user" if user else "system" if system else "character",
-            name=_text(raw.get("name")),
+            name=text_or_empty(raw.get("name")),
             text=text,
             swipes=swipes,
             chosen=chosen,
@@ -109,11 +109,11 @@ class TavernChat(BaseModel):
 
     @property
     def user_name(self) -> str:
-        return _text(self.header.get("user_name"))
+        return text_or_empty(self.header.get("user_name"))
 
     @property
     def character_name(self) -> str:
-        return _text(self.header.get("character_name"))
+        return text_or_empty(self.header.get("character_name"))
 
     @cached_property
     def turns(self) -> list[TavernTurn]:
@@ -163,7 +163,3 @@ def _parse(text: str) -> datetime:
         except ValueError:
             continue
     return datetime.fromisoformat(text)
-
-
-def _text(value: object) -> str:
-    return as_text(value) if isinstance(value, str | int | float) else ""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 
 import pygit2
 
+from coterie.base.files import write_atomic
 from coterie.base.logging import get_logger
 from coterie.modes.draft.workspace import Workspace
 
@@ -22,7 +21,8 @@ def refresh_checkout(workspace: Workspace, branch: str, path: str, before: str |
     file = Path(repository.workdir) / path
     try:
         if _is_ours(repository, file, path, before, after):
-            _replace(file, repository[after].peel(pygit2.Blob).data)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(file, repository[after].peel(pygit2.Blob).data, durable=False)
             repository.index.read()
             repository.index.add(path)
             repository.index.write()
@@ -40,17 +40,3 @@ def _is_ours(repository: pygit2.Repository, file: Path, path: str, before: str |
     repository.index.read()
     staged = str(repository.index[path].id) if path in repository.index else None
     return there in (before, after, staged)
-
-
-def _replace(file: Path, data: bytes) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    mode = file.stat().st_mode & 0o777 if file.exists() else 0o644
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=".coterie-")
-    try:
-        with os.fdopen(handle, "wb") as temporary:
-            temporary.write(data)
-        Path(name).chmod(mode)
-        Path(name).replace(file)
-    except OSError:
-        Path(name).unlink(missing_ok=True)
-        raise

@@ -8,13 +8,12 @@ long as nobody else wrote there meanwhile.
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import pygit2
 
+from coterie.base.files import write_atomic
 from coterie.modes.draft.drafting import Drafting
 from coterie.modes.draft.errors import Clash, NotADocument
 from coterie.modes.draft.merging import difference
@@ -78,7 +77,7 @@ async def write_back(draft: Drafting, bound: FileDocument, before: str) -> None:
             "Run the command again: it starts from what the file says.",
             difference(now, version.text, bound.file.name),
         )
-    _replace(bound.file, version.text)
+    write_atomic(bound.file, version.text.encode())
 
 
 async def _in_git(draft: Drafting, path: Path, text: str, repository: pygit2.Repository, you: Person) -> FileDocument:
@@ -129,18 +128,3 @@ def _read(path: Path) -> str:
         return data.decode("utf-8")
     except UnicodeDecodeError:
         raise NotADocument(f"{path.name} is not UTF-8 text.", "Convert it, then try again.") from None
-
-
-def _replace(path: Path, text: str) -> None:
-    """All of it or nothing of it, with the file's own permissions."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    try:
-        with os.fdopen(handle, "wb") as temporary:
-            temporary.write(text.encode("utf-8"))
-            temporary.flush()
-            os.fsync(temporary.fileno())
-        Path(name).chmod(path.stat().st_mode & 0o777)
-        Path(name).replace(path)
-    except OSError:
-        Path(name).unlink(missing_ok=True)
-        raise

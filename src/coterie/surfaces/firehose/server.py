@@ -8,7 +8,6 @@ Like the page it answers to this machine's own names only, and to no other site'
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -17,6 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 from pydantic import ValidationError
 
 from coterie.base.errors import CoterieError, MissingExtra
+from coterie.base.network import is_loopback_url
 from coterie.modes.crowd.errors import Refused
 from coterie.modes.crowd.gateway import MOST_WAITING, Encoding, Room
 from coterie.modes.crowd.protocol import Author, ChatPost
@@ -122,12 +122,4 @@ async def serve(rooms: Mapping[str, Room], host: str = "127.0.0.1", port: int = 
 def _is_ours(headers: Mapping[str, str]) -> bool:
     """Whether a page or a program of this machine asks: a name elsewhere may point here, and a site may try."""
     origin = headers.get("origin")
-    return _is_loopback(f"//{headers.get('host', '')}") and (origin is None or _is_loopback(origin))
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        name = urlsplit(address).hostname or ""
-        return name == "localhost" or ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
+    return is_loopback_url(f"//{headers.get('host', '')}") and (origin is None or is_loopback_url(origin))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from coterie.base.errors import ConfigError
+from coterie.base.files import write_atomic
 from coterie.base.masking import mask
 from coterie.surfaces.matrix.homeserver import Homeserver
 from coterie.surfaces.matrix.settings import MatrixSettings
@@ -49,10 +49,4 @@ def _kept(file: Path) -> Login | None:
 def keep_private(file: Path, told: dict[str, str]) -> None:
     """Written whole or not at all, for its owner's eyes only."""
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    half = file.with_name(f"{file.name}.new")
-    half.unlink(missing_ok=True)
-    with os.fdopen(os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
-        json.dump(told, out)
-        out.flush()
-        os.fsync(out.fileno())
-    half.replace(file)
+    write_atomic(file, json.dumps(told).encode(), mode=0o600)

@@ -8,12 +8,12 @@ responses would stand between a live stream and the end of its connection.
 
 from __future__ import annotations
 
-import ipaddress
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from coterie.base.network import is_loopback
 from coterie.surfaces.web.errors import answer
 
 
@@ -90,8 +90,6 @@ def is_this_machine(host: str) -> bool:
     """Whether a Host header names this machine: localhost or a loopback address, with any port."""
     try:
         name = urlsplit(f"//{host}").hostname or ""
-        if name == "localhost" or name.endswith(".localhost"):
-            return "@" not in host
-        return ipaddress.ip_address(name).is_loopback and "@" not in host
     except ValueError:
         return False
+    return "@" not in host and (name.endswith(".localhost") or is_loopback(name))

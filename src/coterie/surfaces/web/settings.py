@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import ClassVar
 
 from pydantic import Field, SecretStr, field_validator
 
 from coterie.base.config import Section
 from coterie.base.errors import ConfigError
+from coterie.base.network import is_loopback
 
 
 class ServerSettings(Section):
@@ -38,13 +38,7 @@ class ServerSettings(Section):
 
 def check_binding(settings: ServerSettings) -> None:
     """P17: beyond this machine only with a password."""
-    if settings.host == "localhost" or settings.password is not None:
-        return
-    try:
-        loopback = ipaddress.ip_address(settings.host).is_loopback
-    except ValueError:
-        loopback = False
-    if not loopback:
+    if settings.password is None and not is_loopback(settings.host):
         raise ConfigError(
             f"server.host is {settings.host}, which other machines can reach, and there is no password.",
             "Set one with `coterie password`, or set server.host to 127.0.0.1.",

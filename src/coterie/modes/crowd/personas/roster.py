@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from coterie.base.config import Section, load
 from coterie.base.errors import ConfigError
+from coterie.base.files import write_atomic
 from coterie.modes.crowd.configs import SHIPPED
 from coterie.modes.crowd.errors import BadRoster, NoSuchCrowd
 from coterie.modes.crowd.moderation import Moderator, read_wordlists
@@ -67,9 +68,8 @@ class Roster:
             raise BadRoster(f"There is no folder for {kind} of your own.", "Give the roster one.")
         file = self._folders[-1] / kind / f"{name}.toml"
         file.parent.mkdir(parents=True, exist_ok=True)
-        aside = file.with_suffix(".new")
-        aside.write_text(tomlkit.dumps(told.model_dump(mode="json", exclude_none=True)), encoding="utf-8")
-        aside.replace(file)
+        text = tomlkit.dumps(told.model_dump(mode="json", exclude_none=True))
+        write_atomic(file, text.encode(), durable=False)
 
     def personas(self) -> dict[str, Persona]:
         """All there are, as they are written now: an edit shows at the next call."""

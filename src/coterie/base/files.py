@@ -1,0 +1,30 @@
+"""Writing files atomically."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+
+def write_atomic(path: Path, data: bytes, *, mode: int | None = None, durable: bool = True) -> None:
+    """Replace a file's content: a reader, and the next start after a crash, sees all of it or what was there before.
+
+    `mode` is what the file's permissions become; by default it keeps those it has, or gets 0o644. `durable` waits until
+    the bytes are on the disk.
+    """
+    if mode is None:
+        mode = path.stat().st_mode & 0o777 if path.exists() else 0o644
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        temporary.chmod(mode)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
