@@ -285,7 +285,8 @@ class Count:
             after = page[-1].id
         (self.waiting,) = reader.query("SELECT count(*) FROM desk_process WHERE fresh")[0]
         (self.undelivered,) = reader.query("SELECT count(*) FROM outbox WHERE state != 'delivered'")[0]
-        (self.dead,) = reader.query("SELECT count(*) FROM job WHERE state NOT IN ('done', 'withdrawn')")[0]
+        states = reader.jobs.count_by_state()
+        self.dead = sum(count for state, count in states.items() if state not in ("done", "withdrawn"))
         (self.messages,) = reader.query("SELECT count(*) FROM outbox")[0]
         reader.close()
 

@@ -173,7 +173,7 @@ def _count(database: Path, said: dict[str, str], durable: list[int], ended: dict
     closed = sum(1 for turn in whole.values() if turn.why == "restart" and turn.text)
     say(f"{len(whole)} replies, {closed} of them broken off by a kill and closed with what was durable of them")
     jobs_lost, jobs_doubled = _jobs(reader)
-    left = reader.query("SELECT kind, key, state, attempts, error FROM job WHERE state NOT IN ('done', 'withdrawn')")
+    left = [*reader.jobs.pending(), *reader.jobs.find(state="dead")]
     for job in left:
         say(f"left: {job}")
     reader.close()
@@ -216,6 +216,6 @@ def _jobs(reader: LogReader) -> tuple[int, int]:
             missing = [kind for kind in wanted if traces[event.turn, kind] == 0]
             lost += len(missing)
             if missing:
-                jobs = reader.query("SELECT kind, state, attempts FROM job WHERE key LIKE ?", (f"%{event.turn}%",))
+                jobs = [job for job in reader.jobs.find(limit=100_000) if str(event.turn) in job.key]
                 say(f"{room}: event {event.id} of turn {event.turn} has no {', '.join(missing)}; jobs {jobs}")
     return lost, doubled

@@ -120,8 +120,7 @@ class InboxBook:
         return [self.find(one) or 0 for one in incoming]
 
     def find(self, incoming: Incoming) -> int | None:
-        rows = self._store.query("SELECT id FROM event WHERE key = ?", (key_of(incoming),))
-        return int(rows[0][0]) if rows else None
+        return self._store.reader.id_by_key(key_of(incoming))
 
     def cursor(self, surface: str) -> str | None:
         rows = self._store.query("SELECT cursor FROM surface_cursor WHERE surface = ?", (surface,))

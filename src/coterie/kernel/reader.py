@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import json
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 
+from coterie.base.clock import from_micros
 from coterie.base.errors import BadPoint, StorageError
 from coterie.kernel.database import Params, Readers, Row, Rows, naming_errors
 from coterie.kernel.events import COLUMNS, AnyEvent, decode
 from coterie.kernel.lines import Lines
 from coterie.kernel.log import Impact
 from coterie.kernel.ranges import Ranges
+from coterie.kernel.sqlite_jobs import JobQueries
 
 _SEQ_AT = "coalesce((SELECT seq FROM event WHERE stream = ? AND id <= ? ORDER BY seq DESC LIMIT 1), 0)"
 """Where a stream stood at an event of the log. Sought from its end, where whoever follows it is: a search by id would
@@ -27,13 +31,14 @@ class LogReader:
             )
         self.path = path
         self._readers = Readers(path)
+        self.jobs = JobQueries(self._readers)
 
     @property
     def readers(self) -> Readers:
         return self._readers
 
     def query(self, sql: str, params: Params = ()) -> list[Row]:
-        """Rows from the views, as of the last commit."""
+        """Rows of projections, as of the last commit. The store's own tables are read by the methods below."""
         with naming_errors(self.path):
             return self._readers.rows().all(sql, params)
 
@@ -44,6 +49,79 @@ class LogReader:
 
     def last_id(self) -> int:
         return int(self.query("SELECT coalesce(max(id), 0) FROM event")[0][0])
+
+    def last_time(self) -> datetime | None:
+        """When the newest event was recorded."""
+        rows = self.query("SELECT ts FROM event ORDER BY id DESC LIMIT 1")
+        return from_micros(rows[0][0]) if rows else None
+
+    def count(self) -> int:
+        """How many events the log holds."""
+        return int(self.query("SELECT count(*) FROM event")[0][0])
+
+    def times(self, ids: Collection[int]) -> dict[int, datetime]:
+        """Event id → when it was recorded, for those of the ids that exist."""
+        wanted = json.dumps([*ids])
+        rows = self.query("SELECT id, ts FROM event WHERE id IN (SELECT value FROM json_each(?))", (wanted,))
+        return {event: from_micros(ts) for event, ts in rows}
+
+    def id_by_key(self, key: str) -> int | None:
+        """The id of the event that was appended with an idempotency key."""
+        rows = self.query("SELECT id FROM event WHERE key = ?", (key,))
+        return int(rows[0][0]) if rows else None
+
+    def turn_by_key(self, key: str) -> str | None:
+        """The turn of the event that was appended with an idempotency key."""
+        rows = self.query("SELECT turn FROM event WHERE key = ?", (key,))
+        return str(rows[0][0]) if rows else None
+
+    def by_key_prefix(self, prefix: str) -> list[AnyEvent]:
+        """The events whose idempotency keys begin with `prefix`, ordered by stream and seq."""
+        records = self.query(
+            f"SELECT {COLUMNS} FROM event WHERE key >= ? AND key < ? ORDER BY stream, seq",
+            (prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)),
+        )
+        return [decode(record) for record in records]
+
+    def distinct_payload_fields(self, kind: str, fields: Sequence[str]) -> list[Row]:
+        """The distinct combinations of some payload fields over all events of a kind, whether they count or not."""
+        columns = ", ".join("payload ->> ?" for _ in fields)
+        return self.query(f"SELECT DISTINCT {columns} FROM event WHERE kind = ?", (*fields, kind))
+
+    def sum_payload_field(
+        self, stream: str, kind: str, field: str, *, after: int, unless: tuple[str, str]
+    ) -> tuple[int, int]:
+        """Number of a stream's events of a kind after an event id, and the sum of a payload field over them.
+
+        `unless` is a payload field and the value of it that excludes an event.
+        """
+        ((count, total),) = self.query(
+            "SELECT count(*), coalesce(sum(payload ->> ?), 0) FROM event"
+            f" WHERE stream = ? AND kind = ? AND payload ->> ? <> ? AND seq > {_SEQ_AT}",
+            (field, stream, kind, *unless, stream, after),
+        )
+        return int(count), int(total)
+
+    def roots(self) -> dict[str, str]:
+        """Stream → the stream that its forks descend from, for every stream that takes part in a fork."""
+        return dict(self.query("SELECT stream, root FROM line"))
+
+    def forks(self) -> set[str]:
+        """The streams that are forks of another."""
+        return {stream for (stream,) in self.query("SELECT stream FROM line WHERE parent IS NOT NULL")}
+
+    def projection_fingerprints(self) -> dict[str, str]:
+        """Projection → the fingerprint of the version that wrote its tables."""
+        return dict(self.query("SELECT name, fingerprint FROM view"))
+
+    def migrations(self) -> list[str]:
+        """The names of the schema migrations that were applied."""
+        return [name for (name,) in self.query("SELECT name FROM migration ORDER BY name")]
+
+    def event_kinds(self) -> list[tuple[str, int]]:
+        """Every kind and version of event that was ever appended."""
+        rows = self.query("SELECT kind, version FROM event_kind ORDER BY kind, version")
+        return [(kind, version) for kind, version in rows]
 
     def head(self, stream: str) -> int:
         return Lines(self._readers.rows()).head(stream)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from coterie.base.clock import Clock, from_micros, to_micros
@@ -138,6 +138,40 @@ class JobTable:
             self._readied.update(kind for (kind,) in again)
 
 
+class JobQueries:
+    """Reads jobs without owning the database."""
+
+    def __init__(self, readers: Readers) -> None:
+        self._readers = readers
+
+    def find(self, *, state: State | None = None, limit: int = 100) -> list[Job]:
+        """Newest first."""
+        rows = self._readers.rows().all(
+            f"SELECT {_COLUMNS} FROM job WHERE ?1 IS NULL OR state = ?1 ORDER BY id DESC LIMIT ?2", (state, limit)
+        )
+        return [_job(row) for row in rows]
+
+    def pending(self, kind: str | None = None, payload: Mapping[str, str] | None = None) -> list[Job]:
+        """Jobs that are ready or leased, oldest first, whose payload has the given values."""
+        where, params = ["state IN ('ready', 'leased')"], []
+        if kind is not None:
+            where.append("kind = ?")
+            params.append(kind)
+        for field, value in (payload or {}).items():
+            where.append("payload ->> ? = ?")
+            params += [field, value]
+        rows = self._readers.rows().all(f"SELECT {_COLUMNS} FROM job WHERE {' AND '.join(where)} ORDER BY id", params)
+        return [_job(row) for row in rows]
+
+    def state_of(self, key: str) -> State | None:
+        """The state of the job with a key; None if there is no such job."""
+        row = self._readers.rows().one("SELECT state FROM job WHERE key = ?", (key,))
+        return row[0] if row else None
+
+    def count_by_state(self) -> dict[str, int]:
+        return dict(self._readers.rows().all("SELECT state, count(*) FROM job GROUP BY state ORDER BY state"))
+
+
 class SqliteJobs:
     """The `Jobs` port over the writer's transactions."""
 
@@ -150,6 +184,7 @@ class SqliteJobs:
     ) -> None:
         self._writer = writer
         self._readers = readers
+        self._queries = JobQueries(readers)
         self._table = table
         self._record = record
 
@@ -193,14 +228,7 @@ class SqliteJobs:
         await self._writer.run(lambda: self._table.revive(job_id))
 
     async def find(self, *, state: State | None = None, limit: int = 100) -> list[Job]:
-        rows = self._readers.rows()
-        return [
-            _job(row)
-            for row in rows.all(
-                f"SELECT {_COLUMNS} FROM job WHERE ?1 IS NULL OR state = ?1 ORDER BY id DESC LIMIT ?2",
-                (state, limit),
-            )
-        ]
+        return self._queries.find(state=state, limit=limit)
 
     async def next_due(self, kinds: Collection[str]) -> datetime | None:
         marks = ", ".join("?" * len(kinds))

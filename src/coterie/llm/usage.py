@@ -113,13 +113,10 @@ class UsageBook:
 
     def since(self, event: int) -> tuple[int, float]:
         """Calls and dollars after an event of the log, models on this machine aside."""
-        ((calls, micros),) = self._store.query(
-            "SELECT count(*), coalesce(sum(json_extract(payload, '$.usd_micros')), 0) FROM event"
-            " WHERE stream = ?1 AND kind = ?2 AND json_extract(payload, '$.priced') <> 'free' AND seq > coalesce("
-            "(SELECT seq FROM event WHERE stream = ?1 AND id <= ?3 ORDER BY seq DESC LIMIT 1), 0)",
-            (STREAM, ModelCalled.kind, event),
+        calls, micros = self._store.reader.sum_payload_field(
+            STREAM, ModelCalled.kind, "usd_micros", after=event, unless=("priced", "free")
         )
-        return int(calls), micros / 1e6
+        return calls, micros / 1e6
 
     def failures(self, limit: int, before: int | None = None) -> list[Failure]:
         """Newest first; those before an id to go further back."""

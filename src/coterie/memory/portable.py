@@ -24,7 +24,7 @@ _BATCH = 1_000
 def export_lines(store: Store, owner: str | None = None, view: Viewpoint | None = None) -> Iterator[str]:
     """A line that says what this is, then one per memory. With a viewpoint, only what it may know."""
     yield json.dumps({"format": FORMAT, "version": VERSION})
-    lines = Lines(dict(store.query("SELECT stream, root FROM line")))
+    lines = Lines(store.reader.roots())
     where, params = ("owner = ?", (owner,)) if owner else ("", ())
     for record in all_records(store, where, params):
         if view is not None and not _may_see(record, view, lines):

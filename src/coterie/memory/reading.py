@@ -36,7 +36,7 @@ def read_records(store: Store, keys: Collection[Key], lines: Lines, room: str | 
 
 def all_records(store: Store, where: str = "", params: tuple[Any, ...] = ()) -> Iterator[MemoryRecord]:
     """Every memory that is not forgotten, oldest first; `where` narrows it by columns of the table."""
-    lines = Lines(dict(store.query("SELECT stream, root FROM line")))
+    lines = Lines(store.reader.roots())
     last = (0, "", "")
     narrowed = f"AND {where}" if where else ""
     while True:
@@ -75,7 +75,7 @@ def latest_records(
         " ORDER BY event DESC, id DESC LIMIT ? OFFSET ?",
         (*params, limit, offset),
     )
-    return list(_records(store, rows, Lines(dict(store.query("SELECT stream, root FROM line"))), room))
+    return list(_records(store, rows, Lines(store.reader.roots()), room))
 
 
 def _records(store: Store, rows: list[Row], lines: Lines, room: str | None) -> Iterator[MemoryRecord]:

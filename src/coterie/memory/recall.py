@@ -123,7 +123,7 @@ class Recall:
             return frozenset(one for one in ids if any(open_to[at] for at in places.get(one, ())))
 
     def lines(self) -> Lines:
-        return Lines(dict(self._store.query("SELECT stream, root FROM line")))
+        return Lines(self._store.reader.roots())
 
     def _ask(
         self, shelf: Shelf, ask: Ask, question: Question, wanted: NDArray[np.float32] | None, now: int

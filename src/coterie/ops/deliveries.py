@@ -18,7 +18,7 @@ def deliveries(home: Home) -> Check:
             return
         reader = LogReader(home.database)
         try:
-            known: dict[str, str] = dict(reader.query("SELECT name, fingerprint FROM view"))
+            known = reader.projection_fingerprints()
             if known.get(Outbox.name) != Outbox().fingerprint:
                 return  # an older file: there is nothing to tell before it is opened
             uncertain = OutboxBook(reader).uncertain()

@@ -130,35 +130,33 @@ class Doctor:
                 return
             yield Finding("Database", "ok", f"{reader.last_id()} events")
             yield from self._readable(reader)
-            known: dict[str, str] = dict(reader.query("SELECT name, fingerprint FROM view"))
+            known = reader.projection_fingerprints()
             stale = [view.name for view in self._views if known.get(view.name) != view.fingerprint]
             if stale:
                 yield Finding("Views", "note", f"{', '.join(stale)} will be folded anew at the next start")
             else:
                 yield Finding("Views", "ok", f"{len(self._views)} current")
-            dead = reader.query("SELECT kind, key, error FROM job WHERE state = 'dead' ORDER BY id DESC LIMIT 5")
-            for kind, key, error in dead:
-                yield Finding(f"Job {kind}", "bad", f"{key} was given up: {error}", "Mend the cause, then retry it.")
+            dead = reader.jobs.find(state="dead", limit=5)
+            for job in dead:
+                what = f"{job.key} was given up: {job.error}"
+                yield Finding(f"Job {job.kind}", "bad", what, "Mend the cause, then retry it.")
             if not dead:
                 yield Finding("Jobs", "ok", "none given up")
         finally:
             reader.close()
 
     def _is_older(self, reader: LogReader) -> bool:
-        applied = {name for (name,) in reader.query("SELECT name FROM migration")}
+        applied = set(reader.migrations())
         return bool(applied) and applied < {migration.__name__ for migration in MIGRATIONS}
 
     def _readable(self, reader: LogReader) -> Iterator[Finding]:
         """What would keep this version from opening the file."""
         upgrade = "Upgrade Coterie, or open it with the version that wrote it."
         ours = {migration.__name__ for migration in MIGRATIONS}
-        newer = [name for (name,) in reader.query("SELECT name FROM migration ORDER BY name") if name not in ours]
+        newer = [name for name in reader.migrations() if name not in ours]
         if newer:
             yield Finding("Schema", "bad", f"written by a newer Coterie (it has {', '.join(newer)})", upgrade)
-        pairs: list[tuple[str, int]] = [
-            (kind, version) for kind, version in reader.query("SELECT kind, version FROM event_kind ORDER BY kind")
-        ]
-        for kind, version in unknown_kinds(pairs):
+        for kind, version in unknown_kinds(reader.event_kinds()):
             yield Finding("Events", "bad", f"{kind} (version {version}) is not known to this Coterie", upgrade)
 
     def _backups(self) -> Iterator[Finding]:

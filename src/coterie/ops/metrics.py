@@ -18,13 +18,13 @@ class StoreCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         written = self._store.written
         yield CounterMetricFamily("coterie_events", "Events ever recorded.", self._store.reader.last_id())
-        kept = self._store.query("SELECT count(*) FROM event")[0][0]
+        kept = self._store.reader.count()
         yield GaugeMetricFamily("coterie_events_kept", "Events in the log; a purge makes them fewer.", kept)
         yield CounterMetricFamily("coterie_commits", "Transactions committed since the start.", written.commits)
         yield CounterMetricFamily("coterie_requests", "Write requests served since the start.", written.requests)
         yield CounterMetricFamily("coterie_commit_seconds", "Time spent in transactions.", written.seconds)
         jobs = GaugeMetricFamily("coterie_jobs", "Jobs by state.", labels=["state"])
-        for state, count in self._store.query("SELECT state, count(*) FROM job GROUP BY state"):
+        for state, count in self._store.reader.jobs.count_by_state().items():
             jobs.add_metric([state], count)
         yield jobs
         size = self._store.path.stat().st_size

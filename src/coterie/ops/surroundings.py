@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from coterie.base.clock import Clock, from_micros
+from coterie.base.clock import Clock
 from coterie.base.errors import InUse
 from coterie.base.home import Home
 from coterie.kernel import LogReader
@@ -60,12 +60,12 @@ def clock(home: Home, now: Clock) -> Check:
             return
         reader = LogReader(home.database)
         try:
-            rows = reader.query("SELECT ts FROM event ORDER BY id DESC LIMIT 1")
+            last = reader.last_time()
         finally:
             reader.close()
-        if not rows:
+        if last is None:
             return
-        ahead = from_micros(rows[0][0]) - now.now()
+        ahead = last - now.now()
         if ahead > _AHEAD:
             what = f"it is {_told(ahead)} behind the last thing that happened here"
             yield Finding("Clock", "bad", what, _UNSYNCHRONISED)

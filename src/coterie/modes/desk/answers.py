@@ -41,5 +41,4 @@ class Answers:
         return self._state(turn) == "dead"
 
     def _state(self, turn: str) -> str:
-        rows = self._store.query("SELECT state FROM job WHERE key = ?", (f"{MESSAGE}:{turn}",))
-        return str(rows[0][0]) if rows else ""
+        return self._store.reader.jobs.state_of(f"{MESSAGE}:{turn}") or ""

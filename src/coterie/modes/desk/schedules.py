@@ -121,4 +121,4 @@ class Schedules:
 
     def _owed(self, found: Scheduled) -> bool:
         key = self._run_at(found.room, found.id, found.next or self._clock.now()).key
-        return bool(self._store.query("SELECT 1 FROM job WHERE key = ? AND state IN ('ready', 'leased')", (key,)))
+        return self._store.reader.jobs.state_of(key) in ("ready", "leased")

@@ -46,12 +46,8 @@ class Watch:
         return len(lost) + await self._mend_schedules()
 
     def _at_work(self, process: Process) -> bool:
-        rows = self._store.query(
-            "SELECT 1 FROM job WHERE kind = ? AND state IN ('ready', 'leased')"
-            " AND json_extract(payload, '$.room') = ? AND json_extract(payload, ?) = ? LIMIT 1",
-            (BRANCH if process.kind == "branch" else WORKER, process.room, f"$.{process.kind}", process.id),
-        )
-        return bool(rows)
+        kind = BRANCH if process.kind == "branch" else WORKER
+        return bool(self._store.reader.jobs.pending(kind, {"room": process.room, process.kind: process.id}))
 
 
 def _given_up(process: Process) -> BranchEnded | WorkerEnded:

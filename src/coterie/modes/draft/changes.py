@@ -245,14 +245,14 @@ class ChangeBook:
     def waiting(self) -> list[Waiting]:
         """In every workspace, the newest first."""
         rows = self._store.query(
-            "SELECT workspace, branch, document, found, authors, event.ts FROM (SELECT workspace, branch, document,"
-            " count(*) AS found, json_group_array(DISTINCT author) AS authors, max(seq) AS newest FROM draft_change"
-            " WHERE state = 'pending' GROUP BY workspace, branch, document) JOIN event ON event.id = newest"
-            " ORDER BY newest DESC"
+            "SELECT workspace, branch, document, count(*), json_group_array(DISTINCT author), max(seq) AS newest"
+            " FROM draft_change WHERE state = 'pending' GROUP BY workspace, branch, document ORDER BY newest DESC"
         )
+        times = self._store.reader.times([newest for *_, newest in rows])
         return [
-            Waiting(workspace, branch, document, count, tuple(json.loads(authors)), from_micros(latest))
-            for workspace, branch, document, count, authors, latest in rows
+            Waiting(workspace, branch, document, count, tuple(json.loads(authors)), times[newest])
+            for workspace, branch, document, count, authors, newest in rows
+            if newest in times
         ]
 
     def accepted_by(self, commit: str) -> Change | None:

@@ -313,10 +313,9 @@ class Talking(Desk):
         return {turn.speaker for turn in self.timeline.latest(room, 10_000) if turn.by_person}
 
     def _said_before(self, room: str, mark: str) -> Asked | None:
-        rows = self._store.query("SELECT payload ->> '$.turn' FROM event WHERE key = ?", (mark,))
-        if not rows:
+        turn = self._store.reader.turn_by_key(mark)
+        if turn is None:
             return None
-        turn = str(rows[0][0])
         replies: list[Turn] = [one for one in self.timeline.latest(room, _MOST_TURNS) if one.answers == turn]
         return Asked(turn, replies[0].id, replies[0].speaker) if replies else Asked(turn, "", "")
 

@@ -16,10 +16,11 @@ from coterie.base.masking import mask
 from coterie.cast.people import PeopleBook
 from coterie.cast.roster import Bot, Roster
 from coterie.engine.conversation import Doing, Opened, Speech, Spoken, Standing, Words
-from coterie.engine.errors import BadFile, NoSuchTurn
+from coterie.engine.errors import NoSuchTurn
 from coterie.engine.events import AssistantTurn, AssistantTurnStarted, Segment, UserTurn
 from coterie.engine.files import RoomFiles
 from coterie.engine.protocol import Attachment, RoomRef
+from coterie.engine.surface_errors import BadFile
 from coterie.engine.turns import Timeline, Turn
 from coterie.kernel import Draft, Store, Superseded
 from coterie.kernel.ranges import Ranges
@@ -93,9 +94,9 @@ class RemoteConversation:
         self, context: str, text: str, *, person: str, key: str, attachments: Sequence[Attachment] = ()
     ) -> AsyncIterator[Speech]:
         chat, mark = self._book.chat(context), f"say:{context}:{key}"
-        rows = self._store.query("SELECT payload ->> '$.turn' FROM event WHERE key = ?", (mark,))
-        turn = str(rows[0][0]) if rows else new_id()
-        if not rows:
+        before_turn = self._store.reader.turn_by_key(mark)
+        turn = before_turn or new_id()
+        if before_turn is None:
             told = mask("\n".join([text, *(f"({file.name}: {file.path})" for file in attachments)]).strip())
             segments = (Segment(kind="dialogue", text=told),)
             present = (person, chat.character)

@@ -41,15 +41,11 @@ class Lives(Room):
             if remembered := _remembered(await self._store.history(room), {bot.id}):
                 drafts.append(Draft(room, superseded([event.seq for event in remembered]), YOU))
         # Also feelings that a rewind has taken back for now: an undo must not bring them into the new life.
-        pairs = self._store.query(
-            "SELECT world, of, toward FROM edge WHERE of = ?1 OR toward = ?1"
-            " UNION SELECT payload ->> '$.world', payload ->> '$.of', payload ->> '$.toward' FROM event"
-            " WHERE kind = 'edge_update'"
-            " AND (payload ->> '$.of' = ?1 OR payload ->> '$.toward' = ?1) ORDER BY 1, 2, 3",
-            (bot.id,),
-        )
+        felt = self._store.query("SELECT world, of, toward FROM edge")
+        recorded = self._store.reader.distinct_payload_fields("edge_update", ("world", "of", "toward"))
+        pairs = sorted({(world, of, toward) for world, of, toward in (*felt, *recorded) if bot.id in (of, toward)})
         if pairs:
-            cleared = EdgesCleared(pairs=tuple((world, of, toward) for world, of, toward in pairs))
+            cleared = EdgesCleared(pairs=tuple(pairs))
             drafts.append(Draft(f"cast:{bot.id}", cleared, YOU))
         mark = new_id()
         await self._store.append([draft._replace(key=f"reset:{mark}:{n}") for n, draft in enumerate(drafts)])
@@ -57,8 +53,7 @@ class Lives(Room):
     async def _life_again(self, reset: AnyEvent) -> list[Draft]:
         """What takes a whole reset back, given one of its events."""
         mark = (reset.key or "").rpartition(":")[0]
-        found = self._store.query("SELECT stream, seq FROM event WHERE key > ? AND key < ?", (f"{mark}:", f"{mark};"))
-        events = [(await self._store.read(stream, after=seq - 1, limit=1))[0] for stream, seq in sorted(found)]
+        events = self._store.reader.by_key_prefix(f"{mark}:")
         bot = next(event.payload.bot for event in events if isinstance(event.payload, BotReset))
         drafts: list[Draft] = []
         for event in events:

@@ -75,7 +75,7 @@ class Luggage(BaseModel):
 
 def pack(store: Store, roster: Roster, bot: Bot, card: Card | None) -> bytes:
     """`card` with its pictures, if it came from one. What happened only in a fork stays there."""
-    forks = {line for (line,) in store.query("SELECT stream FROM line WHERE parent IS NOT NULL")}
+    forks = store.reader.forks()
     memories = [json.loads(line) for line in export_lines(store, bot.id)][1:]
     luggage = Luggage(
         versions=[version.identity for version in roster.versions(bot.id)],

@@ -6,9 +6,7 @@ fork takes it along, an undo does not lose it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from typing import Any
 
 from coterie.base.errors import BadPoint
 from coterie.base.ids import new_id
@@ -139,15 +137,10 @@ class Past(Worlds):
 
     def _owed(self, room: str, line: str, later: set[str]) -> list[NewJob]:
         """Work that is still to be done for turns both lines share is done for both."""
-        rows = self._store.query(
-            "SELECT kind, key, payload ->> '$.reply', payload FROM job WHERE state IN ('ready', 'leased')"
-            " AND payload ->> '$.room' = ?",
-            (room,),
-        )
         return [
-            NewJob(kind, f"{key}@{line}", {**_loads(payload), "room": line})
-            for kind, key, reply, payload in rows
-            if reply is not None and reply not in later
+            NewJob(job.kind, f"{job.key}@{line}", {**job.payload, "room": line})
+            for job in self._store.reader.jobs.pending(payload={"room": room})
+            if job.payload.get("reply") is not None and job.payload["reply"] not in later
         ]
 
     def _end_of(self, room: str, turn: str) -> int:
@@ -162,8 +155,3 @@ class Past(Worlds):
             return []
         opened = ChatLineOpened(title=chat.title, world=chat.room, forked_from=origin[0])
         return [Draft(chat.room, opened, YOU), *await self._felt_anew(chat, to, late, turn, chat.room)]
-
-
-def _loads(payload: str) -> dict[str, Any]:
-    loaded: dict[str, Any] = json.loads(payload)
-    return loaded

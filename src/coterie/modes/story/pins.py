@@ -58,7 +58,7 @@ class Pins:
 
     def pinned(self, room: str, owner: str) -> dict[str, MemoryRecord]:
         """Another line of the same chat has pins of its own; where a memory is in this room too, that one is meant."""
-        lines = Lines(dict(self._store.query("SELECT stream, root FROM line")))
+        lines = Lines(self._store.reader.roots())
         pinned = all_records(self._store, "owner = ? AND pin > 0", (owner,))
         found: dict[str, MemoryRecord] = {}
         for record in sorted(pinned, key=lambda record: record.room != room):

@@ -292,10 +292,9 @@ class Story(ByHand):
 
     async def _said_before(self, room: str, mark: str, speaker: str | None) -> Begun | None:
         """The same message sent again: what it began the first time. If a crash came between, it begins now."""
-        rows = self._store.query("SELECT payload ->> '$.turn' FROM event WHERE key = ?", (mark,))
-        if not rows:
+        turn = self._store.reader.turn_by_key(mark)
+        if turn is None:
             return None
-        turn = str(rows[0][0])
         for one in self.timeline.latest(room, 50):
             if one.answers == turn:
                 return Begun(turn, one.id, one.speaker)

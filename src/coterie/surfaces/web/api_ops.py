@@ -89,7 +89,7 @@ class TrialShape(Given):
 
 @router.get("/ops/jobs", summary="Work in the background: what waits, what is done, what died")
 async def jobs(house: Here, state: State | None = None, limit: Annotated[int, Query(ge=1, le=500)] = 100) -> JobsShape:
-    counts: dict[str, int] = dict(house.store.query("SELECT state, count(*) FROM job GROUP BY state ORDER BY state"))
+    counts = house.store.reader.jobs.count_by_state()
     found = await house.store.jobs.find(state=state, limit=limit)
     return JobsShape(counts=counts, jobs=[JobShape.of(job) for job in found])
 
