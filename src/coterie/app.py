@@ -70,7 +70,8 @@ from coterie.ops.snapshots import Snapshots, warn_in_log
 from coterie.surfaces.matrix.settings import MatrixSettings
 from coterie.surfaces.web import SURFACE as WEB
 from coterie.surfaces.web.settings import ServerSettings
-from coterie.surfaces.webhook.settings import ApiSettings, WebhookSettings
+from coterie.surfaces.webhook.api_settings import ApiSettings
+from coterie.surfaces.webhook.settings import WebhookSettings
 from coterie.surfaces.webhook.surface import attached as webhook_attached
 
 _log = get_logger(__name__)

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from coterie.engine.errors import RateLimited, Refused, Unreachable
 from coterie.engine.pacing import Pace
 from coterie.engine.protocol import (
     Account,
@@ -24,6 +23,7 @@ from coterie.engine.protocol import (
     RoomRef,
 )
 from coterie.engine.surface import Abilities, Surface
+from coterie.engine.surface_errors import RateLimited, Refused, Unreachable
 from coterie.engine.switchboard import Switchboard
 
 Fault = Literal["patience", "hung up", "taken, then hung up", "refused", "stuck after taking"]

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.engine.errors import BadFile
 from coterie.engine.files import FOLDER, Limits, RoomFiles, room_name, safe_name, shown_name
 from coterie.engine.protocol import Attachment, RoomRef
+from coterie.engine.surface_errors import BadFile
 
 ROOM = RoomRef(surface="matrix", id="!kitchen:here")
 NASTY = [

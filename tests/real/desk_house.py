@@ -23,7 +23,8 @@ from coterie.llm.player import Player
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
 from coterie.surfaces.web.server import create_web
-from coterie.surfaces.webhook.mount import mount
+from coterie.surfaces.webhook.completions import api_router
+from coterie.surfaces.webhook.hook import hook_router
 from coterie.surfaces.webhook.settings import WebhookSettings
 from tests.modes.desk.conftest import Script
 
@@ -79,7 +80,8 @@ async def open_desk(folder: Path, script: Script | None, **sections: object) -> 
             if not house.roster.bots():
                 await house.roster.author(Identity(name="Mara", persona="Mara gets things done."))
             web = create_web(house)
-            mount(web, house.switchboard, settings.webhook, settings.api, SystemClock(), house.files_of)
+            web.include_router(hook_router(house.switchboard, settings.webhook, house.files_of))
+            web.include_router(api_router(house.switchboard, settings.api, SystemClock()))
             async with (
                 house.running(),
                 _listening(web) as url,

@@ -10,10 +10,10 @@ import httpx
 import pytest
 
 from coterie.base.ids import new_id
-from coterie.engine.errors import RateLimited, Refused, Unreachable
 from coterie.engine.inbox import SurfaceSynced
 from coterie.engine.pacing import Pace
 from coterie.engine.surface import Abilities, Surface
+from coterie.engine.surface_errors import RateLimited, Refused, Unreachable
 from coterie.engine.switchboard import Switchboard
 from coterie.kernel import Draft
 from coterie.surfaces.matrix.homeserver import Homeserver, Json

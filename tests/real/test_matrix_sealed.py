@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from coterie.base.ids import new_id
-from coterie.engine.errors import Unreachable
 from coterie.engine.protocol import OutgoingMessage, OutgoingReaction
+from coterie.engine.surface_errors import Unreachable
 from coterie.kernel.cabinet import Place
 from coterie.surfaces.matrix.bot import UNREAD
 from coterie.surfaces.matrix.crypto import machine

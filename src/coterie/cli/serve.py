@@ -36,7 +36,8 @@ def serve(
     from coterie.surfaces.web.listen import listen
     from coterie.surfaces.web.server import create_web
     from coterie.surfaces.web.settings import ServerSettings, check_binding
-    from coterie.surfaces.webhook.mount import mount
+    from coterie.surfaces.webhook.completions import api_router
+    from coterie.surfaces.webhook.hook import hook_router
 
     home = Home.locate()
     passphrase = cache(ask_passphrase)
@@ -58,7 +59,8 @@ def serve(
             house.copies.put_back = put_back
             keys = {"/webhook": settings.webhook.secret, "/v1": settings.api.key}
             web = create_web(house, server.password, tuple(path for path, key in keys.items() if key is not None))
-            mount(web, house.switchboard, settings.webhook, settings.api, SystemClock(), house.files_of)
+            web.include_router(hook_router(house.switchboard, settings.webhook, house.files_of))
+            web.include_router(api_router(house.switchboard, settings.api, SystemClock()))
             ended = listen(web, server, within=house.running(), anew=True)
         wanted, asked["port"] = house.copies.wanted, ended.port
         if wanted is None or ended.by_signal:

@@ -1,17 +1,10 @@
-"""What can be wrong with a room, a turn, or the way to a platform.
+"""What can be wrong with a room or a turn.
 
 RoomError
 ├── NoSuchRoom        there is no room with this id
 ├── NoSuchTurn        the room has no such turn
-├── NoSuchMode        there is no such kind of chat
 ├── Busy              somebody is speaking in the room
-├── NotAllowed        this person may not do this here
-└── BadFile           a file that may not be kept, or is not there
-
-SurfaceError          a platform did not take what it was given
-├── Unreachable       it did not answer, or not in time; it may have taken it all the same
-├── RateLimited       it asks for patience, and says for how long
-└── Refused           it will not take this, however often it is tried
+└── NotAllowed        this person may not do this here
 """
 
 from __future__ import annotations
@@ -31,39 +24,9 @@ class NoSuchTurn(RoomError):
     http_status = 404
 
 
-class NoSuchMode(RoomError):
-    pass
-
-
 class Busy(RoomError):
     http_status = 409
 
 
 class NotAllowed(RoomError):
     exit_code = 31
-
-
-class BadFile(RoomError):
-    exit_code = 32
-
-
-class SurfaceError(CoterieError):
-    exit_code = 33
-
-
-class Unreachable(SurfaceError):
-    """`ambiguous` where the platform may have taken it before the line broke."""
-
-    def __init__(self, what: str, fix: str = "It is tried again.", *, ambiguous: bool = True) -> None:
-        super().__init__(what, fix)
-        self.ambiguous = ambiguous
-
-
-class RateLimited(SurfaceError):
-    def __init__(self, what: str, retry_after_s: float, fix: str = "It is tried again after that.") -> None:
-        super().__init__(what, fix)
-        self.retry_after_s = retry_after_s
-
-
-class Refused(SurfaceError):
-    pass

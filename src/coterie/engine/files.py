@@ -19,8 +19,8 @@ from typing import BinaryIO
 
 from coterie.base.errors import DiskFull, ReadOnly
 from coterie.base.ids import new_id
-from coterie.engine.errors import BadFile
 from coterie.engine.protocol import Attachment, RoomRef
+from coterie.engine.surface_errors import BadFile
 
 FOLDER = "files"
 _CHUNK = 256 * 1024

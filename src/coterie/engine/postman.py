@@ -13,12 +13,12 @@ from datetime import timedelta
 from coterie.base.clock import Clock
 from coterie.base.logging import get_logger
 from coterie.base.masking import mask
-from coterie.engine.errors import RateLimited, Refused, Unreachable
 from coterie.engine.inbox import stream_of
 from coterie.engine.lanes import Lanes
 from coterie.engine.outbox import DeliveryFailed, DeliveryTried, MessageDelivered, OutboxBook, Queued
 from coterie.engine.protocol import OutgoingMessage, RoomRef
 from coterie.engine.surface import Surface
+from coterie.engine.surface_errors import RateLimited, Refused, Unreachable
 from coterie.kernel import Draft, Payload, Store
 from coterie.kernel.jobs import backoff_s
 

@@ -12,13 +12,13 @@ from contextlib import suppress
 from coterie.base.clock import Clock
 from coterie.base.logging import get_logger
 from coterie.base.masking import mask
-from coterie.engine.errors import RateLimited
 from coterie.engine.inbox import stream_of
 from coterie.engine.outbox import MessageOpened
 from coterie.engine.pacing import Pacer
 from coterie.engine.protocol import OutgoingMessage, OutgoingPart
 from coterie.engine.splitting import first_part
 from coterie.engine.surface import Surface
+from coterie.engine.surface_errors import RateLimited
 from coterie.kernel import Draft, Store
 
 _log = get_logger(__name__)

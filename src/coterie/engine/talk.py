@@ -10,7 +10,7 @@ from coterie.cast.people import PeopleDesk, Person
 from coterie.cast.roster import Roster
 from coterie.engine.agents import AgentRegistry
 from coterie.engine.conversation import Conversation, Doing, Opened, Speech, Words
-from coterie.engine.errors import NoSuchMode, NotAllowed
+from coterie.engine.errors import NotAllowed
 from coterie.engine.protocol import (
     Incoming,
     IncomingMessage,
@@ -23,6 +23,7 @@ from coterie.engine.protocol import (
 )
 from coterie.engine.rooms import Bound, Kept, RoomBook
 from coterie.engine.settings import SurfacesSettings
+from coterie.engine.surface_errors import NoSuchMode
 from coterie.kernel import Store
 
 

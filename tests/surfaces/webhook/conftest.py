@@ -24,7 +24,8 @@ from coterie.llm.player import Player
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
 from coterie.surfaces.web.server import create_web
-from coterie.surfaces.webhook.mount import mount
+from coterie.surfaces.webhook.completions import api_router
+from coterie.surfaces.webhook.hook import hook_router
 from coterie.surfaces.webhook.surface import attached
 from tests.modes.story.conftest import Script
 
@@ -61,7 +62,8 @@ async def serving(folder: Path, clock: HeldClock, **sections: object) -> AsyncIt
         if not house.roster.bots():
             await house.roster.author(Identity(name="Mara", persona="Keeps a lighthouse."))
         web = create_web(house)
-        mount(web, house.switchboard, settings.webhook, settings.api, clock, house.files_of)
+        web.include_router(hook_router(house.switchboard, settings.webhook, house.files_of))
+        web.include_router(api_router(house.switchboard, settings.api, clock))
         async with (
             attached(house.switchboard, settings.webhook),
             _listening(web) as url,

@@ -14,7 +14,7 @@ from openai.types.chat import ChatCompletionMessageParam
 from pydantic import SecretStr
 
 from coterie.llm.tape import Entry, Fault
-from coterie.surfaces.webhook.settings import ApiSettings
+from coterie.surfaces.webhook.api_settings import ApiSettings
 from tests.surfaces.webhook.conftest import Serve, Served
 
 History = list[ChatCompletionMessageParam]

@@ -6,9 +6,9 @@ import asyncio
 import tempfile
 from collections.abc import AsyncIterator
 
-from coterie.engine.errors import BadFile
 from coterie.engine.files import RoomFiles
 from coterie.engine.protocol import Attachment, RoomRef
+from coterie.engine.surface_errors import BadFile
 from coterie.modes.remote.wire import SendFile, unpacked
 
 _CHUNK = 256 * 1024

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from coterie.base.errors import Corrupt
 from coterie.base.logging import get_logger
-from coterie.engine.errors import SurfaceError
+from coterie.engine.surface_errors import SurfaceError
 from coterie.kernel.cabinet import Cabinet
 from coterie.surfaces.matrix.crypto.machine import Crypto, give_up_device
 from coterie.surfaces.matrix.errors import KeysLost, MatrixRefused

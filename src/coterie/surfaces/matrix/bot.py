@@ -12,10 +12,10 @@ from coterie.base.errors import CoterieError
 from coterie.base.logging import get_logger
 from coterie.base.masking import mask
 from coterie.cast.portraits import Portrait
-from coterie.engine.errors import RateLimited, Unreachable
 from coterie.engine.files import RoomFiles
 from coterie.engine.protocol import MemberChange, Outgoing, OutgoingMessage, OutgoingNotification, RoomRef
 from coterie.engine.rooms import ContextChanged, RoomBound
+from coterie.engine.surface_errors import RateLimited, Unreachable
 from coterie.engine.switchboard import Switchboard
 from coterie.kernel import AnyEvent, Bus, WhenSlow
 from coterie.kernel.jobs import backoff_s

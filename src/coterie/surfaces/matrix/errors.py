@@ -9,7 +9,7 @@ KeysLost          our device's keys are gone, and without the password no new de
 from __future__ import annotations
 
 from coterie.base.errors import CoterieError
-from coterie.engine.errors import Refused, SurfaceError
+from coterie.engine.surface_errors import Refused, SurfaceError
 
 
 class MatrixRefused(Refused):

@@ -9,11 +9,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from coterie.base.logging import get_logger
-from coterie.engine.errors import RateLimited, RoomError, SurfaceError, Unreachable
+from coterie.engine.errors import RoomError
 from coterie.engine.files import RoomFiles
 from coterie.engine.inbox import SurfaceSynced
 from coterie.engine.protocol import Incoming, IncomingMessage, MemberChange, RoomRef
 from coterie.engine.reception import Reception
+from coterie.engine.surface_errors import RateLimited, SurfaceError, Unreachable
 from coterie.kernel.jobs import backoff_s
 from coterie.surfaces.matrix.crypto.attachments import opened
 from coterie.surfaces.matrix.crypto.machine import Crypto

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import httpx
 
-from coterie.engine.errors import RateLimited, Unreachable
+from coterie.engine.surface_errors import RateLimited, Unreachable
 from coterie.surfaces.matrix.errors import LoggedOut, MatrixRefused
 
 Json = dict[str, Any]

@@ -14,8 +14,9 @@ from coterie.base.logging import get_logger
 from coterie.cast.errors import NoSuchCharacter, NoSuchPerson
 from coterie.cast.people import Person
 from coterie.engine.conversation import Opened
-from coterie.engine.errors import NoSuchRoom, RateLimited
+from coterie.engine.errors import NoSuchRoom
 from coterie.engine.rooms import Bound
+from coterie.engine.surface_errors import RateLimited
 from coterie.engine.switchboard import Switchboard
 from coterie.surfaces.matrix.inbound import NAME, room_ref
 from coterie.surfaces.matrix.topology import MadeRoom, Topology

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from coterie.engine.errors import SurfaceError
 from coterie.engine.inbox import SurfaceSynced
 from coterie.engine.rooms import RoomBook, RoomForgotten
+from coterie.engine.surface_errors import SurfaceError
 from coterie.kernel import Draft, Store
 from coterie.surfaces.matrix.homeserver import Homeserver
 from coterie.surfaces.matrix.inbound import NAME

@@ -28,8 +28,8 @@ from coterie.cast.roster import YOU
 from coterie.engine.conversation import Speech, Spoken, Words
 from coterie.engine.protocol import RoomRef
 from coterie.engine.switchboard import Switchboard
+from coterie.surfaces.webhook.api_settings import ApiSettings
 from coterie.surfaces.webhook.completion_shapes import Asked, Piece, Whole, problem
-from coterie.surfaces.webhook.settings import ApiSettings
 
 NAME = "api"
 _REMEMBERED = 1_000

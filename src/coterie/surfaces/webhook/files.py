@@ -14,10 +14,10 @@ from fastapi import HTTPException, Request
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 
-from coterie.engine.errors import BadFile
 from coterie.engine.files import FOLDER, RoomFiles, room_name
 from coterie.engine.outbox import Queued
 from coterie.engine.protocol import Account, Attachment, OutgoingMessage, RoomRef
+from coterie.engine.surface_errors import BadFile
 from coterie.engine.switchboard import Switchboard
 
 FilesOf = Callable[[str], RoomFiles]

@@ -20,13 +20,6 @@ class WebhookSettings(Section):
     """How long a caller may wait for the reply."""
 
 
-class ApiSettings(Section):
-    """The OpenAI-compatible API under `/v1`."""
-
-    key: SecretStr | None = None
-    """What clients send as their API key. Without one, only programs on this machine can call."""
-
-
 def may_call(url: str, allowed: tuple[str, ...]) -> bool:
     """Whether an address is one of the allowed, or below one: same scheme, host and port, and the path within."""
     try:

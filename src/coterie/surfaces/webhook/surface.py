@@ -12,9 +12,9 @@ from email.utils import parsedate_to_datetime
 
 import httpx
 
-from coterie.engine.errors import RateLimited, Refused, Unreachable
 from coterie.engine.protocol import Account, Lasting, OutgoingReaction, RoomRef
 from coterie.engine.surface import Abilities
+from coterie.engine.surface_errors import RateLimited, Refused, Unreachable
 from coterie.engine.switchboard import Switchboard
 from coterie.surfaces.webhook.settings import WebhookSettings, may_call
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nio.crypto.attachments import decrypt_attachment
 
-from coterie.engine.errors import BadFile
+from coterie.engine.surface_errors import BadFile
 from coterie.surfaces.matrix.crypto.attachments import SealedFile, opened
 from coterie.surfaces.matrix.crypto.encoding import to_bytes, to_text
 

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 
-from coterie.engine.errors import BadFile
+from coterie.engine.surface_errors import BadFile
 from coterie.surfaces.matrix.crypto.encoding import to_bytes, to_text
 from coterie.surfaces.matrix.crypto.signing import Json
 
