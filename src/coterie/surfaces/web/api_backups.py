@@ -16,7 +16,7 @@ from coterie.ops.errors import NotFromHere
 from coterie.surfaces.web.errors import TROUBLES
 from coterie.surfaces.web.house import Here
 
-router = APIRouter(prefix="/backups", tags=["ops"], responses=TROUBLES)
+backups_router = APIRouter(prefix="/backups", tags=["ops"], responses=TROUBLES)
 
 
 @dataclass(frozen=True)
@@ -26,17 +26,17 @@ class Restoring:
     """The server that was asked; the next one has the backup."""
 
 
-@router.get("", summary="The backups there are, newest first")
+@backups_router.get("", summary="The backups there are, newest first")
 async def backups(house: Here) -> list[Copy]:
     return house.copies.backups()
 
 
-@router.post("", summary="Take a backup now, while playing goes on", status_code=status.HTTP_201_CREATED)
+@backups_router.post("", summary="Take a backup now, while playing goes on", status_code=status.HTTP_201_CREATED)
 async def take(house: Here) -> Copy:
     return await house.copies.take_backup()
 
 
-@router.post(
+@backups_router.post(
     "/{file}/restore",
     summary="Put a backup in the place of what is there, which is kept: checked, then Coterie starts anew with it",
     status_code=status.HTTP_202_ACCEPTED,

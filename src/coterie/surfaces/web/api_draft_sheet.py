@@ -11,16 +11,16 @@ from coterie.surfaces.web.draft_shapes import SheetShape, TypedShape, TypedTaken
 from coterie.surfaces.web.errors import TROUBLES
 from coterie.surfaces.web.house import Here
 
-router = APIRouter(prefix="/draft", tags=["draft"], responses=TROUBLES, route_class=DraftRoute)
+editor_router = APIRouter(prefix="/draft", tags=["draft"], responses=TROUBLES, route_class=DraftRoute)
 _SHEET = "/workspaces/{workspace}/sheet/{path:path}"
 
 
-@router.get(_SHEET, summary="The document as it is being typed")
+@editor_router.get(_SHEET, summary="The document as it is being typed")
 async def sheet(house: Here, workspace: str, path: str, branch: str | None = None) -> SheetShape:
     return SheetShape.of(await house.draft.sheet(workspace, path, branch))
 
 
-@router.post(
+@editor_router.post(
     _SHEET, summary="Keystrokes that count from a number; the answer is all that came since. 410: start from the text"
 )
 async def typed(house: Here, who: Who, workspace: str, path: str, taken: TypedTaken) -> TypedShape:
@@ -35,7 +35,9 @@ async def typed(house: Here, who: Who, workspace: str, path: str, taken: TypedTa
     return TypedShape.of(found, since, taken=in_time)
 
 
-@router.post(_SHEET.replace("/sheet/", "/flush/"), summary="Commit what was typed now, without waiting for a pause")
+@editor_router.post(
+    _SHEET.replace("/sheet/", "/flush/"), summary="Commit what was typed now, without waiting for a pause"
+)
 async def flush(house: Here, workspace: str, path: str, branch: str | None = None) -> SheetShape:
     await house.draft.flush(workspace, path, branch or house.draft.workspace(workspace).main_branch)
     return SheetShape.of(await house.draft.sheet(workspace, path, branch))

@@ -19,16 +19,16 @@ from coterie.surfaces.web.errors import TROUBLES
 from coterie.surfaces.web.house import Here, House
 from coterie.surfaces.web.shapes import Done
 
-router = APIRouter(prefix="/draft", tags=["draft"], responses=TROUBLES, route_class=DraftRoute)
+threads_router = APIRouter(prefix="/draft", tags=["draft"], responses=TROUBLES, route_class=DraftRoute)
 _THREAD, _CHANGE = "/threads/{thread}", "/changes/{change}"
 
 
-@router.get(_THREAD, summary="A thread with its messages, notes and proposals")
+@threads_router.get(_THREAD, summary="A thread with its messages, notes and proposals")
 async def show(house: Here, thread: str) -> ThreadWhole:
     return ThreadWhole.of(house.draft, house.draft.threads.thread(f"room:{thread}"))
 
 
-@router.post(
+@threads_router.post(
     _THREAD + "/turns",
     summary="Say something; the answer is an event stream: chunks in base64, `changes`, `DONE`",
     response_class=StreamingResponse,
@@ -39,12 +39,12 @@ async def say(house: Here, who: Who, thread: str, taken: SayTaken, after: LastEv
     return _stream(house, house.draft.threads.thread(f"room:{thread}"), asked.reply, after)
 
 
-@router.post(_THREAD + "/messages", summary="The same, answered at once: the reply is heard on the live stream")
+@threads_router.post(_THREAD + "/messages", summary="The same, answered at once: the reply is heard on the live stream")
 async def say_at_once(house: Here, who: Who, thread: str, taken: SayTaken) -> AskedShape:
     return AskedShape.of(await _asked(house, who, thread, taken))
 
 
-@router.get(
+@threads_router.get(
     _THREAD + "/turns/{reply}",
     summary="The same stream of a reply, from `Last-Event-ID` on",
     response_class=StreamingResponse,
@@ -55,7 +55,7 @@ async def again(house: Here, thread: str, reply: str, after: LastEvent) -> Strea
     return _stream(house, found, reply, after)
 
 
-@router.get(
+@threads_router.get(
     _THREAD + "/events",
     summary="The live stream for a page: `snapshot`, then `change` and `token` events as JSON",
     response_class=EventSourceResponse,
@@ -65,42 +65,44 @@ async def events(house: Here, thread: str, after: LastEvent) -> EventSourceRespo
     return EventSourceResponse(_live(house, found, after), sep="\n", ping=15, send_timeout=60)
 
 
-@router.post(_THREAD + "/stop", summary="Stop the reply; what it said and proposed is kept")
+@threads_router.post(_THREAD + "/stop", summary="Stop the reply; what it said and proposed is kept")
 async def stop(house: Here, thread: str) -> Done:
     return Done(done=await house.draft.stop(f"room:{thread}"))
 
 
-@router.post(_THREAD + "/accept", summary="Accept every fresh proposal, one commit each, in the document's order")
+@threads_router.post(
+    _THREAD + "/accept", summary="Accept every fresh proposal, one commit each, in the document's order"
+)
 async def accept_all(house: Here, who: Who, thread: str) -> list[ChangeShape]:
     return [ChangeShape.of(one) for one in await house.draft.accept_all(f"room:{thread}", who)]
 
 
-@router.get(_CHANGE, summary="A proposal as it stands")
+@threads_router.get(_CHANGE, summary="A proposal as it stands")
 async def change_shown(house: Here, change: str) -> ChangeShape:
     return ChangeShape.of(house.draft.changes.change(change))
 
 
-@router.post(_CHANGE + "/accept", summary="Accept a proposal, as it is or edited: one commit")
+@threads_router.post(_CHANGE + "/accept", summary="Accept a proposal, as it is or edited: one commit")
 async def accept(house: Here, who: Who, change: str, taken: AcceptTaken | None = None) -> ChangeShape:
     return ChangeShape.of(await house.draft.accept(change, who, text=taken.text if taken else None))
 
 
-@router.post(_CHANGE + "/decline", summary="Decline a proposal, with a comment that the model will know")
+@threads_router.post(_CHANGE + "/decline", summary="Decline a proposal, with a comment that the model will know")
 async def decline(house: Here, who: Who, change: str, taken: DeclineTaken | None = None) -> ChangeShape:
     return ChangeShape.of(await house.draft.decline(change, who, taken.comment if taken else ""))
 
 
-@router.post(_CHANGE + "/withdraw", summary="Take a proposal back")
+@threads_router.post(_CHANGE + "/withdraw", summary="Take a proposal back")
 async def withdraw(house: Here, who: Who, change: str) -> ChangeShape:
     return ChangeShape.of(await house.draft.withdraw(change, who.id))
 
 
-@router.post(_CHANGE + "/undo", summary="Take an accepted proposal back: a commit, and it is pending again")
+@threads_router.post(_CHANGE + "/undo", summary="Take an accepted proposal back: a commit, and it is pending again")
 async def undo(house: Here, who: Who, change: str) -> ChangeShape:
     return ChangeShape.of(await house.draft.undo(change, who))
 
 
-@router.post(_CHANGE + "/repropose", summary="A stale proposal made anew for the text as it is")
+@threads_router.post(_CHANGE + "/repropose", summary="A stale proposal made anew for the text as it is")
 async def repropose(house: Here, who: Who, change: str) -> ChangeShape:
     return ChangeShape.of(await house.draft.repropose(change, who))
 

@@ -9,15 +9,15 @@ from coterie.surfaces.web.errors import TROUBLES
 from coterie.surfaces.web.house import Here, House
 from coterie.surfaces.web.shapes import Edits, Pinned
 
-router = APIRouter(prefix="/chats/{chat}", tags=["drawer"], responses=TROUBLES)
+drawer_router = APIRouter(prefix="/chats/{chat}", tags=["drawer"], responses=TROUBLES)
 
 
-@router.get("/drawer", summary="Scene, place, activities, feelings both ways, memories, pins, clock")
+@drawer_router.get("/drawer", summary="Scene, place, activities, feelings both ways, memories, pins, clock")
 async def drawer(house: Here, chat: str) -> Drawer:
     return _drawer(house, chat)
 
 
-@router.patch(
+@drawer_router.patch(
     "/drawer",
     summary="Correct what the drawer shows; each correction is kept with what stood there before",
     description=f"Fields: {', '.join(f'`{field}`' for field in FIELDS)}. WHO is `you` or a character's id.",
@@ -27,13 +27,17 @@ async def correct(house: Here, chat: str, told: Edits) -> Drawer:
     return _drawer(house, chat)
 
 
-@router.put("/memories/{memory}/pin", summary="Pin a memory, or no longer; at most eight of a character are pinned")
+@drawer_router.put(
+    "/memories/{memory}/pin", summary="Pin a memory, or no longer; at most eight of a character are pinned"
+)
 async def pin(house: Here, chat: str, memory: str, told: Pinned) -> Drawer:
     await house.story.pin(f"room:{chat}", memory, told.pinned)
     return _drawer(house, chat)
 
 
-@router.delete("/memories/{memory}", summary="Forget a memory for good: it does not come back, nor what says the same")
+@drawer_router.delete(
+    "/memories/{memory}", summary="Forget a memory for good: it does not come back, nor what says the same"
+)
 async def forget(house: Here, chat: str, memory: str) -> Drawer:
     await house.story.forget(f"room:{chat}", memory)
     return _drawer(house, chat)

@@ -16,7 +16,7 @@ from coterie.surfaces.web.errors import TROUBLES
 from coterie.surfaces.web.house import Here
 from coterie.surfaces.web.shapes import BotShape, ChatShape, Imported
 
-router = APIRouter(tags=["files"], responses=TROUBLES)
+files_router = APIRouter(tags=["files"], responses=TROUBLES)
 BotFormat = Literal["json", "png", "charx", "character"]
 _TYPES = {
     "json": "application/json",
@@ -28,7 +28,7 @@ _TYPES = {
 }
 
 
-@router.post(
+@files_router.post(
     "/bots/import",
     summary="Take in a character: a card (JSON, PNG, CHARX) or a whole character exported here",
     status_code=status.HTTP_201_CREATED,
@@ -39,7 +39,7 @@ async def import_bot(house: Here, request: Request, name: Annotated[str, Query(m
     return Imported(bot=BotShape.of(bot), notes=notes)
 
 
-@router.get("/bots/{bot}/export", summary="A character as a card, or whole with its memories as one file")
+@files_router.get("/bots/{bot}/export", summary="A character as a card, or whole with its memories as one file")
 async def export_bot(house: Here, bot: str, kind: Annotated[BotFormat, Query(alias="format")] = "json") -> Response:
     found = house.roster.bot(bot)
     if kind == "character":
@@ -48,7 +48,7 @@ async def export_bot(house: Here, bot: str, kind: Annotated[BotFormat, Query(ali
     return _file(export_card(house.workspaces.whole_card(found), kind).data, kind, f"{found.id}.{kind}")
 
 
-@router.post(
+@files_router.post(
     "/bots/{bot}/chats/import",
     summary="Take in a SillyTavern chat (JSONL) with its turns and swipes",
     status_code=status.HTTP_201_CREATED,
@@ -63,7 +63,7 @@ async def import_chat(
     return ChatShape.of(house, made)
 
 
-@router.get("/chats/{chat}/export", summary="A chat as Markdown, JSON or SillyTavern JSONL")
+@files_router.get("/chats/{chat}/export", summary="A chat as Markdown, JSON or SillyTavern JSONL")
 async def export(house: Here, chat: str, kind: Annotated[ExportFormat, Query(alias="format")] = "md") -> Response:
     found = house.story.chats.chat(f"room:{chat}")
     return _file(await export_chat(house.story, found.room, kind), kind, f"{found.id}.{kind}")

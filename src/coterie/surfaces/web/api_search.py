@@ -10,10 +10,10 @@ from coterie.modes.story import Hit, search
 from coterie.surfaces.web.errors import TROUBLES
 from coterie.surfaces.web.house import Here
 
-router = APIRouter(tags=["search"], responses=TROUBLES)
+search_router = APIRouter(tags=["search"], responses=TROUBLES)
 
 
-@router.get("/search", summary="What was said in any chat, the best match first")
+@search_router.get("/search", summary="What was said in any chat, the best match first")
 async def find(
     house: Here,
     q: Annotated[str, Query(max_length=1_000, description="Every word must occur, or one that begins with it.")],

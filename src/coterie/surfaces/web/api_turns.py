@@ -11,12 +11,12 @@ from coterie.surfaces.web.errors import TROUBLES
 from coterie.surfaces.web.house import Here, House
 from coterie.surfaces.web.shapes import Again, Alternative, Choice, Page, ReplyShape, Say, TurnShape
 
-router = APIRouter(prefix="/chats/{chat}", tags=["turns"], responses=TROUBLES)
+turns_router = APIRouter(prefix="/chats/{chat}", tags=["turns"], responses=TROUBLES)
 Wait = Annotated[bool, Query(description="Answer only when the reply is whole, with its text.")]
 _ACCEPTED = status.HTTP_202_ACCEPTED
 
 
-@router.get("/turns", summary="The newest turns, oldest first; `before` goes further back")
+@turns_router.get("/turns", summary="The newest turns, oldest first; `before` goes further back")
 async def turns(
     house: Here,
     chat: str,
@@ -30,7 +30,7 @@ async def turns(
     return Page(turns=[TurnShape.of(turn, names) for turn in page], before=page[0].seq if len(page) == limit else None)
 
 
-@router.post(
+@turns_router.post(
     "/turns",
     summary="Say something. It is durable before any model is asked",
     status_code=_ACCEPTED,
@@ -41,7 +41,7 @@ async def say(house: Here, chat: str, said: Say, response: Response, wait: Wait 
     return await _told(house, chat, begun, response, wait)
 
 
-@router.post(
+@turns_router.post(
     "/regenerate",
     summary="Another reply to the last message, which may be changed",
     status_code=_ACCEPTED,
@@ -55,7 +55,7 @@ async def regenerate(
     return await _told(house, chat, begun, response, wait)
 
 
-@router.get("/alternatives", summary="Every reply there was to a message; to the last one unless told otherwise")
+@turns_router.get("/alternatives", summary="Every reply there was to a message; to the last one unless told otherwise")
 async def alternatives(house: Here, chat: str, turn: str | None = None) -> list[Alternative]:
     story, room = house.story, story_room(house, chat)
     if turn is None:
@@ -70,7 +70,7 @@ async def alternatives(house: Here, chat: str, turn: str | None = None) -> list[
     ]
 
 
-@router.post("/choose", summary="Swipe to another reply to the last message; what it led to comes back with it")
+@turns_router.post("/choose", summary="Swipe to another reply to the last message; what it led to comes back with it")
 async def choose(house: Here, chat: str, choice: Choice) -> TurnShape:
     room = story_room(house, chat)
     await house.story.choose(room, choice.reply)

@@ -17,7 +17,7 @@ from coterie.surfaces.web.negotiation import Pages
 from coterie.surfaces.web.paper import page
 from coterie.surfaces.web.shapes import Done, Given, Name, Taken
 
-router = APIRouter(prefix="/writers", tags=["draft"], responses=TROUBLES)
+writers_router = APIRouter(prefix="/writers", tags=["draft"], responses=TROUBLES)
 pages = Pages()
 _LASTS_S = 365 * 86_400
 _LINK_MINUTES = 7 * 24 * 60
@@ -44,12 +44,12 @@ class JoinTaken(Taken):
     code: Name
 
 
-@router.get("", summary="Everybody who may write along")
+@writers_router.get("", summary="Everybody who may write along")
 async def everybody(house: Here, who: Who) -> list[WriterShape]:
     return [WriterShape(id=one.id, name=one.name, you=one.id == who.id) for one in house.people.everybody()]
 
 
-@router.post("", summary="Invite somebody: the answer is a link for them", status_code=status.HTTP_201_CREATED)
+@writers_router.post("", summary="Invite somebody: the answer is a link for them", status_code=status.HTTP_201_CREATED)
 async def invite(house: Here, who: Who, taken: NewWriter) -> Invitation:
     if who.id != YOU:
         raise OwnerOnly("Only the owner invites people.", "Ask them for a link.")
@@ -57,7 +57,7 @@ async def invite(house: Here, who: Who, taken: NewWriter) -> Invitation:
     return Invitation(person=person.id, link=f"/join?code={quote(code)}")
 
 
-@router.post("/join", summary="Come in with a link's code: from then on this browser is that person")
+@writers_router.post("/join", summary="Come in with a link's code: from then on this browser is that person")
 async def join(request: Request, house: Here, taken: JoinTaken) -> Response:
     token = new_token()
     person = await house.people.link(taken.code, SURFACE, account_of(token))
@@ -67,7 +67,7 @@ async def join(request: Request, house: Here, taken: JoinTaken) -> Response:
     return done
 
 
-@router.post("/leave", summary="This browser is nobody in particular again")
+@writers_router.post("/leave", summary="This browser is nobody in particular again")
 async def leave(house: Here, response: Response, token: Annotated[str, Cookie(alias=COOKIE)] = "") -> Done:
     if token and house.people.of(SURFACE, account_of(token)) is not None:
         await house.people.unlink(SURFACE, account_of(token))

@@ -116,4 +116,4 @@ def _asset(ending: str, data: bytes) -> Asset:
 
 
 def _here(*parts: str) -> Traversable:
-    return files(__package__).joinpath(*parts)
+    return files("coterie.surfaces.web").joinpath(*parts)

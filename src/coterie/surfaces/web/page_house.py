@@ -11,16 +11,16 @@ from coterie.surfaces.web.house import Here
 from coterie.surfaces.web.paper import page
 from coterie.surfaces.web.styleguide import samples
 
-router = APIRouter(include_in_schema=False)
+about_router = APIRouter(include_in_schema=False)
 
 
-@router.head("/about")
-@router.get("/about")
+@about_router.head("/about")
+@about_router.get("/about")
 async def about(house: Here, request: Request) -> Response:
-    vendored = tomllib.loads(files(__package__).joinpath("vendor.toml").read_text(encoding="utf-8"))
+    vendored = tomllib.loads(files("coterie.surfaces.web").joinpath("vendor.toml").read_text(encoding="utf-8"))
     return page(request, "about.html", rows=house.summary(), vendored=vendored)
 
 
-@router.get("/styleguide")
+@about_router.get("/styleguide")
 async def styleguide(request: Request) -> Response:
     return page(request, "styleguide.html", **samples())

@@ -17,7 +17,7 @@ from coterie.surfaces.web.paper import page
 from coterie.surfaces.web.shapes import PartShape, PromptShape
 from coterie.surfaces.web.typeset import inline, visible
 
-router = Pages(prefix="/chats")
+prompt_pages = Pages(prefix="/chats")
 _TIERS = {"must": "Always there", "should": "There if it fits", "nice": "There while there is room"}
 
 
@@ -30,7 +30,7 @@ class Slice:
     tier: str
 
 
-@router.get("/{chat}/prompt/{reply}")
+@prompt_pages.get("/{chat}/prompt/{reply}")
 async def inspect(house: Here, request: Request, chat: str, reply: str) -> Response:
     found = house.story.chats.chat(f"room:{chat}")
     told = PromptShape.of(PromptBook(house.store).inspect(found.room, reply))

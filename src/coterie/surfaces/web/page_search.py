@@ -12,11 +12,11 @@ from coterie.surfaces.web.negotiation import Pages
 from coterie.surfaces.web.paper import fragment, page
 from coterie.surfaces.web.people import People
 
-router = Pages(prefix="/search")
+search_pages = Pages(prefix="/search")
 _PAGE = 30
 
 
-@router.get("")
+@search_pages.get("")
 async def find(
     house: Here,
     request: Request,

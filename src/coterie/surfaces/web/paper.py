@@ -29,7 +29,7 @@ HUES = 24
 
 @cache
 def _environment() -> Environment:
-    here = __package__ or ""
+    here = "coterie.surfaces.web"
     pages = PackageLoader(here, "templates")
     components = PrefixLoader({"components": PackageLoader(here, "components")})
     jinja = Environment(

@@ -8,7 +8,7 @@ from starlette.exceptions import HTTPException
 from coterie.cast.portraits import portrait_in
 from coterie.surfaces.web.house import Here, House
 
-router = APIRouter(include_in_schema=False)
+portrait_router = APIRouter(include_in_schema=False)
 
 
 def portrait(house: House, bot: str) -> str:
@@ -17,7 +17,7 @@ def portrait(house: House, bot: str) -> str:
     return f"/bots/{bot}/portrait?of={found.version:x}" if found else ""
 
 
-@router.get("/bots/{bot}/portrait")
+@portrait_router.get("/bots/{bot}/portrait")
 async def serve(house: Here, bot: str) -> Response:
     found = portrait_in(house.workspaces.folder(house.roster.bot(bot).id))
     if found is None:

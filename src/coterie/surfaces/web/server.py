@@ -9,92 +9,92 @@ from starlette.middleware.gzip import GZipMiddleware
 
 from coterie import __version__
 from coterie.base.ids import new_id
-from coterie.surfaces.web import (
-    api_backups,
-    api_bots,
-    api_chats,
-    api_crowd,
-    api_desk,
-    api_draft,
-    api_draft_sheet,
-    api_draft_threads,
-    api_drawer,
-    api_files,
-    api_memories,
-    api_ops,
-    api_people,
-    api_search,
-    api_settings,
-    api_turns,
-    api_writers,
-    api_you,
-    assets,
-    live,
-    live_crowd,
-    page_bots,
-    page_chats,
-    page_crowd,
-    page_desk,
-    page_draft,
-    page_home,
-    page_house,
-    page_live,
-    page_memory,
-    page_ops,
-    page_prompt,
-    page_search,
-    page_settings,
-    portraits,
-)
+from coterie.surfaces.web.api_backups import backups_router
+from coterie.surfaces.web.api_bots import router as characters_router
+from coterie.surfaces.web.api_chats import router as chats_router
+from coterie.surfaces.web.api_crowd import router as crowd_router
+from coterie.surfaces.web.api_desk import router as desk_router
+from coterie.surfaces.web.api_draft import router as draft_router
+from coterie.surfaces.web.api_draft_sheet import editor_router
+from coterie.surfaces.web.api_draft_threads import threads_router
+from coterie.surfaces.web.api_drawer import drawer_router
+from coterie.surfaces.web.api_files import files_router
+from coterie.surfaces.web.api_memories import router as memories_router
+from coterie.surfaces.web.api_ops import router as ops_router
+from coterie.surfaces.web.api_people import router as people_router
+from coterie.surfaces.web.api_search import search_router
+from coterie.surfaces.web.api_settings import router as settings_router
+from coterie.surfaces.web.api_turns import turns_router
+from coterie.surfaces.web.api_writers import pages as join_pages
+from coterie.surfaces.web.api_writers import writers_router
+from coterie.surfaces.web.api_you import owner_router
+from coterie.surfaces.web.assets import router as assets_router
 from coterie.surfaces.web.door import Door, door_routes
 from coterie.surfaces.web.errors import Leaving, tell_errors
 from coterie.surfaces.web.guard import Guard
 from coterie.surfaces.web.house import House
+from coterie.surfaces.web.live import router as chat_events_router
+from coterie.surfaces.web.live_crowd import router as crowd_events_router
+from coterie.surfaces.web.page_bots import router as character_pages
+from coterie.surfaces.web.page_chats import router as chat_pages
+from coterie.surfaces.web.page_crowd import parts as crowd_fragments
+from coterie.surfaces.web.page_crowd import router as crowd_pages
+from coterie.surfaces.web.page_desk import router as desk_pages
+from coterie.surfaces.web.page_draft import router as draft_pages
+from coterie.surfaces.web.page_home import router as home_pages
+from coterie.surfaces.web.page_house import about_router
+from coterie.surfaces.web.page_live import router as live_router
+from coterie.surfaces.web.page_memory import router as memory_pages
+from coterie.surfaces.web.page_ops import router as ops_pages
+from coterie.surfaces.web.page_prompt import prompt_pages
+from coterie.surfaces.web.page_search import search_pages
+from coterie.surfaces.web.page_settings import router as settings_pages
+from coterie.surfaces.web.portraits import portrait_router
 from coterie.surfaces.web.rail import rail
 from coterie.surfaces.web.sessions import Sessions
 
 # Pages are asked first and step aside for whoever does not want HTML.
 _PAGES = (
-    assets.router,
-    page_home.router,
-    page_house.router,
-    page_chats.router,
-    page_desk.router,
-    page_draft.router,
-    api_writers.pages,
-    page_live.router,
-    page_bots.router,
-    portraits.router,
-    page_settings.router,
-    page_memory.router,
-    page_ops.router,
-    page_search.router,
-    page_prompt.router,
-    page_crowd.router,
-    page_crowd.parts,
+    assets_router,
+    home_pages,
+    about_router,
+    chat_pages,
+    desk_pages,
+    draft_pages,
+    join_pages,
+    live_router,
+    character_pages,
+    portrait_router,
+    settings_pages,
+    memory_pages,
+    ops_pages,
+    search_pages,
+    prompt_pages,
+    crowd_pages,
+    crowd_fragments,
 )
 # Files come first: /bots/import is not a character called import.
 _API = (
-    api_files.router,
-    api_you.router,
-    api_people.router,
-    api_bots.router,
-    api_chats.router,
-    api_drawer.router,
-    api_turns.router,
-    api_search.router,
-    api_memories.router,
-    api_ops.router,
-    api_settings.router,
-    api_backups.router,
-    live.router,
-    api_draft.router,
-    api_draft_sheet.router,
-    api_draft_threads.router,
-    api_crowd.router,
-    live_crowd.router,
-    api_desk.router,
-    api_writers.router,
+    files_router,
+    owner_router,
+    people_router,
+    characters_router,
+    chats_router,
+    drawer_router,
+    turns_router,
+    search_router,
+    memories_router,
+    ops_router,
+    settings_router,
+    backups_router,
+    chat_events_router,
+    draft_router,
+    editor_router,
+    threads_router,
+    crowd_router,
+    crowd_events_router,
+    desk_router,
+    writers_router,
 )
 
 
