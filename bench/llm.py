@@ -2,7 +2,7 @@
 
 Both talk to the same local server in another process, in turns, in one run. Ours is the whole way: router, watch,
 ledger (events in a real log), pydantic-ai, client. The server sends one event per token and yields between them;
-the bare client wakes for each, ours reads in sips, and both must have heard every word in the end.
+both must have received every token in the end.
 """
 
 from __future__ import annotations

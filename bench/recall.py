@@ -25,8 +25,9 @@ from bench._peer import PeerMissing, run_peer
 from bench._report import arguments, finish, percentile, progress, say
 from bench.train_ranking import FOLDS
 from coterie.memory import Memory
-from coterie.memory.embedder import Embedder, OfflineEmbedder
+from coterie.memory.embedder import Embedder
 from coterie.memory.ranking import Fuse, Ranking
+from coterie.memory.static import static_vectors
 from coterie.memory.trees import Trees
 from coterie.memory.words import Names, words
 
@@ -166,13 +167,13 @@ def main() -> None:
         talks = talks[:2]
     count = sum(len(talk.questions) for talk in talks)
     say(f"{len(talks)} talks, {sum(len(t.memories) for t in talks)} turns, {count} questions")
-    figures: dict[str, Any] = {"embedder": OfflineEmbedder.name, **ours(talks, None, options.fuse)}
+    figures: dict[str, Any] = {"embedder": static_vectors().name, **ours(talks, None, options.fuse)}
     say(f"offline default: {figures}")
     figures["graph_only"] = ours(talks, None, "graph")
     say(f"without the learned ranking: {figures['graph_only']}")
     figures["fts5"] = plain_fts(talks)
     say(f"plain FTS5: {figures['fts5']}")
-    figures["mem0"] = _peer(lambda: mem0(talks, OfflineEmbedder()))
+    figures["mem0"] = _peer(lambda: mem0(talks, static_vectors()))
     say(f"mem0, the same vectors: {figures['mem0']}")
     if not options.quick:
         figures["minilm"] = _peer(lambda: {"embedder": MiniLM.name, **ours(talks, MiniLM.installed(), options.fuse)})

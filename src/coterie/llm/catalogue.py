@@ -66,13 +66,8 @@ class Catalogue:
         while asked is not None:
             if chain := self.settings.roles.get(asked) or self._short_form(asked):
                 return tuple(map(Target.parse, chain))
-            if asked.stands_in is None and asked in (Role.NARRATIVE, Role.CLASSIFIER):
-                return (EMBEDDED,)
             asked = asked.stands_in
-        raise RoleUnset(
-            f"No model is set for {role.value}.",
-            f'Set one in the settings: [models.roles] {role.value} = "provider/model".',
-        )
+        return (EMBEDDED,)
 
     def spec(self, name: str) -> ProviderSpec:
         if name not in self._specs:

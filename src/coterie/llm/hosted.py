@@ -52,16 +52,16 @@ class Hosted:
         from pydantic_ai.exceptions import AgentRunError, UserError
         from pydantic_ai.messages import PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
 
-        from coterie.llm import translation
         from coterie.llm.faults import fault_of
+        from coterie.llm.translation import messages_of, parameters_of, settings_of
 
         prompt = request.prompt
         native = bool(self._spec.native_schema and model.profile.get("supports_json_schema_output"))
         try:
             async with model.request_stream(
-                translation.messages_of(prompt, native_schema=native),
-                translation.settings_of(prompt),
-                translation.parameters_of(prompt, native_schema=native),
+                messages_of(prompt, native_schema=native),
+                settings_of(prompt),
+                parameters_of(prompt, native_schema=native),
             ) as response:
                 async for event in response:
                     if type(event) is PartDeltaEvent and type(event.delta) is TextPartDelta:
@@ -92,15 +92,11 @@ class Hosted:
     def _connect(self, name: str) -> Model:
         import httpx2
 
-        from coterie.llm.sips import sipping
-
         key = self._spec.api_key.get_secret_value() if self._spec.api_key else ""
         timeout = httpx2.Timeout(None, connect=_CONNECT_S)
         # A proxy from the environment cannot reach this machine's own loopback.
-        http = sipping(
-            httpx2.AsyncClient(
-                timeout=timeout, trust_env=not is_loopback_url(self._spec.base_url), follow_redirects=True
-            )
+        http = httpx2.AsyncClient(
+            timeout=timeout, trust_env=not is_loopback_url(self._spec.base_url), follow_redirects=True
         )
         if self._spec.protocol == "anthropic":
             from anthropic import AsyncAnthropic
@@ -113,13 +109,12 @@ class Hosted:
                 api_key=key, base_url=self._spec.base_url, max_retries=0, timeout=timeout, http_client=http
             )
             return AnthropicModel(name, provider=AnthropicProvider(anthropic_client=claude))
+        from openai import AsyncOpenAI
         from pydantic_ai.models.openai import OpenAIChatModel
         from pydantic_ai.profiles.openai import OpenAIModelProfile
         from pydantic_ai.providers.openai import OpenAIProvider
 
-        from coterie.llm.lean_openai import LeanOpenAI
-
-        client = LeanOpenAI(
+        client = AsyncOpenAI(
             api_key=key or "none-needed",
             base_url=self._spec.base_url,
             max_retries=0,

@@ -1,7 +1,4 @@
-"""What models are used for. Each role has a chain of its own in the settings; tasks can override it.
-
-The names are the processes of the desk, the two voices of the story, and the senses.
-"""
+"""What models are used for. Each role has a chain of its own in the settings; tasks can override it."""
 
 from __future__ import annotations
 
@@ -20,8 +17,6 @@ class Role(StrEnum):
     CORTEX = "cortex"
     CROWD = "crowd"
     DRAFT = "draft"
-    VISION = "vision"
-    EMBEDDING = "embedding"
 
     @property
     def priority(self) -> Priority:

@@ -26,7 +26,7 @@ def importance(
     return np.where(identity, weight, np.minimum(weight * factor, 1.0))
 
 
-def archived(importances: Floats, made: NDArray[np.int64], now: int, pinned: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def is_archived(importances: Floats, made: NDArray[np.int64], now: int, pinned: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Out of a character's reach, though never deleted: the person can still search it."""
     old = (now - made) / DAY > ARCHIVED_AFTER_DAYS
     return (np.round(importances, 9) < ARCHIVED_BELOW) & old & ~pinned

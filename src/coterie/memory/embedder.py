@@ -1,4 +1,4 @@
-"""The port for embedders, and the one that needs nothing: static vectors from a wheel.
+"""The port for embedders. `static_vectors()` is one that is always there.
 
 An embedder turns texts into vectors of one length. It may fail; then it raises `EmbedderFailed`, and
 recall goes on with what it has. Whatever it returns is checked at the door by `embed_checked`.
@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.memory.errors import EmbedderFailed
-from coterie.memory.static import static_vectors
 
 Floats = NDArray[np.float32]
 
@@ -28,15 +27,6 @@ class Embedder(Protocol):
     def embed(self, texts: Sequence[str]) -> Floats:
         """One row per text."""
         ...
-
-
-class OfflineEmbedder:
-    """The default: always there, the same everywhere, a few microseconds per word."""
-
-    name = "wordllama-l2-256"
-
-    def embed(self, texts: Sequence[str]) -> Floats:
-        return static_vectors().embed(texts)
 
 
 def embed_checked(embedder: Embedder, texts: Sequence[str], dim: int | None = None) -> Floats:

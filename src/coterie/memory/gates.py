@@ -7,12 +7,13 @@ Third: forked lines of one room do not know of each other's futures.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from coterie.memory.record import Lines
 from coterie.memory.shelf import Shelf
 
 Bools = NDArray[np.bool_]
@@ -37,20 +38,6 @@ class Viewpoint:
         cls, owner: str, room: str | None = None, present: Iterable[str] = (), people: Iterable[str] = ()
     ) -> Viewpoint:
         return cls(owner, room, frozenset(present) - {owner}, frozenset(people))
-
-
-class Lines:
-    """Which streams are forks of one another."""
-
-    def __init__(self, roots: Mapping[str, str]) -> None:
-        self._roots = roots
-
-    def hidden(self, stream: str, room: str | None) -> bool:
-        """Whether a stream is another line of the room's own family."""
-        return room is not None and stream != room and self.root(stream) == self.root(room)
-
-    def root(self, stream: str) -> str:
-        return self._roots.get(stream, stream)
 
 
 def may_recall(

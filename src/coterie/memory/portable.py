@@ -11,9 +11,9 @@ from typing import Any
 from coterie.kernel import Draft, Store
 from coterie.memory.errors import BadImport
 from coterie.memory.events import MemoryLinked, MemorySuperseded
-from coterie.memory.gates import Lines, Viewpoint, may_recall
+from coterie.memory.gates import Viewpoint, may_recall
 from coterie.memory.reading import all_records
-from coterie.memory.record import DISCLOSURES, RELATIONS, TYPES, MemoryRecord
+from coterie.memory.record import DISCLOSURES, RELATIONS, TYPES, Lines, MemoryRecord
 from coterie.memory.writing import NewMemory, Writing
 
 FORMAT = "coterie-memory"

@@ -9,7 +9,7 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.memory.static import Floats, Ids, StaticVectors, static_vectors
+from coterie.memory.static import Ids, StaticVectors, static_vectors
 from coterie.memory.times import Interval, interval_in
 from coterie.memory.words import Names, match_any, telling
 
@@ -32,7 +32,7 @@ class Question:
     """Without the names of speakers: what is compared by meaning."""
     match: str | None
     tokens: Ids
-    vector: Floats
+    vector: NDArray[np.float32]
     named: frozenset[str]
     interval: Interval | None
 

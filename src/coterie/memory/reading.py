@@ -9,9 +9,7 @@ from typing import Any
 
 from coterie.base.clock import from_micros, to_micros
 from coterie.kernel import Row, Store
-from coterie.memory.gates import Lines
-from coterie.memory.record import MemoryRecord
-from coterie.memory.view import AUTO_PINNED
+from coterie.memory.record import AUTO_PINNED, Lines, MemoryRecord
 
 Key = tuple[str, str]
 

@@ -18,15 +18,17 @@ from numpy.typing import NDArray
 
 from coterie.base.clock import to_micros
 from coterie.kernel import Store
-from coterie.memory import decay, docs, ties
 from coterie.memory.boosts import boosts
-from coterie.memory.gates import Lines, Viewpoint, allowed
+from coterie.memory.decay import DAY, importance, is_archived
+from coterie.memory.docs import full_text_table
+from coterie.memory.gates import Viewpoint, allowed
 from coterie.memory.question import Question
 from coterie.memory.ranking import Fuse, Ranked, Ranking, unranked
 from coterie.memory.reading import read_records
-from coterie.memory.record import MemoryRecord
+from coterie.memory.record import Lines, MemoryRecord
 from coterie.memory.shelf import Shelf
 from coterie.memory.signals import gather
+from coterie.memory.ties import follow_links, pass_on
 from coterie.memory.vectors import Vectors
 
 Floats = NDArray[np.float64]
@@ -135,7 +137,7 @@ class Recall:
         open_to = allowed(shelf, ask.view, lines)
         if not ask.archived:
             columns = shelf.columns
-            open_to &= ~decay.archived(weight, columns["made"], now, columns["pin"] > 0)
+            open_to &= ~is_archived(weight, columns["made"], now, columns["pin"] > 0)
             open_to &= columns["significance"] > 0
         if ask.pinned:
             open_to &= shelf.columns["pin"] > 0
@@ -151,8 +153,8 @@ class Recall:
         visible = {stream for stream in shelf.streams.values if stream and not lines.hidden(stream, ask.view.room)} | {
             stream for stream in [ask.view.room] if stream
         }
-        ties.follow_links(shelf, ranked, open_to, visible)
-        over = ties.pass_on(shelf, ranked, open_to, visible)
+        follow_links(shelf, ranked, open_to, visible)
+        over = pass_on(shelf, ranked, open_to, visible)
         return self._result(shelf, ask, ranked, over, open_to, lines)
 
     def _hybrid(
@@ -164,7 +166,7 @@ class Recall:
 
     def _words(self, shelf: Shelf, question: Question, open_to: Bools) -> Floats:
         scores = np.zeros(len(shelf))
-        table = docs.full_text_table(shelf.number)
+        table = full_text_table(shelf.number)
         limit = _WORDS_READ
         while True:
             found = self._store.query(
@@ -187,7 +189,7 @@ class Recall:
         used = made.copy()
         recent = self._store.query(
             "SELECT id, max(last) FROM memory_use WHERE owner = ? AND last > ? GROUP BY id",
-            (shelf.owner, now - 30 * decay.DAY),
+            (shelf.owner, now - 30 * DAY),
         )
         if recent:
             at = shelf.positions()
@@ -195,7 +197,7 @@ class Recall:
                 for index in at.get(memory_id, ()):
                     used[index] = max(used[index], last)
         identity = shelf.columns["type"] == shelf.types.known("identity")
-        return decay.importance(shelf.weight, made, used, now, identity)
+        return importance(shelf.weight, made, used, now, identity)
 
     def _result(
         self, shelf: Shelf, ask: Ask, ranked: Ranked, over: dict[int, int], open_to: Bools, lines: Lines

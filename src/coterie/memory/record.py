@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, get_args
@@ -25,6 +26,8 @@ Relation = Literal["updates", "caused_by", "result_of", "related_to", "part_of",
 TYPES: tuple[str, ...] = get_args(MemoryType)
 DISCLOSURES: tuple[str, ...] = get_args(Disclosure)
 RELATIONS: tuple[str, ...] = get_args(Relation)
+
+HAND_PINNED, AUTO_PINNED = 2, 1
 
 IMPORTANCE: dict[str, float] = {
     "identity": 1.0,
@@ -81,3 +84,17 @@ class MemoryRecord:
     @property
     def when(self) -> datetime:
         return self.happened or self.made
+
+
+class Lines:
+    """Which streams are forks of one another."""
+
+    def __init__(self, roots: Mapping[str, str]) -> None:
+        self._roots = roots
+
+    def hidden(self, stream: str, room: str | None) -> bool:
+        """Whether a stream is another line of the room's own family."""
+        return room is not None and stream != room and self.root(stream) == self.root(room)
+
+    def root(self, stream: str) -> str:
+        return self._roots.get(stream, stream)

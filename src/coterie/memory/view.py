@@ -13,7 +13,7 @@ from typing import Any
 
 from coterie.base.clock import to_micros
 from coterie.kernel import Changed, Event, Rows, View, on
-from coterie.memory import docs
+from coterie.memory.docs import SCHEMA, index_changes, index_everything
 from coterie.memory.events import (
     MemoryAdded,
     MemoryConfirmed,
@@ -25,9 +25,8 @@ from coterie.memory.events import (
     MemorySuperseded,
     MemoryUsed,
 )
+from coterie.memory.record import AUTO_PINNED, HAND_PINNED
 from coterie.memory.words import digest
-
-HAND_PINNED, AUTO_PINNED = 2, 1
 
 
 @functools.lru_cache(maxsize=4_096)
@@ -74,7 +73,7 @@ class Memories(View):
         CREATE INDEX memory_tombstone_id ON memory_tombstone(id);
         CREATE INDEX memory_tombstone_digest ON memory_tombstone(owner, digest);
     """
-    derived = docs.SCHEMA
+    derived = SCHEMA
 
     @on(MemoryAdded)
     def added(self, rows: Rows, event: Event[MemoryAdded]) -> None:
@@ -165,6 +164,6 @@ class Memories(View):
 
     def settle(self, rows: Rows, changed: Changed | None) -> None:
         if changed is None:
-            docs.index_everything(rows)
+            index_everything(rows)
         else:
-            docs.index_changes(rows, changed)
+            index_changes(rows, changed)

@@ -19,11 +19,11 @@ from coterie.base.ids import new_id
 from coterie.kernel import Draft, Store
 from coterie.memory.errors import BadMemory
 from coterie.memory.events import MemoryAdded, MemoryConfirmed
-from coterie.memory.gates import Lines, Viewpoint, may_recall
+from coterie.memory.gates import Viewpoint, may_recall
 from coterie.memory.likeness import same
 from coterie.memory.privacy import without_secrets
 from coterie.memory.recall import Recall
-from coterie.memory.record import Disclosure, MemoryType
+from coterie.memory.record import Disclosure, Lines, MemoryType
 from coterie.memory.signals import cosines
 from coterie.memory.static import static_vectors
 from coterie.memory.words import Names, digest

@@ -17,7 +17,7 @@ import pytest
 
 from coterie.base.clock import HeldClock
 from coterie.memory import recall
-from coterie.memory.gates import Lines
+from coterie.memory.record import Lines
 from coterie.modes.story.prompting import Prompter
 from coterie.modes.story.witnesses import Witnesses
 from tests.modes.story.conftest import Stage

@@ -12,10 +12,9 @@ from coterie.cast.roster import YOU
 from coterie.kernel import Draft, Store
 from coterie.memory.errors import BadMemory
 from coterie.memory.events import MemoryPinChanged
-from coterie.memory.gates import Lines
 from coterie.memory.library import MOST_PINS
 from coterie.memory.reading import all_records
-from coterie.memory.record import MemoryRecord
+from coterie.memory.record import Lines, MemoryRecord
 
 
 class Pins:
