@@ -15,11 +15,11 @@ import pytest
 from coterie.app import Settings
 from coterie.base.config import load
 from coterie.base.errors import CoterieError
-from tools.reference import PAGES as MADE
 from tools.reference.commands import Command, commands
 from tools.reference.events import our_kinds
 from tools.reference.http import api
 from tools.reference.journey import EVERY_EVENT, STEPS, found
+from tools.reference.pages import PAGES as MADE
 from tools.reference.rooms import imports, layers
 from tools.reference.sentences import sentences
 from tools.reference.settings import settings_of

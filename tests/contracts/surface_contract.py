@@ -261,7 +261,7 @@ class SurfaceContract:
             (room,) = made
             assert room.mode == "other", "the second is of the kind that the room had"
 
-    async def test_p8_confirmations_survive_a_restart(self, house: SurfaceHouse, platform: Platform) -> None:
+    async def test_p8_p9_confirmations_survive_a_restart(self, house: SurfaceHouse, platform: Platform) -> None:
         await platform.say("ana", "kitchen", "one", "k0")
         await platform.say("ana", "kitchen", "!clear", "k1")
         await house.board.idle()

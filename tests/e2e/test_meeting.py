@@ -114,7 +114,7 @@ def test_s8_nobody_has_to_wait_for_the_classifier(page: Page, hale: str) -> None
 # --- characters --------------------------------------------------------------------------------------------
 
 
-def test_s1_a_character_is_written_and_rewritten(page: Page, site: Site) -> None:
+def test_s1_s7_a_character_is_written_and_rewritten(page: Page, site: Site) -> None:
     page.goto("/bots/new")
     page.get_by_label("Name").fill("   ")
     page.get_by_label("Persona").fill("Keeps bees.")

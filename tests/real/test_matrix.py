@@ -66,7 +66,7 @@ async def test_p7_an_invitation_makes_a_space_and_a_first_room_once(synapse: Syn
         assert (await ana.shown(children[0], house.bot_user))[-1].startswith("Hello? [echo:")
 
 
-async def test_p8_commands_and_rooms(synapse: Synapse, tmp_path: Path) -> None:
+async def test_p8_p9_commands_and_rooms(synapse: Synapse, tmp_path: Path) -> None:
     async with house_on(synapse, tmp_path, bot_name()) as (house, ana):
         room = await first_room(house, ana)
         for text in ("!start", "!help", "!nonsense", "hello", "!context", "!agent", "!settings", "!save a name"):

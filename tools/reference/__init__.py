@@ -1,28 +1,4 @@
-"""Pages and drawings that tell what the code is, made from the code: `python -m tools.reference` writes them.
+"""Reference pages and drawings generated from the code: `python -m tools.reference` writes them.
 
-They are committed, so that they can be read without building anything; a test fails when one of them is out of date.
+They are committed, and a test fails when one of them is out of date.
 """
-
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
-from pathlib import Path
-
-from tools.reference.commands import commands_page
-from tools.reference.events import events_page
-from tools.reference.http import http_page
-from tools.reference.journey import message_drawing
-from tools.reference.rooms import rooms_drawing
-from tools.reference.settings import settings_page
-
-ROOT = Path(__file__).parents[2]
-
-PAGES: Mapping[str, Callable[[], str]] = {
-    "docs/reference/commands.md": commands_page,
-    "docs/reference/settings.md": settings_page,
-    "docs/reference/events.md": events_page,
-    "docs/reference/http.md": http_page,
-    "docs/img/rooms.svg": rooms_drawing,
-    "docs/img/message.svg": message_drawing,
-}
-"""Path in the repository → what makes its text."""

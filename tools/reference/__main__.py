@@ -1,25 +1,29 @@
-"""`python -m tools.reference` writes every page; with `--check` it only says which are out of date."""
+"""`python -m tools.reference` writes every page; with `--check` it only lists those that are out of date.
+
+Names of pages as arguments limit it to these.
+"""
 
 from __future__ import annotations
 
 import sys
 
-from tools.reference import PAGES, ROOT
+from tools.reference.pages import PAGES, ROOT
 
 
 def main() -> int:
-    only_look = "--check" in sys.argv[1:]
-    stale = 0
-    for name, made in PAGES.items():
-        path, text = ROOT / name, made()
+    check = "--check" in sys.argv[1:]
+    wanted = [name for name in sys.argv[1:] if not name.startswith("-")] or list(PAGES)
+    outdated = 0
+    for name in wanted:
+        path, text = ROOT / name, PAGES[name]()
         if path.is_file() and path.read_text(encoding="utf-8") == text:
             continue
-        stale += 1
-        print(f"{'out of date' if only_look else 'written'}: {name}")
-        if not only_look:
+        outdated += 1
+        print(f"{'out of date' if check else 'written'}: {name}")
+        if not check:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
-    return int(only_look and stale > 0)
+    return int(check and outdated > 0)
 
 
 if __name__ == "__main__":

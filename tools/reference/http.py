@@ -11,7 +11,8 @@ from coterie.app import App, Settings, open_store
 from coterie.base.clock import SystemClock
 from coterie.base.home import Home
 from coterie.surfaces.web.server import create_web
-from coterie.surfaces.webhook.mount import mount
+from coterie.surfaces.webhook.completions import api_router
+from coterie.surfaces.webhook.hook import hook_router
 from tools.reference.words import GENERATED, code, described, table
 
 _HEAD = """\
@@ -44,7 +45,8 @@ def api() -> dict[str, Any]:
         with open_store(home) as store:
             house = App(home, settings, store)
             web = create_web(house)
-            mount(web, house.switchboard, settings.webhook, settings.api, SystemClock(), house.files_of)
+            web.include_router(hook_router(house.switchboard, settings.webhook, house.files_of))
+            web.include_router(api_router(house.switchboard, settings.api, SystemClock()))
             return web.openapi()
 
 
