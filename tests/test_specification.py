@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tools.reference.specification import Behaviour, behaviours, numbered_tests, problems, tests_in
+from tools.reference.specification import Behaviour, behaviours, find_tests, numbered_tests, problems
 
 KNOWN = [Behaviour("S1", "A.", built=True, missing=""), Behaviour("S2", "B.", built=False, missing="")]
 
@@ -20,7 +20,7 @@ def test_a_test_of_an_unknown_or_unbuilt_behaviour_is_reported() -> None:
     source = (
         "class Contract:\n    async def test_s1_s3_both(self): ...\n\ndef test_s2_early(): ...\n\ndef test_plain(): ..."
     )
-    tests = list(tests_in(source, "tests/test_it.py"))
+    tests = list(find_tests(source, "tests/test_it.py"))
     assert [test.numbers for test in tests] == [("S1", "S3"), ("S2",)]
     assert problems(KNOWN, tests) == [
         "tests/test_it.py: test_s1_s3_both names S3, which is no behaviour.",

@@ -79,11 +79,11 @@ def numbered_tests() -> tuple[NumberedTest, ...]:
     return tuple(
         test
         for path in sorted(_TESTS.rglob("*.py"))
-        for test in tests_in(path.read_text(encoding="utf-8"), str(path.relative_to(_ROOT)))
+        for test in find_tests(path.read_text(encoding="utf-8"), str(path.relative_to(_ROOT)))
     )
 
 
-def tests_in(source: str, file: str) -> Iterator[NumberedTest]:
+def find_tests(source: str, file: str) -> Iterator[NumberedTest]:
     """In the order of their lines, methods of contract suites too."""
     functions = (
         node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
