@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 
@@ -28,3 +30,9 @@ def write_atomic(path: Path, data: bytes, *, mode: int | None = None, durable: b
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def write_private_json(path: Path, data: Mapping[str, str]) -> None:
+    """Write a JSON file atomically that only its owner can read, in a folder made for it if there is none."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_atomic(path, json.dumps(data).encode(), mode=0o600)

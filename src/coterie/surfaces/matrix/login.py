@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from coterie.base.errors import ConfigError
-from coterie.base.files import write_atomic
+from coterie.base.files import write_private_json
 from coterie.base.masking import mask
 from coterie.surfaces.matrix.homeserver import Homeserver
 from coterie.surfaces.matrix.settings import MatrixSettings
@@ -29,7 +29,7 @@ async def log_in(settings: MatrixSettings, file: Path) -> tuple[Homeserver, Logi
         server = Homeserver(settings.homeserver)
         told = await server.login(settings.user, settings.password.get_secret_value())
         login = Login(told["user_id"], told["device_id"], told["access_token"])
-        keep_private(file, asdict(login))
+        write_private_json(file, asdict(login))
     else:
         server = Homeserver(settings.homeserver)
     mask.register(login.token)
@@ -44,9 +44,3 @@ def _kept(file: Path) -> Login | None:
         return None
     except (ValueError, TypeError, OSError) as error:
         raise ConfigError(f"{file} cannot be read ({error}).", "Remove it to log in anew.") from None
-
-
-def keep_private(file: Path, told: dict[str, str]) -> None:
-    """Written whole or not at all, for its owner's eyes only."""
-    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    write_atomic(file, json.dumps(told).encode(), mode=0o600)

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from coterie.base.errors import ConfigError
 from coterie.surfaces.matrix.crypto.cross_signing import PARTS, Identity
 from coterie.surfaces.matrix.crypto.signing import canonical, is_signed
-from coterie.surfaces.matrix.login import keep_private
 
 _json = st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda deeper: st.lists(deeper, max_size=3))
 
@@ -41,7 +40,7 @@ def test_the_same_thing_is_the_same_bytes() -> None:
 def test_p7_an_identity_is_kept_for_its_owner_only_and_told_when_it_is_damaged(tmp_path: Path) -> None:
     file, identity = tmp_path / "matrix" / "identity.json", Identity.new()
     assert Identity.kept(file) is None
-    keep_private(file, identity.seeds)
+    write_private_json(file, identity.seeds)
     again = Identity.kept(file)
     assert again is not None and [again.public(part) for part in PARTS] == [identity.public(part) for part in PARTS]
     assert file.stat().st_mode & 0o077 == 0

@@ -13,12 +13,12 @@ from typing import Literal
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from coterie.base.errors import ConfigError
+from coterie.base.files import write_private_json
 from coterie.base.logging import get_logger
 from coterie.surfaces.matrix.crypto.encoding import to_bytes, to_text
 from coterie.surfaces.matrix.crypto.own_device import OwnDevice
 from coterie.surfaces.matrix.crypto.signing import Json, is_signed, signed
 from coterie.surfaces.matrix.homeserver import Homeserver
-from coterie.surfaces.matrix.login import keep_private
 
 Part = Literal["master", "self_signing", "user_signing"]
 PARTS: tuple[Part, ...] = ("master", "self_signing", "user_signing")
@@ -67,7 +67,7 @@ async def vouch(server: Homeserver, own: OwnDevice, file: Path, password: str | 
     identity = Identity.kept(file)
     if identity is None:
         identity = Identity.new()
-        keep_private(file, identity.seeds)  # before it is published: nobody may vouch with a key that is nowhere
+        write_private_json(file, identity.seeds)  # before it is published: nobody may vouch with a key that is nowhere
     master = told.get("master_keys", {}).get(own.user, {}).get("keys", {})
     if identity.public("master") not in master.values():
         await server.upload_identity(identity.published(own.user, own), own.user, password)
