@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.base.errors import ConfigError
+from coterie.base.files import write_private_json
 from coterie.surfaces.matrix.crypto.cross_signing import PARTS, Identity
 from coterie.surfaces.matrix.crypto.signing import canonical, is_signed
 
