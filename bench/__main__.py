@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bench._report import arguments, finish, say
+from bench._report import arguments, finish, log
 from bench._summary import page
 
 _NOT_FIGURES = ("train_ranking",)
@@ -28,11 +28,11 @@ def main() -> None:
     figures: dict[str, dict[str, Any]] = {}
     wanted = options.names or names()
     for name in wanted:
-        say(f"── {name}")
+        log(f"── {name}")
         command = [sys.executable, "-m", f"bench.{name}", *(["--quick"] if options.quick else [])]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
         lines = done.stdout.strip().splitlines()
-        say("\n".join(lines))
+        log("\n".join(lines))
         try:
             figures[name] = json.loads(lines[-1])
         except (IndexError, ValueError):

@@ -17,7 +17,7 @@ _RECEIVES = Path("/sys/class/net/lo/queues/rx-0/rps_cpus")
 
 
 @contextmanager
-def apart() -> Iterator[bool]:
+def receive_on_other_core() -> Iterator[bool]:
     """Whether it could be arranged."""
     if sys.platform != "linux" or len(cores := sorted(os.sched_getaffinity(0))) < 2:
         yield False
@@ -36,7 +36,7 @@ def apart() -> Iterator[bool]:
         _RECEIVES.write_text(before)
 
 
-def anywhere() -> None:
+def run_on_any_core() -> None:
     """Run on every core again, whoever started this process."""
     if sys.platform == "linux":
         os.sched_setaffinity(0, range(os.cpu_count() or 1))

@@ -16,9 +16,9 @@ import uvicorn
 from playwright.sync_api import Browser, Page, sync_playwright
 from sse_starlette.sse import AppStatus
 
-from bench._stage import scripted
+from bench._stage import scripted_model
 from coterie.app import App, Settings, open_store
-from coterie.base.home import Home
+from coterie.base.home import Paths
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
 from coterie.surfaces.web.server import create_web
@@ -27,12 +27,12 @@ T = TypeVar("T")
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 
-class OpenHouse:
+class BenchServer:
     """It runs on an event loop of its own, in a thread; `cpu` says what it and its helpers (writer, pool) have used."""
 
     def __init__(self, folder: Path, model: str | None = None) -> None:
         """`model` is the address of one that speaks OpenAI's protocol; without it a script answers at once."""
-        self._home = Home.locate({"COTERIE_HOME": str(folder)})
+        self._home = Paths.locate({"COTERIE_HOME": str(folder)})
         self._model = model
         self._door = socket.create_server(("127.0.0.1", 0))
         self.address = f"http://127.0.0.1:{self._door.getsockname()[1]}"
@@ -51,7 +51,7 @@ class OpenHouse:
         given = {"roles": roles, "providers": {"here": here} if self._model else {}}
         settings = Settings(models=ModelsSettings.model_validate(given))
         with open_store(self._home) as store:
-            models = Models(settings.models, store=store, providers={"embedded": scripted()})
+            models = Models(settings.models, store=store, providers={"embedded": scripted_model()})
             self.house = App(self._home, settings, store, models=models)
             config = uvicorn.Config(
                 create_web(self.house), log_config=None, lifespan="off", access_log=False, timeout_graceful_shutdown=1

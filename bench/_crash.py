@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from bench._report import progress, say
-from coterie.kernel import LogReader, View
+from bench._report import log, progress
+from coterie.kernel import LogReader, Projection
 from coterie.kernel.verify import verify
 
 READY = b"ready\n"
@@ -52,10 +52,10 @@ class Forked:
         self.wait()
 
 
-def kill_over_and_over(
+def kill_repeatedly(
     kills: int,
     database: Path,
-    views: Callable[[], Sequence[View]],
+    views: Callable[[], Sequence[Projection]],
     spawn: Callable[[int], subprocess.Popen[bytes] | Forked],
     heard: Callable[[str], None],
     longest_s: float,
@@ -89,5 +89,5 @@ def kill_over_and_over(
         reader.close()
         if not findings.clean:
             failures += 1
-            say(f"kill {kill}: {' '.join(findings.problems)}")
+            log(f"kill {kill}: {' '.join(findings.problems)}")
     return failures

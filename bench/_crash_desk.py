@@ -23,28 +23,28 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from bench._crash import READY, Forked, kill_over_and_over
-from bench._report import say
+from bench._crash import READY, Forked, kill_repeatedly
+from bench._report import log
 from coterie.base.clock import SystemClock
 from coterie.cast.identity import Identity
-from coterie.cast.people import People, PeopleDesk
-from coterie.cast.roster import Cast, Roster
+from coterie.cast.people import People, PeopleProjection
+from coterie.cast.roster import Characters, CharactersProjection
 from coterie.cast.workspace import Workspaces
 from coterie.engine import switchboard
 from coterie.engine.conversation import Conversation
 from coterie.engine.events import AssistantTurn, AssistantTurnStarted, UserTurn
 from coterie.engine.protocol import Account, IncomingMessage, RoomRef
 from coterie.engine.settings import SurfacesSettings
-from coterie.engine.switchboard import Switchboard
-from coterie.engine.turns import Turns
-from coterie.kernel import AnyEvent, LogReader, Store, View, sqlite_jobs
-from coterie.llm.messages import CallRequested, Chunk, Finished, Request, TextDelta, Tokens, ToolCall
+from coterie.engine.switchboard import MessageRouter
+from coterie.engine.turns import TurnsProjection
+from coterie.kernel import AnyEvent, LogReader, Projection, Store, sqlite_jobs
+from coterie.llm.messages import Chunk, CompletionRequest, Finished, TextDelta, Tokens, ToolCall, ToolCallRequested
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
-from coterie.llm.usage import Usage
+from coterie.llm.usage import UsageProjection
 from coterie.memory import Memory
-from coterie.memory.view import Memories
-from coterie.modes.desk import Desk, DeskConversation, When
+from coterie.memory.view import MemoryProjection
+from coterie.modes.desk import DeskConversation, DeskService, ScheduleTime
 from coterie.modes.desk import mode as desk_mode
 from coterie.modes.desk.events import (
     BranchEnded,
@@ -65,7 +65,7 @@ _WORD = re.compile(r"message (\d+:\d+) ")
 _DID = re.compile(r"Did work (\d+:\d+)")
 
 
-class Minded:
+class ScriptedDeskModel:
     """Answers by what it is asked, after a moment: the same in the same situation, however often."""
 
     name = "embedded"
@@ -73,7 +73,7 @@ class Minded:
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
 
-    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
+    async def stream(self, request: CompletionRequest) -> AsyncGenerator[Chunk, None]:
         await asyncio.sleep(self._chance.random() * 0.05)
         for chunk in self._answer(request):
             yield chunk
@@ -82,7 +82,7 @@ class Minded:
     async def close(self) -> None:
         """Nothing is open."""
 
-    def _answer(self, request: Request) -> list[Chunk]:
+    def _answer(self, request: CompletionRequest) -> list[Chunk]:
         messages = request.prompt.messages
         last = messages[-1].text
         if request.model == "compactor":
@@ -107,21 +107,21 @@ class Minded:
         ]
 
 
-def _call(name: str, /, **arguments: object) -> CallRequested:
-    return CallRequested(call=ToolCall(id=name, name=name, arguments=json.dumps(arguments)))
+def _call(name: str, /, **arguments: object) -> ToolCallRequested:
+    return ToolCallRequested(call=ToolCall(id=name, name=name, arguments=json.dumps(arguments)))
 
 
-class Office:
+class DeskInstance:
     """A desk and its switchboard around one database, with leases as short as the lives of the process."""
 
-    def __init__(self, folder: Path, provider: Minded, sink: str) -> None:
+    def __init__(self, folder: Path, provider: ScriptedDeskModel, sink: str) -> None:
         clock = SystemClock()
-        self.store = Store.open(folder / "coterie.db", views=desk_views(), clock=clock)
+        self.store = Store.open(folder / "coterie.db", projections=desk_views(), clock=clock)
         models = ModelsSettings(roles={kind: (f"embedded/{kind}",) for kind in _KINDS})
         self.models = Models(models, clock=clock, store=self.store, providers={"embedded": provider})
-        self.roster = Roster(self.store)
-        self.people = PeopleDesk(self.store, clock)
-        self.desk = Desk(
+        self.roster = Characters(self.store)
+        self.people = People(self.store, clock)
+        self.desk = DeskService(
             self.store,
             self.roster,
             Memory(self.store, clock=clock),
@@ -134,19 +134,19 @@ class Office:
         )
         talking: dict[str, Conversation] = {"desk": DeskConversation(self.store, self.desk, self.roster)}
         settings = SurfacesSettings(slow_notice_s=0)
-        self.board = Switchboard(self.store, clock, self.roster, self.people, talking, settings)
+        self.board = MessageRouter(self.store, clock, self.roster, self.people, talking, settings)
         self.webhook = WebhookSettings(callbacks=(sink,))
 
-    async def furnish(self) -> None:
+    async def create_rooms(self) -> None:
         await self.people.link_owner(NAME, CALLER)
-        if not self.roster.bots():
-            await self.roster.author(Identity(name="Mara", persona="Mara gets things done."))
+        if not self.roster.all():
+            await self.roster.save(Identity(name="Mara", persona="Mara gets things done."))
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[None]:
         stop = asyncio.Event()
-        hands = [asyncio.create_task(lane.run(stop)) for lane in self.desk.workers()]
-        hands.append(asyncio.create_task(self.desk.watch.run(stop)))
+        hands = [asyncio.create_task(lane.run(stop)) for lane in self.desk.job_workers()]
+        hands.append(asyncio.create_task(self.desk.stalled_processes.run(stop)))
         async with attached(self.board, self.webhook):
             yield
             await self.board.close()
@@ -154,14 +154,22 @@ class Office:
         await asyncio.gather(*hands)
 
 
-def desk_views() -> list[View]:
-    return [Cast(), People(), Turns(), Memories(), Usage(), *switchboard.views(), *desk_mode.views()]
+def desk_views() -> list[Projection]:
+    return [
+        CharactersProjection(),
+        PeopleProjection(),
+        TurnsProjection(),
+        MemoryProjection(),
+        UsageProjection(),
+        *switchboard.projections(),
+        *desk_mode.desk_projections(),
+    ]
 
 
 async def child(folder: Path, seed: int, sink: str, *, drain: bool) -> None:
     chance = random.Random(seed)
-    office = Office(folder, Minded(chance), sink)
-    await office.furnish()
+    office = DeskInstance(folder, ScriptedDeskModel(chance), sink)
+    await office.create_rooms()
     async with office.working():
         if drain:
             await _settled(office)
@@ -172,7 +180,7 @@ async def child(folder: Path, seed: int, sink: str, *, drain: bool) -> None:
     office.store.close()
 
 
-async def _write(office: Office, number: int, chance: random.Random, sink: str) -> None:
+async def _write(office: DeskInstance, number: int, chance: random.Random, sink: str) -> None:
     """One message after the other. What was not acknowledged by the last life is written again, with its id."""
     room = RoomRef(surface=NAME, id=f"room {number}")
     rows = office.store.query("SELECT count(*) FROM inbox WHERE surface = ? AND room = ?", (room.surface, room.id))
@@ -182,29 +190,29 @@ async def _write(office: Office, number: int, chance: random.Random, sink: str) 
         account = Account(surface=NAME, id=CALLER, name=CALLER)
         text = f"message {told} {'word ' * 400}"
         incoming = IncomingMessage(account=account, room=room, key=told, thread=sink, text=text)
-        (received,) = await office.board.reception.accept([incoming])
+        (received,) = await office.board.inbound.accept([incoming])
         os.write(1, f"accepted {told}\n".encode())
-        await office.board.reception.answered(received)
+        await office.board.inbound.wait_answered(received)
         if chance.random() < 0.3:
             soon = datetime.now(UTC) + timedelta(milliseconds=100)
-            context = office.board.talk.rooms.room(room).context
-            name = await office.desk.schedules.set(context, f"Tick for {told}.", When(at=soon))
+            context = office.board.chats.rooms.get(room).context
+            name = await office.desk.schedules.set(context, f"Tick for {told}.", ScheduleTime(at=soon))
             os.write(1, f"scheduled {name}\n".encode())
         at += 1
 
 
-async def _settled(office: Office) -> None:
+async def _settled(office: DeskInstance) -> None:
     """Everything that came in is answered, worked on, told, and delivered."""
     kinds = list(office.desk.handlers())
-    while await office.store.jobs.next_due(kinds) is not None or office.board.postman.book.waiting_rooms():
+    while await office.store.jobs.next_due(kinds) is not None or office.board.delivery.outbox.waiting_rooms():
         await asyncio.sleep(0.1)
-        await office.board.idle()
+        await office.board.wait_idle()
 
 
 def live(folder: Path, seed: int, sink: str, drain: bool, told: Connection) -> None:
     """A life of the desk, in a process of its own."""
     # A job that was under way at twenty kills is rightly given up; here the kills are not its fault.
-    sqlite_jobs.PATIENCE = 10_000  # type: ignore[attr-defined]
+    sqlite_jobs.MAX_LEASES_PER_ATTEMPT = 10_000  # type: ignore[attr-defined]
     os.dup2(told.fileno(), 1)
     asyncio.run(child(folder, seed, sink, drain=drain))
 
@@ -252,14 +260,12 @@ def run(kills: int, folder: Path) -> dict[str, int]:
         if what in told:
             told[what].add(name)
         else:  # the house's own log
-            say(line)
+            log(line)
 
     def spawn(kill: int) -> Forked:
         return Forked(live, folder, kill, sink.url, False)
 
-    failures = kill_over_and_over(
-        kills, folder / "coterie.db", desk_views, spawn, heard, longest_s=1.5, verify_every=10
-    )
+    failures = kill_repeatedly(kills, folder / "coterie.db", desk_views, spawn, heard, longest_s=1.5, verify_every=10)
     Forked(live, folder, kills, sink.url, True).read_to_the_end()
     sink.close()
     acknowledged = len(told["accepted"]) + len(told["scheduled"])
@@ -314,8 +320,8 @@ class Count:
         """What was acknowledged to somebody, held against what is there."""
         told = Counter(text for text in sink.texts.values())
         begun, ran = self.started.total(), self.runs.total()
-        say(f"{self.replies.total()} replies, {begun} thoughts and workers, {ran} runs of schedules")
-        say(f"{self.compacted} compactions, {self.messages} messages out, {len(sink.tokens)} taken by the sink")
+        log(f"{self.replies.total()} replies, {begun} thoughts and workers, {ran} runs of schedules")
+        log(f"{self.compacted} compactions, {self.messages} messages out, {len(sink.tokens)} taken by the sink")
         unheard = sum(told[f"room {one.split(':')[0]}: answer to {one}"] == 0 for one in accepted)
         # What came of work may be noted in the same words twice, and who was killed may set a schedule anew.
         answers = Counter({text: times for text, times in told.items() if ": answer to " in text})

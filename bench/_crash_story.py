@@ -17,15 +17,15 @@ from collections.abc import AsyncGenerator
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from bench._crash import READY, Forked, kill_over_and_over
-from bench._report import say
-from bench._stage import Stage, story_views
+from bench._crash import READY, Forked, kill_repeatedly
+from bench._report import log
+from bench._stage import StoryFixture, story_views
 from coterie.base.errors import CoterieError
 from coterie.engine.events import AssistantTokens, AssistantTurn, UserTurn
 from coterie.kernel import AnyEvent, LogReader
-from coterie.llm.messages import Chunk, Finished, Request, TextDelta, Tokens
+from coterie.llm.messages import Chunk, CompletionRequest, Finished, TextDelta, Tokens
 from coterie.memory.events import MemoryAdded, MemoryEdited
-from coterie.modes.story.events import ClockMoved, EdgeUpdate
+from coterie.modes.story.events import ClockMoved, RelationshipUpdated
 
 _CHATS = 3
 _SHAPES: dict[str, object] = {
@@ -35,7 +35,7 @@ _SHAPES: dict[str, object] = {
 }
 
 
-class Slow:
+class SlowModel:
     """Says a word every few milliseconds, so that most kills come in the middle of something."""
 
     name = "embedded"
@@ -43,8 +43,8 @@ class Slow:
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
 
-    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        shape = request.prompt.shape
+    async def stream(self, request: CompletionRequest) -> AsyncGenerator[Chunk, None]:
+        shape = request.prompt.output_schema
         words = [json.dumps(_SHAPES.get(shape.name, {}))] if shape else self._words()
         for word in words:
             await asyncio.sleep(0 if shape else 0.002)
@@ -65,7 +65,7 @@ def _tell(*words: object) -> None:
 
 async def child(folder: Path, seed: int, *, drain: bool) -> None:
     chance = random.Random(seed)
-    stage = Stage(folder / "coterie.db", Slow(chance), lease_s=0.5)
+    stage = StoryFixture(folder / "coterie.db", SlowModel(chance), lease_s=0.5)
     await stage.story.recover()
     if drain:
         kinds = list(stage.story.handlers())
@@ -74,12 +74,12 @@ async def child(folder: Path, seed: int, *, drain: bool) -> None:
             await asyncio.sleep(0.1)
         await stage.close()
         return
-    mara = next(iter(stage.roster.bots()), None) or await stage.meet()
-    rooms = [chat.room for chat in stage.story.chats.chats() if not stage.store.reader.origin(chat.room)]
+    mara = next(iter(stage.roster.all()), None) or await stage.create_character()
+    rooms = [chat.room for chat in stage.story.chats.chats() if not stage.store.reader.fork_origin(chat.room)]
     while len(rooms) < _CHATS:
-        rooms.append(await stage.begin(mara))
+        rooms.append(await stage.open_chat(mara))
     # Whatever is read once is read now: lives are short, and are to be spent playing.
-    stage.story.prompter.assemble(stage.story.chats.chat(rooms[0]), mara.id, "warm")
+    stage.story.participants.assemble(stage.story.chats.chat(rooms[0]), mara.id, "warm")
     os.write(1, READY)
 
     async def listen() -> None:
@@ -143,9 +143,7 @@ def run(kills: int, folder: Path) -> dict[str, int]:
     def spawn(kill: int) -> Forked:
         return Forked(live, folder, kill, False)
 
-    failures = kill_over_and_over(
-        kills, folder / "coterie.db", story_views, spawn, heard, longest_s=3.0, verify_every=5
-    )
+    failures = kill_repeatedly(kills, folder / "coterie.db", story_views, spawn, heard, longest_s=3.0, verify_every=5)
     Forked(live, folder, kills, True).read_to_the_end()
     return {
         "kills": kills,
@@ -171,11 +169,11 @@ def _count(database: Path, said: dict[str, str], durable: list[int], ended: dict
     lost += sum(reply not in whole or len(whole[reply].text) != length for reply, length in ended.items())
     partial_lost = sum(reply not in whole or not whole[reply].text.startswith(text) for reply, text in kept.items())
     closed = sum(1 for turn in whole.values() if turn.why == "restart" and turn.text)
-    say(f"{len(whole)} replies, {closed} of them broken off by a kill and closed with what was durable of them")
+    log(f"{len(whole)} replies, {closed} of them broken off by a kill and closed with what was durable of them")
     jobs_lost, jobs_doubled = _jobs(reader)
     left = [*reader.jobs.pending(), *reader.jobs.find(state="dead")]
     for job in left:
-        say(f"left: {job}")
+        log(f"left: {job}")
     reader.close()
     return {
         "lost": lost + partial_lost,
@@ -192,11 +190,11 @@ def _jobs(reader: LogReader) -> tuple[int, int]:
     lost = doubled = 0
     for (room,) in reader.query("SELECT room FROM chat"):
         history = reader.history(room)
-        fork = reader.origin(room) is not None
+        fork = reader.fork_origin(room) is not None
         traces: collections.Counter[tuple[str | None, str]] = collections.Counter()
         for event in history:
             match event.payload:
-                case ClockMoved() | EdgeUpdate():
+                case ClockMoved() | RelationshipUpdated():
                     traces[event.turn, event.kind] += 1
                 case MemoryAdded() as memory:
                     traces[event.turn, f"memory of {memory.sources[0]}"] += 1
@@ -208,7 +206,7 @@ def _jobs(reader: LogReader) -> tuple[int, int]:
             if isinstance(reply, AssistantTurn) and reply.text.strip():
                 wanted = [ClockMoved.kind, f"memory of {reply.reply}"]
                 # A fork is given its feelings whole.
-                wanted += [] if fork else [EdgeUpdate.kind]
+                wanted += [] if fork else [RelationshipUpdated.kind]
             elif isinstance(event.payload, MemoryAdded):
                 wanted = [f"weight of {event.payload.id}"]
             else:
@@ -217,5 +215,5 @@ def _jobs(reader: LogReader) -> tuple[int, int]:
             lost += len(missing)
             if missing:
                 jobs = [job for job in reader.jobs.find(limit=100_000) if str(event.turn) in job.key]
-                say(f"{room}: event {event.id} of turn {event.turn} has no {', '.join(missing)}; jobs {jobs}")
+                log(f"{room}: event {event.id} of turn {event.turn} has no {', '.join(missing)}; jobs {jobs}")
     return lost, doubled

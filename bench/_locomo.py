@@ -18,23 +18,23 @@ _DATE = re.compile(r"(\d{1,2}):(\d{2})\s*(am|pm) on (\d{1,2}) (\w+),? (\d{4})")
 
 
 @dataclass(frozen=True)
-class Asked:
+class LocomoQuestion:
     text: str
     evidence: frozenset[str]
     category: int
 
 
 @dataclass(frozen=True)
-class Talk:
+class LocomoConversation:
     id: str
     speakers: tuple[str, ...]
     memories: list[NewMemory]
-    questions: list[Asked]
+    questions: list[LocomoQuestion]
     after: datetime
     """A day after the last turn: when the questions are asked."""
 
 
-def read(path: Path) -> list[Talk]:
+def read(path: Path) -> list[LocomoConversation]:
     return [_talk(entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
 
 
@@ -48,7 +48,7 @@ def reciprocal_rank(found: Sequence[Sequence[str]], evidence: frozenset[str]) ->
     return next((1 / place for place, sources in enumerate(found, 1) if evidence & set(sources)), 0.0)
 
 
-def _talk(entry: dict[str, Any]) -> Talk:
+def _talk(entry: dict[str, Any]) -> LocomoConversation:
     speakers = tuple(entry["speakers"])
     memories = [
         NewMemory(
@@ -65,13 +65,13 @@ def _talk(entry: dict[str, Any]) -> Talk:
         if turn["text"].strip()
     ]
     questions = [
-        Asked(asked["question"], frozenset(asked["evidence"]), int(asked["category"]))
+        LocomoQuestion(asked["question"], frozenset(asked["evidence"]), int(asked["category"]))
         for asked in entry["questions"]
         if asked["evidence"]
     ]
     dates = [memory.happened for memory in memories if memory.happened]
     last = max(dates) if dates else datetime(2024, 1, 1, tzinfo=UTC)
-    return Talk(str(entry["id"]), speakers, memories, questions, last.replace(hour=23))
+    return LocomoConversation(str(entry["id"]), speakers, memories, questions, last.replace(hour=23))
 
 
 def _moment(text: str | None) -> datetime | None:

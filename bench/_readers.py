@@ -12,7 +12,7 @@ import re
 import sys
 import time
 
-from bench._apart import anywhere
+from bench._apart import run_on_any_core
 
 _WATCHED = 5
 _SENT = re.compile(rb'"ts":(\d+)')
@@ -67,5 +67,5 @@ async def main(port: int, readers: int, slow: int, path: str) -> None:
 
 
 if __name__ == "__main__":
-    anywhere()
+    run_on_any_core()
     asyncio.run(main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]))

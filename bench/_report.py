@@ -18,7 +18,7 @@ def arguments(description: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def say(text: str) -> None:
+def log(text: str) -> None:
     print(text, flush=True)
 
 
@@ -34,7 +34,7 @@ def finish(figures: dict[str, Any]) -> None:
     print(json.dumps(figures), flush=True)
 
 
-def scratch() -> tempfile.TemporaryDirectory[str]:
+def scratch_folder() -> tempfile.TemporaryDirectory[str]:
     """A folder for a run, on the same disk as the project and where git does not look."""
     home = Path(".bench")
     home.mkdir(exist_ok=True)

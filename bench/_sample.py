@@ -9,22 +9,22 @@ from __future__ import annotations
 import random
 from typing import Literal
 
-from coterie.kernel import Draft, Event, Payload, Rows, View, on
+from coterie.kernel import Event, NewEvent, Payload, Projection, Rows, on
 
 
-class Said(Payload, kind="sample_said"):
+class SampleTurn(Payload, kind="sample_said"):
     turn: str
     speaker: str
     text: str
 
 
-class Felt(Payload, kind="sample_felt"):
+class SampleFeeling(Payload, kind="sample_felt"):
     of: str
     toward: str
     delta: int
 
 
-class Noticed(Payload, kind="sample_noticed"):
+class SampleMemory(Payload, kind="sample_noticed"):
     memory: str
     owner: str
     scene: str
@@ -42,7 +42,7 @@ class TimePassed(Payload, kind="sample_time_passed"):
     weather: Literal["sun", "rain", "snow"]
 
 
-class Turns(View):
+class Turns(Projection):
     name = "sample_turns"
     line = "room"
     schema = """
@@ -52,8 +52,8 @@ class Turns(View):
             DEFAULT 0, weather TEXT NOT NULL DEFAULT 'sun', last TEXT NOT NULL DEFAULT '') WITHOUT ROWID;
     """
 
-    @on(Said)
-    def said(self, rows: Rows, event: Event[Said]) -> None:
+    @on(SampleTurn)
+    def said(self, rows: Rows, event: Event[SampleTurn]) -> None:
         said = event.payload
         rows.run(
             "INSERT OR REPLACE INTO sample_turn VALUES (?, ?, ?, ?, ?)",
@@ -74,15 +74,15 @@ class Turns(View):
         )
 
 
-class Edges(View):
+class Edges(Projection):
     name = "sample_edges"
     schema = """
         CREATE TABLE sample_edge(of TEXT, toward TEXT, affinity INTEGER NOT NULL, last_room TEXT NOT NULL,
             PRIMARY KEY(of, toward)) WITHOUT ROWID;
     """
 
-    @on(Felt)
-    def felt(self, rows: Rows, event: Event[Felt]) -> None:
+    @on(SampleFeeling)
+    def felt(self, rows: Rows, event: Event[SampleFeeling]) -> None:
         felt = event.payload
         rows.run(
             "INSERT INTO sample_edge VALUES (?1, ?2, min(100, max(0, 50 + ?3)), ?4) ON CONFLICT(of, toward)"
@@ -91,7 +91,7 @@ class Edges(View):
         )
 
 
-class Memories(View):
+class Memories(Projection):
     name = "sample_memories"
     line = "room"
     schema = """
@@ -100,8 +100,8 @@ class Memories(View):
         CREATE INDEX sample_memory_scene ON sample_memory(room, scene);
     """
 
-    @on(Noticed)
-    def noticed(self, rows: Rows, event: Event[Noticed]) -> None:
+    @on(SampleMemory)
+    def noticed(self, rows: Rows, event: Event[SampleMemory]) -> None:
         seen = event.payload
         rows.run(
             "INSERT OR REPLACE INTO sample_memory VALUES (?, ?, ?, ?, ?, ?)",
@@ -120,14 +120,14 @@ class Memories(View):
         )
 
 
-def sample_views() -> list[View]:
+def sample_projections() -> list[Projection]:
     return [Turns(), Edges(), Memories()]
 
 
 _WORDS = "the rain had stopped and Mara looked from her letter while somebody in the harbour was singing".split(" ")  # noqa: SIM905
 
 
-def sample_draft(chance: random.Random, room: str, number: int) -> Draft:
+def sample_draft(chance: random.Random, room: str, number: int) -> NewEvent:
     """One plausible event of a long evening."""
     people = ["you", "mara", "teo"]
     turn = f"t{number // 4}"
@@ -135,17 +135,17 @@ def sample_draft(chance: random.Random, room: str, number: int) -> Draft:
     payload: Payload
     match chance.choices(["said", "felt", "noticed", "time", "ended"], [40, 25, 25, 8, 2])[0]:
         case "said":
-            payload = Said(turn=f"{turn}.{number}", speaker=chance.choice(people), text=text)
+            payload = SampleTurn(turn=f"{turn}.{number}", speaker=chance.choice(people), text=text)
         case "felt":
             of, toward = chance.sample(people, 2)
-            payload = Felt(of=of, toward=toward, delta=chance.randint(-9, 9))
+            payload = SampleFeeling(of=of, toward=toward, delta=chance.randint(-9, 9))
         case "noticed":
             scene = f"s{number // 50}"
-            payload = Noticed(
+            payload = SampleMemory(
                 memory=f"m{number}", owner=chance.choice(people), scene=scene, text=text, weight=chance.random()
             )
         case "time":
             payload = TimePassed(minutes=chance.randint(1, 90), weather=chance.choice(["sun", "rain", "snow"]))
         case _:
             payload = SceneEnded(scene=f"s{number // 50}", keep=chance.random())
-    return Draft(room, payload, actor="sample", turn=turn)
+    return NewEvent(room, payload, actor="sample", turn=turn)

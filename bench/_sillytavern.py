@@ -21,7 +21,7 @@ from playwright.sync_api import Browser, Error, Page
 
 from bench._browser import last_50_seen, seen_script
 from bench._peer import PeerMissing
-from bench._report import median, say
+from bench._report import log, median
 
 VERSION = "1.19.0"
 _PATIENCE_S = 300
@@ -39,7 +39,7 @@ def open_chat_in_sillytavern(browser: Browser, folder: Path, messages: int, roun
     """Milliseconds, the median of a few rounds. Raises `PeerMissing` where it cannot be run."""
     with _served(_installed(), folder) as address:
         _write_chat(address, folder / "data" / "default-user", messages)
-        say(f"SillyTavern {VERSION} is up, with a chat of {messages:,} messages.")
+        log(f"SillyTavern {VERSION} is up, with a chat of {messages:,} messages.")
         context = browser.new_context()
         page = context.new_page()
         page.set_default_timeout(_PATIENCE_S * 1_000)

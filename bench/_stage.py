@@ -8,56 +8,63 @@ from pathlib import Path
 
 from coterie.base.clock import Clock, SystemClock
 from coterie.cast.identity import Identity
-from coterie.cast.people import People
-from coterie.cast.roster import Bot, Cast, Roster, You
-from coterie.engine.turns import Turns
-from coterie.kernel import Store, View
+from coterie.cast.people import PeopleProjection
+from coterie.cast.roster import Character, Characters, CharactersProjection, OwnerProfile
+from coterie.engine.turns import TurnsProjection
+from coterie.kernel import Projection, Store
 from coterie.kernel.worker import Worker
-from coterie.llm.messages import Request
-from coterie.llm.player import Player
+from coterie.llm.messages import CompletionRequest
+from coterie.llm.player import ReplayProvider
 from coterie.llm.provider import Provider
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
-from coterie.llm.tape import Entry
-from coterie.llm.usage import Usage
+from coterie.llm.tape import RecordedCall
+from coterie.llm.usage import UsageProjection
 from coterie.memory import Memory
-from coterie.memory.view import Memories
-from coterie.modes.story.kickoff import Opening, Place
-from coterie.modes.story.mode import one_chat_at_a_time, views
+from coterie.memory.view import MemoryProjection
+from coterie.modes.story.kickoff import Opening, OpeningPlace
+from coterie.modes.story.mode import exclusive_chat, projections
 from coterie.modes.story.settings import StorySettings
-from coterie.modes.story.story import Story
+from coterie.modes.story.story import StoryService
 
-Answer = Callable[[Request], Entry]
-
-
-def story_views() -> list[View]:
-    return [Cast(), People(), Turns(), Memories(), Usage(), *views()]
+Answer = Callable[[CompletionRequest], RecordedCall]
 
 
-class Stage:
+def story_views() -> list[Projection]:
+    return [
+        CharactersProjection(),
+        PeopleProjection(),
+        TurnsProjection(),
+        MemoryProjection(),
+        UsageProjection(),
+        *projections(),
+    ]
+
+
+class StoryFixture:
     """Everything a story needs, around one database file."""
 
     def __init__(self, path: Path, provider: Provider, *, clock: Clock | None = None, lease_s: float = 60.0) -> None:
         self.clock = clock or SystemClock()
-        self.store = Store.open(path, views=story_views(), clock=self.clock)
+        self.store = Store.open(path, projections=story_views(), clock=self.clock)
         roles = {"narrative": ("embedded/script",), "classifier": ("embedded/script",)}
         settings = ModelsSettings(roles=roles)
         self.models = Models(settings, clock=self.clock, store=self.store, providers={"embedded": provider})
-        self.roster = Roster(self.store)
+        self.roster = Characters(self.store)
         self.memory = Memory(self.store, clock=self.clock)
-        self.story = Story(self.store, self.roster, self.memory, self.models, StorySettings(), self.clock)
+        self.story = StoryService(self.store, self.roster, self.memory, self.models, StorySettings(), self.clock)
         self.worker = Worker(
             self.store.jobs,
             self.story.handlers(),
             clock=self.clock,
             bus=self.store.bus,
             lease_s=lease_s,
-            longest_wait_s=0.05,
-            apart=one_chat_at_a_time,
+            max_wait_s=0.05,
+            serialize_by=exclusive_chat,
         )
 
-    async def meet(self) -> Bot:
-        await self.roster.author_you(You(name="Ana", pronouns="she/her", persona="A cartographer."))
+    async def create_character(self) -> Character:
+        await self.roster.save_owner(OwnerProfile(name="Ana", pronouns="she/her", persona="A cartographer."))
         identity = Identity(
             name="Mara",
             persona="Mara keeps a lighthouse on a bare island and writes down every ship that passes.",
@@ -65,10 +72,10 @@ class Stage:
             voice_samples=["Ships come and go. The lamp stays."],
             initial_relationship="Ana came with the supply boat a week ago.",
         )
-        return await self.roster.author(identity)
+        return await self.roster.save(identity)
 
-    async def begin(self, bot: Bot) -> str:
-        opening = Opening(title="Evening", place=Place(name="the lighthouse"), weather="a gale from the west")
+    async def open_chat(self, bot: Character) -> str:
+        opening = Opening(title="Evening", place=OpeningPlace(name="the lighthouse"), weather="a gale from the west")
         return (await self.story.begin(bot.id, opening)).room
 
     async def close(self) -> None:
@@ -77,10 +84,10 @@ class Stage:
         self.store.close()
 
 
-def scripted(say: str = "The lamp is old, and so am I. Sit down.") -> Player:
+def scripted_model(say: str = "The lamp is old, and so am I. Sit down.") -> ReplayProvider:
     """Classifiers are told that nothing special happened."""
 
-    def answer(request: Request) -> Entry:
-        return Entry(say=json.dumps({}) if request.prompt.shape is not None else say)
+    def answer(request: CompletionRequest) -> RecordedCall:
+        return RecordedCall(say=json.dumps({}) if request.prompt.output_schema is not None else say)
 
-    return Player("embedded", otherwise=answer)
+    return ReplayProvider("embedded", default=answer)

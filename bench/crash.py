@@ -19,13 +19,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench._crash import kill_over_and_over
-from bench._report import arguments, finish, say
-from bench._sample import Said, sample_draft, sample_views
+from bench._crash import kill_repeatedly
+from bench._report import arguments, finish, log
+from bench._sample import SampleTurn, sample_draft, sample_projections
 from coterie.base.clock import SystemClock
-from coterie.kernel import Draft, Job, LogReader, NewJob, Payload, Store
-from coterie.kernel.snapshot import seed_from, write_snapshot
-from coterie.kernel.worker import Outcome, Worker
+from coterie.kernel import Job, LogReader, NewEvent, NewJob, Payload, Store
+from coterie.kernel.snapshot import seed_from_snapshots, write_snapshot
+from coterie.kernel.worker import JobResult, Worker
 
 PRODUCERS = 8
 JOB = "sample_effect"
@@ -37,9 +37,9 @@ class Effect(Payload, kind="sample_effect"):
     of: str
 
 
-async def effect(job: Job) -> Outcome:
+async def effect(job: Job) -> JobResult:
     await asyncio.sleep(random.random() * 0.01)
-    return Outcome([Draft("effects", Effect(of=str(job.payload["key"])))])
+    return JobResult([NewEvent("effects", Effect(of=str(job.payload["key"])))])
 
 
 async def child(folder: Path, starts: list[int], seed: int, *, drain: bool) -> None:
@@ -47,11 +47,11 @@ async def child(folder: Path, starts: list[int], seed: int, *, drain: bool) -> N
     snapshots = folder / "snapshots"
     store = Store.open(
         folder / "coterie.db",
-        views=sample_views(),
-        seed=seed_from(snapshots, lambda text: print(text, file=sys.stderr)),
+        projections=sample_projections(),
+        seed=seed_from_snapshots(snapshots, lambda text: print(text, file=sys.stderr)),
     )
     worker = Worker(
-        store.jobs, {JOB: effect}, clock=SystemClock(), bus=store.bus, at_once=4, lease_s=0.5, longest_wait_s=0.05
+        store.jobs, {JOB: effect}, clock=SystemClock(), bus=store.bus, concurrency=4, lease_s=0.5, max_wait_s=0.05
     )
     if drain:
         while await store.jobs.next_due([JOB]) is not None:
@@ -66,7 +66,7 @@ async def child(folder: Path, starts: list[int], seed: int, *, drain: bool) -> N
         while True:
             key = f"{producer}:{number}"
             room = f"room:{producer % 3}"
-            said = Draft(room, Said(turn=key, speaker="mara", text=f"Word {key}."), key=key, turn=key)
+            said = NewEvent(room, SampleTurn(turn=key, speaker="mara", text=f"Word {key}."), key=key, turn=key)
             rest = [sample_draft(chance, room, number * PRODUCERS + producer) for _ in range(chance.randint(0, 3))]
             # A job that was under way at five kills is rightly given up; here the kills are not its fault. It
             # belongs to the last event of its batch, so that is the one to look for.
@@ -93,7 +93,7 @@ async def child(folder: Path, starts: list[int], seed: int, *, drain: bool) -> N
                     await store.fork(room, head, f"fork:{seed}:{number}")
                 case _:
                     path = snapshots / f"{time.time_ns()}.snapshot"
-                    await asyncio.to_thread(write_snapshot, store.reader.readers, store.views, path)
+                    await asyncio.to_thread(write_snapshot, store.reader.connections, store.projections, path)
 
     await asyncio.gather(*(produce(n, starts[n]) for n in range(PRODUCERS)), disturb(), worker.run(asyncio.Event()))
 
@@ -113,8 +113,8 @@ def run(kills: int, folder: Path) -> dict[str, int]:
         producer, number = map(int, line.split(":"))
         starts[producer] = max(starts[producer], number + 1)
 
-    failures = kill_over_and_over(
-        kills, folder / "coterie.db", sample_views, lambda kill: spawn(folder, starts, kill), heard, longest_s=0.4
+    failures = kill_repeatedly(
+        kills, folder / "coterie.db", sample_projections, lambda kill: spawn(folder, starts, kill), heard, longest_s=0.4
     )
     spawn(folder, starts, kills, drain=True).wait()
     return {
@@ -130,11 +130,11 @@ def count(folder: Path, acknowledged: set[str]) -> dict[str, int]:
     said: collections.Counter[str] = collections.Counter()
     effects: collections.Counter[str] = collections.Counter()
     after = 0
-    while page := reader.read(after=after, kinds=[Said.kind, Effect.kind]):
+    while page := reader.read(after=after, kinds=[SampleTurn.kind, Effect.kind]):
         for event in page:
             if isinstance(event.payload, Effect):
                 effects[event.payload.of] += 1
-            elif isinstance(event.payload, Said) and event.key is not None:
+            elif isinstance(event.payload, SampleTurn) and event.key is not None:
                 said[event.payload.turn] += 1
         after = page[-1].id
     # A kill between a rewind and its redo leaves words that do not count; the jobs they caused are withdrawn with them.
@@ -142,7 +142,7 @@ def count(folder: Path, acknowledged: set[str]) -> dict[str, int]:
         event.payload.turn
         for room in range(3)
         for event in reader.history(f"room:{room}")
-        if isinstance(event.payload, Said) and event.key is not None
+        if isinstance(event.payload, SampleTurn) and event.key is not None
     }
     reader.close()
     return {
@@ -178,7 +178,7 @@ def main() -> None:
         play = _crash_desk.run if options.desk else _crash_story.run if options.story else run
         figures = play(kills, Path(name))
     for name, value in figures.items():
-        say(f"{name:>16}: {value}")
+        log(f"{name:>16}: {value}")
     finish(figures)
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from playwright.sync_api import Page
 
-from bench._browser import OpenHouse, chromium
-from bench._report import arguments, finish, median, percentile, say, scratch
-from coterie.modes.crowd import Author, ChatPost
+from bench._browser import BenchServer, chromium
+from bench._report import arguments, finish, log, median, percentile, scratch_folder
+from coterie.modes.crowd import ChatAuthor, ChatPost
 
 _HISTORY = 100_000
 _A_SECOND = 200
@@ -35,20 +35,22 @@ _CHAT = (
 )
 
 
-async def _flood(house: OpenHouse, seconds: float) -> int:
+async def _flood(house: BenchServer, seconds: float) -> int:
     room = await house.house.crowd.room("flood")
-    chance = random.Random(room.gateway.door.number)
+    chance = random.Random(room.gateway.admission.last_number)
     for _ in range(round(seconds * 10)):
         for _ in range(_A_SECOND // 10):
-            author = Author(name=f"u{chance.randrange(400)}", kind="human")
-            text = f"{chance.choice(_CHAT)} {room.gateway.door.number}"
-            room.gateway.post(ChatPost(id=f"f{room.gateway.door.number}", room="flood", author=author, text=text))
+            author = ChatAuthor(name=f"u{chance.randrange(400)}", kind="human")
+            text = f"{chance.choice(_CHAT)} {room.gateway.admission.last_number}"
+            room.gateway.post(
+                ChatPost(id=f"f{room.gateway.admission.last_number}", room="flood", author=author, text=text)
+            )
         await asyncio.sleep(0.1)
-    await room.gateway.settle()
-    return room.gateway.door.number
+    await room.gateway.flush()
+    return room.gateway.admission.last_number
 
 
-def _frames(page: Page, house: OpenHouse, seconds: float) -> list[float]:
+def _frames(page: Page, house: BenchServer, seconds: float) -> list[float]:
     page.evaluate(_WATCH)
     house.do(_flood(house, seconds))
     found: list[float] = page.evaluate(
@@ -59,11 +61,11 @@ def _frames(page: Page, house: OpenHouse, seconds: float) -> list[float]:
 
 def run(quick: bool) -> dict[str, object]:
     seconds = 5.0 if quick else 20.0
-    with scratch() as name, chromium() as browser:
+    with scratch_folder() as name, chromium() as browser:
         folder = Path(name) / "house"
         (folder / "configs" / "rooms").mkdir(parents=True)
         (folder / "configs" / "rooms" / "flood.toml").write_text(_ROOM)
-        house = OpenHouse(folder)
+        house = BenchServer(folder)
         page = browser.new_page(base_url=house.address, viewport={"width": 1440, "height": 900})
         page.goto("/crowd/flood")
         page.locator("[data-live][data-state=live]").wait_for()
@@ -77,11 +79,11 @@ def run(quick: bool) -> dict[str, object]:
         held = page.evaluate("document.getElementById('crowd').virtual.length")
         house.close()
     for what, times in (("nothing happens", idle), ("at the end", end), ("in the middle", middle)):
-        say(
+        log(
             f"{what}: {_fps(times):.0f} frames a second, p95 {percentile(times, 0.95):.0f} ms,"
             f" worst {max(times):.0f} ms"
         )
-    say(f"{held:,} in the list, {rows} of them in the page")
+    log(f"{held:,} in the list, {rows} of them in the page")
     return {
         "history": held,
         "rows_in_page": rows,

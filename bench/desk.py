@@ -15,28 +15,28 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench._report import arguments, finish, median, percentile, progress, say, scratch
+from bench._report import arguments, finish, log, median, percentile, progress, scratch_folder
 from coterie.base.clock import SystemClock
-from coterie.base.heap import settle
+from coterie.base.heap import tune_gc
 from coterie.base.ids import new_id
 from coterie.cast.identity import Identity
-from coterie.cast.people import People
-from coterie.cast.roster import Cast, Roster
+from coterie.cast.people import PeopleProjection
+from coterie.cast.roster import Characters, CharactersProjection
 from coterie.cast.workspace import Workspaces
 from coterie.engine import switchboard
-from coterie.engine.conversation import Spoken
-from coterie.engine.turns import Turns
-from coterie.kernel import Draft, NewJob, Store
-from coterie.llm.messages import CallRequested, Chunk, Finished, Request, TextDelta, Tokens, ToolCall
+from coterie.engine.conversation import ReplyFinished
+from coterie.engine.turns import TurnsProjection
+from coterie.kernel import NewEvent, NewJob, Store
+from coterie.llm.messages import Chunk, CompletionRequest, Finished, TextDelta, Tokens, ToolCall, ToolCallRequested
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
-from coterie.llm.usage import Usage
+from coterie.llm.usage import UsageProjection
 from coterie.memory import Memory
-from coterie.memory.view import Memories
+from coterie.memory.view import MemoryProjection
 from coterie.modes.desk import mode as desk_mode
 from coterie.modes.desk.conversation import DeskConversation
-from coterie.modes.desk.desk import Desk
-from coterie.modes.desk.errand import COMPACT, Errand
+from coterie.modes.desk.desk import DeskService
+from coterie.modes.desk.errand import COMPACT_JOB, ChannelOutcome
 from coterie.modes.desk.settings import DeskSettings
 
 WORKERS, BRANCHES = 50, 5
@@ -49,14 +49,14 @@ class Scripted:
 
     name = "embedded"
 
-    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
+    async def stream(self, request: CompletionRequest) -> AsyncGenerator[Chunk, None]:
         await asyncio.sleep(TAKES_S[request.model] * (1.0 if request.model == "channel" else CHANCE.uniform(0.5, 1.5)))
         end = Finished(reason="stop", tokens=Tokens(input=100, output=10), model="script")
         if request.model == "worker":
             arguments = json.dumps({"text": f"step at {time.time():.0f}"})
-            yield CallRequested(call=ToolCall(id="1", name="set_status", arguments=arguments))
+            yield ToolCallRequested(call=ToolCall(id="1", name="set_status", arguments=arguments))
         elif request.model == "branch":
-            yield CallRequested(call=ToolCall(id="1", name="channel_recall", arguments='{"text": "hello"}'))
+            yield ToolCallRequested(call=ToolCall(id="1", name="channel_recall", arguments='{"text": "hello"}'))
         elif request.model == "compactor":
             yield TextDelta(text='{"summary": "They said hello."}')
         else:
@@ -82,21 +82,29 @@ class Office:
 
     def __init__(self, folder: Path) -> None:
         clock = SystemClock()
-        views = [Cast(), People(), Turns(), *switchboard.views(), Memories(), Usage(), *desk_mode.views()]
-        self.store = Store.open(folder / "desk.db", views=views, clock=clock)
+        views = [
+            CharactersProjection(),
+            PeopleProjection(),
+            TurnsProjection(),
+            *switchboard.projections(),
+            MemoryProjection(),
+            UsageProjection(),
+            *desk_mode.desk_projections(),
+        ]
+        self.store = Store.open(folder / "desk.db", projections=views, clock=clock)
         settings = ModelsSettings(roles={kind: (f"embedded/{kind}",) for kind in TAKES_S})
         self._models = Models(settings, clock=clock, store=self.store, providers={"embedded": Scripted()})
-        self._roster = Roster(self.store)
+        self._roster = Characters(self.store)
         memory = Memory(self.store, clock=clock)
         places = Workspaces(folder / "ws")
-        self.desk = Desk(self.store, self._roster, memory, self._models, places, DeskSettings(), clock)
+        self.desk = DeskService(self.store, self._roster, memory, self._models, places, DeskSettings(), clock)
         self._talk = DeskConversation(self.store, self.desk, self._roster)
         self._lanes: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Office:
-        bot = await self._roster.author(Identity(name="Mara", persona="Mara gets things done."))
+        bot = await self._roster.save(Identity(name="Mara", persona="Mara gets things done."))
         self._bot = bot.id
-        self._lanes = [asyncio.create_task(lane.run(asyncio.Event())) for lane in self.desk.workers()]
+        self._lanes = [asyncio.create_task(lane.run(asyncio.Event())) for lane in self.desk.job_workers()]
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -117,23 +125,23 @@ class Office:
         took: list[float] = []
         for number in range(messages):
             began = time.perf_counter()
-            async for speech in self._talk.say(room, f"hello {number}", person="ana", key=new_id()):
-                assert isinstance(speech, Spoken) and speech.text, "no answer"
+            async for speech in self._talk.send_message(room, f"hello {number}", person="ana", key=new_id()):
+                assert isinstance(speech, ReplyFinished) and speech.text, "no answer"
             took.append((time.perf_counter() - began) * 1_000)
         return took
 
 
 async def one_round(office: Office, number: int, messages: int) -> Round:
     idle_room, busy_room = [await office.open(f"{name} {number}") for name in ("idle", "busy")]
-    settle()  # as `coterie serve` does
+    tune_gc()  # as `coterie serve` does
     idle = await office.ask(idle_room, messages)
     await make_busy(office.store, office.desk, busy_room)
     busy = await office.ask(busy_room, messages)
-    at_work = [process for process in office.desk.book.processes(busy_room) if process.busy]
+    at_work = [process for process in office.desk.queries.processes(busy_room) if process.active]
     for process in at_work:
         await office.desk.processes.cancel(busy_room, process.id)
     found = Round(percentile(idle, 0.95), percentile(busy, 0.95))
-    say(
+    log(
         f"median idle {median(idle):.1f} ms, busy {median(busy):.1f} ms; p95 {found.idle:.1f}, {found.busy:.1f} ms;"
         f" {len(at_work)} still at work, {sum(process.steps for process in at_work)} steps"
     )
@@ -158,25 +166,25 @@ async def run(folder: Path, rounds: int, messages: int) -> dict[str, object]:
     }
 
 
-async def make_busy(store: Store, desk: Desk, room: str) -> None:
-    errand = Errand(desk.book.chat(room), "bench")
-    lines = desk.book.history(room)
+async def make_busy(store: Store, desk: DeskService, room: str) -> None:
+    errand = ChannelOutcome(desk.queries.chat(room), "bench")
+    lines = desk.queries.history(room)
     for number in range(WORKERS):
-        errand.hire(f"task {number}", interactive=False)
+        errand.start_worker(f"task {number}", interactive=False)
     for number in range(BRANCHES):
-        errand.branch(f"thought {number}", lines[-1].seq)
+        errand.start_branch(f"thought {number}", lines[-1].seq)
     payload = {"room": room, "first": lines[0].seq, "upto": lines[1].seq}
-    jobs = [*errand.jobs, NewJob(COMPACT, "bench", payload)]
-    drafts: list[Draft] = errand.drafts
+    jobs = [*errand.jobs, NewJob(COMPACT_JOB, "bench", payload)]
+    drafts: list[NewEvent] = errand.new_events
     await store.append(drafts, jobs=jobs)
     await asyncio.sleep(1.5)
-    busy = [process for process in desk.book.processes(room) if process.busy]
+    busy = [process for process in desk.queries.processes(room) if process.active]
     assert len(busy) == WORKERS + BRANCHES, f"only {len(busy)} are at work"
 
 
 def main() -> None:
     options = arguments(__doc__).parse_args()
-    with scratch() as folder:
+    with scratch_folder() as folder:
         finish(asyncio.run(run(Path(folder), *((1, 20) if options.quick else (5, 80)))))
 
 

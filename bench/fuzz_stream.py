@@ -10,8 +10,8 @@ import random
 import re
 import time
 
-from bench._report import arguments, finish, progress, say
-from coterie.modes.draft.blocks import Block, Piece, Text, joined
+from bench._report import arguments, finish, log, progress
+from coterie.modes.draft.blocks import EditBlock, ReplyPart, ReplyText, join_text
 from coterie.modes.draft.formats import ChangeFormat, parser_for
 from coterie.modes.draft.search_replace import SearchReplaceParser
 from coterie.modes.draft.tags import TagParser
@@ -56,15 +56,15 @@ def mangled(chance: random.Random) -> str:
     return text
 
 
-def cut(text: str, form: ChangeFormat, chance: random.Random) -> list[Piece]:
+def cut(text: str, form: ChangeFormat, chance: random.Random) -> list[ReplyPart]:
     parser = parser_for(form)
-    pieces: list[Piece] = []
+    pieces: list[ReplyPart] = []
     at = 0
     while at < len(text):
         size = chance.choice((1, 1, 2, 3, 5, 8, 30))
         pieces += parser.feed(text[at : at + size])
         at += size
-    return joined([*pieces, *parser.end()])
+    return join_text([*pieces, *parser.end()])
 
 
 def check(text: str, chance: random.Random) -> int:
@@ -73,14 +73,14 @@ def check(text: str, chance: random.Random) -> int:
     forms: tuple[ChangeFormat, ChangeFormat] = ("tags", "search_replace")
     for form in forms:
         whole = parser_for(form)
-        pieces = joined([*whole.feed(text), *whole.end()])
+        pieces = join_text([*whole.feed(text), *whole.end()])
         assert cut(text, form, chance) == pieces, text
         plain = TagParser() if form == "tags" else SearchReplaceParser()
         bare = [*plain.feed(text), *plain.end()]
-        said = "".join(p.text if isinstance(p, Text) else p.raw if isinstance(p, Block) else "" for p in bare)
+        said = "".join(p.text if isinstance(p, ReplyText) else p.raw if isinstance(p, EditBlock) else "" for p in bare)
         assert said == text, text
         for piece in pieces:
-            if isinstance(piece, Block):
+            if isinstance(piece, EditBlock):
                 rows += 1
                 well_formed = _TAGGED if form == "tags" else _SEARCHED
                 assert well_formed.fullmatch(piece.raw), (text, piece)
@@ -110,7 +110,7 @@ def main() -> None:
             whole.feed(text[at : at + 4])
         whole.end()
         speed[str(kilobytes)] = round(len(text) / (time.perf_counter() - began) / 1e6, 2)
-    say(f"{streams} streams in {seconds:.0f} s, {rows} changes in them; {speed} MB/s by length in kB")
+    log(f"{streams} streams in {seconds:.0f} s, {rows} changes in them; {speed} MB/s by length in kB")
     finish({"streams": streams, "failures": 0, "rows": rows, "seconds": round(seconds, 1), "mb_per_s": speed})
 
 

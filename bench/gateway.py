@@ -26,15 +26,15 @@ from typing import NamedTuple
 from websockets.asyncio.server import broadcast
 from websockets.asyncio.server import serve as serve_websockets
 
-from bench._apart import apart
-from bench._report import arguments, finish, percentile, say, scratch
+from bench._apart import receive_on_other_core
+from bench._report import arguments, finish, log, percentile, scratch_folder
 from coterie.base.clock import SystemClock
 from coterie.kernel import Store
-from coterie.modes.crowd.configs import SHIPPED
-from coterie.modes.crowd.gateway import Door, Gateway, Room, RoomLimits
-from coterie.modes.crowd.gateway.fanout import frame
+from coterie.modes.crowd.configs import SHIPPED_CONFIGS
+from coterie.modes.crowd.gateway import Admission, ChatRoom, Gateway, RoomLimits
+from coterie.modes.crowd.gateway.fanout import encode_frame
 from coterie.modes.crowd.moderation import Moderator, read_wordlists
-from coterie.modes.crowd.protocol import Author, ChatMessage, ChatPost
+from coterie.modes.crowd.protocol import ChatAuthor, ChatMessage, ChatPost
 from coterie.surfaces.firehose.server import serve
 
 _CHAT = (
@@ -53,7 +53,9 @@ _A_FRAME = 20
 
 def open_gateway(store: Store) -> Gateway:
     limits = RoomLimits(burst=1_000_000, per_minute=1_000_000)
-    return Gateway(store, Door("den", Moderator(read_wordlists([SHIPPED / "moderation"])), limits), SystemClock())
+    return Gateway(
+        store, Admission("den", Moderator(read_wordlists([SHIPPED_CONFIGS / "moderation"])), limits), SystemClock()
+    )
 
 
 async def way_in(folder: Path, many: int) -> float:
@@ -65,9 +67,9 @@ async def way_in(folder: Path, many: int) -> float:
         ChatPost(
             id=f"c{number}",
             room="den",
-            author=Author(name=f"u{chance.randrange(2_000)}", kind="human"),
+            author=ChatAuthor(name=f"u{chance.randrange(2_000)}", kind="human"),
             text=chance.choice(_CHAT),
-        ).wire()
+        ).to_json()
         for number in range(many)
     ]
     best = 0.0
@@ -75,10 +77,10 @@ async def way_in(folder: Path, many: int) -> float:
     for start in range(0, many, part):  # the best of four: others share the machine
         began = time.process_time()
         for at in range(start, start + part, _BATCH):
-            for answer in [gateway.post(ChatPost.read(each)) for each in raw[at : at + _BATCH]]:
+            for answer in [gateway.post(ChatPost.from_json(each)) for each in raw[at : at + _BATCH]]:
                 await answer
         best = max(best, part / (time.process_time() - began))
-    assert gateway.door.number == many
+    assert gateway.admission.last_number == many
     store.close()
     return best
 
@@ -108,7 +110,7 @@ class Readers:
 
 
 def messages(number: int, many: int) -> list[ChatMessage]:
-    author = Author(name="nora_k", kind="human", colour="#6a8f5c")
+    author = ChatAuthor(name="nora_k", kind="human", colour="#6a8f5c")
     now = round(time.time() * 1_000)
     return [
         ChatMessage(id=f"den-{n}", number=n, room="den", author=author, text=_CHAT[n % len(_CHAT)], ts=now)
@@ -144,10 +146,10 @@ async def tell_all(send: Callable[[list[ChatMessage]], None], readers: int, tick
 
 
 @asynccontextmanager
-async def open_room(folder: Path) -> AsyncIterator[tuple[Room, int]]:
+async def open_room(folder: Path) -> AsyncIterator[tuple[ChatRoom, int]]:
     """A room that is served, and the port it is served on."""
     store = Store.open(folder / "out.db")
-    room = Room(open_gateway(store), store.bus)
+    room = ChatRoom(open_gateway(store), store.bus)
     server = await serve({"den": room})
     yield room, server.sockets[0].getsockname()[1]
     server.close()
@@ -160,7 +162,7 @@ async def ours(folder: Path, readers: int, ticks: int) -> Rates:
     async with open_room(folder) as (room, port):
 
         def send(batch: list[ChatMessage]) -> None:
-            room.fanout.tell(batch)
+            room.fanout.send(batch)
             room.fanout.flush()
 
         crowd = await Readers.connect(port, readers, "/rooms/den?name=reader")
@@ -179,7 +181,7 @@ async def theirs(readers: int, ticks: int) -> Rates:
     async with serve_websockets(stay, "127.0.0.1", 0, compression=None) as server:
         crowd = await Readers.connect(next(iter(server.sockets)).getsockname()[1], readers, "/")
         found = await tell_all(
-            lambda batch: broadcast(joined, frame("messages", batch).text.decode()),  # type: ignore[arg-type]
+            lambda batch: broadcast(joined, encode_frame("messages", batch).text.decode()),  # type: ignore[arg-type]
             readers,
             ticks,
         )
@@ -192,7 +194,7 @@ async def late(folder: Path, readers: int, messages_told: int) -> tuple[float, i
     async with open_room(folder) as (room, port):
         crowd = await Readers.connect(port, readers, "/rooms/den?name=reader", slow=readers // 10)
         for number in range(1, 1 + messages_told):  # 400 a second, told one by one as a gateway would
-            room.fanout.tell(messages(number, 1))
+            room.fanout.send(messages(number, 1))
             await asyncio.sleep(0.0025)
         await asyncio.sleep(0.2)
         return percentile(await crowd.delays(), 0.99), room.fanout.dropped
@@ -215,7 +217,7 @@ async def floor(readers: int, ticks: int) -> Rates:
         crowd = await connecting
 
         def send(batch: list[ChatMessage]) -> None:
-            data = frame("messages", batch).websocket
+            data = encode_frame("messages", batch).websocket
             for number in joined:
                 os.write(number, data)
 
@@ -226,24 +228,24 @@ async def floor(readers: int, ticks: int) -> Rates:
 
 async def run(quick: bool) -> dict[str, object]:
     readers, ticks = 1_000, 15 if quick else 60
-    with scratch() as name:
+    with scratch_folder() as name:
         folder = Path(name)
         path = await way_in(folder, 8_000 if quick else 60_000)
-        say(f"way in: {path:,.0f} messages per core-second")
+        log(f"way in: {path:,.0f} messages per core-second")
         here = await ours(folder, readers, ticks)
         bare_here = await floor(readers, ticks)
-        say(f"way out, {readers:,} readers, per core-second, their half of the connections included: {here}")
-        say(f"bare writes, with that half too: {bare_here}")
-        with apart() as elsewhere:
+        log(f"way out, {readers:,} readers, per core-second, their half of the connections included: {here}")
+        log(f"bare writes, with that half too: {bare_here}")
+        with receive_on_other_core() as elsewhere:
             told, peers, bare = (
                 await ours(folder, readers, ticks),
                 await theirs(readers, ticks),
                 await floor(readers, ticks),
             )
         where = "without it" if elsewhere else "with it, since this system does not let us tell them apart"
-        say(f"{where}: {told}; websockets.broadcast {peers}; bare writes {bare}")
+        log(f"{where}: {told}; websockets.broadcast {peers}; bare writes {bare}")
         p99, spared = await late(folder, readers, ticks * 2 * _A_FRAME)
-    say(f"with 100 readers that stopped reading: p99 {p99:.0f} ms for the others, {spared} frames not sent to the slow")
+    log(f"with 100 readers that stopped reading: p99 {p99:.0f} ms for the others, {spared} frames not sent to the slow")
     return {
         "path_msgs_per_core_s": round(path),
         "frames_per_core_s": round(told.single),

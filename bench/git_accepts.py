@@ -18,13 +18,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench._report import arguments, finish, progress, say, scratch
-from coterie.modes.draft.commits import CHANGE, THREAD, Author, Note
+from bench._report import arguments, finish, log, progress, scratch_folder
+from coterie.modes.draft.commits import CHANGE_TRAILER, THREAD_TRAILER, CommitMessage, GitAuthor
 from coterie.modes.draft.committing import Committer
-from coterie.modes.draft.workspace import MAIN, Version, Workspace
+from coterie.modes.draft.workspace import MAIN_BRANCH, DocumentRepository, DocumentVersion
 
 DOCUMENTS = 4
-ANN = Author("Ann", "ann@example.org")
+ANN = GitAuthor("Ann", "ann@example.org")
 
 
 def document(number: int) -> str:
@@ -36,15 +36,15 @@ def line(process: int, number: int, word: str) -> str:
 
 
 def prepare(folder: Path, processes: int, each: int) -> None:
-    committer = Committer(Workspace(folder))
+    committer = Committer(DocumentRepository(folder))
     for part in range(DOCUMENTS):
         mine = [process for process in range(processes) if process % DOCUMENTS == part]
         text = "".join(line(process, number, "open") for process in mine for number in range(each))
-        committer.write(document(part), MAIN, lambda _, it=text: it, ANN, Note("Begin"), _now())  # type: ignore[misc]
+        committer.write(document(part), MAIN_BRANCH, lambda _, it=text: it, ANN, CommitMessage("Begin"), _now())  # type: ignore[misc]
 
 
 def work(folder: Path, journal: Path, process: int, each: int) -> None:
-    workspace = Workspace(folder)
+    workspace = DocumentRepository(folder)
     committer = Committer(workspace)
     told = journal.read_text().split("\n")[:-1] if journal.exists() else []
     accepted = {row.split()[1] for row in told if row.startswith("accepted")}
@@ -55,22 +55,24 @@ def work(folder: Path, journal: Path, process: int, each: int) -> None:
             if change in accepted:
                 continue
             if change in bases:
-                before = committer.find_change(MAIN, change, until=bases[change])
+                before = committer.find_change(MAIN_BRANCH, change, until=bases[change])
             else:
                 before = None
-                print(f"proposed {change} {workspace.head(MAIN)}", file=book)
+                print(f"proposed {change} {workspace.head(MAIN_BRANCH)}", file=book)
             if before is None:
                 accept(committer, process, number, change)
             print(f"accepted {change}", file=book)
 
 
 def accept(committer: Committer, process: int, number: int, change: str) -> None:
-    def make(version: Version | None) -> str:
+    def make(version: DocumentVersion | None) -> str:
         assert version is not None
         return version.text.replace(line(process, number, "open"), line(process, number, "done"))
 
-    note = Note("Close a line", "It was open for long.", {CHANGE: change, THREAD: f"thread-{process}"})
-    if committer.write(document(process), MAIN, make, ANN, note, _now()) is None:
+    note = CommitMessage(
+        "Close a line", "It was open for long.", {CHANGE_TRAILER: change, THREAD_TRAILER: f"thread-{process}"}
+    )
+    if committer.write(document(process), MAIN_BRANCH, make, ANN, note, _now()) is None:
         raise SystemExit(f"{change} was made before, and nobody noticed.")
 
 
@@ -113,12 +115,14 @@ def _begin(folder: Path, process: int, each: int) -> subprocess.Popen[bytes]:
 
 
 def judge(repository: Path, folder: Path, processes: int, each: int) -> dict[str, Any]:
-    workspace = Workspace(repository)
-    made = Counter(one.trailers[CHANGE] for one in workspace.walk(MAIN) if CHANGE in one.trailers)
+    workspace = DocumentRepository(repository)
+    made = Counter(
+        one.trailers[CHANGE_TRAILER] for one in workspace.walk(MAIN_BRANCH) if CHANGE_TRAILER in one.trailers
+    )
     rows = [
         row.split()[1] for book in folder.glob("*.journal") for row in book.read_text().splitlines() if row[:1] == "a"
     ]
-    left_open = sum(workspace.read(document(part), MAIN).text.count(" is open.") for part in range(DOCUMENTS))
+    left_open = sum(workspace.read(document(part), MAIN_BRANCH).text.count(" is open.") for part in range(DOCUMENTS))
     fsck = subprocess.run(
         ["git", "-C", str(repository), "fsck", "--strict", "--no-dangling"], capture_output=True, text=True, check=False
     )
@@ -151,9 +155,9 @@ def main() -> None:
         work(folder / "text", folder / f"{asked.work}.journal", asked.work, asked.each)
         return
     accepts, processes, kills = (400, 4, 12) if asked.quick else (asked.accepts, asked.processes, asked.kills)
-    with scratch() as name:
+    with scratch_folder() as name:
         figures = run(Path(name), accepts, processes, kills)
-    say(", ".join(f"{key} {value}" for key, value in figures.items()))
+    log(", ".join(f"{key} {value}" for key, value in figures.items()))
     finish(figures)
 
 

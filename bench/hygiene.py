@@ -11,18 +11,18 @@ import random
 import re
 from pathlib import Path
 
-from bench._report import arguments, finish, say, scratch
+from bench._report import arguments, finish, log, scratch_folder
 from coterie.base.clock import from_micros
 from coterie.memory import Memory
-from coterie.memory.extraction import Operation, Operations, Request
+from coterie.memory.extraction import ExtractionRequest, Operation, Operations
 from coterie.modes.crowd.events import CrowdSaid
-from coterie.modes.crowd.memories import Keeper
-from coterie.modes.crowd.mind.hearing import Heard
-from coterie.modes.crowd.personas import Roster
-from coterie.modes.crowd.protocol import Author, ChatPost
-from coterie.modes.crowd.session.replay import door_of
+from coterie.modes.crowd.memories import PersonaMemory
+from coterie.modes.crowd.mind.hearing import ChatEntry
+from coterie.modes.crowd.personas import CrowdConfigs
+from coterie.modes.crowd.protocol import ChatAuthor, ChatPost
+from coterie.modes.crowd.session.replay import admission_for
 from coterie.modes.crowd.session.simulation import Simulation
-from coterie.modes.crowd.voice import Brief
+from coterie.modes.crowd.voice import LineRequest
 
 _SEED = 5_150
 _START = 1_767_225_600_000
@@ -55,7 +55,7 @@ def spam(chance: random.Random, names: list[str]) -> str:
     )
 
 
-def greedy(request: Request) -> Operations:
+def greedy(request: ExtractionRequest) -> Operations:
     """Every turn is a fact about everybody it names."""
     return Operations(
         operations=[
@@ -76,14 +76,14 @@ def main() -> None:
     options = arguments(__doc__).parse_args()
     minutes = 4 if options.quick else 30
     chance = random.Random(_SEED)
-    roster = Roster()
+    roster = CrowdConfigs()
     room = roster.room("late-shift")
-    personas = [persona.model_copy(update={"sleep": None}) for persona in roster.of(room)]
+    personas = [persona.model_copy(update={"sleep": None}) for persona in roster.personas_in(room)]
     names = [persona.name for persona in personas]
     people: list[tuple[int, ChatPost]] = []
 
     def post(at: float, who: str, text: str) -> None:
-        author = Author(name=who, kind="human")
+        author = ChatAuthor(name=who, kind="human")
         sent = ChatPost(id=f"n{len(people)}", room=room.name, author=author, text=text)
         people.append((_START + round(at * 1_000), sent))
 
@@ -97,48 +97,48 @@ def main() -> None:
         post(flood_from + 15 + number * 30, "mika", f"@{chance.choice(names)} how is it going over there")
     people.sort(key=lambda each: each[0])
     simulation = Simulation(
-        room, personas, door_of(room, personas, roster.moderator(room)), seed=_SEED, start_ms=_START
+        room, personas, admission_for(room, personas, roster.moderator(room)), seed=_SEED, start_ms=_START
     )
-    with scratch() as folder:
+    with scratch_folder() as folder:
         memory = Memory(Path(folder) / "memory.db")
-        keeper = Keeper(memory, room.name, names, greedy)
-        standing: dict[str, Heard] = {}
-        hear = simulation.evening.hearing.hear
+        keeper = PersonaMemory(memory, room.name, names, greedy)
+        standing: dict[str, ChatEntry] = {}
+        hear = simulation.session.history.add
 
-        def listening(message: object) -> Heard:
+        def listening(message: object) -> ChatEntry:
             heard = hear(message)  # type: ignore[arg-type]
             standing[heard.message.id] = heard
             answered = standing.get(heard.message.reply_to or "")
             if heard.message.author.kind == "persona" and answered is not None:
-                keeper.talked(heard.message.author.name, answered)
-            keeper.settle(simulation.evening.hearing.screen, heard.message.ts)
+                keeper.record_answer(heard.message.author.name, answered)
+            keeper.store_due(simulation.session.history.spam_filter, heard.message.ts)
             return heard
 
-        simulation.evening.hearing.hear = listening  # type: ignore[method-assign]
+        simulation.session.history.add = listening  # type: ignore[method-assign]
         simulation.run(minutes + flood_from / 60, (), people)
-        admitted = sum(isinstance(event, CrowdSaid) for event in simulation.journal)
-        spammy = sum(heard.standing.spam for heard in standing.values())
+        admitted = sum(isinstance(event, CrowdSaid) for event in simulation.events)
+        spammy = sum(heard.spam_verdict.is_spam for heard in standing.values())
         answers = [m for m in simulation.messages if m.author.kind == "persona"]
         to_spam = sum(
             standing[m.reply_to].message.author.name.startswith("acct") for m in answers if m.reply_to in standing
         )
         kept = list(memory.browse())
         of_spam = [record for record in kept if any(who.startswith("acct") for who in record.about)]
-        say(f"{flood} sent, {admitted} let in, {spammy} seen as spam; {to_spam} of {len(answers)} lines answer it")
-        say(f"{len(kept)} memories; of spam: {[record.text for record in of_spam[:5]]}")
+        log(f"{flood} sent, {admitted} let in, {spammy} seen as spam; {to_spam} of {len(answers)} lines answer it")
+        log(f"{len(kept)} memories; of spam: {[record.text for record in of_spam[:5]]}")
         recalled = 0
         for persona, who, _, word in _JOKES:
-            brief = Brief(
+            brief = LineRequest(
                 next(each for each in personas if each.name == persona),
                 1,
                 "mention",
                 1,
-                to=who,
-                said=f"what about the {word}?",
+                recipient=who,
+                answered_text=f"what about the {word}?",
             )
             recalled += any(word in found for found in keeper.recall(brief))
         memory.close()
-    say(f"the evening ended at {from_micros(simulation.messages[-1].ts * 1_000):%H:%M}")
+    log(f"the evening ended at {from_micros(simulation.messages[-1].ts * 1_000):%H:%M}")
     finish(
         {
             "spam_messages": flood,

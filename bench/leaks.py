@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench._report import arguments, finish, progress, say, scratch
+from bench._report import arguments, finish, log, progress, scratch_folder
 from coterie.memory import Memory
 from coterie.memory.gates import Viewpoint
 
@@ -173,7 +173,7 @@ async def play(memory: Memory, secrets: int, recalls: int, seed: int) -> dict[st
             target = chance.choice(world.planted)
             question = f"what of the {chance.choice(TOPICS)} and {target.code}?"
             for found in memory.recall(question, owner=owner, room=room, present=present, k=5, window=1, history=True):
-                for text in (found.text, *(near.text for near in found.around)):
+                for text in (found.text, *(near.text for near in found.neighbours)):
                     returned += 1
                     leaks += [
                         f"{code} to {owner} in {room} before {sorted(present)}"
@@ -213,9 +213,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=5)
     options = parser.parse_args()
     recalls = 2_000 if options.quick else 100_000
-    with scratch() as folder, Memory(Path(folder) / "memory.db") as memory:
+    with scratch_folder() as folder, Memory(Path(folder) / "memory.db") as memory:
         figures = asyncio.run(play(memory, 200, recalls, options.seed))
-    say(f"{figures}")
+    log(f"{figures}")
     finish(figures)
 
 

@@ -14,13 +14,13 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from bench._model import model, word
-from bench._report import arguments, finish, median, percentile, progress, say
+from bench._report import arguments, finish, log, median, percentile, progress
 from coterie.kernel import Store
 from coterie.llm.messages import Prompt, TextDelta
 from coterie.llm.roles import Role
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
-from coterie.llm.usage import Usage
+from coterie.llm.usage import UsageProjection
 
 QUESTION = "Tell me what the fox did."
 Client = Callable[[int], Awaitable[tuple[str, float]]]
@@ -31,13 +31,13 @@ def main() -> None:
     options = arguments(__doc__).parse_args()
     rounds, tokens = (12, 400) if options.quick else (40, 800)
     with model() as url:
-        say(f"{rounds} rounds of {tokens} tokens each, ours and the bare client in turns, against {url}")
+        log(f"{rounds} rounds of {tokens} tokens each, ours and the bare client in turns, against {url}")
         finish(asyncio.run(_compare(url, rounds, tokens)))
 
 
 async def _compare(url: str, rounds: int, tokens: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
-        store = Store.open(Path(folder) / "bench.db", views=[Usage()])
+        store = Store.open(Path(folder) / "bench.db", projections=[UsageProjection()])
         models = _models(url, store)
         bare, close_bare = _bare(url)
         try:
@@ -67,7 +67,7 @@ async def _measure(clients: dict[str, Client], rounds: int, tokens: int) -> dict
             cpu[name].append((spent - call[name][-1]) / (tokens - 1))
         progress(n + 1, rounds, "rounds")
     for name in clients:
-        say(
+        log(
             f"{name}: {median(cpu[name]) * 1e6:.0f} µs CPU per token, {median(call[name]) * 1e3:.2f} ms CPU per call, "
             f"first token after {median(first[name]) * 1e3:.2f} ms (p95 {percentile(first[name], 0.95) * 1e3:.2f} ms)"
         )

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from bench._noise import FORMATTING, NOISES, NOT_IN_CODE, WORDS, Paragraph, paragraphs
-from bench._report import arguments, finish, percentile, progress, say
+from bench._report import arguments, finish, log, percentile, progress
 from coterie.modes.draft.locate import locate
-from coterie.modes.draft.placing import Found, Span
+from coterie.modes.draft.placing import Match, Span
 
 DATA = "../shared/data/edits_rfcs.jsonl.gz"
 
@@ -29,10 +29,10 @@ def histories(path: str) -> list[dict[str, Any]]:
 
 
 def judge(document: str, quote: str, found: object, paragraph: Paragraph, took_sign: bool) -> str:
-    if not isinstance(found, Found):
+    if not isinstance(found, Match):
         return found.why  # type: ignore[attr-defined, no-any-return]
     truth = Span(paragraph.after_sign if took_sign else paragraph.start, paragraph.end)
-    literal = document[found.span.start : found.span.end] == quote and truth.holds(found.span)
+    literal = document[found.span.start : found.span.end] == quote and truth.contains(found.span)
     if found.span == truth or literal:
         return "correct"
     shared = min(found.span.end, truth.end) - max(found.span.start, truth.start)
@@ -69,13 +69,13 @@ def main() -> None:
                 verdict = judge(document, quote, found, paragraph, took_sign)
                 verdicts[name][verdict] += 1
                 if options.show and verdict == options.show:
-                    say(f"--- {name}: {found}\n{quote!r}\n{paragraph}")
+                    log(f"--- {name}: {found}\n{quote!r}\n{paragraph}")
         progress(number + 1, len(documents), "documents")
     shares = {
         name: {v: round(n / count.total(), 5) for v, n in count.most_common()} for name, count in verdicts.items()
     }
     for name, share in shares.items():
-        say(f"{name:>16}: {verdicts[name].total()} quotes, {share}")
+        log(f"{name:>16}: {verdicts[name].total()} quotes, {share}")
     total = sum(count.total() for count in verdicts.values())
     finish(
         {

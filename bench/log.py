@@ -16,9 +16,9 @@ from typing import Any
 import apsw
 
 from bench._peer import PeerMissing, peer_python, run_peer
-from bench._report import arguments, finish, median, progress, say
-from bench._sample import Said, sample_draft, sample_views
-from coterie.kernel import Draft, Store
+from bench._report import arguments, finish, log, median, progress
+from bench._sample import SampleTurn, sample_draft, sample_projections
+from coterie.kernel import NewEvent, Store
 from coterie.kernel.events import COLUMNS, encode
 
 PRODUCERS = (1, 16, 256)
@@ -31,8 +31,8 @@ async def ours(folder: Path, producers: int, events: int) -> float:
 
     async def produce(room: str) -> None:
         for number in left:
-            payload = Said(turn=f"t{number}", speaker="mara", text=TEXT)
-            await store.append([Draft(room, payload, actor="mara", turn=f"t{number}")])
+            payload = SampleTurn(turn=f"t{number}", speaker="mara", text=TEXT)
+            await store.append([NewEvent(room, payload, actor="mara", turn=f"t{number}")])
 
     started = time.perf_counter()
     await asyncio.gather(*(produce(f"room:{n}") for n in range(producers)))
@@ -54,8 +54,8 @@ def bare(folder: Path, producers: int, events: int) -> float:
         connection.execute("BEGIN IMMEDIATE")
         for producer in range(min(producers, events - number)):
             number += 1
-            text = encode(Said(turn=f"t{number}", speaker="mara", text=TEXT))
-            row = (number, f"room:{producer}", number, Said.kind, 1, text, now, "mara", None, None, f"t{number}")
+            text = encode(SampleTurn(turn=f"t{number}", speaker="mara", text=TEXT))
+            row = (number, f"room:{producer}", number, SampleTurn.kind, 1, text, now, "mara", None, None, f"t{number}")
             connection.execute(insert, row)
         connection.execute("COMMIT")
     rate = events / (time.perf_counter() - started)
@@ -99,10 +99,10 @@ def peer(folder: Path, producers: int, events: int) -> float:
 
 def fold_rate(folder: Path, events: int) -> float:
     """Events per second through the sample views, journal included, from the log on disk."""
-    store = Store.open(folder / "fold.db", views=sample_views())
+    store = Store.open(folder / "fold.db", projections=sample_projections())
     chance = random.Random(7)
     for start in range(0, events, 1_000):
-        store.append_now([sample_draft(chance, f"room:{n % 5}", n) for n in range(start, start + 1_000)])
+        store.append_blocking([sample_draft(chance, f"room:{n % 5}", n) for n in range(start, start + 1_000)])
     started = time.perf_counter()
     store.rebuild()
     rate = events / (time.perf_counter() - started)
@@ -136,10 +136,10 @@ def main() -> None:
         key = str(producers)
         appends[key], bares[key] = round(median(mine)), round(median(loop))
         peers[key] = round(median(theirs)) if theirs else None
-        say(f"{producers:>4} producers: {appends[key]:>7}/s   bare {bares[key]:>7}/s   eventsourcing {peers[key]}/s")
+        log(f"{producers:>4} producers: {appends[key]:>7}/s   bare {bares[key]:>7}/s   eventsourcing {peers[key]}/s")
     with tempfile.TemporaryDirectory(dir=".") as name:
         folded = round(fold_rate(Path(name), 20_000 if options.quick else 100_000))
-    say(f"fold of typical views: {folded} events/s")
+    log(f"fold of typical views: {folded} events/s")
     figures: dict[str, Any] = {
         "appends_per_s": appends,
         "bare_appends_per_s": bares,

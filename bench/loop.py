@@ -12,12 +12,12 @@ import random
 import time
 from collections.abc import Sequence
 
-from bench._report import arguments, finish, say
-from coterie.modes.crowd.configs import SHIPPED
-from coterie.modes.crowd.personas import Persona, RoomFile, Roster
-from coterie.modes.crowd.protocol import Author, ChatMessage, ChatPost
-from coterie.modes.crowd.session.replay import door_of
-from coterie.modes.crowd.session.script import Script, contexts
+from bench._report import arguments, finish, log
+from coterie.modes.crowd.configs import SHIPPED_CONFIGS
+from coterie.modes.crowd.personas import CrowdConfigs, Persona, RoomConfig
+from coterie.modes.crowd.protocol import ChatAuthor, ChatMessage, ChatPost
+from coterie.modes.crowd.session.replay import admission_for
+from coterie.modes.crowd.session.script import Script, script_contexts
 from coterie.modes.crowd.session.simulation import Simulation
 
 _SEED = 20_260_101
@@ -25,15 +25,15 @@ _LOOK_BACK_MS = 600_000
 
 
 def play(
-    room: RoomFile,
+    room: RoomConfig,
     personas: Sequence[Persona],
     minutes: float,
     people: Sequence[tuple[int, ChatPost]] = (),
     stream: bool = True,
 ) -> Simulation:
-    simulation = Simulation(room, personas, door_of(room, personas, Roster().moderator(room)), seed=_SEED)
-    script = Script.read(SHIPPED / "streams" / "left-door.toml")
-    told = contexts(script, room.name, simulation.start_ms, minutes=minutes) if stream else ()
+    simulation = Simulation(room, personas, admission_for(room, personas, CrowdConfigs().moderator(room)), seed=_SEED)
+    script = Script.read(SHIPPED_CONFIGS / "streams" / "left-door.toml")
+    told = script_contexts(script, room.name, simulation.start_ms, minutes=minutes) if stream else ()
     simulation.run(minutes, told, people)
     return simulation
 
@@ -66,18 +66,20 @@ def near_duplicates(messages: Sequence[ChatMessage]) -> float:
     return copies / max(len(messages), 1)
 
 
-def mentions(room: RoomFile, personas: Sequence[Persona], many: int, minutes: float) -> tuple[float, int, float]:
+def mentions(room: RoomConfig, personas: Sequence[Persona], many: int, minutes: float) -> tuple[float, int, float]:
     """Of mentions by people: the share answered, the most personas that answered one, the median seconds it took."""
     chance = random.Random(_SEED)
     start = 1_767_225_600_000
     awake = [
-        persona.name for persona in personas if not persona.asleep(start) and not persona.asleep(start + 3_600_000)
+        persona.name
+        for persona in personas
+        if not persona.is_asleep(start) and not persona.is_asleep(start + 3_600_000)
     ]
     people = []
     for number in range(many):
         at = start + round((number + chance.random() * 0.5) * minutes * 60_000 / (many + 1)) + 1_000
         text = f"@{chance.choice(awake)} {chance.choice(('what do you think', 'you there', 'did you see that', 'hi'))}?"
-        author = Author(name=f"person{number % 20}", kind="human")
+        author = ChatAuthor(name=f"person{number % 20}", kind="human")
         people.append((at, ChatPost(id=f"p{number}", room=room.name, author=author, text=text)))
     messages = play(room, personas, minutes, people).messages
     answers: dict[str, list[ChatMessage]] = {m.id: [] for m in messages if m.author.kind == "human"}
@@ -93,7 +95,7 @@ def mentions(room: RoomFile, personas: Sequence[Persona], many: int, minutes: fl
     )
 
 
-def cost(room: RoomFile, personas: Sequence[Persona], many: int, minutes: float) -> float:
+def cost(room: RoomConfig, personas: Sequence[Persona], many: int, minutes: float) -> float:
     """CPU microseconds per persona and tick."""
     crowd = [
         personas[number % len(personas)].model_copy(update={"name": f"p{number}", "sleep": None})
@@ -110,24 +112,24 @@ def cost(room: RoomFile, personas: Sequence[Persona], many: int, minutes: float)
 def main() -> None:
     options = arguments(__doc__).parse_args()
     minutes = 15 if options.quick else 60
-    roster = Roster()
+    roster = CrowdConfigs()
     room = roster.room("late-shift")
-    personas = roster.of(room)
+    personas = roster.personas_in(room)
     alone = play(room, personas, minutes).messages
-    say(f"{len(alone)} lines in {minutes} minutes of stream, nobody there")
+    log(f"{len(alone)} lines in {minutes} minutes of stream, nobody there")
     tuning = room.tuning.model_copy(update={"depth": 0.99, "bots": 0.0, "answers": 1.0, "longest_chain": 1_000})
     wild = play(room.model_copy(update={"tuning": tuning}), personas, minutes).messages
-    say(
+    log(
         f"damped: longest chain {longest_chain(alone)}, reproduction {reproduction(alone):.3f};"
         f" without damping: {longest_chain(wild)}, {reproduction(wild):.3f}, {len(wild)} lines"
     )
     silent = play(room, personas, minutes, stream=False).messages
-    say(f"no stream and nobody there: {len(silent)} lines")
+    log(f"no stream and nobody there: {len(silent)} lines")
     answered, answerers, seconds = mentions(room, personas, 60 if options.quick else 240, minutes)
-    say(f"mentions by people: {answered:.1%} answered, by at most {answerers}, in {seconds:.1f} s (median)")
+    log(f"mentions by people: {answered:.1%} answered, by at most {answerers}, in {seconds:.1f} s (median)")
     small = cost(room, personas, 50, 2 if options.quick else 5)
     large = cost(room, personas, 1_000, 0.5 if options.quick else 1)
-    say(f"CPU per persona and tick: {small:.1f} µs of 50, {large:.1f} µs of 1,000")
+    log(f"CPU per persona and tick: {small:.1f} µs of 50, {large:.1f} µs of 1,000")
     finish(
         {
             "longest_bot_chain": longest_chain(alone),

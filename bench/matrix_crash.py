@@ -21,14 +21,14 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
-from bench._report import arguments, finish, progress, say, scratch
+from bench._report import arguments, finish, log, progress, scratch_folder
 from coterie.base.ids import new_id
-from coterie.engine.inbox import InboxBook
+from coterie.engine.inbox import Inbox
 from coterie.kernel import Store
-from coterie.kernel.cabinet import Cabinet
+from coterie.kernel.cabinet import KeyStore
 from coterie.surfaces.matrix.homeserver import Homeserver
-from tests.real.matrix_house import Human, MatrixHouse
-from tests.real.second_client import SealedHuman
+from tests.real.matrix_house import MatrixApp, MatrixUser
+from tests.real.second_client import EncryptedMatrixUser
 from tests.real.synapse import Synapse
 
 ROOMS = 10
@@ -40,10 +40,10 @@ _POINTS: tuple[tuple[type, str, bool], ...] = (
     (Homeserver, "send_to_device", True),
     (Homeserver, "claim_keys", True),
     (Homeserver, "upload_keys", True),
-    (Cabinet, "put", False),
-    (Cabinet, "put", True),
-    (InboxBook, "accept", False),
-    (InboxBook, "accept", True),
+    (KeyStore, "put", False),
+    (KeyStore, "put", True),
+    (Inbox, "accept", False),
+    (Inbox, "accept", True),
     (Store, "append", False),
     (Store, "append", True),
 )
@@ -84,7 +84,7 @@ def work(folder: Path, url: str, name: str, owner: str, seed: int | None, ready:
         die_at(chance)
 
     async def follow() -> None:
-        house = MatrixHouse(folder, Synapse.at(url), name, owner, encrypted=True)
+        house = MatrixApp(folder, Synapse.at(url), name, owner, encrypted=True)
         await house.connect()
         ready.set()
         await house.following.run(asyncio.Event())
@@ -108,15 +108,15 @@ class Crash:
 
     async def prepare(self) -> None:
         """A bot that is in its rooms, stopped in good order."""
-        self.ana = await SealedHuman.arrive(self._synapse, f"ana-{self._name}")
+        self.ana = await EncryptedMatrixUser.arrive(self._synapse, f"ana-{self._name}")
         self._synapse.register(self._name)
         self._folder.mkdir(parents=True)
-        house = MatrixHouse(self._folder, self._synapse, self._name, self.ana.user, encrypted=True)
+        house = MatrixApp(self._folder, self._synapse, self._name, self.ana.user, encrypted=True)
         await house.furnish()
         await house.connect()
-        await house.following.once(0)
+        await house.following.sync_once(0)
         self.sealed = [await self.ana.room_with(self.bot) for _ in range(ROOMS // 2)]
-        self.plain = [await Human.room_with(self.ana, self.bot) for _ in range(ROOMS - len(self.sealed))]
+        self.plain = [await MatrixUser.room_with(self.ana, self.bot) for _ in range(ROOMS - len(self.sealed))]
         self.rooms = [room for pair in zip(self.sealed, self.plain, strict=True) for room in pair]
         await house.settle()
         await self.ana.accept_invites()
@@ -164,8 +164,8 @@ class Crash:
             said = upto
             progress(done + 1, kills, "kills")
             if (done + 1) % 50 == 0:
-                say(f"{done + 1} kills, {said} messages said")
-        say(f"{kills} kills; letting it finish")
+                log(f"{done + 1} kills, {said} messages said")
+        log(f"{kills} kills; letting it finish")
         process, _ = self.start(None)
         wanted = {f"m{n}" for n in range(messages)}
         found: Counter[str] = Counter()
@@ -196,7 +196,7 @@ def main() -> None:
     messages = options.messages or (60 if options.quick else 1_000)
     kills = options.kills or (15 if options.quick else 300)
     _forks.set_forkserver_preload(["tests.real.matrix_house"])
-    with scratch() as folder:
+    with scratch_folder() as folder:
         synapse = Synapse(Path(folder).absolute() / "synapse")
         synapse.start()
         try:

@@ -21,9 +21,9 @@ import numpy as np
 
 from bench._mem0 import MEM0, mem0_python
 from bench._peer import PeerMissing, peer_python, run_peer
-from bench._report import arguments, finish, percentile, progress, say, scratch
+from bench._report import arguments, finish, log, percentile, progress, scratch_folder
 from coterie.memory import Memory
-from coterie.memory.static import static_vectors
+from coterie.memory.static import static_embedder
 from coterie.memory.writing import NewMemory
 
 OWNERS = 100
@@ -35,7 +35,7 @@ class Sentences:
     """Prose-like text: words drawn by Zipf's law from the tokenizer's own whole words."""
 
     def __init__(self, seed: int = 11) -> None:
-        vocabulary = sorted(static_vectors().pieces.vocabulary.items(), key=lambda entry: entry[1])
+        vocabulary = sorted(static_embedder().wordpieces.vocabulary.items(), key=lambda entry: entry[1])
         self._words = [
             piece[1:] for piece, _ in vocabulary if piece[0] == "▁" and piece[1:].isalpha() and len(piece) > 3
         ]
@@ -183,11 +183,11 @@ def _plan(folder: Path, n: int, questions: int) -> tuple[list[str], list[str], l
     vectors = np.lib.format.open_memmap(folder / "vectors.npy", "w+", np.float32, (n + questions, 256))
     began = time.perf_counter()
     for start in range(0, n, 10_000):
-        vectors[start : start + 10_000][: len(texts[start : start + 10_000])] = static_vectors().embed(
+        vectors[start : start + 10_000][: len(texts[start : start + 10_000])] = static_embedder().embed(
             texts[start : start + 10_000]
         )
     each_s = (time.perf_counter() - began) / n
-    vectors[n:] = static_vectors().embed(asked)
+    vectors[n:] = static_embedder().embed(asked)
     vectors.flush()
     chance = random.Random(3)
     owners = [f"owner{at % OWNERS}" for at in range(n)]
@@ -211,16 +211,16 @@ def _size(folder: Path) -> float:
 
 def measure(n: int, questions: int, seconds: float) -> dict[str, Any]:
     figures: dict[str, Any] = {"n": n}
-    with scratch() as name:
+    with scratch_folder() as name:
         figures |= ours(Path(name), n, questions)
-    say(f"{n}: {figures}")
+    log(f"{n}: {figures}")
     for peer, run in (("lancedb", lancedb), ("mem0", mem0)):
-        with scratch() as name:
+        with scratch_folder() as name:
             try:
                 figures[peer] = run(Path(name), n, questions, seconds)
             except PeerMissing as missing:
                 figures[peer] = {"recall_p95_ms": None, "add_per_s": None, "reason": str(missing)}
-        say(f"{n}, {peer}: {figures[peer]}")
+        log(f"{n}, {peer}: {figures[peer]}")
     return figures
 
 

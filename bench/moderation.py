@@ -11,8 +11,8 @@ import random
 import time
 
 from bench._evasion import evasions, innocents
-from bench._report import arguments, finish, say
-from coterie.modes.crowd.configs import SHIPPED
+from bench._report import arguments, finish, log
+from coterie.modes.crowd.configs import SHIPPED_CONFIGS
 from coterie.modes.crowd.moderation import Moderator, read_wordlists
 
 _SEED = 41_173
@@ -32,7 +32,7 @@ _CHAT = (
 
 def main() -> None:
     options = arguments(__doc__).parse_args()
-    lists = read_wordlists([SHIPPED / "moderation"])
+    lists = read_wordlists([SHIPPED_CONFIGS / "moderation"])
     moderator = Moderator(lists)
     words = sorted(
         {entry.text for each in lists if each.severity > 1 for entry in each.entries if entry.text.isalpha()}
@@ -45,9 +45,9 @@ def main() -> None:
         tried[trick] += 1
         missed[trick] += moderator.check(text).refusal is None
     for trick in sorted(tried):
-        say(f"{trick:>28}: {1 - missed[trick] / tried[trick]:7.2%} of {tried[trick]} caught")
+        log(f"{trick:>28}: {1 - missed[trick] / tried[trick]:7.2%} of {tried[trick]} caught")
     stopped = [text for text in innocents(_SEED + 1, many) if moderator.check(text).refusal is not None]
-    say(f"innocent messages stopped: {len(stopped)} of {many}; such as {sorted(set(stopped))[:3]}")
+    log(f"innocent messages stopped: {len(stopped)} of {many}; such as {sorted(set(stopped))[:3]}")
     chance = random.Random(_SEED)
     chat = [chance.choice(_CHAT) for _ in range(many)]
     started = time.process_time()

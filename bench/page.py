@@ -17,13 +17,13 @@ from pathlib import Path
 import httpx
 from playwright.sync_api import Browser, Page
 
-from bench._browser import OpenHouse, chromium, last_50_seen, seen_script
+from bench._browser import BenchServer, chromium, last_50_seen, seen_script
 from bench._model import model
 from bench._peer import PeerMissing
-from bench._report import arguments, finish, median, percentile, say, scratch
+from bench._report import arguments, finish, log, median, percentile, scratch_folder
 from bench._sillytavern import open_chat_in_sillytavern
 from bench.turn import exchange
-from coterie.modes.story.kickoff import Opening, Place
+from coterie.modes.story.kickoff import Opening, OpeningPlace
 
 _SHORT, _LONG = 2_500, 20_000
 _TOKENS = 1_200
@@ -33,12 +33,12 @@ _ROUNDS, _QUICK_ROUNDS = 60, 20
 _BROWSER = {"Accept": "text/html", "Accept-Encoding": "gzip"}
 
 
-async def _write(house: OpenHouse, turns: int) -> str:
+async def _write(house: BenchServer, turns: int) -> str:
     from coterie.cast import ready
 
     there = house.house
-    bot = await there.arrivals.author(ready.ready("maren"))
-    chat = await there.story.begin(bot.id, Opening(title=f"{turns} turns", place=Place(name="the lighthouse")))
+    bot = await there.arrivals.author(ready.starter_character("maren"))
+    chat = await there.story.begin(bot.id, Opening(title=f"{turns} turns", place=OpeningPlace(name="the lighthouse")))
     chance = random.Random(turns)
     for _ in range(0, turns // 2, 100):
         drafts = [draft for _ in range(100) for draft in exchange(chat, bot, chance)]
@@ -46,7 +46,7 @@ async def _write(house: OpenHouse, turns: int) -> str:
     return chat.id
 
 
-def _render_ms(house: OpenHouse, chat: str, rounds: int) -> list[float]:
+def _render_ms(house: BenchServer, chat: str, rounds: int) -> list[float]:
     with httpx.Client(base_url=house.address, headers=_BROWSER, timeout=60) as client:
         taken = []
         for number in range(rounds + 3):
@@ -57,7 +57,7 @@ def _render_ms(house: OpenHouse, chat: str, rounds: int) -> list[float]:
     return taken
 
 
-def _first_load_kb(browser: Browser, house: OpenHouse, chat: str) -> float:
+def _first_load_kb(browser: Browser, house: BenchServer, chat: str) -> float:
     """Everything a browser that was never here fetches for the chat page, as it came over the wire."""
     context = browser.new_context(base_url=house.address)
     page = context.new_page()
@@ -75,7 +75,7 @@ def _first_load_kb(browser: Browser, house: OpenHouse, chat: str) -> float:
 _SEEN = "() => document.querySelectorAll('#timeline .turn').length >= 50"
 
 
-def _open_ms(browser: Browser, house: OpenHouse, chat: str) -> float:
+def _open_ms(browser: Browser, house: BenchServer, chat: str) -> float:
     """From the start of the navigation to the last 50 turns laid out and the newest on the screen, by the page's clock.
 
     The browser knows the house (its files are kept), as whoever opens a chat does.
@@ -98,7 +98,7 @@ class Scrolled:
     """Frames a second through the same turns when all of them are there: what this browser can do at all."""
 
 
-def _scroll_back(browser: Browser, house: OpenHouse, chat: str, turns: int) -> Scrolled:
+def _scroll_back(browser: Browser, house: BenchServer, chat: str, turns: int) -> Scrolled:
     """Frames a second while somebody scrolls back through so many turns, and the longest wait for a frame."""
     context = browser.new_context(base_url=house.address, viewport={"width": 1280, "height": 800})
     page = context.new_page()
@@ -150,7 +150,7 @@ class Streamed:
     frames: float
 
 
-def _streamed(page: Page, house: OpenHouse, chat: str, tokens: int) -> Streamed:
+def _streamed(page: Page, house: BenchServer, chat: str, tokens: int) -> Streamed:
     room = f"room:{chat}"
 
     def at_rest() -> float:
@@ -182,26 +182,26 @@ def _streamed(page: Page, house: OpenHouse, chat: str, tokens: int) -> Streamed:
 
 def run(quick: bool) -> dict[str, object]:
     figures: dict[str, object] = {}
-    with scratch() as folder, chromium() as browser, model(_PACE_S) as speaker:
-        house = OpenHouse(Path(folder) / "house", speaker)
+    with scratch_folder() as folder, chromium() as browser, model(_PACE_S) as speaker:
+        house = BenchServer(Path(folder) / "house", speaker)
         short = house.do(_write(house, _SHORT))
         long = house.do(_write(house, _LONG))
-        say(f"Chats of {_SHORT:,} and {_LONG:,} turns are written.")
+        log(f"Chats of {_SHORT:,} and {_LONG:,} turns are written.")
         rendered = _render_ms(house, long, _QUICK_ROUNDS if quick else _ROUNDS)
-        say(f"The server sets the page in {median(rendered):.1f} ms (median), p95 {percentile(rendered, 0.95):.1f} ms.")
+        log(f"The server sets the page in {median(rendered):.1f} ms (median), p95 {percentile(rendered, 0.95):.1f} ms.")
         weight = _first_load_kb(browser, house, long)
-        say(f"A first visit is {weight:.1f} KB.")
+        log(f"A first visit is {weight:.1f} KB.")
         opened = {turns: median([_open_ms(browser, house, chat) for _ in range(3 if quick else 7)])
                   for turns, chat in ((_SHORT, short), (_LONG, long))}  # fmt: skip
-        say(f"Last 50 on screen: {opened[_SHORT]:.0f} ms at {_SHORT:,} turns, {opened[_LONG]:.0f} ms at {_LONG:,}.")
+        log(f"Last 50 on screen: {opened[_SHORT]:.0f} ms at {_SHORT:,} turns, {opened[_LONG]:.0f} ms at {_LONG:,}.")
         scrolled = _scroll_back(browser, house, long, 1_000 if quick else 5_000)
-        say(f"Scrolling back: {scrolled.frames:.0f} frames/s, the longest took {scrolled.longest_ms:.0f} ms;")
-        say(f"through the same turns with nothing to load {scrolled.again:.0f} frames/s.")
+        log(f"Scrolling back: {scrolled.frames:.0f} frames/s, the longest took {scrolled.longest_ms:.0f} ms;")
+        log(f"through the same turns with nothing to load {scrolled.again:.0f} frames/s.")
         tokens = _TOKENS // 4 if quick else _TOKENS
         page = browser.new_context(base_url=house.address).new_page()
         reply = _streamed(page, house, short, tokens)
-        say(f"A streamed reply of {tokens} tokens: {reply.seen_s:.2f} s of server CPU, {reply.frames:.0f} fps.")
-        say(f"With nobody looking it is {reply.unseen_s:.2f} s. Waiting as long is {reply.idle_s:.2f} s, not counted.")
+        log(f"A streamed reply of {tokens} tokens: {reply.seen_s:.2f} s of server CPU, {reply.frames:.0f} fps.")
+        log(f"With nobody looking it is {reply.unseen_s:.2f} s. Waiting as long is {reply.idle_s:.2f} s, not counted.")
         house.close()
         figures = {
             "first_load_kb": round(weight, 1),

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import time
 
-from bench._report import arguments, finish, median, say
-from coterie.modes.crowd.configs import SHIPPED
-from coterie.modes.crowd.personas import Persona, Roster
-from coterie.modes.crowd.session.replay import door_of
-from coterie.modes.crowd.session.script import Script, contexts
+from bench._report import arguments, finish, log, median
+from coterie.modes.crowd.configs import SHIPPED_CONFIGS
+from coterie.modes.crowd.personas import CrowdConfigs, Persona
+from coterie.modes.crowd.session.replay import admission_for
+from coterie.modes.crowd.session.script import Script, script_contexts
 from coterie.modes.crowd.session.simulation import Simulation
 
 _START = 1_767_225_600_000
@@ -22,7 +22,7 @@ _START = 1_767_225_600_000
 
 def crowd(many: int) -> list[Persona]:
     """So many, each with a name of its own."""
-    shipped = list(Roster().personas().values())
+    shipped = list(CrowdConfigs().personas().values())
     return [
         shipped[at % len(shipped)].model_copy(update={"name": f"{shipped[at % len(shipped)].name[:20]}_{at}"})
         for at in range(many)
@@ -31,15 +31,17 @@ def crowd(many: int) -> list[Persona]:
 
 def cost(many: int, minutes: float, *, louder: bool = False) -> float:
     """Microseconds of CPU for one persona and one moment."""
-    roster = Roster()
+    roster = CrowdConfigs()
     personas = crowd(many)
     room = roster.room("late-shift").model_copy(update={"roster": tuple(persona.name for persona in personas)})
     if louder:
         tempo = room.tempo.model_copy(update={"lines_per_minute": room.tempo.lines_per_minute * many / 50})
         room = room.model_copy(update={"tempo": tempo})
-    simulation = Simulation(room, personas, door_of(room, personas, roster.moderator(room)), seed=1, start_ms=_START)
-    script = Script.read(SHIPPED / "streams" / "left-door.toml")
-    heard = list(contexts(script, room.name, _START, minutes=minutes))
+    simulation = Simulation(
+        room, personas, admission_for(room, personas, roster.moderator(room)), seed=1, start_ms=_START
+    )
+    script = Script.read(SHIPPED_CONFIGS / "streams" / "left-door.toml")
+    heard = list(script_contexts(script, room.name, _START, minutes=minutes))
     before = time.process_time()
     simulation.run(minutes, heard)
     spent = time.process_time() - before
@@ -55,7 +57,7 @@ def main() -> None:
         for _ in range(3 if options.quick else 5)
     ]
     few, many, loud = (median([one[which] for one in rounds]) for which in range(3))
-    say(f"a persona's moment: {few:.1f} µs among 50, {many:.1f} µs among 1,000, {loud:.1f} µs where each talks as much")
+    log(f"a persona's moment: {few:.1f} µs among 50, {many:.1f} µs among 1,000, {loud:.1f} µs where each talks as much")
     finish(
         {
             "us_per_persona": {"50": round(few, 2), "1000": round(many, 2), "1000_louder": round(loud, 2)},

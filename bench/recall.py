@@ -18,32 +18,32 @@ from typing import Any
 
 import numpy as np
 
-from bench._locomo import OWNER, Talk, read, recall_at, reciprocal_rank
+from bench._locomo import OWNER, LocomoConversation, read, recall_at, reciprocal_rank
 from bench._mem0 import MEM0, mem0_python
 from bench._minilm import MiniLM
 from bench._peer import PeerMissing, run_peer
-from bench._report import arguments, finish, percentile, progress, say
+from bench._report import arguments, finish, log, percentile, progress
 from bench.train_ranking import FOLDS
 from coterie.memory import Memory
 from coterie.memory.embedder import Embedder
-from coterie.memory.ranking import Fuse, Ranking
-from coterie.memory.static import static_vectors
-from coterie.memory.trees import Trees
-from coterie.memory.words import Names, words
+from coterie.memory.ranking import FusionMode, Ranking
+from coterie.memory.static import static_embedder
+from coterie.memory.trees import RankingTrees
+from coterie.memory.words import NameMatcher, words
 
 Found = list[tuple[int, float, float, float]]
 """Per question: category, recall at 5 and at 10, reciprocal rank."""
 
 
-def ranking_for(talk: Talk) -> tuple[Ranking, bool]:
+def ranking_for(talk: LocomoConversation) -> tuple[Ranking, bool]:
     """The shipped ranking, or the one that has not seen this talk. And whether the talk was seen."""
     plain, embedder = FOLDS / f"plain-without-{talk.id}.npz", FOLDS / f"embedder-without-{talk.id}.npz"
     if plain.exists() and embedder.exists():
-        return Ranking(Trees.load(plain), Trees.load(embedder)), True
-    return Ranking.shipped(), False
+        return Ranking(RankingTrees.load(plain), RankingTrees.load(embedder)), True
+    return Ranking.bundled(), False
 
 
-def ours(talks: list[Talk], embedder: Embedder | None, fuse: Fuse = "learned") -> dict[str, Any]:
+def ours(talks: list[LocomoConversation], embedder: Embedder | None, fuse: FusionMode = "learned") -> dict[str, Any]:
     found: Found = []
     took: list[float] = []
     seen = 0
@@ -79,7 +79,7 @@ def ours(talks: list[Talk], embedder: Embedder | None, fuse: Fuse = "learned") -
     }
 
 
-def plain_fts(talks: list[Talk]) -> dict[str, Any]:
+def plain_fts(talks: list[LocomoConversation]) -> dict[str, Any]:
     """Full text as one gets it: porter stemming, any of the question's words."""
     found: Found = []
     for talk in talks:
@@ -94,14 +94,14 @@ def plain_fts(talks: list[Talk]) -> dict[str, Any]:
     return summary(found)
 
 
-def mem0(talks: list[Talk], embedder: Embedder) -> dict[str, Any]:
+def mem0(talks: list[LocomoConversation], embedder: Embedder) -> dict[str, Any]:
     """mem0 with the same vectors, handed over ready-made so that it pays nothing for them."""
     found: Found = []
     took: list[float] = []
     for done, talk in enumerate(talks, start=1):
-        names = Names(talk.speakers)
-        bare = [names.without(memory.text) for memory in talk.memories]
-        asked_bare = [names.without(asked.text) for asked in talk.questions]
+        names = NameMatcher(talk.speakers)
+        bare = [names.remove_from(memory.text) for memory in talk.memories]
+        asked_bare = [names.remove_from(asked.text) for asked in talk.questions]
         with tempfile.TemporaryDirectory() as folder:
             plan = {
                 "memories": [
@@ -166,20 +166,20 @@ def main() -> None:
     if options.quick:
         talks = talks[:2]
     count = sum(len(talk.questions) for talk in talks)
-    say(f"{len(talks)} talks, {sum(len(t.memories) for t in talks)} turns, {count} questions")
-    figures: dict[str, Any] = {"embedder": static_vectors().name, **ours(talks, None, options.fuse)}
-    say(f"offline default: {figures}")
+    log(f"{len(talks)} talks, {sum(len(t.memories) for t in talks)} turns, {count} questions")
+    figures: dict[str, Any] = {"embedder": static_embedder().name, **ours(talks, None, options.fuse)}
+    log(f"offline default: {figures}")
     figures["graph_only"] = ours(talks, None, "graph")
-    say(f"without the learned ranking: {figures['graph_only']}")
+    log(f"without the learned ranking: {figures['graph_only']}")
     figures["fts5"] = plain_fts(talks)
-    say(f"plain FTS5: {figures['fts5']}")
-    figures["mem0"] = _peer(lambda: mem0(talks, static_vectors()))
-    say(f"mem0, the same vectors: {figures['mem0']}")
+    log(f"plain FTS5: {figures['fts5']}")
+    figures["mem0"] = _peer(lambda: mem0(talks, static_embedder()))
+    log(f"mem0, the same vectors: {figures['mem0']}")
     if not options.quick:
         figures["minilm"] = _peer(lambda: {"embedder": MiniLM.name, **ours(talks, MiniLM.installed(), options.fuse)})
-        say(f"with MiniLM: {figures['minilm']}")
+        log(f"with MiniLM: {figures['minilm']}")
         figures["mem0_minilm"] = _peer(lambda: mem0(talks, MiniLM.installed()))
-        say(f"mem0 with MiniLM: {figures['mem0_minilm']}")
+        log(f"mem0 with MiniLM: {figures['mem0_minilm']}")
     finish(figures)
 
 

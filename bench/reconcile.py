@@ -10,19 +10,19 @@ import asyncio
 import time
 from pathlib import Path
 
-from bench._report import arguments, finish, say, scratch
+from bench._report import arguments, finish, log, scratch_folder
 from coterie.base.ids import new_id
-from coterie.surfaces.matrix.inbound import NAME, room_ref
-from tests.real.matrix_house import MatrixHouse, house_on
+from coterie.surfaces.matrix.inbound import SURFACE, room_ref
+from tests.real.matrix_house import MatrixApp, house_on
 from tests.real.synapse import Synapse
 
 
-async def furnish_rooms(house: MatrixHouse, account: str, rooms: int) -> None:
+async def furnish_rooms(house: MatrixApp, account: str, rooms: int) -> None:
     you = house.people.person("you")
     for number in range(rooms):
         room = await house.bot.topology.room_for(account, f"Room {number}", "A room.", {"key": f"k{number}"})
-        await house.board.talk.begin(room_ref(room), you, title=f"Room {number}")
-        await house.bot.note(room_ref(room))
+        await house.board.chats.begin_chat(room_ref(room), you, title=f"Room {number}")
+        await house.bot.update_room(room_ref(room))
 
 
 def counted(synapse: Synapse) -> tuple[int, int, int]:
@@ -36,7 +36,7 @@ def counted(synapse: Synapse) -> tuple[int, int, int]:
 
 async def measure(synapse: Synapse, folder: Path, rooms: int) -> dict[str, object]:
     async with house_on(synapse, folder / "house", f"bot-{new_id().lower()}") as (house, ana):
-        say(f"making {rooms} rooms")
+        log(f"making {rooms} rooms")
         await furnish_rooms(house, ana.user, rooms)
         house.matrix = house.matrix.model_copy(update={"owner": ""})
         before = counted(synapse)
@@ -44,16 +44,16 @@ async def measure(synapse: Synapse, folder: Path, rooms: int) -> dict[str, objec
         began, busy = time.perf_counter(), time.process_time()
         await house.connect()
         seconds = time.perf_counter() - began
-        say(f"{house.bot.report} in {seconds:.2f} s, {time.process_time() - busy:.2f} s of them at work here")
-        await house.bot.reconciler.note()
-        say(f"and told the homeserver, after {time.perf_counter() - began:.2f} s")
-        found = len(house.board.talk.rooms.all_on(NAME))
+        log(f"{house.bot.report} in {seconds:.2f} s, {time.process_time() - busy:.2f} s of them at work here")
+        await house.bot.reconciler.write_metadata()
+        log(f"and told the homeserver, after {time.perf_counter() - began:.2f} s")
+        found = len(house.board.chats.rooms.on_surface(SURFACE))
         middle, events = counted(synapse), house.store.reader.last_id()
         await house.restart()
         after = counted(synapse)
         written = [event.kind for event in house.store.reader.read(after=events)]
         writes = len(written) + after[2] - middle[2]
-        say(f"the second start wrote {written or 'nothing'} here and {after[2] - middle[2]} there")
+        log(f"the second start wrote {written or 'nothing'} here and {after[2] - middle[2]} there")
         return {
             "rooms": found,
             "seconds": round(seconds, 2),
@@ -68,7 +68,7 @@ def main() -> None:
     parser.add_argument("--rooms", type=int)
     options = parser.parse_args()
     rooms = options.rooms or (20 if options.quick else 200)
-    with scratch() as folder:
+    with scratch_folder() as folder:
         synapse = Synapse(Path(folder).absolute() / "synapse")
         synapse.start()
         try:

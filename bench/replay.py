@@ -13,36 +13,38 @@ import os
 import subprocess
 import sys
 
-from bench._report import arguments, finish, say
-from coterie.modes.crowd.configs import SHIPPED
+from bench._report import arguments, finish, log
+from coterie.modes.crowd.configs import SHIPPED_CONFIGS
 from coterie.modes.crowd.events import CrowdTicked
-from coterie.modes.crowd.personas import Roster
-from coterie.modes.crowd.protocol import Author, ChatPost
-from coterie.modes.crowd.session.replay import Replay, door_of
-from coterie.modes.crowd.session.script import Script, contexts
+from coterie.modes.crowd.personas import CrowdConfigs
+from coterie.modes.crowd.protocol import ChatAuthor, ChatPost
+from coterie.modes.crowd.session.replay import Replay, admission_for
+from coterie.modes.crowd.session.script import Script, script_contexts
 from coterie.modes.crowd.session.simulation import Simulation, firehose_hash
 
 
 def evening(minutes: float, workers: int) -> Simulation:
-    roster = Roster()
+    roster = CrowdConfigs()
     room = roster.room("late-shift")
-    personas = roster.of(room)
-    simulation = Simulation(room, personas, door_of(room, personas, roster.moderator(room)), seed=77, workers=workers)
-    awake = [persona.name for persona in personas if not persona.asleep(simulation.start_ms)]
+    personas = roster.personas_in(room)
+    simulation = Simulation(
+        room, personas, admission_for(room, personas, roster.moderator(room)), seed=77, workers=workers
+    )
+    awake = [persona.name for persona in personas if not persona.is_asleep(simulation.start_ms)]
     people = [
         (
             simulation.start_ms + 20_000 + number * 17_000,
             ChatPost(
                 id=f"p{number}",
                 room=room.name,
-                author=Author(name=f"person{number % 5}", kind="human"),
+                author=ChatAuthor(name=f"person{number % 5}", kind="human"),
                 text=f"@{awake[number % len(awake)]} what about number {number}?",
             ),
         )
         for number in range(round(minutes * 60 / 17) - 2)
     ]
-    script = Script.read(SHIPPED / "streams" / "left-door.toml")
-    simulation.run(minutes, contexts(script, room.name, simulation.start_ms, minutes=minutes), people)
+    script = Script.read(SHIPPED_CONFIGS / "streams" / "left-door.toml")
+    simulation.run(minutes, script_contexts(script, room.name, simulation.start_ms, minutes=minutes), people)
     return simulation
 
 
@@ -50,10 +52,10 @@ def told(minutes: float, workers: int) -> dict[str, str]:
     """The hashes of an evening and of its replay."""
     simulation = evening(minutes, workers)
     decisions = hashlib.sha256()
-    for event in simulation.journal:
+    for event in simulation.events:
         if isinstance(event, CrowdTicked):
             decisions.update(event.model_dump_json().encode())
-    replayed = Replay(simulation.journal, Roster().moderator(simulation.evening.room)).run()
+    replayed = Replay(simulation.events, CrowdConfigs().moderator(simulation.session.room)).run()
     if not replayed.identical:
         raise SystemExit("the replay differs from what was recorded")
     return {"firehose": firehose_hash(simulation.messages), "decisions": decisions.hexdigest(), "replay": replayed.hash}
@@ -82,16 +84,18 @@ def main() -> None:
             hashes.add(tuple(sorted(found.items())))
             runs += 1
             short = found["firehose"][:16], found["replay"][:16]
-            say(f"hash seed {hash_seed:>4}, {workers} workers: firehose {short[0]}, replay {short[1]}")
+            log(f"hash seed {hash_seed:>4}, {workers} workers: firehose {short[0]}, replay {short[1]}")
     simulation = evening(minutes, 1)
-    personas = Roster().personas()
+    personas = CrowdConfigs().personas()
     loud = personas["salt_lamp"].model_copy(
         update={"traits": personas["salt_lamp"].traits.model_copy(update={"talkativeness": 1.0, "warmth": 1.0})}
     )
-    other = Replay(simulation.journal, Roster().moderator(simulation.evening.room), changed={"salt_lamp": loud}).run()
-    say(
-        f"with a louder salt_lamp: of {len(simulation.messages)} lines {len(other.only_then())} go unsaid,"
-        f" and {len(other.only_now())} others would"
+    other = Replay(
+        simulation.events, CrowdConfigs().moderator(simulation.session.room), changed={"salt_lamp": loud}
+    ).run()
+    log(
+        f"with a louder salt_lamp: of {len(simulation.messages)} lines {len(other.only_recorded())} go unsaid,"
+        f" and {len(other.only_replayed())} others would"
     )
     finish({"runs": runs, "distinct_hashes": len(hashes)})
 

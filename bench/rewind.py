@@ -12,21 +12,21 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench._report import arguments, finish, percentile, progress, say
-from bench._sample import sample_draft, sample_views
+from bench._report import arguments, finish, log, percentile, progress
+from bench._sample import sample_draft, sample_projections
 from coterie.kernel import Store
-from coterie.kernel.fold import fold_aside
+from coterie.kernel.fold import replayed_hash
 
 ROOMS = ("room:a", "room:b")
 
 
 def fresh(store: Store) -> dict[str, str]:
-    with store.reader.readers.snapshot() as rows:
-        return {view.name: fold_aside(view, rows) for view in store.views}
+    with store.reader.connections.snapshot() as rows:
+        return {view.name: replayed_hash(view, rows) for view in store.projections}
 
 
 async def run(folder: Path, events: int, rewinds: int) -> dict[str, float]:
-    store = Store.open(folder / "coterie.db", views=sample_views())
+    store = Store.open(folder / "coterie.db", projections=sample_projections())
     chance = random.Random(11)
     for start in range(0, events, 500):
         rooms = [ROOMS[chance.random() < 0.2] for _ in range(500)]
@@ -66,7 +66,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=".") as name:
         figures = asyncio.run(run(Path(name), 5_000, 50 if options.quick else 500))
     for key, value in figures.items():
-        say(f"{key:>12}: {value}")
+        log(f"{key:>12}: {value}")
     finish(figures)
 
 

@@ -30,15 +30,21 @@ import numpy as np
 from whisper_normalizer.english import EnglishTextNormalizer
 
 from bench._questions import labelled
-from bench._report import arguments, finish, percentile, progress, say, scratch
+from bench._report import arguments, finish, log, percentile, progress, scratch_folder
 from bench._talk import PASSAGES
 from coterie.base.clock import SystemClock
-from coterie.modes.crowd.configs import SHIPPED
-from coterie.modes.crowd.listening import Recogniser, Sound, Utterances, listened, recogniser_named
-from coterie.modes.crowd.listening.sample import Pcm, said, spoken_script
-from coterie.modes.crowd.listening.sound import PIECE, RATE
-from coterie.modes.crowd.listening.wording import put_right, sentences
-from coterie.modes.crowd.session.moments import moment
+from coterie.modes.crowd.configs import SHIPPED_CONFIGS
+from coterie.modes.crowd.listening import (
+    AudioSource,
+    Recogniser,
+    UtteranceDetector,
+    create_recogniser,
+    transcribe_stream,
+)
+from coterie.modes.crowd.listening.sample import Pcm, synthesise, synthesise_script
+from coterie.modes.crowd.listening.sound import CHUNK_SAMPLES, SAMPLE_RATE
+from coterie.modes.crowd.listening.wording import fix_transcript, fixed_sentences
+from coterie.modes.crowd.session.moments import detect_event
 from coterie.modes.crowd.session.script import Script
 
 _VOICES = ("rms", "slt")
@@ -62,13 +68,13 @@ def errors(wanted: Sequence[str], got: Sequence[str]) -> int:
 
 def understood(speech: Pcm, recogniser: Recogniser) -> str:
     """What the ear would make of it: cut into utterances, each understood."""
-    silence = np.zeros(RATE // 2, dtype=np.int16)
+    silence = np.zeros(SAMPLE_RATE // 2, dtype=np.int16)
     whole = np.concatenate([silence, speech, silence])
-    whole = np.pad(whole, (0, -len(whole) % PIECE)).astype("<i2")
-    cutting = Utterances()
-    found = [cutting.hear(piece.tobytes()) for piece in whole.reshape(-1, PIECE)]
-    found.append(cutting.rest())
-    return " ".join(put_right(recogniser.transcribe(each.samples)) for each in found if each is not None)
+    whole = np.pad(whole, (0, -len(whole) % CHUNK_SAMPLES)).astype("<i2")
+    cutting = UtteranceDetector()
+    found = [cutting.add(piece.tobytes()) for piece in whole.reshape(-1, CHUNK_SAMPLES)]
+    found.append(cutting.finish())
+    return " ".join(fix_transcript(recogniser.transcribe(each.samples)) for each in found if each is not None)
 
 
 @dataclass
@@ -84,7 +90,7 @@ class Heard:
         began = time.process_time()
         got = understood(speech, recogniser)
         self.cpu_s += time.process_time() - began
-        self.speech_s += len(speech) / RATE
+        self.speech_s += len(speech) / SAMPLE_RATE
         self.words[kind] += len(words(text))
         self.wrong[kind] += errors(words(text), words(got))
         return got
@@ -102,19 +108,19 @@ def f1(guessed: Sequence[bool], true: Sequence[bool]) -> float:
 
 def asks(text: str) -> bool:
     """Whether one of the contexts that this makes is a question to the chat."""
-    found = [moment(sentence) for sentence in sentences(text)]
+    found = [detect_event(sentence) for sentence in fixed_sentences(text)]
     return any(each is not None and each[0] == "chat_question" for each in found)
 
 
 async def delays(script: Script, recogniser: Recogniser, folder: Path) -> list[float]:
     """Seconds from the last sound of a context's words to the context."""
     file = folder / "stream.wav"
-    ends = await asyncio.to_thread(spoken_script, script, file)
+    ends = await asyncio.to_thread(synthesise_script, script, file)
     clock = SystemClock()
-    sound = Sound(str(file), clock)
+    sound = AudioSource(str(file), clock)
     found: list[float] = []
     began = time.time()
-    async for context in listened(sound.pieces(), recogniser, "bench", clock):
+    async for context in transcribe_stream(sound.chunks(), recogniser, "bench", clock):
         now = time.time() - began
         # A line with a pause in it comes as several contexts: each is measured by when its own words ended.
         ended = context.window.end / 1_000 - began
@@ -125,8 +131,8 @@ async def delays(script: Script, recogniser: Recogniser, folder: Path) -> list[f
 
 
 async def run(quick: bool) -> dict[str, object]:
-    recogniser = recogniser_named()
-    script = Script.read(SHIPPED / "streams" / "left-door.toml")
+    recogniser = create_recogniser()
+    script = Script.read(SHIPPED_CONFIGS / "streams" / "left-door.toml")
     held_out = labelled(held_out=True)
     spoken = [line.say for line in script.line if line.say]
     if quick:
@@ -139,21 +145,21 @@ async def run(quick: bool) -> dict[str, object]:
     for voice, counted in heard.items():
         for kind, texts in kinds.items():
             for number, text in enumerate(texts):
-                got = counted.hear(text, kind, said(text, voice), recogniser)
+                got = counted.hear(text, kind, synthesise(text, voice), recogniser)
                 if kind == "sentences":
                     guesses.append(asks(got))
                 progress(number + 1, len(texts), f"{voice}, {kind}")
         rates = ", ".join(f"{kind} {counted.rate(kind):.1%}" for kind in kinds)
-        say(f"{voice}: {counted.rate():.1%} of {sum(counted.words.values())} words wrong ({rates})")
+        log(f"{voice}: {counted.rate():.1%} of {sum(counted.words.values())} words wrong ({rates})")
     true = [label for _, label in held_out]
     by_ear = f1(guesses, true * len(_VOICES))
     by_eye = f1([asks(text) for text, _ in held_out], true)
-    say(f"questions to the chat: F1 {by_ear:.3f} as understood, {by_eye:.3f} as written, {len(held_out)} sentences")
+    log(f"questions to the chat: F1 {by_ear:.3f} as understood, {by_eye:.3f} as written, {len(held_out)} sentences")
     cpu = sum(each.cpu_s for each in heard.values()) / sum(each.speech_s for each in heard.values())
-    say(f"{cpu:.2f} seconds of CPU for a second of speech")
-    with scratch() as folder:
+    log(f"{cpu:.2f} seconds of CPU for a second of speech")
+    with scratch_folder() as folder:
         late = await delays(script, recogniser, Path(folder))
-    say(f"contexts {percentile(late, 0.5):.2f} s after their words, p95 {percentile(late, 0.95):.2f} s")
+    log(f"contexts {percentile(late, 0.5):.2f} s after their words, p95 {percentile(late, 0.95):.2f} s")
     return {
         "wer": {voice: round(counted.rate(), 4) for voice, counted in heard.items()},
         "wer_by_kind": {

@@ -14,10 +14,10 @@ from itertools import pairwise
 from pathlib import Path
 
 from bench._noise import paragraphs
-from bench._report import arguments, finish, percentile, progress, say
+from bench._report import arguments, finish, log, percentile, progress
 from bench.locate import DATA, histories
-from coterie.modes.draft.anchors import Anchor, anchor_at, moved
-from coterie.modes.draft.edits import Edit, apply, edits_between
+from coterie.modes.draft.anchors import Anchor, anchor_at, move_anchors
+from coterie.modes.draft.edits import TextEdit, apply_edits, edits_between
 from coterie.modes.draft.placing import Span
 
 DISTANCES = (1, 2, 3, 5, 8, 13, 20)
@@ -45,11 +45,11 @@ def judge(tally: Tally, anchors: list[Anchor], old: str, new: str) -> None:
 def replay(tally: Tally, old: str, new: str) -> None:
     edits, back = edits_between(old, new), edits_between(new, old)
     tally.edits += len(edits) + len(back)
-    tally.wrong_diffs += apply(old, edits) != new or apply(new, back) != old
+    tally.wrong_diffs += apply_edits(old, edits) != new or apply_edits(new, back) != old
     pending = [anchor_at(old, Span(p.start, p.end)) for p in paragraphs(old, 1, 1, copies=True)]
-    after = moved(pending, old, new, edits)
+    after = move_anchors(pending, old, new, edits)
     judge(tally, after, old, new)
-    again = moved(after, new, old, back)
+    again = move_anchors(after, new, old, back)
     for anchor, then in zip(again, after, strict=True):
         tally.checks += 1
         tally.came_back += anchor.fresh and not then.fresh
@@ -69,9 +69,9 @@ def any_order(tally: Tally, old: str, new: str, chance: random.Random) -> None:
             (anchor, proposed), *rest = waiting
             if not anchor.fresh or text[anchor.start : anchor.end] != anchor.exact:
                 break
-            edit = Edit(anchor.start, anchor.end, proposed)
-            after = apply(text, [edit])
-            places = moved([one for one, _ in rest], text, after, [edit])
+            edit = TextEdit(anchor.start, anchor.end, proposed)
+            after = apply_edits(text, [edit])
+            places = move_anchors([one for one, _ in rest], text, after, [edit])
             waiting = [(place, words) for place, (_, words) in zip(places, rest, strict=True)]
             text = after
         tally.exact_orders += text == new
@@ -90,7 +90,7 @@ def recheck_time(documents: list[list[str]], chance: random.Random) -> list[floa
             times: list[float] = []
             for _ in range(5):
                 began = time.perf_counter()
-                moved(pending, old, new, edits_between(old, new))
+                move_anchors(pending, old, new, edits_between(old, new))
                 times.append((time.perf_counter() - began) * 1_000)
             took.append(min(times))
     return took
@@ -111,7 +111,7 @@ def main() -> None:
                 any_order(tally, old, new, chance)
         progress(number + 1, len(documents), "documents")
     took = recheck_time(documents, chance)
-    say(f"{tally.checks} judgements; {tally.came_back} were stale and fresh again; {tally.orders} orders of accepting")
+    log(f"{tally.checks} judgements; {tally.came_back} were stale and fresh again; {tally.orders} orders of accepting")
     finish(
         {
             "edits": tally.edits,

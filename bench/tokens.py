@@ -15,8 +15,8 @@ import tempfile
 from pathlib import Path
 
 from bench._peer import PeerMissing, peer_python, run_peer
-from bench._report import arguments, finish, percentile, say
-from coterie.llm.estimate import CL100K, O200K, TEKKEN, Weights, estimate
+from bench._report import arguments, finish, log, percentile
+from coterie.llm.estimate import CL100K, O200K, TEKKEN, TokenWeights, estimate_tokens
 
 _FAMILIES = {"cl100k": CL100K, "o200k": O200K, "tekken": TEKKEN}
 _PEERS = ["litellm", "mistral-common", "django", "tiktoken", "regex"]
@@ -67,20 +67,20 @@ print(json.dumps(len(counted)))
 
 def main() -> None:
     options = arguments(__doc__).parse_args()
-    say("Counting with the real vocabularies ...")
+    log("Counting with the real vocabularies ...")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "texts.json"
         file.write_text(json.dumps(_texts_at_hand(60 if options.quick else 300)))
         try:
             python = peer_python("vocabularies", ["requests"], _PEERS)
-            say(f"{run_peer(python, _COUNT, str(file), '40' if options.quick else '150')} paragraphs")
+            log(f"{run_peer(python, _COUNT, str(file), '40' if options.quick else '150')} paragraphs")
         except PeerMissing as missing:
             finish({"mean_error": None, "p95_error": None, "reason": str(missing)})
             return
         counted = json.loads(file.read_text())
     figures = {name: _errors(counted, name, weights) for name, weights in _FAMILIES.items()}
     for name, found in figures.items():
-        say(f"{name}: {found['mean']:.1%} on average, {found['english_and_code']:.1%} for English, Markdown and code")
+        log(f"{name}: {found['mean']:.1%} on average, {found['english_and_code']:.1%} for English, Markdown and code")
     finish(
         {
             "mean_error": {name: found["mean"] for name, found in figures.items()},
@@ -92,11 +92,11 @@ def main() -> None:
     )
 
 
-def _errors(counted: list[tuple[str, str, dict[str, int]]], name: str, weights: Weights) -> dict[str, float]:
+def _errors(counted: list[tuple[str, str, dict[str, int]]], name: str, weights: TokenWeights) -> dict[str, float]:
     errors, plain, naive = [], [], []
     for kind, text, real in counted:
         if real[name]:
-            errors.append(abs(estimate(text, weights) - real[name]) / real[name])
+            errors.append(abs(estimate_tokens(text, weights) - real[name]) / real[name])
             naive.append(abs(len(text.encode()) / 4 - real[name]) / real[name])
             if kind in ("english", "markdown", "code"):
                 plain.append(errors[-1])

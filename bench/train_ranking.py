@@ -15,17 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from bench._locomo import OWNER, Talk, read, recall_at
+from bench._locomo import OWNER, LocomoConversation, read, recall_at
 from bench._minilm import MiniLM
 from bench._peer import peer_python, run_peer
-from bench._report import arguments, finish, progress, say
+from bench._report import arguments, finish, log, progress
 from coterie.memory import Memory
 from coterie.memory.embedder import Embedder
 from coterie.memory.gates import Viewpoint
-from coterie.memory.ranking import CONSIDERED, Ranking
-from coterie.memory.recall import Ask
+from coterie.memory.ranking import MAX_RANKED, Ranking
+from coterie.memory.recall import RecallRequest
 from coterie.memory.signals import Signals
-from coterie.memory.trees import Trees
+from coterie.memory.trees import RankingTrees
 
 SHIPPED = Path("src/coterie/memory/models")
 FOLDS = Path("bench/models")
@@ -78,10 +78,10 @@ class Listening(Ranking):
 
     def order(self, signals: Signals, fuse: Any = "graph") -> Any:
         self.heard = signals
-        return super().order(signals, "graph")
+        return super().rank(signals, "graph")
 
 
-def listen(talk: Talk, embedder: Embedder | None) -> list[dict[str, Any]]:
+def listen(talk: LocomoConversation, embedder: Embedder | None) -> list[dict[str, Any]]:
     """For each question, the features of the candidates and which of them are evidence."""
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -92,14 +92,14 @@ def listen(talk: Talk, embedder: Embedder | None) -> list[dict[str, Any]]:
             room = talk.memories[0].room
             sources = {record.id: record.sources for record in memory.browse(owner=OWNER)}
             for asked in talk.questions:
-                ask = Ask(asked.text, Viewpoint.of(OWNER, room, talk.speakers), k=10_000)
-                memory._recall.ask(ask, talk.after)
-                shelf, signals = memory._recall.shelf(OWNER), ranking.heard
+                ask = RecallRequest(asked.text, Viewpoint.of(OWNER, room, talk.speakers), k=10_000)
+                memory._recall.recall(ask, talk.after)
+                shelf, signals = memory._recall.index_of(OWNER), ranking.heard
                 if shelf is None or signals is None:
                     continue
-                best = np.sort(np.lexsort((signals.at, -signals.graph))[:CONSIDERED])
+                best = np.sort(np.lexsort((signals.positions, -signals.graph))[:MAX_RANKED])
                 names = tuple(signals.table)
-                turns = [sources[shelf.ids[at]] for at in signals.at[best]]
+                turns = [sources[shelf.ids[at]] for at in signals.positions[best]]
                 rows.append(
                     {
                         "names": names,
@@ -113,7 +113,7 @@ def listen(talk: Talk, embedder: Embedder | None) -> list[dict[str, Any]]:
     return rows
 
 
-def fit(rows: list[dict[str, Any]]) -> Trees:
+def fit(rows: list[dict[str, Any]]) -> RankingTrees:
     python = peer_python("lightgbm", ["lightgbm==4.7.0", "numpy", "scipy"])
 
     told = [row for row in rows if row["hit"].any()]
@@ -130,7 +130,7 @@ def fit(rows: list[dict[str, Any]]) -> Trees:
         return flatten(json.loads(out.read_text()), told[0]["names"])
 
 
-def flatten(trees: list[dict[str, Any]], names: tuple[str, ...]) -> Trees:
+def flatten(trees: list[dict[str, Any]], names: tuple[str, ...]) -> RankingTrees:
     """LightGBM's nested trees as arrays: the two children of a node stand side by side, a leaf leads to itself."""
     nodes: list[dict[str, Any]] = [tree["tree_structure"] for tree in trees]
     depths = [0] * len(nodes)
@@ -143,7 +143,7 @@ def flatten(trees: list[dict[str, Any]], names: tuple[str, ...]) -> Trees:
             nodes.extend((node["left_child"], node["right_child"]))
             depths.extend((depths[at] + 1, depths[at] + 1))
     leaf = ["leaf_value" in node for node in nodes]
-    return Trees(
+    return RankingTrees(
         features=names,
         roots=np.arange(len(trees)),
         feature=np.array([0 if end else node["split_feature"] for node, end in zip(nodes, leaf, strict=True)]),
@@ -190,7 +190,7 @@ def main() -> None:
             trees.save(FOLDS / f"{name}-without-{talk.id}.npz")
             result = judge(heard[talk.id], lambda row, trees=trees: trees.scores(row["table"]))  # type: ignore[misc]
             graph = judge(heard[talk.id], lambda row: row["graph"])
-            say(f"{name} {talk.id}: graph {graph}   learned without it {result}")
+            log(f"{name} {talk.id}: graph {graph}   learned without it {result}")
             left_out.append(result * len(talk.questions))
             count += len(talk.questions)
         everything = [row for rows in heard.values() for row in rows]
@@ -199,7 +199,7 @@ def main() -> None:
             "graph": judge(everything, lambda row: row["graph"]),
             "left_one_out": round(sum(left_out) / count, 4),
         }
-        say(f"{name}: {figures[name]}")
+        log(f"{name}: {figures[name]}")
     finish(figures)
 
 

@@ -16,17 +16,17 @@ import time
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
-from bench._report import arguments, finish, median, percentile, progress, say
-from bench._stage import Stage, scripted
+from bench._report import arguments, finish, log, median, percentile, progress
+from bench._stage import StoryFixture, scripted_model
 from coterie.base.ids import new_id
-from coterie.cast.roster import YOU, Bot
+from coterie.cast.roster import OWNER, Character
 from coterie.engine.events import AssistantTokens, AssistantTurn, AssistantTurnStarted, Segment, UserTurn
-from coterie.kernel import Draft
-from coterie.llm.messages import Chunk, Request
+from coterie.kernel import NewEvent
+from coterie.llm.messages import Chunk, CompletionRequest
 from coterie.memory.events import MemoryAdded
-from coterie.memory.static import static_vectors
+from coterie.memory.static import static_embedder
 from coterie.modes.story.chats import Chat
-from coterie.modes.story.events import ClockMoved, EdgeUpdate
+from coterie.modes.story.events import ClockMoved, RelationshipUpdated
 
 _SMALL, _LARGE = 200, 20_000
 _BATCH = 100
@@ -38,12 +38,12 @@ class Watched:
     name = "embedded"
 
     def __init__(self) -> None:
-        self._player = scripted()
+        self._player = scripted_model()
         self.asked = 0.0
         self.done = 0.0
 
-    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        reply = request.prompt.shape is None
+    async def stream(self, request: CompletionRequest) -> AsyncGenerator[Chunk, None]:
+        reply = request.prompt.output_schema is None
         if reply:
             self.asked = time.perf_counter()
         async for chunk in self._player.stream(request):
@@ -58,7 +58,7 @@ class Watched:
 @functools.cache
 def _language() -> tuple[list[str], list[float]]:
     """Words in the order of how common they are, a few of them said all the time and most hardly ever."""
-    vocabulary = static_vectors().pieces.vocabulary
+    vocabulary = static_embedder().wordpieces.vocabulary
     pieces = sorted((index, piece[1:]) for piece, index in vocabulary.items() if piece[0] == "▁")
     words = [word for _, word in pieces if len(word) > 2 and word.isascii() and word.isalpha()]
     return words, list(itertools.accumulate(1 / (rank + 3) for rank in range(len(words))))
@@ -69,19 +69,21 @@ def _sentence(chance: random.Random) -> str:
     return f"{' '.join(chance.choices(words, cum_weights=heaped, k=chance.randint(12, 40)))}."
 
 
-def exchange(chat: Chat, bot: Bot, chance: random.Random) -> list[Draft]:
+def exchange(chat: Chat, bot: Character, chance: random.Random) -> list[NewEvent]:
     """What one exchange leaves in the log."""
     room, turn, reply = chat.room, new_id(), new_id()
     asked, said = _sentence(chance), _sentence(chance)
-    present = (YOU, bot.id)
+    present = (OWNER, bot.id)
     segments = (Segment(kind="dialogue", text=asked),)
     drafts = [
-        Draft(room, UserTurn(turn=turn, author=YOU, text=asked, segments=segments, present=present), YOU, turn=turn),
-        Draft(
+        NewEvent(
+            room, UserTurn(turn=turn, author=OWNER, text=asked, segments=segments, present=present), OWNER, turn=turn
+        ),
+        NewEvent(
             room, AssistantTurnStarted(reply=reply, speaker=bot.id, answers=turn, present=present), bot.id, turn=reply
         ),
-        Draft(room, AssistantTokens(reply=reply, text=said), bot.id, turn=reply),
-        Draft(room, AssistantTurn(reply=reply, text=said, model="embedded/script"), bot.id, turn=reply),
+        NewEvent(room, AssistantTokens(reply=reply, text=said), bot.id, turn=reply),
+        NewEvent(room, AssistantTurn(reply=reply, text=said, model="embedded/script"), bot.id, turn=reply),
     ]
     for text, speaker, source in ((asked, "Ana", turn), (said, "Mara", reply)):
         memory = MemoryAdded(
@@ -90,20 +92,20 @@ def exchange(chat: Chat, bot: Bot, chance: random.Random) -> list[Draft]:
             text=text,
             scene=chat.scene,
             speaker=speaker,
-            witnesses=(bot.id, YOU),
+            witnesses=(bot.id, OWNER),
             sources=(source,),
             happened=chat.clock,
         )
-        drafts.append(Draft(room, memory, "story", turn=reply))
-    edge = EdgeUpdate(world=chat.world, of=bot.id, toward=YOU, chat=room, when=chat.clock)
+        drafts.append(NewEvent(room, memory, "story", turn=reply))
+    edge = RelationshipUpdated(world=chat.world, of=bot.id, toward=OWNER, chat=room, when=chat.clock)
     drafts += [
-        Draft(room, edge, "story", turn=reply),
-        Draft(room, ClockMoved(minutes=2), "story", turn=reply),
+        NewEvent(room, edge, "story", turn=reply),
+        NewEvent(room, ClockMoved(minutes=2), "story", turn=reply),
     ]
     return drafts
 
 
-async def write_past(stage: Stage, room: str, bot: Bot, turns: int, chance: random.Random) -> None:
+async def write_past(stage: StoryFixture, room: str, bot: Character, turns: int, chance: random.Random) -> None:
     chat = stage.story.chats.chat(room)
     exchanges = turns // 2
     for start in range(0, exchanges, _BATCH):
@@ -112,7 +114,7 @@ async def write_past(stage: Stage, room: str, bot: Bot, turns: int, chance: rand
         progress(start + _BATCH, exchanges, f"exchanges of the chat of {turns:,} turns")
 
 
-async def settle(stage: Stage) -> None:
+async def settle(stage: StoryFixture) -> None:
     while await stage.worker.drain():
         pass
 
@@ -121,14 +123,14 @@ async def measure(folder: Path, turns: int, rounds: int) -> tuple[list[float], l
     """Overhead before and after the model, in ms per turn; and opening the last 50 turns."""
     chance = random.Random(turns)
     watched = Watched()
-    stage = Stage(folder / f"{turns}.db", watched)
-    bot = await stage.meet()
-    room = await stage.begin(bot)
+    stage = StoryFixture(folder / f"{turns}.db", watched)
+    bot = await stage.create_character()
+    room = await stage.open_chat(bot)
     await write_past(stage, room, bot, turns, chance)
     started = time.perf_counter()
     chat = stage.story.chats.chat(room)
     opened = stage.story.timeline.latest(room, 50)
-    stage.story.chats.activities(room), stage.story.edges.edges(chat.world)
+    stage.story.chats.activities(room), stage.story.relationships.in_world(chat.world)
     opening = (time.perf_counter() - started) * 1_000
     assert len(opened) == 50
     before: list[float] = []
@@ -156,7 +158,7 @@ async def run(rounds: int) -> dict[str, object]:
             before, after, opening = await measure(Path(name), turns, rounds)
             total = [b + a for b, a in zip(before, after, strict=True)]
             p95[str(turns)] = round(percentile(total, 0.95), 2)
-            say(
+            log(
                 f"{turns:>6} turns: before the model {median(before):.1f} ms, after it {median(after):.1f} ms (median);"
                 f" together p95 {p95[str(turns)]} ms; opening the last 50 {opening:.1f} ms"
             )

@@ -12,13 +12,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from bench._report import arguments, finish, progress, say
-from coterie.modes.crowd.configs import SHIPPED
-from coterie.modes.crowd.drift import FOR_LIFE, TRAITS, Happened, reflect
-from coterie.modes.crowd.personas import Persona, Roster
-from coterie.modes.crowd.protocol import Author, ChatMessage, ChatPost
-from coterie.modes.crowd.session.replay import door_of
-from coterie.modes.crowd.session.script import Script, contexts
+from bench._report import arguments, finish, log, progress
+from coterie.modes.crowd.configs import SHIPPED_CONFIGS
+from coterie.modes.crowd.drift import MAX_TOTAL_DRIFT, TRAITS, SessionActivity, compute_drift
+from coterie.modes.crowd.personas import CrowdConfigs, Persona
+from coterie.modes.crowd.protocol import ChatAuthor, ChatMessage, ChatPost
+from coterie.modes.crowd.session.replay import admission_for
+from coterie.modes.crowd.session.script import Script, script_contexts
 from coterie.modes.crowd.session.simulation import Simulation
 
 _START = 1_767_225_600_000
@@ -60,15 +60,15 @@ def _both(one: Persona, other: Persona) -> list[tuple[float, float]]:
 
 
 def live(room_name: str, sessions: int, minutes: float) -> Life:
-    roster = Roster()
+    roster = CrowdConfigs()
     room = roster.room(room_name)
-    authored = roster.of(room)
+    authored = roster.personas_in(room)
     life = Life(authored, list(authored), [])
-    script = Script.read(SHIPPED / "streams" / "left-door.toml")
+    script = Script.read(SHIPPED_CONFIGS / "streams" / "left-door.toml")
     for session in range(sessions):
         chance = random.Random(session)
         start = _START + session * 86_400_000
-        door = door_of(room, life.now, roster.moderator(room))
+        door = admission_for(room, life.now, roster.moderator(room))
         simulation = Simulation(room, life.now, door, seed=session, start_ms=start)
         people = [
             (
@@ -76,18 +76,18 @@ def live(room_name: str, sessions: int, minutes: float) -> Life:
                 ChatPost(
                     id=f"s{session}-{at}",
                     room=room.name,
-                    author=Author(name=f"guest{chance.randrange(6)}", kind="human"),
+                    author=ChatAuthor(name=f"guest{chance.randrange(6)}", kind="human"),
                     text=chance.choice(_TALK).format(name=chance.choice(authored).name),
                 ),
             )
             for at in range(5, round(minutes * 60), 7)
         ]
-        simulation.run(minutes, contexts(script, room.name, start, minutes=minutes), people)
+        simulation.run(minutes, script_contexts(script, room.name, start, minutes=minutes), people)
         life.sessions.append([each for each in simulation.messages if each.author.kind == "persona"])
         after = []
         for was, persona in zip(authored, life.now, strict=True):
-            happened = Happened.of(persona.name, simulation.evening.hearing.recent)
-            traits, interests, _ = reflect(was, persona.traits, persona.interests, happened)
+            happened = SessionActivity.from_history(persona.name, simulation.session.history.recent)
+            traits, interests, _ = compute_drift(was, persona.traits, persona.interests, happened)
             life.largest_step = max(
                 life.largest_step, *(abs(getattr(traits, each) - getattr(persona.traits, each)) for each in TRAITS)
             )
@@ -135,9 +135,9 @@ def main() -> None:
     sessions = 20
     life = live("late-shift", sessions, 4 if options.quick else 15)
     share, chance = recognised(life)
-    say(f"{len(life.authored)} personas, {sessions} sessions: traits moved {life.changed:.3f} on average")
-    say(f"farthest {life.farthest:.3f} (bound {FOR_LIFE}), largest step {life.largest_step:.3f}")
-    say(f"{share:.1%} of lines recognised, chance {chance:.1%}")
+    log(f"{len(life.authored)} personas, {sessions} sessions: traits moved {life.changed:.3f} on average")
+    log(f"farthest {life.farthest:.3f} (bound {MAX_TOTAL_DRIFT}), largest step {life.largest_step:.3f}")
+    log(f"{share:.1%} of lines recognised, chance {chance:.1%}")
     finish(
         {
             "sessions": sessions,

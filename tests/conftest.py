@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from bench._sample import sample_views
-from coterie.base.clock import HeldClock
+from bench._sample import sample_projections
+from coterie.base.clock import ManualClock
 from coterie.kernel import Store
 
 pytest.register_assert_rewrite("tests.contracts")
@@ -37,13 +37,13 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 @pytest.fixture
-def clock() -> HeldClock:
-    return HeldClock()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-def store(tmp_path: Path, clock: HeldClock) -> Iterator[Store]:
+def store(tmp_path: Path, clock: ManualClock) -> Iterator[Store]:
     """An empty store with the sample views, on a clock that stands still."""
-    opened = Store.open(tmp_path / "coterie.db", views=sample_views(), clock=clock)
+    opened = Store.open(tmp_path / "coterie.db", projections=sample_projections(), clock=clock)
     yield opened
     opened.close()

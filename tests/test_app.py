@@ -9,19 +9,19 @@ import pytest
 import structlog
 
 from coterie import __version__
-from coterie.app import App, Settings, Started, load_settings, open_store, write_example
-from coterie.base.config import load
+from coterie.app import App, Settings, Started, load_settings, open_store, write_example_config
+from coterie.base.config import load_config
 from coterie.base.errors import ReadOnly, StorageError
-from coterie.base.home import Home
+from coterie.base.home import Paths
 from coterie.kernel import Store
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home.locate({"COTERIE_HOME": str(tmp_path / "house")})
+def home(tmp_path: Path) -> Paths:
+    return Paths.locate({"COTERIE_HOME": str(tmp_path / "house")})
 
 
-async def test_it_starts_says_so_in_the_log_and_stops(home: Home) -> None:
+async def test_it_starts_says_so_in_the_log_and_stops(home: Paths) -> None:
     with open_store(home) as store:
         app = App(home, Settings(), store)
         with structlog.testing.capture_logs() as logs:
@@ -36,7 +36,7 @@ async def test_it_starts_says_so_in_the_log_and_stops(home: Home) -> None:
         assert (schedule.name, schedule.cron) == ("nightly backup", "0 3 * * *")
 
 
-async def test_it_is_unwell_when_background_work_died(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_is_unwell_when_background_work_died(home: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
     async def die(*_: object) -> None:
         raise RuntimeError("the snapshots are haunted")
 
@@ -50,7 +50,7 @@ async def test_it_is_unwell_when_background_work_died(home: Home, monkeypatch: p
         assert {"task": "snapshots", "error": "the snapshots are haunted"}.items() <= logs[-1].items()
 
 
-async def test_it_is_unwell_when_the_database_cannot_be_read(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_is_unwell_when_the_database_cannot_be_read(home: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise StorageError("The disk is gone.", "Plug it in.")
 
@@ -61,28 +61,28 @@ async def test_it_is_unwell_when_the_database_cannot_be_read(home: Home, monkeyp
         assert not app.healthy()
 
 
-def test_every_job_kind_has_somebody_who_does_it(home: Home) -> None:
+def test_every_job_kind_has_somebody_who_does_it(home: Paths) -> None:
     with open_store(home) as store:
         assert "backup" in App(home, Settings(), store).handlers()
 
 
-def test_the_store_is_closed_whatever_happens(home: Home) -> None:
+def test_the_store_is_closed_whatever_happens(home: Paths) -> None:
     with pytest.raises(RuntimeError), open_store(home):
         raise RuntimeError
     with open_store(home):
         pass  # the lock is free again
 
 
-def test_a_newcomer_finds_a_file_to_edit_and_keeps_what_was_there(home: Home) -> None:
-    write_example(home)
+def test_a_newcomer_finds_a_file_to_edit_and_keeps_what_was_there(home: Paths) -> None:
+    write_example_config(home)
     assert load_settings(home, {}).settings == Settings()
     home.config.write_text("[server]\nport = 1\n")
-    write_example(home)
-    assert load(Settings, file=home.config).settings.server.port == 1
+    write_example_config(home)
+    assert load_config(Settings, file=home.config).settings.server.port == 1
 
 
 def test_a_config_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     environ = {"COTERIE_HOME": str(tmp_path), "COTERIE_CONFIG": str(tmp_path / "file" / "config.toml")}
     with pytest.raises(ReadOnly, match="cannot be written"):
-        write_example(Home.locate(environ))
+        write_example_config(Paths.locate(environ))

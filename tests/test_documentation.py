@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from coterie.app import Settings
-from coterie.base.config import load
+from coterie.base.config import load_config
 from coterie.base.errors import CoterieError
 from tools.reference.commands import Command, commands
-from tools.reference.events import our_kinds
+from tools.reference.events import declared_payloads
 from tools.reference.http import api
-from tools.reference.journey import EVERY_EVENT, STEPS, found
+from tools.reference.journey import EVERY_EVENT, STEPS, resolve
 from tools.reference.pages import PAGES as MADE
 from tools.reference.rooms import imports, layers
-from tools.reference.sentences import sentences
+from tools.reference.sentences import field_descriptions
 from tools.reference.settings import settings_of
 
 ROOT = Path(__file__).parent.parent
@@ -47,12 +47,16 @@ def test_every_setting_says_what_it_is_for() -> None:
 
 def test_every_kind_of_event_says_what_happened() -> None:
     """In its own words: a class without any would inherit those of `Payload`."""
-    assert [kind for kind, payload in our_kinds().items() if not payload.__dict__.get("__doc__")] == []
+    assert [kind for kind, payload in declared_payloads().items() if not payload.__dict__.get("__doc__")] == []
 
 
 def test_every_field_of_an_event_says_what_it_holds() -> None:
     """In a string beneath it."""
-    told = [(kind, name, said) for kind, payload in our_kinds().items() for name, said in sentences(payload).items()]
+    told = [
+        (kind, name, said)
+        for kind, payload in declared_payloads().items()
+        for name, said in field_descriptions(payload).items()
+    ]
     assert len(told) > 400
     assert [f"{kind}.{name}" for kind, name, said in told if not said] == []
 
@@ -83,12 +87,12 @@ def test_what_is_made_from_the_code_is_up_to_date(name: str) -> None:
 
 @pytest.mark.parametrize("by", [*(step.by for step in STEPS), *(by for _, by in EVERY_EVENT)])
 def test_every_step_of_a_message_names_something_there_is(by: str) -> None:
-    assert callable(found(by))
+    assert callable(resolve(by))
 
 
 def test_a_step_that_names_nothing_stops_the_drawing() -> None:
     with pytest.raises(AttributeError):
-        found("engine.reception:Reception.swallow")
+        resolve("engine.reception:Reception.swallow")
 
 
 def test_no_room_imports_a_higher_one_in_the_drawing_either() -> None:
@@ -128,7 +132,7 @@ def test_settings_in_pages_are_settings(page: Path, tmp_path: Path) -> None:
         file = tmp_path / f"{number}.toml"
         file.write_text(block, encoding="utf-8")
         environ = dict.fromkeys(re.findall(r'"env:(\w+)"', block), "something long")
-        load(Settings, file=file, environ=environ, secret=lambda _: "something long")
+        load_config(Settings, file=file, environ=environ, secret=lambda _: "something long")
 
 
 def test_every_page_is_in_the_site_and_every_entry_of_the_site_is_a_page() -> None:

@@ -13,60 +13,60 @@ from functools import partial
 from typing import Any
 
 from coterie.base.clock import Clock, SystemClock
-from coterie.base.config import Loaded, Section, load, resolve
-from coterie.base.config_example import example
+from coterie.base.config import LoadedSettings, Section, load_config, resolve_reference
+from coterie.base.config_example import example_config
 from coterie.base.errors import CoterieError, ReadOnly
-from coterie.base.home import Home
+from coterie.base.home import Paths
 from coterie.base.logging import LogSettings, get_logger
-from coterie.base.vault import Vault, passphrase_from
+from coterie.base.vault import SecretsStore, passphrase_from_env
 from coterie.cast.errors import NoSuchCharacter
-from coterie.cast.people import People, PeopleBook, PeopleDesk
-from coterie.cast.portraits import portrait_in
-from coterie.cast.roster import Cast, Roster
-from coterie.cast.visits import VisitBook, Visits
+from coterie.cast.people import People, PeopleProjection, PeopleQueries
+from coterie.cast.portraits import read_portrait
+from coterie.cast.roster import Characters, CharactersProjection
+from coterie.cast.visits import Visits, VisitsProjection
 from coterie.cast.workspace import Workspaces
 from coterie.engine import switchboard
 from coterie.engine.agents import AgentRegistry
 from coterie.engine.conversation import Conversation
 from coterie.engine.feed import Feed
-from coterie.engine.files import Limits, RoomFiles
+from coterie.engine.files import FileLimits, RoomFiles
 from coterie.engine.settings import SurfacesSettings
-from coterie.engine.switchboard import Switchboard
-from coterie.engine.turns import Turns
-from coterie.kernel import Payload, Store, View
-from coterie.kernel.events import Draft
-from coterie.kernel.snapshot import seed_from
+from coterie.engine.switchboard import MessageRouter
+from coterie.engine.turns import TurnsProjection
+from coterie.kernel import Payload, Projection, Store
+from coterie.kernel.events import NewEvent
+from coterie.kernel.snapshot import seed_from_snapshots
 from coterie.kernel.worker import Handler, Worker
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
-from coterie.llm.usage import Usage
+from coterie.llm.usage import UsageProjection
 from coterie.memory import Memory
-from coterie.memory.view import Memories
-from coterie.modes.crowd import Figures, Hall
+from coterie.memory.view import MemoryProjection
+from coterie.modes.crowd import CrowdMetrics, CrowdService
 from coterie.modes.crowd import mode as crowd_mode
 from coterie.modes.desk import mode as desk_mode
 from coterie.modes.desk.conversation import DeskConversation
-from coterie.modes.desk.desk import Desk
+from coterie.modes.desk.desk import DeskService
 from coterie.modes.desk.settings import DeskSettings
-from coterie.modes.draft import Drafting
+from coterie.modes.draft import DraftService
 from coterie.modes.draft import mode as draft_mode
 from coterie.modes.draft.settings import DraftSettings
-from coterie.modes.remote.agents import RemoteAgents
-from coterie.modes.remote.chats import RemoteBook, RemoteChats
+from coterie.modes.remote.agents import AgentConnections
+from coterie.modes.remote.chats import RemoteChatProjection, RemoteChatQueries
 from coterie.modes.remote.conversation import RemoteConversation
 from coterie.modes.remote.settings import AgentsSettings
-from coterie.modes.story import Arrivals, StoryConversation
+from coterie.modes.story import CharacterImporter, StoryConversation
 from coterie.modes.story import mode as story_mode
-from coterie.modes.story.mode import one_chat_at_a_time
+from coterie.modes.story.mode import exclusive_chat
 from coterie.modes.story.settings import StorySettings
-from coterie.modes.story.story import Story
-from coterie.ops.backups import JOB as BACKUP
+from coterie.modes.story.story import StoryService
+from coterie.ops.backups import BACKUP_JOB as BACKUP
 from coterie.ops.backups import Backups
-from coterie.ops.configuration import Configuration
-from coterie.ops.copies import Copies
+from coterie.ops.configuration import SettingsEditor
+from coterie.ops.copies import BackupService
 from coterie.ops.metrics import Metrics
 from coterie.ops.settings import StorageSettings
-from coterie.ops.snapshots import Snapshots, warn_in_log
+from coterie.ops.snapshots import SnapshotTaker, log_snapshot_warning
 from coterie.surfaces.matrix.settings import MatrixSettings
 from coterie.surfaces.web import SURFACE as WEB
 from coterie.surfaces.web.settings import ServerSettings
@@ -111,67 +111,67 @@ class Started(Payload, kind="started"):
 
 
 def load_settings(
-    home: Home, environ: Mapping[str, str] | None = None, passphrase: Callable[[], str | None] | None = None
-) -> Loaded[Settings]:
+    paths: Paths, environ: Mapping[str, str] | None = None, passphrase: Callable[[], str | None] | None = None
+) -> LoadedSettings[Settings]:
     """Read them. `passphrase` is asked only if the file refers to the secrets store; servers set a variable."""
     env = os.environ if environ is None else environ
-    vault = Vault(home.secrets, passphrase or (lambda: passphrase_from(env)))
-    return load(Settings, file=home.config, environ=env, secret=vault.get)
+    vault = SecretsStore(paths.secrets, passphrase or (lambda: passphrase_from_env(env)))
+    return load_config(Settings, file=paths.config, environ=env, secret=vault.get)
 
 
-def registry(home: Home) -> AgentRegistry:
+def agent_registry(paths: Paths) -> AgentRegistry:
     """Who plays which character, as agents.yaml says; its tokens may be references, as in the settings."""
 
     def resolved(told: str) -> str:
-        vault = Vault(home.secrets, lambda: passphrase_from(os.environ))
-        return resolve(told, "agents.yaml", "token", os.environ, vault.get)
+        vault = SecretsStore(paths.secrets, lambda: passphrase_from_env(os.environ))
+        return resolve_reference(told, "agents.yaml", "token", os.environ, vault.get)
 
-    return AgentRegistry(home.root / "agents.yaml", resolved)
+    return AgentRegistry(paths.root / "agents.yaml", resolved)
 
 
-def write_example(home: Home) -> None:
+def write_example_config(paths: Paths) -> None:
     """A newcomer finds a configuration file to edit; one that is there is left alone."""
     try:
-        if not home.config.exists():
-            home.config.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            home.config.write_text(example(Settings), encoding="utf-8")
+        if not paths.config.exists():
+            paths.config.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            paths.config.write_text(example_config(Settings), encoding="utf-8")
     except OSError as error:
         raise ReadOnly(
-            f"The configuration file {home.config} cannot be written ({error.strerror}).",
+            f"The configuration file {paths.config} cannot be written ({error.strerror}).",
             "Give yourself write access to its folder, or choose another place with COTERIE_CONFIG.",
         ) from error
 
 
-def all_views() -> list[View]:
+def all_projections() -> list[Projection]:
     """Every view of every room."""
     return [
-        Cast(),
-        People(),
-        Visits(),
-        Turns(),
-        Memories(),
-        Usage(),
-        *switchboard.views(),
-        *story_mode.views(),
-        *draft_mode.views(),
-        *crowd_mode.views(),
-        RemoteChats(),
-        *desk_mode.views(),
+        CharactersProjection(),
+        PeopleProjection(),
+        VisitsProjection(),
+        TurnsProjection(),
+        MemoryProjection(),
+        UsageProjection(),
+        *switchboard.projections(),
+        *story_mode.projections(),
+        *draft_mode.projections(),
+        *crowd_mode.projections(),
+        RemoteChatProjection(),
+        *desk_mode.desk_projections(),
     ]
 
 
 @contextmanager
 def open_store(
-    home: Home, *, clock: Clock | None = None, progress: Callable[[int, int], None] | None = None
+    paths: Paths, *, clock: Clock | None = None, progress: Callable[[int, int], None] | None = None
 ) -> Iterator[Store]:
     """The store of a data folder, for as long as the context lasts."""
-    home.prepare()
+    paths.prepare()
     store = Store.open(
-        home.database,
-        views=all_views(),
+        paths.database,
+        projections=all_projections(),
         clock=clock,
         progress=progress,
-        seed=seed_from(home.periodic_snapshots, warn_in_log()),
+        seed=seed_from_snapshots(paths.periodic_snapshots, log_snapshot_warning()),
     )
     try:
         yield store
@@ -183,12 +183,12 @@ class App:
     """A running Coterie around an open store."""
 
     def __init__(
-        self, home: Home, settings: Settings, store: Store, clock: Clock | None = None, models: Models | None = None
+        self, paths: Paths, settings: Settings, store: Store, clock: Clock | None = None, models: Models | None = None
     ) -> None:
         from coterie import __version__
 
         self._version = __version__
-        self._home = home
+        self._home = paths
         # A copy of its own: some settings change while it runs, and defaults are shared by all who have them.
         settings = settings.model_copy(deep=True)
         if models is not None:
@@ -197,15 +197,15 @@ class App:
         self.store = store
         self._clock = clock or SystemClock()
         self._metrics = Metrics(store)
-        self._snapshots = Snapshots(store, home, settings.storage, self._clock)
-        self._backups = Backups(home, settings.storage, self._clock)
+        self._snapshots = SnapshotTaker(store, paths, settings.storage, self._clock)
+        self._backups = Backups(paths, settings.storage, self._clock)
         self._background: list[asyncio.Task[Any]] = []
         self.models = models or Models(settings.models, clock=self._clock, store=store)
-        self.roster = Roster(store)
+        self.roster = Characters(store)
         self.memory = Memory(store, clock=self._clock)
-        self.agents = registry(home)
-        self.workspaces = Workspaces(home.root / "workspaces", home.root / "shared", named=self._folder_named)
-        self.story = Story(
+        self.agents = agent_registry(paths)
+        self.workspaces = Workspaces(paths.root / "workspaces", paths.root / "shared", folder_name=self._folder_named)
+        self.story = StoryService(
             store,
             self.roster,
             self.memory,
@@ -215,13 +215,13 @@ class App:
             before_rewind=self._snapshots.before_rewind,
             workspaces=self.workspaces,
         )
-        may_open = partial(PeopleBook(store).on, WEB)
-        self.draft = Drafting(
-            store, self.roster, self.memory, self.models, settings.draft, self._clock, home.root / "drafts", may_open
+        may_open = partial(PeopleQueries(store).with_account_on, WEB)
+        self.draft = DraftService(
+            store, self.roster, self.memory, self.models, settings.draft, self._clock, paths.root / "drafts", may_open
         )
-        self.crowd = Hall(store, self.memory, self.models, self._clock, home.root / "configs")
-        self._figures = Figures(self.crowd, store.bus)
-        self.desk = Desk(
+        self.crowd = CrowdService(store, self.memory, self.models, self._clock, paths.root / "configs")
+        self._figures = CrowdMetrics(self.crowd, store.bus)
+        self.desk = DeskService(
             store,
             self.roster,
             self.memory,
@@ -232,29 +232,29 @@ class App:
             notify=lambda outgoing, token: self.switchboard.notify(outgoing, token),
             may_talk=lambda person, character: self.people.may_talk(person, character),
         )
-        self.arrivals = Arrivals(store, self.roster, self.memory, self.workspaces)
+        self.arrivals = CharacterImporter(store, self.roster, self.memory, self.workspaces)
         self.feed = Feed(store, self.story.replies)
-        self.copies = Copies(home, store, self._backups)
-        self.configuration = Configuration(
-            settings, home.config, lambda: load_settings(home), lambda: write_example(home), LIVE_SETTINGS
+        self.copies = BackupService(paths, store, self._backups)
+        self.configuration = SettingsEditor(
+            settings, paths.config, lambda: load_settings(paths), lambda: write_example_config(paths), LIVE_SETTINGS
         )
-        self.people = PeopleDesk(store, self._clock)
-        self.visits = VisitBook(store, self._clock)
-        self.remote = RemoteAgents(
+        self.people = People(store, self._clock)
+        self.visits = Visits(store, self._clock)
+        self.remote = AgentConnections(
             self.agents,
             self.roster,
-            RemoteBook(store),
+            RemoteChatQueries(store),
             settings.agents,
             notify=lambda outgoing, token: self.switchboard.notify(outgoing, token),
-            room_of=lambda context: self.switchboard.talk.rooms.where(context),
+            room_of=lambda context: self.switchboard.chats.rooms.room_of(context),
         )
         talking: list[Conversation] = [
             StoryConversation(store, self.story, self.roster, self.feed),
             DeskConversation(store, self.desk, self.roster),
-            RemoteConversation(store, self.roster, self.remote, settings.agents, self.files_of),
+            RemoteConversation(store, self.roster, self.remote, settings.agents, self.room_files),
         ]
         conversations = {one.mode: one for one in talking}
-        self.switchboard = Switchboard(
+        self.switchboard = MessageRouter(
             store, self._clock, self.roster, self.people, conversations, settings.surfaces, self.agents
         )
 
@@ -262,26 +262,26 @@ class App:
     def code_minutes(self) -> int:
         return self.settings.surfaces.code_minutes
 
-    def files_of(self, character: str) -> RoomFiles:
+    def room_files(self, character: str) -> RoomFiles:
         """What people and a character send each other."""
-        limits = Limits(largest=self.settings.surfaces.largest_file_mb * 1_000_000)
+        limits = FileLimits(max_bytes=self.settings.surfaces.largest_file_mb * 1_000_000)
         return RoomFiles(self.workspaces.folder(character), limits)
 
     def _folder_named(self, character: str) -> str:
         try:
-            return self.agents.workspace_of(self.roster.bot(character))
+            return self.agents.workspace_of(self.roster.get(character))
         except NoSuchCharacter:
             return ""
 
     def handlers(self) -> dict[str, Handler]:
         """Every kind of job and who does it."""
-        return {BACKUP: self._backups.job, **self.story.handlers(), **self.draft.handlers()}
+        return {BACKUP: self._backups.run_job, **self.story.handlers(), **self.draft.handlers()}
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         stop = asyncio.Event()
         await self.store.schedules.put(self._backups.schedule)
-        await self.store.append([Draft("instance", Started(coterie=self._version))])
+        await self.store.append([NewEvent("instance", Started(coterie=self._version))])
         # Threads first: what is still open after that belongs to stories.
         await self.draft.recover()
         await self.story.recover()
@@ -291,21 +291,21 @@ class App:
             clock=self._clock,
             bus=self.store.bus,
             schedules=self.store.schedules,
-            apart=one_chat_at_a_time,
+            serialize_by=exclusive_chat,
         )
         self._background = [
             asyncio.create_task(worker.run(stop), name="jobs"),
             asyncio.create_task(self._snapshots.run(stop), name="snapshots"),
             asyncio.create_task(self._figures.run(stop), name="crowd figures"),
-            *(asyncio.create_task(lane.run(stop), name="desk") for lane in self.desk.workers()),
-            asyncio.create_task(self.desk.watch.run(stop), name="desk watch"),
+            *(asyncio.create_task(lane.run(stop), name="desk") for lane in self.desk.job_workers()),
+            asyncio.create_task(self.desk.stalled_processes.run(stop), name="desk watch"),
             asyncio.create_task(self.remote.run(stop), name="agents"),
-            asyncio.create_task(self.desk.cortex.run(stop), name="cortex"),
+            asyncio.create_task(self.desk.maintenance.run(stop), name="cortex"),
         ]
         if self.settings.desk.tool_servers:
-            servers = self.desk.tool_servers.run(stop)
+            servers = self.desk.mcp_servers.run(stop)
             self._background.append(asyncio.create_task(servers, name="tool servers"))
-        await self.desk.sandbox.standing()  # what does not work is told now, not when it is needed
+        await self.desk.sandbox.status()  # what does not work is told now, not when it is needed
         self.models.warm_up()
         _log.info("started", version=self._version, database=str(self._home.database))
         try:
@@ -317,9 +317,9 @@ class App:
             await self.switchboard.close()
             await self.story.replies.close()
             await self.draft.replies.close()
-            await self.draft.put_away()
+            await self.draft.close()
             stop.set()
-            self.desk.processes.let_go()
+            self.desk.processes.interrupt_all()
             for task, result in zip(
                 self._background, await asyncio.gather(*self._background, return_exceptions=True), strict=True
             ):
@@ -333,15 +333,15 @@ class App:
         if not self.settings.matrix.homeserver:
             yield
             return
-        from coterie.surfaces.matrix.bot import MatrixBot  # what seals rooms is loaded only where there are some
+        from coterie.surfaces.matrix.bot import MatrixService  # what seals rooms is loaded only where there are some
 
-        bot = MatrixBot(
+        bot = MatrixService(
             self.switchboard,
             self.store.bus,
             self.settings.matrix,
             self._home.root / "matrix",
-            self.files_of,
-            lambda character: portrait_in(self.workspaces.folder(character)),
+            self.room_files,
+            lambda character: read_portrait(self.workspaces.folder(character)),
         )
         async with bot.running():
             yield
@@ -352,7 +352,7 @@ class App:
         except CoterieError as error:
             _log.error("unhealthy", error=str(error))
             return False
-        return self.store.writable and not any(task.done() for task in self._background)
+        return self.store.is_writable and not any(task.done() for task in self._background)
 
     def metrics(self) -> bytes:
         return self._metrics.text() + self._figures.text()

@@ -6,51 +6,57 @@ import asyncio
 from collections.abc import Iterator
 
 from coterie import app
-from coterie.app import Settings, load_settings, registry
+from coterie.app import Settings, agent_registry, load_settings
 from coterie.base.clock import Clock, SystemClock
 from coterie.base.errors import CoterieError
-from coterie.base.home import Home
+from coterie.base.home import Paths
 from coterie.llm.catalogue import Catalogue
-from coterie.llm.standing import standings
+from coterie.llm.standing import check_providers
 from coterie.modes.desk.sandbox import Sandbox
 from coterie.ops import surroundings
-from coterie.ops.deliveries import deliveries
-from coterie.ops.doctor import Doctor, Finding
-from coterie.ops.surroundings import Need
+from coterie.ops.deliveries import deliveries_check
+from coterie.ops.doctor import CheckResult, Doctor
+from coterie.ops.surroundings import RequiredPackage
 
 
-def checkup(home: Home, clock: Clock | None = None) -> Doctor:
+def build_doctor(paths: Paths, clock: Clock | None = None) -> Doctor:
     try:
-        settings = load_settings(home).settings
+        settings = load_settings(paths).settings
     except CoterieError:  # what is wrong with the settings is a finding of its own
         settings = Settings()
     now = clock or SystemClock()
 
-    def sandbox() -> Iterator[Finding]:
-        standing = asyncio.run(Sandbox(settings.desk).standing())
+    def sandbox() -> Iterator[CheckResult]:
+        standing = asyncio.run(Sandbox(settings.desk).status())
         if standing.state == "confined":
-            yield Finding("Sandbox", "ok", "commands are confined by bubblewrap")
+            yield CheckResult("Sandbox", "ok", "commands are confined by bubblewrap")
         else:
-            yield Finding("Sandbox", "bad" if standing.state == "off" else "note", standing.reason, standing.fix)
+            yield CheckResult("Sandbox", "bad" if standing.state == "off" else "note", standing.reason, standing.fix)
 
-    def agents() -> Iterator[Finding]:
-        if (problem := registry(home).problem) is not None:
-            yield Finding("Agents", "bad", problem.what, problem.fix)
+    def agents() -> Iterator[CheckResult]:
+        if (problem := agent_registry(paths).problem) is not None:
+            yield CheckResult("Agents", "bad", problem.what, problem.fix)
 
     more = [
-        surroundings.port(home, settings.server.host, settings.server.port),
-        surroundings.parts(_needs(settings)),
-        surroundings.providers(lambda: asyncio.run(standings(Catalogue(settings.models)))),
+        surroundings.port_check(paths, settings.server.host, settings.server.port),
+        surroundings.packages_check(_needs(settings)),
+        surroundings.providers_check(lambda: asyncio.run(check_providers(Catalogue(settings.models)))),
         sandbox,
-        surroundings.tools(),
+        surroundings.tools_check(),
         agents,
     ]
-    return Doctor(home, app.all_views(), now, more, of_log=[surroundings.clock(home, now), deliveries(home)])
+    return Doctor(
+        paths,
+        app.all_projections(),
+        now,
+        more,
+        log_checks=[surroundings.clock_check(paths, now), deliveries_check(paths)],
+    )
 
 
-def _needs(settings: Settings) -> list[Need]:
+def _needs(settings: Settings) -> list[RequiredPackage]:
     """What must be installed for these settings."""
-    needs = [Need("xllamacpp", "", "the embedded model")]
+    needs = [RequiredPackage("xllamacpp", "", "the embedded model")]
     if settings.desk.tool_servers:
-        needs.append(Need("mcp", "mcp", "[desk.tool_servers]"))
+        needs.append(RequiredPackage("mcp", "mcp", "[desk.tool_servers]"))
     return needs

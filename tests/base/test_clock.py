@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.base.clock import HeldClock, SystemClock, from_micros, to_micros
+from coterie.base.clock import ManualClock, SystemClock, from_micros, to_micros
 
 
 def test_the_system_clock_is_aware_and_in_utc() -> None:
@@ -16,7 +16,7 @@ def test_the_system_clock_is_aware_and_in_utc() -> None:
 
 
 def test_a_held_clock_moves_only_when_told() -> None:
-    clock = HeldClock(datetime(2026, 3, 1, 12, tzinfo=timezone(timedelta(hours=2))))
+    clock = ManualClock(datetime(2026, 3, 1, 12, tzinfo=timezone(timedelta(hours=2))))
     assert clock.now() == datetime(2026, 3, 1, 10, tzinfo=UTC)
     assert clock.now().tzinfo is UTC
     clock.advance(90)
@@ -27,7 +27,7 @@ def test_a_held_clock_moves_only_when_told() -> None:
 
 def test_a_held_clock_wants_to_know_the_zone() -> None:
     with pytest.raises(ValueError, match="tzinfo"):
-        HeldClock(datetime(2026, 1, 1))  # noqa: DTZ001 - that is the mistake
+        ManualClock(datetime(2026, 1, 1))  # noqa: DTZ001 - that is the mistake
 
 
 @given(st.datetimes(timezones=st.just(UTC)))

@@ -8,10 +8,10 @@ from typing import Any, Self
 import pytest
 from pydantic import Field, SecretStr, model_validator
 
-from coterie.base.config import Loaded, Section, load
+from coterie.base.config import LoadedSettings, Section, load_config
 from coterie.base.errors import ConfigError
 from coterie.base.ids import new_id
-from coterie.base.masking import MASKED, mask
+from coterie.base.masking import REDACTED, redact
 
 
 class Server(Section):
@@ -50,8 +50,8 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
-def loaded(folder: Path, text: str, **layers: Any) -> Loaded[Model]:
-    return load(Model, file=write(folder, text), **layers)
+def loaded(folder: Path, text: str, **layers: Any) -> LoadedSettings[Model]:
+    return load_config(Model, file=write(folder, text), **layers)
 
 
 def refused(folder: Path, text: str, **layers: Any) -> str:
@@ -62,7 +62,7 @@ def refused(folder: Path, text: str, **layers: Any) -> str:
 
 
 def test_without_anything_there_are_defaults(tmp_path: Path) -> None:
-    found = load(Model, file=tmp_path / "none.toml")
+    found = load_config(Model, file=tmp_path / "none.toml")
     assert found.settings == Model()
     assert found.origin("server.port") == "default"
 
@@ -81,7 +81,7 @@ def test_later_layers_win_and_each_value_knows_where_it_came_from(tmp_path: Path
 
 
 def test_a_number_from_the_environment_is_a_number(tmp_path: Path) -> None:
-    assert load(Model, environ={"COTERIE_SERVER__PORT": "9000"}).settings.server.port == 9000
+    assert load_config(Model, environ={"COTERIE_SERVER__PORT": "9000"}).settings.server.port == 9000
 
 
 def test_nested_tables_quoted_keys_lists_and_tables_of_sections(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_missing_variable_is_named_with_its_place(tmp_path: Path) -> None:
 def test_a_secret_is_fetched_and_masked_from_then_on(tmp_path: Path) -> None:
     found = loaded(tmp_path, '[llm]\ntoken = "secret:openai"\n', secret={"openai": "very-hidden-1"}.get)
     assert found.settings.llm.token.get_secret_value() == "very-hidden-1"
-    assert mask("it is very-hidden-1") == f"it is {MASKED}"
+    assert redact("it is very-hidden-1") == f"it is {REDACTED}"
 
 
 @pytest.mark.parametrize("store", [None, {}.get])
@@ -139,7 +139,7 @@ def test_secret_fields_are_masked_wherever_they_stand(tmp_path: Path) -> None:
         environ={"COTERIE_LLM__PROVIDER__B__KEY": "plain-secret-4"},
     )
     for number in "1234":
-        assert mask(f"plain-secret-{number}") == MASKED
+        assert redact(f"plain-secret-{number}") == REDACTED
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_a_wrong_value_names_the_key_the_line_and_what_was_expected(
 
 def test_a_wrong_value_in_the_environment_names_the_variable() -> None:
     with pytest.raises(ConfigError) as caught:
-        load(Model, environ={"COTERIE_SERVER__PORT": "many"})
+        load_config(Model, environ={"COTERIE_SERVER__PORT": "many"})
     assert "server.port (environment variable COTERIE_SERVER__PORT) should be a valid integer" in caught.value.what
 
 
@@ -219,12 +219,12 @@ def test_a_file_that_is_no_text_is_told(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="cannot be read"):
-        load(Model, file=path)
+        load_config(Model, file=path)
 
 
 def test_a_folder_in_its_place_is_told(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
-        load(Model, file=tmp_path)
+        load_config(Model, file=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -248,4 +248,4 @@ def test_a_secret_never_appears_in_an_error(tmp_path: Path, text: str) -> None:
 
 def test_settings_cannot_be_changed_afterwards() -> None:
     with pytest.raises(ValueError, match="frozen"):
-        load(Model).settings.server.port = 1  # type: ignore[misc]
+        load_config(Model).settings.server.port = 1  # type: ignore[misc]

@@ -9,8 +9,8 @@ from pathlib import Path
 from pydantic import Field, SecretStr
 
 from coterie.app import Settings
-from coterie.base.config import Section, load
-from coterie.base.config_example import example
+from coterie.base.config import Section, load_config
+from coterie.base.config_example import example_config
 
 
 class Colours(Section):
@@ -50,8 +50,8 @@ def given(section: Section, prefix: str = "") -> Iterator[str]:
 
 def test_the_example_as_it_is_sets_nothing(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
-    path.write_text(example(Settings), encoding="utf-8")
-    found = load(Settings, file=path)
+    path.write_text(example_config(Settings), encoding="utf-8")
+    found = load_config(Settings, file=path)
     assert found.settings == Settings()
     assert not found.origins
 
@@ -59,15 +59,15 @@ def test_the_example_as_it_is_sets_nothing(tmp_path: Path) -> None:
 def test_uncommented_it_loads_back_to_the_defaults(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     for model in (Settings, Model):
-        path.write_text(uncommented(example(model)), encoding="utf-8")
-        found = load(model, file=path)
+        path.write_text(uncommented(example_config(model)), encoding="utf-8")
+        found = load_config(model, file=path)
         assert found.settings == model()
         told = {key for key, origin in found.origins.items() if origin != "default"}
         assert told == set(given(model()))
 
 
 def test_it_tells_what_each_setting_is_for() -> None:
-    text = example(Model)
+    text = example_config(Model)
     assert "# How it looks.\n#\n# On two lines.\n# [colours]" in re.sub(r" +\n", "\n", text)
     assert '# What it is called.\n# name = "a \\"quoted\\" name — ü"\n' in text
     assert '# At most.\n# # limit = "…"\n' in text

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from coterie.base.errors import ReadOnly
-from coterie.base.home import Home
+from coterie.base.home import Paths
 
 
 def test_everything_is_under_one_folder(tmp_path: Path) -> None:
-    home = Home.locate({"COTERIE_HOME": str(tmp_path)})
+    home = Paths.locate({"COTERIE_HOME": str(tmp_path)})
     assert home.root == tmp_path
     assert home.config == tmp_path / "config.toml"
     assert home.database == tmp_path / "coterie.db"
@@ -20,7 +20,7 @@ def test_everything_is_under_one_folder(tmp_path: Path) -> None:
 
 
 def test_config_and_database_can_be_elsewhere(tmp_path: Path) -> None:
-    home = Home.locate(
+    home = Paths.locate(
         {
             "COTERIE_HOME": str(tmp_path / "a"),
             "COTERIE_CONFIG": str(tmp_path / "b" / "my.toml"),
@@ -37,20 +37,20 @@ def test_config_and_database_can_be_elsewhere(tmp_path: Path) -> None:
 def test_paths_are_absolute_whatever_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert Home.locate({"COTERIE_HOME": "here"}).root == tmp_path / "here"
-    assert Home.locate({"COTERIE_HOME": "~/there"}).root == tmp_path / "there"
+    assert Paths.locate({"COTERIE_HOME": "here"}).root == tmp_path / "here"
+    assert Paths.locate({"COTERIE_HOME": "~/there"}).root == tmp_path / "there"
 
 
 @pytest.mark.parametrize("environ", [{}, {"COTERIE_HOME": "", "COTERIE_CONFIG": "", "COTERIE_DB_PATH": ""}])
 def test_without_a_choice_the_platform_decides(environ: dict[str, str]) -> None:
-    home = Home.locate(environ)
+    home = Paths.locate(environ)
     assert home.root.name == "coterie"
     assert home.database == home.root / "coterie.db"
     assert home.config == home.root / "config.toml"
 
 
 def test_folders_are_made_for_the_owner_only(tmp_path: Path) -> None:
-    home = Home.locate({"COTERIE_HOME": str(tmp_path / "new"), "COTERIE_DB_PATH": str(tmp_path / "db" / "x.db")})
+    home = Paths.locate({"COTERIE_HOME": str(tmp_path / "new"), "COTERIE_DB_PATH": str(tmp_path / "db" / "x.db")})
     home.prepare()
     home.prepare()
     for folder in (home.root, home.database.parent, home.backups, home.periodic_snapshots, home.rewind_snapshots):
@@ -60,7 +60,7 @@ def test_folders_are_made_for_the_owner_only(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    home = Home.locate({"COTERIE_HOME": str(tmp_path / "file" / "home")})
+    home = Paths.locate({"COTERIE_HOME": str(tmp_path / "file" / "home")})
     with pytest.raises(ReadOnly, match="cannot be made") as caught:
         home.prepare()
     assert str(home.root) in caught.value.what
@@ -68,7 +68,7 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    home = Home.locate({"COTERIE_HOME": str(tmp_path)})
+    home = Paths.locate({"COTERIE_HOME": str(tmp_path)})
     monkeypatch.setattr("os.access", lambda *_: False)
     with pytest.raises(ReadOnly, match="cannot be written to"):
         home.prepare()

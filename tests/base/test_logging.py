@@ -12,10 +12,10 @@ import pytest
 import structlog
 
 from coterie.base.logging import LogSettings, get_logger, setup_logging
-from coterie.base.masking import MASKED, mask
+from coterie.base.masking import REDACTED, redact
 
 SECRET = "log-hidden-77"
-mask.register(SECRET)
+redact.register(SECRET)
 
 
 @pytest.fixture(autouse=True)
@@ -100,7 +100,7 @@ def test_every_field_is_masked(form: Literal["text", "json"], fields: dict[str, 
     get_logger("x").info("told", **fields)
     assert SECRET not in stream.getvalue()
     assert SECRET.encode().hex() not in stream.getvalue()
-    assert MASKED in stream.getvalue()
+    assert REDACTED in stream.getvalue()
 
 
 @pytest.mark.parametrize("form", ["json", "text"])
@@ -108,7 +108,7 @@ def test_the_message_bound_fields_and_context_are_masked(form: Literal["text", "
     stream = logs(form)
     structlog.contextvars.bind_contextvars(context=SECRET)
     get_logger("x").bind(bound=SECRET).info(f"message {SECRET}")
-    assert stream.getvalue().count(MASKED) == 3
+    assert stream.getvalue().count(REDACTED) == 3
     assert SECRET not in stream.getvalue()
 
 
@@ -124,7 +124,7 @@ def test_tracebacks_are_masked(form: Literal["text", "json"], ours: bool) -> Non
         else:
             logging.getLogger("library").exception("failed")
     assert "RuntimeError" in stream.getvalue()
-    assert MASKED in stream.getvalue()
+    assert REDACTED in stream.getvalue()
     assert SECRET not in stream.getvalue()
 
 
@@ -132,7 +132,7 @@ def test_tracebacks_are_masked(form: Literal["text", "json"], ours: bool) -> Non
 def test_what_libraries_log_goes_the_same_way(form: Literal["text", "json"]) -> None:
     stream = logs(form)
     logging.getLogger("library").warning("GET /?key=%s", SECRET, stack_info=True)
-    assert MASKED in stream.getvalue()
+    assert REDACTED in stream.getvalue()
     assert SECRET not in stream.getvalue()
     if form == "json":
         assert told(stream)[0]["logger"] == "library"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from coterie.base.masking import MASKED, Mask
+from coterie.base.masking import REDACTED, Redactor
 
 SECRET = "hunter2/€+ 'q\"x"
 
@@ -19,8 +19,8 @@ secrets = st.text(st.characters(codec="utf-8", exclude_characters="[]"), min_siz
 around = st.text(st.characters(codec="utf-8", exclude_characters="[]"), max_size=30)
 
 
-def masking(*known: str) -> Mask:
-    mask = Mask()
+def masking(*known: str) -> Redactor:
+    mask = Redactor()
     for secret in known:
         mask.register(secret)
     return mask
@@ -47,16 +47,16 @@ def masking(*known: str) -> Mask:
 def test_a_known_secret_is_masked_in_every_form(form: str) -> None:
     mask = masking(SECRET)
     masked = mask(f"before {form} after")
-    assert masked.startswith("before " + MASKED)
+    assert masked.startswith("before " + REDACTED)
     assert masked.endswith(" after")
     assert form not in masked
-    assert mask.found_in(form)
+    assert mask.contains_secret(form)
 
 
 @pytest.mark.parametrize("offset", [0, 1, 2])
 def test_base64_is_found_at_every_offset(offset: int) -> None:
     text = base64.b64encode(b"u" * offset + SECRET.encode() + b":tail").decode()
-    assert MASKED in masking(SECRET)(text)
+    assert REDACTED in masking(SECRET)(text)
 
 
 @pytest.mark.parametrize(
@@ -73,18 +73,18 @@ def test_base64_is_found_at_every_offset(offset: int) -> None:
     ],
 )
 def test_credentials_are_known_by_their_shape(credential: str) -> None:
-    assert Mask()(f"key: {credential}") == f"key: {MASKED}"
+    assert Redactor()(f"key: {credential}") == f"key: {REDACTED}"
 
 
 def test_a_bearer_token_is_masked_and_the_word_stays() -> None:
-    assert Mask()("Authorization: Bearer abc.def-ghi_jkl") == f"Authorization: Bearer {MASKED}"
+    assert Redactor()("Authorization: Bearer abc.def-ghi_jkl") == f"Authorization: Bearer {REDACTED}"
 
 
 @pytest.mark.parametrize("text", ["risk-averse people", "task-0123456789", "sk-short", "nothing here", "AIza is short"])
 def test_ordinary_words_stay(text: str) -> None:
     mask = masking("hunter2")
     assert mask(text) == text
-    assert not mask.found_in(text)
+    assert not mask.contains_secret(text)
 
 
 def test_very_short_secrets_are_words() -> None:
@@ -92,12 +92,12 @@ def test_very_short_secrets_are_words() -> None:
 
 
 def test_a_secret_within_a_secret_leaves_nothing_of_the_longer() -> None:
-    assert masking("hunter2", "my-hunter2-key")("x my-hunter2-key y hunter2") == f"x {MASKED} y {MASKED}"
+    assert masking("hunter2", "my-hunter2-key")("x my-hunter2-key y hunter2") == f"x {REDACTED} y {REDACTED}"
 
 
 @given(secrets, around, around)
 def test_plain_text_never_keeps_a_registered_secret(secret: str, before: str, after: str) -> None:
-    assume(secret not in MASKED)
+    assume(secret not in REDACTED)
     assert secret not in masking(secret)(before + secret + after)
 
 
@@ -106,7 +106,7 @@ def test_hex_never_keeps_it(secret: str, before: str, after: str, upper: bool) -
     text = (before + secret + after).encode().hex()
     masked = masking(secret)(text.upper() if upper else text)
     assert secret.encode().hex() not in masked.lower()
-    assert MASKED in masked
+    assert REDACTED in masked
 
 
 @given(secrets, around, around, st.sampled_from(["", "/", "/:@!$&'()*+,;="]), st.booleans())
@@ -116,7 +116,7 @@ def test_urls_never_keep_it(secret: str, before: str, after: str, safe: str, low
         form = "".join(
             quote(letter, safe=safe).lower() if len(quote(letter, safe=safe)) > 1 else letter for letter in secret
         )
-    assume(form not in MASKED)
+    assume(form not in REDACTED)
     assert form not in masking(secret)(quote(before, safe="") + form + quote(after, safe=""))
 
 
@@ -128,11 +128,11 @@ def test_base64_never_keeps_what_only_the_secret_decides(secret: str, before: st
     own = text[-(-start * 8 // 6) : end * 8 // 6]
     masked = masking(secret)(text)
     assert own not in masked
-    assert MASKED in masked
+    assert REDACTED in masked
 
 
 def test_d18_a_secret_inside_a_key_does_not_show_the_rest_of_it() -> None:
-    mask = Mask()
+    mask = Redactor()
     mask.register("abcdefgh")
     mask.register("sk-zyxwvutsrqponmlkji, and more")
     assert mask("key sk-abcdefghijklmnopqrstuv here, abcdefgh") == "key [secret] here, [secret]"

@@ -12,9 +12,9 @@ import pytest
 from pydantic import BaseModel, SecretStr
 
 from coterie.base import vault as vault_module
-from coterie.base.config import Section, load
+from coterie.base.config import Section, load_config
 from coterie.base.errors import ConfigError, MissingExtra, SecretsError, WrongPassphrase
-from coterie.base.vault import Vault, passphrase_from
+from coterie.base.vault import SecretsStore, passphrase_from_env
 
 VALUE = "correct-horse-battery-staple-0001"
 
@@ -25,24 +25,24 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def vault(path: Path) -> Vault:
-    return Vault(path, lambda: "open sesame")
+def vault(path: Path) -> SecretsStore:
+    return SecretsStore(path, lambda: "open sesame")
 
 
-def test_d19_a_secret_survives_a_restart_and_is_not_in_the_file(vault: Vault, path: Path) -> None:
+def test_d19_a_secret_survives_a_restart_and_is_not_in_the_file(vault: SecretsStore, path: Path) -> None:
     vault.set("featherless", VALUE)
-    assert Vault(path, lambda: "open sesame").get("featherless") == VALUE
+    assert SecretsStore(path, lambda: "open sesame").get("featherless") == VALUE
     assert VALUE not in path.read_text()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_d19_argon2id_64_mb_3_passes_4_lanes(vault: Vault, path: Path) -> None:
+def test_d19_argon2id_64_mb_3_passes_4_lanes(vault: SecretsStore, path: Path) -> None:
     vault.set("a", VALUE)
     source = json.loads(path.read_text())["key"]
     assert (source["from"], source["memory_kib"], source["passes"], source["lanes"]) == ("argon2id", 65536, 3, 4)
 
 
-def test_d19_every_write_has_a_fresh_twelve_byte_nonce(vault: Vault, path: Path) -> None:
+def test_d19_every_write_has_a_fresh_twelve_byte_nonce(vault: SecretsStore, path: Path) -> None:
     nonces = set()
     for _ in range(20):
         vault.set("a", VALUE)
@@ -51,10 +51,10 @@ def test_d19_every_write_has_a_fresh_twelve_byte_nonce(vault: Vault, path: Path)
     assert {len(vault_module._bytes(nonce)) for nonce in nonces} == {12}
 
 
-def test_d19_a_wrong_passphrase_opens_nothing_and_changes_nothing(vault: Vault, path: Path) -> None:
+def test_d19_a_wrong_passphrase_opens_nothing_and_changes_nothing(vault: SecretsStore, path: Path) -> None:
     vault.set("a", VALUE)
     before = path.read_bytes()
-    stranger = Vault(path, lambda: "close sesame")
+    stranger = SecretsStore(path, lambda: "close sesame")
     with pytest.raises(WrongPassphrase):
         stranger.get("a")
     with pytest.raises(WrongPassphrase):
@@ -64,13 +64,15 @@ def test_d19_a_wrong_passphrase_opens_nothing_and_changes_nothing(vault: Vault, 
 
 def test_d19_without_a_passphrase_the_error_says_how_to_give_one(path: Path) -> None:
     with pytest.raises(SecretsError, match="COTERIE_PASSPHRASE"):
-        Vault(path, lambda: None).set("a", VALUE)
+        SecretsStore(path, lambda: None).set("a", VALUE)
 
 
 @pytest.mark.parametrize(
     "change", [{"kind": "tool"}, {"grants": ["shell"]}, {"kind": "tool", "grants": ["shell"]}], ids=str
 )
-def test_d19_widening_a_grant_in_the_file_breaks_the_seal(change: dict[str, object], vault: Vault, path: Path) -> None:
+def test_d19_widening_a_grant_in_the_file_breaks_the_seal(
+    change: dict[str, object], vault: SecretsStore, path: Path
+) -> None:
     vault.set("a", VALUE)
     data = json.loads(path.read_text())
     data["entries"]["a"].update(change)
@@ -82,7 +84,7 @@ def test_d19_widening_a_grant_in_the_file_breaks_the_seal(change: dict[str, obje
         assert "changed outside" in error.what
 
 
-def test_d19_swapping_two_entries_breaks_the_seal(vault: Vault, path: Path) -> None:
+def test_d19_swapping_two_entries_breaks_the_seal(vault: SecretsStore, path: Path) -> None:
     vault.set("a", VALUE)
     vault.set("b", VALUE + "2")
     data = json.loads(path.read_text())
@@ -93,7 +95,7 @@ def test_d19_swapping_two_entries_breaks_the_seal(vault: Vault, path: Path) -> N
         vault.get("a")
 
 
-def test_d19_a_system_secret_never_reaches_a_tool_and_a_tools_only_its_own(vault: Vault) -> None:
+def test_d19_a_system_secret_never_reaches_a_tool_and_a_tools_only_its_own(vault: SecretsStore) -> None:
     vault.set("provider_key", VALUE)
     vault.set("mail_password", VALUE + "mail", grants=("send_mail",))
     assert vault.for_tool("send_mail") == {"mail_password": VALUE + "mail"}
@@ -102,10 +104,10 @@ def test_d19_a_system_secret_never_reaches_a_tool_and_a_tools_only_its_own(vault
     assert vault.get("mail_password") is None
 
 
-def test_listing_and_removing_show_no_value(vault: Vault, path: Path) -> None:
+def test_listing_and_removing_show_no_value(vault: SecretsStore, path: Path) -> None:
     vault.set("b", VALUE, grants=("y", "x"))
     vault.set("a", VALUE)
-    locked = Vault(path, lambda: None)
+    locked = SecretsStore(path, lambda: None)
     assert [(info.name, info.kind, info.grants) for info in locked.list()] == [
         ("a", "system", ()),
         ("b", "tool", ("x", "y")),
@@ -117,12 +119,12 @@ def test_listing_and_removing_show_no_value(vault: Vault, path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "two words", "../up", "1st", "x" * 65])
-def test_a_bad_name_is_refused(name: str, vault: Vault) -> None:
+def test_a_bad_name_is_refused(name: str, vault: SecretsStore) -> None:
     with pytest.raises(SecretsError, match="cannot be the name"):
         vault.set(name, VALUE)
 
 
-def test_a_damaged_file_is_named_not_overwritten(vault: Vault, path: Path) -> None:
+def test_a_damaged_file_is_named_not_overwritten(vault: SecretsStore, path: Path) -> None:
     path.write_text("{ half")
     with pytest.raises(SecretsError, match="cannot be read"):
         vault.set("a", VALUE)
@@ -135,27 +137,27 @@ def test_d19_the_key_can_live_in_the_keyring(path: Path, monkeypatch: pytest.Mon
     keyring.get_password = lambda service, name: held.get((service, name))  # type: ignore[attr-defined]
     keyring.set_password = lambda service, name, value: held.update({(service, name): value})  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "keyring", keyring)
-    Vault(path, lambda: None).set("a", VALUE, keyring=True)
-    assert Vault(path, lambda: None).get("a") == VALUE
+    SecretsStore(path, lambda: None).set("a", VALUE, keyring=True)
+    assert SecretsStore(path, lambda: None).get("a") == VALUE
     held.clear()
     with pytest.raises(SecretsError, match="not in this machine's keyring"):
-        Vault(path, lambda: None).get("a")
+        SecretsStore(path, lambda: None).get("a")
 
 
 def test_without_the_keyring_extra_the_command_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "keyring", None)
     with pytest.raises(MissingExtra, match=r"coterie\[keyring\]"):
-        Vault(path, lambda: None).set("a", VALUE, keyring=True)
+        SecretsStore(path, lambda: None).set("a", VALUE, keyring=True)
 
 
 def test_the_passphrase_comes_from_a_variable_or_a_file(tmp_path: Path) -> None:
     file = tmp_path / "passphrase"
     file.write_text("from a file\n")
-    assert passphrase_from({"COTERIE_PASSPHRASE": "given"}) == "given"
-    assert passphrase_from({"COTERIE_PASSPHRASE_FILE": str(file)}) == "from a file"
-    assert passphrase_from({}) is None
+    assert passphrase_from_env({"COTERIE_PASSPHRASE": "given"}) == "given"
+    assert passphrase_from_env({"COTERIE_PASSPHRASE_FILE": str(file)}) == "from a file"
+    assert passphrase_from_env({}) is None
     with pytest.raises(SecretsError, match="cannot be read"):
-        passphrase_from({"COTERIE_PASSPHRASE_FILE": str(tmp_path / "none")})
+        passphrase_from_env({"COTERIE_PASSPHRASE_FILE": str(tmp_path / "none")})
 
 
 class _Models(Section):
@@ -166,13 +168,13 @@ class _Root(BaseModel):
     models: _Models = _Models()
 
 
-def test_d19_a_secret_reference_in_the_settings_is_resolved(vault: Vault, tmp_path: Path) -> None:
+def test_d19_a_secret_reference_in_the_settings_is_resolved(vault: SecretsStore, tmp_path: Path) -> None:
     vault.set("featherless", VALUE)
     file = tmp_path / "config.toml"
     file.write_text('[models]\napi_key = "secret:featherless"\n')
-    key = load(_Root, file=file, secret=vault.get).settings.models.api_key
+    key = load_config(_Root, file=file, secret=vault.get).settings.models.api_key
     assert key is not None
     assert key.get_secret_value() == VALUE
     file.write_text('[models]\napi_key = "secret:other"\n')
     with pytest.raises(ConfigError, match="coterie secrets set other"):
-        load(_Root, file=file, secret=vault.get)
+        load_config(_Root, file=file, secret=vault.get)

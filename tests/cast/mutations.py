@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 from coterie.cast.cards.document import Document
-from coterie.cast.cards.png import SIGNATURE, chunk_of
+from coterie.cast.cards.png import PNG_SIGNATURE, make_chunk
 from tests.cast.samples import FILES, V1, V2, V3, charx_with, itxt_png, packed, png_with, shared_cards, tiny_png
 
 JPEG = b"\xff\xd8\xff\xe0 a small picture \xff\xd9"
@@ -132,27 +132,33 @@ def _spoil(document: Document, chance: random.Random) -> None:
 
 def _png_structure(chance: random.Random) -> bytes:
     card = base64.b64encode(packed(V2))
-    chunks = [chunk_of(b"IHDR", bytes(13)).raw, chunk_of(b"tEXt", b"chara\0" + card).raw, chunk_of(b"IEND", b"").raw]
+    chunks = [
+        make_chunk(b"IHDR", bytes(13)).raw,
+        make_chunk(b"tEXt", b"chara\0" + card).raw,
+        make_chunk(b"IEND", b"").raw,
+    ]
     odd = [
-        chunk_of(b"tEXt", b"chara").raw,
-        chunk_of(b"tEXt", b"ccv3\0" + card[: len(card) // 2]).raw,
-        chunk_of(b"tEXt", b"ccv3\0" + card.replace(b"e", b"*")).raw,
-        chunk_of(b"tEXt", b"ccv3\0" + base64.b64encode(b"\xff\xfe\x00")).raw,
-        chunk_of(b"iTXt", b"ccv3\0\x01\x00\0\0" + zlib.compress(b"A" * 80_000_000, 9)[: chance.choice([50, 10**9])]).raw
+        make_chunk(b"tEXt", b"chara").raw,
+        make_chunk(b"tEXt", b"ccv3\0" + card[: len(card) // 2]).raw,
+        make_chunk(b"tEXt", b"ccv3\0" + card.replace(b"e", b"*")).raw,
+        make_chunk(b"tEXt", b"ccv3\0" + base64.b64encode(b"\xff\xfe\x00")).raw,
+        make_chunk(
+            b"iTXt", b"ccv3\0\x01\x00\0\0" + zlib.compress(b"A" * 80_000_000, 9)[: chance.choice([50, 10**9])]
+        ).raw
         if chance.random() < 0.005
         else b"",
-        chunk_of(b"iTXt", b"ccv3\0\x01\x09").raw,
-        chunk_of(b"zTXt", b"chara\0\0" + b"not packed").raw,
-        chunk_of(b"tEXt", b"chara-ext-asset_:../../../../tmp/evil\0" + card).raw,
-        chunk_of(b"tEXt", b"chara-ext-asset_:/etc/passwd\0****").raw,
-        chunk_of(b"tEXt", b"\xff\xff\0\xff").raw,
+        make_chunk(b"iTXt", b"ccv3\0\x01\x09").raw,
+        make_chunk(b"zTXt", b"chara\0\0" + b"not packed").raw,
+        make_chunk(b"tEXt", b"chara-ext-asset_:../../../../tmp/evil\0" + card).raw,
+        make_chunk(b"tEXt", b"chara-ext-asset_:/etc/passwd\0****").raw,
+        make_chunk(b"tEXt", b"\xff\xff\0\xff").raw,
         struct.pack(">I", chance.choice([2**32 - 1, 5, 0])) + b"tEXt" + b"chara\0",
-        chunk_of(b"tEXt", b"x\0y").raw[:-4] + b"\0\0\0\0",
-        chunk_of(b"xxXX", b"").raw * chance.choice([1, 60_000]),
+        make_chunk(b"tEXt", b"x\0y").raw[:-4] + b"\0\0\0\0",
+        make_chunk(b"xxXX", b"").raw * chance.choice([1, 60_000]),
     ]
     for _ in range(chance.randrange(1, 5)):
         chunks.insert(chance.randrange(len(chunks) + 1), chance.choice(odd))
-    return SIGNATURE + b"".join(chunks)
+    return PNG_SIGNATURE + b"".join(chunks)
 
 
 def _zip_structure(chance: random.Random) -> bytes:

@@ -13,7 +13,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from coterie.cast.cards.document import Document
-from coterie.cast.cards.png import Chunk, Png, chunk_of, read_png
+from coterie.cast.cards.png import Chunk, Png, make_chunk, read_png
 from coterie.cast.cards.png_card import blank_picture
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "cards"
@@ -94,11 +94,11 @@ def tiny_png(*texts: tuple[str, bytes], trailing: bytes = b"") -> bytes:
     """A real picture of one pixel with some foreign chunks in it, and texts after the pixels."""
     header = bytes([0, 0, 0, 1, 0, 0, 0, 1, 8, 0, 0, 0, 0])
     chunks: list[Chunk] = [
-        chunk_of(b"IHDR", header),
-        chunk_of(b"tEXt", b"Title\0A lighthouse"),
-        chunk_of(b"IDAT", zlib.compress(b"\0\x80")),
-        *(chunk_of(b"tEXt", keyword.encode() + b"\0" + value) for keyword, value in texts),
-        chunk_of(b"IEND", b""),
+        make_chunk(b"IHDR", header),
+        make_chunk(b"tEXt", b"Title\0A lighthouse"),
+        make_chunk(b"IDAT", zlib.compress(b"\0\x80")),
+        *(make_chunk(b"tEXt", keyword.encode() + b"\0" + value) for keyword, value in texts),
+        make_chunk(b"IEND", b""),
     ]
     return Png(chunks, trailing, [], complete=True).to_bytes()
 
@@ -111,7 +111,7 @@ def itxt_png(document: Document, *, compressed: bool) -> bytes:
     value = base64.b64encode(packed(document))
     body = b"CCV3\0" + bytes([compressed, 0]) + b"en\0translated\0" + (zlib.compress(value) if compressed else value)
     png = read_png(tiny_png())
-    return png._replace(chunks=[*png.chunks[:-1], chunk_of(b"iTXt", body), png.chunks[-1]]).to_bytes()
+    return png._replace(chunks=[*png.chunks[:-1], make_chunk(b"iTXt", body), png.chunks[-1]]).to_bytes()
 
 
 def charx_with(document: Document, files: dict[str, bytes] | None = None, before: bytes = b"", **how: Any) -> bytes:

@@ -17,8 +17,8 @@ from typing import Any, get_args
 
 import pytest
 
-from coterie.cast.cards import Card, Format, Macros, Moment, export_card, find_lore, import_card
-from coterie.cast.cards.limits import FILE_BYTES
+from coterie.cast.cards import Card, CardFormat, LoreContext, Macros, export_card, find_lore, import_card
+from coterie.cast.cards.limits import MAX_FILE_BYTES
 from coterie.cast.errors import CardError, CardTooBig, UnsafeCard
 from coterie.cast.identity import Identity
 from tests.cast.mutations import mutated
@@ -73,17 +73,17 @@ def bounded(seconds: int) -> Iterator[None]:
 
 def use(card: Card) -> None:
     """Everything the product does with a card."""
-    for kind in get_args(Format):
+    for kind in get_args(CardFormat):
         again = import_card(export_card(card, kind).data, "again").card
         assert again.data == card.data
         if kind == "charx":
             assert again == card
-    macros = Macros(char=card.char, user="Kim", chance=random.Random(1), seed="chat")
+    macros = Macros(char=card.char, user="Kim", rng=random.Random(1), seed="chat")
     for text in card.prompt_parts().model_dump(exclude={"greetings", "group_only_greetings"}).values():
         macros.expand(text).encode()
     if card.lorebook:
-        moment = Moment(["the lamp", "a" * 2_000], replies=3, macros=macros)
-        for lore in find_lore(card.lorebook, moment, len).told:
+        moment = LoreContext(["the lamp", "a" * 2_000], replies=3, macros=macros)
+        for lore in find_lore(card.lorebook, moment, len).included:
             lore.text.encode()
         card.lorebook.standalone()
     identity = Identity.from_card(card, "ada")
@@ -117,7 +117,7 @@ def test_s9_spoilt_cards_are_used_or_refused_and_never_crash(batch: int) -> None
     assert grown < MEGABYTES
 
 
-@pytest.mark.parametrize("size", [FILE_BYTES, 100 * 1024 * 1024])
+@pytest.mark.parametrize("size", [MAX_FILE_BYTES, 100 * 1024 * 1024])
 def test_s9_a_file_of_100_mb_is_refused_before_it_is_looked_at(size: int) -> None:
     with pytest.raises(CardTooBig, match="MB"):
         import_card(bytes(size), "big.charx")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.cast.cards import Card, Format, export_card, import_card
+from coterie.cast.cards import Card, CardFormat, export_card, import_card
 from coterie.cast.cards.document import Document, same_document
 from coterie.cast.identity import Identity
 from tests.cast.samples import FILES, V1, V2, V3, documents, tiny_png
@@ -50,7 +50,7 @@ def test_s9_a_card_that_nobody_changed_goes_out_as_it_came_in(document: Document
 def test_s9_an_identity_comes_back_from_its_card_word_for_word(identity: Identity, document: Document | None) -> None:
     card = identity.to_card(Card.read(document) if document else None)
     assert Identity.from_card(card, "ada") == identity
-    for kind in get_args(Format):
+    for kind in get_args(CardFormat):
         assert Identity.from_card(import_card(export_card(card, kind).data, "x").card, "ada") == identity
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.cast.cards import Lorebook, LoreFound, Macros, Moment, find_lore
+from coterie.cast.cards import Lorebook, LoreContext, LoreResult, Macros, find_lore
 from coterie.cast.cards.document import Document
 from coterie.cast.errors import NotACard
 
@@ -20,13 +20,13 @@ def entry(content: str, *keys: str, **more: Any) -> Document:
     return {"keys": list(keys), "content": content, "enabled": True, "insertion_order": 0, "extensions": {}, **more}
 
 
-def look(entries: list[Document], *messages: str, book: Document | None = None, **moment: Any) -> LoreFound:
+def look(entries: list[Document], *messages: str, book: Document | None = None, **moment: Any) -> LoreResult:
     lorebook = Lorebook(document={"extensions": {}, **(book or {}), "entries": entries})
-    return find_lore(lorebook, Moment(messages, **moment), count_tokens=lambda text: len(text.split()))
+    return find_lore(lorebook, LoreContext(messages, **moment), count_tokens=lambda text: len(text.split()))
 
 
 def told(entries: list[Document], *messages: str, **more: Any) -> list[str]:
-    return [lore.text for lore in look(entries, *messages, **more).told]
+    return [lore.text for lore in look(entries, *messages, **more).included]
 
 
 def test_s9_keys_call_for_an_entry_whatever_their_case() -> None:
@@ -84,7 +84,7 @@ def test_s9_insertion_order_low_is_earlier() -> None:
 
 def test_s9_position_before_or_after_the_character() -> None:
     found = look([entry("x", "k", position="before_char"), entry("y", "k", position="after_char")], "k")
-    assert [(lore.text, lore.spot) for lore in found.told] == [("x", "before_char"), ("y", "after_char")]
+    assert [(lore.text, lore.position) for lore in found.included] == [("x", "before_char"), ("y", "after_char")]
 
 
 def test_s9_scan_depth_counts_from_the_newest() -> None:
@@ -109,7 +109,7 @@ def test_s9_recursive_scanning() -> None:
 
 
 def test_s9_hidden_keys_call_for_lore_only_from_lore_and_comments_never() -> None:
-    macros = Macros(char="Ada", user="Kim", chance=random.Random(1))
+    macros = Macros(char="Ada", user="Kim", rng=random.Random(1))
     entries = [entry("Oil{{hidden_key:whale}}{{// shark}}", "lamp"), entry("Sing", "whale"), entry("Bite", "shark")]
     assert told(entries, "lamp", book={"recursive_scanning": True}, macros=macros) == ["Oil", "Sing"]
 
@@ -121,7 +121,7 @@ def test_s9_token_budget_drops_low_priority_first() -> None:
         entry("three three", "k", priority=9, insertion_order=3),
     ]
     found = look(entries, "k", book={"token_budget": 4})
-    assert [lore.text for lore in found.told] == ["one one", "three three"]
+    assert [lore.text for lore in found.included] == ["one one", "three three"]
     assert [(lore.text, lore.tokens) for lore in found.left_out] == [("two two", 2)]
     assert told(entries, "k", book={"token_budget": 0}) == []
     assert len(told(entries, "k")) == 3
@@ -146,12 +146,12 @@ def test_s9_the_budget_holds_and_importance_decides(sizes: list[tuple[int, int, 
         entry(" ".join(["w"] * size), "k", priority=priority, insertion_order=order) for size, priority, order in sizes
     ]
     found = look(entries, "k", book={"token_budget": budget})
-    assert sum(lore.tokens for lore in found.told) <= budget
-    orders = [lore.entry.insertion_order for lore in found.told]
+    assert sum(lore.tokens for lore in found.included) <= budget
+    orders = [lore.entry.insertion_order for lore in found.included]
     assert orders == sorted(orders)
     for dropped in found.left_out:
         if dropped.tokens <= budget:
-            assert all((kept.entry.priority or 0) >= (dropped.entry.priority or 0) for kept in found.told)
+            assert all((kept.entry.priority or 0) >= (dropped.entry.priority or 0) for kept in found.included)
 
 
 def test_s9_use_regex() -> None:
@@ -163,7 +163,7 @@ def test_s9_use_regex() -> None:
 
 def test_s9_a_pattern_that_is_none_does_not_match_and_is_named() -> None:
     found = look([entry("x", "(", use_regex=True)], "(")
-    assert found.told == []
+    assert found.included == []
     assert "(" in found.refused_keys
 
 
@@ -185,7 +185,7 @@ def test_s9_a_pattern_that_is_none_does_not_match_and_is_named() -> None:
 def test_s9_a_catastrophic_pattern_does_not_hang(pattern: str) -> None:
     book = [entry(f"{number}", f"{pattern}(?#{number})", use_regex=True) for number in range(40)]
     found = look([*book, entry("sound", "a")], "a" * 4_000 + "b")
-    assert found.told[-1].text == "sound"
+    assert found.included[-1].text == "sound"
 
 
 def test_s9_with_patterns_secondary_keys_and_constant_are_ignored_as_v3_says() -> None:
@@ -208,7 +208,7 @@ def test_s9_whole_words_when_an_entry_asks_for_them() -> None:
 
 
 def test_keys_know_macros() -> None:
-    macros = Macros(char="Ada", user="Kim", chance=random.Random(1))
+    macros = Macros(char="Ada", user="Kim", rng=random.Random(1))
     assert told([entry("{{char}} knows {{user}}", "{{user}}")], "I am Kim", macros=macros) == ["Ada knows Kim"]
 
 
@@ -259,8 +259,8 @@ def test_s9_decorators_that_need_no_key(decorator: str, moment: dict[str, Any]) 
     ],
 )
 def test_s9_decorators_that_say_where(decorator: str, spot: str, depth: int, role: str) -> None:
-    (lore,) = look([entry(f"{decorator}\nx", "key")], "a", "b", "key").told
-    assert (lore.spot, lore.depth, lore.role, lore.text) == (spot, depth, role, "x")
+    (lore,) = look([entry(f"{decorator}\nx", "key")], "a", "b", "key").included
+    assert (lore.position, lore.depth, lore.role, lore.text) == (spot, depth, role, "x")
 
 
 def test_everything_told_says_why() -> None:
@@ -269,7 +269,7 @@ def test_everything_told_says_why() -> None:
         "key",
         book={"recursive_scanning": True},
     )
-    assert [lore.why for lore in found.told] == ["“key” said", "constant", "“lamp” in other lore"]
+    assert [lore.why for lore in found.included] == ["“key” said", "constant", "“lamp” in other lore"]
 
 
 WORLD_INFO: Document = {
@@ -296,9 +296,9 @@ def test_s9_sillytavern_world_info_is_read() -> None:
     book = Lorebook.read(WORLD_INFO)
     first, second = book.entries
     assert (first.keys, first.secondary_keys, first.insertion_order, first.enabled) == (["lamp"], ["oil"], 5, True)
-    assert (first.place, first.name, first.id) == ("before_char", "Lamp", "0")
-    assert (second.enabled, second.place, second.depth, second.role) == (False, "at_depth", 2, "user")
-    assert [lore.text for lore in find_lore(book, Moment(["lamp oil"]), len).told] == ["x"]
+    assert (first.position, first.name, first.id) == ("before_char", "Lamp", "0")
+    assert (second.enabled, second.position, second.depth, second.role) == (False, "at_depth", 2, "user")
+    assert [lore.text for lore in find_lore(book, LoreContext(["lamp oil"]), len).included] == ["x"]
 
 
 def test_s9_world_info_becomes_a_stand_alone_book_that_reads_the_same() -> None:

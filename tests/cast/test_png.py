@@ -10,7 +10,7 @@ import pytest
 
 from coterie.cast.cards import Card, export_card, import_card
 from coterie.cast.cards.document import same_document
-from coterie.cast.cards.png import chunk_of, read_png, read_text
+from coterie.cast.cards.png import make_chunk, read_png, read_text
 from coterie.cast.errors import BrokenCard, CardTooBig, NotACard
 from tests.cast.samples import FILES, V1, V2, V3, itxt_png, packed, png_with, tiny_png
 
@@ -51,7 +51,7 @@ def test_s9_writing_removes_both_and_inserts_both_before_the_end() -> None:
 
 def test_s9_writing_keeps_every_other_chunk_and_pixel() -> None:
     """Even a chunk with a wrong checksum keeps its bytes."""
-    odd = chunk_of(b"prVt", b"private").raw[:-4] + b"\0\0\0\0"
+    odd = make_chunk(b"prVt", b"private").raw[:-4] + b"\0\0\0\0"
     bare = tiny_png()
     data = bare[:8] + bare[8:33] + odd + bare[33:]
     card = Card.read(V3, picture=data)
@@ -143,13 +143,13 @@ def test_s9_a_picture_with_the_bytes_of_a_zip_in_it_is_still_called_a_picture() 
 def test_s9_a_text_that_unpacks_without_end_is_not_unpacked() -> None:
     body = b"ccv3\0\x01\0\0\0" + zlib.compress(b"A" * 70_000_000, 9)
     png = read_png(png_with(V2))
-    data = png._replace(chunks=[chunk_of(b"iTXt", body), *png.chunks]).to_bytes()
+    data = png._replace(chunks=[make_chunk(b"iTXt", body), *png.chunks]).to_bytes()
     assert import_card(data, "a.png").card.name == "Ada"
 
 
 def test_s9_more_chunks_than_any_picture_has_are_refused() -> None:
     png = read_png(png_with(V2))
-    data = png._replace(chunks=[chunk_of(b"xxXX", b"")] * 50_001 + png.chunks).to_bytes()
+    data = png._replace(chunks=[make_chunk(b"xxXX", b"")] * 50_001 + png.chunks).to_bytes()
     with pytest.raises(CardTooBig, match="chunks"):
         import_card(data, "a.png")
 

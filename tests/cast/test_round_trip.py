@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.cast.cards import Card, Format, export_card, import_card
+from coterie.cast.cards import Card, CardFormat, export_card, import_card
 from coterie.cast.cards.document import Document, same_document
 from coterie.cast.errors import CardError
 from tests.cast.samples import (
@@ -28,10 +28,10 @@ from tests.cast.samples import (
     tiny_png,
 )
 
-FORMATS: tuple[Format, ...] = get_args(Format)
+FORMATS: tuple[CardFormat, ...] = get_args(CardFormat)
 
 
-def again(card: Card, kind: Format) -> Card:
+def again(card: Card, kind: CardFormat) -> Card:
     return import_card(export_card(card, kind).data, f"card.{kind}").card
 
 
@@ -58,7 +58,7 @@ def test_s9_files_and_picture_survive_where_they_have_a_place(
 
 @given(documents, st.lists(st.sampled_from(FORMATS), min_size=1, max_size=4))
 @settings(max_examples=100)
-def test_s9_a_card_survives_any_journey_through_formats(document: Document, journey: list[Format]) -> None:
+def test_s9_a_card_survives_any_journey_through_formats(document: Document, journey: list[CardFormat]) -> None:
     card = Card.read(document)
     for kind in journey:
         card = again(card, kind)
@@ -67,7 +67,7 @@ def test_s9_a_card_survives_any_journey_through_formats(document: Document, jour
 
 @pytest.mark.parametrize("document", [V1, V2, V3], ids=["V1", "V2", "V3"])
 @pytest.mark.parametrize("kind", FORMATS)
-def test_s9_each_version_survives_each_format(document: Document, kind: Format) -> None:
+def test_s9_each_version_survives_each_format(document: Document, kind: CardFormat) -> None:
     card = Card.read(document, FILES if kind != "json" else None, tiny_png() if kind != "json" else None)
     assert again(card, kind) == card
 

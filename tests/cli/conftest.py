@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 import structlog
 
-from bench._sample import Said, sample_draft, sample_views
-from coterie.base.home import Home
+from bench._sample import SampleTurn, sample_draft, sample_projections
+from coterie.base.home import Paths
 from coterie.cli import main
-from coterie.kernel import Draft, Store
+from coterie.kernel import NewEvent, Store
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,29 +34,29 @@ Call = Callable[..., Answer]
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
     """An empty data folder that commands in this process use."""
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "house"))
-    monkeypatch.setattr("coterie.app.all_views", sample_views)
-    found = Home.locate()
+    monkeypatch.setattr("coterie.app.all_views", sample_projections)
+    found = Paths.locate()
     found.prepare()
     return found
 
 
 @pytest.fixture
-def lived_in(home: Home) -> Home:
+def lived_in(home: Paths) -> Paths:
     """Sixty sample events in room:a, and two in room:b that say something private."""
     chance = random.Random(7)
-    store = Store.open(home.database, views=sample_views())
-    store.append_now([sample_draft(chance, "room:a", number) for number in range(60)])
-    private = [Said(turn=f"p{number}", speaker="you", text=f"the xylophone is at {number}") for number in (1, 2)]
-    store.append_now([Draft("room:b", said, actor="person:you") for said in private])
+    store = Store.open(home.database, projections=sample_projections())
+    store.append_blocking([sample_draft(chance, "room:a", number) for number in range(60)])
+    private = [SampleTurn(turn=f"p{number}", speaker="you", text=f"the xylophone is at {number}") for number in (1, 2)]
+    store.append_blocking([NewEvent("room:b", said, actor="person:you") for said in private])
     store.close()
     return home
 
 
 @pytest.fixture
-def call(home: Home, capsys: pytest.CaptureFixture[str]) -> Iterator[Call]:
+def call(home: Paths, capsys: pytest.CaptureFixture[str]) -> Iterator[Call]:
     """A command in this process."""
 
     def run(*arguments: str) -> Answer:
@@ -75,7 +75,7 @@ def call(home: Home, capsys: pytest.CaptureFixture[str]) -> Iterator[Call]:
 
 
 @pytest.fixture
-def process(home: Home) -> Call:
+def process(home: Paths) -> Call:
     """A command as a process of its own; it never shows a traceback."""
 
     def run(

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from coterie.base.home import Home
+from coterie.base.home import Paths
 from tests.cli.conftest import Call
-from tests.modes.remote.conftest import TOKEN, RemoteHouse
+from tests.modes.remote.conftest import TOKEN, RemoteHarness
 from tests.modes.remote.conftest import house as house
 
 REGISTRY = """
@@ -22,7 +22,7 @@ characters:
 """
 
 
-def test_p12_the_registry_is_told_without_its_secrets(home: Home, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p12_the_registry_is_told_without_its_secrets(home: Paths, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no " in call("agent", "list").out
     (home.root / "agents.yaml").write_text(REGISTRY.format(url="ws://127.0.0.1:9"))
     missing = call("agent", "list")
@@ -38,7 +38,7 @@ def test_p12_the_registry_is_told_without_its_secrets(home: Home, call: Call, mo
     assert open_door.code == 2 and "COTERIE_AGENT_TOKEN" in open_door.err
 
 
-async def test_p12_a_command_is_an_agent(house: RemoteHouse, tmp_path: Path) -> None:
+async def test_p12_a_command_is_an_agent(house: RemoteHarness, tmp_path: Path) -> None:
     program = tmp_path / "louder.py"
     program.write_text("import sys\nprint(sys.stdin.read().upper() + '!', end='')\nsys.exit('FAIL' in sys.argv)\n")
     command = [sys.executable, "-m", "coterie", "agent", "serve", "--port", "0", "--", sys.executable, str(program)]
@@ -56,7 +56,7 @@ async def test_p12_a_command_is_an_agent(house: RemoteHouse, tmp_path: Path) -> 
         await agent.wait()
 
 
-def test_p12_the_doctor_looks_at_the_registry(home: Home, call: Call) -> None:
+def test_p12_the_doctor_looks_at_the_registry(home: Paths, call: Call) -> None:
     (home.root / "agents.yaml").write_text("characters: [")
     told = call("doctor")
     assert "The registry of agents cannot be read" in told.out + told.err

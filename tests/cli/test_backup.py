@@ -8,26 +8,26 @@ from pathlib import Path
 
 import pytest
 
-from bench._sample import Said, sample_views
-from coterie.base.home import Home
+from bench._sample import SampleTurn, sample_projections
+from coterie.base.home import Paths
 from coterie.cli.serve import put_back_while_serving
-from coterie.kernel import Draft, LogReader, Store
+from coterie.kernel import LogReader, NewEvent, Store
 from coterie.kernel.lock import ProcessLock
-from coterie.ops.backups import newest_first
+from coterie.ops.backups import list_backups
 from tests.cli.conftest import Call, everything_in
 
 
-def say_more(home: Home) -> None:
-    store = Store.open(home.database, views=sample_views())
-    store.append_now([Draft("room:a", Said(turn="later", speaker="you", text="after the backup"))])
+def say_more(home: Paths) -> None:
+    store = Store.open(home.database, projections=sample_projections())
+    store.append_blocking([NewEvent("room:a", SampleTurn(turn="later", speaker="you", text="after the backup"))])
     store.close()
 
 
-def kept_in(home: Home) -> list[Path]:
+def kept_in(home: Paths) -> list[Path]:
     return [path for path in home.root.glob("*.before-restore-*") if not path.name.endswith(("-wal", "-shm"))]
 
 
-def events_in(home: Home) -> int:
+def events_in(home: Paths) -> int:
     reader = LogReader(home.database)
     try:
         return reader.last_id()
@@ -35,10 +35,10 @@ def events_in(home: Home) -> int:
         reader.close()
 
 
-def test_s28_there_and_back(lived_in: Home, process: Call, call: Call) -> None:
+def test_s28_there_and_back(lived_in: Paths, process: Call, call: Call) -> None:
     before = process("backup")
     assert before.code == 0
-    (path,) = newest_first(lived_in.backups)
+    (path,) = list_backups(lived_in.backups)
     assert before.out.startswith(str(path))
     assert "62 events, checked" in before.out
     say_more(lived_in)
@@ -56,17 +56,17 @@ def test_s28_there_and_back(lived_in: Home, process: Call, call: Call) -> None:
     assert call("verify").code == 0
 
 
-def test_a_running_server_goes_on(lived_in: Home, call: Call) -> None:
-    store = Store.open(lived_in.database, views=sample_views())
+def test_a_running_server_goes_on(lived_in: Paths, call: Call) -> None:
+    store = Store.open(lived_in.database, projections=sample_projections())
     assert call("backup").code == 0
-    (path,) = newest_first(lived_in.backups)
+    (path,) = list_backups(lived_in.backups)
     answer = call("restore", str(path), "--yes")
     store.close()
     assert answer.code == 4
     assert "Another Coterie" in answer.err
 
 
-def test_a_backup_to_a_place_of_ones_own_never_overwrites(lived_in: Home, call: Call, tmp_path: Path) -> None:
+def test_a_backup_to_a_place_of_ones_own_never_overwrites(lived_in: Paths, call: Call, tmp_path: Path) -> None:
     target = tmp_path / "mine" / "copy.db"
     assert call("backup", "--to", str(target)).code == 0
     content = target.read_bytes()
@@ -82,16 +82,16 @@ def test_a_backup_of_nothing_is_told(call: Call) -> None:
     assert "There is no database" in answer.err
 
 
-def test_a_place_that_cannot_be_made_is_told(lived_in: Home, process: Call, tmp_path: Path) -> None:
+def test_a_place_that_cannot_be_made_is_told(lived_in: Paths, process: Call, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     answer = process("backup", "--to", str(tmp_path / "file" / "copy.db"))
     assert answer.code == 5
     assert str(tmp_path / "file") in answer.err
 
 
-def test_restoring_asks_first(lived_in: Home, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_restoring_asks_first(lived_in: Paths, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     call("backup")
-    (path,) = newest_first(lived_in.backups)
+    (path,) = list_backups(lived_in.backups)
     before = everything_in(lived_in.root)
     monkeypatch.setattr("typer.confirm", _no)
     assert call("restore", str(path)).code == 1
@@ -99,13 +99,13 @@ def test_restoring_asks_first(lived_in: Home, call: Call, monkeypatch: pytest.Mo
 
 
 def test_what_cannot_be_restored_is_told_before_anything_is_asked(
-    lived_in: Home, call: Call, monkeypatch: pytest.MonkeyPatch
+    lived_in: Paths, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call("backup")
-    (path,) = newest_first(lived_in.backups)
+    (path,) = list_backups(lived_in.backups)
     monkeypatch.setattr("typer.confirm", _not_asked)
     lock = ProcessLock(lived_in.database)
-    lock.take()
+    lock.acquire()
     answer = call("restore", str(path))
     lock.release()
     assert (answer.code, "Another Coterie" in answer.err) == (4, True)
@@ -118,10 +118,10 @@ def _not_asked(*_: object, abort: bool) -> None:
 
 
 def test_restoring_where_nothing_is_asks_nothing(
-    lived_in: Home, call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    lived_in: Paths, call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     call("backup")
-    (path,) = newest_first(lived_in.backups)
+    (path,) = list_backups(lived_in.backups)
     monkeypatch.setattr("typer.confirm", _no)
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "new"))
     assert call("restore", str(path)).code == 0
@@ -151,13 +151,13 @@ def scribble(path: Path) -> None:
 
 
 def lie(path: Path) -> None:
-    store = Store.open(path, views=sample_views())
+    store = Store.open(path, projections=sample_projections())
     store.transact(lambda rows: rows.run("UPDATE sample_edge SET affinity = 1"))
     store.close()
 
 
 def lose_an_event(path: Path) -> None:
-    store = Store.open(path, views=sample_views())
+    store = Store.open(path, projections=sample_projections())
     store.transact(lambda rows: rows.run("DELETE FROM event WHERE id = 20"))
     store.close()
 
@@ -178,10 +178,10 @@ def vanish(path: Path) -> None:
     "harm", [cut_short, cut_to_the_header, scribble, lie, lose_an_event, become_a_list, empty, vanish]
 )
 def test_s28_a_bad_backup_is_refused_and_the_database_stays(
-    lived_in: Home, call: Call, harm: Callable[[Path], None]
+    lived_in: Paths, call: Call, harm: Callable[[Path], None]
 ) -> None:
     call("backup")
-    (path,) = newest_first(lived_in.backups)
+    (path,) = list_backups(lived_in.backups)
     harm(path)
     say_more(lived_in)
     database = lived_in.database.read_bytes()
@@ -194,26 +194,26 @@ def test_s28_a_bad_backup_is_refused_and_the_database_stays(
     assert call("verify").code == 0
 
 
-def test_two_restores_keep_two_copies(lived_in: Home, call: Call) -> None:
+def test_two_restores_keep_two_copies(lived_in: Paths, call: Call) -> None:
     call("backup")
-    (path,) = newest_first(lived_in.backups)
+    (path,) = list_backups(lived_in.backups)
     for _ in range(2):
         assert call("restore", str(path), "--yes").code == 0
     assert len(kept_in(lived_in)) == 2
 
 
-def test_a_damaged_database_can_be_replaced(lived_in: Home, call: Call) -> None:
+def test_a_damaged_database_can_be_replaced(lived_in: Paths, call: Call) -> None:
     call("backup")
-    (path,) = newest_first(lived_in.backups)
+    (path,) = list_backups(lived_in.backups)
     cut_short(lived_in.database)
     assert call("verify").code == 7
     assert call("restore", str(path), "--yes").code == 0
     assert call("verify").code == 0
 
 
-def test_s28_what_cannot_be_put_back_by_a_server_leaves_everything_and_says_why(lived_in: Home, call: Call) -> None:
+def test_s28_what_cannot_be_put_back_by_a_server_leaves_everything_and_says_why(lived_in: Paths, call: Call) -> None:
     assert call("backup").code == 0
-    (path,) = newest_first(lived_in.backups)
+    (path,) = list_backups(lived_in.backups)
     path.write_bytes(b"damaged meanwhile")
     ended = put_back_while_serving(lived_in, path, lambda *_: None)
     assert not ended.ok

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bench._sample import sample_views
-from coterie.base.home import Home
+from bench._sample import sample_projections
+from coterie.base.home import Paths
 from coterie.kernel import Store
 from tests.cli.conftest import Answer, Call, everything_in
 
@@ -22,21 +22,21 @@ def check(answer: Answer, code: int, *parts: str) -> None:
     assert "Traceback" not in answer.err
 
 
-def change(home: Home, statement: str) -> None:
-    store = Store.open(home.database, views=sample_views())
+def change(home: Paths, statement: str) -> None:
+    store = Store.open(home.database, projections=sample_projections())
     store.transact(lambda rows: rows.run(statement))
     store.close()
 
 
-def test_two_processes_on_one_file(lived_in: Home, process: Call) -> None:
-    store = Store.open(lived_in.database, views=sample_views())
+def test_two_processes_on_one_file(lived_in: Paths, process: Call) -> None:
+    store = Store.open(lived_in.database, projections=sample_projections())
     check(process("serve", "--port", "0"), 4, f"Another Coterie (process {os.getpid()}) is using", "COTERIE_HOME")
     store.close()
     assert process("verify").code == 0
 
 
 @pytest.mark.parametrize("command", [["serve", "--port", "0"], ["purge", "room:b", "--yes"]])
-def test_a_read_only_folder(lived_in: Home, process: Call, call: Call, command: list[str]) -> None:
+def test_a_read_only_folder(lived_in: Paths, process: Call, call: Call, command: list[str]) -> None:
     before = everything_in(lived_in.root)
     lived_in.root.chmod(0o500)
     try:
@@ -54,7 +54,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path, process: Call) -> None:
     check(answer, 5, str(shut / "house"), "cannot be made (Permission denied)")
 
 
-def test_a_database_that_may_not_be_read(lived_in: Home, process: Call) -> None:
+def test_a_database_that_may_not_be_read(lived_in: Paths, process: Call) -> None:
     lived_in.database.chmod(0)
     try:
         check(process("verify", limited=True), 5, str(lived_in.database), "Permission denied")
@@ -62,7 +62,7 @@ def test_a_database_that_may_not_be_read(lived_in: Home, process: Call) -> None:
         lived_in.database.chmod(0o600)
 
 
-def test_a_typo_in_the_config(lived_in: Home, process: Call) -> None:
+def test_a_typo_in_the_config(lived_in: Paths, process: Call) -> None:
     lived_in.config.write_text("[server]\nhost = '127.0.0.1'\nprot = 8000\n")
     before = everything_in(lived_in.root)
     check(process("serve"), 2, 'server.prot (config.toml line 3) is not a setting; did you mean "port"?')
@@ -79,19 +79,19 @@ def test_a_typo_in_the_config(lived_in: Home, process: Call) -> None:
         ("[log]\nlevel = 'env:NOT_SET_ANYWHERE'\n", "environment variable NOT_SET_ANYWHERE, which is not set"),
     ],
 )
-def test_a_wrong_config(home: Home, call: Call, config: str, part: str) -> None:
+def test_a_wrong_config(home: Paths, call: Call, config: str, part: str) -> None:
     home.config.write_text(config)
     check(call("serve", "--port", "0"), 2, part)
     assert not home.database.exists()
 
 
-def test_a_wrong_variable(home: Home, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_variable(home: Paths, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COTERIE_SERVER__PRT", "80")
     check(call("serve"), 2, 'environment variable COTERIE_SERVER__PRT) is not a setting; did you mean "port"?')
 
 
 @pytest.mark.parametrize("size", [0.5, 0.9])
-def test_a_truncated_database(lived_in: Home, call: Call, size: float) -> None:
+def test_a_truncated_database(lived_in: Paths, call: Call, size: float) -> None:
     os.truncate(lived_in.database, int(lived_in.database.stat().st_size * size))
     before = everything_in(lived_in.root)
     for command in (["serve", "--port", "0"], ["verify"], ["events"], ["purge", "room:b", "--yes"]):
@@ -101,12 +101,12 @@ def test_a_truncated_database(lived_in: Home, call: Call, size: float) -> None:
     assert everything_in(lived_in.root) == before
 
 
-def test_a_truncated_database_as_a_process(lived_in: Home, process: Call) -> None:
+def test_a_truncated_database_as_a_process(lived_in: Paths, process: Call) -> None:
     os.truncate(lived_in.database, 50)
     check(process("serve", "--port", "0"), 7, "is not a Coterie database")
 
 
-def test_a_newer_schema(lived_in: Home, process: Call, call: Call) -> None:
+def test_a_newer_schema(lived_in: Paths, process: Call, call: Call) -> None:
     change(lived_in, "INSERT INTO migration VALUES ('m999_telepathy', 0)")
     before = everything_in(lived_in.root)
     check(process("serve", "--port", "0"), 8, "written by a newer Coterie (it has m999_telepathy)", "Upgrade")
@@ -122,7 +122,7 @@ def test_a_newer_schema(lived_in: Home, process: Call, call: Call) -> None:
         ("UPDATE event SET version = 9 WHERE id = 62", "sample_said (version 9)"),
     ],
 )
-def test_an_event_this_version_does_not_know(lived_in: Home, call: Call, statement: str, named: str) -> None:
+def test_an_event_this_version_does_not_know(lived_in: Paths, call: Call, statement: str, named: str) -> None:
     change(lived_in, statement)
     change(lived_in, "INSERT OR IGNORE INTO event_kind SELECT DISTINCT kind, version FROM event")
     before = everything_in(lived_in.root)
@@ -133,17 +133,17 @@ def test_an_event_this_version_does_not_know(lived_in: Home, call: Call, stateme
     assert everything_in(lived_in.root) == before
 
 
-def test_unknown_kinds_as_a_process_without_the_samples(lived_in: Home, process: Call) -> None:
+def test_unknown_kinds_as_a_process_without_the_samples(lived_in: Paths, process: Call) -> None:
     check(process("serve", "--port", "0", samples=False), 11, "sample_said (version 1)")
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.0.1", "example.org"])
-def test_a_host_that_others_can_reach(home: Home, call: Call, host: str) -> None:
+def test_a_host_that_others_can_reach(home: Paths, call: Call, host: str) -> None:
     check(call("serve", "--host", host), 2, f"server.host is {host}, which other machines can reach", "127.0.0.1")
     assert not home.database.exists()
 
 
-def test_a_port_that_is_taken(lived_in: Home, process: Call) -> None:
+def test_a_port_that_is_taken(lived_in: Paths, process: Call) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
         check(process("serve", "--port", port), 4, f"Port {port} on 127.0.0.1 cannot be used", "--port 8001")
@@ -151,18 +151,18 @@ def test_a_port_that_is_taken(lived_in: Home, process: Call) -> None:
 
 
 @pytest.mark.parametrize("port", ["70000", "-1", "http"])
-def test_a_port_that_is_none(home: Home, call: Call, port: str) -> None:
+def test_a_port_that_is_none(home: Paths, call: Call, port: str) -> None:
     answer = call("serve", f"--port={port}")
     assert answer.code == 2
     assert "--port" in answer.err
 
 
-def test_a_full_disk_at_the_first_start(home: Home, process: Call) -> None:
+def test_a_full_disk_at_the_first_start(home: Paths, process: Call) -> None:
     answer = process("serve", "--port", "0", environ={"SAMPLE_MAX_PAGES": "8"})
     check(answer, 6, "There is no room left on the disk", "Free some space")
 
 
-def test_a_full_disk_while_purging_changes_nothing(lived_in: Home, process: Call, call: Call) -> None:
+def test_a_full_disk_while_purging_changes_nothing(lived_in: Paths, process: Call, call: Call) -> None:
     pages = lived_in.database.stat().st_size // 4096
     reason = "x" * 50_000
     answer = process("purge", "room:b", "--yes", "--reason", reason, environ={"SAMPLE_MAX_PAGES": str(pages)})
@@ -171,7 +171,7 @@ def test_a_full_disk_while_purging_changes_nothing(lived_in: Home, process: Call
     assert "xylophone" in call("events", "--stream", "room:b").out
 
 
-def test_a_full_disk_while_backing_up_leaves_no_half_copy(lived_in: Home, process: Call) -> None:
+def test_a_full_disk_while_backing_up_leaves_no_half_copy(lived_in: Paths, process: Call) -> None:
     pages = lived_in.database.stat().st_size // 4096
     answer = process("backup", environ={"SAMPLE_MAX_PAGES": str(pages // 2)})
     check(answer, 9, "The backup could not be taken", "no room left")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from coterie.app import all_views
-from coterie.base.home import Home
+from coterie.app import all_projections
+from coterie.base.home import Paths
 from coterie.cast.cards import export_card, import_card
 from coterie.cast.identity import Identity
 from coterie.kernel import Store
@@ -15,13 +15,13 @@ from tests.cli.conftest import Call
 
 
 @pytest.fixture(autouse=True)
-def real_views(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def real_views(home: Paths, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """These commands need the rooms themselves, not the samples."""
-    monkeypatch.setattr("coterie.app.all_views", all_views)
+    monkeypatch.setattr("coterie.app.all_views", all_projections)
     yield
 
 
-def test_s1_a_character_from_options_is_listed_and_shown_with_its_versions(call: Call, home: Home) -> None:
+def test_s1_a_character_from_options_is_listed_and_shown_with_its_versions(call: Call, home: Paths) -> None:
     made = call("cast", "new", "Ada", "--persona", "Repairs clocks.", "--trait", "slow")
     assert made.code == 0, made.err
     assert "coterie chat Ada" in made.out
@@ -53,7 +53,7 @@ def test_s9_a_card_comes_in_and_goes_out(call: Call, tmp_path: Path) -> None:
     assert call("cast", "list").out.count("Nils") == 2
 
 
-def test_s9_a_sillytavern_chat(call: Call, tmp_path: Path, home: Home) -> None:
+def test_s9_a_sillytavern_chat(call: Call, tmp_path: Path, home: Paths) -> None:
     call("cast", "new", "--ready", "io")
     lines = [
         {"user_name": "Ana"},
@@ -76,9 +76,9 @@ def test_it_says_what_is_wrong(call: Call, tmp_path: Path) -> None:
     assert call("cast", "import-chat", str(tmp_path / "none"), "--as", "io").code == 20
 
 
-def test_looking_works_while_another_process_owns_the_store(call: Call, home: Home) -> None:
+def test_looking_works_while_another_process_owns_the_store(call: Call, home: Paths) -> None:
     call("cast", "new", "--ready", "io")
-    owner = Store.open(home.database, views=all_views())
+    owner = Store.open(home.database, projections=all_projections())
     try:
         assert "Io" in call("cast", "list").out
         assert call("cast", "show", "io").code == 0

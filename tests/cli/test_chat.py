@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from coterie.app import all_views
-from coterie.base.home import Home
+from coterie.app import all_projections
+from coterie.base.home import Paths
 from tests.cli.conftest import Answer, Call
 
 
 @pytest.fixture(autouse=True)
-def script(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def script(home: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A recording answers in place of every model; whatever is not a reply is told to fail."""
-    monkeypatch.setattr("coterie.app.all_views", all_views)
+    monkeypatch.setattr("coterie.app.all_views", all_projections)
     tape = tmp_path / "tape.jsonl"
     said = ["Tea first.", "Tea, then.", "The boat is late."]
     opening = {"when": "Opening prose:", "say": "{}"}

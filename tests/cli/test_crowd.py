@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from coterie.app import all_views
-from coterie.base.home import Home
-from coterie.modes.crowd.configs import SHIPPED
+from coterie.app import all_projections
+from coterie.base.home import Paths
+from coterie.modes.crowd.configs import SHIPPED_CONFIGS
 from tests.cli.conftest import Call
 
 
 @pytest.fixture(autouse=True)
-def views(home: Home, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr("coterie.app.all_views", all_views)
+def views(home: Paths, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr("coterie.app.all_views", all_projections)
     yield
 
 
 @pytest.fixture
-def hurried(home: Home) -> str:
+def hurried(home: Paths) -> str:
     """A room of our own that goes quickly."""
     folder = home.root / "configs" / "rooms"
     folder.mkdir(parents=True)
@@ -38,7 +38,7 @@ def test_rooms_tells_who_is_where(call: Call) -> None:
 
 
 def test_c20_the_demo_talks_without_a_model_and_keeps_nothing(
-    call: Call, home: Home, hurried: str, monkeypatch: pytest.MonkeyPatch
+    call: Call, home: Paths, hurried: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("coterie.modes.crowd.session.streams.can_speak", lambda: False)
     told = call("crowd", "demo", "--terminal", "--no-model", "--room", hurried, "--speed", "20", "--seconds", "4")
@@ -48,7 +48,7 @@ def test_c20_the_demo_talks_without_a_model_and_keeps_nothing(
     assert not home.database.exists()
 
 
-def test_c17_run_replay_why_and_what_if(call: Call, home: Home, hurried: str, tmp_path: Path) -> None:
+def test_c17_run_replay_why_and_what_if(call: Call, home: Paths, hurried: str, tmp_path: Path) -> None:
     file = tmp_path / "talk.srt"
     cues = [f"{n}\n00:00:00,{n}00 --> 00:00:09,000\nchat, which door should we open?\n" for n in range(1, 9)]
     file.write_text("\n".join(cues))
@@ -60,7 +60,7 @@ def test_c17_run_replay_why_and_what_if(call: Call, home: Home, hurried: str, tm
     speaker = re.findall(r"^(\w+): .+ event", told.out, re.MULTILINE)[0]
     assert "base" in call("crowd", "why", speaker, "--room", hurried).out
     changed = tmp_path / f"{speaker}.toml"
-    text = (SHIPPED / "personas" / f"{speaker}.toml").read_text(encoding="utf-8")
+    text = (SHIPPED_CONFIGS / "personas" / f"{speaker}.toml").read_text(encoding="utf-8")
     changed.write_text(re.sub(r"talkativeness = .*", "talkativeness = 0.0", text), encoding="utf-8")
     other = call("crowd", "replay", "--room", hurried, "--change", str(changed))
     assert other.code == 0, other.err
@@ -75,7 +75,7 @@ def test_what_is_not_there_is_said(call: Call, hurried: str) -> None:
     assert "Nothing was recorded" in call("crowd", "replay", "--room", hurried).err
 
 
-def test_c5_personas_join_the_cast(call: Call, home: Home) -> None:
+def test_c5_personas_join_the_cast(call: Call, home: Paths) -> None:
     told = call("crowd", "meet", "salt_lamp", "nonna_exe")
     assert told.code == 0, told.err
     assert "salt_lamp is in the cast." in told.out

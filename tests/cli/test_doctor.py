@@ -3,11 +3,11 @@ from __future__ import annotations
 import json
 import os
 
-from coterie.base.home import Home
+from coterie.base.home import Paths
 from tests.cli.conftest import Call
 
 
-def test_a_healthy_house_exits_with_0(lived_in: Home, process: Call) -> None:
+def test_a_healthy_house_exits_with_0(lived_in: Paths, process: Call) -> None:
     answer = process("doctor")
     assert answer.code == 0
     assert "✓ Database: 62 events" in answer.out
@@ -15,7 +15,7 @@ def test_a_healthy_house_exits_with_0(lived_in: Home, process: Call) -> None:
     assert "· Backups: there are none yet\n  → Take one with `coterie backup`." in answer.out
 
 
-def test_before_the_first_start(home: Home, call: Call) -> None:
+def test_before_the_first_start(home: Paths, call: Call) -> None:
     answer = call("doctor", "--json")
     assert answer.code == 0
     found = {finding["about"]: finding for finding in map(json.loads, answer.out.splitlines())}
@@ -23,7 +23,7 @@ def test_before_the_first_start(home: Home, call: Call) -> None:
     assert set(found["Database"]) == {"about", "state", "what", "fix"}
 
 
-def test_a_damaged_database_exits_with_1_and_says_what_to_do(lived_in: Home, process: Call) -> None:
+def test_a_damaged_database_exits_with_1_and_says_what_to_do(lived_in: Paths, process: Call) -> None:
     os.truncate(lived_in.database, 8192)
     answer = process("doctor")
     assert answer.code == 1
@@ -31,7 +31,7 @@ def test_a_damaged_database_exits_with_1_and_says_what_to_do(lived_in: Home, pro
     assert "coterie restore" in answer.out
 
 
-def test_a_typo_in_the_settings_is_found_and_the_rest_is_still_examined(lived_in: Home, call: Call) -> None:
+def test_a_typo_in_the_settings_is_found_and_the_rest_is_still_examined(lived_in: Paths, call: Call) -> None:
     lived_in.config.write_text("[server]\nprot = 8000\n")
     answer = call("doctor")
     assert answer.code == 1

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from coterie.app import all_views
-from coterie.base.home import Home
+from coterie.app import all_projections
+from coterie.base.home import Paths
 from tests.cli.conftest import Answer, Call
 
 LAMP = "# The lamp\n\nIt burns every night.\n\nNobody asks why.\n"
@@ -23,8 +23,8 @@ SAID = f"It says too much. {change('Nobody asks why.', 'Who asks?')} {change('It
 
 
 @pytest.fixture(autouse=True)
-def script(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coterie.app.all_views", all_views)
+def script(home: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coterie.app.all_views", all_projections)
     lines = [
         {"when": "lost", "say": change("Goats graze on mountains in the summer.", "Boats.")},
         {"when": "You quoted this", "say": "<original>Nobody asks why.</original>"},

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from bench._sample import Said, sample_views
-from coterie.base.home import Home
-from coterie.kernel import Draft, Store
+from bench._sample import SampleTurn, sample_projections
+from coterie.base.home import Paths
+from coterie.kernel import NewEvent, Store
 from tests.cli.conftest import ROOT, Call
 
 
@@ -18,13 +18,13 @@ def told(text: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_the_newest_fifty_are_shown_oldest_first(lived_in: Home, call: Call) -> None:
+def test_the_newest_fifty_are_shown_oldest_first(lived_in: Paths, call: Call) -> None:
     answer = call("events", "--json")
     assert answer.code == 0
     assert [event["id"] for event in told(answer.out)] == list(range(13, 63))
 
 
-def test_filters(lived_in: Home, call: Call) -> None:
+def test_filters(lived_in: Paths, call: Call) -> None:
     assert [event["id"] for event in told(call("events", "--json", "--last", "3").out)] == [60, 61, 62]
     assert [event["id"] for event in told(call("events", "--json", "--after", "60").out)] == [61, 62]
     assert [event["seq"] for event in told(call("events", "--json", "--stream", "room:b").out)] == [1, 2]
@@ -33,7 +33,7 @@ def test_filters(lived_in: Home, call: Call) -> None:
     assert call("events", "--stream", "room:none").out == ""
 
 
-def test_json_has_all_of_an_event(lived_in: Home, call: Call) -> None:
+def test_json_has_all_of_an_event(lived_in: Paths, call: Call) -> None:
     (event,) = told(call("events", "--json", "--last", "1").out)
     assert event.pop("ts")
     assert event == {
@@ -50,9 +50,11 @@ def test_json_has_all_of_an_event(lived_in: Home, call: Call) -> None:
     }
 
 
-def test_a_line_for_people_lets_nothing_act(lived_in: Home, call: Call) -> None:
-    store = Store.open(lived_in.database, views=sample_views())
-    store.append_now([Draft("room:\x1b[2J", Said(turn="t", speaker="\u202e", text="\x1b]0;owned\x07\n" + "x" * 500))])
+def test_a_line_for_people_lets_nothing_act(lived_in: Paths, call: Call) -> None:
+    store = Store.open(lived_in.database, projections=sample_projections())
+    store.append_blocking(
+        [NewEvent("room:\x1b[2J", SampleTurn(turn="t", speaker="\u202e", text="\x1b]0;owned\x07\n" + "x" * 500))]
+    )
     store.close()
     answer = call("events", "--last", "1")
     assert "sample_said" in answer.out
@@ -61,7 +63,7 @@ def test_a_line_for_people_lets_nothing_act(lived_in: Home, call: Call) -> None:
     assert len(answer.out) < 400
 
 
-def test_an_unknown_kind_suggests(lived_in: Home, call: Call) -> None:
+def test_an_unknown_kind_suggests(lived_in: Paths, call: Call) -> None:
     answer = call("events", "--kind", "sample_sad")
     assert answer.code == 11
     assert "no kind of event called sample_sad" in answer.err
@@ -69,7 +71,7 @@ def test_an_unknown_kind_suggests(lived_in: Home, call: Call) -> None:
 
 
 @pytest.mark.parametrize("option", [["--last", "0"], ["--after", "soon"]])
-def test_a_wrong_number_is_told(lived_in: Home, call: Call, option: list[str]) -> None:
+def test_a_wrong_number_is_told(lived_in: Paths, call: Call, option: list[str]) -> None:
     assert call("events", *option).code == 2
 
 
@@ -80,7 +82,7 @@ def test_without_a_database_it_says_how_to_get_one(call: Call) -> None:
     assert "coterie serve" in answer.err
 
 
-def test_following_shows_what_happens_and_ends_quietly(lived_in: Home) -> None:
+def test_following_shows_what_happens_and_ends_quietly(lived_in: Paths) -> None:
     command = [sys.executable, "-u", "-m", "tests.cli.with_samples", "events", "--json", "--follow", "--last", "1"]
     follower = subprocess.Popen(
         [*command, "--kind", "sample_said"],
@@ -94,8 +96,8 @@ def test_following_shows_what_happens_and_ends_quietly(lived_in: Home) -> None:
     assert follower.stderr is not None
     try:
         assert json.loads(follower.stdout.readline())["id"] == 62
-        store = Store.open(lived_in.database, views=sample_views())
-        store.append_now([Draft("room:c", Said(turn="n", speaker="you", text="news"))])
+        store = Store.open(lived_in.database, projections=sample_projections())
+        store.append_blocking([NewEvent("room:c", SampleTurn(turn="n", speaker="you", text="news"))])
         assert json.loads(follower.stdout.readline())["payload"]["text"] == "news"
         store.close()
         follower.send_signal(signal.SIGINT)

@@ -8,16 +8,16 @@ import tomllib
 import pytest
 from argon2 import PasswordHasher
 
-from coterie.base.home import Home
+from coterie.base.home import Paths
 from tests.cli.conftest import Call
 
 
-def kept(home: Home) -> str:
+def kept(home: Paths) -> str:
     found: str = tomllib.loads(home.config.read_text())["server"]["password"]
     return found
 
 
-def test_p17_a_password_is_kept_as_a_hash(home: Home, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p17_a_password_is_kept_as_a_hash(home: Paths, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("a long password\n"))
     assert call("password").code == 0
     assert PasswordHasher().verify(kept(home), "a long password")
@@ -32,7 +32,7 @@ def test_p17_without_one_other_machines_are_refused(call: Call) -> None:
     assert "coterie password" in refused.err
 
 
-def test_p17_a_short_one_is_refused(home: Home, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_p17_a_short_one_is_refused(home: Paths, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("short\n"))
     refused = call("password")
     assert refused.code != 0

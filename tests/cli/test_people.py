@@ -7,33 +7,33 @@ import re
 
 import pytest
 
-from coterie.app import all_views, open_store
+from coterie.app import all_projections, open_store
 from coterie.base.clock import SystemClock
-from coterie.base.home import Home
-from coterie.cast.people import Asking, PeopleDesk
+from coterie.base.home import Paths
+from coterie.cast.people import PairingRequest, People
 from tests.cli.conftest import Call
 
 CODE = re.compile(r"\b[A-Z2-9]{5}-[A-Z2-9]{5}\b")
 
 
 @pytest.fixture(autouse=True)
-def real_views(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coterie.app.all_views", all_views)
+def real_views(home: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coterie.app.all_views", all_projections)
 
 
-def stranger(home: Home, account: str) -> Asking:
+def stranger(home: Paths, account: str) -> PairingRequest:
     with open_store(home) as store:
-        asking = asyncio.run(PeopleDesk(store, SystemClock()).ask_to_pair("matrix", account, "Bo\x1b[2J", 15))
+        asking = asyncio.run(People(store, SystemClock()).request_pairing("matrix", account, "Bo\x1b[2J", 15))
         assert asking is not None
         return asking
 
 
-def link(home: Home, code: str, account: str) -> str:
+def link(home: Paths, code: str, account: str) -> str:
     with open_store(home) as store:
-        return asyncio.run(PeopleDesk(store, SystemClock()).link(code, "matrix", account)).name
+        return asyncio.run(People(store, SystemClock()).link(code, "matrix", account)).name
 
 
-def test_p3_a_stranger_is_let_in_once(call: Call, home: Home) -> None:
+def test_p3_a_stranger_is_let_in_once(call: Call, home: Paths) -> None:
     asking = stranger(home, "@bo:here")
     listed = call("people", "list")
     assert asking.code in listed.out and "@bo:here" in listed.out
@@ -45,7 +45,7 @@ def test_p3_a_stranger_is_let_in_once(call: Call, home: Home) -> None:
     assert "may talk with nobody" in listed.out and "Waits" not in listed.out
 
 
-def test_p3_codes_link_accounts_and_invite_people(call: Call, home: Home) -> None:
+def test_p3_codes_link_accounts_and_invite_people(call: Call, home: Paths) -> None:
     told = call("people", "code")
     assert told.code == 0
     assert link(home, CODE.findall(told.out)[0], "@ana:here") == "You"

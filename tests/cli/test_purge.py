@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from bench._sample import sample_draft, sample_views
-from coterie.base.home import Home
+from bench._sample import sample_draft, sample_projections
+from coterie.base.home import Paths
 from coterie.kernel import LogReader, NewJob, Purged, Store
 from coterie.kernel.snapshot import write_snapshot
 from tests.cli.conftest import Call, everything_in
@@ -15,18 +15,18 @@ from tests.cli.conftest import Call, everything_in
 ERASED = b"xylophone"
 
 
-def holding(home: Home) -> list[str]:
+def holding(home: Paths) -> list[str]:
     return [name for name, content in everything_in(home.root).items() if ERASED in content]
 
 
-def test_erased_words_are_found_nowhere(lived_in: Home, process: Call, call: Call) -> None:
-    store = Store.open(lived_in.database, views=sample_views())
-    store.append_now([], jobs=[NewJob("embed", "embed:other")])
-    write_snapshot(store.reader.readers, store.views, lived_in.periodic_snapshots / "1.snapshot")
-    write_snapshot(store.reader.readers, store.views, lived_in.rewind_snapshots / "2.snapshot")
+def test_erased_words_are_found_nowhere(lived_in: Paths, process: Call, call: Call) -> None:
+    store = Store.open(lived_in.database, projections=sample_projections())
+    store.append_blocking([], jobs=[NewJob("embed", "embed:other")])
+    write_snapshot(store.reader.connections, store.projections, lived_in.periodic_snapshots / "1.snapshot")
+    write_snapshot(store.reader.connections, store.projections, lived_in.rewind_snapshots / "2.snapshot")
     (lived_in.periodic_snapshots / "3.partial").write_bytes(ERASED)
     chance = random.Random(3)
-    store.append_now([sample_draft(chance, "room:a", number) for number in range(60, 90)])
+    store.append_blocking([sample_draft(chance, "room:a", number) for number in range(60, 90)])
     store.close()
     assert len(holding(lived_in)) == 4
     answer = process("purge", "room:b", "--yes", "--reason", "asked to")
@@ -41,7 +41,7 @@ def test_erased_words_are_found_nowhere(lived_in: Home, process: Call, call: Cal
     assert call("verify").code == 0
 
 
-def test_only_a_part(lived_in: Home, call: Call) -> None:
+def test_only_a_part(lived_in: Paths, call: Call) -> None:
     assert call("purge", "room:b", "--first", "2", "--last", "2", "--yes").code == 0
     content = lived_in.database.read_bytes()
     assert b"xylophone is at 1" in content
@@ -49,7 +49,7 @@ def test_only_a_part(lived_in: Home, call: Call) -> None:
     assert call("verify").code == 0
 
 
-def test_backups_and_kept_copies_are_named_and_go_when_asked(lived_in: Home, call: Call) -> None:
+def test_backups_and_kept_copies_are_named_and_go_when_asked(lived_in: Paths, call: Call) -> None:
     call("backup")
     (path,) = lived_in.backups.iterdir()
     call("restore", str(path), "--yes")
@@ -63,7 +63,7 @@ def test_backups_and_kept_copies_are_named_and_go_when_asked(lived_in: Home, cal
     assert call("verify").code == 0
 
 
-def test_it_asks_first(lived_in: Home, process: Call) -> None:
+def test_it_asks_first(lived_in: Paths, process: Call) -> None:
     before = everything_in(lived_in.root)
     answer = process("purge", "room:b")
     assert answer.code == 1
@@ -80,7 +80,7 @@ def test_it_asks_first(lived_in: Home, process: Call) -> None:
         (["room:b", "--last", "9"], "room:b has no events 1 to 9: its last is 2."),
     ],
 )
-def test_what_is_not_there_cannot_be_erased(lived_in: Home, call: Call, arguments: list[str], told: str) -> None:
+def test_what_is_not_there_cannot_be_erased(lived_in: Paths, call: Call, arguments: list[str], told: str) -> None:
     before = everything_in(lived_in.root)
     answer = call("purge", *arguments, "--yes")
     assert answer.code == 10
@@ -89,8 +89,8 @@ def test_what_is_not_there_cannot_be_erased(lived_in: Home, call: Call, argument
     assert everything_in(lived_in.root) == before
 
 
-def test_it_needs_the_file_to_itself(lived_in: Home, call: Call) -> None:
-    store = Store.open(lived_in.database, views=sample_views())
+def test_it_needs_the_file_to_itself(lived_in: Paths, call: Call) -> None:
+    store = Store.open(lived_in.database, projections=sample_projections())
     answer = call("purge", "room:b", "--yes")
     store.close()
     assert answer.code == 4

@@ -15,10 +15,10 @@ from pathlib import Path
 import apsw
 import pytest
 
-from bench._sample import Said, sample_views
-from coterie.base.clock import HeldClock
-from coterie.base.home import Home
-from coterie.kernel import Draft, Store
+from bench._sample import SampleTurn, sample_projections
+from coterie.base.clock import ManualClock
+from coterie.base.home import Paths
+from coterie.kernel import NewEvent, Store
 from tests.cli.conftest import Call
 
 
@@ -37,19 +37,19 @@ def told(call: Call, *said: str, code: int = 0, environ: dict[str, str] | None =
         assert line in answer.out
 
 
-def test_no_compiler(lived_in: Home, process: Call, bare: dict[str, str]) -> None:
+def test_no_compiler(lived_in: Paths, process: Call, bare: dict[str, str]) -> None:
     told(process, "· Compiler: there is none", "→ Install one: apt install build-essential", environ=bare)
 
 
-def test_no_bubblewrap(lived_in: Home, process: Call, bare: dict[str, str]) -> None:
+def test_no_bubblewrap(lived_in: Paths, process: Call, bare: dict[str, str]) -> None:
     told(process, "· Sandbox: bubblewrap (bwrap) is not installed.", "apt install bubblewrap", environ=bare)
 
 
-def test_no_browser_for_the_tests(lived_in: Home, process: Call, bare: dict[str, str]) -> None:
+def test_no_browser_for_the_tests(lived_in: Paths, process: Call, bare: dict[str, str]) -> None:
     told(process, "· Browser: there is no Chromium", "apt install chromium", environ=bare)
 
 
-def test_the_port_is_taken(lived_in: Home, process: Call) -> None:
+def test_the_port_is_taken(lived_in: Paths, process: Call) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         lived_in.config.write_text(f"[server]\nport = {port}\n")
@@ -57,12 +57,12 @@ def test_the_port_is_taken(lived_in: Home, process: Call) -> None:
         told(process, said, "→ Stop that program, or take another: coterie serve --port", code=1)
 
 
-def test_the_disk_is_full(lived_in: Home, process: Call) -> None:
+def test_the_disk_is_full(lived_in: Paths, process: Call) -> None:
     environ = {"SAMPLE_FREE_MB": "12"}
     told(process, "✗ Disk: only 12 MB are free", "→ Make room, or move COTERIE_HOME.", code=1, environ=environ)
 
 
-def test_the_key_is_wrong(lived_in: Home, process: Call) -> None:
+def test_the_key_is_wrong(lived_in: Paths, process: Call) -> None:
     with refusing() as address:
         lived_in.config.write_text(
             f"[models.providers.house]\nbase_url = '{address}'\napi_key = 'sk-wrong'\n"
@@ -73,7 +73,7 @@ def test_the_key_is_wrong(lived_in: Home, process: Call) -> None:
     assert "sk-wrong" not in process("doctor").out
 
 
-def test_the_database_is_locked_by_another_program(lived_in: Home, process: Call) -> None:
+def test_the_database_is_locked_by_another_program(lived_in: Paths, process: Call) -> None:
     holding = f"""
 import apsw
 held = apsw.Connection({str(lived_in.database)!r})
@@ -89,23 +89,27 @@ print("held", flush=True); input()
         other.communicate(b"\n")
 
 
-def test_the_schema_is_old(lived_in: Home, process: Call) -> None:
+def test_the_schema_is_old(lived_in: Paths, process: Call) -> None:
     connection = apsw.Connection(str(lived_in.database))
     connection.execute("DELETE FROM migration WHERE name = 'm002_jobs'; DROP TABLE job")
     connection.close()
     told(process, "· Schema: written by an older Coterie", "→ Take a backup first, with `coterie backup`")
 
 
-def test_an_extra_is_missing(lived_in: Home, process: Call) -> None:
+def test_an_extra_is_missing(lived_in: Paths, process: Call) -> None:
     lived_in.config.write_text("[desk.tool_servers.notes]\ncommand = ['notes-server']\n")
     said = "✗ Part: [desk.tool_servers] needs mcp, which is not installed"
     told(process, said, "→ pip install 'coterie[mcp]'", code=1, environ={"SAMPLE_WITHOUT": "mcp"})
     told(process, "✓ Parts: everything that the settings ask for is installed")
 
 
-def test_the_clock_is_skewed(lived_in: Home, process: Call) -> None:
-    store = Store.open(lived_in.database, views=sample_views(), clock=HeldClock(datetime.now(UTC) + timedelta(days=9)))
-    store.append_now([Draft("room:a", Said(turn="late", speaker="you", text="from tomorrow"), actor="you")])
+def test_the_clock_is_skewed(lived_in: Paths, process: Call) -> None:
+    store = Store.open(
+        lived_in.database, projections=sample_projections(), clock=ManualClock(datetime.now(UTC) + timedelta(days=9))
+    )
+    store.append_blocking(
+        [NewEvent("room:a", SampleTurn(turn="late", speaker="you", text="from tomorrow"), actor="you")]
+    )
     store.close()
     said = "✗ Clock: it is 8 days behind the last thing that happened here"
     told(process, said, "timedatectl set-ntp true", code=1)

@@ -13,7 +13,7 @@ import sys
 import apsw
 
 import coterie.app
-from bench._sample import sample_views
+from bench._sample import sample_projections
 from coterie.cli import main
 
 
@@ -22,7 +22,7 @@ def _limit(connection: apsw.Connection) -> None:
 
 
 if __name__ == "__main__":
-    coterie.app.all_views = sample_views
+    coterie.app.all_projections = sample_projections
     if "SAMPLE_MAX_PAGES" in os.environ:
         apsw.connection_hooks.append(_limit)
     if "SAMPLE_FREE_MB" in os.environ:

@@ -9,15 +9,15 @@ from collections.abc import AsyncIterator
 import pytest
 
 from coterie.base.errors import SlowConsumer
-from coterie.kernel import Bus, Message, WhenSlow
+from coterie.kernel import Bus, BusMessage, WhenSlow
 
 
-async def take(listener: AsyncIterator[Message], count: int) -> list[object]:
+async def take(listener: AsyncIterator[BusMessage], count: int) -> list[object]:
     return [(await asyncio.wait_for(anext(listener), 5)).body for _ in range(count)]
 
 
-def numbered(subject: str, count: int) -> list[Message]:
-    return [Message(subject, number) for number in range(count)]
+def numbered(subject: str, count: int) -> list[BusMessage]:
+    return [BusMessage(subject, number) for number in range(count)]
 
 
 class BusContract:
@@ -36,7 +36,7 @@ class BusContract:
     )
     async def test_patterns(self, bus: Bus, pattern: str, subject: str, heard: bool) -> None:
         async with bus.subscribe(pattern) as listener, bus.subscribe("end") as end:
-            bus.publish([Message(subject, "news"), Message("end", None)])
+            bus.publish([BusMessage(subject, "news"), BusMessage("end", None)])
             await take(end, 1)
             if heard:
                 assert await take(listener, 1) == ["news"]

@@ -40,14 +40,14 @@ class EmbedderContract:
             for number in range(70):
                 memory.add(f"note {number} about the harbour {chr(97 + number % 26) * 4}")
             memory.use_embedder(embedder)
-            memory.background.wait()
-            status = memory.background.status()
-            assert (status.done, status.total, status.running, status.trouble) == (70, 70, False, None)
+            memory.embedding_worker.wait()
+            status = memory.embedding_worker.status()
+            assert (status.done, status.total, status.running, status.error) == (70, 70, False, None)
             found = memory.recall("note about the harbour")
             assert "embedder" in found[0].parts
             memory.add("one more about the lighthouse")
-            assert memory.background.status().done == 70
-            memory.background.start()
-            memory.background.wait()
-            assert memory.background.status().done == 71
+            assert memory.embedding_worker.status().done == 70
+            memory.embedding_worker.start()
+            memory.embedding_worker.wait()
+            assert memory.embedding_worker.status().done == 71
             assert memory.verify() == []

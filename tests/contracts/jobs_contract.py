@@ -6,14 +6,14 @@ import asyncio
 
 import pytest
 
-from coterie.base.clock import HeldClock
+from coterie.base.clock import ManualClock
 from coterie.base.errors import JobError, LeaseLost
-from coterie.kernel import Draft, JobDied, Jobs, Log, NewJob
-from coterie.kernel.jobs import PATIENCE
+from coterie.kernel import JobDied, Jobs, Log, NewEvent, NewJob
+from coterie.kernel.jobs import MAX_LEASES_PER_ATTEMPT
 from tests.contracts.log_contract import said, words
 
 
-def effect(text: str) -> Draft:
+def effect(text: str) -> NewEvent:
     return said("effects", text)
 
 
@@ -30,7 +30,7 @@ class JobsContract:
         await asyncio.gather(*(jobs.enqueue([NewJob("work", key="same")]) for _ in range(8)))
         assert len(await jobs.lease(["work"], holder="me", limit=10)) == 1
 
-    async def test_a_leased_job_is_nobody_elses_until_the_lease_runs_out(self, jobs: Jobs, clock: HeldClock) -> None:
+    async def test_a_leased_job_is_nobody_elses_until_the_lease_runs_out(self, jobs: Jobs, clock: ManualClock) -> None:
         await jobs.enqueue([NewJob("work", key="w")])
         (mine,) = await jobs.lease(["work"], holder="me", seconds=10)
         assert await jobs.lease(["work"], holder="you") == []
@@ -41,7 +41,7 @@ class JobsContract:
             await jobs.complete(mine, [effect("too late")])
         await jobs.complete(theirs)
 
-    async def test_a_result_that_lost_its_lease_is_not_recorded(self, jobs: Jobs, log: Log, clock: HeldClock) -> None:
+    async def test_a_result_that_lost_its_lease_is_not_recorded(self, jobs: Jobs, log: Log, clock: ManualClock) -> None:
         await jobs.enqueue([NewJob("work", key="w")])
         (mine,) = await jobs.lease(["work"], holder="me", seconds=10)
         clock.advance(11)
@@ -51,7 +51,7 @@ class JobsContract:
             await jobs.complete(mine, [effect("twice")])
         assert words(await log.read("effects")) == ["once"]
 
-    async def test_extending_holds_on_to_a_lease(self, jobs: Jobs, clock: HeldClock) -> None:
+    async def test_extending_holds_on_to_a_lease(self, jobs: Jobs, clock: ManualClock) -> None:
         await jobs.enqueue([NewJob("work", key="w")])
         (mine,) = await jobs.lease(["work"], holder="me", seconds=10)
         clock.advance(8)
@@ -68,7 +68,7 @@ class JobsContract:
         keys = [job.key for batch in taken for job in batch]
         assert len(keys) == len(set(keys)) == 60
 
-    async def test_priority_goes_first_then_age_and_delay_is_waited_for(self, jobs: Jobs, clock: HeldClock) -> None:
+    async def test_priority_goes_first_then_age_and_delay_is_waited_for(self, jobs: Jobs, clock: ManualClock) -> None:
         await jobs.enqueue([NewJob("work", key="old"), NewJob("work", key="later", delay_s=60)])
         await jobs.enqueue([NewJob("work", key="urgent", priority=9)])
         assert [job.key for job in await jobs.lease(["work"], holder="me", limit=9)] == ["urgent", "old"]
@@ -83,7 +83,7 @@ class JobsContract:
         assert await jobs.lease([], holder="me", limit=9) == []
 
     async def test_failures_back_off_and_then_the_job_dies_visibly(
-        self, jobs: Jobs, log: Log, clock: HeldClock
+        self, jobs: Jobs, log: Log, clock: ManualClock
     ) -> None:
         await jobs.enqueue([NewJob("work", key="w", max_attempts=3)])
         waits: list[float] = []
@@ -114,10 +114,10 @@ class JobsContract:
         assert len(await jobs.find(state="dead")) == 1
 
     async def test_a_job_whose_holder_vanishes_each_time_dies_too_after_more_patience(
-        self, jobs: Jobs, log: Log, clock: HeldClock
+        self, jobs: Jobs, log: Log, clock: ManualClock
     ) -> None:
         await jobs.enqueue([NewJob("work", key="w", max_attempts=2)])
-        for _ in range(2 * PATIENCE):
+        for _ in range(2 * MAX_LEASES_PER_ATTEMPT):
             assert len(await jobs.lease(["work"], holder="me", seconds=5)) == 1
             clock.advance(6)
         assert await jobs.lease(["work"], holder="me") == []

@@ -6,17 +6,17 @@ import asyncio
 
 import pytest
 
-from bench._sample import Felt, Said
+from bench._sample import SampleFeeling, SampleTurn
 from coterie.base.errors import BadPoint, Conflict
-from coterie.kernel import AnyEvent, Draft, Log, Rewound
+from coterie.kernel import AnyEvent, Log, NewEvent, Rewound
 
 
-def said(room: str, text: str, *, key: str | None = None, turn: str | None = None) -> Draft:
-    return Draft(room, Said(turn=text, speaker="mara", text=text), actor="mara", key=key, turn=turn)
+def said(room: str, text: str, *, key: str | None = None, turn: str | None = None) -> NewEvent:
+    return NewEvent(room, SampleTurn(turn=text, speaker="mara", text=text), actor="mara", key=key, turn=turn)
 
 
 def words(events: list[AnyEvent]) -> list[str]:
-    return [event.payload.text for event in events if isinstance(event.payload, Said)]
+    return [event.payload.text for event in events if isinstance(event.payload, SampleTurn)]
 
 
 class LogContract:
@@ -28,7 +28,7 @@ class LogContract:
         assert await log.head("room:nowhere") == 0
 
     async def test_what_was_appended_is_read_back_whole(self, log: Log) -> None:
-        draft = Draft("room:a", Said(turn="t", speaker="teo", text="naïve ☃ \U0001f600"), "teo", 7, "k", "t")
+        draft = NewEvent("room:a", SampleTurn(turn="t", speaker="teo", text="naïve ☃ \U0001f600"), "teo", 7, "k", "t")
         (event,) = await log.append([draft])
         (again,) = await log.read("room:a")
         assert again == event
@@ -38,12 +38,14 @@ class LogContract:
 
     async def test_reading_pages_and_filters(self, log: Log) -> None:
         await log.append([said("room:a", str(n)) for n in range(5)])
-        await log.append([Draft("room:a", Felt(of="mara", toward="you", delta=1)), said("room:b", "elsewhere")])
+        await log.append(
+            [NewEvent("room:a", SampleFeeling(of="mara", toward="you", delta=1)), said("room:b", "elsewhere")]
+        )
         assert words(await log.read("room:a", after=3)) == ["3", "4"]
         assert words(await log.read("room:a", limit=2)) == ["0", "1"]
-        assert words(await log.read("room:a", limit=2, kinds=[Said.kind], newest_first=True)) == ["4", "3"]
+        assert words(await log.read("room:a", limit=2, kinds=[SampleTurn.kind], newest_first=True)) == ["4", "3"]
         assert len(await log.read()) == 7
-        assert [event.kind for event in await log.read(kinds=[Felt.kind])] == [Felt.kind]
+        assert [event.kind for event in await log.read(kinds=[SampleFeeling.kind])] == [SampleFeeling.kind]
         assert await log.read("room:a", kinds=[]) == []
 
     async def test_an_append_is_all_or_nothing(self, log: Log) -> None:
@@ -130,7 +132,7 @@ class LogContract:
         assert (words(list(impact.dropped)), list(impact.restored)) == (["2", "3", "4", "5"], [])
         await log.rewind("room:a", 2, actor="you")
         assert words(await log.history("room:a")) == ["0", "1"]
-        assert len(await log.read("room:a", kinds=[Said.kind])) == 6
+        assert len(await log.read("room:a", kinds=[SampleTurn.kind])) == 6
         await log.append([said("room:a", "instead")])
         assert words(await log.history("room:a")) == ["0", "1", "instead"]
 

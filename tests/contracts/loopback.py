@@ -11,20 +11,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from coterie.engine.pacing import Pace
+from coterie.engine.pacing import EditPace
 from coterie.engine.protocol import (
     Account,
+    Deliverable,
     Incoming,
     IncomingCommand,
     IncomingMessage,
-    Lasting,
     OutgoingReaction,
     OutgoingUI,
     RoomRef,
 )
-from coterie.engine.surface import Abilities, Surface
-from coterie.engine.surface_errors import RateLimited, Refused, Unreachable
-from coterie.engine.switchboard import Switchboard
+from coterie.engine.surface import Capabilities, Surface
+from coterie.engine.surface_errors import PlatformRateLimited, PlatformRefused, PlatformUnreachable
+from coterie.engine.switchboard import MessageRouter
 
 Fault = Literal["patience", "hung up", "taken, then hung up", "refused", "stuck after taking"]
 
@@ -52,7 +52,7 @@ class Platform(Protocol):
         """How often the most edited message was edited."""
         ...
 
-    def reconnect(self, board: Switchboard) -> None:
+    def reconnect(self, board: MessageRouter) -> None:
         """The process is new: attach to it."""
         ...
 
@@ -74,21 +74,21 @@ class Loopback:
     """Called with each token as it arrives."""
 
     def __post_init__(self) -> None:
-        self.abilities = Abilities(
-            longest=4_000,
-            dedupes=self.dedupes,
-            edits=True,
-            pace=Pace(least_s=0.001, most_s=0.004, rest_s=0.002),
-            mark="!",
-            makes_rooms=True,
+        self.capabilities = Capabilities(
+            max_length=4_000,
+            deduplicates=self.dedupes,
+            can_edit=True,
+            pace=EditPace(min_interval_s=0.001, max_interval_s=0.004, idle_s=0.002),
+            command_prefix="!",
+            can_create_rooms=True,
         )
         self.surface: Surface = self
-        self._board: Switchboard | None = None
+        self._board: MessageRouter | None = None
         self._made: dict[str, RoomRef] = {}
 
     # --- the adapter -------------------------------------------------------------------------------------------
 
-    async def send(self, outgoing: Lasting, token: str) -> str:
+    async def send(self, outgoing: Deliverable, token: str) -> str:
         fault = self._fault()
         room = self.shown_in[outgoing.room.id]
         known = token if self.dedupes else f"{token}#{len(room)}"
@@ -97,7 +97,7 @@ class Loopback:
         await self._after(fault)
         return known
 
-    async def edit(self, outgoing: Lasting, message: str, token: str) -> None:
+    async def edit(self, outgoing: Deliverable, message: str, token: str) -> None:
         fault = self._fault()
         shown = self.shown_in[outgoing.room.id][message]
         shown.text, shown.edits = _text(outgoing), shown.edits + 1
@@ -106,7 +106,7 @@ class Loopback:
     async def typing(self, room: RoomRef, on: bool) -> None:
         self.typing_in.append((room.id, on))
 
-    async def make_room(self, person: Account, title: str, key: str) -> RoomRef:
+    async def create_room(self, person: Account, title: str, key: str) -> RoomRef:
         return self._made.setdefault(key, RoomRef(surface=self.name, id=f"made-{len(self._made)}-{title}"))
 
     async def rename_room(self, room: RoomRef, title: str) -> None:
@@ -129,7 +129,7 @@ class Loopback:
     async def deliver(self, *incoming: Incoming, times: int = 1) -> None:
         assert self._board is not None
         for _ in range(times):
-            await self._board.reception.accept(incoming)
+            await self._board.inbound.accept(incoming)
 
     def account(self, who: str) -> str:
         return who
@@ -143,7 +143,7 @@ class Loopback:
     def most_edits(self) -> int:
         return max(message.edits for room in self.shown_in.values() for message in room.values())
 
-    def reconnect(self, board: Switchboard) -> None:
+    def reconnect(self, board: MessageRouter) -> None:
         self._board = board
         self.faults.clear()
         board.attach(self)
@@ -152,21 +152,21 @@ class Loopback:
         """What goes wrong with this call, before the platform has taken anything."""
         fault = self.faults.pop(0) if self.faults else None
         if fault == "patience":
-            raise RateLimited("Too many messages.", 0.01)
+            raise PlatformRateLimited("Too many messages.", 0.01)
         if fault == "hung up":
-            raise Unreachable("The line is down.", ambiguous=False)
+            raise PlatformUnreachable("The line is down.", ambiguous=False)
         if fault == "refused":
-            raise Refused("Not this.", "It is not tried again.")
+            raise PlatformRefused("Not this.", "It is not tried again.")
         return fault
 
     async def _after(self, fault: Fault | None) -> None:
         if fault == "taken, then hung up":
-            raise Unreachable("The line broke.")
+            raise PlatformUnreachable("The line broke.")
         if fault == "stuck after taking":
             await asyncio.Event().wait()
 
 
-def _text(outgoing: Lasting) -> str:
+def _text(outgoing: Deliverable) -> str:
     if isinstance(outgoing, OutgoingReaction):
         return outgoing.emoji
     if isinstance(outgoing, OutgoingUI):

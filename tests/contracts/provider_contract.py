@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from contextlib import aclosing
 
-from coterie.llm.messages import Chunk, Finished, Prompt, Request, Shape, TextDelta
+from coterie.llm.messages import Chunk, CompletionRequest, Finished, OutputSchema, Prompt, TextDelta
 from coterie.llm.provider import Provider
 
-FORM = Shape(
+FORM = OutputSchema(
     name="form",
     definition={
         "type": "object",
@@ -22,9 +22,9 @@ FORM = Shape(
 class ProviderContract:
     model = "first"
 
-    def request(self, text: str = "Say hello.", shape: Shape | None = None) -> Request:
+    def request(self, text: str = "Say hello.", shape: OutputSchema | None = None) -> CompletionRequest:
         prompt = Prompt.of(text, system="You are brief.", max_tokens=48, temperature=0.0, seed=1, shape=shape)
-        return Request(model=self.model, prompt=prompt)
+        return CompletionRequest(model=self.model, prompt=prompt)
 
     async def test_text_comes_in_pieces_and_ends_with_exactly_one_end(self, provider: Provider) -> None:
         chunks: list[Chunk] = [chunk async for chunk in provider.stream(self.request())]

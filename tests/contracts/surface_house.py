@@ -10,15 +10,15 @@ from pathlib import Path
 from coterie.base.clock import Clock, SystemClock
 from coterie.base.ids import new_id
 from coterie.cast.identity import Identity
-from coterie.cast.people import People, PeopleDesk
-from coterie.cast.roster import Cast, Roster
-from coterie.engine.conversation import Conversation, Opened, Speech, Spoken, Standing, Words
+from coterie.cast.people import People, PeopleProjection
+from coterie.cast.roster import Characters, CharactersProjection
+from coterie.engine.conversation import ChatStatus, Conversation, NewChat, ReplyFinished, ReplyText, ReplyUpdate
 from coterie.engine.protocol import Attachment
 from coterie.engine.settings import SurfacesSettings
 from coterie.engine.surface import Surface
-from coterie.engine.switchboard import Switchboard, views
+from coterie.engine.switchboard import MessageRouter, projections
 from coterie.kernel import Store
-from coterie.kernel.fold import fold_aside
+from coterie.kernel.fold import replayed_hash
 
 
 @dataclass
@@ -41,18 +41,18 @@ class Echo:
     hold: asyncio.Event | None = None
     """While it is set to an event, answers wait for it."""
 
-    async def open(self, person: str, character: str, title: str = "", *, at_once: bool = False) -> Opened:
-        return Opened(f"echo:{new_id()}", ())
+    async def open(self, person: str, character: str, title: str = "", *, at_once: bool = False) -> NewChat:
+        return NewChat(f"echo:{new_id()}", ())
 
-    async def let_in(self, context: str, person: str) -> None:
+    async def add_person(self, context: str, person: str) -> None:
         self.let.append((context, person))
 
-    async def let_go(self, context: str, person: str) -> None:
+    async def remove_person(self, context: str, person: str) -> None:
         self.let.remove((context, person))
 
-    async def say(
+    async def send_message(
         self, context: str, text: str, *, person: str, key: str, attachments: Sequence[Attachment] = ()
-    ) -> AsyncIterator[Speech]:
+    ) -> AsyncIterator[ReplyUpdate]:
         if key not in self.answers:
             self.heard.append((context, text))
             self.files.extend(attachments)
@@ -64,17 +64,17 @@ class Echo:
         answer = self.answers[key]
         for word in _pieces(answer):
             await asyncio.sleep(self.pause_s)
-            yield Words(word)
-        yield Spoken(answer, "Echo", self.troubles.get(text, ""))
+            yield ReplyText(word)
+        yield ReplyFinished(answer, "Echo", self.troubles.get(text, ""))
 
-    async def retry(self, context: str, *, person: str) -> AsyncIterator[Speech]:
-        yield Spoken(f"again [{context}]", "Echo")
+    async def retry(self, context: str, *, person: str) -> AsyncIterator[ReplyUpdate]:
+        yield ReplyFinished(f"again [{context}]", "Echo")
 
     async def stop(self, context: str) -> bool:
         return False
 
-    def standing(self, context: str) -> Standing:
-        return Standing(f"about {context}", "Echo", sum(1 for where, _ in self.heard if where == context))
+    def status(self, context: str) -> ChatStatus:
+        return ChatStatus(f"about {context}", "Echo", sum(1 for where, _ in self.heard if where == context))
 
     async def rename(self, context: str, title: str) -> None:
         """It keeps no names."""
@@ -84,7 +84,7 @@ def _pieces(text: str) -> list[str]:
     return [text[at : at + 40] for at in range(0, len(text), 40)]
 
 
-class SurfaceHouse:
+class SurfaceApp:
     """Can be crashed and opened again; what is in the file is all that survives."""
 
     def __init__(self, path: Path, *, settings: SurfacesSettings | None = None, clock: Clock | None = None) -> None:
@@ -95,14 +95,16 @@ class SurfaceHouse:
         self.open()
 
     def open(self) -> None:
-        self.store = Store.open(self.path, views=[Cast(), People(), *views()], clock=self.clock)
-        self.roster = Roster(self.store)
-        self.people = PeopleDesk(self.store, self.clock)
+        self.store = Store.open(
+            self.path, projections=[CharactersProjection(), PeopleProjection(), *projections()], clock=self.clock
+        )
+        self.roster = Characters(self.store)
+        self.people = People(self.store, self.clock)
         modes: dict[str, Conversation] = {"echo": self.echo, "other": self.other}
-        self.board = Switchboard(self.store, self.clock, self.roster, self.people, modes, self.settings)
+        self.board = MessageRouter(self.store, self.clock, self.roster, self.people, modes, self.settings)
 
     async def furnish(self) -> None:
-        await self.roster.author(Identity(name="Echo", persona="Repeats."))
+        await self.roster.save(Identity(name="Echo", persona="Repeats."))
 
     async def crash(self) -> None:
         """As if the process ended here: whatever is under way is dropped and nothing more is recorded."""
@@ -119,8 +121,8 @@ class SurfaceHouse:
         self.board.attach(surface)
 
     def verify(self) -> None:
-        with self.store.reader.readers.snapshot() as rows:
-            assert self.store.hashes() == {view.name: fold_aside(view, rows) for view in self.store.views}
+        with self.store.reader.connections.snapshot() as rows:
+            assert self.store.hashes() == {view.name: replayed_hash(view, rows) for view in self.store.projections}
 
     async def close(self) -> None:
         await self.board.close()

@@ -6,12 +6,12 @@ import pytest
 
 from tests.contracts.loopback import Loopback
 from tests.contracts.surface_contract import SurfaceContract
-from tests.contracts.surface_house import SurfaceHouse
+from tests.contracts.surface_house import SurfaceApp
 
 
 class TestLoopback(SurfaceContract):
     @pytest.fixture
-    def platform(self, house: SurfaceHouse) -> Loopback:
+    def platform(self, house: SurfaceApp) -> Loopback:
         made = Loopback()
         made.reconnect(house.board)
         return made
@@ -19,7 +19,7 @@ class TestLoopback(SurfaceContract):
 
 class TestForgetfulLoopback(SurfaceContract):
     @pytest.fixture
-    def platform(self, house: SurfaceHouse) -> Loopback:
+    def platform(self, house: SurfaceApp) -> Loopback:
         made = Loopback(dedupes=False)
         made.reconnect(house.board)
         return made

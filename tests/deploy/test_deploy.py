@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from coterie.app import load_settings
-from coterie.base.home import Home
+from coterie.base.home import Paths
 from coterie.cli import main as command_line
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,7 +38,7 @@ def test_what_the_image_copies_is_there_and_in_the_makefiles_versions() -> None:
 def test_every_variable_of_a_compose_file_is_a_setting(name: str, tmp_path: Path) -> None:
     given = compose(name)["services"]["coterie"]["environment"]
     environ = {variable: re.sub(r"\$\{[^}]*\}", "long enough", value) for variable, value in given.items()}
-    loaded = load_settings(Home.locate({"COTERIE_HOME": str(tmp_path)}), environ=environ)
+    loaded = load_settings(Paths.locate({"COTERIE_HOME": str(tmp_path)}), environ=environ)
     assert sum("environment variable" in origin for origin in loaded.origins.values()) == len(environ)
 
 

@@ -23,11 +23,11 @@ from sse_starlette.sse import AppStatus
 
 from coterie.app import App, Settings, open_store
 from coterie.base.clock import SystemClock
-from coterie.base.home import Home
+from coterie.base.home import Paths
 from coterie.base.ids import new_id
 from coterie.engine.events import AssistantTurn, AssistantTurnStarted, UserTurn
-from coterie.kernel import Draft
-from coterie.llm.player import Player
+from coterie.kernel import NewEvent
+from coterie.llm.player import ReplayProvider
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
 from coterie.modes.draft.settings import DraftSettings
@@ -58,7 +58,7 @@ class Site:
     def __init__(self, folder: Path, story: StorySettings | None = None, script: Paced | None = None) -> None:
         self.script = script or Paced()
         self.clock = LateClock()
-        self._home = Home.locate({"COTERIE_HOME": str(folder)})
+        self._home = Paths.locate({"COTERIE_HOME": str(folder)})
         roles = dict.fromkeys(("narrative", "classifier", "compactor", "draft"), ("embedded/script",))
         roles |= {kind: (f"embedded/{kind}",) for kind in ("channel", "branch", "worker", "cortex", "crowd")}
         tags = DraftSettings(formats={"embedded": "tags"})
@@ -74,7 +74,7 @@ class Site:
 
     async def _run(self) -> None:
         with open_store(self._home, clock=self.clock) as store:
-            player = Player("embedded", otherwise=self.script.answer, pace=1, sleep=self.script.sleep)
+            player = ReplayProvider("embedded", default=self.script.answer, speed=1, sleep=self.script.sleep)
             models = Models(self._settings.models, store=store, providers={"embedded": player})
             self.house = App(self._home, self._settings, store, clock=self.clock, models=models)
             config = uvicorn.Config(
@@ -129,14 +129,14 @@ class Site:
         """So many exchanges at once, as if they had been played."""
         room = f"room:{chat.removeprefix('/chats/')}"
         bot = self.host(chat)
-        drafts: list[Draft] = []
+        drafts: list[NewEvent] = []
         for number in range(exchanges):
             turn, reply = new_id(), new_id()
             said = UserTurn(turn=turn, author="you", text=f"Number {number}.", segments=())
             drafts += [
-                Draft(room, said, "you", turn=turn),
-                Draft(room, AssistantTurnStarted(reply=reply, speaker=bot, answers=turn), bot, turn=reply),
-                Draft(room, AssistantTurn(reply=reply, text=f"Reply {number}."), bot, turn=reply),
+                NewEvent(room, said, "you", turn=turn),
+                NewEvent(room, AssistantTurnStarted(reply=reply, speaker=bot, answers=turn), bot, turn=reply),
+                NewEvent(room, AssistantTurn(reply=reply, text=f"Reply {number}."), bot, turn=reply),
             ]
         for at in range(0, len(drafts), 3_000):
             self.do(self.house.store.append(drafts[at : at + 3_000]))

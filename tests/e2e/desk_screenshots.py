@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from coterie.modes.desk.tools import tool
+from coterie.modes.desk.tools import make_tool
 from tests.e2e.camera import Camera, studio
 from tests.e2e.conftest import Site
 from tests.e2e.desk_script import DeskScript
@@ -24,7 +24,7 @@ def prepare(site: Site, script: DeskScript) -> str:
         """Send a mail."""
         return f"It is sent to {to}."
 
-    site.call(lambda: site.house.desk.add_tools([tool(dig), tool(send_mail, asks=True)]))
+    site.call(lambda: site.house.desk.add_tools([make_tool(dig), make_tool(send_mail, needs_confirmation=True)]))
     site.ask("PUT", "/you", {"name": "Ana"})
     bot = site.ask("POST", "/bots/ready/maren")["id"]
     site.ask("POST", "/desk", {"character": bot, "title": "The accounts"})

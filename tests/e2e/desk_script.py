@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from coterie.llm.messages import Request
-from coterie.llm.tape import Entry
+from coterie.llm.messages import CompletionRequest
+from coterie.llm.tape import RecordedCall
 from tests.modes.desk.conftest import Line, calls
 from tests.surfaces.web.conftest import Paced
 
@@ -19,13 +19,13 @@ class DeskScript(Paced):
         super().__init__()
         self.dug = asyncio.Event()
 
-    def answer(self, request: Request) -> Entry:
+    def answer(self, request: CompletionRequest) -> RecordedCall:
         if request.model not in _DESK:
             return super().answer(request)
         line = self._line(request)
-        return Entry(say=line) if isinstance(line, str) else line
+        return RecordedCall(say=line) if isinstance(line, str) else line
 
-    def _line(self, request: Request) -> Line:
+    def _line(self, request: CompletionRequest) -> Line:
         messages = request.prompt.messages
         last = messages[-1].text
         if request.model == "worker":

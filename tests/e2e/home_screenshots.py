@@ -6,7 +6,7 @@ import time
 from datetime import timedelta
 
 from coterie.kernel import NewJob
-from coterie.modes.desk.tools import tool
+from coterie.modes.desk.tools import make_tool
 from tests.e2e.camera import Camera, studio
 from tests.e2e.conftest import Site
 from tests.e2e.desk import Paper, change
@@ -34,7 +34,7 @@ def prepare(site: Site, script: DeskScript) -> str:
         """Send a mail."""
         return f"It is sent to {to}."
 
-    site.call(lambda: site.house.desk.add_tools([tool(dig), tool(send_mail, asks=True)]))
+    site.call(lambda: site.house.desk.add_tools([make_tool(dig), make_tool(send_mail, needs_confirmation=True)]))
     go_away(site)
     train = site.begin("teodor", title="The night train", place={"name": "the dining car"})
     paper = Paper(site, TEXT, "keeping-the-light.md")
@@ -57,7 +57,7 @@ def prepare(site: Site, script: DeskScript) -> str:
             time.sleep(0.2)
     while not any(one["needs_yes"] for one in site.ask("GET", f"{desk}/processes")):
         time.sleep(0.2)
-    site.do(site.house.people.ask_to_pair("matrix", "@bo:example.org", "Bo", 60))
+    site.do(site.house.people.request_pairing("matrix", "@bo:example.org", "Bo", 60))
     site.do(site.house.store.jobs.enqueue([NewJob("sending_a_copy", key="picture")]))
     (job,) = site.do(site.house.store.jobs.lease(["sending_a_copy"], holder="picture"))
     site.do(site.house.store.jobs.fail(job, "The disk is full.", fatal=True))

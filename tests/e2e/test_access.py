@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from coterie.llm.tape import Entry, Fault
+from coterie.llm.tape import RecordedCall, RecordedError
 from tests.e2e.axe import serious
 from tests.e2e.conftest import Site
 
@@ -15,8 +15,8 @@ def chat(site: Site) -> str:
     path = site.begin()
     site.ask("POST", "/bots/ready/teodor")
     site.say(path, '*waves* "Hello." ((a note))', "She nods.\n\n> *A line.*")
-    fault = Fault(kind="KeyRejected", what="It refused.", fix="Check it.", status=401)
-    site.script.faults.append(Entry(say="Half", error=fault))
+    fault = RecordedError(kind="KeyRejected", what="It refused.", fix="Check it.", status=401)
+    site.script.faults.append(RecordedCall(say="Half", error=fault))
     site.say(path, "And?")
     return path
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from coterie.llm.messages import Request
-from coterie.llm.tape import Entry
+from coterie.llm.messages import CompletionRequest
+from coterie.llm.tape import RecordedCall
 from tests.e2e.browser import shown
 from tests.e2e.conftest import Site
 from tests.e2e.desk import Paper, opened
@@ -45,18 +45,18 @@ class Honest(Paced):
         super().__init__()
         self.unknown = 0
 
-    def answer(self, request: Request) -> Entry:
+    def answer(self, request: CompletionRequest) -> RecordedCall:
         told = [message.text for message in request.prompt.messages]
         wanted = _ASKED.search(told[-1])
         if request.model == "cortex":
-            return Entry(say=" ".join(told))  # the worst that a bulletin could say: everything
-        if request.prompt.shape is not None or wanted is None:
+            return RecordedCall(say=" ".join(told))  # the worst that a bulletin could say: everything
+        if request.prompt.output_schema is not None or wanted is None:
             return super().answer(request)
         place = re.search(rf"{wanted[1]} lies behind the (\w+) stone", "\n".join(told))
         if place is None:
             self.unknown += 1  # in the crowd nobody says the same twice
-            return Entry(say=f"{UNKNOWN} {self.unknown} {wanted[1]}")
-        return Entry(say=f"the {place[1]} one hides {wanted[1]}")
+            return RecordedCall(say=f"{UNKNOWN} {self.unknown} {wanted[1]}")
+        return RecordedCall(say=f"the {place[1]} one hides {wanted[1]}")
 
 
 @pytest.fixture(scope="module")
@@ -107,8 +107,10 @@ def remembered(site: Site, maren: str, text: str, *, there: bool = True) -> None
 def in_the_bulletin(site: Site, text: str) -> None:
     """It is written now and then; here at once, if that was not done a moment ago."""
     desk = site.house.desk
-    while not any(text in told for told in site.call(lambda: [desk.bulletins.text(one) for one in desk.book.chats()])):
-        site.do(desk.cortex.tick())
+    while not any(
+        text in told for told in site.call(lambda: [desk.bulletins.text(one) for one in desk.queries.chats()])
+    ):
+        site.do(desk.maintenance.tick())
         time.sleep(0.05)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from coterie.llm.tape import Entry, Fault
+from coterie.llm.tape import RecordedCall, RecordedError
 from tests.e2e.conftest import Site, Watched
 
 
@@ -105,8 +105,8 @@ def test_s20_each_trouble_has_its_banner(
     site: Site, page: Page, chat: str, status: int | None, kind: str, title: str, button: str
 ) -> None:
     what = "The model has trouble." if status else "The connection to the model failed."
-    fault = Fault(kind=kind, what=what, fix="Look into it.", status=status)
-    site.script.faults.append(Entry(say="Half a", error=fault))
+    fault = RecordedError(kind=kind, what=what, fix="Look into it.", status=status)
+    site.script.faults.append(RecordedCall(say="Half a", error=fault))
     say(page, "Hello?")
     banner = turns(page).last.locator(".banner")
     expect(banner).to_contain_text(title)
@@ -287,11 +287,11 @@ def test_older_turns_come_as_one_scrolls(site: Site, page: Page, chat: str) -> N
 
 
 def test_work_in_the_background_that_failed_is_told(site: Site, page: Page, chat: str) -> None:
-    from coterie.kernel import Draft
+    from coterie.kernel import NewEvent
     from coterie.kernel.jobs import JobDied
 
     died = JobDied(job=1, job_kind="story_remember", key="k", attempts=5, error="<b>It broke.</b>")
-    site.do(site.house.store.append([Draft("instance", died)]))
+    site.do(site.house.store.append([NewEvent("instance", died)]))
     expect(page.locator("#toasts")).to_contain_text("Something in the background failed for good")
 
 

@@ -178,11 +178,11 @@ def test_c19_a_hundred_thousand_lines_and_only_what_is_near_is_there(attic: Page
 
 def test_c19_history_comes_as_one_scrolls_up(site: Site, attic: Page) -> None:
     async def many() -> None:
-        from coterie.modes.crowd import Author, ChatPost
+        from coterie.modes.crowd import ChatAuthor, ChatPost
 
         room = await site.house.crowd.room("attic")
         for number in range(300):
-            author = Author(name=f"guest{number % 50}", kind="human")
+            author = ChatAuthor(name=f"guest{number % 50}", kind="human")
             await room.gateway.post(ChatPost(id=f"h{number}", room="attic", author=author, text=f"earlier {number}."))
 
     site.do(many())

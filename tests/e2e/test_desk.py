@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from coterie.modes.desk.tools import tool
+from coterie.modes.desk.tools import make_tool
 from tests.e2e.axe import serious
 from tests.e2e.conftest import PATIENCE_MS, Site
 from tests.e2e.desk_script import DeskScript
@@ -29,7 +29,7 @@ def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         """Send a mail."""
         return f"It is sent to {to}."
 
-    made.call(lambda: made.house.desk.add_tools([tool(dig), tool(send_mail, asks=True)]))
+    made.call(lambda: made.house.desk.add_tools([make_tool(dig), make_tool(send_mail, needs_confirmation=True)]))
     made.ask("PUT", "/you", {"name": "Ana"})
     made.ask("POST", "/bots/ready/maren")
     yield made

@@ -117,7 +117,7 @@ def test_f9_a_page_from_before_a_restart_merges_what_it_typed_or_is_refused_with
     # The server forgets the sheet, as a restart does, and the document moves on while the page hears nothing.
     page.context.set_offline(True)
     put_at_end_of(page, "The boats", " Or never.")
-    site.do(site.house.draft.put_away())
+    site.do(site.house.draft.close())
     moved = paper.text().replace("# The lamp", "# The lamp at sea")
     base = site.ask("GET", paper.address)["base"]
     site.ask("PUT", paper.address, {"text": moved, "base": base})
@@ -127,7 +127,7 @@ def test_f9_a_page_from_before_a_restart_merges_what_it_typed_or_is_refused_with
     assert "winter. Or never." in same_text(paper, page)
     page.context.set_offline(True)
     put_at_end_of(page, "The boats", " Sometimes.")
-    site.do(site.house.draft.put_away())
+    site.do(site.house.draft.close())
     base = site.ask("GET", paper.address)["base"]
     site.ask("PUT", paper.address, {"text": paper.text().replace("Or never.", "Always"), "base": base})
     page.context.set_offline(False)

@@ -103,11 +103,11 @@ def test_in_the_rewind_dialog_and_the_drawer(site: Site, page: Page, chat: str) 
 
 
 def test_trouble_that_quotes_a_provider(site: Site, page: Page, chat: str) -> None:
-    from coterie.llm.tape import Entry, Fault
+    from coterie.llm.tape import RecordedCall, RecordedError
 
     page.goto(chat)
-    fault = Fault(kind="ServerFault", what=f"It said {ALL}", fix="<b>Wait.</b>", status=500)
-    site.script.faults.append(Entry(say="Half", error=fault))
+    fault = RecordedError(kind="ServerFault", what=f"It said {ALL}", fix="<b>Wait.</b>", status=500)
+    site.script.faults.append(RecordedCall(say="Half", error=fault))
     site.ask("POST", f"{chat}/turns?wait=true", {"text": "Hello."})
     expect(page.locator(".banner")).to_contain_text("<script>")
     never_live(page)

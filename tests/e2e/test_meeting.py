@@ -16,7 +16,7 @@ from playwright.sync_api import Page, expect
 
 from coterie.cast.cards import export_card
 from coterie.cast.identity import Identity
-from coterie.llm.tape import Entry
+from coterie.llm.tape import RecordedCall
 from tests.e2e.axe import check
 from tests.e2e.conftest import Site
 
@@ -94,7 +94,7 @@ def test_s8_what_the_classifier_read_is_corrected_and_begun_with(page: Page, sit
 
 
 def test_s8_a_classifier_that_fails_leaves_a_form_and_a_notice(page: Page, site: Site, hale: str) -> None:
-    site.script.shapes["Opening"] = Entry(say="I would rather not.")
+    site.script.shapes["Opening"] = RecordedCall(say="I would rather not.")
     page.goto(f"/bots/{hale}/kickoff")
     expect(page.get_by_text("Fill it in by hand")).to_be_visible()
     page.get_by_label("Place", exact=True).fill("the jetty")

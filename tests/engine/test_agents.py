@@ -8,10 +8,10 @@ import pytest
 
 from coterie.cast.identity import Identity
 from coterie.cast.people import Person
-from coterie.cast.roster import YOU, Bot
+from coterie.cast.roster import OWNER, Character
 from coterie.engine.agents import AgentRegistry
 
-MARA = Bot(Identity(id="mara", name="Mara", persona="."), 1, None)
+MARA = Character(Identity(id="mara", name="Mara", persona="."), 1, None)
 GOOD = """
 people: {owner: Mara, Bo: Io, "*": Teodor}
 characters:
@@ -28,7 +28,7 @@ def test_p12_people_and_characters_are_found_by_name_or_id(tmp_path: Path) -> No
     assert entry is not None and entry.token is not None
     assert entry.token.get_secret_value() == "the secret of mara" and "the secret" not in repr(entry)
     assert (registry.mode_of(MARA), registry.workspace_of(MARA)) == ("remote", "by the sea")
-    told = [registry.character_for(who) for who in (Person(YOU, "Ana"), Person("p1", "bo"), Person("p2", "Cy"))]
+    told = [registry.character_for(who) for who in (Person(OWNER, "Ana"), Person("p1", "bo"), Person("p2", "Cy"))]
     assert told == ["Mara", "Io", "Teodor"]
 
 

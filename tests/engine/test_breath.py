@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.engine.breath import Breath
-from coterie.engine.voice import OneVoice
+from coterie.engine.breath import LengthLimit
+from coterie.engine.voice import SpeakerGuard
 
 
 def heard(pieces: list[str], words: int | None) -> tuple[str, bool]:
-    breath = Breath(words)
-    return "".join(map(breath.hear, pieces)), breath.over
+    breath = LengthLimit(words)
+    return "".join(map(breath.filter, pieces)), breath.reached
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_law_how_the_words_are_cut_into_pieces_makes_no_difference(text: str, cu
 
 
 def test_s12_a_voice_whose_breath_is_used_up_says_nothing_more() -> None:
-    voice = OneVoice(["Mara"], ["Ana"], Breath(3))
-    assert voice.hear("Mara: One two three. Fo") == "One two three."
-    assert voice.over
-    assert voice.hear("ur.\nAna") + voice.rest() == ""
+    voice = SpeakerGuard(["Mara"], ["Ana"], LengthLimit(3))
+    assert voice.filter("Mara: One two three. Fo") == "One two three."
+    assert voice.ended
+    assert voice.filter("ur.\nAna") + voice.flush() == ""

@@ -8,8 +8,8 @@ from typing import Any
 import structlog
 
 from coterie.base.errors import CoterieError
-from coterie.base.masking import mask
-from coterie.engine.dispatcher import SORRY, EventDispatcher, Handler
+from coterie.base.masking import redact
+from coterie.engine.dispatcher import HANDLER_FAILED, Handler, MessageDispatcher
 from coterie.engine.protocol import (
     Account,
     Incoming,
@@ -34,12 +34,12 @@ def base(surface: str = "matrix") -> dict[str, Any]:
     return {"account": Account(surface=surface, id="ana"), "room": RoomRef(surface=surface, id="r"), "key": "1"}
 
 
-async def answers(dispatcher: EventDispatcher, incoming: Incoming) -> list[str]:
+async def answers(dispatcher: MessageDispatcher, incoming: Incoming) -> list[str]:
     return [out.text async for out in dispatcher.dispatch(incoming) if isinstance(out, OutgoingNotification)]
 
 
 async def test_p1_the_closest_handler_is_chosen() -> None:
-    dispatcher = EventDispatcher()
+    dispatcher = MessageDispatcher()
     dispatcher.on(IncomingCommand)(told("any command"))
     dispatcher.on(IncomingCommand, "new")(told("new"))
     dispatcher.on(IncomingCommand, "new", surface="telegram")(told("new on telegram"))
@@ -56,8 +56,8 @@ async def test_p1_the_closest_handler_is_chosen() -> None:
 
 
 async def test_p1_a_failure_is_a_sentence_and_its_cause_is_in_the_log() -> None:
-    dispatcher = EventDispatcher()
-    mask.register("hunter2-hunter2")
+    dispatcher = MessageDispatcher()
+    redact.register("hunter2-hunter2")
 
     @dispatcher.on(IncomingMessage)
     async def fail(incoming: IncomingMessage) -> AsyncIterator[Outgoing]:
@@ -70,6 +70,6 @@ async def test_p1_a_failure_is_a_sentence_and_its_cause_is_in_the_log() -> None:
         ours = await answers(dispatcher, IncomingMessage(**base(), text="ours"))
         theirs = await answers(dispatcher, IncomingMessage(**base(), text="theirs"))
     assert ours == ["before", "The key [secret] is wrong. Set another."]
-    assert theirs == ["before", SORRY]
+    assert theirs == ["before", HANDLER_FAILED]
     assert [entry["event"] for entry in logs] == ["not handled", "handler failed"]
     assert logs[1]["exc_info"]

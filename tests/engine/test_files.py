@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.engine.files import FOLDER, Limits, RoomFiles, room_name, safe_name, shown_name
+from coterie.engine.files import FILES_FOLDER, FileLimits, RoomFiles, display_name, room_folder_name, safe_name
 from coterie.engine.protocol import Attachment, RoomRef
 from coterie.engine.surface_errors import BadFile
 
@@ -52,10 +52,10 @@ async def test_p6_ten_thousand_hostile_names_and_nothing_is_written_outside(tmp_
     files = RoomFiles(workspace)
     kept: set[str] = set()
     for name in [*NASTY, *hostile_names(10_000 - len(NASTY))]:
-        it = await files.keep(ROOM, name, chunks(b"x"))
-        assert it.path.startswith(f"{FOLDER}/{room_name(ROOM)}/") and ".." not in it.path.split("/")
+        it = await files.save(ROOM, name, chunks(b"x"))
+        assert it.path.startswith(f"{FILES_FOLDER}/{room_folder_name(ROOM)}/") and ".." not in it.path.split("/")
         kept.add(it.path)
-    folder = workspace / FOLDER / room_name(ROOM)
+    folder = workspace / FILES_FOLDER / room_folder_name(ROOM)
     assert len(kept) == 10_000 == len(list(folder.iterdir())), "nothing was replaced"
     assert outside(tmp_path, folder) == ["workspaces/mara/SOUL.md"]
     assert (workspace / "SOUL.md").read_text() == "mine"
@@ -68,7 +68,7 @@ def test_p6_a_safe_name_is_one_plain_short_part_of_a_path(name: str) -> None:
     assert not set(safe) & set('/\\\0\n\r\t<>:"|?*')
     assert len(safe.encode()) < 128 and Path(safe).name == safe
     assert safe_name(safe) == safe
-    assert "\n" not in shown_name(name)
+    assert "\n" not in display_name(name)
 
 
 def test_p6_an_honest_name_stays() -> None:
@@ -81,37 +81,44 @@ async def test_p6_links_are_not_followed_in_either_direction(tmp_path: Path) -> 
     workspace, secret = tmp_path / "mara", tmp_path / "secret.txt"
     secret.write_text("do not tell")
     files = RoomFiles(workspace)
-    await files.keep(ROOM, "a.txt", chunks(b"hello"))
-    folder = workspace / FOLDER / room_name(ROOM)
+    await files.save(ROOM, "a.txt", chunks(b"hello"))
+    folder = workspace / FILES_FOLDER / room_folder_name(ROOM)
     (folder / "b.txt").symlink_to(secret)
-    it = await files.keep(ROOM, "b.txt", chunks(b"mine"))
+    it = await files.save(ROOM, "b.txt", chunks(b"mine"))
     assert it.path.endswith("b (1).txt") and secret.read_text() == "do not tell"
     (workspace / "out").symlink_to(tmp_path)
     os.mkfifo(workspace / "pipe")
-    for path in (f"{FOLDER}/{room_name(ROOM)}/b.txt", "out/secret.txt", "pipe", FOLDER, "../secret.txt", "/etc/passwd"):
+    for path in (
+        f"{FILES_FOLDER}/{room_folder_name(ROOM)}/b.txt",
+        "out/secret.txt",
+        "pipe",
+        FILES_FOLDER,
+        "../secret.txt",
+        "/etc/passwd",
+    ):
         with pytest.raises(BadFile):
             files.open(path)
     other = RoomRef(surface="matrix", id="!other")
-    (workspace / FOLDER / room_name(other)).symlink_to(tmp_path)
+    (workspace / FILES_FOLDER / room_folder_name(other)).symlink_to(tmp_path)
     with pytest.raises(BadFile, match="link"):
-        await files.keep(other, "c.txt", chunks(b"x"))
+        await files.save(other, "c.txt", chunks(b"x"))
     assert not (tmp_path / "c.txt").exists()
 
 
 async def test_p6_too_large_or_broken_off_leaves_nothing(tmp_path: Path) -> None:
-    files = RoomFiles(tmp_path, Limits(largest=10))
+    files = RoomFiles(tmp_path, FileLimits(max_bytes=10))
     with pytest.raises(BadFile, match="larger than"):
-        await files.keep(ROOM, "big.bin", chunks(b"12345", b"67890", b"!"))
+        await files.save(ROOM, "big.bin", chunks(b"12345", b"67890", b"!"))
 
     async def broken() -> AsyncIterator[bytes]:
         yield b"123"
         raise ConnectionResetError
 
     with pytest.raises(ConnectionResetError):
-        await files.keep(ROOM, "half.bin", broken())
+        await files.save(ROOM, "half.bin", broken())
     with pytest.raises(BadFile, match="not taken"):
-        await files.keep(ROOM, "a.exe", chunks(b"MZ"), "application/x-msdownload")
-    assert list((tmp_path / FOLDER / room_name(ROOM)).iterdir()) == []
+        await files.save(ROOM, "a.exe", chunks(b"MZ"), "application/x-msdownload")
+    assert list((tmp_path / FILES_FOLDER / room_folder_name(ROOM)).iterdir()) == []
 
 
 async def test_p6_fifty_megabytes_both_ways_in_little_memory(tmp_path: Path) -> None:
@@ -124,7 +131,7 @@ async def test_p6_fifty_megabytes_both_ways_in_little_memory(tmp_path: Path) -> 
     files = RoomFiles(tmp_path)
     tracemalloc.start()
     try:
-        it = await files.keep(ROOM, "film.bin", large(), "video/mp4")
+        it = await files.save(ROOM, "film.bin", large(), "video/mp4")
         size = 0
         async for chunk in files.read(it):
             size += len(chunk)

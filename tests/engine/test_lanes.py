@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from structlog.testing import capture_logs
 
-from coterie.engine.lanes import Lanes
+from coterie.engine.lanes import RoomQueue
 from coterie.engine.protocol import RoomRef
 
 KITCHEN = RoomRef(surface="fake", id="kitchen")
@@ -25,12 +25,12 @@ async def test_p4_a_step_that_stumbles_while_the_house_closes_is_neither_told_no
         finally:
             raise RuntimeError("The client has been closed.")
 
-    lanes = Lanes("inbox", step)
-    lanes.wake(KITCHEN)
+    lanes = RoomQueue("inbox", step)
+    lanes.schedule(KITCHEN)
     await asyncio.sleep(0)
     with capture_logs() as logs:
         await lanes.close()
-    assert (begun, logs, lanes.running) == ([KITCHEN], [], False)
+    assert (begun, logs, lanes.is_running) == ([KITCHEN], [], False)
 
 
 async def test_p4_a_step_that_stumbles_is_told_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,9 +42,9 @@ async def test_p4_a_step_that_stumbles_is_told_and_tried_again(monkeypatch: pyte
             raise RuntimeError("The disk is full.")
         return outcome
 
-    lanes = Lanes("inbox", step)
+    lanes = RoomQueue("inbox", step)
     with capture_logs() as logs:
-        lanes.wake(KITCHEN)
-        await lanes.idle()
+        lanes.schedule(KITCHEN)
+        await lanes.wait_idle()
     assert [(line["event"], line["log_level"]) for line in logs] == [("lane failed", "error")]
     assert list(outcomes) == []

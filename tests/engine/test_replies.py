@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from coterie.base.clock import HeldClock
+from coterie.base.clock import ManualClock
 from coterie.base.errors import StorageError
-from coterie.base.masking import mask
+from coterie.base.masking import redact
 from coterie.engine.errors import Busy
 from coterie.engine.events import AssistantTokens, AssistantTurn, AssistantTurnStarted
-from coterie.engine.replies import FLUSH_TOKENS, Live
-from coterie.kernel import AnyEvent, Draft
-from coterie.llm.messages import Chunk, Finished, Request, TextDelta, Tokens
-from coterie.llm.tape import Entry, Fault
+from coterie.engine.replies import FLUSH_TOKENS, LiveText
+from coterie.kernel import AnyEvent, NewEvent
+from coterie.llm.messages import Chunk, CompletionRequest, Finished, TextDelta, Tokens
+from coterie.llm.tape import RecordedCall, RecordedError
 from coterie.modes.story.events import PromptSent
-from tests.modes.story.conftest import Script, Stage
+from tests.modes.story.conftest import ScriptedModel, StoryHarness
 
 
 class ByHand:
@@ -27,13 +27,13 @@ class ByHand:
 
     name = "embedded"
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: ScriptedModel) -> None:
         self.script = script
         self.words: asyncio.Queue[str | None] = asyncio.Queue()
         self.asked = asyncio.Event()
 
-    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
-        if request.prompt.shape is not None:
+    async def stream(self, request: CompletionRequest) -> AsyncGenerator[Chunk, None]:
+        if request.prompt.output_schema is not None:
             for _, chunk in self.script.answer(request).all_chunks():
                 yield chunk
             return
@@ -47,29 +47,29 @@ class ByHand:
 
 
 @pytest.fixture
-def script() -> Script:
-    return Script()
+def script() -> ScriptedModel:
+    return ScriptedModel()
 
 
 @pytest.fixture
-async def stage(tmp_path: Path, clock: HeldClock, script: Script) -> AsyncIterator[Stage]:
-    made = Stage(tmp_path / "coterie.db", clock, script)
+async def stage(tmp_path: Path, clock: ManualClock, script: ScriptedModel) -> AsyncIterator[StoryHarness]:
+    made = StoryHarness(tmp_path / "coterie.db", clock, script)
     yield made
     made.verify()
     await made.close()
 
 
-async def by_hand(stage: Stage, script: Script) -> tuple[ByHand, str]:
+async def by_hand(stage: StoryHarness, script: ScriptedModel) -> tuple[ByHand, str]:
     hand = ByHand(script)
-    stage.models._given["embedded"] = hand
-    return hand, await stage.begin(await stage.meet())
+    stage.models._overrides["embedded"] = hand
+    return hand, await stage.start_chat(await stage.create_character())
 
 
-def held_back(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+def held_back(stage: StoryHarness, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """Nothing that begins a reply is recorded before this is set."""
     append, gate = stage.store.append, asyncio.Event()
 
-    async def slow(drafts: Sequence[Draft], **more: Any) -> list[AnyEvent]:
+    async def slow(drafts: Sequence[NewEvent], **more: Any) -> list[AnyEvent]:
         if any(isinstance(draft.payload, AssistantTurnStarted) for draft in drafts):
             await gate.wait()
         return await append(drafts, **more)
@@ -79,7 +79,7 @@ def held_back(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
 
 
 async def test_s12_nothing_of_a_reply_is_told_before_its_beginning_is_durable(
-    stage: Stage, script: Script, monkeypatch: pytest.MonkeyPatch
+    stage: StoryHarness, script: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hand, room = await by_hand(stage, script)
     hand.words.put_nowait("At once.")
@@ -88,7 +88,7 @@ async def test_s12_nothing_of_a_reply_is_told_before_its_beginning_is_durable(
     await hand.asked.wait()
     await asyncio.sleep(0.05)
     assert [event.kind for event in await stage.store.read(room)][-1] == "user_turn", "the model is asked meanwhile"
-    live = stage.story.replies.so_far(room)
+    live = stage.story.replies.partial(room)
     assert live is None or live.text == ""
     gate.set()
     begun = await saying
@@ -98,7 +98,7 @@ async def test_s12_nothing_of_a_reply_is_told_before_its_beginning_is_durable(
 
 
 async def test_s12_whoever_asked_may_leave_and_the_reply_goes_on(
-    stage: Stage, script: Script, monkeypatch: pytest.MonkeyPatch
+    stage: StoryHarness, script: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hand, room = await by_hand(stage, script)
     gate = held_back(stage, monkeypatch)
@@ -114,13 +114,13 @@ async def test_s12_whoever_asked_may_leave_and_the_reply_goes_on(
 
 
 async def test_s12_a_beginning_that_cannot_be_recorded_leaves_nothing(
-    stage: Stage, script: Script, monkeypatch: pytest.MonkeyPatch
+    stage: StoryHarness, script: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hand, room = await by_hand(stage, script)
     hand.words.put_nowait("Never heard.")
     append = stage.store.append
 
-    async def full(drafts: Sequence[Draft], **more: Any) -> list[AnyEvent]:
+    async def full(drafts: Sequence[NewEvent], **more: Any) -> list[AnyEvent]:
         if any(isinstance(draft.payload, AssistantTurnStarted) for draft in drafts):
             raise StorageError("The disk is full.", "Make room.")
         return await append(drafts, **more)
@@ -130,7 +130,7 @@ async def test_s12_a_beginning_that_cannot_be_recorded_leaves_nothing(
         with pytest.raises(StorageError):
             await stage.story.say(room, "Hello.")
         await stage.story.replies.wait(room)
-    assert not stage.story.replies.speaking(room) and stage.story.replies.so_far(room) is None
+    assert not stage.story.replies.is_running(room) and stage.story.replies.partial(room) is None
     assert [event.kind for event in await stage.store.read(room)][-1] == "user_turn"
     begun = await stage.story.say(room, "Once more.")
     hand.words.put_nowait("Heard.")
@@ -139,7 +139,9 @@ async def test_s12_a_beginning_that_cannot_be_recorded_leaves_nothing(
     assert stage.story.timeline.turn(room, begun.reply).state == "done"
 
 
-async def test_s12_what_was_said_is_durable_before_the_model_is_asked(stage: Stage, script: Script) -> None:
+async def test_s12_what_was_said_is_durable_before_the_model_is_asked(
+    stage: StoryHarness, script: ScriptedModel
+) -> None:
     hand, room = await by_hand(stage, script)
     begun = await stage.story.say(room, "Hello.")
     await hand.asked.wait()
@@ -154,7 +156,7 @@ async def test_s12_what_was_said_is_durable_before_the_model_is_asked(stage: Sta
     assert (turn.text, turn.state, turn.why) == ("Yes.", "done", "")
 
 
-async def test_s12_stopping_keeps_the_partial_text(stage: Stage, script: Script) -> None:
+async def test_s12_stopping_keeps_the_partial_text(stage: StoryHarness, script: ScriptedModel) -> None:
     hand, room = await by_hand(stage, script)
     begun = await stage.story.say(room, "Hello.")
     async with stage.store.bus.subscribe("live.>") as live:
@@ -169,7 +171,7 @@ async def test_s12_stopping_keeps_the_partial_text(stage: Stage, script: Script)
 
 
 async def test_s12_words_that_follow_closely_are_told_together_and_none_is_kept_back(
-    stage: Stage, script: Script, monkeypatch: pytest.MonkeyPatch
+    stage: StoryHarness, script: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("coterie.engine.replies.TELL_S", 0.02)
     hand, room = await by_hand(stage, script)
@@ -178,7 +180,7 @@ async def test_s12_words_that_follow_closely_are_told_together_and_none_is_kept_
     async with stage.store.bus.subscribe("live.>", limit=1_000) as live:
         for word in said:
             hand.words.put_nowait(word)
-        told: list[Live] = []
+        told: list[LiveText] = []
         # The model now says nothing for as long as we listen: what it said last is told all the same.
         while sum(len(one.text) for one in told) < len("".join(said)):
             told.append((await anext(live)).body)
@@ -190,20 +192,20 @@ async def test_s12_words_that_follow_closely_are_told_together_and_none_is_kept_
 
 @pytest.mark.parametrize("kind", ["ServerFault", "RateLimited", "KeyRejected", "Unreachable"])
 async def test_s12_a_provider_that_fails_midway_leaves_what_it_said_and_why(
-    stage: Stage, script: Script, kind: str
+    stage: StoryHarness, script: ScriptedModel, kind: str
 ) -> None:
-    room = await stage.begin(await stage.meet())
-    script.faults = [Entry(say="So far so", error=Fault(kind=kind, what="The line went dead."))]
+    room = await stage.start_chat(await stage.create_character())
+    script.faults = [RecordedCall(say="So far so", error=RecordedError(kind=kind, what="The line went dead."))]
     begun = await stage.say(room, "Hello.")
     turn = stage.story.timeline.turn(room, begun.reply)
     assert (turn.text, turn.state) == ("So far so", "truncated")
     assert "The line went dead." in turn.why
-    await stage.again(room)
+    await stage.regenerate(room)
     assert stage.story.timeline.latest(room, 1)[0].state == "done"
 
 
 async def test_s12_at_most_64_tokens_are_not_durable(
-    stage: Stage, script: Script, monkeypatch: pytest.MonkeyPatch
+    stage: StoryHarness, script: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("coterie.engine.replies.TELL_S", 0)
     hand, room = await by_hand(stage, script)
@@ -221,7 +223,7 @@ async def test_s12_at_most_64_tokens_are_not_durable(
 
 
 async def test_s12_a_pause_makes_durable_what_was_said(
-    stage: Stage, script: Script, monkeypatch: pytest.MonkeyPatch
+    stage: StoryHarness, script: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("coterie.engine.replies.FLUSH_S", 0.001)
     hand, room = await by_hand(stage, script)
@@ -235,15 +237,17 @@ async def test_s12_a_pause_makes_durable_what_was_said(
     await stage.story.stop(room)
 
 
-async def test_s12_a_crash_leaves_a_reply_that_is_closed_with_its_partial_text(stage: Stage, script: Script) -> None:
-    mara = await stage.meet()
-    room = await stage.begin(mara)
+async def test_s12_a_crash_leaves_a_reply_that_is_closed_with_its_partial_text(
+    stage: StoryHarness, script: ScriptedModel
+) -> None:
+    mara = await stage.create_character()
+    room = await stage.start_chat(mara)
     started = AssistantTurnStarted(reply="r1", speaker=mara.id)
     await stage.store.append(
         [
-            Draft(room, started, mara.id, turn="r1"),
-            Draft(room, AssistantTokens(reply="r1", text="It was a dark "), mara.id, turn="r1"),
-            Draft(room, AssistantTokens(reply="r1", text="and"), mara.id, turn="r1"),
+            NewEvent(room, started, mara.id, turn="r1"),
+            NewEvent(room, AssistantTokens(reply="r1", text="It was a dark "), mara.id, turn="r1"),
+            NewEvent(room, AssistantTokens(reply="r1", text="and"), mara.id, turn="r1"),
         ]
     )
     stage.store.close()
@@ -252,12 +256,14 @@ async def test_s12_a_crash_leaves_a_reply_that_is_closed_with_its_partial_text(s
     assert await stage.story.recover() == 0
     turn = stage.story.timeline.turn(room, "r1")
     assert (turn.text, turn.state, turn.why) == ("It was a dark and", "truncated", "restart")
-    await stage.settle()
-    assert stage.remembered(mara.id) == ["It was a dark and"]
+    await stage.run_jobs()
+    assert stage.memories_of(mara.id) == ["It was a dark and"]
 
 
-async def test_s12_a_message_that_a_crash_left_unanswered_is_answered_once(stage: Stage, script: Script) -> None:
-    room = await stage.begin(await stage.meet())
+async def test_s12_a_message_that_a_crash_left_unanswered_is_answered_once(
+    stage: StoryHarness, script: ScriptedModel
+) -> None:
+    room = await stage.start_chat(await stage.create_character())
     begun = await stage.say(room, "Hello.", key="one")
     again = await stage.say(room, "Hello.", key="one")
     assert again == begun
@@ -269,11 +275,13 @@ async def test_s12_a_message_that_a_crash_left_unanswered_is_answered_once(stage
     assert (third.turn, third.reply != begun.reply) == (begun.turn, True)
     assert len(stage.texts(room)) == 2
     await stage.store.supersede(room, drop=await stage.store.turn_seqs(room, third.reply))
-    await stage.again(room)
+    await stage.regenerate(room)
     assert len(stage.texts(room)) == 2
 
 
-async def test_s12_a_repetition_while_the_reply_is_given_is_no_second_turn(stage: Stage, script: Script) -> None:
+async def test_s12_a_repetition_while_the_reply_is_given_is_no_second_turn(
+    stage: StoryHarness, script: ScriptedModel
+) -> None:
     hand, room = await by_hand(stage, script)
     begun = await stage.story.say(room, "Hello.", key="one")
     assert await stage.story.say(room, "Hello.", key="one") == begun
@@ -283,7 +291,7 @@ async def test_s12_a_repetition_while_the_reply_is_given_is_no_second_turn(stage
     assert stage.texts(room) == ["Hello.", "Yes."]
 
 
-async def test_s12_two_windows_cannot_both_begin_a_turn(stage: Stage, script: Script) -> None:
+async def test_s12_two_windows_cannot_both_begin_a_turn(stage: StoryHarness, script: ScriptedModel) -> None:
     hand, room = await by_hand(stage, script)
     results = await asyncio.gather(
         *(stage.story.say(room, f"Window {number}.") for number in range(5)), return_exceptions=True
@@ -296,13 +304,15 @@ async def test_s12_two_windows_cannot_both_begin_a_turn(stage: Stage, script: Sc
 
 
 @pytest.mark.parametrize("key", ["sk-aaaabbbbccccddddeeeeffff", "plain-words-that-look-like-nothing"])
-async def test_s29_a_key_is_in_no_event_error_or_prompt(stage: Stage, script: Script, key: str) -> None:
-    mask.register(key)
-    room = await stage.begin(await stage.meet())
-    script.faults = [Entry(say="Well,", error=Fault(kind="KeyRejected", what=f"The provider refused {key}."))]
+async def test_s29_a_key_is_in_no_event_error_or_prompt(stage: StoryHarness, script: ScriptedModel, key: str) -> None:
+    redact.register(key)
+    room = await stage.start_chat(await stage.create_character())
+    script.faults = [
+        RecordedCall(say="Well,", error=RecordedError(kind="KeyRejected", what=f"The provider refused {key}."))
+    ]
     begun = await stage.say(room, f"Hello, my key is {key}.")
     assert "[secret]" in stage.story.timeline.turn(room, begun.reply).why
-    await stage.again(room, text=f"I mean {key}!")
+    await stage.regenerate(room, text=f"I mean {key}!")
     assert stage.texts(room)[0] == "I mean [secret]!"
     await stage.story.close_scene(room)
     told = stage.store.query("SELECT count(*) FROM event WHERE instr(payload, ?)", (key,))
@@ -314,8 +324,8 @@ async def test_s29_a_key_is_in_no_event_error_or_prompt(stage: Stage, script: Sc
     assert key not in "".join(part.model_dump_json() for part in sent)
 
 
-async def test_s12_a_reply_that_ended_is_recorded_once(stage: Stage) -> None:
-    room = await stage.begin(await stage.meet())
+async def test_s12_a_reply_that_ended_is_recorded_once(stage: StoryHarness) -> None:
+    room = await stage.start_chat(await stage.create_character())
     await stage.say(room, "Hello.")
     ended = [event for event in await stage.store.read(room) if isinstance(event.payload, AssistantTurn)]
     assert len(ended) == 1

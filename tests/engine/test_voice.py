@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.engine.voice import OneVoice
+from coterie.engine.voice import SpeakerGuard
 
 OWN, OTHERS = ["Mara Holt"], ["Ana", "Io", "You"]
 
 
 def heard(pieces: list[str], own: list[str] = OWN, others: list[str] = OTHERS) -> tuple[str, bool]:
     """What was shown, and whether somebody else began to speak. What is shown is never taken back: only added to."""
-    voice = OneVoice(own, others)
-    shown = "".join(voice.hear(piece) for piece in pieces)
-    return shown + voice.rest(), voice.over
+    voice = SpeakerGuard(own, others)
+    shown = "".join(voice.filter(piece) for piece in pieces)
+    return shown + voice.flush(), voice.ended
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tools.reference.events import our_kinds
+from tools.reference.events import declared_payloads
 from tools.reference.words import type_name
 
 SETTLED = Path(__file__).with_name("event_shapes.json")
@@ -23,7 +23,7 @@ def shapes() -> Shapes:
             name: type_name(info.annotation) + ("" if info.is_required() else "?")
             for name, info in payload.model_fields.items()
         }
-        for kind, payload in sorted(our_kinds().items())
+        for kind, payload in sorted(declared_payloads().items())
     }
 
 

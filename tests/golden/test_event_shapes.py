@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from coterie.kernel.events import Record, decode
+from coterie.kernel.events import EventRow, decode
 from coterie.llm.events import ClassifierFailed
 from tests.golden.event_shapes import SETTLED, shapes, unfit
 
@@ -36,7 +36,7 @@ def test_a_classifier_that_failed_long_ago_is_still_read() -> None:
         "raw": "",
         "attempts": 2,
     }
-    old: Record = (
+    old: EventRow = (
         1,
         "instance",
         1,

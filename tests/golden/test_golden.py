@@ -18,8 +18,8 @@ import apsw
 import apsw.shell
 import pytest
 
-from bench._sample import sample_draft, sample_views
-from coterie.base.clock import HeldClock
+from bench._sample import sample_draft, sample_projections
+from coterie.base.clock import ManualClock
 from coterie.kernel import NewJob, Store
 from coterie.kernel.verify import verify
 
@@ -35,9 +35,9 @@ def test_an_old_database_still_opens_and_says_the_same(golden: Path, tmp_path: P
     connection.execute(text)
     connection.close()
     expected = json.loads(text.rsplit(MARK, 1)[1])
-    store = Store.open(path, views=sample_views())
+    store = Store.open(path, projections=sample_projections())
     assert store.hashes() == expected
-    findings = verify(store.reader, store.views)
+    findings = verify(store.reader, store.projections)
     assert findings.clean, findings.problems
     store.rebuild()
     assert store.hashes() == expected
@@ -50,7 +50,7 @@ def test_there_is_a_golden_database() -> None:
 
 
 async def make(path: Path) -> dict[str, str]:
-    store = Store.open(path, views=sample_views(), clock=HeldClock())
+    store = Store.open(path, projections=sample_projections(), clock=ManualClock())
     chance = random.Random(2026)
     await store.append([sample_draft(chance, "room:a", n) for n in range(25)], jobs=[NewJob("work", key="golden")])
     await store.rewind("room:a", 18)

@@ -18,7 +18,7 @@ import apsw
 import pytest
 
 from coterie.app import open_store
-from coterie.base.home import Home
+from coterie.base.home import Paths
 from coterie.kernel.verify import verify
 from tests.e2e.conftest import Site
 
@@ -56,9 +56,9 @@ def site(folder: Path) -> Iterator[Site]:
 
 def test_the_instance_verifies_clean(tmp_path: Path) -> None:
     write_instance(tmp_path / "home")
-    with open_store(Home.locate({"COTERIE_HOME": str(tmp_path / "home")})) as store:
+    with open_store(Paths.locate({"COTERIE_HOME": str(tmp_path / "home")})) as store:
         hashes = store.hashes()
-        findings = verify(store.reader, store.views)
+        findings = verify(store.reader, store.projections)
         assert findings.clean, findings.problems
         store.rebuild()
         assert store.hashes() == hashes
@@ -119,5 +119,5 @@ def test_characters_memories_and_people_are_there(site: Site) -> None:
 
 
 def test_rooms_bound_on_matrix_are_there(site: Site) -> None:
-    bound = site.call(lambda: site.house.switchboard.talk.rooms.all_on("matrix"))
+    bound = site.call(lambda: site.house.switchboard.chats.rooms.on_surface("matrix"))
     assert [one.room.id for one in bound] == ["!kitchen:example.org"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench._sample import sample_draft, sample_views
+from bench._sample import sample_draft, sample_projections
 from coterie.base.errors import BackupError, InUse
 from coterie.kernel import Store
 from coterie.kernel.backup import check_backup, restore, take_backup
@@ -16,7 +16,7 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
 async def filled(path: Path, events: int = 40) -> dict[str, str]:
-    store = Store.open(path, views=sample_views())
+    store = Store.open(path, projections=sample_projections())
     chance = random.Random(5)
     await store.append([sample_draft(chance, "room:a", n) for n in range(events)])
     hashes = store.hashes()
@@ -25,7 +25,7 @@ async def filled(path: Path, events: int = 40) -> dict[str, str]:
 
 
 async def test_s28_a_backup_taken_while_playing_goes_on_is_one_moment_of_it(tmp_path: Path) -> None:
-    store = Store.open(tmp_path / "coterie.db", views=sample_views())
+    store = Store.open(tmp_path / "coterie.db", projections=sample_projections())
     chance = random.Random(6)
     stop = False
 
@@ -40,10 +40,10 @@ async def test_s28_a_backup_taken_while_playing_goes_on_is_one_moment_of_it(tmp_
     await asyncio.sleep(0.05)
     for number in range(3):
         backup = await asyncio.to_thread(take_backup, store.path, tmp_path / f"{number}.db")
-        findings = check_backup(backup, sample_views())
+        findings = check_backup(backup, sample_projections())
         assert findings.clean, findings.problems
         assert findings.events % 20 == 0
-        assert set(findings.views.values()) == {True}
+        assert set(findings.projections.values()) == {True}
     stop = True
     assert await playing > 0
     store.close()
@@ -53,16 +53,16 @@ async def test_s28_a_restored_database_is_the_one_that_was_copied(tmp_path: Path
     database = tmp_path / "coterie.db"
     hashes = await filled(database)
     backup = take_backup(database, tmp_path / "backup.db")
-    store = Store.open(database, views=sample_views())
+    store = Store.open(database, projections=sample_projections())
     await store.append([sample_draft(random.Random(9), "room:later", 1)])
     store.close()
-    kept = restore(backup, database, NOW, sample_views())
-    store = Store.open(database, views=sample_views())
+    kept = restore(backup, database, NOW, sample_projections())
+    store = Store.open(database, projections=sample_projections())
     assert store.hashes() == hashes
     assert await store.head("room:later") == 0
     store.close()
     assert kept is not None
-    before = Store.open(kept, views=sample_views())
+    before = Store.open(kept, projections=sample_projections())
     assert await before.head("room:later") == 1
     before.close()
 
@@ -91,7 +91,7 @@ async def test_s28_restore_checks_before_it_replaces(tmp_path: Path, harm: str) 
             backup.unlink()
     before = database.read_bytes()
     with pytest.raises(BackupError) as refused:
-        restore(backup, database, NOW, sample_views())
+        restore(backup, database, NOW, sample_projections())
     assert refused.value.fix
     assert database.read_bytes() == before
     assert not [path.name for path in tmp_path.iterdir() if "restor" in path.name]
@@ -104,7 +104,7 @@ async def test_a_tampered_view_in_a_backup_is_noticed(tmp_path: Path) -> None:
     store.transact(lambda rows: rows.run("UPDATE sample_room SET turns = turns + 1"))
     store.close()
     with pytest.raises(BackupError, match="sample_turns is not what the log says"):
-        restore(backup, tmp_path / "coterie.db", NOW, sample_views())
+        restore(backup, tmp_path / "coterie.db", NOW, sample_projections())
 
 
 async def test_restore_refuses_while_a_server_owns_the_database(tmp_path: Path) -> None:
@@ -143,8 +143,8 @@ async def test_s28_whoever_is_killed_before_the_copy_is_in_place_still_has_a_dat
 
     monkeypatch.setattr("coterie.kernel.backup.put_in_place", killed)
     with pytest.raises(KeyboardInterrupt):
-        restore(backup, database, NOW, sample_views())
-    store = Store.open(database, views=sample_views())
+        restore(backup, database, NOW, sample_projections())
+    store = Store.open(database, projections=sample_projections())
     assert store.hashes() == hashes
     store.close()
 
@@ -154,8 +154,8 @@ async def test_s28_putting_one_back_tells_how_far_it_is(tmp_path: Path) -> None:
     await filled(database)
     backup = take_backup(database, tmp_path / "backup.db")
     told: list[tuple[str, int, int]] = []
-    restore(backup, database, NOW, sample_views(), tell=lambda *step: told.append(step))
+    restore(backup, database, NOW, sample_projections(), progress=lambda *step: told.append(step))
     checking = [(done, most) for what, done, most in told if what == "Checking the copy"]
-    most = 2 + len(sample_views())
+    most = 2 + len(sample_projections())
     assert checking == [(part, most) for part in range(most)]
     assert told[-1] == ("Putting it in place", backup.stat().st_size, backup.stat().st_size)

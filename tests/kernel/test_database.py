@@ -8,29 +8,29 @@ from pathlib import Path
 
 import pytest
 
-from bench._sample import Said, sample_views
+from bench._sample import SampleTurn, sample_projections
 from coterie.base.errors import Corrupt, CoterieError, DiskFull, ReadOnly, SchemaTooNew, StorageError, UnknownEvent
-from coterie.kernel import Draft, Store
+from coterie.kernel import NewEvent, Store
 from coterie.kernel.database import Rows, connect
 from coterie.kernel.migrations import MIGRATIONS, migrate
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def said(text: str) -> Draft:
-    return Draft("room:a", Said(turn=text[:20], speaker="mara", text=text))
+def said(text: str) -> NewEvent:
+    return NewEvent("room:a", SampleTurn(turn=text[:20], speaker="mara", text=text))
 
 
 def filled(path: Path, events: int = 200) -> bytes:
-    store = Store.open(path, views=sample_views())
-    store.append_now([said(f"{n} {'word ' * 20}") for n in range(events)])
+    store = Store.open(path, projections=sample_projections())
+    store.append_blocking([said(f"{n} {'word ' * 20}") for n in range(events)])
     store.close()
     return path.read_bytes()
 
 
 def refused(path: Path, error: type[CoterieError]) -> CoterieError:
     with pytest.raises(error) as told:
-        Store.open(path, views=sample_views())
+        Store.open(path, projections=sample_projections())
     assert told.value.what and told.value.fix
     return told.value
 
@@ -66,17 +66,17 @@ def test_a_damaged_page_is_a_clear_error(tmp_path: Path) -> None:
 def test_a_full_disk_refuses_the_append_and_loses_nothing(tmp_path: Path) -> None:
     path = tmp_path / "coterie.db"
     filled(path, 20)
-    store = Store.open(path, views=sample_views())
+    store = Store.open(path, projections=sample_projections())
     (pages,) = store.query("PRAGMA page_count")[0]
     store.transact(lambda rows: rows.run(f"PRAGMA max_page_count = {pages + 2}"))
     accepted = 20
     with pytest.raises(DiskFull, match="nothing was changed"):
         for n in range(500):
-            store.append_now([said(f"more {n} {'x' * 500}")])
+            store.append_blocking([said(f"more {n} {'x' * 500}")])
             accepted += 1
     assert store.reader.head("room:a") == accepted
     store.transact(lambda rows: rows.run(f"PRAGMA max_page_count = {pages + 500}"))
-    store.append_now([said("room again")])
+    store.append_blocking([said("room again")])
     hashes = store.hashes()
     store.rebuild()
     assert store.hashes() == hashes

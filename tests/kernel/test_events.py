@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from coterie.base.errors import BadEvent, UnknownEvent
 from coterie.kernel import Payload, declared_kinds, upcaster
-from coterie.kernel.events import Record, decode, encode, unknown_kinds
+from coterie.kernel.events import EventRow, decode, encode, unknown_kinds
 
 
 class Greeted(Payload, kind="test_greeted", version=3):
@@ -25,7 +25,7 @@ def _add_warmth(fields: dict[str, Any]) -> dict[str, Any]:
     return {**fields, "warmly": False}
 
 
-def record(kind: str = "test_greeted", version: int = 3, payload: str = '{"name":"Mara","warmly":true}') -> Record:
+def record(kind: str = "test_greeted", version: int = 3, payload: str = '{"name":"Mara","warmly":true}') -> EventRow:
     return (1, "room:a", 1, kind, version, payload, 0, "you", None, None, None)
 
 

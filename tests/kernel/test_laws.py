@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench._sample import sample_draft, sample_views
-from coterie.base.clock import HeldClock
+from bench._sample import sample_draft, sample_projections
+from coterie.base.clock import ManualClock
 from coterie.base.errors import CoterieError
 from coterie.kernel import Store
-from coterie.kernel.fold import fold_aside
+from coterie.kernel.fold import replayed_hash
 
 ROOMS = ["room:a", "room:b"]
 
 
 def fresh_fold(store: Store) -> dict[str, str]:
-    with store.reader.readers.snapshot() as rows:
-        return {view.name: fold_aside(view, rows) for view in store.views}
+    with store.reader.connections.snapshot() as rows:
+        return {view.name: replayed_hash(view, rows) for view in store.projections}
 
 
 Step = tuple[str, int, int]
@@ -45,13 +45,13 @@ class Play:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "coterie.db"
-        self.clock = HeldClock()
+        self.clock = ManualClock()
         self.store = self.open()
         self.rooms = list(ROOMS)
         self.numbers = 0
 
     def open(self) -> Store:
-        return Store.open(self.path, views=sample_views(), clock=self.clock)
+        return Store.open(self.path, projections=sample_projections(), clock=self.clock)
 
     async def step(self, kind: str, a: int, b: int) -> None:
         room = self.rooms[a % len(self.rooms)]
@@ -106,7 +106,7 @@ def test_live_views_equal_a_replay_of_the_log(history: list[Step]) -> None:
 @given(st.integers(1, 60), st.integers(0, 60), st.integers(0, 10_000))
 def test_rewind_then_redo_equals_never_rewound(length: int, to: int, seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        store = Store.open(Path(folder) / "coterie.db", views=sample_views())
+        store = Store.open(Path(folder) / "coterie.db", projections=sample_projections())
 
         async def run() -> None:
             chance = random.Random(seed)
@@ -128,9 +128,9 @@ def test_rewind_then_redo_equals_never_rewound(length: int, to: int, seed: int) 
 async def test_s23_state_after_a_rewind_is_the_state_at_that_moment(tmp_path: Path, to: int) -> None:
     chance = random.Random(1)
     drafts = [sample_draft(chance, "room:a", n) for n in range(40)]
-    then = Store.open(tmp_path / "then.db", views=sample_views())
+    then = Store.open(tmp_path / "then.db", projections=sample_projections())
     await then.append(drafts[:to])
-    now = Store.open(tmp_path / "now.db", views=sample_views())
+    now = Store.open(tmp_path / "now.db", projections=sample_projections())
     await now.append(drafts)
     await now.rewind("room:a", to)
     assert now.hashes() == then.hashes()

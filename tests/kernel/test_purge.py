@@ -4,16 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from bench._sample import Said, sample_views
+from bench._sample import SampleTurn, sample_projections
 from coterie.base.errors import BadPoint
-from coterie.kernel import Draft, NewJob, Purged, Store
+from coterie.kernel import NewEvent, NewJob, Purged, Store
 from coterie.kernel.verify import verify
 
 SECRET = "the-key-is-under-the-third-stone"
 
 
-def said(room: str, turn: str, text: str) -> Draft:
-    return Draft(room, Said(turn=turn, speaker="mara", text=text), turn=turn)
+def said(room: str, turn: str, text: str) -> NewEvent:
+    return NewEvent(room, SampleTurn(turn=turn, speaker="mara", text=text), turn=turn)
 
 
 def everything_on_disk(folder: Path) -> bytes:
@@ -21,7 +21,7 @@ def everything_on_disk(folder: Path) -> bytes:
 
 
 async def test_a_purge_erases_words_everywhere_and_says_so(tmp_path: Path) -> None:
-    store = Store.open(tmp_path / "coterie.db", views=sample_views())
+    store = Store.open(tmp_path / "coterie.db", projections=sample_projections())
     await store.append([said("room:a", f"t{n}", SECRET) for n in range(30)], jobs=[NewJob("x", "x", {"t": SECRET})])
     await store.rewind("room:a", 20)
     await store.fork("room:a", 10, "room:b")
@@ -32,24 +32,24 @@ async def test_a_purge_erases_words_everywhere_and_says_so(tmp_path: Path) -> No
     assert store.query("SELECT room FROM sample_turn") == [("room:c",)]
     assert SECRET.encode() not in everything_on_disk(tmp_path)
     assert await store.jobs.find() == []
-    findings = verify(store.reader, store.views)
+    findings = verify(store.reader, store.projections)
     assert findings.clean, findings.problems
     store.close()
 
 
 async def test_a_part_can_be_purged_and_numbers_are_not_used_again(tmp_path: Path) -> None:
-    store = Store.open(tmp_path / "coterie.db", views=sample_views())
+    store = Store.open(tmp_path / "coterie.db", projections=sample_projections())
     await store.append([said("room:a", f"t{n}", f"text {n}") for n in range(6)])
     await store.purge("room:a", first=5, last=6)
     (event,) = await store.append([said("room:a", "t7", "after")])
     assert event.seq == 7
     assert [e.seq for e in await store.history("room:a")] == [1, 2, 3, 4, 7]
-    assert verify(store.reader, store.views).clean
+    assert verify(store.reader, store.projections).clean
     store.close()
-    store = Store.open(tmp_path / "coterie.db", views=sample_views())
+    store = Store.open(tmp_path / "coterie.db", projections=sample_projections())
     await store.rewind("room:a", 3)
     assert [e.seq for e in await store.history("room:a", before=8)] == [1, 2, 3]
-    assert verify(store.reader, store.views).clean
+    assert verify(store.reader, store.projections).clean
     store.close()
 
 

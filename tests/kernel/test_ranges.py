@@ -23,7 +23,7 @@ def test_ranges_are_sets(a: list[tuple[int, int]], b: list[tuple[int, int]], cut
     assert bool(one) == bool(plain_one)
     assert set(one | two) == plain_one | plain_two
     assert set(one - two) == plain_one - plain_two
-    assert set(one.upto(cut)) == {n for n in plain_one if n <= cut}
+    assert set(one.up_to(cut)) == {n for n in plain_one if n <= cut}
     assert set(one.after(cut)) == {n for n in plain_one if n > cut}
     assert (cut in one) == (cut in plain_one)
     assert (one == two) == (plain_one == plain_two)

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-from bench._sample import Said
-from coterie.base.clock import HeldClock
-from coterie.kernel import Draft, NewJob, Store
+from bench._sample import SampleTurn
+from coterie.base.clock import ManualClock
+from coterie.kernel import NewEvent, NewJob, Store
 
 
-def said(room: str, text: str, *, key: str | None = None, turn: str | None = None) -> Draft:
-    return Draft(room, Said(turn=turn or text, speaker="mara", text=text), key=key, turn=turn)
+def said(room: str, text: str, *, key: str | None = None, turn: str | None = None) -> NewEvent:
+    return NewEvent(room, SampleTurn(turn=turn or text, speaker="mara", text=text), key=key, turn=turn)
 
 
 async def test_events_are_found_by_their_keys(store: Store) -> None:
@@ -19,7 +19,7 @@ async def test_events_are_found_by_their_keys(store: Store) -> None:
     assert store.reader.by_key_prefix("say:x:") == [second, first]
 
 
-async def test_the_log_can_be_counted_and_timed(store: Store, clock: HeldClock) -> None:
+async def test_the_log_can_be_counted_and_timed(store: Store, clock: ManualClock) -> None:
     assert (store.reader.count(), store.reader.last_time()) == (0, None)
     (first,) = await store.append([said("room:a", "1")])
     clock.advance(5)
@@ -32,10 +32,10 @@ async def test_the_log_can_be_counted_and_timed(store: Store, clock: HeldClock) 
 async def test_payload_fields_are_listed_and_summed(store: Store) -> None:
     events = await store.append([said("room:a", text) for text in ("1", "2", "2", "x")])
     await store.append([said("room:b", "50")])
-    assert sorted(store.reader.distinct_payload_fields(Said.kind, ("speaker", "text"))) == [
+    assert sorted(store.reader.distinct_payload_fields(SampleTurn.kind, ("speaker", "text"))) == [
         ("mara", "1"), ("mara", "2"), ("mara", "50"), ("mara", "x")
     ]  # fmt: skip
-    total = store.reader.sum_payload_field("room:a", Said.kind, "text", after=events[0].id, unless=("text", "x"))
+    total = store.reader.sum_payload_field("room:a", SampleTurn.kind, "text", after=events[0].id, unless=("text", "x"))
     assert total == (2, 4)
 
 

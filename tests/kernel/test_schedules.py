@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from coterie.base.clock import HeldClock
+from coterie.base.clock import ManualClock
 from coterie.base.errors import JobError
 from coterie.kernel import Schedule, Store
 
@@ -14,7 +14,7 @@ async def keys(store: Store) -> list[str]:
     return sorted(job.key for job in await store.jobs.find())
 
 
-async def test_an_interval_waits_before_its_first_run_and_then_repeats(store: Store, clock: HeldClock) -> None:
+async def test_an_interval_waits_before_its_first_run_and_then_repeats(store: Store, clock: ManualClock) -> None:
     await store.schedules.put(Schedule("tick", "work", every_s=60, payload={"n": 1}))
     assert await store.schedules.tick() == 0
     clock.advance(60)
@@ -27,7 +27,7 @@ async def test_an_interval_waits_before_its_first_run_and_then_repeats(store: St
     assert (job.kind, job.payload) == ("work", {"n": 1})
 
 
-async def test_d15_what_was_missed_is_caught_up_once(store: Store, clock: HeldClock) -> None:
+async def test_d15_what_was_missed_is_caught_up_once(store: Store, clock: ManualClock) -> None:
     await store.schedules.put(Schedule("tick", "work", every_s=60))
     clock.advance(60 * 60 * 24)
     assert await store.schedules.tick() == 1
@@ -37,7 +37,7 @@ async def test_d15_what_was_missed_is_caught_up_once(store: Store, clock: HeldCl
 
 
 async def test_s28_a_cron_expression_follows_local_time_through_daylight_saving(tmp_path: Path) -> None:
-    clock = HeldClock(datetime(2026, 3, 28, 0, 0, tzinfo=UTC))
+    clock = ManualClock(datetime(2026, 3, 28, 0, 0, tzinfo=UTC))
     store = Store.open(tmp_path / "coterie.db", clock=clock)
     await store.schedules.put(Schedule("nightly", "backup", cron="0 3 * * *", zone="Europe/Berlin"))
     due: list[str] = []
@@ -51,7 +51,7 @@ async def test_s28_a_cron_expression_follows_local_time_through_daylight_saving(
     store.close()
 
 
-async def test_putting_the_same_schedule_again_does_not_move_it(store: Store, clock: HeldClock) -> None:
+async def test_putting_the_same_schedule_again_does_not_move_it(store: Store, clock: ManualClock) -> None:
     await store.schedules.put(Schedule("tick", "work", every_s=60))
     clock.advance(50)
     await store.schedules.put(Schedule("tick", "work", every_s=60, payload={"new": True}))
@@ -64,7 +64,7 @@ async def test_putting_the_same_schedule_again_does_not_move_it(store: Store, cl
     assert (schedule.every_s, last) == (10, clock.now())
 
 
-async def test_a_removed_schedule_is_silent(store: Store, clock: HeldClock) -> None:
+async def test_a_removed_schedule_is_silent(store: Store, clock: ManualClock) -> None:
     await store.schedules.put(Schedule("tick", "work", every_s=1))
     await store.schedules.remove("tick")
     clock.advance(10)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench._sample import sample_draft, sample_views
+from bench._sample import sample_draft, sample_projections
 from coterie.kernel import LogReader, Store
-from coterie.kernel.fold import fold_aside
-from coterie.kernel.snapshot import newest_first, prune, seed_from, write_snapshot
+from coterie.kernel.fold import replayed_hash
+from coterie.kernel.snapshot import list_snapshots, prune_snapshots, seed_from_snapshots, write_snapshot
 
 
 async def play(store: Store, chance: random.Random, steps: int, *, reach_back: bool) -> None:
@@ -36,34 +36,34 @@ def test_s27_snapshot_and_tail_equal_the_full_fold(before: int, after: int, seed
     with tempfile.TemporaryDirectory() as folder:
         path, snapshots = Path(folder) / "coterie.db", Path(folder) / "snapshots"
         chance = random.Random(seed)
-        store = Store.open(path, views=sample_views())
+        store = Store.open(path, projections=sample_projections())
         asyncio.run(play(store, chance, before, reach_back=reach_back))
-        write_snapshot(store.reader.readers, store.views, snapshots / "1.snapshot")
+        write_snapshot(store.reader.connections, store.projections, snapshots / "1.snapshot")
         asyncio.run(play(store, chance, after, reach_back=reach_back))
         live = store.hashes()
         store.close()
         lose_views(path)
         warnings: list[str] = []
-        store = Store.open(path, views=sample_views(), seed=seed_from(snapshots, warnings.append))
+        store = Store.open(path, projections=sample_projections(), seed=seed_from_snapshots(snapshots, warnings.append))
         try:
             assert store.hashes() == live
             assert warnings == []
             # and it goes on from there, before and behind the snapshot
             asyncio.run(play(store, chance, 4, reach_back=True))
-            with store.reader.readers.snapshot() as rows:
-                assert store.hashes() == {view.name: fold_aside(view, rows) for view in store.views}
+            with store.reader.connections.snapshot() as rows:
+                assert store.hashes() == {view.name: replayed_hash(view, rows) for view in store.projections}
         finally:
             store.close()
 
 
 async def test_s27_a_snapshot_saves_folding(tmp_path: Path) -> None:
     path = tmp_path / "coterie.db"
-    store = Store.open(path, views=sample_views())
+    store = Store.open(path, projections=sample_projections())
     await play(store, random.Random(1), 10, reach_back=False)
-    position = write_snapshot(store.reader.readers, store.views, tmp_path / "1.snapshot")
+    position = write_snapshot(store.reader.connections, store.projections, tmp_path / "1.snapshot")
     store.close()
     lose_views(path)
-    store = Store.open(path, views=sample_views(), seed=seed_from(tmp_path, print))
+    store = Store.open(path, projections=sample_projections(), seed=seed_from_snapshots(tmp_path, print))
     assert store.query("SELECT DISTINCT floor FROM view WHERE name LIKE 'sample%'") == [(position,)]
     store.close()
 
@@ -71,11 +71,11 @@ async def test_s27_a_snapshot_saves_folding(tmp_path: Path) -> None:
 @pytest.mark.parametrize("harm", ["cut", "garbage", "rows", "empty", "from the future"])
 async def test_s27_a_corrupt_snapshot_is_passed_over_with_a_warning(tmp_path: Path, harm: str) -> None:
     path, snapshots = tmp_path / "coterie.db", tmp_path / "snapshots"
-    store = Store.open(path, views=sample_views())
+    store = Store.open(path, projections=sample_projections())
     await play(store, random.Random(2), 10, reach_back=False)
-    write_snapshot(store.reader.readers, store.views, snapshots / "1.snapshot")
+    write_snapshot(store.reader.connections, store.projections, snapshots / "1.snapshot")
     newest = snapshots / "2.snapshot"
-    write_snapshot(store.reader.readers, store.views, newest)
+    write_snapshot(store.reader.connections, store.projections, newest)
     live = store.hashes()
     store.close()
     whole = newest.read_bytes()
@@ -96,7 +96,7 @@ async def test_s27_a_corrupt_snapshot_is_passed_over_with_a_warning(tmp_path: Pa
             other.close()
     lose_views(path)
     warnings: list[str] = []
-    store = Store.open(path, views=sample_views(), seed=seed_from(snapshots, warnings.append))
+    store = Store.open(path, projections=sample_projections(), seed=seed_from_snapshots(snapshots, warnings.append))
     assert store.hashes() == live
     assert warnings
     assert all("2.snapshot is damaged" in warning for warning in warnings)
@@ -104,7 +104,7 @@ async def test_s27_a_corrupt_snapshot_is_passed_over_with_a_warning(tmp_path: Pa
 
 
 async def test_a_snapshot_is_written_while_others_write(tmp_path: Path) -> None:
-    store = Store.open(tmp_path / "coterie.db", views=sample_views())
+    store = Store.open(tmp_path / "coterie.db", projections=sample_projections())
     stop = False
 
     async def write() -> None:
@@ -116,16 +116,20 @@ async def test_a_snapshot_is_written_while_others_write(tmp_path: Path) -> None:
     writing = asyncio.ensure_future(write())
     for number in range(5):
         await asyncio.to_thread(
-            write_snapshot, store.reader.readers, store.views, tmp_path / "s" / f"{number}.snapshot"
+            write_snapshot, store.reader.connections, store.projections, tmp_path / "s" / f"{number}.snapshot"
         )
     stop = True
     await writing
     store.close()
     lose_views(tmp_path / "coterie.db")
     warnings: list[str] = []
-    store = Store.open(tmp_path / "coterie.db", views=sample_views(), seed=seed_from(tmp_path / "s", warnings.append))
-    with store.reader.readers.snapshot() as rows:
-        assert store.hashes() == {view.name: fold_aside(view, rows) for view in store.views}
+    store = Store.open(
+        tmp_path / "coterie.db",
+        projections=sample_projections(),
+        seed=seed_from_snapshots(tmp_path / "s", warnings.append),
+    )
+    with store.reader.connections.snapshot() as rows:
+        assert store.hashes() == {view.name: replayed_hash(view, rows) for view in store.projections}
     assert warnings == []
     store.close()
 
@@ -133,8 +137,8 @@ async def test_a_snapshot_is_written_while_others_write(tmp_path: Path) -> None:
 def test_only_the_newest_are_kept(tmp_path: Path) -> None:
     for number in range(8):
         (tmp_path / f"{number}.snapshot").touch()
-    assert [path.stem for path in prune(tmp_path, 5)] == ["2", "1", "0"]
-    assert [path.stem for path in newest_first(tmp_path)] == ["7", "6", "5", "4", "3"]
+    assert [path.stem for path in prune_snapshots(tmp_path, 5)] == ["2", "1", "0"]
+    assert [path.stem for path in list_snapshots(tmp_path)] == ["7", "6", "5", "4", "3"]
 
 
 def test_reading_a_database_that_is_not_there_says_so(tmp_path: Path) -> None:

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from bench._sample import Said
-from coterie.base.clock import HeldClock
+from bench._sample import SampleTurn
+from coterie.base.clock import ManualClock
 from coterie.base.errors import InUse, StorageError
-from coterie.kernel import Draft, LocalBus, Log, Message, NewJob, Store
+from coterie.kernel import BusMessage, LocalBus, Log, NewEvent, NewJob, Store
 from coterie.kernel.jobs import Jobs
 
 
-def said(room: str, text: str) -> Draft:
-    return Draft(room, Said(turn=text, speaker="mara", text=text))
+def said(room: str, text: str) -> NewEvent:
+    return NewEvent(room, SampleTurn(turn=text, speaker="mara", text=text))
 
 
 def test_the_store_is_a_log_and_its_jobs_are_jobs(store: Store) -> None:
@@ -50,7 +50,7 @@ async def test_following_one_stream_is_reading_all_and_leaving_the_others_out(st
 def test_blocking_callers_on_many_threads(store: Store) -> None:
     def write(writer: int) -> None:
         for number in range(20):
-            store.append_now([said("room:a", f"{writer}:{number}")])
+            store.append_blocking([said("room:a", f"{writer}:{number}")])
 
     threads = [threading.Thread(target=write, args=(n,)) for n in range(8)]
     for thread in threads:
@@ -61,24 +61,24 @@ def test_blocking_callers_on_many_threads(store: Store) -> None:
 
 
 async def test_waiting_requests_share_a_commit(store: Store) -> None:
-    before = store.written.commits
+    before = store.writer_stats.commits
     await asyncio.gather(*(store.append([said("room:a", str(n))]) for n in range(200)))
-    assert store.written.requests >= 200
-    assert store.written.commits - before < 100
+    assert store.writer_stats.requests >= 200
+    assert store.writer_stats.commits - before < 100
 
 
 async def test_the_bus_tells_what_was_committed_and_nothing_else(store: Store) -> None:
     async with store.bus.subscribe("event.room.a.>") as news:
         with pytest.raises(StorageError):
-            await store.append([said("room:a", "refused"), Draft("room:a", _unstorable())])
+            await store.append([said("room:a", "refused"), NewEvent("room:a", _unstorable())])
         (event,) = await store.append([said("room:a", "told")])
         message = await asyncio.wait_for(anext(news), 5)
-    assert message == Message("event.room.a.sample_said", event)
+    assert message == BusMessage("event.room.a.sample_said", event)
 
 
-def _unstorable() -> Said:
+def _unstorable() -> SampleTurn:
     """A payload whose turn SQLite cannot take: NULL where a text is required."""
-    return Said.model_construct(turn=None, speaker="x", text="y")  # type: ignore[arg-type]
+    return SampleTurn.model_construct(turn=None, speaker="x", text="y")  # type: ignore[arg-type]
 
 
 async def test_a_write_that_is_no_event_is_durable_and_can_fail_cleanly(store: Store) -> None:
@@ -125,23 +125,23 @@ async def test_a_cancelled_caller_loses_the_answer_and_not_the_event(store: Stor
     assert await store.head("room:a") == 2
 
 
-async def test_times_come_from_the_clock(store: Store, clock: HeldClock) -> None:
+async def test_times_come_from_the_clock(store: Store, clock: ManualClock) -> None:
     (first,) = await store.append([said("room:a", "one")])
     clock.advance(90)
     (second,) = await store.append([said("room:a", "two")])
     assert (second.ts - first.ts).total_seconds() == 90
-    assert first.ts == HeldClock().now()
+    assert first.ts == ManualClock().now()
 
 
 async def test_a_listener_that_fails_costs_no_writer_anything(tmp_path: Path) -> None:
     class Broken(LocalBus):
-        def publish(self, messages: Iterable[Message]) -> None:
+        def publish(self, messages: Iterable[BusMessage]) -> None:
             raise RuntimeError("no")
 
     store = Store.open(tmp_path / "coterie.db", bus=Broken())
     await store.append([said("room:a", "one")])
     await store.append([said("room:a", "two")])
     assert await store.head("room:a") == 2
-    assert store.writable
+    assert store.is_writable
     store.close()
-    assert not store.writable
+    assert not store.is_writable

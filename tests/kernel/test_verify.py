@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from bench._sample import sample_draft, sample_views
+from bench._sample import sample_draft, sample_projections
 from coterie.kernel import Store
 from coterie.kernel.verify import verify
 
 
 @pytest.fixture
 async def played(tmp_path: Path) -> Store:
-    store = Store.open(tmp_path / "coterie.db", views=sample_views())
+    store = Store.open(tmp_path / "coterie.db", projections=sample_projections())
     chance = random.Random(7)
     await store.append([sample_draft(chance, "room:a", n) for n in range(60)])
     await store.rewind("room:a", 40)
@@ -22,10 +22,10 @@ async def played(tmp_path: Path) -> Store:
 
 
 async def test_a_sound_database_is_clean(played: Store) -> None:
-    findings = verify(played.reader, played.views)
+    findings = verify(played.reader, played.projections)
     assert findings.clean, findings.problems
     assert findings.events == 92
-    assert findings.views == {view.name: True for view in played.views}
+    assert findings.projections == {view.name: True for view in played.projections}
     played.close()
 
 
@@ -42,7 +42,7 @@ async def test_a_sound_database_is_clean(played: Store) -> None:
 )
 async def test_harm_is_found_and_named(played: Store, harm: str, problem: str) -> None:
     played.transact(lambda rows: rows.run(harm))
-    findings = verify(played.reader, played.views)
+    findings = verify(played.reader, played.projections)
     assert not findings.clean
     assert problem in " ".join(findings.problems)
     played.close()
@@ -51,5 +51,5 @@ async def test_harm_is_found_and_named(played: Store, harm: str, problem: str) -
 async def test_a_rebuild_mends_the_views(played: Store) -> None:
     played.transact(lambda rows: rows.run("UPDATE sample_edge SET affinity = 0"))
     played.rebuild()
-    assert verify(played.reader, played.views).clean
+    assert verify(played.reader, played.projections).clean
     played.close()

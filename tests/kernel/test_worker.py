@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from pytest import MonkeyPatch
 
-from coterie.base.clock import HeldClock, SystemClock
-from coterie.base.masking import mask
+from coterie.base.clock import ManualClock, SystemClock
+from coterie.base.masking import redact
 from coterie.kernel import Job, NewJob, Schedule, Store
-from coterie.kernel.worker import Hopeless, Outcome, Worker
+from coterie.kernel.worker import JobResult, PermanentJobError, Worker
 from tests.contracts.log_contract import said, words
 
-Do = Callable[[Job], Awaitable[Outcome | None]]
+Do = Callable[[Job], Awaitable[JobResult | None]]
 
 
-def worker(store: Store, do: Do, clock: HeldClock | SystemClock, **options: float | int) -> Worker:
+def worker(store: Store, do: Do, clock: ManualClock | SystemClock, **options: float | int) -> Worker:
     settings = {"longest_wait_s": 0.05, **options}
     return Worker(
         store.jobs,
@@ -24,9 +24,9 @@ def worker(store: Store, do: Do, clock: HeldClock | SystemClock, **options: floa
         clock=clock,
         bus=store.bus,
         schedules=store.schedules,
-        at_once=int(settings.get("at_once", 4)),
+        concurrency=int(settings.get("at_once", 4)),
         lease_s=float(settings.get("lease_s", 60)),
-        longest_wait_s=float(settings["longest_wait_s"]),
+        max_wait_s=float(settings["longest_wait_s"]),
     )
 
 
@@ -36,13 +36,13 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_jobs_are_done_as_they_come_and_the_rest_is_finished_on_stop(store: Store, clock: HeldClock) -> None:
+async def test_jobs_are_done_as_they_come_and_the_rest_is_finished_on_stop(store: Store, clock: ManualClock) -> None:
     begun = asyncio.Event()
 
-    async def do(job: Job) -> Outcome:
+    async def do(job: Job) -> JobResult:
         begun.set()
         await asyncio.sleep(0.02)
-        return Outcome([said("effects", job.key)])
+        return JobResult([said("effects", job.key)])
 
     stop = asyncio.Event()
     running = asyncio.create_task(worker(store, do, clock, at_once=2).run(stop))
@@ -60,16 +60,16 @@ async def _is(store: Store, state: str, count: int) -> bool:
     return len([job for job in await store.jobs.find() if job.state == state]) == count
 
 
-async def test_a_worker_hears_at_once_of_every_way_in_which_work_comes(store: Store, clock: HeldClock) -> None:
+async def test_a_worker_hears_at_once_of_every_way_in_which_work_comes(store: Store, clock: ManualClock) -> None:
     fails = {"dies"}
     wanted = asyncio.Event()
 
-    async def do(job: Job) -> Outcome | None:
+    async def do(job: Job) -> JobResult | None:
         if job.key == "taken back":
             await wanted.wait()
         if job.key in fails:
-            raise Hopeless("It cannot be done.", "Not yet.")
-        return Outcome(jobs=[NewJob("work", key="followed")]) if job.key == "with an event" else None
+            raise PermanentJobError("It cannot be done.", "Not yet.")
+        return JobResult(jobs=[NewJob("work", key="followed")]) if job.key == "with an event" else None
 
     async def done(key: str) -> None:
         await until(lambda: _state(store, key, "done"))
@@ -98,7 +98,7 @@ async def test_a_worker_hears_at_once_of_every_way_in_which_work_comes(store: St
 
 
 async def test_what_brings_it_nothing_to_do_does_not_wake_a_worker(
-    store: Store, clock: HeldClock, monkeypatch: MonkeyPatch
+    store: Store, clock: ManualClock, monkeypatch: MonkeyPatch
 ) -> None:
     looked = 0
     lease = store.jobs.lease
@@ -130,8 +130,8 @@ async def _state(store: Store, key: str, state: str) -> bool:
     return [job.state for job in await store.jobs.find() if job.key == key] == [state]
 
 
-async def test_a_failing_job_is_tried_again_and_its_secret_stays_one(store: Store, clock: HeldClock) -> None:
-    mask.register("hunter2-hunter2")
+async def test_a_failing_job_is_tried_again_and_its_secret_stays_one(store: Store, clock: ManualClock) -> None:
+    redact.register("hunter2-hunter2")
     attempts: list[int] = []
 
     async def do(job: Job) -> None:
@@ -152,9 +152,9 @@ async def test_a_failing_job_is_tried_again_and_its_secret_stays_one(store: Stor
     assert dead.error is not None and "[secret]" in dead.error and "hunter2" not in dead.error
 
 
-async def test_a_hopeless_job_is_not_tried_again(store: Store, clock: HeldClock) -> None:
+async def test_a_hopeless_job_is_not_tried_again(store: Store, clock: ManualClock) -> None:
     async def do(job: Job) -> None:
-        raise Hopeless("The key was refused.", "Check it in Settings.")
+        raise PermanentJobError("The key was refused.", "Check it in Settings.")
 
     await store.jobs.enqueue([NewJob("work", key="w")])
     await worker(store, do, clock).drain()
@@ -166,9 +166,9 @@ async def test_a_long_job_keeps_its_lease(store: Store) -> None:
     clock = SystemClock()
     store.jobs._table._clock = clock
 
-    async def do(job: Job) -> Outcome:
+    async def do(job: Job) -> JobResult:
         await asyncio.sleep(0.4)
-        return Outcome([said("effects", f"{job.key}:{job.attempt}")])
+        return JobResult([said("effects", f"{job.key}:{job.attempt}")])
 
     await store.jobs.enqueue([NewJob("work", key="w")])
     stop = asyncio.Event()
@@ -179,10 +179,10 @@ async def test_a_long_job_keeps_its_lease(store: Store) -> None:
     assert words(await store.read("effects")) == ["w:1"]
 
 
-async def test_the_result_of_a_turn_taken_back_meanwhile_is_dropped(store: Store, clock: HeldClock) -> None:
-    async def do(job: Job) -> Outcome:
+async def test_the_result_of_a_turn_taken_back_meanwhile_is_dropped(store: Store, clock: ManualClock) -> None:
+    async def do(job: Job) -> JobResult:
         await store.rewind("room:a", 0)
-        return Outcome([said("effects", "too late")])
+        return JobResult([said("effects", "too late")])
 
     await store.append([said("room:a", "one")], jobs=[NewJob("work", key="w")])
     await worker(store, do, clock).drain()
@@ -190,7 +190,7 @@ async def test_the_result_of_a_turn_taken_back_meanwhile_is_dropped(store: Store
     assert await _is(store, "withdrawn", 1)
 
 
-async def test_schedules_feed_the_worker(store: Store, clock: HeldClock) -> None:
+async def test_schedules_feed_the_worker(store: Store, clock: ManualClock) -> None:
     done: list[str] = []
 
     async def do(job: Job) -> None:
@@ -205,7 +205,7 @@ async def test_schedules_feed_the_worker(store: Store, clock: HeldClock) -> None
 
 
 @pytest.mark.parametrize("error", [ValueError("odd"), KeyError("x"), TimeoutError()])
-async def test_no_exception_of_a_handler_stops_the_worker(store: Store, clock: HeldClock, error: Exception) -> None:
+async def test_no_exception_of_a_handler_stops_the_worker(store: Store, clock: ManualClock, error: Exception) -> None:
     async def do(job: Job) -> None:
         if job.key == "bad":
             raise error

@@ -53,14 +53,14 @@ def notebook(tmp_path: Path) -> Iterator[Notebook]:
 
 async def test_a_brief_request_is_committed_by_the_loop_that_asked(notebook: Notebook) -> None:
     here = threading.current_thread().name
-    assert await notebook.writer.run(notebook.note("brief"), brief=True) == here
+    assert await notebook.writer.run(notebook.note("brief"), small=True) == here
     assert await notebook.writer.run(notebook.note("long")) == WRITER_THREAD
 
 
 async def test_requests_of_one_turn_of_the_loop_share_a_commit(notebook: Notebook) -> None:
-    answers = [notebook.writer.run(notebook.note(str(n)), brief=True) for n in range(16)]
+    answers = [notebook.writer.run(notebook.note(str(n)), small=True) for n in range(16)]
     await asyncio.gather(*answers)
-    assert notebook.writer.written.commits == 1
+    assert notebook.writer.stats.commits == 1
     assert notebook.texts() == [str(n) for n in range(16)]
 
 
@@ -71,10 +71,10 @@ async def test_slow_commits_are_the_threads_until_they_are_quick_again(
     seconds = itertools.count()
     monkeypatch.setattr(writer_module, "time", SimpleNamespace(perf_counter=lambda: next(seconds) * took))
     here = threading.current_thread().name
-    assert await notebook.writer.run(notebook.note("first"), brief=True) == here
-    assert await notebook.writer.run(notebook.note("second"), brief=True) == WRITER_THREAD
+    assert await notebook.writer.run(notebook.note("first"), small=True) == here
+    assert await notebook.writer.run(notebook.note("second"), small=True) == WRITER_THREAD
     took = 0.0001
-    threads = [await notebook.writer.run(notebook.note(str(n)), brief=True) for n in range(100)]
+    threads = [await notebook.writer.run(notebook.note(str(n)), small=True) for n in range(100)]
     assert threads[0] == WRITER_THREAD
     assert threads[-1] == here
 
@@ -89,9 +89,9 @@ async def test_a_loop_never_overtakes_what_waits(notebook: Notebook) -> None:
 
     first = notebook.writer.run(long_work)
     await asyncio.to_thread(at_work.wait)
-    second = notebook.writer.run(notebook.note("second"), brief=True)
+    second = notebook.writer.run(notebook.note("second"), small=True)
     await asyncio.sleep(0)
-    third = notebook.writer.run(notebook.note("third"), brief=True)
+    third = notebook.writer.run(notebook.note("third"), small=True)
     await asyncio.sleep(0)
     go_on.set()
     await asyncio.gather(first, second, third)
@@ -104,30 +104,30 @@ async def test_a_failure_in_the_loop_costs_the_others_nothing(notebook: Notebook
         notebook.note("half")()
         raise ValueError("on purpose")
 
-    good, bad, also = (notebook.writer.run(work, brief=True) for work in (notebook.note("a"), fail, notebook.note("b")))
+    good, bad, also = (notebook.writer.run(work, small=True) for work in (notebook.note("a"), fail, notebook.note("b")))
     results = await asyncio.gather(good, bad, also, return_exceptions=True)
     assert isinstance(results[1], ValueError)
     assert notebook.texts() == ["a", "b"]
 
 
 async def test_what_was_gathered_is_written_when_the_writer_closes(notebook: Notebook) -> None:
-    answer = notebook.writer.run(notebook.note("last"), brief=True)
+    answer = notebook.writer.run(notebook.note("last"), small=True)
     notebook.writer.close()
     assert await answer == WRITER_THREAD
     assert notebook.texts() == ["last"]
     with pytest.raises(StorageError):
-        await notebook.writer.run(notebook.note("too late"), brief=True)
+        await notebook.writer.run(notebook.note("too late"), small=True)
 
 
 async def test_a_request_whose_caller_left_is_still_written(notebook: Notebook) -> None:
-    answer = notebook.writer.run(notebook.note("kept"), brief=True)
+    answer = notebook.writer.run(notebook.note("kept"), small=True)
     answer.cancel()
-    await notebook.writer.run(notebook.note("after"), brief=True)
+    await notebook.writer.run(notebook.note("after"), small=True)
     assert notebook.texts() == ["kept", "after"]
 
 
 def test_who_blocks_commits_itself_unless_somebody_waits(notebook: Notebook) -> None:
-    assert notebook.writer.run_now(notebook.note("mine")) == threading.current_thread().name
+    assert notebook.writer.run_blocking(notebook.note("mine")) == threading.current_thread().name
     go_on = threading.Event()
     at_work = threading.Event()
 
@@ -136,10 +136,10 @@ def test_who_blocks_commits_itself_unless_somebody_waits(notebook: Notebook) -> 
         go_on.wait()
         notebook.note("first")()
 
-    first = threading.Thread(target=notebook.writer.run_now, args=(long_work,))
+    first = threading.Thread(target=notebook.writer.run_blocking, args=(long_work,))
     first.start()
     at_work.wait()
-    second = threading.Thread(target=notebook.writer.run_now, args=(notebook.note("second"),))
+    second = threading.Thread(target=notebook.writer.run_blocking, args=(notebook.note("second"),))
     second.start()
     go_on.set()
     first.join()

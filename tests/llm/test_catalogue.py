@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from coterie.base.config import load
+from coterie.base.config import load_config
 from coterie.base.errors import ConfigError
 from coterie.llm.catalogue import EMBEDDED, Catalogue, Target
 from coterie.llm.errors import RoleUnset
@@ -24,7 +24,7 @@ class _Root(BaseModel):
 def from_toml(tmp_path: Path, text: str, environ: dict[str, str] | None = None) -> Catalogue:
     file = tmp_path / "config.toml"
     file.write_text(text)
-    return Catalogue(load(_Root, file=file, environ=environ).settings.models)
+    return Catalogue(load_config(_Root, file=file, environ=environ).settings.models)
 
 
 def chain(catalogue: Catalogue, role: Role, task: str | None = None) -> list[str]:
@@ -108,8 +108,8 @@ def test_roles_tasks_providers_and_details(tmp_path: Path) -> None:
 )
 def test_only_the_bundled_model_is_known_to_lose_the_thread(tmp_path: Path, text: str, words: int | None) -> None:
     catalogue = from_toml(tmp_path, text)
-    assert catalogue.details(EMBEDDED).steady_words == words
-    assert catalogue.details(Target.parse("openai/gpt")).steady_words is None
+    assert catalogue.details(EMBEDDED).max_story_words == words
+    assert catalogue.details(Target.parse("openai/gpt")).max_story_words is None
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ async def test_each_kind_of_server_is_found_with_its_models() -> None:
         serving({"/props": {"default_generation_settings": {}}, "/v1/models": {"data": [{"id": "x.gguf"}]}}) as llama,
     ):
         places = {"ollama": f"{ollama}/v1", "lmstudio": f"{lmstudio}/v1", "llamacpp": f"{llama}/v1"}
-        found = await find_local_servers(places, within_s=5)
+        found = await find_local_servers(places, timeout_s=5)
     assert found == [
         LocalServer("ollama", places["ollama"], ("llama3:8b", "qwen")),
         LocalServer("lmstudio", places["lmstudio"], ("hermes",)),
@@ -47,4 +47,4 @@ async def test_each_kind_of_server_is_found_with_its_models() -> None:
 async def test_nothing_there_and_something_else_there_are_both_nothing() -> None:
     async with serving({"/": "hello", "/api/tags": {"tags": []}, "/props": [], "/v1/models": {}}) as other:
         places = {"ollama": other, "lmstudio": NOWHERE, "llamacpp": other}
-        assert await find_local_servers(places, within_s=5) == []
+        assert await find_local_servers(places, timeout_s=5) == []

@@ -10,28 +10,28 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from coterie.base.clock import HeldClock
+from coterie.base.clock import ManualClock
 from coterie.kernel import Store
 from coterie.llm import errors
 from coterie.llm.catalogue import Catalogue, Target
 from coterie.llm.events import ModelCalled
-from coterie.llm.ledger import Spent
-from coterie.llm.messages import Chunk, Finished, Prompt, Request, TextDelta, Tokens
-from coterie.llm.player import Player
+from coterie.llm.ledger import UsageTotal
+from coterie.llm.messages import Chunk, CompletionRequest, Finished, Prompt, TextDelta, Tokens
+from coterie.llm.player import ReplayProvider
 from coterie.llm.prices import Prices
 from coterie.llm.roles import Role
 from coterie.llm.router import Caller, Models
 from coterie.llm.settings import ModelsSettings
-from coterie.llm.tape import Entry, Fault
-from coterie.llm.usage import Usage
+from coterie.llm.tape import RecordedCall, RecordedError
+from coterie.llm.usage import UsageProjection
 
 NEW_YORK = ZoneInfo("America/New_York")
 PROMPT = Prompt.of("Hi.", max_tokens=100)
 
 
-def answers(request: Request) -> Entry:
+def answers(request: CompletionRequest) -> RecordedCall:
     end: Chunk = Finished(reason="stop", tokens=Tokens(input=1_000, output=100), model="m")
-    return Entry(chunks=((0, TextDelta(text="Hello.")), (0, end)))
+    return RecordedCall(chunks=((0, TextDelta(text="Hello.")), (0, end)))
 
 
 def settings(**caps: float) -> ModelsSettings:
@@ -46,12 +46,12 @@ def settings(**caps: float) -> ModelsSettings:
 
 
 @pytest.fixture
-def clock() -> HeldClock:
-    return HeldClock(datetime(2026, 3, 10, 23, 30, tzinfo=UTC))  # 19:30 in New York
+def clock() -> ManualClock:
+    return ManualClock(datetime(2026, 3, 10, 23, 30, tzinfo=UTC))  # 19:30 in New York
 
 
 @pytest.fixture
-def stores(tmp_path: Path, clock: HeldClock) -> Iterator[list[Store]]:
+def stores(tmp_path: Path, clock: ManualClock) -> Iterator[list[Store]]:
     """Each use of `open_models` opens the same file anew, as a restart would."""
     opened: list[Store] = []
     yield opened
@@ -59,16 +59,16 @@ def stores(tmp_path: Path, clock: HeldClock) -> Iterator[list[Store]]:
         store.close()
 
 
-def open_models(path: Path, clock: HeldClock, stores: list[Store], **caps: float) -> Models:
+def open_models(path: Path, clock: ManualClock, stores: list[Store], **caps: float) -> Models:
     while stores:
         stores.pop().close()
-    stores.append(Store.open(path / "c.db", views=[Usage()], clock=clock))
-    players = {name: Player(name, otherwise=answers) for name in ("paid", "embedded")}
+    stores.append(Store.open(path / "c.db", projections=[UsageProjection()], clock=clock))
+    players = {name: ReplayProvider(name, default=answers) for name in ("paid", "embedded")}
     return Models(settings(**caps), clock=clock, store=stores[-1], zone=NEW_YORK, providers=players)
 
 
 async def test_d10_every_call_is_written_down_with_who_it_was_for(
-    tmp_path: Path, clock: HeldClock, stores: list[Store]
+    tmp_path: Path, clock: ManualClock, stores: list[Store]
 ) -> None:
     models = open_models(tmp_path, clock, stores)
     await models.ask(Role.NARRATIVE, PROMPT, caller=Caller(room="room:1", character="mara"))
@@ -85,7 +85,7 @@ async def test_d10_every_call_is_written_down_with_who_it_was_for(
 
 
 async def test_d10_the_cap_stops_calls_with_a_sentence_that_says_so(
-    tmp_path: Path, clock: HeldClock, stores: list[Store]
+    tmp_path: Path, clock: ManualClock, stores: list[Store]
 ) -> None:
     models = open_models(tmp_path, clock, stores, usd_per_day=0.55)
     await models.ask(Role.NARRATIVE, PROMPT)
@@ -96,12 +96,12 @@ async def test_d10_the_cap_stops_calls_with_a_sentence_that_says_so(
     assert "local midnight, in 4 h 30 min" in caught.value.fix
     assert "usd_per_day" in caught.value.fix
     provider = models.provider("paid")
-    assert isinstance(provider, Player)
+    assert isinstance(provider, ReplayProvider)
     assert len(provider.requests) == 2
 
 
 async def test_d10_the_cap_survives_a_restart_and_resets_at_local_midnight(
-    tmp_path: Path, clock: HeldClock, stores: list[Store]
+    tmp_path: Path, clock: ManualClock, stores: list[Store]
 ) -> None:
     models = open_models(tmp_path, clock, stores, calls_per_day=1)
     await models.ask(Role.NARRATIVE, PROMPT)
@@ -121,37 +121,37 @@ async def test_d10_the_cap_survives_a_restart_and_resets_at_local_midnight(
         await models.ask(Role.NARRATIVE, PROMPT)
 
 
-async def test_d10_a_cap_on_tokens(tmp_path: Path, clock: HeldClock, stores: list[Store]) -> None:
+async def test_d10_a_cap_on_tokens(tmp_path: Path, clock: ManualClock, stores: list[Store]) -> None:
     models = open_models(tmp_path, clock, stores, tokens_per_day=1_200)
     await models.ask(Role.NARRATIVE, PROMPT)
     with pytest.raises(errors.CapReached, match=r"cap of 1,200 tokens .* 1,100 are used"):
         await models.ask(Role.NARRATIVE, PROMPT)
 
 
-async def test_d10_models_on_this_machine_go_on(tmp_path: Path, clock: HeldClock, stores: list[Store]) -> None:
+async def test_d10_models_on_this_machine_go_on(tmp_path: Path, clock: ManualClock, stores: list[Store]) -> None:
     models = open_models(tmp_path, clock, stores, usd_per_day=0, calls_per_day=0, tokens_per_day=0)
     with pytest.raises(errors.CapReached):
         await models.ask(Role.NARRATIVE, PROMPT)
     assert (await models.ask(Role.CLASSIFIER, PROMPT)).text == "Hello."
-    assert models.ledger.spent() == Spent()
+    assert models.ledger.total() == UsageTotal()
 
 
 async def test_d10_many_calls_at_once_cannot_run_past_the_cap_together(
-    tmp_path: Path, clock: HeldClock, stores: list[Store]
+    tmp_path: Path, clock: ManualClock, stores: list[Store]
 ) -> None:
     models = open_models(tmp_path, clock, stores, calls_per_day=3)
     results = await asyncio.gather(*(models.ask(Role.NARRATIVE, PROMPT) for _ in range(10)), return_exceptions=True)
     assert sum(isinstance(result, errors.CapReached) for result in results) == 7
-    assert models.ledger.spent().calls == 3
+    assert models.ledger.total().calls == 3
 
 
 async def test_a_failed_and_a_stopped_call_are_written_down_too(
-    tmp_path: Path, clock: HeldClock, stores: list[Store]
+    tmp_path: Path, clock: ManualClock, stores: list[Store]
 ) -> None:
     models = open_models(tmp_path, clock, stores)
     provider = models.provider("paid")
-    assert isinstance(provider, Player)
-    provider._entries = [Entry(error=Fault(kind="KeyRejected"))]
+    assert isinstance(provider, ReplayProvider)
+    provider._entries = [RecordedCall(error=RecordedError(kind="KeyRejected"))]
     with pytest.raises(errors.KeyRejected):
         await models.ask(Role.NARRATIVE, PROMPT)
     async with models.stream(Role.NARRATIVE, PROMPT) as reply:
@@ -167,7 +167,7 @@ async def test_a_failed_and_a_stopped_call_are_written_down_too(
 
 
 async def test_without_a_store_the_cap_holds_for_this_process() -> None:
-    models = Models(settings(calls_per_day=1), providers={"paid": Player("paid", otherwise=answers)})
+    models = Models(settings(calls_per_day=1), providers={"paid": ReplayProvider("paid", default=answers)})
     await models.ask(Role.NARRATIVE, PROMPT)
     with pytest.raises(errors.CapReached):
         await models.ask(Role.NARRATIVE, PROMPT)
@@ -178,18 +178,18 @@ def test_prices_come_from_the_settings_then_the_list_then_an_assumption() -> Non
     prices = Prices(Catalogue(made))
     million = Tokens(input=1_000_000, output=0)
     assert prices.price(Target.parse("paid/m"), million).usd_micros == 100_000_000
-    assert prices.price(Target.parse("openai/gpt-4o"), million).certainty == "known"
+    assert prices.price(Target.parse("openai/gpt-4o"), million).basis == "known"
     assert prices.price(Target.parse("openai/gpt-4o"), million).usd_micros > 0
     unknown = prices.price(Target.parse("paid/nobody-knows-me"), million)
-    assert (unknown.certainty, unknown.usd_micros) == ("assumed", 10_000_000)
-    assert prices.price(Target.parse("featherless/any"), million).certainty == "flat"
-    assert prices.price(Target.parse("ollama/any"), million).certainty == "free"
+    assert (unknown.basis, unknown.usd_micros) == ("assumed", 10_000_000)
+    assert prices.price(Target.parse("featherless/any"), million).basis == "flat"
+    assert prices.price(Target.parse("ollama/any"), million).basis == "free"
 
 
 async def test_rewinding_a_chat_does_not_take_back_what_it_cost(
-    tmp_path: Path, clock: HeldClock, stores: list[Store]
+    tmp_path: Path, clock: ManualClock, stores: list[Store]
 ) -> None:
     models = open_models(tmp_path, clock, stores)
     await models.ask(Role.NARRATIVE, PROMPT, caller=Caller(room="room:1"))
     assert await stores[0].head("room:1") == 0
-    assert models.ledger.spent().calls == 1
+    assert models.ledger.total().calls == 1

@@ -7,16 +7,16 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.base.clock import HeldClock
-from coterie.llm.line import Line
+from coterie.base.clock import ManualClock
+from coterie.llm.line import FairQueue
 from coterie.llm.messages import Priority
 
 
 class Queue:
     """Callers of a line, who stay until they are told to go."""
 
-    def __init__(self, places: int, clock: HeldClock | None = None) -> None:
-        self.line = Line(places, clock or HeldClock(), patience_s=30)
+    def __init__(self, places: int, clock: ManualClock | None = None) -> None:
+        self.line = FairQueue(places, clock or ManualClock(), max_wait_s=30)
         self.inside: list[str] = []
         self.order: list[str] = []
         self._go: dict[str, asyncio.Event] = {}
@@ -26,7 +26,7 @@ class Queue:
         self._go[name] = asyncio.Event()
 
         async def stay() -> None:
-            async with self.line.place(priority, owner or name):
+            async with self.line.slot(priority, owner or name):
                 self.inside.append(name)
                 self.order.append(name)
                 await self._go[name].wait()
@@ -81,7 +81,7 @@ async def test_owners_take_turns() -> None:
 
 
 async def test_who_has_waited_too_long_is_not_passed_over_for_ever() -> None:
-    clock = HeldClock()
+    clock = ManualClock()
     queue = Queue(1, clock)
     await queue.come("person 0", Priority.PERSON)
     await queue.come("job", Priority.BACKGROUND)
@@ -131,9 +131,9 @@ async def test_whoever_is_cancelled_in_the_moment_a_place_becomes_free_does_not_
     await queue.come("impatient", Priority.PERSON)
     await queue.come("patient", Priority.BACKGROUND)
     queue.tasks["impatient"].cancel()
-    queue.line._leave()  # before the cancelled one is awake
+    queue.line._release()  # before the cancelled one is awake
     await settle()
     assert queue.inside == ["inside", "patient"]
-    queue.line._taken += 1
+    queue.line._in_use += 1
     await queue.empty()
     assert queue.line.idle

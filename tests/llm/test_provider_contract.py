@@ -10,12 +10,12 @@ import pytest
 
 from coterie.base.clock import SystemClock
 from coterie.llm.catalogue import Catalogue
-from coterie.llm.hosted import Hosted
-from coterie.llm.messages import Request
-from coterie.llm.player import Player
+from coterie.llm.hosted import HostedProvider
+from coterie.llm.messages import CompletionRequest
+from coterie.llm.player import ReplayProvider
 from coterie.llm.provider import Provider
-from coterie.llm.recorder import Recorder
-from coterie.llm.tape import Entry
+from coterie.llm.recorder import RecordingProvider
+from coterie.llm.tape import RecordedCall
 from tests.contracts.provider_contract import ProviderContract
 from tests.llm.conftest import settings_for
 from tests.llm.fault_server import FaultServer, Wire
@@ -30,8 +30,8 @@ async def answers_as_asked(wire: Wire) -> None:
     await wire.end()
 
 
-def scripted(request: Request) -> Entry:
-    return Entry(say='{"name": "Mara", "age": 7}' if request.prompt.shape else "Hello there.")
+def scripted(request: CompletionRequest) -> RecordedCall:
+    return RecordedCall(say='{"name": "Mara", "age": 7}' if request.prompt.output_schema else "Hello there.")
 
 
 @pytest.mark.filterwarnings("ignore:Sampling parameters:UserWarning")
@@ -40,7 +40,7 @@ class TestHosted(ProviderContract):
     async def provider(self, server: FaultServer) -> AsyncIterator[Provider]:
         self.model = "claude-opus-5" if server.anthropic else "first"
         server.on(self.model, answers_as_asked)
-        hosted = Hosted(Catalogue(settings_for(server)).spec("here"))
+        hosted = HostedProvider(Catalogue(settings_for(server)).spec("here"))
         yield hosted
         await hosted.close()
 
@@ -48,10 +48,10 @@ class TestHosted(ProviderContract):
 class TestPlayer(ProviderContract):
     @pytest.fixture
     def provider(self) -> Provider:
-        return Player("script", otherwise=scripted)
+        return ReplayProvider("script", default=scripted)
 
 
 class TestRecorder(ProviderContract):
     @pytest.fixture
     def provider(self, tmp_path: Path) -> Provider:
-        return Recorder(Player("script", otherwise=scripted), tmp_path / "tape.jsonl", SystemClock())
+        return RecordingProvider(ReplayProvider("script", default=scripted), tmp_path / "tape.jsonl", SystemClock())

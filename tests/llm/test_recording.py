@@ -9,41 +9,43 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.base.clock import HeldClock
+from coterie.base.clock import ManualClock
 from coterie.base.errors import ConfigError
 from coterie.llm import errors
 from coterie.llm.messages import (
-    CallRequested,
     Chunk,
+    CompletionRequest,
     Finished,
     Prompt,
-    Request,
     TextDelta,
     ThinkingDelta,
     Tokens,
     ToolCall,
+    ToolCallRequested,
 )
-from coterie.llm.player import Player
+from coterie.llm.player import ReplayProvider
 from coterie.llm.provider import Provider
-from coterie.llm.recorder import Recorder
+from coterie.llm.recorder import RecordingProvider
 from coterie.llm.roles import Role
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
-from coterie.llm.tape import Entry, Fault, read_tape
+from coterie.llm.tape import RecordedCall, RecordedError, read_recording
 from tests.llm.conftest import Opened, settings_for
 from tests.llm.fault_server import FaultServer, fails, says, stops_dead_after
 
 END = Finished(reason="stop", tokens=Tokens(input=3, output=2), model="m")
-ASKED = Request(model="m", prompt=Prompt.of("Hi."))
+ASKED = CompletionRequest(model="m", prompt=Prompt.of("Hi."))
 
 chunks = st.one_of(
     st.builds(TextDelta, text=st.text(min_size=1)),
     st.builds(ThinkingDelta, thinking=st.text(min_size=1)),
-    st.builds(CallRequested, call=st.builds(ToolCall, id=st.text(), name=st.text(), arguments=st.text())),
+    st.builds(ToolCallRequested, call=st.builds(ToolCall, id=st.text(), name=st.text(), arguments=st.text())),
 )
 
 
-async def listen(provider: Provider, request: Request = ASKED) -> tuple[list[Chunk], errors.ModelError | None]:
+async def listen(
+    provider: Provider, request: CompletionRequest = ASKED
+) -> tuple[list[Chunk], errors.ModelError | None]:
     heard: list[Chunk] = []
     try:
         async for chunk in provider.stream(request):
@@ -55,30 +57,30 @@ async def listen(provider: Provider, request: Request = ASKED) -> tuple[list[Chu
 
 @given(
     st.lists(st.tuples(st.integers(0, 10**7), chunks), max_size=8),
-    st.one_of(st.none(), st.builds(Fault, kind=st.just("RateLimited"), retry_after=st.floats(0, 100))),
+    st.one_of(st.none(), st.builds(RecordedError, kind=st.just("RateLimited"), retry_after=st.floats(0, 100))),
 )
 async def test_law_recording_a_replay_gives_the_same_file_byte_for_byte(
-    tmp_path_factory: pytest.TempPathFactory, said: list[tuple[int, Chunk]], fault: Fault | None
+    tmp_path_factory: pytest.TempPathFactory, said: list[tuple[int, Chunk]], fault: RecordedError | None
 ) -> None:
     said.sort(key=lambda pair: pair[0])
     last = said[-1][0] if said else 0
     ended = said if fault else [*said, (last, END)]
     fault = fault and fault.model_copy(update={"at_us": last})
     folder = tmp_path_factory.mktemp("tapes")
-    original = Entry(provider="p", request=ASKED, chunks=tuple(ended), error=fault)
+    original = RecordedCall(provider="p", request=ASKED, chunks=tuple(ended), error=fault)
     once = await record_replay([original], folder / "once.jsonl")
-    twice = await record_replay(read_tape(folder / "once.jsonl"), folder / "twice.jsonl")
+    twice = await record_replay(read_recording(folder / "once.jsonl"), folder / "twice.jsonl")
     assert once == twice
-    assert read_tape(folder / "twice.jsonl") == [original]
+    assert read_recording(folder / "twice.jsonl") == [original]
 
 
-async def record_replay(entries: list[Entry], path: Path) -> bytes:
-    clock = HeldClock()
+async def record_replay(entries: list[RecordedCall], path: Path) -> bytes:
+    clock = ManualClock()
 
     async def sleep(seconds: float) -> None:
         clock.advance(seconds)
 
-    await listen(Recorder(Player("p", entries, pace=1.0, sleep=sleep), path, clock))
+    await listen(RecordingProvider(ReplayProvider("p", entries, speed=1.0, sleep=sleep), path, clock))
     return path.read_bytes()
 
 
@@ -96,10 +98,12 @@ async def test_a_real_run_is_replayed_without_the_provider(opened: Opened, serve
         pass
 
     settings = settings_for(server)
-    recording = opened(settings, sleep=no_wait, wrap=lambda provider: Recorder(provider, tape, HeldClock()))
+    recording = opened(settings, sleep=no_wait, wrap=lambda provider: RecordingProvider(provider, tape, ManualClock()))
     live = await run(recording)
     asked = server.count("first")
-    replayed = await run(Models(settings, sleep=no_wait, providers={"here": Player("here", read_tape(tape))}))
+    replayed = await run(
+        Models(settings, sleep=no_wait, providers={"here": ReplayProvider("here", read_recording(tape))})
+    )
     assert replayed == live
     assert server.count("first") == asked == 2
 
@@ -110,8 +114,8 @@ async def test_the_recorded_pace_can_be_kept() -> None:
     async def nap(seconds: float) -> None:
         naps.append(round(seconds, 6))
 
-    entry = Entry(chunks=((250_000, TextDelta(text="a")), (400_000, END)))
-    await listen(Player("p", [entry], pace=2.0, sleep=nap))
+    entry = RecordedCall(chunks=((250_000, TextDelta(text="a")), (400_000, END)))
+    await listen(ReplayProvider("p", [entry], speed=2.0, sleep=nap))
     assert naps == [0.5, 0.3]
 
 
@@ -120,20 +124,27 @@ async def test_a_reply_that_was_stopped_is_recorded_as_such(
 ) -> None:
     tape = tmp_path / "tape.jsonl"
     server.on("first", stops_dead_after("One", " two"))
-    models = opened(settings_for(server), wrap=lambda provider: Recorder(provider, tape, HeldClock()))
+    models = opened(settings_for(server), wrap=lambda provider: RecordingProvider(provider, tape, ManualClock()))
     async with models.stream(Role.NARRATIVE, Prompt.of("Count.")) as reply:
         async for _ in reply:
             if reply.text == "One two":
                 break
-    (entry,) = read_tape(tape)
+    (entry,) = read_recording(tape)
     assert entry.stopped_us == 0
     assert "".join(chunk.text for _, chunk in entry.chunks if isinstance(chunk, TextDelta)) == "One two"
 
 
 async def test_a_script_answers_in_order_by_what_is_said_and_then_says_that_it_ran_out() -> None:
-    player = Player("p", [Entry(say="Mara.", when="name"), Entry(say="One two"), Entry(error=Fault(kind="Overloaded"))])
+    player = ReplayProvider(
+        "p",
+        [
+            RecordedCall(say="Mara.", when="name"),
+            RecordedCall(say="One two"),
+            RecordedCall(error=RecordedError(kind="Overloaded")),
+        ],
+    )
     assert [chunk.text for chunk in (await listen(player))[0] if isinstance(chunk, TextDelta)] == ["One ", "two"]
-    named = Request(model="m", prompt=Prompt.of("What is your name?"))
+    named = CompletionRequest(model="m", prompt=Prompt.of("What is your name?"))
     assert (await listen(player, named))[0][0] == TextDelta(text="Mara.")
     assert isinstance((await listen(player))[1], errors.Overloaded)
     assert isinstance((await listen(player))[1], errors.NothingRecorded)
@@ -143,19 +154,19 @@ async def test_a_script_answers_in_order_by_what_is_said_and_then_says_that_it_r
 def test_a_script_is_a_file_of_lines(tmp_path: Path) -> None:
     file = tmp_path / "script.jsonl"
     file.write_text('{"say": "Hello."}\n\n{"error": {"kind": "RateLimited", "retry_after": 5}}\n')
-    hello, limited = read_tape(file)
+    hello, limited = read_recording(file)
     assert hello.say == "Hello."
     assert limited.error is not None
-    assert isinstance(limited.error.error(), errors.RateLimited)
+    assert isinstance(limited.error.to_error(), errors.RateLimited)
     file.write_text('{"say": "Hello."}\n{"sya": 1}\n')
     with pytest.raises(ConfigError, match="Line 2"):
-        read_tape(file)
+        read_recording(file)
     with pytest.raises(ConfigError, match="unknown error"):
-        Fault(kind="Nonsense").error()
+        RecordedError(kind="Nonsense").to_error()
 
 
 async def test_another_providers_lines_are_left_alone() -> None:
-    heard, error = await listen(Player("p", [Entry(provider="q", say="Not for you.")]))
+    heard, error = await listen(ReplayProvider("p", [RecordedCall(provider="q", say="Not for you.")]))
     assert heard == []
     assert isinstance(error, errors.NothingRecorded)
 
@@ -163,7 +174,7 @@ async def test_another_providers_lines_are_left_alone() -> None:
 class _TwoHalves:
     name = "p"
 
-    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
+    async def stream(self, request: CompletionRequest) -> AsyncGenerator[Chunk, None]:
         for text in ("My key is sk-abcdefgh", "ijklmnopqrstuv", ", keep it."):
             yield TextDelta(text=text)
         yield END
@@ -174,7 +185,7 @@ class _TwoHalves:
 
 async def test_d18_a_secret_streamed_in_two_halves_is_not_in_the_recording(tmp_path: Path) -> None:
     tape = tmp_path / "tape.jsonl"
-    await listen(Recorder(_TwoHalves(), tape, HeldClock()))
+    await listen(RecordingProvider(_TwoHalves(), tape, ManualClock()))
     text = tape.read_text()
     assert "abcdefgh" not in text
     assert "ijklmnop" not in text

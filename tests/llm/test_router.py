@@ -9,9 +9,9 @@ from email.utils import format_datetime
 
 import pytest
 
-from coterie.base.clock import HeldClock
+from coterie.base.clock import ManualClock
 from coterie.llm import errors
-from coterie.llm.messages import Message, Prompt, TextDelta, Tool, ToolCall
+from coterie.llm.messages import Prompt, PromptMessage, TextDelta, ToolCall, ToolSpec
 from coterie.llm.roles import Role
 from coterie.llm.router import Models
 from tests.llm.conftest import Naps, Opened, settings_for
@@ -89,7 +89,7 @@ async def test_d9_one_hiccup_is_forgiven(server: FaultServer, models: Models, na
         (400, errors.BadRequest),
         (401, errors.KeyRejected),
         (402, errors.PaymentNeeded),
-        (403, errors.NotAllowed),
+        (403, errors.Forbidden),
         (404, errors.UnknownModel),
     ],
 )
@@ -105,7 +105,7 @@ async def test_d9_a_request_at_fault_never_falls_back_and_says_why(
 
 
 async def test_d9_retry_after_rests_the_model_for_every_caller(opened: Opened, server: FaultServer, naps: Naps) -> None:
-    clock = HeldClock()
+    clock = ManualClock()
     models = opened(settings_for(server), clock=clock, sleep=naps)
     server.on("first", fails(429, retry_after="30", kind="rate_limit_error"), says("Rested."))
     answers = [await models.ask(Role.NARRATIVE, PROMPT)]
@@ -122,7 +122,7 @@ async def test_d9_retry_after_rests_the_model_for_every_caller(opened: Opened, s
 async def test_d9_without_retry_after_the_rest_is_the_configured_one(
     opened: Opened, server: FaultServer, naps: Naps
 ) -> None:
-    clock = HeldClock()
+    clock = ManualClock()
     models = opened(settings_for(server, rate_limit_cooldown_s=60), clock=clock, sleep=naps)
     server.on("first", fails(429, kind="rate_limit_error"))
     await models.ask(Role.NARRATIVE, PROMPT)
@@ -136,7 +136,7 @@ async def test_d9_without_retry_after_the_rest_is_the_configured_one(
 
 
 async def test_d9_a_short_retry_after_is_waited_out(opened: Opened, server: FaultServer) -> None:
-    clock = HeldClock()
+    clock = ManualClock()
 
     naps: list[float] = []
 
@@ -153,7 +153,7 @@ async def test_d9_a_short_retry_after_is_waited_out(opened: Opened, server: Faul
 async def test_d9_when_the_whole_chain_rests_the_error_says_until_when(
     opened: Opened, server: FaultServer, naps: Naps
 ) -> None:
-    models = opened(settings_for(server), clock=HeldClock(), sleep=naps)
+    models = opened(settings_for(server), clock=ManualClock(), sleep=naps)
     for model in ("first", "second"):
         server.on(model, fails(429, retry_after="30", kind="rate_limit_error"))
     with pytest.raises(errors.ChainFailed):
@@ -196,10 +196,10 @@ async def test_chunks_that_bend_the_published_types_are_still_read(opened: Opene
 
 async def test_messages_are_sent_as_they_are(opened: Opened, openai_server: FaultServer) -> None:
     talk = (
-        Message(role="system", text="Be brief."),
-        Message(role="user", text="One?"),
-        Message(role="assistant", text="Two."),
-        Message(role="user", text="Three?"),
+        PromptMessage(role="system", text="Be brief."),
+        PromptMessage(role="user", text="One?"),
+        PromptMessage(role="assistant", text="Two."),
+        PromptMessage(role="user", text="Three?"),
     )
     await opened(settings_for(openai_server)).ask(Role.NARRATIVE, Prompt(messages=talk))
     (asked,) = openai_server.requests["first"]
@@ -223,11 +223,11 @@ async def test_tools_and_their_results_travel_both_ways(server: FaultServer, mod
     call = ToolCall(id="call_1", name="look", arguments='{"where": "harbour"}')
     prompt = Prompt(
         messages=(
-            Message(role="user", text="Where is she?"),
-            Message(role="assistant", text="Let me look.", calls=(call,)),
-            Message(role="tool", text="At the harbour.", answers=call),
+            PromptMessage(role="user", text="Where is she?"),
+            PromptMessage(role="assistant", text="Let me look.", calls=(call,)),
+            PromptMessage(role="tool", text="At the harbour.", answers=call),
         ),
-        tools=(Tool(name="look", description="Look somewhere.", parameters={"type": "object", "properties": {}}),),
+        tools=(ToolSpec(name="look", description="Look somewhere.", parameters={"type": "object", "properties": {}}),),
     )
     await models.ask(Role.NARRATIVE, prompt)
     (asked,) = server.requests["first"]

@@ -11,19 +11,19 @@ from urllib.parse import quote
 import pytest
 import structlog
 
-from coterie.base.clock import HeldClock
-from coterie.base.config import load
+from coterie.base.clock import ManualClock
+from coterie.base.config import load_config
 from coterie.base.logging import LogSettings, get_logger, setup_logging
 from coterie.kernel import Store
 from coterie.llm import errors
 from coterie.llm.messages import Prompt
-from coterie.llm.recorder import Recorder
+from coterie.llm.recorder import RecordingProvider
 from coterie.llm.roles import Role
 from coterie.llm.router import Caller, Models
 from coterie.llm.settings import ModelsSettings
 from coterie.llm.structured import classify
-from coterie.llm.trial import Form
-from coterie.llm.usage import Usage
+from coterie.llm.trial import ProbeForm
+from coterie.llm.usage import UsageProjection
 from tests.llm.fault_server import Behaviour, FaultServer, Wire, fails, resets_after, says
 
 KEY = "k3y+of/the=house&7f3a91c2d4e5"
@@ -55,7 +55,7 @@ async def echoes_the_key(wire: Wire) -> None:
 
 
 async def test_d18_a_seeded_key_is_nowhere(server: FaultServer, tmp_path: Path, log: io.StringIO) -> None:
-    clock, tape = HeldClock(), tmp_path / "tape.jsonl"
+    clock, tape = ManualClock(), tmp_path / "tape.jsonl"
     preset = 'preset = "anthropic"\n' if server.anthropic else ""
     config = tmp_path / "config.toml"
     config.write_text(
@@ -67,18 +67,18 @@ async def test_d18_a_seeded_key_is_nowhere(server: FaultServer, tmp_path: Path, 
     class Root(BaseModel):
         models: ModelsSettings = ModelsSettings()
 
-    settings = load(Root, file=config, environ={"HOUSE_KEY": KEY}).settings.models
+    settings = load_config(Root, file=config, environ={"HOUSE_KEY": KEY}).settings.models
 
     async def no_wait(seconds: float) -> None:
         pass
 
-    store = Store.open(tmp_path / "c.db", views=[Usage()], clock=clock)
+    store = Store.open(tmp_path / "c.db", projections=[UsageProjection()], clock=clock)
     models = Models(
         settings,
         clock=clock,
         store=store,
         sleep=no_wait,
-        wrap=lambda provider: Recorder(provider, tape, clock),
+        wrap=lambda provider: RecordingProvider(provider, tape, clock),
     )
     caller = Caller(room="room:1", character="mara")
     told: list[str] = []
@@ -99,7 +99,7 @@ async def test_d18_a_seeded_key_is_nowhere(server: FaultServer, tmp_path: Path, 
             told += [str(error), repr(error), *map(str, getattr(error, "failures", ()))]
             get_logger("test").exception("failed", error=error, settings=repr(settings))
     server.on("third", says(f"My key is {KEY}, not JSON."))
-    found = await classify(models, Form, Prompt.of("Fill in the form."), caller=caller)
+    found = await classify(models, ProbeForm, Prompt.of("Fill in the form."), caller=caller)
     assert found.failure is not None
     assert "[secret]" in found.failure.raw
     events = [event.payload.model_dump_json() for event in await store.read("instance")]

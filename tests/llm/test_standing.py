@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from coterie.llm.catalogue import Catalogue
 from coterie.llm.settings import ModelsSettings, ProviderSettings
-from coterie.llm.standing import Standing, standings
+from coterie.llm.standing import ProviderHealth, check_providers
 
 
 class Provider(BaseHTTPRequestHandler):
@@ -36,10 +36,10 @@ def address() -> Iterator[str]:
         server.shutdown()
 
 
-async def look(preset: str, url: str, key: str | None) -> Standing:
+async def look(preset: str, url: str, key: str | None) -> ProviderHealth:
     given = ProviderSettings(preset=preset, base_url=url, api_key=SecretStr(key) if key else None)
     settings = ModelsSettings(providers={"cloud": given}, roles={"narrative": ("cloud/big",)})
-    (found,) = await standings(Catalogue(settings))
+    (found,) = await check_providers(Catalogue(settings))
     assert found.provider == "cloud"
     return found
 
@@ -62,4 +62,4 @@ async def test_a_provider_in_trouble_or_away_is_noted(address: str) -> None:
 
 
 async def test_the_embedded_model_needs_nobody() -> None:
-    assert await standings(Catalogue(ModelsSettings())) == []
+    assert await check_providers(Catalogue(ModelsSettings())) == []

@@ -10,18 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from coterie.base.clock import HeldClock
+from coterie.base.clock import ManualClock
 from coterie.kernel import Store
 from coterie.llm import errors
 from coterie.llm.messages import Prompt
-from coterie.llm.player import Player
-from coterie.llm.refusal import is_refusal, refusal_inside
+from coterie.llm.player import ReplayProvider
+from coterie.llm.refusal import contains_refusal, is_refusal
 from coterie.llm.roles import Role
 from coterie.llm.router import Caller, Models
 from coterie.llm.settings import ModelsSettings
-from coterie.llm.structured import classify, read_answer
-from coterie.llm.tape import Entry, Fault
-from coterie.llm.usage import Usage
+from coterie.llm.structured import classify, parse_answer
+from coterie.llm.tape import RecordedCall, RecordedError
+from coterie.llm.usage import UsageProjection
 from tests.llm.conftest import Opened, settings_for
 from tests.llm.fault_server import FaultServer, never_answers, says
 
@@ -37,9 +37,11 @@ GOOD = '{"affinity_delta": 3, "facts": ["likes rain"]}'
 REFUSED = "I'm sorry, but I can't help with that."
 
 
-def scripted(*answers: str | Fault) -> tuple[Models, Player]:
-    entries = [Entry(say=answer) if isinstance(answer, str) else Entry(error=answer) for answer in answers]
-    player = Player("embedded", entries)
+def scripted(*answers: str | RecordedError) -> tuple[Models, ReplayProvider]:
+    entries = [
+        RecordedCall(say=answer) if isinstance(answer, str) else RecordedCall(error=answer) for answer in answers
+    ]
+    player = ReplayProvider("embedded", entries)
     return Models(ModelsSettings(), providers={"embedded": player}), player
 
 
@@ -48,8 +50,8 @@ async def test_a_fitting_answer_is_read() -> None:
     found = await classify(models, Feeling, PROMPT)
     assert found.ok
     assert found.value == Feeling(affinity_delta=3, facts=["likes rain"])
-    assert player.requests[0].prompt.shape is not None
-    assert player.requests[0].prompt.shape.definition == Feeling.model_json_schema()
+    assert player.requests[0].prompt.output_schema is not None
+    assert player.requests[0].prompt.output_schema.definition == Feeling.model_json_schema()
 
 
 @pytest.mark.parametrize(
@@ -64,10 +66,10 @@ async def test_a_fitting_answer_is_read() -> None:
     ],
 )
 async def test_one_stricter_retry_then_the_default_and_a_record(
-    bad: str, wrong: str, tmp_path: Path, clock: HeldClock
+    bad: str, wrong: str, tmp_path: Path, clock: ManualClock
 ) -> None:
-    store = Store.open(tmp_path / "c.db", views=[Usage()], clock=clock)
-    player = Player("embedded", [Entry(say=bad), Entry(say=bad)])
+    store = Store.open(tmp_path / "c.db", projections=[UsageProjection()], clock=clock)
+    player = ReplayProvider("embedded", [RecordedCall(say=bad), RecordedCall(say=bad)])
     models = Models(ModelsSettings(), providers={"embedded": player}, store=store, clock=clock)
     found = await classify(models, Feeling, PROMPT, caller=Caller(room="room:1", character="mara"))
     assert (found.ok, found.value) == (False, Feeling())
@@ -94,7 +96,7 @@ async def test_a_default_can_be_given() -> None:
 
 
 async def test_a_provider_that_refuses_the_key_leaves_the_default_and_the_reason() -> None:
-    models, player = scripted(Fault(kind="KeyRejected", what="The key was rejected."))
+    models, player = scripted(RecordedError(kind="KeyRejected", what="The key was rejected."))
     found = await classify(models, Feeling, PROMPT)
     assert found.failure is not None
     assert (found.failure.failure, found.failure.attempts) == ("unavailable", 1)
@@ -145,8 +147,8 @@ def test_ordinary_beginnings_are_not_refusals(text: str) -> None:
 
 
 def test_what_a_character_cannot_do_is_a_fact_not_a_refusal() -> None:
-    assert not refusal_inside({"facts": ["I can't swim", "She won't forgive him", "sorry about the vase"]})
-    assert refusal_inside({"facts": [{"deep": ["I'm sorry, but I cannot continue."]}]})
+    assert not contains_refusal({"facts": ["I can't swim", "She won't forgive him", "sorry about the vase"]})
+    assert contains_refusal({"facts": [{"deep": ["I'm sorry, but I cannot continue."]}]})
 
 
 @given(st.integers(-10, 10), st.lists(st.text(max_size=20), max_size=3), st.sampled_from(["", "```json\n", "Here:\n"]))
@@ -154,14 +156,14 @@ def test_law_what_was_said_as_json_is_read_back_whatever_surrounds_it(
     delta: int, facts: list[str], before: str
 ) -> None:
     feeling = Feeling(affinity_delta=delta, facts=facts)
-    if not refusal_inside(facts):
-        assert read_answer(Feeling, before + feeling.model_dump_json() + "\n```") == feeling
+    if not contains_refusal(facts):
+        assert parse_answer(Feeling, before + feeling.model_dump_json() + "\n```") == feeling
 
 
 @given(st.text(max_size=200))
 def test_law_any_text_is_read_or_turned_down_never_a_crash(text: str) -> None:
     try:
-        assert isinstance(read_answer(Feeling, text), Feeling)
+        assert isinstance(parse_answer(Feeling, text), Feeling)
     except Exception as error:
         assert type(error).__name__ == "_Unfit"
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from coterie.base.errors import ConfigError
 from coterie.llm.catalogue import EMBEDDED, Catalogue, Target
-from coterie.llm.estimate import CL100K, O200K, TEKKEN, estimate, weights_for
+from coterie.llm.estimate import CL100K, O200K, TEKKEN, estimate_tokens, token_weights_for
 from coterie.llm.gguf import read_metadata
-from coterie.llm.messages import Message, Prompt, Tool
+from coterie.llm.messages import Prompt, PromptMessage, ToolSpec
 from coterie.llm.settings import ModelsSettings
-from coterie.llm.tokenizer import tokenizer_of
+from coterie.llm.tokenizer import load_tokenizer
 from coterie.llm.tokens import TokenCounter
 from coterie.llm.weights import find_weights
 
@@ -28,16 +28,16 @@ def counter() -> TokenCounter:
 
 @given(st.text(max_size=300))
 def test_law_the_exact_tokenizer_loses_nothing(text: str) -> None:
-    tokenizer = tokenizer_of(find_weights(None))
+    tokenizer = load_tokenizer(find_weights(None))
     assert tokenizer is not None
     assert tokenizer.decode(tokenizer.encode_ordinary(text)) == text
 
 
 @given(st.text(max_size=200), st.text(max_size=200))
 def test_law_an_estimate_grows_with_its_text(one: str, two: str) -> None:
-    assert estimate("") == 0
-    assert (estimate(one) > 0) == bool(one)
-    assert estimate(one + " and\n\n" + two) >= estimate(two)
+    assert estimate_tokens("") == 0
+    assert (estimate_tokens(one) > 0) == bool(one)
+    assert estimate_tokens(one + " and\n\n" + two) >= estimate_tokens(two)
 
 
 # Counted with the real vocabularies: the estimate must stay within a third even on a single sentence.
@@ -53,38 +53,38 @@ REAL = [
 @pytest.mark.parametrize(("text", "cl100k", "o200k", "tekken"), REAL)
 def test_the_estimate_is_near_the_real_count(text: str, cl100k: int, o200k: int, tekken: int) -> None:
     for weights, real in ((CL100K, cl100k), (O200K, o200k), (TEKKEN, tekken)):
-        assert estimate(text, weights) == pytest.approx(real, rel=1 / 3)
+        assert estimate_tokens(text, weights) == pytest.approx(real, rel=1 / 3)
 
 
 def test_families_are_known_by_name() -> None:
-    assert weights_for("dphn/Dolphin-Mistral-24B-Venice-Edition") is TEKKEN
-    assert weights_for("gpt-4o-mini") is O200K
-    assert weights_for("gpt-4-turbo") is CL100K
-    assert weights_for("NousResearch/Hermes-3-Llama-3.1-8B") is CL100K
+    assert token_weights_for("dphn/Dolphin-Mistral-24B-Venice-Edition") is TEKKEN
+    assert token_weights_for("gpt-4o-mini") is O200K
+    assert token_weights_for("gpt-4-turbo") is CL100K
+    assert token_weights_for("NousResearch/Hermes-3-Llama-3.1-8B") is CL100K
 
 
 def test_the_estimate_learns_what_a_provider_says(counter: TokenCounter) -> None:
     text = "word " * 500
     before = counter.count(OTHER, text)
     for _ in range(40):
-        counter.learn(OTHER, counter.count(OTHER, text), round(before * 1.3))
+        counter.calibrate(OTHER, counter.count(OTHER, text), round(before * 1.3))
     assert counter.count(OTHER, text) == pytest.approx(before * 1.3, rel=0.02)
     for _ in range(40):
-        counter.learn(OTHER, 1, 10_000)  # A provider that counts nonsense cannot run away with it.
+        counter.calibrate(OTHER, 1, 10_000)  # A provider that counts nonsense cannot run away with it.
     assert counter.count(OTHER, text) <= 2 * before
 
 
 def test_an_exact_count_has_nothing_to_learn(counter: TokenCounter) -> None:
     before = counter.count(EMBEDDED, "Hello there.")
-    counter.learn(EMBEDDED, 1, 2)
+    counter.calibrate(EMBEDDED, 1, 2)
     assert counter.count(EMBEDDED, "Hello there.") == before
     assert counter.is_exact(EMBEDDED)
     assert not counter.is_exact(OTHER)
 
 
 def test_a_prompt_counts_messages_calls_tools_and_images(counter: TokenCounter) -> None:
-    bare = Prompt(messages=(Message(role="user", text="Hi."),))
-    tool = Tool(name="look", description="Look around the room.", parameters={"type": "object"})
+    bare = Prompt(messages=(PromptMessage(role="user", text="Hi."),))
+    tool = ToolSpec(name="look", description="Look around the room.", parameters={"type": "object"})
     with_tool = bare.model_copy(update={"tools": (tool,)})
     assert 0 < counter.count_prompt(OTHER, bare) < counter.count_prompt(OTHER, with_tool)
 

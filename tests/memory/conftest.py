@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from coterie.base.clock import HeldClock
+from coterie.base.clock import ManualClock
 from coterie.memory import Memory
 
 
 @pytest.fixture
-def memory(tmp_path: Path, clock: HeldClock) -> Iterator[Memory]:
+def memory(tmp_path: Path, clock: ManualClock) -> Iterator[Memory]:
     with Memory(tmp_path / "memory.db", clock=clock) as opened:
         yield opened
         assert opened.verify() == []

@@ -95,7 +95,7 @@ class Moody:
 def test_an_embedder_that_fails_stops_neither_storing_nor_recall(memory: Memory, mood: str) -> None:
     moody = Moody()
     memory.use_embedder(moody)
-    memory.background.wait()
+    memory.embedding_worker.wait()
     moody.mood = mood
     stored = memory.add("the boat is in the harbour")
     with pytest.raises(EmbedderFailed):
@@ -121,7 +121,7 @@ def test_an_embedder_that_changes_its_dimension_midway_is_refused_and_named(memo
     renamed = Moody(12)
     renamed.name = "moody-12"
     memory.use_embedder(renamed)
-    memory.background.wait()
+    memory.embedding_worker.wait()
     assert memory.store.query("SELECT DISTINCT model, length(vector) FROM memory_vector") == [("moody-12", 24)]
     assert memory.verify() == []
 
@@ -131,7 +131,7 @@ def test_failures_of_the_background_are_told(memory: Memory) -> None:
     moody.mood = "fails"
     memory.add("the boat is in the harbour")
     memory.use_embedder(moody)
-    memory.background.wait()
-    status = memory.background.status()
-    assert status.trouble is not None and "no line" in status.trouble
+    memory.embedding_worker.wait()
+    status = memory.embedding_worker.status()
+    assert status.error is not None and "no line" in status.error
     assert (status.done, status.total, status.running) == (0, 1, False)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.base.clock import HeldClock
+from coterie.base.clock import ManualClock
 from coterie.memory import Memory
 from coterie.memory.decay import DAY, importance
 
@@ -39,7 +39,7 @@ def test_d7_nothing_gains_by_getting_older(weight: float, age: float, idle: floa
 
 
 def test_m5_what_has_faded_is_archived_for_the_character_and_found_by_the_person(
-    memory: Memory, clock: HeldClock
+    memory: Memory, clock: ManualClock
 ) -> None:
     faint = memory.add("the boat may have a new rope", confidence=0.7)
     solid = memory.add("the boat has a new mast", type="fact")
@@ -50,15 +50,15 @@ def test_m5_what_has_faded_is_archived_for_the_character_and_found_by_the_person
     assert {each.id for each in memory.recall("the boat", archived=True)} == {faint, solid}
 
 
-def test_d7_use_keeps_a_memory_within_reach(memory: Memory, clock: HeldClock) -> None:
+def test_d7_use_keeps_a_memory_within_reach(memory: Memory, clock: ManualClock) -> None:
     faint = memory.add("the boat may have a new rope", confidence=0.65)
     clock.advance(60 * 86_400)
     assert memory.recall("the boat") == []
-    memory.used([faint])
+    memory.mark_used([faint])
     assert [each.id for each in memory.recall("the boat")] == [faint]
 
 
-def test_d7_looking_changes_nothing(memory: Memory, clock: HeldClock) -> None:
+def test_d7_looking_changes_nothing(memory: Memory, clock: ManualClock) -> None:
     memory.add("the boat has a new mast", type="fact")
     clock.advance(40 * 86_400)
     before = memory.store.hashes()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from coterie.memory.static import StaticVectors, static_vectors
+from coterie.memory.static import StaticEmbedder, static_embedder
 from tests.contracts.embedder_contract import EmbedderContract
 
 
 class TestStaticVectors(EmbedderContract):
     @pytest.fixture
-    def embedder(self) -> StaticVectors:
-        return static_vectors()
+    def embedder(self) -> StaticEmbedder:
+        return static_embedder()

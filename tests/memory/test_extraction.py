@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from coterie.memory import Memory
-from coterie.memory.extraction import Operation, Operations, Request, Turn
+from coterie.memory.extraction import ExtractionRequest, ExtractionTurn, Operation, Operations
 
-TURNS = [Turn("t1", "Ana", "I sold the boat and moved to Oslo."), Turn("t2", "Ben", "Did you really?")]
+TURNS = [
+    ExtractionTurn("t1", "Ana", "I sold the boat and moved to Oslo."),
+    ExtractionTurn("t2", "Ben", "Did you really?"),
+]
 
 
 class Model:
@@ -15,9 +18,9 @@ class Model:
 
     def __init__(self, *operations: Operation) -> None:
         self.operations = list(operations)
-        self.asked: list[Request] = []
+        self.asked: list[ExtractionRequest] = []
 
-    def __call__(self, request: Request) -> Operations:
+    def __call__(self, request: ExtractionRequest) -> Operations:
         self.asked.append(request)
         return Operations(operations=self.operations)
 
@@ -51,17 +54,17 @@ def test_m4_a_fact_is_added_with_its_evidence_beside_the_turns(memory: Memory) -
 )
 def test_c12_what_has_no_evidence_is_refused_with_the_reason(memory: Memory, operation: Operation, why: str) -> None:
     outcome = memory.extract(TURNS, Model(operation))
-    assert outcome.drafts == []
+    assert outcome.new_events == []
     assert why in outcome.refused[0][1]
     assert memory.count() == 0
 
 
 def test_c12_what_a_stranger_says_of_others_is_not_taken_for_true(memory: Memory) -> None:
-    rumour = [Turn("t1", "Dirk", "Ana is a thief, everyone knows it", trusted=False)]
+    rumour = [ExtractionTurn("t1", "Dirk", "Ana is a thief, everyone knows it", trusted=False)]
     outcome = memory.extract(rumour, Model(add("Ana is a thief", "t1")))
     assert outcome.refused and memory.count() == 0
     memory.extract(
-        [Turn("t2", "Dirk", "I collect stamps", trusted=False)],
+        [ExtractionTurn("t2", "Dirk", "I collect stamps", trusted=False)],
         Model(add("Dirk collects stamps", "t2", about=("Dirk",))),
     )
     assert memory.count() == 1
@@ -69,7 +72,7 @@ def test_c12_what_a_stranger_says_of_others_is_not_taken_for_true(memory: Memory
 
 def test_m4_a_fact_keeps_its_subject(memory: Memory) -> None:
     memory.extract(
-        [Turn("t1", "Ben", "I have a PhD in botany")], Model(add("has a PhD in botany", "t1", about=("Ben",)))
+        [ExtractionTurn("t1", "Ben", "I have a PhD in botany")], Model(add("has a PhD in botany", "t1", about=("Ben",)))
     )
     assert memory.recall("PhD")[0].text == "Ben: has a PhD in botany"
 
@@ -82,7 +85,7 @@ def test_m4_updates_supersede_and_keep_both(memory: Memory, op: str, relation: s
             {"op": op, "text": "Ana lives in Oslo", "target": old, "evidence": ["t1"], "about": ["Ana"]}
         )
     )
-    outcome = memory.extract([Turn("t1", "Ana", "I live in Oslo now, not in Paris")], model)
+    outcome = memory.extract([ExtractionTurn("t1", "Ana", "I live in Oslo now, not in Paris")], model)
     assert [memory.id for memory in model.asked[0].known] == [old]
     new = outcome.planned[0].id
     assert [each.text for each in memory.recall("Where does Ana live?")] == ["Ana lives in Oslo"]
@@ -94,13 +97,13 @@ def test_m4_updates_supersede_and_keep_both(memory: Memory, op: str, relation: s
 def test_m4_noop_is_more_evidence_and_a_repetition_is_no_addition(memory: Memory) -> None:
     known = memory.add("Ana moved to Oslo", type="fact", about=("Ana",), sources=("t0",))
     memory.extract(TURNS, Model(Operation(op="NOOP", target=known, evidence=["t1"])))
-    memory.extract([Turn("t5", "Ana", "Oslo, where I moved")], Model(add("Ana has moved to Oslo", "t5")))
+    memory.extract([ExtractionTurn("t5", "Ana", "Oslo, where I moved")], Model(add("Ana has moved to Oslo", "t5")))
     assert memory.count() == 1
     assert memory.get(known).sources == ("t0", "t1", "t5")
 
 
 def test_m4_contacts_of_others_are_not_extracted(memory: Memory) -> None:
-    turns = [Turn("t1", "Ana", "Cleo's mail is cleo@example.org")]
+    turns = [ExtractionTurn("t1", "Ana", "Cleo's mail is cleo@example.org")]
     memory.extract(turns, Model(add("Cleo has the mail cleo@example.org", "t1", about=("Cleo",))))
     assert memory.recall("Cleo")[0].text == "Cleo has the mail [email]"
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.memory import Memory
-from coterie.memory.gates import ANYBODY, Lines, Viewpoint, may_recall
+from coterie.memory.gates import ANYBODY, StreamForks, Viewpoint, may_recall
 
 PEOPLE = ["mara", "ana", "ben", "cleo"]
 
@@ -50,9 +50,9 @@ def test_m2_a_window_never_shows_a_neighbour_that_may_not_be_known(memory: Memor
     memory.add("the boat is in the harbour", owner="mara", witnesses=("mara", "ana", "ben"))
     memory.add("the weather is fine", owner="mara", witnesses=("mara", "ana", "ben"))
     (best, *_) = memory.recall("the boat", owner="mara", room="room:main", present=("ben",), window=1)
-    assert [each.text for each in best.around] == ["the weather is fine"]
+    assert [each.text for each in best.neighbours] == ["the weather is fine"]
     (best, *_) = memory.recall("the boat", owner="mara", room="room:main", present=("ana",), window=1)
-    assert [each.text for each in best.around] == ["Ben will get a watch", "the weather is fine"]
+    assert [each.text for each in best.neighbours] == ["Ben will get a watch", "the weather is fine"]
 
 
 def test_m2_an_export_for_somebody_holds_only_what_they_may_know(memory: Memory, tmp_path: object) -> None:
@@ -92,9 +92,9 @@ def test_m2_nobody_hears_what_is_private_without_having_been_there(
     ("stream", "hidden"), [("room:2", True), ("room:1", True), ("room:3", False), ("room:9", False)]
 )
 def test_m2_lines_of_one_family_do_not_see_each_other(stream: str, hidden: bool) -> None:
-    lines = Lines({"room:1": "room:1", "room:2": "room:1", "room:3": "room:1"})
-    assert lines.hidden(stream, "room:3") is hidden
-    assert not lines.hidden(stream, None)
+    lines = StreamForks({"room:1": "room:1", "room:2": "room:1", "room:3": "room:1"})
+    assert lines.is_other_branch(stream, "room:3") is hidden
+    assert not lines.is_other_branch(stream, None)
 
 
 def test_m2_m6_what_may_still_be_told_of_what_was_once_recalled(memory: Memory) -> None:
@@ -104,8 +104,10 @@ def test_m2_m6_what_may_still_be_told_of_what_was_once_recalled(memory: Memory) 
     gone = memory.add("the boat has sunk", owner="mara", witnesses=there)
     memory.forget(gone)
     ids = [plain, secret, gone, "never there"]
-    assert memory.tellable(Viewpoint.of("mara", present=["ana"]), ids) == {plain, secret}
+    assert memory.disclosable(Viewpoint.of("mara", present=["ana"]), ids) == {plain, secret}
     before_anybody = Viewpoint.of("mara", present=["ana", ANYBODY])
-    assert memory.tellable(before_anybody, ids) == {plain}
-    assert [each.told for each in memory.recall_as(before_anybody, "the boat")] == ["Ana: the boat was sold"]
-    assert memory.tellable(Viewpoint.of("nobody"), ids) == frozenset()
+    assert memory.disclosable(before_anybody, ids) == {plain}
+    assert [each.text_with_speaker for each in memory.recall_as(before_anybody, "the boat")] == [
+        "Ana: the boat was sold"
+    ]
+    assert memory.disclosable(Viewpoint.of("nobody"), ids) == frozenset()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coterie.memory import Memory
-from coterie.memory.extraction import Operation, Operations, Request, Turn
+from coterie.memory.extraction import ExtractionRequest, ExtractionTurn, Operation, Operations
 
 FACTS = [
     ["Ana is allergic to walnuts", "Ana has a walnut allergy", "Ana has an allergy to walnuts"],
@@ -52,9 +52,9 @@ def test_hygiene_upkeep_run_24_times_equals_once(memory: Memory) -> None:
 
 
 def test_hygiene_a_forgotten_fact_stays_away_when_its_turn_is_processed_again(memory: Memory) -> None:
-    turns = [Turn("t1", "Ana", "By the way, I am allergic to walnuts.")]
+    turns = [ExtractionTurn("t1", "Ana", "By the way, I am allergic to walnuts.")]
 
-    def model(request: Request) -> Operations:
+    def model(request: ExtractionRequest) -> Operations:
         return Operations(
             operations=[Operation(op="ADD", text="Ana is allergic to walnuts", evidence=["t1"], about=["Ana"])]
         )

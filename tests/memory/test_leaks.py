@@ -9,8 +9,8 @@ import pytest
 
 from bench.leaks import play
 from coterie.memory import Memory, gates, recall
-from coterie.memory.gates import Lines, Viewpoint
-from coterie.memory.shelf import Shelf
+from coterie.memory.gates import StreamForks, Viewpoint
+from coterie.memory.shelf import OwnerIndex
 
 
 async def test_m2_no_planted_secret_leaks(tmp_path: Path) -> None:
@@ -27,12 +27,12 @@ async def test_m2_the_law_notices_a_gate_that_stands_open(
 ) -> None:
     if gate == "people":
 
-        def no_gate(shelf: Shelf, view: Viewpoint, lines: Lines) -> gates.Bools:
+        def no_gate(shelf: OwnerIndex, view: Viewpoint, lines: StreamForks) -> gates.Bools:
             return np.ones(len(shelf), bool)
 
         monkeypatch.setattr(recall, "allowed", no_gate)
     else:
-        monkeypatch.setattr(Lines, "hidden", lambda *_: False)
+        monkeypatch.setattr(StreamForks, "hidden", lambda *_: False)
     with Memory(tmp_path / "m.db") as memory:
         figures = await play(memory, secrets=40, recalls=300, seed=9)
     assert figures["leaked"] > 0

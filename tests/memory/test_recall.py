@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.base.clock import HeldClock
+from coterie.base.clock import ManualClock
 from coterie.memory import Memory
 from coterie.memory.ranking import Ranking
-from coterie.memory.trees import Trees
+from coterie.memory.trees import RankingTrees
 from coterie.memory.writing import NewMemory
 
 TALK = [
@@ -91,7 +91,7 @@ def test_m3_the_same_question_gives_the_same_order_whatever_the_order_of_storing
     """Every run and every machine: two stores, filled in batches of different sizes, agree to the last digit."""
     orders = []
     for size in (1, 3, 8):
-        with Memory(tmp_path / f"{size}.db", clock=HeldClock()) as memory:
+        with Memory(tmp_path / f"{size}.db", clock=ManualClock()) as memory:
             for start in range(0, len(TALK), size):
                 memory.add_many(
                     [
@@ -105,7 +105,7 @@ def test_m3_the_same_question_gives_the_same_order_whatever_the_order_of_storing
     assert orders[0] == orders[1] == orders[2]
 
 
-def test_m3_modes(talk: Memory, clock: HeldClock) -> None:
+def test_m3_modes(talk: Memory, clock: ManualClock) -> None:
     clock.advance(3_600)
     todo = talk.add("buy rope for the boat", owner="mara", room="room:1", type="todo")
     identity = talk.add("I am Mara, keeper of the log", owner="mara", room="room:1", type="identity")
@@ -124,7 +124,7 @@ def test_m3_time_words_lift_memories_of_that_time(memory: Memory) -> None:
     assert found.parts["time"] > 0
 
 
-def test_m3_pins_significance_and_recency_lift(memory: Memory, clock: HeldClock) -> None:
+def test_m3_pins_significance_and_recency_lift(memory: Memory, clock: ManualClock) -> None:
     plain = memory.add("the boat sails at dawn on Mondays")
     weighty = memory.add("the boat sails at dusk on Tuesdays", significance=3)
     first = {each.id: each.parts for each in memory.recall("when does the boat sail?")}
@@ -191,8 +191,8 @@ def test_a_recall_for_somebody_unknown_is_empty(memory: Memory) -> None:
 
 
 def test_trees_are_explained_exactly() -> None:
-    trees = Ranking.shipped()._plain
-    assert isinstance(trees, Trees)
+    trees = Ranking.bundled()._plain
+    assert isinstance(trees, RankingTrees)
     table = np.random.default_rng(3).random((40, len(trees.features)))
     start = trees.value[trees.roots].sum()
     assert np.allclose(trees.scores(table), start + trees.contributions(table).sum(1))
@@ -205,7 +205,7 @@ def test_m3_law_adding_memories_never_changes_what_the_others_say(
 ) -> None:
     """A recall returns stored memories, each once, best first, never more than asked for."""
     chance = random.Random(seed)
-    with Memory(tmp_path_factory.mktemp("law") / "m.db", clock=HeldClock()) as memory:
+    with Memory(tmp_path_factory.mktemp("law") / "m.db", clock=ManualClock()) as memory:
         kept = {}
         for number in range(chance.randrange(1, 25)):
             text = (

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from coterie.memory import Memory, shelf, signals
-from coterie.memory.recall import Recall
-from coterie.memory.shelf import Shelf
+from coterie.memory.recall import RecallService
+from coterie.memory.shelf import OwnerIndex
 
 WORDS = ["amber", "birch", "cedar", "dune", "ember", "fjord", "grove", "heath", "isle", "jetty", "knoll", "loch"]
 
 
-def arrays(one: Shelf) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
+def arrays(one: OwnerIndex) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.generic]]]:
     plain = ("vectors", "tokens", "starts", "piece_counts", "signs", "previous", "following", "weight")
     # Codes are given in the order in which strings were met, and mean the same without having the same number.
     named = {"streams": one.streams, "types": one.types}
@@ -35,15 +35,15 @@ def test_m4_grown_little_by_little_or_read_at_once(
     chance = random.Random(7)
     known: list[str] = []
     with Memory(tmp_path / "memory.db") as memory:
-        growing = Recall(memory.store, memory.vectors)
+        growing = RecallService(memory.store, memory.vectors)
         for _ in range(30):
             for _ in range(chance.randint(1, 6)):
                 text = " ".join(chance.choices(WORDS, k=chance.randint(1, 12))) + f" {len(known)}"
                 known.append(memory.add(text, owner="mara", room=f"room:{chance.randint(1, 3)}"))
             if chance.random() < 0.4:
                 memory.forget(known.pop(chance.randrange(len(known))))
-            growing.shelf("mara")
-        grown, read = growing.shelf("mara"), Recall(memory.store, memory.vectors).shelf("mara")
+            growing.index_of("mara")
+        grown, read = growing.index_of("mara"), RecallService(memory.store, memory.vectors).index_of("mara")
     assert grown is not None
     assert read is not None
     one, other = arrays(grown), arrays(read)

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.kernel import Store
-from coterie.kernel.fold import fold_aside
+from coterie.kernel.fold import replayed_hash
 from coterie.memory import Memory
-from coterie.memory.view import Memories
+from coterie.memory.view import MemoryProjection
 
 
 def texts(memory: Memory, room: str | None = None, question: str = "boat harbour mast rope") -> set[str]:
@@ -19,7 +19,7 @@ def texts(memory: Memory, room: str | None = None, question: str = "boat harbour
 
 
 def folded(store: Store) -> str:
-    return store.transact(lambda rows: fold_aside(Memories(), rows))
+    return store.transact(lambda rows: replayed_hash(MemoryProjection(), rows))
 
 
 @pytest.fixture

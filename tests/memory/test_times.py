@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.memory.times import interval_in
+from coterie.memory.times import find_interval
 
 NOW = datetime(2026, 3, 18, 15, 0, tzinfo=UTC)  # a Wednesday
 
@@ -34,22 +34,22 @@ NOW = datetime(2026, 3, 18, 15, 0, tzinfo=UTC)  # a Wednesday
     ],
 )
 def test_m3_time_words_name_an_interval(question: str, start: str, end: str) -> None:
-    found = interval_in(question, NOW)
+    found = find_interval(question, NOW)
     assert found is not None
     assert (found.start.date().isoformat(), found.end.date().isoformat()) == (start, end)
 
 
 @pytest.mark.parametrize("question", ["May I come in?", "Where is the boat?", "she may fall"])
 def test_m3_what_names_no_time_has_no_interval(question: str) -> None:
-    assert interval_in(question, NOW) is None
+    assert find_interval(question, NOW) is None
 
 
 def test_m3_a_day_that_does_not_exist_is_read_as_its_month() -> None:
-    found = interval_in("on 31 February 2024", NOW)
+    found = find_interval("on 31 February 2024", NOW)
     assert found is not None and found.start == datetime(2024, 2, 1, tzinfo=UTC)
 
 
 @given(st.text(max_size=60), st.dates(date(1990, 1, 1), date(2090, 1, 1)))
 def test_m3_no_text_breaks_the_reading_of_time(text: str, today: date) -> None:
-    found = interval_in(text, datetime(today.year, today.month, today.day, 12, tzinfo=UTC))
+    found = find_interval(text, datetime(today.year, today.month, today.day, 12, tzinfo=UTC))
     assert found is None or found.start < found.end

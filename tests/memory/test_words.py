@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.memory.words import Names, digest, is_question, match_any, name_of, negated, telling
+from coterie.memory.words import NameMatcher, digest, display_name, fts_match_any, is_negated, is_question, keywords
 
 _SEARCH = apsw.Connection(":memory:")
 _SEARCH.execute("CREATE VIRTUAL TABLE said USING fts5(text, tokenize='porter unicode61')")
@@ -15,16 +15,16 @@ _SEARCH.execute("CREATE VIRTUAL TABLE said USING fts5(text, tokenize='porter uni
 
 @given(st.text(max_size=80))
 def test_no_question_is_an_fts_operator(text: str) -> None:
-    match = match_any(text)
+    match = fts_match_any(text)
     if match is not None:
         _SEARCH.execute("SELECT count(*) FROM said WHERE said MATCH ?", (match,)).fetchall()
 
 
 def test_stop_words_are_dropped_unless_they_are_all_there_is() -> None:
-    assert match_any("What did she do with the boat?") == '"boat"'
-    assert match_any("to be or not to be") == '"to" OR "be" OR "or" OR "not"'
-    assert match_any("?!") is None
-    assert telling("The boat, the BOAT") == ["boat"]
+    assert fts_match_any("What did she do with the boat?") == '"boat"'
+    assert fts_match_any("to be or not to be") == '"to" OR "be" OR "or" OR "not"'
+    assert fts_match_any("?!") is None
+    assert keywords("The boat, the BOAT") == ["boat"]
 
 
 @given(st.text(max_size=60))
@@ -36,11 +36,11 @@ def test_a_digest_ignores_case_spacing_and_punctuation(text: str) -> None:
 
 
 def test_names_are_found_and_taken_out() -> None:
-    names = Names(["bot:mara", "Ana", "you"])
-    assert names.found_in("Did Mara see ANA's boat?") == {"bot:mara", "Ana"}
-    assert names.without("Ana's boat and Banana").split() == ["boat", "and", "Banana"]
-    assert Names([]).without("Ana") == "Ana"
-    assert name_of("bot:mara") == "mara"
+    names = NameMatcher(["bot:mara", "Ana", "you"])
+    assert names.find_in("Did Mara see ANA's boat?") == {"bot:mara", "Ana"}
+    assert names.remove_from("Ana's boat and Banana").split() == ["boat", "and", "Banana"]
+    assert NameMatcher([]).remove_from("Ana") == "Ana"
+    assert display_name("bot:mara") == "mara"
 
 
 @pytest.mark.parametrize(
@@ -52,4 +52,4 @@ def test_a_question_is_known_by_its_end(text: str, asks: bool) -> None:
 
 
 def test_negation_is_noticed() -> None:
-    assert negated("She doesn’t sail") and negated("she never sails") and not negated("she sails at noon")
+    assert is_negated("She doesn’t sail") and is_negated("she never sails") and not is_negated("she sails at noon")

@@ -6,8 +6,8 @@ import pytest
 
 from coterie.memory import Memory
 from coterie.memory.errors import BadMemory, NoSuchMemory
-from coterie.memory.likeness import same
-from coterie.memory.privacy import without_contacts, without_secrets
+from coterie.memory.likeness import is_duplicate
+from coterie.memory.privacy import remove_contacts, remove_secrets
 from coterie.memory.writing import NewMemory
 
 
@@ -67,11 +67,11 @@ def test_m4_secrets_are_not_stored(memory: Memory) -> None:
     ],
 )
 def test_m4_contacts_of_third_parties_are_taken_out(text: str, kept: str) -> None:
-    assert without_contacts(text) == kept
+    assert remove_contacts(text) == kept
 
 
 def test_m4_numbers_that_are_no_cards_stay() -> None:
-    assert without_secrets("order 1234 5678 9012 3456 arrived") == "order 1234 5678 9012 3456 arrived"
+    assert remove_secrets("order 1234 5678 9012 3456 arrived") == "order 1234 5678 9012 3456 arrived"
 
 
 @pytest.mark.parametrize(
@@ -87,8 +87,8 @@ def test_m4_numbers_that_are_no_cards_stay() -> None:
     ],
 )
 def test_m4_what_says_the_same_is_told_from_what_does_not(one: str, other: str, alike: bool) -> None:
-    assert same(one, other) is alike
-    assert same(other, one) is alike
+    assert is_duplicate(one, other) is alike
+    assert is_duplicate(other, one) is alike
 
 
 def test_m4_a_person_can_edit(memory: Memory) -> None:

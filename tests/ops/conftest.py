@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from bench._sample import sample_draft
-from coterie.base.home import Home
+from coterie.base.home import Paths
 from coterie.kernel import AnyEvent, Store
 
 Live = Callable[[int], list[AnyEvent]]
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
+def home(tmp_path: Path) -> Paths:
     """The folder whose database the `store` fixture opens."""
-    found = Home.locate({"COTERIE_HOME": str(tmp_path)})
+    found = Paths.locate({"COTERIE_HOME": str(tmp_path)})
     found.prepare()
     return found
 
@@ -30,6 +30,6 @@ def live(store: Store) -> Live:
     number = iter(range(1_000_000))
 
     def happen(events: int) -> list[AnyEvent]:
-        return store.append_now([sample_draft(chance, "room:a", next(number)) for _ in range(events)])
+        return store.append_blocking([sample_draft(chance, "room:a", next(number)) for _ in range(events)])
 
     return happen

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from coterie.base.clock import HeldClock
-from coterie.base.home import Home
+from coterie.base.clock import ManualClock
+from coterie.base.home import Paths
 from coterie.kernel import Store
 from coterie.kernel.backup import check_backup
 from coterie.kernel.worker import Worker
 from coterie.ops import backups as module
-from coterie.ops.backups import JOB, Backups, BackupTaken, copies, newest_first
+from coterie.ops.backups import BACKUP_JOB, Backups, BackupTaken, database_copies, list_backups
 from coterie.ops.settings import StorageSettings
 from tests.ops.conftest import Live
 
 
 @pytest.fixture
-def backups(home: Home, clock: HeldClock) -> Backups:
+def backups(home: Paths, clock: ManualClock) -> Backups:
     return Backups(home, StorageSettings(), clock)
 
 
@@ -37,7 +37,7 @@ def test_s28_nightly_is_three_in_the_morning_here(
 ) -> None:
     monkeypatch.setattr(module, "get_localzone_name", lambda: zone)
     schedule = backups.schedule
-    schedule.check()
+    schedule.validate()
     assert schedule.next_after(datetime(2026, 1, 1, tzinfo=UTC)) == expected
 
 
@@ -47,36 +47,36 @@ def test_s28_a_machine_without_a_named_zone_uses_utc(backups: Backups, monkeypat
 
 
 async def test_s28_a_night_passes_and_the_log_says_so(
-    backups: Backups, store: Store, live: Live, clock: HeldClock, home: Home, monkeypatch: pytest.MonkeyPatch
+    backups: Backups, store: Store, live: Live, clock: ManualClock, home: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "get_localzone_name", lambda: "UTC")
     live(20)
-    worker = Worker(store.jobs, {JOB: backups.job}, clock=clock, bus=store.bus, schedules=store.schedules)
+    worker = Worker(store.jobs, {BACKUP_JOB: backups.run_job}, clock=clock, bus=store.bus, schedules=store.schedules)
     await store.schedules.put(backups.schedule)
     assert await worker.drain() == 0
     clock.advance(3 * 3600)
     assert await worker.drain() == 1
     (event,) = store.reader.read("instance")
-    (taken,) = newest_first(home.backups)
+    (taken,) = list_backups(home.backups)
     assert event.payload == BackupTaken(file=taken.name, bytes=taken.stat().st_size)
     assert check_backup(taken).clean
     assert await worker.drain() == 0
     clock.advance(24 * 3600)
     assert await worker.drain() == 1
-    assert len(newest_first(home.backups)) == 2
+    assert len(list_backups(home.backups)) == 2
 
 
-def test_s28_the_fourteen_newest_are_kept(backups: Backups, live: Live, clock: HeldClock, home: Home) -> None:
+def test_s28_the_fourteen_newest_are_kept(backups: Backups, live: Live, clock: ManualClock, home: Paths) -> None:
     live(3)
     taken: list[Path] = []
     for _ in range(16):
         clock.advance(86_400)
         taken.append(backups.take())
-    assert newest_first(home.backups) == taken[:1:-1]
+    assert list_backups(home.backups) == taken[:1:-1]
 
 
 def test_s28_writes_go_on_while_it_is_taken(
-    backups: Backups, store: Store, live: Live, home: Home, clock: HeldClock
+    backups: Backups, store: Store, live: Live, home: Paths, clock: ManualClock
 ) -> None:
     live(500)
     writing, enough = threading.Event(), threading.Event()
@@ -99,7 +99,7 @@ def test_s28_writes_go_on_while_it_is_taken(
         writer.join()
     counts = []
     for path in taken:
-        findings = check_backup(path, store.views)
+        findings = check_backup(path, store.projections)
         assert findings.clean
         counts.append(findings.events)
     assert counts == sorted(counts)
@@ -111,11 +111,11 @@ def test_a_backup_is_for_the_owner_only(backups: Backups, live: Live) -> None:
     assert backups.take().stat().st_mode & 0o077 == 0
 
 
-def test_copies_are_backups_and_what_was_put_aside(backups: Backups, live: Live, home: Home) -> None:
+def test_copies_are_backups_and_what_was_put_aside(backups: Backups, live: Live, home: Paths) -> None:
     live(1)
     aside = home.database.with_name("coterie.db.before-restore-20260101T000000000000")
     unfinished = home.backups / "coterie-x.db.partial"
     for path in (aside, unfinished):
         path.write_bytes(b"")
     taken = backups.take()
-    assert copies(home) == [taken, aside, unfinished]
+    assert database_copies(home) == [taken, aside, unfinished]

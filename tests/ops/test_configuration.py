@@ -5,32 +5,32 @@ from typing import Any
 
 import pytest
 
-from coterie.app import LIVE_SETTINGS, load_settings, write_example
-from coterie.base.home import Home
-from coterie.ops.configuration import Configuration, Setting
+from coterie.app import LIVE_SETTINGS, load_settings, write_example_config
+from coterie.base.home import Paths
+from coterie.ops.configuration import Setting, SettingsEditor
 from coterie.ops.errors import BadSetting
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    return Home.locate({"COTERIE_HOME": str(tmp_path)})
+def home(tmp_path: Path) -> Paths:
+    return Paths.locate({"COTERIE_HOME": str(tmp_path)})
 
 
-def configuration(home: Home, environ: dict[str, str] | None = None) -> Configuration:
+def configuration(home: Paths, environ: dict[str, str] | None = None) -> SettingsEditor:
     def read() -> Any:
         return load_settings(home, environ or {})
 
-    return Configuration(read().settings, home.config, read, lambda: write_example(home))
+    return SettingsEditor(read().settings, home.config, read, lambda: write_example_config(home))
 
 
 def by_key(settings: list[Setting]) -> dict[str, Setting]:
     return {setting.key: setting for setting in settings}
 
 
-def test_every_setting_is_shown_with_meaning_value_and_origin(home: Home) -> None:
-    write_example(home)
+def test_every_setting_is_shown_with_meaning_value_and_origin(home: Paths) -> None:
+    write_example_config(home)
     home.config.write_text("[story]\nretrieval_k = 7\n")
-    shown = by_key(configuration(home, {"COTERIE_SERVER__PORT": "9000"}).shown())
+    shown = by_key(configuration(home, {"COTERIE_SERVER__PORT": "9000"}).settings())
     k = shown["story.retrieval_k"]
     assert (k.value, k.default, k.origin, k.pending) == (7, 4, "config.toml line 2", False)
     assert k.about == "How many memories are recalled for a reply."
@@ -38,8 +38,8 @@ def test_every_setting_is_shown_with_meaning_value_and_origin(home: Home) -> Non
     assert shown["story.ooc_marker"].origin == "default"
 
 
-def test_a_change_keeps_comments_and_counts_from_the_next_start(home: Home) -> None:
-    write_example(home)
+def test_a_change_keeps_comments_and_counts_from_the_next_start(home: Paths) -> None:
+    write_example_config(home)
     home.config.write_text("# mine\n[story]\nretrieval_k = 7 # enough\n")
     book = configuration(home)
     shown = by_key(book.change({"story.retrieval_k": 2, "models.roles.narrative": "ollama/mistral"}))
@@ -51,12 +51,12 @@ def test_a_change_keeps_comments_and_counts_from_the_next_start(home: Home) -> N
     assert (back.value, back.origin) == (4, "default")
 
 
-def test_what_is_read_anew_counts_at_once(home: Home) -> None:
-    write_example(home)
+def test_what_is_read_anew_counts_at_once(home: Paths) -> None:
+    write_example_config(home)
     running = load_settings(home, {}).settings.model_copy(deep=True)
     story, caps = running.story, running.models.caps
-    book = Configuration(
-        running, home.config, lambda: load_settings(home, {}), lambda: write_example(home), LIVE_SETTINGS
+    book = SettingsEditor(
+        running, home.config, lambda: load_settings(home, {}), lambda: write_example_config(home), LIVE_SETTINGS
     )
     told = {"story.retrieval_k": 2, "models.caps.usd_per_day": 1.5, "models.roles.narrative": "ollama/mistral"}
     shown = by_key(book.change({**told, "server.port": 8123}))
@@ -87,8 +87,8 @@ def test_what_is_read_anew_counts_at_once(home: Home) -> None:
         {"server.port": 1234},
     ],
 )
-def test_what_does_not_fit_changes_nothing(home: Home, changes: dict[str, Any]) -> None:
-    write_example(home)
+def test_what_does_not_fit_changes_nothing(home: Paths, changes: dict[str, Any]) -> None:
+    write_example_config(home)
     before = home.config.read_text()
     book = configuration(home, {"COTERIE_SERVER__PORT": "9000"})
     with pytest.raises(BadSetting) as refused:
@@ -98,21 +98,21 @@ def test_what_does_not_fit_changes_nothing(home: Home, changes: dict[str, Any]) 
     assert home.config.read_text() == before
 
 
-def test_s29_a_key_is_never_shown(home: Home) -> None:
-    write_example(home)
+def test_s29_a_key_is_never_shown(home: Paths) -> None:
+    write_example_config(home)
     home.config.write_text(
         '[models]\napi_key = "env:KEY"\n[models.providers.mine]\npreset = "openai"\napi_key = "env:KEY"\n'
     )
-    told = configuration(home, {"KEY": "sk-very-secret-key"}).shown()
+    told = configuration(home, {"KEY": "sk-very-secret-key"}).settings()
     assert by_key(told)["models.api_key"].value is True
     assert by_key(told)["models.providers"].value["mine"]["api_key"] is True
     assert "very-secret" not in repr(told)
 
 
-def test_a_file_that_was_spoilt_meanwhile_still_shows_what_runs(home: Home) -> None:
-    write_example(home)
+def test_a_file_that_was_spoilt_meanwhile_still_shows_what_runs(home: Paths) -> None:
+    write_example_config(home)
     book = configuration(home)
     home.config.write_text("[story\n")
-    assert by_key(book.shown())["story.retrieval_k"].value == 4
+    assert by_key(book.settings())["story.retrieval_k"].value == 4
     with pytest.raises(BadSetting):
         book.change({"story.retrieval_k": 2})

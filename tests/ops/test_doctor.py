@@ -9,30 +9,30 @@ from typing import NamedTuple
 
 import pytest
 
-from bench._sample import sample_views
-from coterie.base.clock import HeldClock, SystemClock
+from bench._sample import sample_projections
+from coterie.base.clock import ManualClock, SystemClock
 from coterie.base.errors import MissingExtra
-from coterie.base.home import Home
+from coterie.base.home import Paths
 from coterie.kernel import NewJob, Store
 from coterie.ops import doctor as module
 from coterie.ops.backups import Backups
-from coterie.ops.doctor import Doctor, Finding
+from coterie.ops.doctor import CheckResult, Doctor
 from coterie.ops.settings import StorageSettings
 from tests.ops.conftest import Live
 
 
-def examine(home: Home) -> dict[str, Finding]:
-    return {finding.about: finding for finding in Doctor(home, sample_views(), SystemClock()).examine()}
+def examine(home: Paths) -> dict[str, CheckResult]:
+    return {finding.about: finding for finding in Doctor(home, sample_projections(), SystemClock()).run()}
 
 
-def bad(home: Home) -> list[Finding]:
+def bad(home: Paths) -> list[CheckResult]:
     found = [finding for finding in examine(home).values() if finding.state == "bad"]
     assert all(finding.fix for finding in found)
     return found
 
 
 def test_a_new_place_is_not_a_sick_one(tmp_path: Path) -> None:
-    found = examine(Home.locate({"COTERIE_HOME": str(tmp_path / "none")}))
+    found = examine(Paths.locate({"COTERIE_HOME": str(tmp_path / "none")}))
     assert {about: finding.state for about, finding in found.items()} == {
         "Python": "ok",
         "SQLite": "ok",
@@ -43,7 +43,7 @@ def test_a_new_place_is_not_a_sick_one(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
-def test_a_healthy_house(store: Store, live: Live, home: Home) -> None:
+def test_a_healthy_house(store: Store, live: Live, home: Paths) -> None:
     home.root.chmod(0o700)
     live(5)
     store.close()
@@ -57,14 +57,14 @@ def test_a_healthy_house(store: Store, live: Live, home: Home) -> None:
     assert found["Backups"].what.startswith("1, the newest of ")
 
 
-def test_a_running_server_is_seen_and_not_disturbed(store: Store, live: Live, home: Home) -> None:
+def test_a_running_server_is_seen_and_not_disturbed(store: Store, live: Live, home: Paths) -> None:
     found = examine(home)
     assert found["Server"].state == "ok"
     assert str(os.getpid()) in found["Server"].what
     live(1)
 
 
-def test_a_damaged_file_is_bad(store: Store, live: Live, home: Home) -> None:
+def test_a_damaged_file_is_bad(store: Store, live: Live, home: Paths) -> None:
     live(300)
     store.close()
     data = bytearray(home.database.read_bytes())
@@ -77,7 +77,7 @@ def test_a_damaged_file_is_bad(store: Store, live: Live, home: Home) -> None:
     assert "coterie restore" in found.fix
 
 
-def test_a_file_cut_short_is_bad(store: Store, live: Live, home: Home) -> None:
+def test_a_file_cut_short_is_bad(store: Store, live: Live, home: Paths) -> None:
     live(300)
     store.close()
     os.truncate(home.database, home.database.stat().st_size // 2)
@@ -85,30 +85,30 @@ def test_a_file_cut_short_is_bad(store: Store, live: Live, home: Home) -> None:
     assert "cut short" in found.what
 
 
-def test_something_else_in_the_place_of_the_database_is_bad(home: Home) -> None:
+def test_something_else_in_the_place_of_the_database_is_bad(home: Paths) -> None:
     home.database.write_text("this is a shopping list")
     (found,) = bad(home)
     assert "not a Coterie database" in found.what
 
 
-def test_an_empty_file_is_told(home: Home) -> None:
+def test_an_empty_file_is_told(home: Paths) -> None:
     home.database.write_bytes(b"")
     (found,) = bad(home)
     assert found.about == "Database"
 
 
-def test_a_newer_schema_and_unknown_events_are_bad(store: Store, home: Home) -> None:
+def test_a_newer_schema_and_unknown_events_are_bad(store: Store, home: Paths) -> None:
     store.transact(lambda rows: rows.run("INSERT INTO migration VALUES ('m999_future', 0)"))
     store.transact(lambda rows: rows.run("INSERT INTO event_kind VALUES ('telepathy', 1), ('sample_said', 9)"))
     store.close()
-    found = [finding for finding in Doctor(home, [], SystemClock()).examine() if finding.state == "bad"]
+    found = [finding for finding in Doctor(home, [], SystemClock()).run() if finding.state == "bad"]
     assert [finding.about for finding in found] == ["Schema", "Events", "Events"]
     assert "m999_future" in found[0].what
     assert "sample_said (version 9)" in found[1].what
     assert "telepathy (version 1)" in found[2].what
 
 
-async def test_a_job_that_was_given_up_is_bad(store: Store, home: Home) -> None:
+async def test_a_job_that_was_given_up_is_bad(store: Store, home: Paths) -> None:
     await store.jobs.enqueue([NewJob("embed", "embed:1")])
     (job,) = await store.jobs.lease(["embed"], holder="me")
     await store.jobs.fail(job, "the model is gone", fatal=True)
@@ -123,21 +123,21 @@ class Usage(NamedTuple):
     free: int
 
 
-def test_little_space_is_bad(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_little_space_is_bad(home: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: Usage(1 << 40, 1 << 40, 5 << 20))
     (found,) = bad(home)
-    assert found == Finding("Disk", "bad", "only 5 MB are free", "Make room, or move COTERIE_HOME.")
+    assert found == CheckResult("Disk", "bad", "only 5 MB are free", "Make room, or move COTERIE_HOME.")
 
 
-def test_an_old_sqlite_is_bad(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_sqlite_is_bad(home: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "sqlite_version", lambda: "3.46.1")
     (found,) = bad(home)
     assert "3.46.1" in found.what
     assert "apsw" in found.fix
 
 
-def test_an_old_backup_is_noted(store: Store, home: Home) -> None:
-    Backups(home, StorageSettings(), HeldClock()).take()
+def test_an_old_backup_is_noted(store: Store, home: Paths) -> None:
+    Backups(home, StorageSettings(), ManualClock()).take()
     clock = SystemClock()
     (path,) = home.backups.iterdir()
     os.utime(path, (clock.now().timestamp() - 5 * 86_400 - 60,) * 2)
@@ -145,30 +145,30 @@ def test_an_old_backup_is_noted(store: Store, home: Home) -> None:
     assert (found.state, found.what) == ("note", "the newest is 5 days old")
 
 
-def test_a_folder_others_can_look_into_is_noted(home: Home) -> None:
+def test_a_folder_others_can_look_into_is_noted(home: Paths) -> None:
     home.root.chmod(0o755)
     assert examine(home)["Privacy"].fix == f"chmod 700 {home.root}"
     home.root.chmod(0o700)
     assert "Privacy" not in examine(home)
 
 
-def test_views_of_another_version_are_noted(store: Store, home: Home) -> None:
+def test_views_of_another_version_are_noted(store: Store, home: Paths) -> None:
     store.transact(lambda rows: rows.run("UPDATE view SET fingerprint = 'old' WHERE name = 'sample_edges'"))
     found = examine(home)["Views"]
     assert (found.state, found.what) == ("note", "sample_edges will be folded anew at the next start")
 
 
-def test_a_check_that_fails_is_a_finding_and_the_rest_goes_on(home: Home) -> None:
-    def _matrix() -> Iterator[Finding]:
+def test_a_check_that_fails_is_a_finding_and_the_rest_goes_on(home: Paths) -> None:
+    def _matrix() -> Iterator[CheckResult]:
         raise MissingExtra("matrix", "Matrix")
 
-    def _voices() -> Iterator[Finding]:
+    def _voices() -> Iterator[CheckResult]:
         raise PermissionError(13, "Permission denied", "/voices")
 
-    def _last() -> Iterator[Finding]:
-        yield Finding("Last", "ok", "here")
+    def _last() -> Iterator[CheckResult]:
+        yield CheckResult("Last", "ok", "here")
 
-    found = list(Doctor(home, [], SystemClock(), [_matrix, _voices, _last]).examine())[-3:]
+    found = list(Doctor(home, [], SystemClock(), [_matrix, _voices, _last]).run())[-3:]
     assert [(finding.about, finding.state) for finding in found] == [
         ("Matrix", "bad"),
         ("Voices", "bad"),

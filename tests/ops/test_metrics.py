@@ -21,7 +21,7 @@ def test_figures_are_read_when_asked_for(store: Store, live: Live) -> None:
     assert before["coterie_events_total"] == 0
     live(7)
     live(3)
-    store.append_now([], jobs=[NewJob("embed", "a"), NewJob("embed", "b")])
+    store.append_blocking([], jobs=[NewJob("embed", "a"), NewJob("embed", "b")])
     after = figures(metrics)
     assert after["coterie_events_total"] == 10
     assert after["coterie_commits_total"] - before["coterie_commits_total"] == 3

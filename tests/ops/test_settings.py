@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from coterie.base.config import Section, load
+from coterie.base.config import Section, load_config
 from coterie.base.errors import ConfigError
 from coterie.ops.settings import StorageSettings
 
@@ -24,5 +24,5 @@ def test_a_wrong_backup_time_is_told_when_settings_are_read(tmp_path: Path, cron
     path = tmp_path / "config.toml"
     path.write_text(f'[storage]\nbackup_at = "{cron}"\n')
     with pytest.raises(ConfigError, match="should be a cron expression") as caught:
-        load(Model, file=path)
+        load_config(Model, file=path)
     assert "storage.backup_at (config.toml line 2)" in caught.value.what

@@ -8,57 +8,59 @@ from pathlib import Path
 import pytest
 import structlog
 
-from bench._sample import sample_views
-from coterie.base.clock import HeldClock
+from bench._sample import sample_projections
+from coterie.base.clock import ManualClock
 from coterie.base.errors import StorageError
-from coterie.base.home import Home
+from coterie.base.home import Paths
 from coterie.kernel import Store
-from coterie.kernel.snapshot import newest_first, seed_from, write_snapshot
+from coterie.kernel.snapshot import list_snapshots, seed_from_snapshots, write_snapshot
 from coterie.ops import snapshots as module
 from coterie.ops.settings import StorageSettings
-from coterie.ops.snapshots import Snapshots, name, warn_in_log
+from coterie.ops.snapshots import SnapshotTaker, log_snapshot_warning, snapshot_name
 from tests.ops.conftest import Live
 
 
 @pytest.fixture
-def snapshots(store: Store, home: Home, clock: HeldClock) -> Snapshots:
-    return Snapshots(store, home, StorageSettings(), clock)
+def snapshots(store: Store, home: Paths, clock: ManualClock) -> SnapshotTaker:
+    return SnapshotTaker(store, home, StorageSettings(), clock)
 
 
-def test_s27_nothing_is_due_while_nothing_happens(snapshots: Snapshots, clock: HeldClock) -> None:
+def test_s27_nothing_is_due_while_nothing_happens(snapshots: SnapshotTaker, clock: ManualClock) -> None:
     clock.advance(100_000)
-    assert not snapshots.due()
+    assert not snapshots.is_due()
 
 
-def test_s27_due_after_100_events(snapshots: Snapshots, live: Live) -> None:
+def test_s27_due_after_100_events(snapshots: SnapshotTaker, live: Live) -> None:
     live(99)
-    assert not snapshots.due()
+    assert not snapshots.is_due()
     live(1)
-    assert snapshots.due()
+    assert snapshots.is_due()
 
 
 def test_s27_due_after_30_minutes_in_which_something_happened(
-    snapshots: Snapshots, live: Live, clock: HeldClock
+    snapshots: SnapshotTaker, live: Live, clock: ManualClock
 ) -> None:
     live(1)
     clock.advance(30 * 60 - 1)
-    assert not snapshots.due()
+    assert not snapshots.is_due()
     clock.advance(1)
-    assert snapshots.due()
+    assert snapshots.is_due()
 
 
-async def test_s27_a_snapshot_starts_the_count_anew(snapshots: Snapshots, live: Live, clock: HeldClock) -> None:
+async def test_s27_a_snapshot_starts_the_count_anew(snapshots: SnapshotTaker, live: Live, clock: ManualClock) -> None:
     live(100)
     assert await snapshots.take() is not None
-    assert not snapshots.due()
+    assert not snapshots.is_due()
     live(99)
     clock.advance(29 * 60)
-    assert not snapshots.due()
+    assert not snapshots.is_due()
     live(1)
-    assert snapshots.due()
+    assert snapshots.is_due()
 
 
-async def test_s27_the_five_newest_are_kept(snapshots: Snapshots, live: Live, clock: HeldClock, home: Home) -> None:
+async def test_s27_the_five_newest_are_kept(
+    snapshots: SnapshotTaker, live: Live, clock: ManualClock, home: Paths
+) -> None:
     taken: list[Path] = []
     for _ in range(7):
         live(1)
@@ -66,11 +68,11 @@ async def test_s27_the_five_newest_are_kept(snapshots: Snapshots, live: Live, cl
         path = await snapshots.take()
         assert path is not None
         taken.append(path)
-    assert newest_first(home.periodic_snapshots) == taken[:1:-1]
+    assert list_snapshots(home.periodic_snapshots) == taken[:1:-1]
 
 
 async def test_s27_a_snapshot_holds_what_the_views_hold(
-    snapshots: Snapshots, live: Live, store: Store, home: Home
+    snapshots: SnapshotTaker, live: Live, store: Store, home: Paths
 ) -> None:
     live(120)
     assert await snapshots.take() is not None
@@ -79,7 +81,9 @@ async def test_s27_a_snapshot_holds_what_the_views_hold(
     expected = store.hashes()
     store.transact(lambda rows: rows.run("DELETE FROM view"))
     store.close()
-    again = Store.open(store.path, views=sample_views(), seed=seed_from(home.periodic_snapshots, told.append))
+    again = Store.open(
+        store.path, projections=sample_projections(), seed=seed_from_snapshots(home.periodic_snapshots, told.append)
+    )
     try:
         assert again.hashes() == expected
         assert told == []
@@ -88,7 +92,7 @@ async def test_s27_a_snapshot_holds_what_the_views_hold(
 
 
 async def test_after_a_slow_one_it_rests(
-    snapshots: Snapshots, live: Live, clock: HeldClock, monkeypatch: pytest.MonkeyPatch
+    snapshots: SnapshotTaker, live: Live, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def slow(*_: object) -> int:
         clock.advance(3)
@@ -99,16 +103,16 @@ async def test_after_a_slow_one_it_rests(
     await snapshots.take()
     live(100)
     clock.advance(20 * 3 - 0.5)
-    assert not snapshots.due()
+    assert not snapshots.is_due()
     clock.advance(0.5)
-    assert snapshots.due()
+    assert snapshots.is_due()
 
 
 @pytest.mark.parametrize("error", [StorageError("No room.", "Make some."), OSError(28, "No space left on device")])
 async def test_a_failure_is_told_and_harmless(
-    snapshots: Snapshots,
+    snapshots: SnapshotTaker,
     live: Live,
-    home: Home,
+    home: Paths,
     store: Store,
     monkeypatch: pytest.MonkeyPatch,
     error: Exception,
@@ -127,21 +131,21 @@ async def test_a_failure_is_told_and_harmless(
     assert store.reader.last_id() == 200
 
 
-async def test_a_failed_write_leaves_no_half_file(store: Store, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_write_leaves_no_half_file(store: Store, home: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("coterie.kernel.snapshot.put_in_place", fail)
     with pytest.raises(OSError, match="No space"):
-        write_snapshot(store.reader.readers, store.views, home.periodic_snapshots / "x.snapshot")
+        write_snapshot(store.reader.connections, store.projections, home.periodic_snapshots / "x.snapshot")
     assert list(home.periodic_snapshots.iterdir()) == []
 
 
 async def test_the_watch_goes_on_after_trouble_and_stops_when_told(
-    snapshots: Snapshots, live: Live, home: Home, monkeypatch: pytest.MonkeyPatch
+    snapshots: SnapshotTaker, live: Live, home: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_LOOK_EVERY_S", 0.001)
-    really_due = snapshots.due
+    really_due = snapshots.is_due
     looks = 0
 
     def due() -> bool:
@@ -156,7 +160,7 @@ async def test_the_watch_goes_on_after_trouble_and_stops_when_told(
     stop = asyncio.Event()
     with structlog.testing.capture_logs() as logs:
         watch = asyncio.create_task(snapshots.run(stop))
-        while not newest_first(home.periodic_snapshots):
+        while not list_snapshots(home.periodic_snapshots):
             assert not watch.done()
             await asyncio.sleep(0.005)
         stop.set()
@@ -165,27 +169,27 @@ async def test_the_watch_goes_on_after_trouble_and_stops_when_told(
 
 
 async def test_s23_what_was_before_a_rewind_is_kept_apart(
-    snapshots: Snapshots, live: Live, home: Home, clock: HeldClock
+    snapshots: SnapshotTaker, live: Live, home: Paths, clock: ManualClock
 ) -> None:
     live(10)
     for _ in range(6):
         clock.advance(1)
         last = await snapshots.before_rewind()
-    found = newest_first(home.rewind_snapshots)
+    found = list_snapshots(home.rewind_snapshots)
     assert found[0] == last
     assert len(found) == 5
-    assert newest_first(home.periodic_snapshots) == []
+    assert list_snapshots(home.periodic_snapshots) == []
 
 
-def test_names_sort_by_time(clock: HeldClock) -> None:
-    first = name(clock.now())
+def test_names_sort_by_time(clock: ManualClock) -> None:
+    first = snapshot_name(clock.now())
     clock.advance(0.000001)
-    assert first < name(clock.now())
+    assert first < snapshot_name(clock.now())
 
 
 def test_a_passed_over_snapshot_is_told_in_the_log() -> None:
     with structlog.testing.capture_logs() as logs:
-        warn_in_log()("The snapshot x is damaged.")
+        log_snapshot_warning()("The snapshot x is damaged.")
     assert logs == [
         {"event": "snapshot passed over", "why": "The snapshot x is damaged.", "log_level": "warning"},
     ]

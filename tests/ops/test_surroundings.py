@@ -11,76 +11,81 @@ from pathlib import Path
 
 import pytest
 
-from bench._sample import sample_views
-from coterie.base.clock import HeldClock, SystemClock
-from coterie.base.home import Home
+from bench._sample import sample_projections
+from coterie.base.clock import ManualClock, SystemClock
+from coterie.base.home import Paths
 from coterie.kernel import Store
-from coterie.llm.standing import Standing
+from coterie.llm.standing import ProviderHealth
 from coterie.ops import surroundings
-from coterie.ops.doctor import Check, Doctor, Finding
-from coterie.ops.surroundings import Need
+from coterie.ops.doctor import Check, CheckResult, Doctor
+from coterie.ops.surroundings import RequiredPackage
 from tests.ops.conftest import Live
 
 
-def told(check: Check) -> list[Finding]:
+def told(check: Check) -> list[CheckResult]:
     found = list(check())
     assert all(finding.fix for finding in found if finding.state != "ok")
     return found
 
 
 def test_a_port_that_is_taken(tmp_path: Path) -> None:
-    home = Home.locate({"COTERIE_HOME": str(tmp_path)})
+    home = Paths.locate({"COTERIE_HOME": str(tmp_path)})
     with socket.create_server(("127.0.0.1", 0)) as other:
         number = other.getsockname()[1]
-        (found,) = told(surroundings.port(home, "127.0.0.1", number))
+        (found,) = told(surroundings.port_check(home, "127.0.0.1", number))
         assert (found.state, found.what) == ("bad", f"another program listens on 127.0.0.1:{number}")
         assert f"--port {number + 1}" in found.fix
-    (found,) = told(surroundings.port(home, "127.0.0.1", number))
+    (found,) = told(surroundings.port_check(home, "127.0.0.1", number))
     assert found.state == "ok"
-    (found,) = told(surroundings.port(home, "203.0.113.7", number))
+    (found,) = told(surroundings.port_check(home, "203.0.113.7", number))
     assert "[server] host" in found.fix
-    assert told(surroundings.port(home, "127.0.0.1", 0)) == []
+    assert told(surroundings.port_check(home, "127.0.0.1", 0)) == []
 
 
-def test_the_port_of_the_running_server_is_its_own(store: Store, home: Home) -> None:
+def test_the_port_of_the_running_server_is_its_own(store: Store, home: Paths) -> None:
     with socket.create_server(("127.0.0.1", 0)) as own:
-        assert told(surroundings.port(home, "127.0.0.1", own.getsockname()[1])) == []
+        assert told(surroundings.port_check(home, "127.0.0.1", own.getsockname()[1])) == []
 
 
 @pytest.mark.parametrize(("behind", "said"), [(30, "30 minutes"), (300, "5 hours"), (60 * 24 * 9, "9 days")])
-def test_a_clock_that_is_behind(store: Store, live: Live, home: Home, behind: int, said: str) -> None:
+def test_a_clock_that_is_behind(store: Store, live: Live, home: Paths, behind: int, said: str) -> None:
     (last,) = live(1)
     store.close()
-    (found,) = told(surroundings.clock(home, HeldClock(last.ts - timedelta(minutes=behind))))
+    (found,) = told(surroundings.clock_check(home, ManualClock(last.ts - timedelta(minutes=behind))))
     assert found.state == "bad"
     assert found.what == f"it is {said} behind the last thing that happened here"
     assert "timedatectl" in found.fix
-    (found,) = told(surroundings.clock(home, HeldClock(last.ts)))
+    (found,) = told(surroundings.clock_check(home, ManualClock(last.ts)))
     assert found.state == "ok"
 
 
 def test_no_compiler_and_no_browser(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CHROMIUM", raising=False)
-    found = told(surroundings.tools(lambda _: None))
+    found = told(surroundings.tools_check(lambda _: None))
     assert [(finding.about, finding.state) for finding in found] == [("Compiler", "note"), ("Browser", "note")]
     assert "build-essential" in found[0].fix
     assert "apt install chromium" in found[1].fix
-    assert told(surroundings.tools(lambda name: f"/usr/bin/{name}")) == []
+    assert told(surroundings.tools_check(lambda name: f"/usr/bin/{name}")) == []
 
 
 def test_a_part_that_settings_ask_for_and_that_is_not_there() -> None:
     assert importlib.util.find_spec("no_such_part_of_it") is None
-    needs = [Need("no_such_part_of_it", "matrix", "Encryption on Matrix"), Need("json", "", "everything")]
-    (found,) = told(surroundings.parts(needs))
+    needs = [
+        RequiredPackage("no_such_part_of_it", "matrix", "Encryption on Matrix"),
+        RequiredPackage("json", "", "everything"),
+    ]
+    (found,) = told(surroundings.packages_check(needs))
     assert found.what == "Encryption on Matrix needs no_such_part_of_it, which is not installed"
     assert "coterie[matrix]" in found.fix
-    (found,) = told(surroundings.parts(needs[1:]))
+    (found,) = told(surroundings.packages_check(needs[1:]))
     assert found.state == "ok"
 
 
 def test_a_provider_is_told_as_it_stands() -> None:
-    (found,) = told(surroundings.providers(lambda: [Standing("cloud", "bad", "the key was refused", "Set it.")]))
-    assert found == Finding("Models of cloud", "bad", "the key was refused", "Set it.")
+    (found,) = told(
+        surroundings.providers_check(lambda: [ProviderHealth("cloud", "bad", "the key was refused", "Set it.")])
+    )
+    assert found == CheckResult("Models of cloud", "bad", "the key was refused", "Set it.")
 
 
 _HOLD = """
@@ -93,14 +98,14 @@ sys.stdin.read()
 """
 
 
-def test_a_database_that_another_program_holds(store: Store, live: Live, home: Home) -> None:
+def test_a_database_that_another_program_holds(store: Store, live: Live, home: Paths) -> None:
     live(1)
     store.close()
     command = [sys.executable, "-c", _HOLD, str(home.database)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
-        found = [one for one in Doctor(home, sample_views(), SystemClock()).examine() if one.about == "Database"]
+        found = [one for one in Doctor(home, sample_projections(), SystemClock()).run() if one.about == "Database"]
         other.communicate()
     assert [finding.state for finding in found] == ["bad"]
     assert "lock" in found[0].what.lower()

@@ -16,15 +16,15 @@ import uvicorn
 
 from coterie.app import App, Settings, open_store
 from coterie.base.clock import SystemClock
-from coterie.base.home import Home
+from coterie.base.home import Paths
 from coterie.cast.identity import Identity
-from coterie.kernel.fold import fold_aside
-from coterie.llm.player import Player
+from coterie.kernel.fold import replayed_hash
+from coterie.llm.player import ReplayProvider
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
 from coterie.surfaces.web.server import create_web
-from coterie.surfaces.webhook.completions import api_router
-from coterie.surfaces.webhook.hook import hook_router
+from coterie.surfaces.webhook.completions import openai_router
+from coterie.surfaces.webhook.hook import webhook_router
 from coterie.surfaces.webhook.settings import WebhookSettings
 from tests.modes.desk.conftest import Script
 
@@ -65,7 +65,7 @@ class Open:
 @asynccontextmanager
 async def open_desk(folder: Path, script: Script | None, **sections: object) -> AsyncIterator[Open]:
     """With a script, on a scripted model; without one, on the embedded model."""
-    home = Home.locate({"COTERIE_HOME": str(folder)})
+    home = Paths.locate({"COTERIE_HOME": str(folder)})
     roles = {kind: (f"embedded/{kind}",) for kind in KINDS} if script is not None else {}
     async with _sink() as sink:
         settings = Settings.model_validate(
@@ -74,22 +74,22 @@ async def open_desk(folder: Path, script: Script | None, **sections: object) -> 
         with open_store(home) as store:
             models = None
             if script is not None:
-                player = Player("embedded", otherwise=script.answer)
+                player = ReplayProvider("embedded", default=script.answer)
                 models = Models(settings.models, store=store, providers={"embedded": player})
             house = App(home, settings, store, models=models)
-            if not house.roster.bots():
-                await house.roster.author(Identity(name="Mara", persona="Mara gets things done."))
+            if not house.roster.all():
+                await house.roster.save(Identity(name="Mara", persona="Mara gets things done."))
             web = create_web(house)
-            web.include_router(hook_router(house.switchboard, settings.webhook, house.files_of))
-            web.include_router(api_router(house.switchboard, settings.api, SystemClock()))
+            web.include_router(webhook_router(house.switchboard, settings.webhook, house.room_files))
+            web.include_router(openai_router(house.switchboard, settings.api, SystemClock()))
             async with (
                 house.running(),
                 _listening(web) as url,
                 httpx.AsyncClient(base_url=url, trust_env=False, timeout=120) as client,
             ):
                 yield Open(house, client, sink)
-            with store.reader.readers.snapshot() as rows:
-                assert store.hashes() == {view.name: fold_aside(view, rows) for view in store.views}
+            with store.reader.connections.snapshot() as rows:
+                assert store.hashes() == {view.name: replayed_hash(view, rows) for view in store.projections}
 
 
 @asynccontextmanager

@@ -11,18 +11,18 @@ from pydantic import SecretStr
 
 from coterie.cast.portraits import Portrait
 from coterie.engine.files import RoomFiles
-from coterie.surfaces.matrix.bot import MatrixBot
-from coterie.surfaces.matrix.follow import Following
+from coterie.surfaces.matrix.bot import MatrixService
+from coterie.surfaces.matrix.follow import SyncLoop
 from coterie.surfaces.matrix.homeserver import Homeserver
 from coterie.surfaces.matrix.settings import MatrixSettings
-from tests.contracts.surface_house import SurfaceHouse
+from tests.contracts.surface_house import SurfaceApp
 from tests.real.synapse import Synapse
 
 PASSWORD = "a password"
-Anybody = TypeVar("Anybody", bound="Human")
+Anybody = TypeVar("Anybody", bound="MatrixUser")
 
 
-class Human:
+class MatrixUser:
     """Somebody with a client."""
 
     def __init__(self, server: Homeserver, user: str) -> None:
@@ -90,7 +90,7 @@ def shown_by(events: list[dict[str, Any]], by: str) -> list[tuple[str, str]]:
     return list(texts.items())
 
 
-class MatrixHouse(SurfaceHouse):
+class MatrixApp(SurfaceApp):
     """A house whose bot follows the homeserver step by step, or by itself."""
 
     def __init__(
@@ -112,11 +112,11 @@ class MatrixHouse(SurfaceHouse):
         self._stack = AsyncExitStack()
 
     @property
-    def bot(self) -> MatrixBot:
+    def bot(self) -> MatrixService:
         return self._bot
 
     async def connect(self) -> None:
-        self._bot = MatrixBot(
+        self._bot = MatrixService(
             self.board,
             self.store.bus,
             self.matrix,
@@ -124,13 +124,13 @@ class MatrixHouse(SurfaceHouse):
             lambda who: RoomFiles(self.workspaces / who),
             self.portraits.get,
         )
-        self.following: Following = await self._stack.enter_async_context(self._bot.attached())
+        self.following: SyncLoop = await self._stack.enter_async_context(self._bot.connected())
 
     async def settle(self, rounds: int = 3) -> None:
         """Until nothing new comes and everything is answered."""
         for _ in range(rounds):
-            await self.following.once(0)
-            await self.board.idle()
+            await self.following.sync_once(0)
+            await self.board.wait_idle()
 
     async def restart(self) -> None:
         """A crash and a new start."""
@@ -156,23 +156,23 @@ class MatrixHouse(SurfaceHouse):
 
 def house_on(
     synapse: Synapse, path: Path, name: str, **options: Any
-) -> AbstractAsyncContextManager[tuple[MatrixHouse, Human]]:
+) -> AbstractAsyncContextManager[tuple[MatrixApp, MatrixUser]]:
     """A house with a bot of its own, and its owner, who writes plainly."""
-    return house_with(Human, synapse, path, name, **options)
+    return house_with(MatrixUser, synapse, path, name, **options)
 
 
 @asynccontextmanager
 async def house_with(
     client: type[Anybody], synapse: Synapse, path: Path, name: str, **options: Any
-) -> AsyncIterator[tuple[MatrixHouse, Anybody]]:
+) -> AsyncIterator[tuple[MatrixApp, Anybody]]:
     """The same with an owner who uses this client. Rooms are sealed where the client can."""
     path.mkdir(parents=True, exist_ok=True)
     ana = await client.arrive(synapse, f"ana-{name}")
     synapse.register(name)
-    house = MatrixHouse(path, synapse, name, ana.user, encrypted=client is not Human, **options)
+    house = MatrixApp(path, synapse, name, ana.user, encrypted=client is not MatrixUser, **options)
     await house.furnish()
     await house.connect()
-    await house.following.once(0)
+    await house.following.sync_once(0)
     try:
         yield house, ana
     finally:

@@ -18,8 +18,8 @@ import nio
 from nio.crypto.attachments import decrypt_attachment, encrypt_attachment
 
 from coterie.surfaces.matrix.homeserver import Homeserver
-from coterie.surfaces.matrix.topology import ENCRYPTION, SEALED_ROOM
-from tests.real.matrix_house import PASSWORD, Human, shown_by
+from coterie.surfaces.matrix.topology import ENCRYPTION, ENCRYPTION_RULES
+from tests.real.matrix_house import PASSWORD, MatrixUser, shown_by
 from tests.real.synapse import Synapse
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ async def there(work: Coroutine[Any, Any, T]) -> T:
     return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, _loop()))
 
 
-class SealedHuman(Human):
+class EncryptedMatrixUser(MatrixUser):
     """Writes and reads sealed rooms."""
 
     client: nio.AsyncClient
@@ -62,7 +62,7 @@ class SealedHuman(Human):
         return human
 
     async def room_with(self, bot: str) -> str:
-        sealed = {"type": ENCRYPTION, "state_key": "", "content": SEALED_ROOM}
+        sealed = {"type": ENCRYPTION, "state_key": "", "content": ENCRYPTION_RULES}
         return await self.server.create_room({"preset": "private_chat", "invite": [bot], "initial_state": [sealed]})
 
     async def say(self, room: str, text: str, key: str | None = None, more: dict[str, Any] | None = None) -> str:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from coterie.llm.messages import Request
-from coterie.modes.desk.tools import Tool, tool
+from coterie.llm.messages import CompletionRequest
+from coterie.modes.desk.tools import AgentTool, make_tool
 from tests.modes.desk.conftest import Line, Script, calls
 from tests.real.desk_house import Open, open_desk
 
@@ -19,7 +19,7 @@ _SLOW_S = 600
 """The embedded model reads a few hundred tokens a second, and a busy machine is slow, not wrong."""
 
 
-def counting(kind: str, request: Request) -> Line:
+def counting(kind: str, request: CompletionRequest) -> Line:
     """Thinks, has the words of a note counted by a command, remembers, and tells."""
     last = request.prompt.messages[-1].text
     used = sum(message.role == "tool" for message in request.prompt.messages)
@@ -63,7 +63,7 @@ async def test_the_full_loop_from_webhook_to_reply_and_back_out(tmp_path: Path) 
         bot = chat["character"]
         kept = {memory.text for memory in open_.house.memory.browse(owner=bot)}
         assert kept == {"Ana asked about the note", "Ana cares about short notes"}
-        await open_.house.switchboard.idle()
+        await open_.house.switchboard.wait_idle()
         assert open_.sink.texts == ["I am counting.", "It has three words."]
         whole = await open_.ask("GET", desk)
         assert whole["sandbox"]["state"] == "confined" and "It has" not in whole["status"]
@@ -74,7 +74,7 @@ async def test_the_full_loop_from_webhook_to_reply_and_back_out(tmp_path: Path) 
 
 
 async def test_d2_a_follow_up_reaches_a_waiting_worker(tmp_path: Path) -> None:
-    def brain(kind: str, request: Request) -> Line:
+    def brain(kind: str, request: CompletionRequest) -> Line:
         told = "\n".join(message.text for message in request.prompt.messages)
         if kind == "worker":
             return calls(("finish", {"result": "Dear friend"})) if "Friendly" in told else "Formal or friendly?"
@@ -115,7 +115,7 @@ async def test_d2_cancel_in_every_state(tmp_path: Path) -> None:
         await go_on.wait()
         return "Dug."
 
-    def brain(kind: str, request: Request) -> Line:
+    def brain(kind: str, request: CompletionRequest) -> Line:
         last = request.prompt.messages[-1].text
         if kind == "worker":
             return "Which one?" if "wait" in request.prompt.messages[1].text else calls(("dig", {}))
@@ -125,7 +125,7 @@ async def test_d2_cancel_in_every_state(tmp_path: Path) -> None:
         return calls(("skip", {}))
 
     async with open_desk(tmp_path, Script(brain=brain)) as open_:
-        open_.house.desk.add_tools([tool(dig)])
+        open_.house.desk.add_tools([make_tool(dig)])
         _, running = await _worker(open_, interactive=False)
         async with asyncio.timeout(60):
             await at_it.wait()
@@ -148,7 +148,7 @@ async def test_d20_a_yes_by_the_api_lets_it_send_and_a_follow_up_does_not(tmp_pa
         sent.append(to)
         return "It is sent."
 
-    def brain(kind: str, request: Request) -> Line:
+    def brain(kind: str, request: CompletionRequest) -> Line:
         if kind == "worker":
             used = any(message.role == "tool" for message in request.prompt.messages)
             return "It went out." if used else calls(("send_mail", {"to": "bo@example.com"}))
@@ -157,7 +157,7 @@ async def test_d20_a_yes_by_the_api_lets_it_send_and_a_follow_up_does_not(tmp_pa
         return calls(("skip", {}))
 
     async with open_desk(tmp_path, Script(brain=brain)) as open_:
-        mail: Tool = tool(send_mail, asks=True)
+        mail: AgentTool = make_tool(send_mail, needs_confirmation=True)
         open_.house.desk.add_tools([mail])
         desk = f"/desk/{(await open_.ask('POST', '/desk', {'character': 'Mara'}, 201))['id']}"
         await open_.ask("POST", f"{desk}/messages?wait=true", {"text": "Mail Bo"})
@@ -213,6 +213,6 @@ async def test_the_loop_on_the_embedded_model(tmp_path: Path) -> None:
             while "desk_results_injected" not in events:
                 await asyncio.sleep(0.2)
                 events = [event.kind for event in open_.house.store.reader.read(limit=1_000)]
-        await open_.house.switchboard.idle()
+        await open_.house.switchboard.wait_idle()
         assert open_.sink.texts[0] == answer["text"]
         assert (await open_.ask("GET", desk))["spent_today"]["calls"] >= 3

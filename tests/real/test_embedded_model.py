@@ -19,29 +19,29 @@ import pytest
 from coterie.base.errors import ConfigError
 from coterie.llm import errors
 from coterie.llm.catalogue import EMBEDDED, Catalogue
-from coterie.llm.embedded import Embedded
-from coterie.llm.messages import Finished, Priority, Prompt, Request, TextDelta
+from coterie.llm.embedded import EmbeddedProvider
+from coterie.llm.messages import CompletionRequest, Finished, Priority, Prompt, TextDelta
 from coterie.llm.provider import Provider
 from coterie.llm.roles import Role
 from coterie.llm.router import Models
 from coterie.llm.settings import EmbeddedSettings, ModelsSettings
 from coterie.llm.structured import classify
-from coterie.llm.tokenizer import tokenizer_of
+from coterie.llm.tokenizer import load_tokenizer
 from coterie.llm.tokens import TokenCounter
-from coterie.llm.trial import Form, try_out
+from coterie.llm.trial import ProbeForm, probe_model
 from coterie.llm.weights import find_weights
 from tests.contracts.provider_contract import ProviderContract
 
 pytestmark = pytest.mark.xdist_group("embedded")
 
 
-def request(text: str = "Tell me a long story about a fox.", max_tokens: int = 400) -> Request:
-    return Request(model="smollm2", prompt=Prompt.of(text, max_tokens=max_tokens))
+def request(text: str = "Tell me a long story about a fox.", max_tokens: int = 400) -> CompletionRequest:
+    return CompletionRequest(model="smollm2", prompt=Prompt.of(text, max_tokens=max_tokens))
 
 
 @pytest.fixture
-async def embedded() -> AsyncIterator[Embedded]:
-    made = Embedded(EmbeddedSettings())
+async def embedded() -> AsyncIterator[EmbeddedProvider]:
+    made = EmbeddedProvider(EmbeddedSettings())
     yield made
     await made.close()
 
@@ -51,25 +51,25 @@ class TestContract(ProviderContract):
 
     @pytest.fixture
     async def provider(self) -> AsyncIterator[Provider]:
-        made = Embedded(EmbeddedSettings())
+        made = EmbeddedProvider(EmbeddedSettings())
         yield made
         await made.close()
 
 
-async def interrupt(embedded: Embedded, how: signal.Signals) -> errors.ModelCrashed:
+async def interrupt(embedded: EmbeddedProvider, how: signal.Signals) -> errors.ModelCrashed:
     """Start a long answer, and send a signal to the process in the middle of it."""
     heard = 0
     with pytest.raises(errors.ModelCrashed) as caught:
         async for _ in embedded.stream(request()):
             heard += 1
             if heard == 5:
-                assert embedded.child is not None
-                os.kill(embedded.child.pid, how)
+                assert embedded.process is not None
+                os.kill(embedded.process.pid, how)
     assert heard >= 5
     return caught.value
 
 
-async def test_killed_mid_stream_the_call_ends_clearly_and_the_next_one_works(embedded: Embedded) -> None:
+async def test_killed_mid_stream_the_call_ends_clearly_and_the_next_one_works(embedded: EmbeddedProvider) -> None:
     error = await interrupt(embedded, signal.SIGKILL)
     assert error.retryable
     assert "died" in error.what
@@ -77,7 +77,7 @@ async def test_killed_mid_stream_the_call_ends_clearly_and_the_next_one_works(em
 
 
 async def test_hung_mid_stream_the_process_is_replaced() -> None:
-    embedded = Embedded(EmbeddedSettings(stall_s=1))
+    embedded = EmbeddedProvider(EmbeddedSettings(stall_s=1))
     error = await interrupt(embedded, signal.SIGSTOP)
     assert error.retryable
     assert isinstance([chunk async for chunk in embedded.stream(request(max_tokens=5))][-1], Finished)
@@ -91,20 +91,20 @@ async def test_through_the_router_the_partial_text_is_kept() -> None:
         async for chunk in reply:
             provider = models.provider("embedded")
             assert isinstance(chunk, TextDelta)
-            assert isinstance(provider, Embedded)
-            if len(reply.text) > 20 and provider.child:
-                os.kill(provider.child.pid, signal.SIGKILL)
+            assert isinstance(provider, EmbeddedProvider)
+            if len(reply.text) > 20 and provider.process:
+                os.kill(provider.process.pid, signal.SIGKILL)
     assert caught.value.partial == reply.text
     assert len(reply.text) > 20
     assert (await models.ask(Role.NARRATIVE, Prompt.of("Hello.", max_tokens=5))).text
     await models.close()
 
 
-async def test_its_memory_is_bounded_and_it_is_gone_after_close(embedded: Embedded) -> None:
+async def test_its_memory_is_bounded_and_it_is_gone_after_close(embedded: EmbeddedProvider) -> None:
     long = "The fox went on. " * 150
     async for _ in embedded.stream(request(long, max_tokens=20)):
         pass
-    child = embedded.child
+    child = embedded.process
     assert child is not None
     assert child.memory_mb < 700
     soft, hard = psutil.Process(child.pid).rlimit(psutil.RLIMIT_AS)
@@ -114,37 +114,37 @@ async def test_its_memory_is_bounded_and_it_is_gone_after_close(embedded: Embedd
 
 
 async def test_too_little_memory_is_said_not_suffered() -> None:
-    starved = Embedded(EmbeddedSettings(memory_mb=256))
+    starved = EmbeddedProvider(EmbeddedSettings(memory_mb=256))
     with pytest.raises(errors.ModelCrashed, match="could not be loaded"):
         async for _ in starved.stream(request()):
             pass
     await starved.close()
 
 
-async def test_it_ends_with_the_program_that_started_it(embedded: Embedded) -> None:
+async def test_it_ends_with_the_program_that_started_it(embedded: EmbeddedProvider) -> None:
     async for _ in embedded.stream(request(max_tokens=2)):
         pass
-    child = embedded.child
+    child = embedded.process
     assert child is not None
     process = child._process
     assert process.stdin is not None
     process.stdin.close()
     await asyncio.wait_for(process.wait(), 10)
-    assert child.dead
+    assert child.has_exited
 
 
 async def test_unused_it_leaves_memory_and_comes_back() -> None:
-    embedded = Embedded(EmbeddedSettings(idle_unload_s=0.2))
+    embedded = EmbeddedProvider(EmbeddedSettings(idle_unload_s=0.2))
     async for _ in embedded.stream(request(max_tokens=2)):
         pass
     async with asyncio.timeout(10):
-        while embedded.child is not None:
+        while embedded.process is not None:
             await asyncio.sleep(0.05)
     assert [chunk async for chunk in embedded.stream(request(max_tokens=2))]
     await embedded.close()
 
 
-async def test_a_person_does_not_wait_for_a_queue_of_background_work(embedded: Embedded) -> None:
+async def test_a_person_does_not_wait_for_a_queue_of_background_work(embedded: EmbeddedProvider) -> None:
     async for _ in embedded.stream(request(max_tokens=1)):
         pass
     done: list[str] = []
@@ -162,7 +162,7 @@ async def test_a_person_does_not_wait_for_a_queue_of_background_work(embedded: E
     await asyncio.gather(*background)
 
 
-async def test_a_prompt_that_is_too_long_is_refused_with_a_reason(embedded: Embedded) -> None:
+async def test_a_prompt_that_is_too_long_is_refused_with_a_reason(embedded: EmbeddedProvider) -> None:
     with pytest.raises(errors.BadRequest):
         async for _ in embedded.stream(request("fox " * 6000)):
             pass
@@ -171,19 +171,19 @@ async def test_a_prompt_that_is_too_long_is_refused_with_a_reason(embedded: Embe
 async def test_structured_output_fits_its_schema() -> None:
     models = Models(ModelsSettings())
     prompt = Prompt.of("Mara the fox is seven and lives in the mill. Fill in the form.", max_tokens=120)
-    found = await classify(models, Form, prompt, timeout_s=120)
+    found = await classify(models, ProbeForm, prompt, timeout_s=120)
     assert found.ok
     await models.close()
 
 
 async def test_a_trial_tells_what_the_command_prints() -> None:
     said: list[str] = []
-    trial = await try_out(ModelsSettings(), EMBEDDED, said.append)
+    trial = await probe_model(ModelsSettings(), EMBEDDED, said.append)
     assert "".join(said) == trial.answer.text
     assert trial.answer.first_token_ms
     assert trial.tokens_per_s > 0
     assert trial.memory_mb
-    assert trial.form.ok
+    assert trial.structured.ok
 
 
 TEXTS = [
@@ -200,10 +200,10 @@ TEXTS = [
 ]
 
 
-async def test_our_tokenizer_agrees_with_llama_cpp_token_by_token(embedded: Embedded) -> None:
+async def test_our_tokenizer_agrees_with_llama_cpp_token_by_token(embedded: EmbeddedProvider) -> None:
     async for _ in embedded.stream(request(max_tokens=1)):
         pass
-    child, own = embedded.child, tokenizer_of(find_weights(None))
+    child, own = embedded.process, load_tokenizer(find_weights(None))
     assert child is not None
     assert own is not None
     async with httpx.AsyncClient(headers={"authorization": f"Bearer {child.key}"}, trust_env=False) as client:
@@ -212,23 +212,23 @@ async def test_our_tokenizer_agrees_with_llama_cpp_token_by_token(embedded: Embe
             assert own.encode_ordinary(text) == theirs, text
 
 
-async def test_a_prompt_is_counted_as_the_model_counts_it(embedded: Embedded) -> None:
+async def test_a_prompt_is_counted_as_the_model_counts_it(embedded: EmbeddedProvider) -> None:
     counter = TokenCounter(Catalogue(ModelsSettings()))
     prompt = Prompt.of("What does the fox do at night?", system="You are brief.", max_tokens=1)
-    chunks = [chunk async for chunk in embedded.stream(Request(model="smollm2", prompt=prompt))]
+    chunks = [chunk async for chunk in embedded.stream(CompletionRequest(model="smollm2", prompt=prompt))]
     end = chunks[-1]
     assert isinstance(end, Finished)
     assert abs(counter.count_prompt(EMBEDDED, prompt) - end.tokens.input) <= 3
     assert counter.is_exact(EMBEDDED)
 
 
-async def test_strangers_on_this_machine_are_turned_away(embedded: Embedded) -> None:
+async def test_strangers_on_this_machine_are_turned_away(embedded: EmbeddedProvider) -> None:
     async for _ in embedded.stream(request(max_tokens=1)):
         pass
-    assert embedded.child is not None
+    assert embedded.process is not None
     body = {"messages": [{"role": "user", "content": "hi"}]}
     async with httpx.AsyncClient(trust_env=False) as client:
-        answer = await client.post(f"{embedded.child.url}/v1/chat/completions", content=json.dumps(body))
+        answer = await client.post(f"{embedded.process.url}/v1/chat/completions", content=json.dumps(body))
     assert answer.status_code == 401
 
 

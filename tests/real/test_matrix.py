@@ -12,11 +12,11 @@ import pytest
 from coterie.base.ids import new_id
 from coterie.cast.portraits import Portrait
 from coterie.engine.protocol import OutgoingMessage
-from coterie.surfaces.matrix.inbound import NAME, room_ref
+from coterie.surfaces.matrix.inbound import SURFACE, room_ref
 from coterie.surfaces.matrix.reset import reset
 from coterie.surfaces.matrix.topology import CHAT
-from tests.real.matrix_house import Human, MatrixHouse, house_on, house_with
-from tests.real.second_client import SealedHuman
+from tests.real.matrix_house import MatrixApp, MatrixUser, house_on, house_with
+from tests.real.second_client import EncryptedMatrixUser
 from tests.real.synapse import Synapse
 
 pytestmark = pytest.mark.timeout(600)
@@ -36,12 +36,12 @@ def written(synapse: Synapse, user: str) -> list[tuple[str, str, str]]:
     return synapse.query(f"{found} ORDER BY stream_ordering", user)
 
 
-async def first_room(house: MatrixHouse, ana: Human) -> str:
+async def first_room(house: MatrixApp, ana: MatrixUser) -> str:
     await ana.room_with(house.bot_user)
     await house.settle()
     await ana.accept_invites()
     await house.settle(1)
-    (bound,) = house.board.talk.rooms.all_on(NAME)
+    (bound,) = house.board.chats.rooms.on_surface(SURFACE)
     return bound.room.id
 
 
@@ -101,11 +101,13 @@ async def test_p8_p9_commands_and_rooms(synapse: Synapse, tmp_path: Path) -> Non
         await ana.say(garden, "!archive")
         await ana.say(garden, "!yes")
         await house.settle()
-        assert [one.room.id for one in house.board.talk.rooms.rooms_of("you", NAME)] == [room]
+        assert [one.room.id for one in house.board.chats.rooms.of_person("you", SURFACE)] == [room]
 
 
-@pytest.mark.parametrize("client", [Human, SealedHuman], ids=["plain", "sealed"])
-async def test_p7_threads_replies_and_edits_are_kept(synapse: Synapse, tmp_path: Path, client: type[Human]) -> None:
+@pytest.mark.parametrize("client", [MatrixUser, EncryptedMatrixUser], ids=["plain", "sealed"])
+async def test_p7_threads_replies_and_edits_are_kept(
+    synapse: Synapse, tmp_path: Path, client: type[MatrixUser]
+) -> None:
     async with house_with(client, synapse, tmp_path, bot_name()) as (house, ana):
         room = await first_room(house, ana)
         root = await ana.say(room, "a thread begins")
@@ -125,9 +127,9 @@ async def test_p7_threads_replies_and_edits_are_kept(synapse: Synapse, tmp_path:
         assert threaded[0]["content"]["body"].startswith("in it")
 
 
-@pytest.mark.parametrize("client", [Human, SealedHuman], ids=["plain", "sealed"])
+@pytest.mark.parametrize("client", [MatrixUser, EncryptedMatrixUser], ids=["plain", "sealed"])
 async def test_p7_what_was_said_before_we_came_is_not_answered(
-    synapse: Synapse, tmp_path: Path, client: type[Human]
+    synapse: Synapse, tmp_path: Path, client: type[MatrixUser]
 ) -> None:
     async with house_with(client, synapse, tmp_path, bot_name()) as (house, ana):
         room = await ana.room_with(f"@nobody-{new_id().lower()}:localhost")
@@ -135,28 +137,28 @@ async def test_p7_what_was_said_before_we_came_is_not_answered(
         await ana.server.invite(room, house.bot_user)
         await house.settle()
         await ana.accept_invites()
-        if isinstance(ana, SealedHuman):
+        if isinstance(ana, EncryptedMatrixUser):
             await ana.sync()
             await ana.forget_session(room)
         await ana.say(room, "said to you")
         await house.settle()
         assert [text for _, text in house.echo.heard] == ["said to you"]
-        assert not house.bot.crypto.waits
+        assert not house.bot.crypto.has_pending
 
 
 async def test_p7_a_room_shows_who_is_there(synapse: Synapse, tmp_path: Path) -> None:
     async with house_on(synapse, tmp_path, bot_name()) as (house, ana):
         room = await first_room(house, ana)
-        character = house.board.talk.rooms.room(room_ref(room)).character
+        character = house.board.chats.rooms.get(room_ref(room)).character
         for picture in (b"\x89PNG\r\n\x1a\none", b"\x89PNG\r\n\x1a\nanother"):
             house.portraits[character] = Portrait(picture, "image/png", 1)
-            await house.bot.note(room_ref(room))
+            await house.bot.update_room(room_ref(room))
             avatar = (await ana.server.state_event(room, "m.room.avatar"))["url"]
             async with ana.server.download(avatar) as parts:
                 assert b"".join([part async for part in parts]) == picture
         writes = written(synapse, house.bot_user)
         await house.restart()
-        await house.bot.note(room_ref(room))
+        await house.bot.update_room(room_ref(room))
         assert written(synapse, house.bot_user) == writes, "one picture, set once"
 
 
@@ -174,12 +176,12 @@ async def test_p6_files_both_ways(synapse: Synapse, tmp_path: Path) -> None:
         await ana.say(room, "gone.txt", more={"msgtype": "m.file", "url": "mxc://localhost/nothing-there"})
         await house.settle()
         (kept,) = house.echo.files
-        character = house.board.talk.rooms.room(room_ref(room)).character
+        character = house.board.chats.rooms.get(room_ref(room)).character
         saved = house.workspaces / character / kept.path
         assert saved.read_bytes() == data and kept.path.startswith("files/matrix-")
         assert "could not be kept" in house.echo.heard[-1][1]
         await house.board.notify(OutgoingMessage(room=room_ref(room), text="Here.", attachments=(kept,)), "file-1")
-        await house.board.idle()
+        await house.board.wait_idle()
         sent = [e["content"] for e in await ana.events(room) if e["content"].get("msgtype") == "m.image"][-1]
         async with ana.server.download(sent["url"]) as parts:
             assert b"".join([part async for part in parts]) == data
@@ -189,23 +191,23 @@ async def test_p10_a_lost_database_is_rebuilt_without_making_or_inviting_anythin
     synapse: Synapse, tmp_path: Path
 ) -> None:
     async with house_on(synapse, tmp_path, bot_name()) as (house, ana):
-        await house.bot.note(room_ref(await first_room(house, ana)))
+        await house.bot.update_room(room_ref(await first_room(house, ana)))
         for n in range(5):
             room = await house.bot.topology.room_for(ana.user, f"Room {n}", "t", {"key": f"k{n}"})
-            await house.board.talk.begin(room_ref(room), house.people.person("you"), title=f"Room {n}")
-            await house.bot.note(room_ref(room))
-        before = {one.room.id: (one.number, one.title) for one in house.board.talk.rooms.all_on(NAME)}
+            await house.board.chats.begin_chat(room_ref(room), house.people.person("you"), title=f"Room {n}")
+            await house.bot.update_room(room_ref(room))
+        before = {one.room.id: (one.number, one.title) for one in house.board.chats.rooms.on_surface(SURFACE)}
         made, members = creations(synapse, house.bot_user), synapse.query("SELECT count(*) FROM room_memberships")
         asked = synapse.asked("/createRoom", "/invite")
         house.matrix = house.matrix.model_copy(update={"owner": ""})
         await house.lose_database()
         await house.connect()
-        await house.bot.reconciler.note()
+        await house.bot.reconciler.write_metadata()
         assert len(house.bot.report.restored) == 6 and house.bot.report.conflicts == house.bot.report.skipped == []
-        after = {one.room.id: (one.number, one.title) for one in house.board.talk.rooms.all_on(NAME)}
+        after = {one.room.id: (one.number, one.title) for one in house.board.chats.rooms.on_surface(SURFACE)}
         assert {room: number for room, (number, _) in after.items()} == {r: number for r, (number, _) in before.items()}
-        assert house.people.of(NAME, ana.user) == house.people.person("you")
-        assert house.board.talk.rooms.next_number("you", NAME) == 7
+        assert house.people.by_account(SURFACE, ana.user) == house.people.person("you")
+        assert house.board.chats.rooms.next_number("you", SURFACE) == 7
         assert creations(synapse, house.bot_user) == made and asked > 0
         assert synapse.asked("/createRoom", "/invite") == asked, "not even tried"
         assert synapse.query("SELECT count(*) FROM room_memberships") == members
@@ -215,7 +217,7 @@ async def test_p10_a_lost_database_is_rebuilt_without_making_or_inviting_anythin
         assert house.store.reader.last_id() == events, "what is right is left alone"
         assert written(synapse, house.bot_user) == states
         room = next(iter(after))
-        await house.following.once(0)
+        await house.following.sync_once(0)
         await ana.say(room, "are you there?")
         await house.settle()
         assert any(text.startswith("are you there? [") for text in await ana.shown(room, house.bot_user))
@@ -224,7 +226,7 @@ async def test_p10_a_lost_database_is_rebuilt_without_making_or_inviting_anythin
 async def test_p3_a_stranger_gets_a_code_and_nothing_else(synapse: Synapse, tmp_path: Path) -> None:
     async with house_on(synapse, tmp_path, bot_name()) as (house, ana):
         await first_room(house, ana)
-        mallory = await Human.arrive(synapse, f"mallory-{new_id().lower()}")
+        mallory = await MatrixUser.arrive(synapse, f"mallory-{new_id().lower()}")
         room = await mallory.room_with(house.bot_user)
         await house.settle()
         for text in ("Who is there?", "!chats", "!help"):
@@ -248,13 +250,13 @@ async def test_p11_reset_says_what_it_does_and_dry_run_touches_nothing(synapse: 
         server = house.bot.topology.server
         events, joined = house.store.reader.last_id(), await server.joined_rooms()
         for mode in ("local-only", "server-leave-forget"):
-            await reset(house.store, server, login, mode, dry_run=True, tell=said.append)
+            await reset(house.store, server, login, mode, dry_run=True, report=said.append)
         assert house.store.reader.last_id() == events and login.exists()
         assert await server.joined_rooms() == joined
         assert any("would be left and forgotten" in line for line in said) and "by hand" in said[-1]
-        await reset(house.store, server, login, "local-only", dry_run=False, tell=said.append)
-        assert house.board.talk.rooms.all_on(NAME) == [] and await server.joined_rooms() == joined
-        await reset(house.store, server, login, "server-leave-forget", dry_run=False, tell=said.append)
+        await reset(house.store, server, login, "local-only", dry_run=False, report=said.append)
+        assert house.board.chats.rooms.on_surface(SURFACE) == [] and await server.joined_rooms() == joined
+        await reset(house.store, server, login, "server-leave-forget", dry_run=False, report=said.append)
         there = "SELECT count(*) FROM local_current_membership WHERE user_id = ? AND membership = 'join'"
         assert synapse.query(there, house.bot_user) == [(0,)] and not login.exists()
         keys = await ana.server.query_keys([house.bot_user])

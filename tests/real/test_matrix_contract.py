@@ -11,19 +11,19 @@ import pytest
 
 from coterie.base.ids import new_id
 from coterie.engine.inbox import SurfaceSynced
-from coterie.engine.pacing import Pace
-from coterie.engine.surface import Abilities, Surface
-from coterie.engine.surface_errors import RateLimited, Refused, Unreachable
-from coterie.engine.switchboard import Switchboard
-from coterie.kernel import Draft
+from coterie.engine.pacing import EditPace
+from coterie.engine.surface import Capabilities, Surface
+from coterie.engine.surface_errors import PlatformRateLimited, PlatformRefused, PlatformUnreachable
+from coterie.engine.switchboard import MessageRouter
+from coterie.kernel import NewEvent
 from coterie.surfaces.matrix.homeserver import Homeserver, Json
-from coterie.surfaces.matrix.inbound import NAME
+from coterie.surfaces.matrix.inbound import SURFACE
 from coterie.surfaces.matrix.surface import MatrixSurface
 from tests.contracts.loopback import Fault
 from tests.contracts.surface_contract import SurfaceContract
-from tests.contracts.surface_house import SurfaceHouse
-from tests.real.matrix_house import Human, MatrixHouse, shown_by
-from tests.real.second_client import SealedHuman
+from tests.contracts.surface_house import SurfaceApp
+from tests.real.matrix_house import MatrixApp, MatrixUser, shown_by
+from tests.real.second_client import EncryptedMatrixUser
 from tests.real.synapse import Synapse
 
 pytestmark = pytest.mark.timeout(600)
@@ -36,12 +36,12 @@ class MatrixPlatform:
     """People and rooms by short names, made when they are first needed; sealed or not, as their client makes them."""
 
     def __init__(
-        self, synapse: Synapse, house: MatrixHouse, monkeypatch: pytest.MonkeyPatch, client: type[Human]
+        self, synapse: Synapse, house: MatrixApp, monkeypatch: pytest.MonkeyPatch, client: type[MatrixUser]
     ) -> None:
         self._synapse = synapse
         self._house = house
         self._client = client
-        self._people: dict[str, Human] = {}
+        self._people: dict[str, MatrixUser] = {}
         self._rooms: dict[str, str] = {}
         self._faults: list[Fault] = []
         self._making = asyncio.Lock()
@@ -52,29 +52,29 @@ class MatrixPlatform:
             return await self._send(server, room, kind, content, transaction)
 
         monkeypatch.setattr(Homeserver, "send", send)
-        quick = {**{f: getattr(MatrixSurface.abilities, f) for f in Abilities.__dataclass_fields__}}
-        quick |= {"pace": Pace(least_s=0.1, most_s=0.3, rest_s=0.15)}
-        monkeypatch.setattr(MatrixSurface, "abilities", Abilities(**quick))
+        quick = {**{f: getattr(MatrixSurface.capabilities, f) for f in Capabilities.__dataclass_fields__}}
+        quick |= {"pace": EditPace(min_interval_s=0.1, max_interval_s=0.3, idle_s=0.15)}
+        monkeypatch.setattr(MatrixSurface, "abilities", Capabilities(**quick))
 
     @property
     def surface(self) -> Surface:
-        return self._house.board.surfaces[NAME]
+        return self._house.board.surfaces[SURFACE]
 
     async def say(self, who: str, room: str, text: str, key: str, *, times: int = 1) -> None:
         human = await self.human(who)
         room_id = await self.room(human, room)
         event = await human.say(room_id, text, f"{room}.{key}")
-        key = f"in:{NAME}/{room_id}:{event}"
+        key = f"in:{SURFACE}/{room_id}:{event}"
         async with self._syncing:
-            before = self._house.board.reception.inbox.cursor(NAME)
+            before = self._house.board.inbound.inbox.cursor(SURFACE)
             for wait_s in _UNTIL_HEARD:  # what is sealed is heard when its key has come, which may be a look later
                 if self._house.store.query("SELECT 1 FROM event WHERE key = ?", (key,)):
                     break
-                await self._house.following.once(wait_s)
+                await self._house.following.sync_once(wait_s)
             for _ in range(times - 1):  # the homeserver tells it again, as after a crash
-                back = SurfaceSynced(surface=NAME, cursor=before or "")
-                await self._house.store.append([Draft(f"surface:{NAME}", back)])
-                await self._house.following.once(0)
+                back = SurfaceSynced(surface=SURFACE, cursor=before or "")
+                await self._house.store.append([NewEvent(f"surface:{SURFACE}", back)])
+                await self._house.following.sync_once(0)
 
     def account(self, who: str) -> str:
         return self._people[who].user
@@ -93,7 +93,7 @@ class MatrixPlatform:
                 break
             query["from"] = page["end"]
         self._edits = [e for e in found if e["content"].get("m.relates_to", {}).get("rel_type") == "m.replace"]
-        if isinstance(reader, SealedHuman):
+        if isinstance(reader, EncryptedMatrixUser):
             said = [event for event in found if "state_key" not in event]
             assert all(event["type"] == "m.room.encrypted" for event in said), "P7: nothing readable in sealed rooms"
             return [text for _, text in reader.shown_now(found[::-1], room_id, self._house.bot_user)]
@@ -109,16 +109,16 @@ class MatrixPlatform:
     def fail_next(self, *faults: Fault) -> None:
         self._faults.extend(faults)
 
-    def reconnect(self, board: Switchboard) -> None:
+    def reconnect(self, board: MessageRouter) -> None:
         self._faults.clear()
 
-    async def human(self, who: str) -> Human:
+    async def human(self, who: str) -> MatrixUser:
         async with self._making:
             if who not in self._people:
                 self._people[who] = await self._client.arrive(self._synapse, f"{who}-{new_id().lower()}")
             return self._people[who]
 
-    async def room(self, human: Human, room: str) -> str:
+    async def room(self, human: MatrixUser, room: str) -> str:
         async with self._making:
             if room not in self._rooms:
                 async with self._syncing:  # an invitation that is seen is answered with a Space: here it is none
@@ -141,47 +141,47 @@ class MatrixPlatform:
         ours = server is self._house.bot.topology.server
         fault = self._faults.pop(0) if ours and self._faults else None
         if fault == "patience":
-            raise RateLimited("Too many messages.", 0.01)
+            raise PlatformRateLimited("Too many messages.", 0.01)
         if fault == "hung up":
-            raise Unreachable("The line is down.", ambiguous=False)
+            raise PlatformUnreachable("The line is down.", ambiguous=False)
         if fault == "refused":
-            raise Refused("Not this.", "It is not tried again.")
+            raise PlatformRefused("Not this.", "It is not tried again.")
         event = await self._sent(server, room, kind, content, transaction)
         if fault == "taken, then hung up":
-            raise Unreachable("The line broke.")
+            raise PlatformUnreachable("The line broke.")
         if fault == "stuck after taking":
             await asyncio.Event().wait()
         return event
 
 
-@pytest.mark.parametrize("client", [Human, SealedHuman], ids=["plain", "sealed"])
+@pytest.mark.parametrize("client", [MatrixUser, EncryptedMatrixUser], ids=["plain", "sealed"])
 class TestMatrix(SurfaceContract):
     said_in_each = 2  # a homeserver on the same two cores takes its time
 
     @pytest.fixture
-    async def house(self, synapse: Synapse, tmp_path: Path) -> AsyncIterator[MatrixHouse]:
+    async def house(self, synapse: Synapse, tmp_path: Path) -> AsyncIterator[MatrixApp]:
         name = f"bot-{new_id().lower()}"
         synapse.register(name)
-        made = MatrixHouse(tmp_path, synapse, name, "")
+        made = MatrixApp(tmp_path, synapse, name, "")
         await made.furnish()
         await made.connect()
-        await made.following.once(0)
+        await made.following.sync_once(0)
         yield made
         await made.close()
 
     @pytest.fixture
     async def platform(
-        self, synapse: Synapse, house: MatrixHouse, monkeypatch: pytest.MonkeyPatch, client: type[Human]
+        self, synapse: Synapse, house: MatrixApp, monkeypatch: pytest.MonkeyPatch, client: type[MatrixUser]
     ) -> AsyncIterator[MatrixPlatform]:
         made = MatrixPlatform(synapse, house, monkeypatch, client)
         yield made
         await made.close()
 
     @pytest.fixture(autouse=True)
-    async def ana(self, house: SurfaceHouse, platform: MatrixPlatform) -> None:
+    async def ana(self, house: SurfaceApp, platform: MatrixPlatform) -> None:
         ana = await platform.human("ana")
-        await house.people.link_owner(NAME, ana.user)
+        await house.people.link_owner(SURFACE, ana.user)
 
-    async def crash(self, house: MatrixHouse, platform: MatrixPlatform) -> None:  # type: ignore[override]
+    async def crash(self, house: MatrixApp, platform: MatrixPlatform) -> None:  # type: ignore[override]
         platform.reconnect(house.board)
         await house.restart()

@@ -14,16 +14,16 @@ import pytest
 
 from coterie.base.ids import new_id
 from coterie.engine.protocol import OutgoingMessage, OutgoingReaction
-from coterie.engine.surface_errors import Unreachable
-from coterie.kernel.cabinet import Place
+from coterie.engine.surface_errors import PlatformUnreachable
+from coterie.kernel.cabinet import KeyPath
 from coterie.surfaces.matrix.bot import UNREAD
 from coterie.surfaces.matrix.crypto import machine
-from coterie.surfaces.matrix.crypto.held import HeldEvents
-from coterie.surfaces.matrix.crypto.signing import is_signed
+from coterie.surfaces.matrix.crypto.held import PendingEvents
+from coterie.surfaces.matrix.crypto.signing import has_signature
 from coterie.surfaces.matrix.homeserver import Homeserver, Json
-from coterie.surfaces.matrix.inbound import NAME, room_ref
-from tests.real.matrix_house import Human, MatrixHouse, house_with
-from tests.real.second_client import SealedHuman
+from coterie.surfaces.matrix.inbound import SURFACE, room_ref
+from tests.real.matrix_house import MatrixApp, MatrixUser, house_with
+from tests.real.second_client import EncryptedMatrixUser
 from tests.real.synapse import Synapse
 
 pytestmark = pytest.mark.timeout(600)
@@ -32,16 +32,16 @@ pytestmark = pytest.mark.timeout(600)
 _SAID = "SELECT json FROM event_json NATURAL JOIN events WHERE room_id = ? AND state_key IS NULL"
 
 
-def house_on(synapse: Synapse, path: Path) -> AbstractAsyncContextManager[tuple[MatrixHouse, SealedHuman]]:
-    return house_with(SealedHuman, synapse, path, f"bot-{new_id().lower()}")
+def house_on(synapse: Synapse, path: Path) -> AbstractAsyncContextManager[tuple[MatrixApp, EncryptedMatrixUser]]:
+    return house_with(EncryptedMatrixUser, synapse, path, f"bot-{new_id().lower()}")
 
 
-async def first_room(house: MatrixHouse, ana: SealedHuman) -> str:
+async def first_room(house: MatrixApp, ana: EncryptedMatrixUser) -> str:
     await ana.room_with(house.bot_user)
     await house.settle()
     await ana.accept_invites()
     await house.settle(1)
-    (bound,) = house.board.talk.rooms.all_on(NAME)
+    (bound,) = house.board.chats.rooms.on_surface(SURFACE)
     return bound.room.id
 
 
@@ -78,7 +78,7 @@ async def test_p7_a_device_that_comes_later_reads_from_then_on(synapse: Synapse,
         room = await first_room(house, ana)
         await ana.say(room, "before")
         await house.settle()
-        phone = await SealedHuman.log_in(synapse, ana.user)
+        phone = await EncryptedMatrixUser.log_in(synapse, ana.user)
         await house.settle(1)
         await phone.say(room, "from my phone")
         await house.settle()
@@ -96,7 +96,7 @@ async def test_p7_a_device_that_comes_later_reads_from_then_on(synapse: Synapse,
 async def test_p7_whoever_left_cannot_read_what_comes_after(synapse: Synapse, tmp_path: Path) -> None:
     async with house_on(synapse, tmp_path) as (house, ana):
         room = await first_room(house, ana)
-        eve = await SealedHuman.arrive(synapse, f"eve-{new_id().lower()}")
+        eve = await EncryptedMatrixUser.arrive(synapse, f"eve-{new_id().lower()}")
         await ana.server.call("POST", f"/_matrix/client/v3/rooms/{room}/invite", {"user_id": eve.user})
         await eve.accept_invites()
         await house.settle(1)
@@ -130,7 +130,7 @@ async def test_p7_a_lost_key_store_costs_a_device_and_nothing_else(synapse: Syna
         (device,) = told["device_keys"][house.bot_user].values()
         assert {device["device_id"]} == after - before
         (own,) = told["self_signing_keys"][house.bot_user]["keys"].values()
-        assert is_signed(device, house.bot_user, own, own), "and the identity people know vouches for the new one"
+        assert has_signature(device, house.bot_user, own, own), "and the identity people know vouches for the new one"
         await ana.sync()
         await ana.forget_session(room)
         await ana.say(room, "two")
@@ -147,7 +147,7 @@ async def test_p7_what_cannot_be_opened_waits_is_asked_for_and_is_told(
         room = await first_room(house, ana)
         await ana.say(room, "heard")
         await house.settle()
-        monkeypatch.setattr(HeldEvents, "waiting_for", lambda *_: [])
+        monkeypatch.setattr(PendingEvents, "waiting_for", lambda *_: [])
         key = drop_room_keys(house)
         await ana.say(room, "not heard")
         await house.settle()
@@ -204,12 +204,12 @@ async def test_p6_files_in_sealed_rooms_are_sealed_both_ways(synapse: Synapse, t
         await ana.send_file(room, "broken.png", data, damage=True)
         await house.settle()
         (kept,) = house.echo.files
-        character = house.board.talk.rooms.room(room_ref(room)).character
+        character = house.board.chats.rooms.get(room_ref(room)).character
         assert (house.workspaces / character / kept.path).read_bytes() == data
         assert "could not be kept" in house.echo.heard[-1][1] and len(list((house.workspaces).rglob("*.png"))) == 1
         await house.board.notify(OutgoingMessage(room=room_ref(room), text="Here.", attachments=(kept,)), "file-1")
         await house.board.notify(OutgoingReaction(room=room_ref(room), to=house.echo.heard[-1][0], emoji="🌊"), "r-1")
-        await house.board.idle()
+        await house.board.wait_idle()
         sent = [event["content"] for event in await ana.events(room) if "file" in event["content"]][-1]
         assert sent["msgtype"] == "m.image" and await ana.fetch(sent["file"]) == data
         stored = [path.read_bytes() for path in (synapse.folder / "media").rglob("*") if path.is_file()]
@@ -224,13 +224,13 @@ async def test_p4_the_same_token_is_the_same_bytes(synapse: Synapse, tmp_path: P
 
         async def broken(self: Homeserver, room: str, kind: str, content: Json, transaction: str) -> str:
             sent.append(content)
-            raise Unreachable("The line broke.")
+            raise PlatformUnreachable("The line broke.")
 
         content = {"msgtype": "m.text", "body": "once"}
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Homeserver, "send", broken)
             for _ in range(2):
-                with pytest.raises(Unreachable):
+                with pytest.raises(PlatformUnreachable):
                     await house.bot.crypto.send(room, "m.room.message", content, "t1")
         await house.restart()
         event = await house.bot.crypto.send(room, "m.room.message", content, "t1")
@@ -242,8 +242,8 @@ async def test_p4_the_same_token_is_the_same_bytes(synapse: Synapse, tmp_path: P
         assert await ana.shown(room, house.bot_user) == ["once"]
 
 
-async def raw(ana: SealedHuman, room: str) -> list[Json]:
-    found = await Human.events(ana, room)
+async def raw(ana: EncryptedMatrixUser, room: str) -> list[Json]:
+    found = await MatrixUser.events(ana, room)
     return [event for event in found if event["type"] == "m.room.encrypted"]
 
 
@@ -251,12 +251,12 @@ def devices(synapse: Synapse, user: str) -> set[str]:
     return {one for (one,) in synapse.query("SELECT device_id FROM devices WHERE user_id = ? AND NOT hidden", user)}
 
 
-def drop_room_keys(house: MatrixHouse) -> dict[Place, str | None]:
+def drop_room_keys(house: MatrixApp) -> dict[KeyPath, str | None]:
     cabinet = house.bot.crypto._cabinet
-    kept = {("room keys", name): told for name, told in cabinet.drawer("room keys").items()}
+    kept = {("room keys", name): told for name, told in cabinet.entries("room keys").items()}
     cabinet.put(dict.fromkeys(kept))
     return dict(kept)
 
 
-def give_back(house: MatrixHouse, keys: dict[Place, str | None]) -> None:
+def give_back(house: MatrixApp, keys: dict[KeyPath, str | None]) -> None:
     house.bot.crypto._cabinet.put(keys)

@@ -17,7 +17,7 @@ import pytest
 from coterie.base.ids import new_id
 from tests.e2e.serving import Server, coterie
 from tests.real.matrix_house import PASSWORD
-from tests.real.second_client import SealedHuman
+from tests.real.second_client import EncryptedMatrixUser
 from tests.real.synapse import Synapse
 
 pytestmark = [pytest.mark.xdist_group("embedded"), pytest.mark.timeout(600)]
@@ -31,14 +31,14 @@ def bot(synapse: Synapse) -> str:
 
 
 @pytest.fixture
-async def ana(synapse: Synapse) -> AsyncIterator[SealedHuman]:
-    there = await SealedHuman.arrive(synapse, f"ana-{new_id().lower()}")
+async def ana(synapse: Synapse) -> AsyncIterator[EncryptedMatrixUser]:
+    there = await EncryptedMatrixUser.arrive(synapse, f"ana-{new_id().lower()}")
     yield there
     await there.close()
 
 
 @pytest.fixture
-def served(synapse: Synapse, bot: str, ana: SealedHuman, tmp_path: Path) -> Iterator[Server]:
+def served(synapse: Synapse, bot: str, ana: EncryptedMatrixUser, tmp_path: Path) -> Iterator[Server]:
     told = re.findall(r"```toml\n(.*?)```", RECIPE.read_text(), re.DOTALL)[0]
     for theirs, ours in {
         "https://matrix.example.org": synapse.url,
@@ -56,12 +56,12 @@ def served(synapse: Synapse, bot: str, ana: SealedHuman, tmp_path: Path) -> Iter
     server.close()
 
 
-async def is_space(ana: SealedHuman, room: str) -> bool:
+async def is_space(ana: EncryptedMatrixUser, room: str) -> bool:
     created = await ana.server.state_event(room, "m.room.create")
     return bool(created.get("type") == "m.space")
 
 
-async def first_room(ana: SealedHuman, bot: str) -> str:
+async def first_room(ana: EncryptedMatrixUser, bot: str) -> str:
     await ana.room_with(bot)
     while True:
         for room in await ana.accept_invites():
@@ -89,7 +89,7 @@ async def replies(served: Server, chat: str) -> list[str]:
 
 
 async def test_p7_from_the_settings_to_a_sealed_talk_that_goes_on_after_a_restart(
-    served: Server, bot: str, ana: SealedHuman
+    served: Server, bot: str, ana: EncryptedMatrixUser
 ) -> None:
     served.client.post("/bots/ready/maren").raise_for_status()
     room = await first_room(ana, bot)

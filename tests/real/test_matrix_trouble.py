@@ -13,10 +13,10 @@ import pytest
 
 from coterie.base.ids import new_id
 from coterie.engine.protocol import OutgoingMessage
-from coterie.surfaces.matrix.crypto.attachments import SealedFile
+from coterie.surfaces.matrix.crypto.attachments import EncryptedFile
 from coterie.surfaces.matrix.inbound import room_ref
-from tests.real.matrix_house import Human, MatrixHouse, house_with
-from tests.real.second_client import SealedHuman
+from tests.real.matrix_house import MatrixApp, MatrixUser, house_with
+from tests.real.second_client import EncryptedMatrixUser
 from tests.real.synapse import Synapse
 
 pytestmark = pytest.mark.timeout(900)
@@ -31,9 +31,10 @@ async def test_p4_five_hundred_messages_while_away_are_answered_once_in_order(sy
     """Two rooms have more than one sync brings: what it leaves out is read page by page. Every other room is sealed."""
     counts = [130, 120, *[14] * 16, *[13] * 2]
     assert (sum(counts), len(counts)) == (500, 20)
-    async with house_with(SealedHuman, synapse, tmp_path, bot_name()) as (house, ana):
+    async with house_with(EncryptedMatrixUser, synapse, tmp_path, bot_name()) as (house, ana):
         rooms = [
-            await (Human.room_with(ana, house.bot_user) if n % 2 else ana.room_with(house.bot_user)) for n in range(20)
+            await (MatrixUser.room_with(ana, house.bot_user) if n % 2 else ana.room_with(house.bot_user))
+            for n in range(20)
         ]
         await house.settle()
 
@@ -50,7 +51,7 @@ async def test_p4_five_hundred_messages_while_away_are_answered_once_in_order(sy
 
 
 async def test_p4_a_homeserver_that_restarts_is_waited_for(synapse: Synapse, tmp_path: Path) -> None:
-    async with house_with(SealedHuman, synapse, tmp_path, bot_name()) as (house, ana):
+    async with house_with(EncryptedMatrixUser, synapse, tmp_path, bot_name()) as (house, ana):
         room = await ana.room_with(house.bot_user)
         await house.settle()
         await ana.say(room, "before")
@@ -64,14 +65,14 @@ async def test_p4_a_homeserver_that_restarts_is_waited_for(synapse: Synapse, tmp
         await heard(house, 2)
         stop.set()
         await following
-        await house.board.idle()
+        await house.board.wait_idle()
         told = [text.partition(" [")[0] for text in await answers_in(ana, room, house)]
         assert sorted(told) == ["after", "before", "said while it was away"], "once each, and no word about it"
         assert told.index("before") < told.index("after")
 
 
 async def test_p5_a_homeserver_that_asks_for_patience_gets_it(synapse: Synapse, tmp_path: Path) -> None:
-    async with house_with(SealedHuman, synapse, tmp_path, bot_name()) as (house, ana):
+    async with house_with(EncryptedMatrixUser, synapse, tmp_path, bot_name()) as (house, ana):
         rooms = [await ana.room_with(house.bot_user) for _ in range(3)]
         await house.settle()
         synapse.slow_down(house.bot_user, 2, 2)
@@ -89,12 +90,12 @@ async def test_p5_a_homeserver_that_asks_for_patience_gets_it(synapse: Synapse, 
             told = [one.partition(" [")[0] for one in await answers_in(ana, room, house)]
             assert told == ["m0", "m1", "m2"]
         assert refusals(synapse) > before, "it did ask"
-        assert house.board.postman.book.uncertain() == []
+        assert house.board.delivery.outbox.uncertain() == []
 
 
-@pytest.mark.parametrize("client", [Human, SealedHuman], ids=["plain", "sealed"])
+@pytest.mark.parametrize("client", [MatrixUser, EncryptedMatrixUser], ids=["plain", "sealed"])
 async def test_p6_fifty_megabytes_both_ways_in_little_memory(
-    synapse: Synapse, tmp_path: Path, client: type[Human]
+    synapse: Synapse, tmp_path: Path, client: type[MatrixUser]
 ) -> None:
     async with house_with(client, synapse, tmp_path, bot_name()) as (house, ana):
         room = await ana.room_with(house.bot_user)
@@ -111,10 +112,10 @@ async def test_p6_fifty_megabytes_both_ways_in_little_memory(
                 yield piece
 
         info = {"mimetype": "video/mp4", "size": size}
-        if client is SealedHuman:
-            sealed = SealedFile(chunks())
+        if client is EncryptedMatrixUser:
+            sealed = EncryptedFile(chunks())
             uri = await ana.server.upload(sealed.chunks(), size, "application/octet-stream", "")
-            told = {"msgtype": "m.video", "file": sealed.told(uri), "info": info}
+            told = {"msgtype": "m.video", "file": sealed.metadata(uri), "info": info}
         else:
             told = {"msgtype": "m.video", "url": await ana.server.upload(chunks(), size, "video/mp4", ""), "info": info}
         async with Memory() as memory:
@@ -123,13 +124,13 @@ async def test_p6_fifty_megabytes_both_ways_in_little_memory(
             (kept,) = house.echo.files
             film = OutgoingMessage(room=room_ref(room), text="", attachments=(kept,))
             await house.board.notify(film, "film-1")
-            await house.board.idle()
-        character = house.board.talk.rooms.room(room_ref(room)).character
+            await house.board.wait_idle()
+        character = house.board.chats.rooms.get(room_ref(room)).character
         saved = house.workspaces / character / kept.path
         assert hashlib.sha256(saved.read_bytes()).digest() == mark.digest() and kept.size == size
         ours = [one["content"] for one in await ana.events(room) if one["sender"] == house.bot_user]
         sent = next(one for one in ours if one.get("msgtype") == "m.video")
-        if isinstance(ana, SealedHuman):
+        if isinstance(ana, EncryptedMatrixUser):
             assert hashlib.sha256(await ana.fetch(sent["file"])).digest() == mark.digest()
         else:
             async with ana.server.download(sent["url"]) as parts:
@@ -160,12 +161,12 @@ class Memory:
         return self._most - self._before
 
 
-async def answers_in(ana: Human, room: str, house: MatrixHouse) -> list[str]:
+async def answers_in(ana: MatrixUser, room: str, house: MatrixApp) -> list[str]:
     """What the bot said there, after its word of welcome."""
     return [text for text in await ana.shown(room, house.bot_user) if not text.startswith("Your chats are")]
 
 
-async def heard(house: MatrixHouse, count: int) -> None:
+async def heard(house: MatrixApp, count: int) -> None:
     async with asyncio.timeout(300):
         while len(house.echo.heard) < count:
             await asyncio.sleep(0.1)

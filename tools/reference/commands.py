@@ -11,7 +11,7 @@ from typer.core import TyperArgument
 from typer.main import get_command
 
 from coterie.cli import COMMANDS
-from tools.reference.words import GENERATED, code, described, table
+from tools.reference.words import GENERATED, code, first_paragraph, table
 
 _HEAD = """\
 # Commands
@@ -72,7 +72,7 @@ def _commands(command: Any, path: str) -> Iterator[Command]:
         for name, one in inner.items():
             yield from _commands(one, f"{path} {name}")
         return
-    yield Command(path, described(command.help), tuple(_option(one) for one in command.params))
+    yield Command(path, first_paragraph(command.help), tuple(_option(one) for one in command.params))
 
 
 def _option(param: Any) -> Option:
@@ -82,4 +82,4 @@ def _option(param: Any) -> Option:
     else:
         written = ", ".join(param.opts) + ("" if param.is_flag else f" {param.metavar or param.name.upper()}")
     default = "" if param.default in (None, "", False, []) else str(param.default)
-    return Option(written, default, described(param.help), bool(param.required), argument)
+    return Option(written, default, first_paragraph(param.help), bool(param.required), argument)

@@ -10,8 +10,8 @@ from pydantic.fields import FieldInfo
 
 from coterie import app as _every_room  # noqa: F401 (importing it declares every kind)
 from coterie.kernel import Payload, declared_kinds
-from tools.reference.sentences import sentences
-from tools.reference.words import GENERATED, classes_in, code, described, table, type_name
+from tools.reference.sentences import field_descriptions
+from tools.reference.words import GENERATED, classes_in, code, first_paragraph, table, type_name
 
 _HEAD = """\
 # Events
@@ -24,7 +24,7 @@ A kind belongs to the room that declares it, and only that room changes its shap
 upcaster for the old ones. A field with a default may be left out by older events."""
 
 
-def our_kinds() -> dict[str, type[Payload]]:
+def declared_payloads() -> dict[str, type[Payload]]:
     """Every kind that Coterie itself declares; tests declare kinds of their own."""
     return {kind: payload for kind, payload in declared_kinds().items() if payload.__module__.startswith("coterie.")}
 
@@ -36,7 +36,7 @@ def owner(payload: type[Payload]) -> str:
 
 
 def events_page() -> str:
-    kinds = sorted(our_kinds().values(), key=lambda payload: (owner(payload), payload.kind))
+    kinds = sorted(declared_payloads().values(), key=lambda payload: (owner(payload), payload.kind))
     lines = [GENERATED, "", _HEAD, ""]
     rows = []
     for room, held in groupby(kinds, owner):
@@ -67,11 +67,11 @@ def _kind(payload: type[Payload]) -> list[str]:
 
 def _own_doc(shape: type[BaseModel]) -> str:
     """Its own words: a class without any would tell those of its base."""
-    return described(shape.__dict__.get("__doc__"))
+    return first_paragraph(shape.__dict__.get("__doc__"))
 
 
 def _fields(shape: type[BaseModel]) -> list[str]:
-    said = sentences(shape)
+    said = field_descriptions(shape)
     rows = [
         (code(name), code(type_name(info.annotation)), _default(info), said[name])
         for name, info in shape.model_fields.items()

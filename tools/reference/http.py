@@ -9,11 +9,11 @@ from typing import Any
 
 from coterie.app import App, Settings, open_store
 from coterie.base.clock import SystemClock
-from coterie.base.home import Home
+from coterie.base.home import Paths
 from coterie.surfaces.web.server import create_web
-from coterie.surfaces.webhook.completions import api_router
-from coterie.surfaces.webhook.hook import hook_router
-from tools.reference.words import GENERATED, code, described, table
+from coterie.surfaces.webhook.completions import openai_router
+from coterie.surfaces.webhook.hook import webhook_router
+from tools.reference.words import GENERATED, code, first_paragraph, table
 
 _HEAD = """\
 # HTTP API
@@ -41,12 +41,12 @@ class Route:
 def api() -> dict[str, Any]:
     """The description of the whole app, as `coterie serve` puts it together."""
     with tempfile.TemporaryDirectory() as folder:
-        home, settings = Home.locate({"COTERIE_HOME": folder}), Settings()
+        home, settings = Paths.locate({"COTERIE_HOME": folder}), Settings()
         with open_store(home) as store:
             house = App(home, settings, store)
             web = create_web(house)
-            web.include_router(hook_router(house.switchboard, settings.webhook, house.files_of))
-            web.include_router(api_router(house.switchboard, settings.api, SystemClock()))
+            web.include_router(webhook_router(house.switchboard, settings.webhook, house.room_files))
+            web.include_router(openai_router(house.switchboard, settings.api, SystemClock()))
             return web.openapi()
 
 
@@ -63,12 +63,12 @@ def http_page() -> str:
     lines += ["## Shapes", ""]
     for name, schema in sorted(_shapes(described_api).items()):
         lines += [f"### {name} {{ #{name.lower()} }}", ""]
-        if told := described(schema.get("description")):
+        if told := first_paragraph(schema.get("description")):
             lines += [told, ""]
         if "properties" in schema:
             needed = schema.get("required", [])
             fields = [
-                (code(key if key in needed else f"{key}?"), _type(inner), described(inner.get("description")))
+                (code(key if key in needed else f"{key}?"), _type(inner), first_paragraph(inner.get("description")))
                 for key, inner in schema["properties"].items()
             ]
             lines += [*table(("field", "type", "meaning"), fields), ""]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from coterie import app as _every_room  # noqa: F401 (importing it declares every kind)
 from coterie.kernel import declared_kinds
-from tools.reference.svg import box, drawing, path, words
+from tools.reference.svg import box, label, path, svg_document
 
 LANES = ("surface", "engine", "mode", "memory and model", "log")
 
@@ -18,7 +18,7 @@ LANES = ("surface", "engine", "mode", "memory and model", "log")
 @dataclass(frozen=True)
 class Step:
     lane: int
-    told: str
+    text: str
     by: str
     """Module, a colon, and the function or class: `engine.reception:Reception.accept`."""
     kinds: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ EVERY_EVENT = (
 _LEFT, _TOP, _LANE, _ROW, _TALL = 24, 96, 226, 66, 46
 
 
-def found(by: str) -> object:
+def resolve(by: str) -> object:
     """What a step names. Raises where there is no such thing."""
     module, _, dotted = by.partition(":")
     here: object = importlib.import_module(f"coterie.{module}")
@@ -60,24 +60,24 @@ def found(by: str) -> object:
     return here
 
 
-def message_drawing() -> str:
+def message_diagram() -> str:
     width = _LEFT * 2 + _LANE * len(LANES)
     foot = _TOP + _ROW * len(STEPS) + 24
     height = foot + 128
-    parts = [words(_LEFT, 38, "The way of a message", "title")]
+    parts = [label(_LEFT, 38, "The way of a message", "title")]
     for number, lane in enumerate(LANES):
         x = _LEFT + number * _LANE
-        parts.append(words(x + (_LANE - 16) / 2, 74, lane, "name middle"))
+        parts.append(label(x + (_LANE - 16) / 2, 74, lane, "name middle"))
         parts.append(path(f"M{x + _LANE - 8:g} 60V{foot - 20:g}", "rule", tip=False) if number < len(LANES) - 1 else "")
     for number, step in enumerate(STEPS):
         parts += _step(number, step)
     parts += _every_event(foot, width)
-    told = ". ".join(f"{number}: {step.told} ({step.by})" for number, step in enumerate(STEPS, start=1))
-    return drawing(width, height, "The way of a message", told, [part for part in parts if part])
+    told = ". ".join(f"{number}: {step.text} ({step.by})" for number, step in enumerate(STEPS, start=1))
+    return svg_document(width, height, "The way of a message", told, [part for part in parts if part])
 
 
 def _step(number: int, step: Step) -> list[str]:
-    found(step.by)
+    resolve(step.by)
     x, y, across = _LEFT + step.lane * _LANE, _TOP + number * _ROW, _LANE - 16
     parts = []
     if number + 1 < len(STEPS):
@@ -88,11 +88,11 @@ def _step(number: int, step: Step) -> list[str]:
         parts.append(box(log, y + 2, across, _TALL - 4, "core"))
         lines = [kind for kind in step.kinds if declared_kinds()[kind]]
         for place, kind in enumerate(lines):
-            parts.append(words(log + across / 2, y + 27 + (place - (len(lines) - 1) / 2) * 15, kind, "event middle"))
+            parts.append(label(log + across / 2, y + 27 + (place - (len(lines) - 1) / 2) * 15, kind, "event middle"))
     parts += [
         box(x, y, across, _TALL),
-        words(x + across / 2, y + 19, step.told, "told middle"),
-        words(x + across / 2, y + 36, step.by.partition(":")[2], "code middle"),
+        label(x + across / 2, y + 19, step.text, "told middle"),
+        label(x + across / 2, y + 36, step.by.partition(":")[2], "code middle"),
     ]
     return parts
 
@@ -109,15 +109,15 @@ def _arrow(lane: int, after: int, y: float) -> str:
 
 def _every_event(top: float, width: int) -> list[str]:
     across = (width - 2 * _LEFT - 3 * 28) / len(EVERY_EVENT)
-    parts = [words(_LEFT, top + 18, "And each of these events, before anybody is told that it happened:", "title")]
+    parts = [label(_LEFT, top + 18, "And each of these events, before anybody is told that it happened:", "title")]
     for number, (told, by) in enumerate(EVERY_EVENT):
-        found(by)
+        resolve(by)
         x, y = _LEFT + number * (across + 28), top + 36
         if number:
             parts.append(path(f"M{x - 28:g} {y + 25:g}H{x - 2:g}"))
         parts += [
             box(x, y, across, 50, "core" if by.startswith("kernel") else "room"),
-            words(x + across / 2, y + 21, told, "sub middle"),
-            words(x + across / 2, y + 38, by.partition(":")[2], "code middle"),
+            label(x + across / 2, y + 21, told, "sub middle"),
+            label(x + across / 2, y + 38, by.partition(":")[2], "code middle"),
         ]
     return parts

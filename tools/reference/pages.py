@@ -8,8 +8,8 @@ from pathlib import Path
 from tools.reference.commands import commands_page
 from tools.reference.events import events_page
 from tools.reference.http import http_page
-from tools.reference.journey import message_drawing
-from tools.reference.rooms import rooms_drawing
+from tools.reference.journey import message_diagram
+from tools.reference.rooms import package_diagram
 from tools.reference.settings import settings_page
 from tools.reference.specification import specification_page
 
@@ -21,7 +21,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/events.md": events_page,
     "docs/reference/http.md": http_page,
     "docs/specification.md": specification_page,
-    "docs/img/rooms.svg": rooms_drawing,
-    "docs/img/message.svg": message_drawing,
+    "docs/img/rooms.svg": package_diagram,
+    "docs/img/message.svg": message_diagram,
 }
 """Path in the repository → what makes its text."""

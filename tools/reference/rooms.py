@@ -9,7 +9,7 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 
-from tools.reference.svg import box, drawing, path, words
+from tools.reference.svg import box, label, path, svg_document
 
 _ROOT = Path(__file__).parents[2]
 _HOUSE = _ROOT / "src" / "coterie"
@@ -51,15 +51,15 @@ def imports() -> Counter[tuple[str, str]]:
     return found
 
 
-def rooms_drawing() -> str:
+def package_diagram() -> str:
     rows = layers()
     order = [room for row in rows for room in row]
     grid_left = _LEFT + _BOXES + 128
     width = grid_left + _CELL * len(order) + 24
     height = _TOP + _ROW * len(rows) + 70
     parts = [
-        words(_LEFT, 36, "Rooms: high may import low, never the reverse", "title"),
-        words(grid_left - 104, 36, "Who imports whom: the row imports the column", "title"),
+        label(_LEFT, 36, "Rooms: high may import low, never the reverse", "title"),
+        label(grid_left - 104, 36, "Who imports whom: the row imports the column", "title"),
     ]
     for number, row in enumerate(rows):
         across = (_BOXES - 12 * (len(row) - 1)) / len(row)
@@ -67,17 +67,17 @@ def rooms_drawing() -> str:
             x, y = _LEFT + place * (across + 12), _TOP + number * _ROW
             parts += [
                 box(x, y, across, _ROW - 10, "core" if room == "kernel" else "room"),
-                words(x + across / 2, y + 19, room, "name middle"),
-                words(x + across / 2, y + 36, _inside(room), "sub middle"),
+                label(x + across / 2, y + 19, room, "name middle"),
+                label(x + across / 2, y + 36, _inside(room), "sub middle"),
             ]
     parts += _grid(order, grid_left)
     told = "; ".join(
         f"{room} imports {', '.join(there for there in order if imports()[room, there]) or 'nobody'}" for room in order
     )
     foot = "Made from the source. Nothing stands below the diagonal: the contract is checked with every change."
-    parts.append(words(_LEFT, height - 24, foot, "sub"))
+    parts.append(label(_LEFT, height - 24, foot, "sub"))
     parts += _legend(grid_left + _CELL * len(order) - 430, height - 24)
-    return drawing(width, height, "The rooms of the house and their imports", told, parts)
+    return svg_document(width, height, "The rooms of the house and their imports", told, parts)
 
 
 def _grid(order: list[str], left: float) -> list[str]:
@@ -87,8 +87,8 @@ def _grid(order: list[str], left: float) -> list[str]:
         y = _TOP + number * step
         if number % 2 == 0:
             parts.append(box(left - 104, y, 104 + _CELL * len(order), step, "band", 0))
-        parts.append(words(left - 12, y + step / 2 + 5, room, "name end"))
-        parts.append(words(left + (number + 0.5) * _CELL, _TOP - 12, room, "sub middle"))
+        parts.append(label(left - 12, y + step / 2 + 5, room, "name end"))
+        parts.append(label(left + (number + 0.5) * _CELL, _TOP - 12, room, "sub middle"))
     for number, room in enumerate(order):
         for place, there in enumerate(order):
             x, y = left + (place + 0.5) * _CELL, _TOP + (number + 0.5) * step
@@ -102,7 +102,7 @@ def _grid(order: list[str], left: float) -> list[str]:
 def _legend(x: float, y: float) -> list[str]:
     parts = []
     for radius, told in ((5, "one to four files"), (9, "five to nineteen"), (14, "twenty or more")):
-        parts += [_dot(x, y - 4, radius), words(x + 20, y, told, "sub")]
+        parts += [_dot(x, y - 4, radius), label(x + 20, y, told, "sub")]
         x += 150
     return parts
 

@@ -13,12 +13,12 @@ from itertools import pairwise
 
 from pydantic import BaseModel
 
-from tools.reference.words import described
+from tools.reference.words import first_paragraph
 
 
-def sentences(shape: type[BaseModel]) -> dict[str, str]:
+def field_descriptions(shape: type[BaseModel]) -> dict[str, str]:
     """By field; one that nothing is said of has an empty one."""
-    found = {name: described(info.description) for name, info in shape.model_fields.items()}
+    found = {name: first_paragraph(info.description) for name, info in shape.model_fields.items()}
     for one in reversed(shape.__mro__):
         if one.__module__.startswith("coterie."):
             found |= {name: said for name, said in _beneath(one).items() if name in found}
@@ -28,7 +28,7 @@ def sentences(shape: type[BaseModel]) -> dict[str, str]:
 def _beneath(one: type) -> dict[str, str]:
     (declared,) = ast.parse(textwrap.dedent(inspect.getsource(one))).body
     return {
-        field.target.id: described(said.value.value)
+        field.target.id: first_paragraph(said.value.value)
         for field, said in pairwise(declared.body if isinstance(declared, ast.ClassDef) else ())
         if isinstance(field, ast.AnnAssign)
         and isinstance(field.target, ast.Name)

@@ -11,7 +11,7 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from coterie.app import LIVE_SETTINGS, Settings
-from tools.reference.words import GENERATED, code, described, table, type_name
+from tools.reference.words import GENERATED, code, first_paragraph, table, type_name
 
 _HEAD = """\
 # Settings
@@ -43,7 +43,7 @@ def settings_of(model: type[BaseModel], prefix: str = "") -> Iterator[Setting]:
         if (section := _section(info.annotation)) is not None:
             yield from settings_of(section, f"{key}.")
             continue
-        yield Setting(key, type_name(info.annotation), _default(info), described(info.description))
+        yield Setting(key, type_name(info.annotation), _default(info), first_paragraph(info.description))
         if (inner := _inner(info.annotation)) is not None:
             several = "[]" if get_origin(info.annotation) is tuple else ".NAME"
             yield from settings_of(inner, f"{key}{several}.")
@@ -54,7 +54,7 @@ def settings_page() -> str:
     for name, info in Settings.model_fields.items():
         section = _section(info.annotation)
         assert section is not None, f"{name} is no section"  # noqa: S101 (for whoever adds one)
-        lines += [f"## {name}", "", described(section.__doc__), ""]
+        lines += [f"## {name}", "", first_paragraph(section.__doc__), ""]
         rows = [
             (code(one.key) + (" ●" if one.live else ""), code(one.type), code(one.default), one.meaning)
             for one in settings_of(section, f"{name}.")

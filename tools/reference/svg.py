@@ -25,7 +25,7 @@ text { font-family: system-ui, sans-serif; fill: var(--ink); }
 <path class="tip" d="M0 0 8 4 0 8z"/></marker></defs>"""
 
 
-def drawing(width: int, height: int, title: str, told: str, parts: list[str]) -> str:
+def svg_document(width: int, height: int, title: str, told: str, parts: list[str]) -> str:
     """A whole file; `told` is what somebody who does not see it hears."""
     return "\n".join(
         [
@@ -45,7 +45,7 @@ def box(x: float, y: float, width: float, height: float, kind: str = "room", rad
     return f'<rect class="{kind}" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="{radius}"/>'
 
 
-def words(x: float, y: float, text: str, kind: str) -> str:
+def label(x: float, y: float, text: str, kind: str) -> str:
     return f'<text class="{kind}" x="{x:g}" y="{y:g}">{escape(text)}</text>'
 
 

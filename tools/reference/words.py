@@ -16,7 +16,7 @@ _MANY = 6
 """A choice among more than a few is told by its name."""
 
 
-def described(text: str | None) -> str:
+def first_paragraph(text: str | None) -> str:
     """A docstring's first paragraph on one line."""
     first = inspect.cleandoc(text or "").split("\n\n")[0]
     return _NUMBERS.sub("", " ".join(first.split()))

@@ -32,7 +32,7 @@ class SystemClock:
         return time.monotonic()
 
 
-class HeldClock:
+class ManualClock:
     """A clock that stands still until it is told to move."""
 
     def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:

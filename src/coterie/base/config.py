@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
 from coterie.base.errors import ConfigError
-from coterie.base.masking import mask
+from coterie.base.masking import redact
 
 _PREFIX = "COTERIE_"
 
@@ -37,7 +37,7 @@ S = TypeVar("S", bound=BaseModel)
 
 
 @dataclass(frozen=True)
-class Loaded(Generic[S]):
+class LoadedSettings(Generic[S]):
     settings: S
     origins: Mapping[str, str] = field(default_factory=dict)
     """Dotted key → where its value came from. A key that is not here has its default."""
@@ -46,14 +46,14 @@ class Loaded(Generic[S]):
         return self.origins.get(key, "default")
 
 
-def load(
+def load_config(
     model: type[S],
     *,
     file: Path | None = None,
     environ: Mapping[str, str] | None = None,
     database: Mapping[str, Any] | None = None,
     secret: Callable[[str], str | None] | None = None,
-) -> Loaded[S]:
+) -> LoadedSettings[S]:
     """Read the layers, resolve references, validate. Raises `ConfigError` with the place to look."""
     environ = environ or {}
     values: dict[str, Any] = {}
@@ -80,16 +80,16 @@ def load(
             referred.add(dotted)
             _put(values, key, resolved)
         if is_secret(model, key) and isinstance(resolved, str):
-            mask.register(resolved)  # before validation, so that not even a complaint can show it
+            redact.register(resolved)  # before validation, so that not even a complaint can show it
     try:
         settings = model.model_validate(values)
     except ValidationError as error:
         raise ConfigError(
-            " ".join(mask(_explain(model, detail, origins, referred)) for detail in error.errors()),
+            " ".join(redact(_explain(model, detail, origins, referred)) for detail in error.errors()),
             "Correct it and start again.",
         ) from None
     _register_secrets(settings)
-    return Loaded(settings, origins)
+    return LoadedSettings(settings, origins)
 
 
 def _read_toml(file: Path) -> tuple[str, dict[str, Any]]:
@@ -182,7 +182,7 @@ def _resolve_all(
     secret: Callable[[str], str | None] | None,
 ) -> Any:
     if isinstance(value, str):
-        return resolve(value, origin, key, environ, secret)
+        return resolve_reference(value, origin, key, environ, secret)
     if isinstance(value, list):
         return [_resolve_all(item, origin, key, environ, secret) for item in value]
     if isinstance(value, dict):
@@ -190,7 +190,7 @@ def _resolve_all(
     return value
 
 
-def resolve(
+def resolve_reference(
     value: str,
     origin: str,
     key: str,
@@ -213,7 +213,7 @@ def resolve(
                 f"{key} ({origin}) refers to the secret {name}, which the secrets store does not hold.",
                 f"Store it with: coterie secrets set {name}",
             )
-        mask.register(found)
+        redact.register(found)
         return found
     return value
 
@@ -283,7 +283,7 @@ def _register_secrets(settings: BaseModel) -> None:
     while values:
         value = values.pop()
         if isinstance(value, SecretStr):
-            mask.register(value.get_secret_value())
+            redact.register(value.get_secret_value())
         elif isinstance(value, BaseModel):
             values.extend(getattr(value, name) for name in type(value).model_fields)
         elif isinstance(value, Mapping):

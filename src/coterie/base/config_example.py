@@ -10,7 +10,7 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 
-def example(model: type[BaseModel]) -> str:
+def example_config(model: type[BaseModel]) -> str:
     lines = [
         "# Settings of Coterie. Everything here is optional; what is commented out shows the default.",
         '# A value can be "env:NAME" (an environment variable) or "secret:NAME" (`coterie secrets set NAME`).',

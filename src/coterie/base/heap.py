@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 
 
-def settle() -> None:
+def tune_gc() -> None:
     """What a server has loaded to start with stays: walking through all of it took a twentieth of a second each time,
     in the middle of somebody's reply."""
     gc.collect()

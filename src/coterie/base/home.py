@@ -11,13 +11,13 @@ from coterie.base.errors import ReadOnly
 
 
 @dataclass(frozen=True)
-class Home:
+class Paths:
     root: Path
     config: Path
     database: Path
 
     @classmethod
-    def locate(cls, environ: Mapping[str, str] | None = None) -> Home:
+    def locate(cls, environ: Mapping[str, str] | None = None) -> Paths:
         env = os.environ if environ is None else environ
         if chosen := env.get("COTERIE_HOME"):
             root = Path(chosen)

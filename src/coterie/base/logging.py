@@ -10,7 +10,7 @@ from typing import Any, Literal, TextIO
 import structlog
 
 from coterie.base.config import Section
-from coterie.base.masking import mask
+from coterie.base.masking import redact
 
 _TALKATIVE = ("httpx", "httpx2")
 """They tell of every request, with its whole address: several a minute for each surface that listens."""
@@ -75,11 +75,11 @@ def _mask_fields(_logger: Any, _method: str, fields: MutableMapping[str, Any]) -
 
 def _masked(value: Any) -> Any:
     if isinstance(value, str):
-        return mask(value)
+        return redact(value)
     if isinstance(value, bool | int | float | None):
         return value
     if isinstance(value, dict):
-        return {mask(str(key)): _masked(item) for key, item in value.items()}
+        return {redact(str(key)): _masked(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_masked(item) for item in value]
-    return mask(str(value))
+    return redact(str(value))

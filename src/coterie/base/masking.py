@@ -12,7 +12,7 @@ import json
 import re
 import threading
 
-MASKED = "[secret]"
+REDACTED = "[secret]"
 _SHORTEST_SECRET = 6
 
 _SHAPES = re.compile(
@@ -36,7 +36,7 @@ _HINTS = (
 """What any of the shapes must contain."""
 
 
-class Mask:
+class Redactor:
     def __init__(self) -> None:
         self._forms: set[str] = set()
         self._pattern: re.Pattern[str] | None = None
@@ -58,7 +58,7 @@ class Mask:
             found += [match.span() for match in _SHAPES.finditer(text)]
         return _without(text, found) if found else text
 
-    def found_in(self, text: str) -> bool:
+    def contains_secret(self, text: str) -> bool:
         return self(text) != text
 
 
@@ -68,7 +68,7 @@ def _without(text: str, spans: list[tuple[int, int]]) -> str:
     done = 0
     for start, end in sorted(spans):
         if start >= done:
-            kept += [text[done:start], MASKED]
+            kept += [text[done:start], REDACTED]
         done = max(done, end)
     return "".join([*kept, text[done:]])
 
@@ -106,5 +106,5 @@ def _either(character: str, code: str) -> str:
     return f"(?:{re.escape(character)}|(?i:{code}){plus})"
 
 
-mask = Mask()
+redact = Redactor()
 """The process-wide mask: configuration and the secrets store register here, logs read from here."""

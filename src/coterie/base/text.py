@@ -6,14 +6,14 @@ import json
 import unicodedata
 
 
-def one_line(value: object, longest: int) -> str:
+def one_line(value: object, max_length: int) -> str:
     """The value as text with control and direction characters shown, not obeyed, cut to a length."""
     text = value if isinstance(value, str) else repr(value)
-    shown = "".join(_visible(character) for character in text[: longest * 2])
-    return shown if len(shown) <= longest and len(text) <= longest * 2 else shown[: longest - 1] + "…"
+    shown = "".join(_visible(character) for character in text[: max_length * 2])
+    return shown if len(shown) <= max_length and len(text) <= max_length * 2 else shown[: max_length - 1] + "…"
 
 
-def shown(text: str) -> str:
+def escape_controls(text: str) -> str:
     """Text of several lines, for a terminal: line breaks stay, whatever else could act there is shown instead."""
     return "".join(character if character == "\n" else _visible(character) for character in text)
 

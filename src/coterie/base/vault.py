@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from coterie.base.errors import MissingExtra, SecretsError, WrongPassphrase
 from coterie.base.files import write_atomic
-from coterie.base.masking import mask
+from coterie.base.masking import redact
 
 _NONCE_BYTES = 12
 _KEY_BYTES = 32
@@ -41,7 +41,7 @@ class SecretInfo:
     grants: tuple[str, ...]
 
 
-class Vault:
+class SecretsStore:
     def __init__(self, path: Path, passphrase: Callable[[], str | None]) -> None:
         """`passphrase` is asked for at most once, when the first secret is read or written."""
         self._path = path
@@ -77,7 +77,7 @@ class Vault:
             )
         if not value:
             raise SecretsError("An empty secret was given.", "Give it a value, or remove it: coterie secrets rm")
-        mask.register(value)
+        redact.register(value)
         with self._changing(keyring) as data:
             info = SecretInfo(name, "tool" if grants else "system", tuple(sorted(grants)))
             data["entries"][name] = {
@@ -93,7 +93,7 @@ class Vault:
 
     def _open(self, name: str, entry: Mapping[str, Any]) -> str:
         value = self._decrypt(entry, _info(name, entry))
-        mask.register(value)
+        redact.register(value)
         return value
 
     def _seal(self, value: str, info: SecretInfo) -> dict[str, str]:
@@ -161,7 +161,7 @@ class Vault:
                 "The secrets store needs its passphrase.",
                 "Set COTERIE_PASSPHRASE, or COTERIE_PASSPHRASE_FILE to a file that holds it.",
             )
-        mask.register(given)
+        redact.register(given)
         return given
 
     def _read(self) -> dict[str, Any]:
@@ -192,7 +192,7 @@ class Vault:
             write_atomic(self._path, json.dumps(data, indent=1).encode(), mode=0o600)
 
 
-def passphrase_from(environ: Mapping[str, str]) -> str | None:
+def passphrase_from_env(environ: Mapping[str, str]) -> str | None:
     """The passphrase as servers give it: a variable, or the file that a variable names."""
     if given := environ.get("COTERIE_PASSPHRASE"):
         return given

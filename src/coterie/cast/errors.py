@@ -42,7 +42,7 @@ class NoSuchCharacter(CoterieError):
     exit_code = 21
 
 
-class NotConfirmed(CoterieError):
+class ConfirmationMismatch(CoterieError):
     exit_code = 21
 
 

@@ -8,7 +8,7 @@ from coterie.cast.identity import Identity
 from coterie.kernel import Payload
 
 
-class BotAuthored(Payload, kind="bot_authored"):
+class CharacterAuthored(Payload, kind="bot_authored"):
     """A character was created, or written anew. Every version stays readable."""
 
     identity: Identity
@@ -17,14 +17,14 @@ class BotAuthored(Payload, kind="bot_authored"):
     """The card it came from, as it was read, so that it goes out again unchanged."""
 
 
-class BotReset(Payload, kind="bot_reset"):
+class CharacterReset(Payload, kind="bot_reset"):
     """A character's life starts over; who it is stays."""
 
     bot: str
     """The character's id."""
 
 
-class YouAuthored(Payload, kind="you_authored"):
+class OwnerAuthored(Payload, kind="you_authored"):
     """Who the person is, to the characters."""
 
     name: str
@@ -35,7 +35,7 @@ class YouAuthored(Payload, kind="you_authored"):
     """What characters are told about the person; may be empty."""
 
 
-class BotDeleted(Payload, kind="bot_deleted"):
+class CharacterDeleted(Payload, kind="bot_deleted"):
     """A character is no longer among the cast. Its chats stay readable, and writing it anew brings it back."""
 
     bot: str

@@ -46,17 +46,17 @@ class Identity(BaseModel):
 
     @classmethod
     def from_card(cls, card: Card, id: str | None = None) -> Self:  # noqa: A002 - the field's own name
-        found = _sealed(card) or _read(card)
+        found = _embedded_identity(card) or _read(card)
         return cls(id=id or new_id(), **found)
 
     def to_card(self, original: Card | None = None) -> Card:
         """The card it came from, with only what has changed since; a new V3 card when there is none."""
         ours = self.model_dump(exclude={"id"})
-        if original is not None and (_sealed(original) or _read(original)) == ours:
+        if original is not None and (_embedded_identity(original) or _read(original)) == ours:
             return original
         card = original or Card.read(_EMPTY | {"data": {**_EMPTY["data"], "name": self.name}})
         card = card.with_fields(**_changes(ours, _read(original) if original else None))
-        sealed = {"identity": ours, "seal": _seal(card)}
+        sealed = {"identity": ours, "seal": _fields_checksum(card)}
         return card.with_fields(extensions={**card.extensions, _OURS: sealed})
 
 
@@ -115,10 +115,10 @@ def _changes(ours: Document, before: Document | None) -> Document:
     return changes
 
 
-def _sealed(card: Card) -> Document | None:
+def _embedded_identity(card: Card) -> Document | None:
     """The identity we wrote into the card, while the fields beside it are still those we wrote."""
     kept = as_object(card.extensions.get(_OURS))
-    if not kept or kept.get("seal") != _seal(card):
+    if not kept or kept.get("seal") != _fields_checksum(card):
         return None
     try:
         return Identity.model_validate({"id": "", **as_object(kept.get("identity"))}).model_dump(exclude={"id"})
@@ -126,7 +126,7 @@ def _sealed(card: Card) -> Document | None:
         return None
 
 
-def _seal(card: Card) -> str:
+def _fields_checksum(card: Card) -> str:
     told = json.dumps([card.fields.get(name) for name in _WRITTEN], sort_keys=True)
     return hashlib.sha256(told.encode()).hexdigest()[:16]
 

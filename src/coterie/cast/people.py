@@ -14,10 +14,10 @@ from datetime import datetime, timedelta
 from coterie.base.clock import Clock, from_micros, to_micros
 from coterie.base.ids import new_id
 from coterie.cast.errors import BadCode, NoSuchPerson
-from coterie.cast.roster import YOU
-from coterie.kernel import Draft, Event, LogReader, Payload, Rows, Store, View, on
+from coterie.cast.roster import OWNER
+from coterie.kernel import Event, LogReader, NewEvent, Payload, Projection, Rows, Store, on
 
-EVERYBODY = "*"
+EVERY_CHARACTER = "*"
 _LETTERS = "ABCDEFGHJKMNPQRSTVWXYZ23456789"
 _STREAM = "people"
 
@@ -113,11 +113,11 @@ class Person:
 
     @property
     def is_owner(self) -> bool:
-        return self.id == YOU
+        return self.id == OWNER
 
 
 @dataclass(frozen=True)
-class Asking:
+class PairingRequest:
     """A stranger who waits to be let in."""
 
     surface: str
@@ -127,7 +127,7 @@ class Asking:
     expires: datetime
 
 
-class People(View):
+class PeopleProjection(Projection):
     name = "people"
     schema = """
         CREATE TABLE person(id TEXT PRIMARY KEY, name TEXT NOT NULL) WITHOUT ROWID;
@@ -182,20 +182,20 @@ class People(View):
         rows.run(change, (it.person, it.character))
 
 
-class PeopleBook:
+class PeopleQueries:
     """Looking people up, also while another process owns the store."""
 
     def __init__(self, store: Store | LogReader) -> None:
         self._log = store
 
-    def of(self, surface: str, account: str) -> Person | None:
+    def by_account(self, surface: str, account: str) -> Person | None:
         rows = self._log.query("SELECT person FROM identity WHERE surface = ? AND account = ?", (surface, account))
         return self.person(rows[0][0]) if rows else None
 
     def person(self, person: str) -> Person:
-        if person == YOU:
+        if person == OWNER:
             rows = self._log.query("SELECT name FROM you")
-            return Person(YOU, rows[0][0] if rows else "You")
+            return Person(OWNER, rows[0][0] if rows else "You")
         rows = self._log.query("SELECT name FROM person WHERE id = ?", (person,))
         if not rows:
             raise NoSuchPerson(f"There is no person {person}.", "List them with `coterie people list`.")
@@ -203,19 +203,22 @@ class PeopleBook:
 
     def find(self, name: str) -> Person:
         """By id or name; `owner` is you."""
-        if name.lower() in (YOU, "owner"):
-            return self.person(YOU)
+        if name.lower() in (OWNER, "owner"):
+            return self.person(OWNER)
         rows = self._log.query("SELECT id FROM person WHERE id = ?1 OR lower(name) = lower(?1) ORDER BY id", (name,))
         return self.person(rows[0][0] if rows else name)
 
-    def everybody(self) -> list[Person]:
-        return [self.person(YOU), *(Person(*row) for row in self._log.query("SELECT id, name FROM person ORDER BY id"))]
+    def all(self) -> list[Person]:
+        return [
+            self.person(OWNER),
+            *(Person(*row) for row in self._log.query("SELECT id, name FROM person ORDER BY id")),
+        ]
 
     def ids(self) -> frozenset[str]:
         """Of everybody: who counts as a person where it matters who was there."""
-        return frozenset([YOU, *(person for (person,) in self._log.query("SELECT id FROM person"))])
+        return frozenset([OWNER, *(person for (person,) in self._log.query("SELECT id FROM person"))])
 
-    def on(self, surface: str) -> frozenset[str]:
+    def with_account_on(self, surface: str) -> frozenset[str]:
         """Who has an account there."""
         rows = self._log.query("SELECT DISTINCT person FROM identity WHERE surface = ?", (surface,))
         return frozenset(person for (person,) in rows)
@@ -225,22 +228,24 @@ class PeopleBook:
         sql = "SELECT surface, account, name FROM identity WHERE person = ? ORDER BY surface, account"
         return list(self._log.query(sql, (person,)))
 
-    def allowed(self, person: str) -> list[str]:
+    def allowed_characters(self, person: str) -> list[str]:
         rows = self._log.query("SELECT character FROM may_talk WHERE person = ? ORDER BY character", (person,))
-        return [EVERYBODY] if person == YOU else [character for (character,) in rows]
+        return [EVERY_CHARACTER] if person == OWNER else [character for (character,) in rows]
 
     def may_talk(self, person: str, character: str) -> bool:
-        return not {EVERYBODY, character}.isdisjoint(self.allowed(person))
+        return not {EVERY_CHARACTER, character}.isdisjoint(self.allowed_characters(person))
 
-    def asking(self, now: datetime) -> list[Asking]:
+    def pairing_requests(self, now: datetime) -> list[PairingRequest]:
         rows = self._log.query(
             "SELECT surface, account, name, code, expires FROM pairing WHERE expires > ? ORDER BY expires",
             (to_micros(now),),
         )
-        return [Asking(surface, it, name, code, from_micros(expires)) for surface, it, name, code, expires in rows]
+        return [
+            PairingRequest(surface, it, name, code, from_micros(expires)) for surface, it, name, code, expires in rows
+        ]
 
 
-class PeopleDesk(PeopleBook):
+class People(PeopleQueries):
     """Letting people in."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
@@ -248,21 +253,21 @@ class PeopleDesk(PeopleBook):
         self._store = store
         self._clock = clock
 
-    def waiting(self) -> list[Asking]:
+    def open_pairing_requests(self) -> list[PairingRequest]:
         """Who waits to be let in, at this moment."""
-        return self.asking(self._clock.now())
+        return self.pairing_requests(self._clock.now())
 
     async def invite(self, name: str, minutes: float) -> tuple[Person, str]:
         """A new person, and the code with which they show up."""
         person = Person(new_id(), name)
-        await self._store.append([Draft(_STREAM, PersonAdded(person=person.id, name=name), YOU)])
-        return person, await self.code_for(person.id, minutes)
+        await self._store.append([NewEvent(_STREAM, PersonAdded(person=person.id, name=name), OWNER)])
+        return person, await self.issue_code(person.id, minutes)
 
-    async def code_for(self, person: str, minutes: float) -> str:
+    async def issue_code(self, person: str, minutes: float) -> str:
         """A code that links one account to a person, once and for so long."""
         code = _new_code()
-        issued = CodeIssued(digest=_digest(code), person=self.person(person).id, expires=self._in(minutes))
-        await self._store.append([Draft(_STREAM, issued, person)])
+        issued = CodeIssued(digest=_digest(code), person=self.person(person).id, expires=self._expiry(minutes))
+        await self._store.append([NewEvent(_STREAM, issued, person)])
         return code
 
     async def link(self, code: str, surface: str, account: str, name: str = "") -> Person:
@@ -275,68 +280,70 @@ class PeopleDesk(PeopleBook):
         person = self.person(rows[0][0])
         linked = IdentityLinked(person=person.id, surface=surface, account=account, name=name)
         # The key makes it once, even for two who write it in the same moment.
-        used = Draft(_STREAM, CodeUsed(digest=digest), person.id, key=f"code:{digest}")
-        events = await self._store.append([used, Draft(_STREAM, linked, person.id)])
+        used = NewEvent(_STREAM, CodeUsed(digest=digest), person.id, key=f"code:{digest}")
+        events = await self._store.append([used, NewEvent(_STREAM, linked, person.id)])
         if events[-1].payload != linked:
             raise BadCode("This code was used already.", "Ask for a new one.")
-        await self._settle(surface, account)
+        await self._close_pairing(surface, account)
         return person
 
-    async def ask_to_pair(self, surface: str, account: str, name: str, minutes: float) -> Asking | None:
+    async def request_pairing(self, surface: str, account: str, name: str, minutes: float) -> PairingRequest | None:
         """A code for a stranger to tell the owner; None if they have one that is still good."""
-        if any((one.surface, one.account) == (surface, account) for one in self.asking(self._clock.now())):
+        if any((one.surface, one.account) == (surface, account) for one in self.pairing_requests(self._clock.now())):
             return None
-        asking = Asking(surface, account, name, _new_code(), self._in(minutes))
+        asking = PairingRequest(surface, account, name, _new_code(), self._expiry(minutes))
         asked = PairingAsked(surface=surface, account=account, name=name, code=asking.code, expires=asking.expires)
-        await self._store.append([Draft(_STREAM, asked)])
+        await self._store.append([NewEvent(_STREAM, asked)])
         return asking
 
-    async def approve(self, code: str, who: str | None = None) -> tuple[Person, Asking]:
+    async def approve(self, code: str, person_name: str | None = None) -> tuple[Person, PairingRequest]:
         """Let the stranger with this code in: as somebody new, or as a person there is."""
-        wanted = _plain(code)
-        asking = next((one for one in self.asking(self._clock.now()) if _plain(one.code) == wanted), None)
+        wanted = _normalized(code)
+        asking = next(
+            (one for one in self.pairing_requests(self._clock.now()) if _normalized(one.code) == wanted), None
+        )
         if asking is None:
             raise BadCode("Nobody waits with this code.", "It may have expired: `coterie people list` shows who waits.")
         drafts: list[Payload] = []
-        if who is None:
+        if person_name is None:
             person = Person(new_id(), asking.name or asking.account)
             drafts.append(PersonAdded(person=person.id, name=person.name))
         else:
-            person = self.find(who)
+            person = self.find(person_name)
         surface, account = asking.surface, asking.account
         drafts.append(IdentityLinked(person=person.id, surface=surface, account=account, name=asking.name))
         drafts.append(PairingSettled(surface=surface, account=account))
-        await self._store.append([Draft(_STREAM, payload, YOU) for payload in drafts])
+        await self._store.append([NewEvent(_STREAM, payload, OWNER) for payload in drafts])
         return person, asking
 
     async def link_owner(self, surface: str, account: str) -> None:
         """An account that is the owner's by configuration, such as the key of the API."""
-        if self.of(surface, account) is None:
-            linked = IdentityLinked(person=YOU, surface=surface, account=account)
-            await self._store.append([Draft(_STREAM, linked, YOU)])
+        if self.by_account(surface, account) is None:
+            linked = IdentityLinked(person=OWNER, surface=surface, account=account)
+            await self._store.append([NewEvent(_STREAM, linked, OWNER)])
 
     async def restore(self, person: str, name: str, surface: str, account: str) -> Person:
         """Somebody whom a platform still remembers, and our own records do not."""
         drafts: list[Payload] = [IdentityLinked(person=person, surface=surface, account=account)]
-        if person != YOU and not self._store.query("SELECT 1 FROM person WHERE id = ?", (person,)):
+        if person != OWNER and not self._store.query("SELECT 1 FROM person WHERE id = ?", (person,)):
             drafts.insert(0, PersonAdded(person=person, name=name))
-        await self._store.append([Draft(_STREAM, payload) for payload in drafts])
+        await self._store.append([NewEvent(_STREAM, payload) for payload in drafts])
         return self.person(person)
 
     async def unlink(self, surface: str, account: str) -> None:
-        if self.of(surface, account) is None:
+        if self.by_account(surface, account) is None:
             raise NoSuchPerson(f"Nobody is {account} on {surface}.", "List accounts with `coterie people list`.")
-        await self._store.append([Draft(_STREAM, IdentityUnlinked(surface=surface, account=account), YOU)])
+        await self._store.append([NewEvent(_STREAM, IdentityUnlinked(surface=surface, account=account), OWNER)])
 
     async def allow(self, person: str, character: str, allowed: bool = True) -> None:
         payload = CharacterAllowed(person=person, character=character, allowed=allowed)
-        await self._store.append([Draft(_STREAM, payload, YOU)])
+        await self._store.append([NewEvent(_STREAM, payload, OWNER)])
 
-    async def _settle(self, surface: str, account: str) -> None:
+    async def _close_pairing(self, surface: str, account: str) -> None:
         if self._store.query("SELECT 1 FROM pairing WHERE surface = ? AND account = ?", (surface, account)):
-            await self._store.append([Draft(_STREAM, PairingSettled(surface=surface, account=account))])
+            await self._store.append([NewEvent(_STREAM, PairingSettled(surface=surface, account=account))])
 
-    def _in(self, minutes: float) -> datetime:
+    def _expiry(self, minutes: float) -> datetime:
         return self._clock.now() + timedelta(minutes=minutes)
 
 
@@ -345,9 +352,9 @@ def _new_code() -> str:
     return f"{letters[:5]}-{letters[5:]}"
 
 
-def _plain(code: str) -> str:
+def _normalized(code: str) -> str:
     return "".join(letter for letter in code.upper() if letter in _LETTERS)
 
 
 def _digest(code: str) -> str:
-    return hashlib.sha256(f"coterie link {_plain(code)}".encode()).hexdigest()
+    return hashlib.sha256(f"coterie link {_normalized(code)}".encode()).hexdigest()

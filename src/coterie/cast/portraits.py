@@ -23,7 +23,7 @@ class Portrait:
     """Another picture has another."""
 
 
-def portrait_in(workspace: Path) -> Portrait | None:
+def read_portrait(workspace: Path) -> Portrait | None:
     """The picture in the card that a character's workspace holds."""
     for kind in _KINDS:
         file = workspace / f"card.{kind}"

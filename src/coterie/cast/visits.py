@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from coterie.base.clock import Clock, from_micros, to_micros
-from coterie.kernel import Draft, Event, Payload, Rows, Store, View, on
+from coterie.kernel import Event, NewEvent, Payload, Projection, Rows, Store, on
 
 STREAM = "visits"
 GAP = timedelta(minutes=30)
@@ -25,14 +25,14 @@ class PersonVisited(Payload, kind="person_visited"):
 
 
 @dataclass(frozen=True, slots=True)
-class LastThere:
+class VisitEnd:
     """Where a visit ended: what comes after it in the log is news."""
 
     at: datetime
     event: int
 
 
-class Visits(View):
+class VisitsProjection(Projection):
     """People's, not a room's. `left_` is where the visit before the present one ended."""
 
     name = "visits"
@@ -51,23 +51,23 @@ class Visits(View):
         )
 
 
-class VisitBook:
+class Visits:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
 
-    def last_there(self, person: str) -> LastThere | None:
+    def previous_visit_end(self, person: str) -> VisitEnd | None:
         """The end of the visit before this one; None while somebody is here for the first time."""
         rows = self._store.query("SELECT at, event, left_at, left_event FROM visit WHERE person = ?", (person,))
         if not rows:
             return None
         at, event, left_at, left_event = rows[0]
         if self._clock.now() - from_micros(at) > GAP:
-            return LastThere(from_micros(at), event)
-        return LastThere(from_micros(left_at), left_event) if left_at is not None else None
+            return VisitEnd(from_micros(at), event)
+        return VisitEnd(from_micros(left_at), left_event) if left_at is not None else None
 
-    async def note(self, person: str) -> None:
+    async def record(self, person: str) -> None:
         """They are here. The key makes it once, however many pages say so in the same minutes."""
         moment = to_micros(self._clock.now()) // (_EVERY // timedelta(microseconds=1))
         visited = PersonVisited(person=person)
-        await self._store.append([Draft(STREAM, visited, person, key=f"visit:{person}:{moment}")])
+        await self._store.append([NewEvent(STREAM, visited, person, key=f"visit:{person}:{moment}")])

@@ -13,12 +13,12 @@ from typing import get_args
 
 from coterie.base.errors import ReadOnly
 from coterie.base.files import write_atomic
-from coterie.base.masking import mask
+from coterie.base.masking import redact
 from coterie.cast.cards.card import Card
-from coterie.cast.cards.imported import Format
+from coterie.cast.cards.imported import CardFormat
 from coterie.cast.cards.importer import import_card
 from coterie.cast.errors import CardError
-from coterie.cast.roster import Bot, You
+from coterie.cast.roster import Character, OwnerProfile
 
 _UNTOUCHED = "<!-- Delete this line, and what stands below is told to the character. -->"
 _SOUL = """# {name}
@@ -41,7 +41,7 @@ _MOST = 32_000
 
 
 @dataclass(frozen=True)
-class OwnWords:
+class WorkspaceTexts:
     """What a person wrote for a character in files; empty where the form's words are enough."""
 
     soul: str = ""
@@ -50,17 +50,19 @@ class OwnWords:
 
 
 class Workspaces:
-    def __init__(self, root: Path, shared: Path | None = None, named: Callable[[str], str] = lambda bot_id: "") -> None:
+    def __init__(
+        self, root: Path, shared: Path | None = None, folder_name: Callable[[str], str] = lambda bot_id: ""
+    ) -> None:
         """`shared` holds files for every character that has none of its own; `named` tells of folders that are called
         otherwise than by a character's id."""
         self._root = root
         self._shared = shared
-        self._named = named
+        self._named = folder_name
 
     def folder(self, bot_id: str) -> Path:
         return self._root / (self._named(bot_id) or bot_id)
 
-    def prepare(self, bot: Bot, you: You) -> Path:
+    def prepare(self, bot: Character, you: OwnerProfile) -> Path:
         """The folder with its templates. Files that are there already are left alone."""
         folder = self.folder(bot.id)
         user = " ".join(part for part in (you.name, f"({you.pronouns})" if you.pronouns else "", you.persona) if part)
@@ -75,28 +77,28 @@ class Workspaces:
                 self._write(folder / name, f"{_UNTOUCHED}\n{text}".encode())
         return folder
 
-    def own_words(self, bot_id: str) -> OwnWords:
+    def texts(self, bot_id: str) -> WorkspaceTexts:
         """D11: from the character's folder, else from the shared one; a template that nobody touched says nothing."""
-        soul, identity, user = map(functools.partial(self._told, bot_id), ("SOUL.md", "IDENTITY.md", "USER.md"))
-        return OwnWords(soul, identity, user)
+        soul, identity, user = map(functools.partial(self._read_text, bot_id), ("SOUL.md", "IDENTITY.md", "USER.md"))
+        return WorkspaceTexts(soul, identity, user)
 
-    def _told(self, bot_id: str, name: str) -> str:
+    def _read_text(self, bot_id: str, name: str) -> str:
         for folder in (self.folder(bot_id), self._shared):
             try:
                 text = (folder / name).read_text(encoding="utf-8", errors="replace") if folder else ""
             except OSError:
                 continue
             if text.strip() and not text.startswith(_UNTOUCHED):
-                return mask(text[:_MOST].strip())  # it goes into the log with the prompt
+                return redact(text[:_MOST].strip())  # it goes into the log with the prompt
         return ""
 
-    def keep_card(self, bot_id: str, data: bytes, kind: Format) -> None:
+    def save_card(self, bot_id: str, data: bytes, kind: CardFormat) -> None:
         """The file that a card came in; one that was kept before makes room."""
-        for other in get_args(Format):
+        for other in get_args(CardFormat):
             (self.folder(bot_id) / f"card.{other}").unlink(missing_ok=True)
         self._write(self.folder(bot_id) / f"card.{kind}", data)
 
-    def whole_card(self, bot: Bot) -> Card:
+    def card_with_files(self, bot: Character) -> Card:
         """The character as a card, with the pictures and files it came with."""
         card = bot.identity.to_card(bot.card)
         for kind in ("png", "charx"):

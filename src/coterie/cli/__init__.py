@@ -63,9 +63,9 @@ def _run(name: str, arguments: Sequence[str]) -> NoReturn:
     try:
         command(arguments, prog_name=f"coterie {name}")
     except CoterieError as error:
-        from coterie.base.masking import mask
+        from coterie.base.masking import redact
 
-        print(mask(f"{error.what}\n→ {error.fix}"), file=sys.stderr)
+        print(redact(f"{error.what}\n→ {error.fix}"), file=sys.stderr)
         sys.exit(error.exit_code)
     except OSError as error:
         from coterie.base.errors import DiskFull, StorageError

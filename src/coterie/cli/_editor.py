@@ -11,7 +11,7 @@ from pathlib import Path
 from coterie.base.errors import ConfigError
 
 
-def edited(text: str) -> str | None:
+def edit_text(text: str) -> str | None:
     """What they made of it; None if they left it as it was. `VISUAL` or `EDITOR` says which editor."""
     command = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     with tempfile.TemporaryDirectory() as folder:

@@ -16,80 +16,82 @@ import typer
 from coterie.app import App, Settings, load_settings, open_store
 from coterie.base.clock import SystemClock
 from coterie.base.errors import CoterieError
-from coterie.base.home import Home
+from coterie.base.home import Paths
 from coterie.base.ids import new_id
 from coterie.base.text import one_line
 from coterie.kernel import Bus
 from coterie.llm.router import Models
 from coterie.memory import Memory
-from coterie.modes.crowd import Author, ChatMessage, ChatPost, Hall, OpenRoom, Speaking, StreamContext
-from coterie.modes.crowd.session.feeds import spoken
+from coterie.modes.crowd import ChatAuthor, ChatMessage, ChatPost, CrowdRoom, CrowdService, LineSource, StreamContext
+from coterie.modes.crowd.session.feeds import contexts_from_lines
 
 TYPED = "-"
 
 
 @dataclass(frozen=True)
-class Plan:
+class CrowdRun:
     room: str
     stream: str
-    speaking: Speaking
+    text_source: LineSource
     speed: float = 1.0
     seconds: float | None = None
     port: int | None = None
     """Where the chat is served over WebSocket."""
 
 
-def in_terminal(home: Home, plan: Plan) -> None:
+def run_in_terminal(home: Paths, plan: CrowdRun) -> None:
     """Blocks until the stream is over, the time is up, or Ctrl-C."""
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_in_terminal(home, plan))
 
 
-def with_page(home: Home, plan: Plan, port: int) -> None:
+def run_with_page(home: Paths, plan: CrowdRun, port: int) -> None:
     """The same with the page around it. Blocks until Ctrl-C, or the time is up."""
-    from coterie.surfaces.web.listen import listen
+    from coterie.surfaces.web.listen import run_server
     from coterie.surfaces.web.server import create_web
     from coterie.surfaces.web.settings import ServerSettings
 
-    settings = Settings(models=load_settings(Home.locate()).settings.models, server=ServerSettings(port=port))
+    settings = Settings(models=load_settings(Paths.locate()).settings.models, server=ServerSettings(port=port))
     with open_store(home) as store:
         house = App(home, settings, store)
-        listen(create_web(house), settings.server, within=_shown(house, plan))
+        run_server(create_web(house), settings.server, within=_shown(house, plan))
 
 
-def as_gateway(home: Home, name: str, bus: str, seconds: float | None) -> None:
+def run_gateway(home: Paths, name: str, bus: str, seconds: float | None) -> None:
     """A room without an evening: its gateway, for whoever is on the broker. Blocks."""
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_as_gateway(home, name, bus, seconds))
 
 
-async def _as_gateway(home: Home, name: str, bus: str, seconds: float | None) -> None:
-    from coterie.modes.crowd.cluster import Broker, Intake
+async def _as_gateway(home: Paths, name: str, bus: str, seconds: float | None) -> None:
+    from coterie.modes.crowd.cluster import Broker, ClusterGateway
     from coterie.modes.crowd.gateway import Gateway
-    from coterie.modes.crowd.personas import Roster
-    from coterie.modes.crowd.session.replay import door_of
+    from coterie.modes.crowd.personas import CrowdConfigs
+    from coterie.modes.crowd.session.replay import admission_for
 
-    roster = Roster([Home.locate().root / "configs"])
+    roster = CrowdConfigs([Paths.locate().root / "configs"])
     rules = roster.room(name)
     with open_store(home) as store:
-        gateway = Gateway(store, door_of(rules, roster.of(rules), roster.moderator(rules)), SystemClock())
+        gateway = Gateway(
+            store, admission_for(rules, roster.personas_in(rules), roster.moderator(rules)), SystemClock()
+        )
         await gateway.recover()
         broker = await Broker.connect(bus)
         typer.echo(f"The gateway of {name} listens on {bus}.")
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
-                    await Intake(broker, gateway, store.bus).run()
+                    await ClusterGateway(broker, gateway, store.bus).run()
         finally:
-            await gateway.settle()
+            await gateway.flush()
             await broker.close()
 
 
 @asynccontextmanager
-async def _shown(house: App, plan: Plan) -> AsyncIterator[None]:
+async def _shown(house: App, plan: CrowdRun) -> AsyncIterator[None]:
     async with house.running():
-        room = await house.crowd.start(plan.room, plan.stream, speaking=plan.speaking, speed=plan.speed)
-        typer.echo(f"{room.rules.title}: {len(room.authored)} regulars. Look in at /crowd/{plan.room}")
+        room = await house.crowd.start(plan.room, plan.stream, line_source=plan.text_source, speed=plan.speed)
+        typer.echo(f"{room.rules.title}: {len(room.authored_personas)} regulars. Look in at /crowd/{plan.room}")
         showing = asyncio.create_task(_show(house.store.bus, plan.room))
         if plan.seconds is not None:
             asyncio.get_running_loop().call_later(plan.seconds, os.kill, os.getpid(), signal.SIGINT)
@@ -100,24 +102,28 @@ async def _shown(house: App, plan: Plan) -> AsyncIterator[None]:
             await asyncio.gather(showing, return_exceptions=True)
 
 
-async def _in_terminal(home: Home, plan: Plan) -> None:
-    clock, own = SystemClock(), Home.locate()
+async def _in_terminal(home: Paths, plan: CrowdRun) -> None:
+    clock, own = SystemClock(), Paths.locate()
     with open_store(home, clock=clock) as store:
         models = Models(load_settings(own).settings.models, clock=clock, store=store)
-        hall = Hall(store, Memory(store, clock=clock), models, clock, own.root / "configs")
+        hall = CrowdService(store, Memory(store, clock=clock), models, clock, own.root / "configs")
         room = await hall.room(plan.room)
         beside = [asyncio.create_task(_show(store.bus, plan.room)), asyncio.create_task(_join_in(room))]
         try:
             if plan.stream == TYPED:
-                await hall.play(plan.room, spoken(_typed(), plan.room, clock), TYPED, plan.speaking)
+                await hall.start_with_contexts(
+                    plan.room, contexts_from_lines(_typed(), plan.room, clock), TYPED, plan.text_source
+                )
             else:
-                await hall.start(plan.room, plan.stream, speaking=plan.speaking, speed=plan.speed)
-            typer.echo(f"{room.rules.title}: {len(room.authored)} regulars. Type a line to join in; Ctrl-C leaves.")
+                await hall.start(plan.room, plan.stream, line_source=plan.text_source, speed=plan.speed)
+            typer.echo(
+                f"{room.rules.title}: {len(room.authored_personas)} regulars. Type a line to join in; Ctrl-C leaves."
+            )
             server = await _serve(room, plan.port) if plan.port is not None else None
-            if room.evening is not None:
-                await asyncio.wait([room.evening], timeout=plan.seconds)
-            if room.trouble:
-                typer.echo(room.trouble, err=True)
+            if room.session_task is not None:
+                await asyncio.wait([room.session_task], timeout=plan.seconds)
+            if room.problem:
+                typer.echo(room.problem, err=True)
             if server is not None:
                 server.close()
         finally:
@@ -128,7 +134,7 @@ async def _in_terminal(home: Home, plan: Plan) -> None:
             await models.close()
 
 
-async def _serve(room: OpenRoom, port: int) -> asyncio.Server:
+async def _serve(room: CrowdRoom, port: int) -> asyncio.Server:
     from coterie.surfaces.firehose.server import serve
 
     typer.echo(f"The chat is at ws://127.0.0.1:{port}/rooms/{room.rules.name}")
@@ -141,12 +147,12 @@ async def _typed() -> AsyncIterator[str]:
         yield line
 
 
-async def _join_in(room: OpenRoom) -> None:
+async def _join_in(room: CrowdRoom) -> None:
     if not sys.stdin.isatty():
         return
     async for line in _typed():
         if text := line.strip():
-            author = Author(name="you", kind="human")
+            author = ChatAuthor(name="you", kind="human")
             try:
                 await room.gateway.post(ChatPost(id=new_id(), room=room.rules.name, author=author, text=text))
             except CoterieError as refused:

@@ -13,26 +13,26 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def open_house() -> Iterator[tuple[App, BlockingPortal]]:
+def running_app() -> Iterator[tuple[App, BlockingPortal]]:
     """The house runs in a thread of its own, so that reading a line stops nothing, and Ctrl-C only the reply."""
     from anyio.from_thread import start_blocking_portal
 
-    with opened_house() as house, start_blocking_portal() as portal, portal.wrap_async_context_manager(house.running()):
+    with opened_app() as house, start_blocking_portal() as portal, portal.wrap_async_context_manager(house.running()):
         yield house, portal
 
 
 @contextmanager
-def opened_house() -> Iterator[App]:
-    from coterie.app import App, load_settings, open_store, write_example
+def opened_app() -> Iterator[App]:
+    from coterie.app import App, load_settings, open_store, write_example_config
     from coterie.base.errors import InUse
-    from coterie.base.home import Home
+    from coterie.base.home import Paths
     from coterie.base.logging import LogSettings, setup_logging
     from coterie.cli._passphrase import ask_passphrase
 
     setup_logging(LogSettings(level="error"))  # a model's hiccup must not stand in the middle of a conversation
-    home = Home.locate()
+    home = Paths.locate()
     home.prepare()
-    write_example(home)
+    write_example_config(home)
     settings = load_settings(home, passphrase=ask_passphrase).settings
     try:
         opened = open_store(home)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 import sys
 
-from coterie.base.vault import Vault, passphrase_from
+from coterie.base.vault import SecretsStore, passphrase_from_env
 
 
 def ask_passphrase() -> str | None:
-    if (given := passphrase_from(os.environ)) or not sys.stdin.isatty():
+    if (given := passphrase_from_env(os.environ)) or not sys.stdin.isatty():
         return given
     import getpass
 
     return getpass.getpass("Passphrase of the secrets store: ")
 
 
-def open_vault() -> Vault:
-    from coterie.base.home import Home
+def open_secrets_store() -> SecretsStore:
+    from coterie.base.home import Paths
 
-    return Vault(Home.locate().secrets, ask_passphrase)
+    return SecretsStore(Paths.locate().secrets, ask_passphrase)

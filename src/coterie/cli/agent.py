@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from coterie.engine.agents import AgentRegistry
-    from coterie.modes.remote.agent import Asked, Made
+    from coterie.modes.remote.agent import AgentOutput, AgentTask
 
 app = new_app("Remote agents: who plays which character; try one, or be one.")
 
@@ -22,13 +22,13 @@ app = new_app("Remote agents: who plays which character; try one, or be one.")
 def show() -> None:
     """Everything agents.yaml says, and what is wrong with it."""
     import coterie.app  # noqa: F401 - declares the kinds of every room
-    from coterie.base.home import Home
+    from coterie.base.home import Paths
     from coterie.base.text import one_line
     from coterie.cast.errors import NoSuchCharacter
-    from coterie.cast.roster import CastBook
+    from coterie.cast.roster import CharacterQueries
     from coterie.kernel import LogReader
 
-    home = Home.locate()
+    home = Paths.locate()
     registry = _registry()
     if registry.problem is not None:
         raise registry.problem
@@ -37,16 +37,16 @@ def show() -> None:
         return
     reader = LogReader(home.database) if home.database.exists() else None
     try:
-        for name, entry in registry.now.characters.items():
+        for name, entry in registry.current.characters.items():
             where = f" at {entry.base_url}" if entry.base_url else ""
             missing = ""
             try:
                 if reader is not None:
-                    CastBook(reader).find(name)
+                    CharacterQueries(reader).find(name)
             except NoSuchCharacter:
                 missing = f"  (not in the cast yet: coterie cast new {one_line(name, 60)})"
             typer.echo(f"{one_line(name, 60)}: {entry.backend or 'as usual'}{where}{missing}")
-        for who, character in registry.now.people.items():
+        for who, character in registry.current.people.items():
             typer.echo(f"{one_line(who, 60)} talks with {one_line(character, 60)}")
     finally:
         if reader is not None:
@@ -62,26 +62,26 @@ def check(name: Annotated[str, typer.Argument(help="A character of agents.yaml."
     from coterie.base.logging import LogSettings, setup_logging
     from coterie.engine.agents import REMOTE
     from coterie.modes.remote.errors import AgentError
-    from coterie.modes.remote.link import AgentLink
+    from coterie.modes.remote.link import WebSocketConnection
     from coterie.modes.remote.settings import AgentsSettings
-    from coterie.modes.remote.wire import Push
+    from coterie.modes.remote.wire import PushFrame
 
     setup_logging(LogSettings(level="error"))  # what is wrong is said once
     registry = _registry()
     if registry.problem is not None:
         raise registry.problem
-    entry = next((one for known, one in registry.now.characters.items() if known.lower() == name.lower()), None)
+    entry = next((one for known, one in registry.current.characters.items() if known.lower() == name.lower()), None)
     if entry is None or entry.backend != REMOTE:
         raise ConfigError(f"No remote agent plays {name}.", f"Write it into {registry.file}.")
 
-    async def leave(_: Push) -> None:
+    async def leave(_: PushFrame) -> None:
         """What it has to tell is for the server to hear."""
         raise ConnectionError
 
     async def call() -> None:
-        link = AgentLink(name, entry, AgentsSettings(), leave)
+        link = WebSocketConnection(name, entry, AgentsSettings(), leave)
         try:
-            await link.reached()
+            await link.wait_connected()
         except AgentError as error:
             raise type(error)(error.what, f"Start it, or correct {registry.file}.") from None
         finally:
@@ -114,7 +114,7 @@ def serve(
     if token is None and not is_loopback(host):
         raise ConfigError("Whoever can reach it could talk to this agent.", f"Set {token_env} to a token of yours.")
 
-    async def answer(asked: Asked) -> AsyncIterator[Made]:
+    async def answer(asked: AgentTask) -> AsyncIterator[AgentOutput]:
         if not command:
             yield f"{asked.person.name} said: {asked.text}"
             return
@@ -122,7 +122,7 @@ def serve(
             yield part
 
     async def listen() -> None:
-        async with Agent(answer, token).serving(host, port) as url:
+        async with Agent(answer, token).serve(host, port) as url:
             typer.echo(f"Listening at {url}; write it into agents.yaml as base_url. Stop with Ctrl-C.")
             await asyncio.Event().wait()
 
@@ -132,7 +132,7 @@ def serve(
         sys.exit(0)
 
 
-async def _run(command: list[str], asked: Asked) -> AsyncIterator[str]:
+async def _run(command: list[str], asked: AgentTask) -> AsyncIterator[str]:
     """The message on its standard input, what it writes as it writes it. Who and where are in its environment."""
     import asyncio
     import codecs
@@ -159,7 +159,7 @@ async def _run(command: list[str], asked: Asked) -> AsyncIterator[str]:
 
 
 def _registry() -> AgentRegistry:
-    from coterie.app import registry
-    from coterie.base.home import Home
+    from coterie.app import agent_registry
+    from coterie.base.home import Paths
 
-    return registry(Home.locate())
+    return agent_registry(Paths.locate())

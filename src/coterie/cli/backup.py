@@ -20,11 +20,11 @@ def backup(
     from coterie.app import load_settings
     from coterie.base.clock import SystemClock
     from coterie.base.errors import BackupError
-    from coterie.base.home import Home
+    from coterie.base.home import Paths
     from coterie.kernel.backup import check_backup, take_backup
     from coterie.ops.backups import Backups
 
-    home = Home.locate()
+    home = Paths.locate()
     if to is not None and to.exists():
         raise BackupError(f"{to} is there already.", "Choose another name: a backup never overwrites anything.")
     path = (

@@ -10,7 +10,7 @@ import typer
 from coterie.cli._app import new_app
 
 if TYPE_CHECKING:
-    from coterie.cast.cards import Imported
+    from coterie.cast.cards import ImportedCard
 
 app = new_app("Check character cards, or turn one into another format.")
 
@@ -83,7 +83,7 @@ def _read(path: Path) -> bytes:
         raise CardError(f"It cannot be read: {error.strerror}.", "Check that it is there and may be read.") from None
 
 
-def _check_round_trips(imported: Imported) -> None:
+def _check_round_trips(imported: ImportedCard) -> None:
     """A card that would not survive its own export is not one to take in."""
     from coterie.cast.cards import export_card, import_card
     from coterie.cast.errors import BrokenCard
@@ -93,7 +93,7 @@ def _check_round_trips(imported: Imported) -> None:
         raise BrokenCard("It does not come back the same from an export.", "Please report this card.")
 
 
-def _told(imported: Imported) -> str:
+def _told(imported: ImportedCard) -> str:
     from coterie.base.text import one_line
 
     card = imported.card

@@ -13,7 +13,7 @@ from coterie.cli._app import new_app
 
 if TYPE_CHECKING:
     from coterie.app import App
-    from coterie.cast.roster import CastBook
+    from coterie.cast.roster import CharacterQueries
 
 app = new_app("Characters: make, list, show, import, export, delete.")
 _CHAT = typer.Argument(metavar="FILE", help="The chat, as SillyTavern exports it (JSONL).")
@@ -45,12 +45,12 @@ def new(
         )
     with _house() as house:
         if card is not None:
-            bot, notes = asyncio.run(house.arrivals.take_in(_read(card), card.name))
+            bot, notes = asyncio.run(house.arrivals.import_file(_read(card), card.name))
             for note in notes:
                 typer.echo(f"  · {note}")
         else:
             identity = (
-                shelf.ready(ready)
+                shelf.starter_character(ready)
                 if ready is not None
                 else Identity(
                     name=name or "",
@@ -71,8 +71,8 @@ def new(
 def list_cast() -> None:
     """Every character. Works while a server runs."""
 
-    def tell(cast: CastBook) -> None:
-        bots = cast.bots()
+    def tell(cast: CharacterQueries) -> None:
+        bots = cast.all()
         for bot in bots:
             typer.echo(f"{bot.id}  {_line(bot.name)}  (version {bot.version})")
         if not bots:
@@ -85,8 +85,8 @@ def list_cast() -> None:
 def show(name: Annotated[str, typer.Argument(help="A name or id.")]) -> None:
     """A character, with every version of it. Works while a server runs."""
 
-    def tell(cast: CastBook) -> None:
-        from coterie.base.text import shown
+    def tell(cast: CharacterQueries) -> None:
+        from coterie.base.text import escape_controls
 
         bot = cast.find(name)
         who = bot.identity
@@ -102,7 +102,7 @@ def show(name: Annotated[str, typer.Argument(help="A name or id.")]) -> None:
         for label, text in told.items():
             if text.strip():
                 typer.secho(label, bold=True)
-                typer.echo(shown(text.strip()))
+                typer.echo(escape_controls(text.strip()))
         for version in cast.versions(bot.id):
             mark = " (now)" if version.version == bot.version else ""
             typer.echo(f"version {version.version}{mark}: {_line(version.identity.persona) or version.name}")
@@ -139,17 +139,17 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Put it in the place of what is there.")] = False,
 ) -> None:
     """Write a character to a file: a card (.json, .png, .charx), or all of it with --whole."""
-    from coterie.cast.cards import Exported, export_card, format_of
+    from coterie.cast.cards import ExportedCard, export_card, format_of
     from coterie.cast.errors import CardError
-    from coterie.modes.story import pack
+    from coterie.modes.story import export_character
 
     if file.exists() and not force:
         raise CardError(f"{file} is there already.", "Choose another name, or use --force.")
     with _house() as house:
         bot = house.roster.find(name)
-        card = house.workspaces.whole_card(bot)
+        card = house.workspaces.card_with_files(bot)
         exported = (
-            Exported(pack(house.store, house.roster, bot, card if bot.card else None), [])
+            ExportedCard(export_character(house.store, house.roster, bot, card if bot.card else None), [])
             if whole
             else export_card(card, format_of(file.name))
         )
@@ -171,7 +171,7 @@ def delete(
         bot = house.roster.find(name)
         typed = confirm if confirm is not None else typer.prompt(f"Type {_line(bot.name)} to confirm")
         asyncio.run(house.roster.delete(bot.id, typed))
-        chats = len(house.story.chats.rooms_with(bot.id))
+        chats = len(house.story.chats.chats_with(bot.id))
         typer.echo(f"{_line(bot.name)} is no longer in the cast.")
         typer.echo(
             f"  · kept: {chats} chats to read, its memories, every version of it, {house.workspaces.folder(bot.id)}"
@@ -182,27 +182,27 @@ def delete(
 @contextmanager
 def _house() -> Iterator[App]:
     from coterie.app import App, load_settings, open_store
-    from coterie.base.home import Home
+    from coterie.base.home import Paths
 
-    home = Home.locate()
+    home = Paths.locate()
     with open_store(home) as store:
         yield App(home, load_settings(home).settings, store)
 
 
-def _look(tell: Callable[[CastBook], None]) -> None:
+def _look(tell: Callable[[CharacterQueries], None]) -> None:
     """Look without owning the store."""
     import coterie.app  # noqa: F401 - declares the kinds of every room
-    from coterie.base.home import Home
-    from coterie.cast.roster import CastBook
+    from coterie.base.home import Paths
+    from coterie.cast.roster import CharacterQueries
     from coterie.kernel import LogReader
 
-    database = Home.locate().database
+    database = Paths.locate().database
     if not database.exists():
         with _house():
             pass  # a first look makes the house
     reader = LogReader(database)
     try:
-        tell(CastBook(reader))
+        tell(CharacterQueries(reader))
     finally:
         reader.close()
 

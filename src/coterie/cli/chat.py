@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from coterie.cli._app import new_app
-from coterie.cli._house import open_house, opened_house
+from coterie.cli._house import opened_app, running_app
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
     from coterie.app import App
-    from coterie.cast.roster import Bot
+    from coterie.cast.roster import Character
     from coterie.engine.turns import Turn
-    from coterie.modes.story import Begun, Chat
+    from coterie.modes.story import Chat, StartedTurn
 
 app = new_app("Talk with a character, here in the terminal.")
 _SHOWN = 6
@@ -40,17 +40,17 @@ def chat(
 ) -> None:
     """Talk with a character, on the full screen or line by line. /help tells what else can be done."""
     if not plain and sys.stdin.isatty() and sys.stdout.isatty():
-        from coterie.cli._screen import talk
+        from coterie.cli._screen import run_full_screen
 
-        with opened_house() as house:
-            talk(house, _choose(house, Alone(), name), fresh)
+        with opened_app() as house:
+            run_full_screen(house, _choose(house, DirectPortal(), name), fresh)
         return
-    with open_house() as (house, portal):
+    with running_app() as (house, portal):
         bot = _choose(house, portal, name)
-        Conversation(house, portal, bot, fresh).run()
+        LineChat(house, portal, bot, fresh).run()
 
 
-class Alone:
+class DirectPortal:
     """Runs one thing at a time, while nothing else does."""
 
     def call(self, do: Callable[..., Coroutine[Any, Any, T]], *arguments: object) -> T:
@@ -59,14 +59,14 @@ class Alone:
         return asyncio.run(do(*arguments))
 
 
-class Conversation:
-    def __init__(self, house: App, portal: BlockingPortal, bot: Bot, fresh: bool) -> None:
-        from coterie.cast.roster import YOU
+class LineChat:
+    def __init__(self, house: App, portal: BlockingPortal, bot: Character, fresh: bool) -> None:
+        from coterie.cast.roster import OWNER
 
         self._house = house
         self._story = house.story
         self._portal = portal
-        chats = [] if fresh else self._story.chats.chats(host=bot.id, person=YOU)
+        chats = [] if fresh else self._story.chats.chats(host=bot.id, person=OWNER)
         self._chat = chats[0] if chats else self._begin(bot)
 
     @property
@@ -86,9 +86,9 @@ class Conversation:
             else:
                 self._reply(partial(self._story.say, self._room, line))
 
-    def _begin(self, bot: Bot) -> Chat:
+    def _begin(self, bot: Character) -> Chat:
         typer.secho(f"Setting the scene with {_safe(bot.name)}…", dim=True)
-        proposal = self._portal.call(self._story.propose, bot.id)
+        proposal = self._portal.call(self._story.propose_opening, bot.id)
         if proposal.notice:
             typer.secho("(The model could not read the scene from the prose: it begins as it is written.)", dim=True)
         return self._portal.call(self._story.begin, bot.id, proposal.opening)
@@ -138,7 +138,7 @@ class Conversation:
             self._chat = self._portal.call(self._story.fork, self._room, latest[0].id)
             typer.secho(f"— {_safe(self._chat.title)} —", dim=True)
 
-    def _reply(self, begin: Callable[[], Awaitable[Begun]]) -> None:
+    def _reply(self, begin: Callable[[], Awaitable[StartedTurn]]) -> None:
         from coterie.base.errors import CoterieError
 
         speaking = self._portal.start_task_soon(self._hear, begin)
@@ -154,18 +154,18 @@ class Conversation:
         if ended.state == "truncated" and ended.why != "length":
             typer.secho(f"[{_safe(ended.why)}: /regenerate tries again]", dim=True)
 
-    async def _hear(self, begin: Callable[[], Awaitable[Begun]]) -> Turn:
+    async def _hear(self, begin: Callable[[], Awaitable[StartedTurn]]) -> Turn:
         """Tell a reply word by word, until it has ended."""
         from coterie.engine.events import AssistantTurn
-        from coterie.engine.replies import Live
+        from coterie.engine.replies import LiveText
 
         async with self._house.feed.follow(self._room) as following:
             begun = await begin()
-            names = self._story.prompter.names(self._story.chats.chat(self._room))
+            names = self._story.participants.names(self._story.chats.chat(self._room))
             typer.echo(typer.style(f"{_safe(names[begun.speaker])}: ", bold=True), nl=False)
             told = 0
             async for news in following:
-                if isinstance(news, Live):
+                if isinstance(news, LiveText):
                     typer.echo(_safe(news.text), nl=False)
                     told = news.offset + len(news.text)
                 elif isinstance(news.payload, AssistantTurn) and news.payload.reply == begun.reply:
@@ -181,28 +181,28 @@ class Conversation:
         if turn.by_person:
             typer.secho(f"> {_safe(turn.text)}", dim=True)
             return
-        names = self._story.prompter.names(self._chat)
+        names = self._story.participants.names(self._chat)
         typer.echo(
             f"{typer.style(_safe(names.get(turn.speaker, turn.speaker)), bold=True)}: {_safe(turn.text.strip())}"
         )
 
 
-def _choose(house: App, portal: BlockingPortal | Alone, name: str | None) -> Bot:
+def _choose(house: App, portal: BlockingPortal | DirectPortal, name: str | None) -> Character:
     from coterie.base.errors import ConfigError
     from coterie.cast import ready as shelf
     from coterie.cast.errors import NoSuchCharacter
 
-    bots = house.roster.bots()
+    bots = house.roster.all()
     if name is not None:
         try:
             return house.roster.find(name)
         except NoSuchCharacter:
-            if name.lower() not in shelf.NAMES or any(bot.name == shelf.ready(name).name for bot in bots):
+            if name.lower() not in shelf.NAMES or any(bot.name == shelf.starter_character(name).name for bot in bots):
                 raise
-            return portal.call(house.arrivals.author, shelf.ready(name))
+            return portal.call(house.arrivals.author, shelf.starter_character(name))
     if len(bots) == 1:
         return bots[0]
-    offered = [bot.name for bot in bots] or [shelf.in_short(one) for one in shelf.NAMES]
+    offered = [bot.name for bot in bots] or [shelf.summary(one) for one in shelf.NAMES]
     typer.echo("Whom would you like to talk with?" if bots else "Nobody is here yet. Whom would you like to meet?")
     for number, what in enumerate(offered, 1):
         typer.echo(f"  {number}  {_safe(what)}")
@@ -211,7 +211,7 @@ def _choose(house: App, portal: BlockingPortal | Alone, name: str | None) -> Bot
         raise ConfigError("Nobody was chosen.", "Choose a number, or make somebody: coterie cast new NAME")
     if bots:
         return bots[int(answer) - 1]
-    return portal.call(house.arrivals.author, shelf.ready(shelf.NAMES[int(answer) - 1]))
+    return portal.call(house.arrivals.author, shelf.starter_character(shelf.NAMES[int(answer) - 1]))
 
 
 def _ask(prompt: str) -> str | None:
@@ -224,12 +224,12 @@ def _ask(prompt: str) -> str | None:
 
 
 def _tell(error: Exception) -> None:
-    from coterie.base.masking import mask
+    from coterie.base.masking import redact
 
-    typer.secho(mask(str(error)), fg="red")
+    typer.secho(redact(str(error)), fg="red")
 
 
 def _safe(text: str) -> str:
-    from coterie.base.text import shown
+    from coterie.base.text import escape_controls
 
-    return shown(text)
+    return escape_controls(text)

@@ -10,8 +10,8 @@ import typer
 from coterie.cli._app import new_app
 
 if TYPE_CHECKING:
-    from coterie.modes.crowd import Speaking
-    from coterie.modes.crowd.personas import Roster
+    from coterie.modes.crowd import LineSource
+    from coterie.modes.crowd.personas import CrowdConfigs
 
 app = new_app("A room full of personas around a stream: demo, run, replay.")
 
@@ -24,7 +24,7 @@ def rooms() -> None:
     """List rooms and who is in them."""
     roster = _roster()
     for name, room in roster.rooms().items():
-        everybody = roster.of(room)
+        everybody = roster.personas_in(room)
         typer.echo(f"{name}: {room.title}. {room.about}")
         typer.echo(f"  {len(everybody)} regulars: {', '.join(persona.name for persona in everybody)}")
 
@@ -41,17 +41,17 @@ def demo(
     """A stream that is spoken and listened to, fifty regulars and you. Nothing is kept, nothing leaves this machine."""
     import tempfile
 
-    from coterie.base.home import Home
-    from coterie.cli._evening import Plan, in_terminal, with_page
+    from coterie.base.home import Paths
+    from coterie.cli._evening import CrowdRun, run_in_terminal, run_with_page
     from coterie.modes.crowd import SAMPLE
 
-    plan = Plan(room, SAMPLE, _speaking(no_model), speed, seconds)
+    plan = CrowdRun(room, SAMPLE, _speaking(no_model), speed, seconds)
     with tempfile.TemporaryDirectory(prefix="coterie-demo-") as folder:
-        home = Home.locate({"COTERIE_HOME": folder})
+        home = Paths.locate({"COTERIE_HOME": folder})
         if terminal:
-            in_terminal(home, plan)
+            run_in_terminal(home, plan)
         else:
-            with_page(home, plan, port)
+            run_with_page(home, plan, port)
 
 
 @app.command()
@@ -66,10 +66,10 @@ def run(
     no_model: NoModel = False,
 ) -> None:
     """A live room in your data folder: what is said is kept, and can be replayed."""
-    from coterie.base.home import Home
-    from coterie.cli._evening import Plan, in_terminal
+    from coterie.base.home import Paths
+    from coterie.cli._evening import CrowdRun, run_in_terminal
 
-    in_terminal(Home.locate(), Plan(room, stream, _speaking(no_model), seconds=seconds, port=port))
+    run_in_terminal(Paths.locate(), CrowdRun(room, stream, _speaking(no_model), seconds=seconds, port=port))
 
 
 @app.command()
@@ -79,10 +79,10 @@ def gateway(
     seconds: Annotated[float | None, typer.Option(help="Stop after so long.", min=1)] = None,
 ) -> None:
     """A room's gateway for senders and readers on other machines, over NATS JetStream."""
-    from coterie.base.home import Home
-    from coterie.cli._evening import as_gateway
+    from coterie.base.home import Paths
+    from coterie.cli._evening import run_gateway
 
-    as_gateway(Home.locate(), room, bus, seconds)
+    run_gateway(Paths.locate(), room, bus, seconds)
 
 
 @app.command()
@@ -93,10 +93,10 @@ def meet(
     import asyncio
 
     from coterie.app import App, load_settings, open_store
-    from coterie.base.home import Home
-    from coterie.modes.crowd import character_of
+    from coterie.base.home import Paths
+    from coterie.modes.crowd import character_from_persona
 
-    home, roster = Home.locate(), _roster()
+    home, roster = Paths.locate(), _roster()
     everybody = roster.personas()
     wanted = [roster.persona(name) for name in names or everybody]
     with open_store(home) as store:
@@ -105,7 +105,7 @@ def meet(
             if persona.character:
                 typer.echo(f"{persona.name} came from the cast.")
                 continue
-            bot = asyncio.run(house.arrivals.author(character_of(persona)))
+            bot = asyncio.run(house.arrivals.author(character_from_persona(persona)))
             typer.echo(f"{bot.name} is in the cast.")
 
 
@@ -115,17 +115,17 @@ def seat(
     room: RoomName = "late-shift",
 ) -> None:
     """Let somebody of the cast sit in a room, with what they remember; a file of theirs is written, to be edited."""
-    from coterie.base.home import Home
-    from coterie.cast.roster import CastBook
+    from coterie.base.home import Paths
+    from coterie.cast.roster import CharacterQueries
     from coterie.kernel import LogReader
-    from coterie.modes.crowd.personas.character import persona_of
+    from coterie.modes.crowd.personas.character import persona_from_character
 
-    reader = LogReader(Home.locate().database)
+    reader = LogReader(Paths.locate().database)
     try:
-        bot = CastBook(reader).find(name)
+        bot = CharacterQueries(reader).find(name)
     finally:
         reader.close()
-    persona = _roster().seat(room, persona_of(bot.identity))
+    persona = _roster().add_member(room, persona_from_character(bot.identity))
     typer.echo(f"{bot.name} sits in {room} as {persona.name}, from the next evening on.")
 
 
@@ -136,33 +136,35 @@ def replay(
     show: Annotated[int, typer.Option(help="How many lines of the difference to show.")] = 20,
 ) -> None:
     """Play the room's last session again: to the byte, or with one persona changed."""
-    from coterie.base.config import load
-    from coterie.base.home import Home
+    from coterie.base.config import load_config
+    from coterie.base.home import Paths
     from coterie.base.text import one_line
     from coterie.kernel import LogReader
     from coterie.modes.crowd.errors import BadRecording
     from coterie.modes.crowd.personas import Persona
-    from coterie.modes.crowd.session.recording import last_session
+    from coterie.modes.crowd.session.recording import last_session_events
     from coterie.modes.crowd.session.replay import Replay
 
     roster = _roster()
-    changed = [load(Persona, file=change).settings] if change is not None else []
-    reader = LogReader(Home.locate().database)
+    changed = [load_config(Persona, file=change).settings] if change is not None else []
+    reader = LogReader(Paths.locate().database)
     try:
-        events = last_session(reader, room)
+        events = last_session_events(reader, room)
     finally:
         reader.close()
     result = Replay(events, roster.moderator(roster.room(room)), changed={each.name: each for each in changed}).run()
     if not changed:
         if not result.identical:
             raise BadRecording(
-                f"The replay of {room} differs: {result.changed_decisions} decisions, {len(result.only_now())} lines.",
+                f"The replay of {room} differs: {result.changed_decisions} decisions, {len(result.only_replayed())} lines.",
                 "It was recorded by another version of Coterie, or with other moderation lists.",
             )
         typer.echo(f"Identical: {len(result.messages)} messages, {result.decisions} moments, SHA-256 {result.hash}")
         return
-    typer.echo(f"{len(result.only_then())} lines that were said would not be; {len(result.only_now())} others would.")
-    for sign, messages in (("-", result.only_then()), ("+", result.only_now())):
+    typer.echo(
+        f"{len(result.only_recorded())} lines that were said would not be; {len(result.only_replayed())} others would."
+    )
+    for sign, messages in (("-", result.only_recorded()), ("+", result.only_replayed())):
         for message in messages[:show]:
             typer.echo(f"{sign} {one_line(message.author.name, 40)}: {one_line(message.text, 200)}")
 
@@ -174,14 +176,14 @@ def why(
     last: Annotated[int, typer.Option(help="How many.", min=1)] = 5,
 ) -> None:
     """Why somebody spoke: the numbers of their last decisions."""
-    from coterie.base.home import Home
+    from coterie.base.home import Paths
     from coterie.kernel import LogReader
     from coterie.modes.crowd.events import CrowdTicked
-    from coterie.modes.crowd.session.recording import last_session
+    from coterie.modes.crowd.session.recording import last_session_events
 
-    reader = LogReader(Home.locate().database)
+    reader = LogReader(Paths.locate().database)
     try:
-        events = last_session(reader, room)
+        events = last_session_events(reader, room)
     finally:
         reader.close()
     spoken = [
@@ -198,12 +200,12 @@ def why(
         typer.echo(f"{persona} has not spoken in the last session.")
 
 
-def _roster() -> Roster:
-    from coterie.base.home import Home
-    from coterie.modes.crowd.personas import Roster
+def _roster() -> CrowdConfigs:
+    from coterie.base.home import Paths
+    from coterie.modes.crowd.personas import CrowdConfigs
 
-    return Roster([Home.locate().root / "configs"])
+    return CrowdConfigs([Paths.locate().root / "configs"])
 
 
-def _speaking(no_model: bool) -> Speaking:
+def _speaking(no_model: bool) -> LineSource:
     return "phrasebook" if no_model else "model"

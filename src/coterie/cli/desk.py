@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coterie.cli._app import new_app
-from coterie.cli._house import open_house
+from coterie.cli._house import running_app
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
@@ -32,27 +32,27 @@ def desk(
     fresh: Annotated[bool, typer.Option("--new", help="Begin a new conversation, even if there is one.")] = False,
 ) -> None:
     """Talk with a character that works meanwhile, line by line. /help tells what else can be done."""
-    with open_house() as (house, portal):
+    with running_app() as (house, portal):
         bot = house.roster.find(name)
-        mine = [chat for chat in house.desk.book.chats() if chat.character == bot.id]
+        mine = [chat for chat in house.desk.queries.chats() if chat.character == bot.id]
         room = mine[0].room if mine and not fresh else portal.call(house.desk.open, bot.id, _you(), "")
-        standing = portal.call(house.desk.sandbox.standing)
+        standing = portal.call(house.desk.sandbox.status)
         if standing.state != "confined":
             typer.secho(f"{standing.reason}\n→ {standing.fix}", fg="yellow", err=True)
-        DeskLine(house, portal, house.desk.book.chat(room)).run()
+        DeskLineChat(house, portal, house.desk.queries.chat(room)).run()
 
 
-class DeskLine:
+class DeskLineChat:
     """A conversation at the desk, line by line. What comes of work is told before the next line is asked for."""
 
     def __init__(self, house: App, portal: BlockingPortal, chat: DeskChat) -> None:
-        from coterie.engine.turns import Timeline
+        from coterie.engine.turns import TurnQueries
 
         self._desk = house.desk
         self._portal = portal
         self._chat = chat
-        self._name = house.roster.bot(chat.character).name
-        self._timeline = Timeline(house.store)
+        self._name = house.roster.get(chat.character).name
+        self._timeline = TurnQueries(house.store)
         self._told = {turn.id for turn in self._timeline.latest(chat.room, 500)}
 
     def run(self) -> None:
@@ -72,10 +72,10 @@ class DeskLine:
 
     async def _say(self, text: str) -> str:
         """Until it was looked at; what became of it where it was a yes or a no."""
-        if decided := await self._desk.decisions.take(self._chat, text, self._chat.person):
+        if decided := await self._desk.confirmations.handle_answer(self._chat, text, self._chat.person):
             return f"{decided}\n"
-        turn = await self._desk.say(self._chat.room, text, person=self._chat.person)
-        await self._desk.answers.wait(self._chat.room, turn)
+        turn = await self._desk.send_message(self._chat.room, text, person=self._chat.person)
+        await self._desk.replies.wait(self._chat.room, turn)
         return ""
 
     def _tell_news(self) -> None:
@@ -92,7 +92,7 @@ class DeskLine:
     def _command(self, line: str) -> bool:
         """Do it; False ends the conversation."""
         from coterie.base.errors import CoterieError
-        from coterie.base.masking import mask
+        from coterie.base.masking import redact
 
         try:
             match line[1:].split(maxsplit=2):
@@ -113,11 +113,11 @@ class DeskLine:
                 case _:
                     typer.echo(_HELP)
         except CoterieError as error:
-            typer.secho(mask(str(error)), fg="red")
+            typer.secho(redact(str(error)), fg="red")
         return True
 
     def _status(self) -> None:
-        found = self._desk.book.processes_of_note(self._chat.room)
+        found = self._desk.queries.status_processes(self._chat.room)
         for each in found:
             told = each.result if each.state != "running" else each.status or each.task
             typer.echo(f"  {each.id}  {each.kind} {each.state}: {_safe(told)}")
@@ -125,38 +125,38 @@ class DeskLine:
             typer.echo("Nothing is going on.")
 
     def _schedules(self) -> None:
-        found = self._desk.schedules.book.all(self._chat.room)
+        found = self._desk.schedules.queries.all(self._chat.room)
         for each in found:
             state = f"next {each.next:%Y-%m-%d %H:%M} UTC" if each.next else f"off {each.why}".strip()
-            typer.echo(f"  {each.id}  {each.when.told()}: {_safe(each.prompt)} ({_safe(state)})")
+            typer.echo(f"  {each.id}  {each.when.describe()}: {_safe(each.prompt)} ({_safe(state)})")
         if not found:
             typer.echo("Nothing is on the timetable.")
 
     def _steps(self, which: str) -> None:
-        for step in self._desk.book.done(self._desk.book.process(self._chat.room, which)):
+        for step in self._desk.queries.worker_steps(self._desk.queries.process(self._chat.room, which)):
             typer.secho(f"  {_safe(f'{step.tool} {step.arguments}' if step.tool else step.role)}", dim=True)
             typer.echo(_safe(step.text))
 
     async def _follow_up(self, which: str, text: str) -> None:
-        await self._desk.processes.route(self._chat.room, which, text, actor=self._chat.person)
+        await self._desk.processes.send_follow_up(self._chat.room, which, text, actor=self._chat.person)
 
     async def _answer(self, which: str, allowed: bool) -> None:
-        await self._desk.processes.answer(self._chat.room, which, allowed=allowed, actor=self._chat.person)
+        await self._desk.processes.confirm(self._chat.room, which, allowed=allowed, actor=self._chat.person)
 
     async def _cancel(self, which: str) -> None:
-        if self._desk.schedules.book.find(self._chat.room, which) is not None:
+        if self._desk.schedules.queries.find(self._chat.room, which) is not None:
             await self._desk.schedules.remove(self._chat.room, which, actor=self._chat.person)
         else:
             await self._desk.processes.cancel(self._chat.room, which, actor=self._chat.person)
 
 
 def _you() -> str:
-    from coterie.cast.roster import YOU
+    from coterie.cast.roster import OWNER
 
-    return YOU
+    return OWNER
 
 
 def _safe(text: str) -> str:
-    from coterie.base.text import shown
+    from coterie.base.text import escape_controls
 
-    return shown(text)
+    return escape_controls(text)

@@ -21,17 +21,17 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="One JSON object
 
     from coterie.app import load_settings
     from coterie.base.errors import ConfigError
-    from coterie.base.home import Home
-    from coterie.checkup import checkup
-    from coterie.ops.doctor import Finding
+    from coterie.base.home import Paths
+    from coterie.checkup import build_doctor
+    from coterie.ops.doctor import CheckResult
 
-    home = Home.locate()
-    findings = list(checkup(home).examine())
+    home = Paths.locate()
+    findings = list(build_doctor(home).run())
     try:
         load_settings(home)
-        findings.append(Finding("Settings", "ok", str(home.config)))
+        findings.append(CheckResult("Settings", "ok", str(home.config)))
     except ConfigError as error:
-        findings.append(Finding("Settings", "bad", error.what, error.fix))
+        findings.append(CheckResult("Settings", "bad", error.what, error.fix))
     for finding in findings:
         if as_json:
             typer.echo(json.dumps(asdict(finding), ensure_ascii=False))

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coterie.cli._app import new_app
-from coterie.cli._house import open_house
+from coterie.cli._house import running_app
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
     from coterie.app import App
-    from coterie.cast.roster import Bot
-    from coterie.modes.draft import Asked, Change, Member
+    from coterie.cast.roster import Character
+    from coterie.modes.draft import Member, Proposal, StartedTurn
     from coterie.modes.draft.files import FileDocument
 
 app = new_app("Work on a text with a character: ask, then review its proposals.")
@@ -63,7 +63,7 @@ def review(
         waiting = work.pending()
         if not waiting:
             typer.echo(f'Nothing is proposed for {file}. Ask with: coterie draft ask {file} "…"')
-        last: Change | None = None
+        last: Proposal | None = None
         for number, change in enumerate(waiting, start=1):
             current = work.refreshed(change)
             work.card(current, f"{number}/{len(waiting)}")
@@ -83,27 +83,27 @@ class _Work:
     portal: BlockingPortal
     bound: FileDocument
 
-    def pending(self) -> list[Change]:
+    def pending(self) -> list[Proposal]:
         where = (self.bound.workspace, self.bound.branch, self.bound.document)
-        return self.house.draft.changes.of_document(*where, "pending")
+        return self.house.draft.proposal_queries.of_document(*where, "pending")
 
-    def refreshed(self, change: Change) -> Change:
-        from coterie.modes.draft.files import take_in
+    def refreshed(self, change: Proposal) -> Proposal:
+        from coterie.modes.draft.files import sync_from_file
 
-        self.portal.call(take_in, self.house.draft, self.bound)
-        return self.house.draft.changes.change(change.id)
+        self.portal.call(sync_from_file, self.house.draft, self.bound)
+        return self.house.draft.proposal_queries.proposal(change.id)
 
-    def character(self, name: str | None) -> Bot:
+    def character(self, name: str | None) -> Character:
         if name is not None:
             return self.house.roster.find(name)
-        if bots := self.house.roster.bots():
+        if bots := self.house.roster.all():
             return bots[0]
         from coterie.cast.identity import Identity
 
         editor = Identity(name="Editor", persona="A careful editor, who keeps the author's voice.")
         return self.portal.call(self.house.arrivals.author, editor)
 
-    def ask(self, question: str, member: Member, bot: Bot) -> int:
+    def ask(self, question: str, member: Member, bot: Character) -> int:
         """Tell the answer as it comes; how many proposals there are then."""
         draft, bound = self.house.draft, self.bound
         thread = self.portal.call(
@@ -116,36 +116,36 @@ class _Work:
                 asked = speaking.result()
                 break
             except KeyboardInterrupt:
-                self.portal.call(draft.stop, thread.room)
+                self.portal.call(draft.stop_reply, thread.room)
         self.portal.call(self._settled, asked.reply)
         turn = draft.timeline.turn(thread.room, asked.reply)
         if turn.state == "truncated":
             typer.secho(f"[{_safe(turn.why)}]", dim=True)
-        for note in draft.threads.notes(thread.room):
+        for note in draft.thread_queries.notes(thread.room):
             typer.secho(f"[{_safe(note.text)}]", dim=True)
-        found = draft.changes.of_reply(thread.room, asked.reply)
+        found = draft.proposal_queries.of_reply(thread.room, asked.reply)
         for number, change in enumerate(found, start=1):
             self.card(change, f"{number}/{len(found)}")
         return len(found)
 
-    async def _hear(self, room: str, question: str, member: Member) -> Asked:
+    async def _hear(self, room: str, question: str, member: Member) -> StartedTurn:
         from coterie.engine.events import AssistantTurn
-        from coterie.engine.replies import Live
-        from coterie.modes.draft import Text, parser_for
+        from coterie.engine.replies import LiveText
+        from coterie.modes.draft import ReplyText, parser_for
 
         draft, told = self.house.draft, 0
-        parser = parser_for(draft.threads.thread(room).member(member.bot).format)
+        parser = parser_for(draft.thread_queries.thread(room).member(member.bot).format)
         async with draft.feed.follow(room) as following:
-            asked = await draft.say(room, question, self.bound.person)
+            asked = await draft.send_message(room, question, self.bound.person)
             async for news in following:
-                over = not isinstance(news, Live) and isinstance(news.payload, AssistantTurn)
-                if isinstance(news, Live):
+                over = not isinstance(news, LiveText) and isinstance(news.payload, AssistantTurn)
+                if isinstance(news, LiveText):
                     pieces, told = parser.feed(news.text), news.offset + len(news.text)
                 elif isinstance(news.payload, AssistantTurn):
                     pieces = [*parser.feed(news.payload.text[told:]), *parser.end()]
                 else:
                     continue
-                typer.echo(_safe("".join(piece.text for piece in pieces if isinstance(piece, Text))), nl=over)
+                typer.echo(_safe("".join(piece.text for piece in pieces if isinstance(piece, ReplyText))), nl=over)
                 if over:
                     break
         return asked
@@ -161,10 +161,10 @@ class _Work:
                 return
             await asyncio.sleep(0.05)
 
-    def decide(self, change: Change, last: Change | None) -> tuple[bool, Change | None]:
+    def decide(self, change: Proposal, last: Proposal | None) -> tuple[bool, Proposal | None]:
         """What the person chose; False ends the review."""
         from coterie.base.errors import CoterieError
-        from coterie.cli._editor import edited
+        from coterie.cli._editor import edit_text
 
         while True:
             answer = (_line(_KEYS) or "q").strip().lower()[:1]
@@ -177,7 +177,7 @@ class _Work:
                         self.portal.call(self.house.draft.decline, change.id, self.bound.person, comment)
                         return True, last
                     case "e":
-                        text = edited(change.proposed)
+                        text = edit_text(change.proposed)
                         if text is not None:
                             return True, self.accept(change, text)
                     case "u" if last is not None:
@@ -192,16 +192,16 @@ class _Work:
             except CoterieError as error:
                 typer.secho(_safe(str(error)), fg="red")
 
-    def accept(self, change: Change, text: str | None = None) -> Change:
+    def accept(self, change: Proposal, text: str | None = None) -> Proposal:
         draft = self.house.draft
         before = self.portal.call(draft.read, self.bound.workspace, self.bound.document, self.bound.branch).text
         done = self.portal.call(partial(draft.accept, change.id, self.bound.person, text=text))
         self._write_back(before)
-        where = f"commit {done.accepted[:10]}" if self.bound.in_git else self.bound.file.name
+        where = f"commit {done.accepted_commit[:10]}" if self.bound.in_git else self.bound.file.name
         typer.secho(f"accepted → {where}", fg="green")
         return done
 
-    def _undo(self, change: Change) -> None:
+    def _undo(self, change: Proposal) -> None:
         draft = self.house.draft
         before = self.portal.call(draft.read, self.bound.workspace, self.bound.document, self.bound.branch).text
         self.portal.call(draft.undo, change.id, self.bound.person)
@@ -209,12 +209,12 @@ class _Work:
         typer.secho("undone", fg="green")
 
     def _write_back(self, before: str) -> None:
-        from coterie.modes.draft.files import write_back
+        from coterie.modes.draft.files import write_to_file
 
-        self.portal.call(write_back, self.house.draft, self.bound, before)
+        self.portal.call(write_to_file, self.house.draft, self.bound, before)
 
-    def card(self, change: Change, number: str) -> None:
-        name = self.house.roster.bot(change.author).name
+    def card(self, change: Proposal, number: str) -> None:
+        name = self.house.roster.get(change.author).name
         found = f"found: {change.how}" if change.placed else f"not found: {change.missing}"
         state = found if change.fresh or not change.placed else "stale: the words are gone"
         typer.secho(f"\n── {number}  {_safe(name)}  ({state})", bold=True)
@@ -229,14 +229,14 @@ class _Work:
 
 @contextmanager
 def _at_work(file: Path, plain: bool) -> Iterator[_Work]:
-    with open_house() as (house, portal):
-        from coterie.base.home import Home
-        from coterie.cast.roster import YOU
-        from coterie.modes.draft import Person
-        from coterie.modes.draft.files import bind
+    with running_app() as (house, portal):
+        from coterie.base.home import Paths
+        from coterie.cast.roster import OWNER
+        from coterie.modes.draft import Contributor
+        from coterie.modes.draft.files import open_file
 
-        you = Person(YOU, house.roster.you().name)
-        bound = portal.call(partial(bind, house.draft, file, you, Home.locate().root / "drafts", plain=plain))
+        you = Contributor(OWNER, house.roster.owner().name)
+        bound = portal.call(partial(open_file, house.draft, file, you, Paths.locate().root / "drafts", plain=plain))
         yield _Work(house, portal, bound)
 
 
@@ -250,6 +250,6 @@ def _line(prompt: str) -> str | None:
 
 
 def _safe(text: str) -> str:
-    from coterie.base.text import shown
+    from coterie.base.text import escape_controls
 
-    return shown(text)
+    return escape_controls(text)

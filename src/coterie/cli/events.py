@@ -27,11 +27,11 @@ def events(
     import time
 
     import coterie.app  # noqa: F401 - declares the kinds of every room
-    from coterie.base.home import Home
+    from coterie.base.home import Paths
     from coterie.kernel import LogReader
 
     _check_kinds(kind or [])
-    reader = LogReader(Home.locate().database)
+    reader = LogReader(Paths.locate().database)
     show = _as_json if as_json else _pretty
     try:
         found = reader.read(after=after, limit=last, kinds=kind, newest_first=True, only_stream=stream)

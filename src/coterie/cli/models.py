@@ -61,14 +61,14 @@ def test_model(
     from coterie.base.logging import LogSettings, setup_logging
     from coterie.llm.catalogue import Catalogue, Target
     from coterie.llm.roles import Role
-    from coterie.llm.trial import try_out
+    from coterie.llm.trial import probe_model
 
     setup_logging(LogSettings(level="error"))
     settings = _settings()
     is_role = which in list(Role)
     target = Catalogue(settings).chain(Role(which))[0] if is_role else Target.parse(which)
     typer.secho(f"{target} says:", bold=True)
-    trial = asyncio.run(try_out(settings, target, lambda text: typer.echo(text, nl=False)))
+    trial = asyncio.run(probe_model(settings, target, lambda text: typer.echo(text, nl=False)))
     answer = trial.answer
     typer.echo("\n")
     typer.echo(f"First token after   {answer.first_token_ms or 0:,.0f} ms (loading included)")
@@ -77,10 +77,12 @@ def test_model(
     typer.echo(f"Tokens              {answer.tokens.input} in, {answer.tokens.output} out ({counted})")
     if trial.memory_mb is not None:
         typer.echo(f"Memory              {trial.memory_mb:,.0f} MB, at most {settings.embedded.memory_mb:,} MB")
-    if trial.form.failure is None:
-        typer.echo(f"JSON for a schema   {trial.form.value.model_dump_json()}")
+    if trial.structured.failure is None:
+        typer.echo(f"JSON for a schema   {trial.structured.value.model_dump_json()}")
     else:
-        typer.echo(f"JSON for a schema   failed ({trial.form.failure.failure}): {trial.form.failure.raw[:200]}")
+        typer.echo(
+            f"JSON for a schema   failed ({trial.structured.failure.failure}): {trial.structured.failure.raw[:200]}"
+        )
         raise typer.Exit(1)
 
 
@@ -95,10 +97,10 @@ def add_provider(
     use: Annotated[list[str] | None, typer.Option(help="ROLE=MODEL: use its MODEL for ROLE. May be repeated.")] = None,
 ) -> None:
     """Write a provider into the configuration file, and use it for roles."""
-    from coterie.app import load_settings, write_example
+    from coterie.app import load_settings, write_example_config
     from coterie.base.config_edit import edit_config
     from coterie.base.errors import ConfigError
-    from coterie.base.home import Home
+    from coterie.base.home import Paths
     from coterie.cli._passphrase import ask_passphrase
     from coterie.llm.presets import PRESETS
 
@@ -119,15 +121,15 @@ def add_provider(
         if not model:
             raise ConfigError(f"--use {pair} names no model.", "Write it as --use narrative=MODEL.")
         changes["models", "roles", role] = f"{name}/{model}"
-    home = Home.locate()
-    write_example(home)
+    home = Paths.locate()
+    write_example_config(home)
     edit_config(home.config, changes, check=lambda: load_settings(home, passphrase=ask_passphrase))
     typer.echo(f"{name} is set up in {home.config}. Try it: coterie models test {name}/MODEL")
 
 
 def _settings() -> ModelsSettings:
     from coterie.app import load_settings
-    from coterie.base.home import Home
+    from coterie.base.home import Paths
     from coterie.cli._passphrase import ask_passphrase
 
-    return load_settings(Home.locate(), passphrase=ask_passphrase).settings.models
+    return load_settings(Paths.locate(), passphrase=ask_passphrase).settings.models

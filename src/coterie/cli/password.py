@@ -18,22 +18,22 @@ def password(
     ] = False,
 ) -> None:
     """Ask for a password, unseen or from standard input, and write its Argon2 hash into the configuration file."""
-    from coterie.app import load_settings, write_example
+    from coterie.app import load_settings, write_example_config
     from coterie.base.config_edit import edit_config
     from coterie.base.errors import ConfigError
-    from coterie.base.home import Home
+    from coterie.base.home import Paths
     from coterie.cli._passphrase import ask_passphrase
-    from coterie.surfaces.web.sessions import hashed
+    from coterie.surfaces.web.sessions import hash_password
     from coterie.surfaces.web.settings import ServerSettings
 
-    home = Home.locate()
-    write_example(home)
+    home = Paths.locate()
+    write_example_config(home)
     given = None if remove else _asked()
     if given is not None and len(given) < ServerSettings.SHORTEST:
         raise ConfigError(
             "That password is too short.", f"Choose one of at least {ServerSettings.SHORTEST} characters."
         )
-    told = "" if given is None else hashed(given)
+    told = "" if given is None else hash_password(given)
     edit_config(
         home.config, {("server", "password"): told}, check=lambda: load_settings(home, passphrase=ask_passphrase)
     )

@@ -22,25 +22,25 @@ def show() -> None:
     """Everybody, with their accounts, and who waits to be let in. Works while a server runs."""
     import coterie.app  # noqa: F401 - declares the kinds of every room
     from coterie.base.clock import SystemClock
-    from coterie.base.home import Home
+    from coterie.base.home import Paths
     from coterie.base.text import one_line
-    from coterie.cast.people import PeopleBook
+    from coterie.cast.people import PeopleQueries
     from coterie.kernel import LogReader
 
-    database = Home.locate().database
+    database = Paths.locate().database
     if not database.exists():
         with _house():
             pass  # a first look makes the house
     reader = LogReader(database)
     try:
-        people = PeopleBook(reader)
-        for person in people.everybody():
-            whom = ", ".join(people.allowed(person.id)) or "nobody"
+        people = PeopleQueries(reader)
+        for person in people.all():
+            whom = ", ".join(people.allowed_characters(person.id)) or "nobody"
             told = "everybody" if whom == "*" else whom
             typer.echo(f"{one_line(person.name, 60)}{' (owner)' if person.is_owner else ''}: may talk with {told}")
             for surface, account, name in people.identities(person.id):
                 typer.echo(f"  {surface}  {one_line(account, 80)}  {one_line(name, 40)}".rstrip())
-        for one in people.asking(SystemClock().now()):
+        for one in people.pairing_requests(SystemClock().now()):
             typer.echo(f"Waits: {one_line(one.account, 80)} on {one.surface}, code {one.code}")
     finally:
         reader.close()
@@ -53,7 +53,7 @@ def code(who: Annotated[str, _WHO] = "owner") -> None:
 
     with _house() as house:
         person, minutes = house.people.find(who), house.settings.surfaces.code_minutes
-        told = asyncio.run(house.people.code_for(person.id, minutes))
+        told = asyncio.run(house.people.issue_code(person.id, minutes))
         typer.echo(f"{told}\nGood once, for {minutes} minutes. Write it from the new account: !link {told}")
 
 
@@ -118,9 +118,9 @@ def unlink(
 def _house() -> Iterator[App]:
     from coterie.app import App, load_settings, open_store
     from coterie.base.errors import InUse
-    from coterie.base.home import Home
+    from coterie.base.home import Paths
 
-    home = Home.locate()
+    home = Paths.locate()
     try:
         opened = open_store(home)
         store = opened.__enter__()

@@ -25,12 +25,12 @@ def purge(
 
     from coterie.app import open_store
     from coterie.base.errors import BadPoint
-    from coterie.base.home import Home
+    from coterie.base.home import Paths
     from coterie.kernel import Purged
-    from coterie.kernel.snapshot import prune
-    from coterie.ops.backups import copies
+    from coterie.kernel.snapshot import prune_snapshots
+    from coterie.ops.backups import database_copies
 
-    home = Home.locate()
+    home = Paths.locate()
     with open_store(home) as store:
         head = store.reader.head(stream)
         if not first <= (last or head) <= head:
@@ -44,10 +44,10 @@ def purge(
             typer.confirm(f"Erase events {first} to {last or head} of {stream} for good?", abort=True)
         event = asyncio.run(store.purge(stream, first=first, last=last, reason=reason, actor="owner"))
     for folder in (home.periodic_snapshots, home.rewind_snapshots):
-        prune(folder, keep=0)
+        prune_snapshots(folder, keep=0)
         for unfinished in folder.glob("*.partial"):
             unfinished.unlink(missing_ok=True)
-    kept = copies(home)
+    kept = database_copies(home)
     if backups:
         for path in kept:
             path.unlink(missing_ok=True)

@@ -18,17 +18,17 @@ def restore(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Check a backup, then put it in the place of the database. What was there is kept beside it."""
-    from coterie.app import all_views
+    from coterie.app import all_projections
     from coterie.base.clock import SystemClock
-    from coterie.base.home import Home
-    from coterie.ops.restoring import put_back
+    from coterie.base.home import Paths
+    from coterie.ops.restoring import restore_backup
 
-    home = Home.locate()
+    home = Paths.locate()
     home.prepare()
 
     def ask() -> None:
         if not yes:
             typer.confirm(f"Put {backup} in the place of {home.database}, which is kept beside it?", abort=True)
 
-    kept = put_back(home, backup, SystemClock().now(), all_views(), ask=ask)
+    kept = restore_backup(home, backup, SystemClock().now(), all_projections(), confirm=ask)
     typer.echo(f"Restored {backup}." + (f" What was there is kept as {kept}." if kept else ""))

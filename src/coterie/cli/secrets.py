@@ -26,7 +26,7 @@ def set_secret(
     """Store a secret. Its value is asked for unseen, or read from standard input; never given as an argument."""
     import sys
 
-    from coterie.cli._passphrase import open_vault
+    from coterie.cli._passphrase import open_secrets_store
 
     if sys.stdin.isatty():
         import getpass
@@ -34,16 +34,16 @@ def set_secret(
         value = getpass.getpass(f"Value of {name}: ")
     else:
         value = sys.stdin.readline().rstrip("\n")
-    open_vault().set(name, value, grants=tuple(tool or ()), keyring=keyring)
+    open_secrets_store().set(name, value, grants=tuple(tool or ()), keyring=keyring)
     typer.echo(f'Stored. Refer to it in the settings as "secret:{name}".')
 
 
 @app.command("list")
 def list_secrets() -> None:
     """Names only; no passphrase is needed."""
-    from coterie.cli._passphrase import open_vault
+    from coterie.cli._passphrase import open_secrets_store
 
-    found = open_vault().list()
+    found = open_secrets_store().list()
     if not found:
         typer.echo("No secrets are stored. Store one: coterie secrets set NAME")
     for info in found:
@@ -54,7 +54,7 @@ def list_secrets() -> None:
 @app.command("rm")
 def remove_secret(name: Name) -> None:
     """Forget a secret."""
-    from coterie.cli._passphrase import open_vault
+    from coterie.cli._passphrase import open_secrets_store
 
-    open_vault().remove(name)
+    open_secrets_store().remove(name)
     typer.echo(f"{name} is forgotten.")

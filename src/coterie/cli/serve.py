@@ -14,9 +14,9 @@ import typer
 from coterie.cli._app import new_app
 
 if TYPE_CHECKING:
-    from coterie.base.home import Home
-    from coterie.kernel.backup import Tell
-    from coterie.ops.copies import PutBack
+    from coterie.base.home import Paths
+    from coterie.kernel.backup import StepProgress
+    from coterie.ops.copies import RestoreResult
     from coterie.surfaces.web.settings import ServerSettings
 
 app = new_app("Start Coterie and open it to this machine.")
@@ -28,18 +28,18 @@ def serve(
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 picks a free one.", min=0, max=65535)] = None,
 ) -> None:
     """Start Coterie and open it to this machine. Stop it with Ctrl-C: it finishes what is under way."""
-    from coterie.app import App, load_settings, open_store, write_example
+    from coterie.app import App, load_settings, open_store, write_example_config
     from coterie.base.clock import SystemClock
-    from coterie.base.home import Home
+    from coterie.base.home import Paths
     from coterie.base.logging import setup_logging
     from coterie.cli._passphrase import ask_passphrase
-    from coterie.surfaces.web.listen import listen
+    from coterie.surfaces.web.listen import run_server
     from coterie.surfaces.web.server import create_web
     from coterie.surfaces.web.settings import ServerSettings, check_binding
-    from coterie.surfaces.webhook.completions import api_router
-    from coterie.surfaces.webhook.hook import hook_router
+    from coterie.surfaces.webhook.completions import openai_router
+    from coterie.surfaces.webhook.hook import webhook_router
 
-    home = Home.locate()
+    home = Paths.locate()
     passphrase = cache(ask_passphrase)
     asked = {name: value for name, value in {"host": host, "port": port}.items() if value is not None}
     wanted: Path | None = None
@@ -49,38 +49,38 @@ def serve(
         check_binding(server)
         setup_logging(settings.log)
         home.prepare()
-        write_example(home)
+        write_example_config(home)
         with ExitStack() as open_house:
             with _progress_shown(server, waiting=wanted is not None) as tell:
                 put_back = put_back_while_serving(home, wanted, tell) if wanted is not None else None
                 told = partial(tell, "Folding the log")
                 store = open_house.enter_context(open_store(home, progress=told))
             house = App(home, settings, store)
-            house.copies.put_back = put_back
+            house.copies.last_restore = put_back
             keys = {"/webhook": settings.webhook.secret, "/v1": settings.api.key}
             web = create_web(house, server.password, tuple(path for path, key in keys.items() if key is not None))
-            web.include_router(hook_router(house.switchboard, settings.webhook, house.files_of))
-            web.include_router(api_router(house.switchboard, settings.api, SystemClock()))
-            ended = listen(web, server, within=house.running(), anew=True)
-        wanted, asked["port"] = house.copies.wanted, ended.port
+            web.include_router(webhook_router(house.switchboard, settings.webhook, house.room_files))
+            web.include_router(openai_router(house.switchboard, settings.api, SystemClock()))
+            ended = run_server(web, server, within=house.running(), anew=True)
+        wanted, asked["port"] = house.copies.restore_requested, ended.port
         if wanted is None or ended.by_signal:
             return
 
 
-def put_back_while_serving(home: Home, backup: Path, tell: Tell) -> PutBack:
+def put_back_while_serving(home: Paths, backup: Path, tell: StepProgress) -> RestoreResult:
     """What cannot be put back leaves everything as it was, and whoever asked is told why."""
-    from coterie.app import all_views
+    from coterie.app import all_projections
     from coterie.base.clock import SystemClock
     from coterie.base.errors import CoterieError
-    from coterie.ops.copies import PutBack
-    from coterie.ops.restoring import put_back
+    from coterie.ops.copies import RestoreResult
+    from coterie.ops.restoring import restore_backup
 
     try:
         with _unbroken():
-            kept = put_back(home, backup, SystemClock().now(), all_views(), tell=tell)
+            kept = restore_backup(home, backup, SystemClock().now(), all_projections(), progress=tell)
     except CoterieError as error:
-        return PutBack(f"{backup.name} was not put back: {error.what}", error.fix, ok=False)
-    return PutBack(f"{backup.name} was put back.", f"What was there is kept as {kept}." if kept else "", ok=True)
+        return RestoreResult(f"{backup.name} was not put back: {error.what}", error.fix, ok=False)
+    return RestoreResult(f"{backup.name} was put back.", f"What was there is kept as {kept}." if kept else "", ok=True)
 
 
 @contextmanager
@@ -101,9 +101,9 @@ def _unbroken() -> Iterator[None]:
 
 
 @contextmanager
-def _progress_shown(server: ServerSettings, *, waiting: bool) -> Iterator[Tell]:
+def _progress_shown(server: ServerSettings, *, waiting: bool) -> Iterator[StepProgress]:
     """On the terminal, and to whoever waits on a page."""
-    from coterie.surfaces.web.waiting import WaitingRoom
+    from coterie.surfaces.web.waiting import RestorePage
 
     def on_terminal(what: str, done: int, most: int) -> None:
         typer.echo(f"{what}: {done} of {most}", err=True)
@@ -111,5 +111,5 @@ def _progress_shown(server: ServerSettings, *, waiting: bool) -> Iterator[Tell]:
     if not waiting:
         yield on_terminal
         return
-    with WaitingRoom(server.host, server.port) as room:
-        yield room.tell
+    with RestorePage(server.host, server.port) as room:
+        yield room.set_progress

@@ -18,10 +18,10 @@ from pydantic import Field, SecretStr, ValidationError, field_validator, model_v
 from coterie.base.config import Section
 from coterie.base.errors import ConfigError, CoterieError
 from coterie.base.logging import get_logger
-from coterie.base.masking import mask
+from coterie.base.masking import redact
 from coterie.base.network import is_loopback_url
 from coterie.cast.people import Person
-from coterie.cast.roster import Bot
+from coterie.cast.roster import Character
 
 REMOTE, STAND_IN = "remote", "stand-in"
 _LARGEST = 1_000_000
@@ -89,7 +89,7 @@ class AgentRegistry:
         self._read = _Read(None, AgentsFile())
 
     @property
-    def now(self) -> AgentsFile:
+    def current(self) -> AgentsFile:
         """As the file says at this moment, or said when it could last be read."""
         stamp = self._stamp()
         if stamp != self._read.stamp:
@@ -99,25 +99,25 @@ class AgentRegistry:
     @property
     def problem(self) -> CoterieError | None:
         """What is wrong with the file as it is."""
-        _ = self.now
+        _ = self.current
         return self._read.problem
 
-    def entry(self, bot: Bot) -> AgentEntry | None:
+    def entry(self, bot: Character) -> AgentEntry | None:
         wanted = {bot.id.lower(), bot.name.lower()}
-        return next((entry for name, entry in self.now.characters.items() if name.lower() in wanted), None)
+        return next((entry for name, entry in self.current.characters.items() if name.lower() in wanted), None)
 
-    def mode_of(self, bot: Bot) -> str:
+    def mode_of(self, bot: Character) -> str:
         """The mode a character is played in; empty where nothing is said."""
         entry = self.entry(bot)
         return entry.mode if entry is not None else ""
 
     def character_for(self, person: Person) -> str:
         names = {person.id.lower(), person.name.lower()} | ({"owner"} if person.is_owner else set())
-        people = self.now.people
+        people = self.current.people
         own = next((character for name, character in people.items() if name.lower() in names), "")
         return own or people.get("*", "")
 
-    def workspace_of(self, bot: Bot) -> str:
+    def workspace_of(self, bot: Character) -> str:
         entry = self.entry(bot)
         return entry.workspace if entry is not None else ""
 
@@ -134,7 +134,7 @@ class AgentRegistry:
         try:
             return _Read(stamp, self._parse())
         except CoterieError as error:
-            _log.warning("the registry of agents cannot be used as it is", error=mask(str(error)))
+            _log.warning("the registry of agents cannot be used as it is", error=redact(str(error)))
             return _Read(stamp, self._read.told, error)
 
     def _parse(self) -> AgentsFile:
@@ -151,7 +151,7 @@ class AgentRegistry:
         for entry in _entries(told):
             if isinstance(token := entry.get("token"), str):
                 entry["token"] = token = self._resolve(token)
-                mask.register(token)
+                redact.register(token)
         try:
             return AgentsFile.model_validate(told)
         except ValidationError as error:

@@ -15,21 +15,21 @@ _GOES_ON = re.compile(r"(?:\b(?:mr|mrs|ms|dr|st)|\b[a-z])\.$", re.IGNORECASE)
 _CLOSED_BY = {"*": "*", '"': '"', "“": "”", "«": "»", "(": ")"}
 
 
-class Breath:
+class LengthLimit:
     def __init__(self, words: int | None = None) -> None:
         """As many words, and to the end of the sentence; None for as long as one likes."""
-        self.over = False
+        self.reached = False
         self._limit = words
         self._words = 0
         self._word = ""
         self._open: list[str] = []
         """What would close the quotations and actions that were begun, the last one last."""
 
-    def hear(self, text: str) -> str:
+    def filter(self, text: str) -> str:
         """What of it is still within the breath."""
         if self._limit is None:
             return text
-        if self.over:
+        if self.reached:
             return ""
         for place, letter in enumerate(text):
             if not letter.isspace():
@@ -37,9 +37,9 @@ class Breath:
                 self._mark(letter)
             elif self._word:
                 self._words += 1
-                self.over = self._is_used_up(self._limit)
+                self.reached = self._is_used_up(self._limit)
                 self._word = ""
-                if self.over:
+                if self.reached:
                     return text[:place] + "".join(reversed(self._open))
         return text
 

@@ -11,49 +11,49 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from coterie.engine.protocol import Attachment
-from coterie.kernel import Draft
+from coterie.kernel import NewEvent
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class ReplyText:
     """More of what is being said."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class ReplyFinished:
     """All that was said, as it ended."""
 
     text: str
     speaker: str
     """A name to show."""
-    trouble: str = ""
+    error: str = ""
     """Why it broke off, in a sentence for the person; empty where it did not."""
     attachments: tuple[Attachment, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Doing:
+class ReplyActivity:
     """What is being done meanwhile, in a few words; nothing that was said."""
 
-    what: str
+    text: str
 
 
-Speech = Words | Doing | Spoken
+ReplyUpdate = ReplyText | ReplyActivity | ReplyFinished
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class NewChat:
     """A chat that begins when its drafts are recorded, in one transaction with whatever points at it."""
 
     context: str
-    drafts: Sequence[Draft]
+    new_events: Sequence[NewEvent]
     greeting: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ChatStatus:
     """How a chat stands, for whoever asks."""
 
     title: str
@@ -66,25 +66,25 @@ class Standing:
 class Conversation(Protocol):
     mode: str
 
-    async def open(self, person: str, character: str, title: str = "", *, at_once: bool = False) -> Opened:
+    async def open(self, person: str, character: str, title: str = "", *, at_once: bool = False) -> NewChat:
         """Prepare a chat; `at_once` without asking a model how it begins. `NotAllowed` for whom it is not."""
         ...
 
-    async def let_in(self, context: str, person: str) -> None:
+    async def add_person(self, context: str, person: str) -> None:
         """Somebody else may talk in this chat from now on; the same again changes nothing."""
         ...
 
-    async def let_go(self, context: str, person: str) -> None:
+    async def remove_person(self, context: str, person: str) -> None:
         """They are not in this chat any more; what they were there for, they were."""
         ...
 
-    def say(
+    def send_message(
         self, context: str, text: str, *, person: str, key: str, attachments: Sequence[Attachment] = ()
-    ) -> AsyncIterator[Speech]:
+    ) -> AsyncIterator[ReplyUpdate]:
         """The answer, ending with a `Spoken`. The same key again gives the same answer, without saying it twice."""
         ...
 
-    def retry(self, context: str, *, person: str) -> AsyncIterator[Speech]:
+    def retry(self, context: str, *, person: str) -> AsyncIterator[ReplyUpdate]:
         """Another answer to the last message."""
         ...
 
@@ -92,6 +92,6 @@ class Conversation(Protocol):
         """End what is being said; False if nobody was speaking."""
         ...
 
-    def standing(self, context: str) -> Standing: ...
+    def status(self, context: str) -> ChatStatus: ...
 
     async def rename(self, context: str, title: str) -> None: ...

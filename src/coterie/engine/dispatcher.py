@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from coterie.base.errors import CoterieError
 from coterie.base.logging import get_logger
-from coterie.base.masking import mask
+from coterie.base.masking import redact
 from coterie.engine.protocol import (
     Incoming,
     IncomingCallback,
@@ -25,11 +25,11 @@ from coterie.engine.protocol import (
 Handler = Callable[[Any], AsyncIterator[Outgoing]]
 H = TypeVar("H", bound=Handler)
 ANY = "*"
-SORRY = "Something went wrong here, and it has been noted. Please try again."
+HANDLER_FAILED = "Something went wrong here, and it has been noted. Please try again."
 _log = get_logger(__name__)
 
 
-class EventDispatcher:
+class MessageDispatcher:
     def __init__(self) -> None:
         self._handlers: dict[tuple[str, type[Incoming], str], Handler] = {}
 
@@ -44,7 +44,7 @@ class EventDispatcher:
 
     def handler_for(self, incoming: Incoming) -> Handler | None:
         """The closest one: this surface before all surfaces, this key before any key."""
-        key, kind = key_of(incoming), type(incoming)
+        key, kind = handler_key(incoming), type(incoming)
         for surface in (incoming.room.surface, ANY):
             for wanted in (key, ANY):
                 if (found := self._handlers.get((surface, kind, wanted))) is not None:
@@ -60,13 +60,13 @@ class EventDispatcher:
                 yield outgoing
         except CoterieError as error:
             _log.warning("not handled", surface=incoming.room.surface, key=incoming.key, error=str(error))
-            yield OutgoingNotification(room=incoming.room, text=mask(str(error)))
+            yield OutgoingNotification(room=incoming.room, text=redact(str(error)))
         except Exception:
             _log.exception("handler failed", surface=incoming.room.surface, key=incoming.key)
-            yield OutgoingNotification(room=incoming.room, text=SORRY)
+            yield OutgoingNotification(room=incoming.room, text=HANDLER_FAILED)
 
 
-def key_of(incoming: Incoming) -> str:
+def handler_key(incoming: Incoming) -> str:
     match incoming:
         case IncomingCommand(name=name):
             return name

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from coterie.base.clock import Clock
 from coterie.cast.errors import BadCode
-from coterie.cast.people import PeopleDesk
+from coterie.cast.people import People
 from coterie.engine.protocol import (
     Account,
     Incoming,
@@ -22,7 +22,7 @@ from coterie.engine.protocol import (
     OutgoingNotification,
     RoomRef,
 )
-from coterie.engine.rooms import RoomBook
+from coterie.engine.rooms import Rooms
 from coterie.engine.settings import SurfacesSettings
 
 REFUSAL = "I am sorry, I only talk with people I know. If you were given a code, write: {mark}link CODE"
@@ -31,35 +31,35 @@ _WRONG_CODES = 5
 _HOUR = timedelta(hours=1)
 
 
-class FrontDoor:
+class Permissions:
     def __init__(
         self,
-        people: PeopleDesk,
+        people: People,
         clock: Clock,
         settings: SurfacesSettings,
-        mark_of: dict[str, str],
-        rooms: RoomBook,
+        command_prefixes: dict[str, str],
+        rooms: Rooms,
     ) -> None:
         """`mark_of` tells what begins a command on each surface."""
         self._people = people
         self._rooms = rooms
         self._clock = clock
         self._settings = settings
-        self._mark_of = mark_of
+        self._mark_of = command_prefixes
         self._told: dict[tuple[str, str], datetime] = {}
         self._wrong: dict[tuple[str, str], deque[datetime]] = {}
 
-    def admits(self, account: Account) -> bool:
-        return self._people.of(account.surface, account.id) is not None
+    def is_known(self, account: Account) -> bool:
+        return self._people.by_account(account.surface, account.id) is not None
 
-    def heard_in(self, account: Account, room: RoomRef) -> bool:
+    def may_speak_in(self, account: Account, room: RoomRef) -> bool:
         """Whether what they say may be answered together with what others say there."""
-        person, bound = self._people.of(account.surface, account.id), self._rooms.find(room)
+        person, bound = self._people.by_account(account.surface, account.id), self._rooms.find(room)
         if person is None or bound is None:
             return person is not None
         return person.is_owner or person.id == bound.person or self._rooms.is_guest(room, person.id)
 
-    async def turn_away(self, incoming: Incoming) -> AsyncIterator[Outgoing]:
+    async def refuse(self, incoming: Incoming) -> AsyncIterator[Outgoing]:
         account = incoming.account
         if isinstance(incoming, IncomingCommand) and incoming.name == "link" and incoming.arguments.strip():
             yield OutgoingNotification(room=incoming.room, text=await self._try_code(account, incoming.arguments))
@@ -72,7 +72,7 @@ class FrontDoor:
         who, now = (account.surface, account.id), self._clock.now()
         if self._settings.strangers == "pair":
             minutes = self._settings.code_minutes
-            asking = await self._people.ask_to_pair(*who, account.name, minutes)
+            asking = await self._people.request_pairing(*who, account.name, minutes)
             return PAIRING.format(minutes=minutes, code=asking.code) if asking is not None else None
         if who in self._told and now - self._told[who] < _HOUR:
             return None

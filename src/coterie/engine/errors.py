@@ -28,5 +28,5 @@ class Busy(RoomError):
     http_status = 409
 
 
-class NotAllowed(RoomError):
+class PermissionDenied(RoomError):
     exit_code = 31

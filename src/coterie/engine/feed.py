@@ -10,11 +10,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from coterie.engine.events import AssistantTokens, AssistantTurn
-from coterie.engine.replies import Live, Replies
-from coterie.kernel import AnyEvent, Message, Store, WhenSlow
-from coterie.kernel.bus import word
+from coterie.engine.replies import LiveText, Replies
+from coterie.kernel import AnyEvent, BusMessage, Store, WhenSlow
+from coterie.kernel.bus import subject_token
 
-News = AnyEvent | Live
+FeedItem = AnyEvent | LiveText
 _AT_ONCE = 200
 
 
@@ -27,20 +27,20 @@ class Feed:
         return self._store.reader.last_id()
 
     @asynccontextmanager
-    async def follow(self, room: str, after: int | None = None) -> AsyncIterator[Following]:
+    async def follow(self, room: str, after: int | None = None) -> AsyncIterator[FeedSubscription]:
         """Everything of a room after an event; from now on when none is given."""
-        subject = word(room)
+        subject = subject_token(room)
         bus = self._store.bus
         # Events and words alike, and only that there are some: whoever falls behind loses nothing, because events are
         # read from the log and words from the reply itself. A listener that rests between two looks is not woken.
         async with bus.subscribe(f"*.{subject}.>", limit=1, when_slow=WhenSlow.DROP_OLDEST) as news:
-            yield Following(self._store, self._replies, room, news, self.last_id() if after is None else after)
+            yield FeedSubscription(self._store, self._replies, room, news, self.last_id() if after is None else after)
 
 
-class Following:
+class FeedSubscription:
     """One listener in one room."""
 
-    def __init__(self, store: Store, replies: Replies, room: str, news: AsyncIterator[Message], after: int) -> None:
+    def __init__(self, store: Store, replies: Replies, room: str, news: AsyncIterator[BusMessage], after: int) -> None:
         self.after = after
         """The last event that was told."""
         self._store = store
@@ -52,22 +52,22 @@ class Following:
         self._news = news
         self._over = False
 
-    def knows(self, reply: str, length: int) -> None:
+    def mark_sent(self, reply: str, length: int) -> None:
         """So much of a reply has been told already, in a snapshot."""
         self._told = (reply, length)
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Let the iteration come to its end. Others in the room look around, too, and find nothing new."""
         self._over = True
-        self._store.bus.publish([Message(f"live.{word(self._room)}.over", None)])
+        self._store.bus.publish([BusMessage(f"live.{subject_token(self._room)}.over", None)])
 
-    async def __aiter__(self) -> AsyncIterator[News]:
+    async def __aiter__(self) -> AsyncIterator[FeedItem]:
         """One after the other."""
-        async for look in self.looks():
+        async for look in self.batches():
             for news in look:
                 yield news
 
-    async def looks(self) -> AsyncIterator[list[News]]:
+    async def batches(self) -> AsyncIterator[list[FeedItem]]:
         """All that is new at a look, in its order: whoever shows how things stand now need not show each step."""
         while not self._over:
             # Words first: a reply that ended meanwhile is told whole by its event.
@@ -75,7 +75,7 @@ class Following:
             last = self._store.reader.last_id()
             page = self._since() if last != self._last else []
             # What a reply's tokens were is told as they are spoken.
-            news: list[News] = [event for event in page if not isinstance(event.payload, AssistantTokens)]
+            news: list[FeedItem] = [event for event in page if not isinstance(event.payload, AssistantTokens)]
             caught_up = len(page) < _AT_ONCE
             self._last = last if caught_up else -1
             if words is not None and caught_up and not any(_ends(event, words.reply) for event in page):
@@ -90,13 +90,13 @@ class Following:
     def _since(self) -> list[AnyEvent]:
         return self._store.reader.read(after=self.after, limit=_AT_ONCE, only_stream=self._room)
 
-    def _fresh_words(self) -> Live | None:
-        so_far = self._replies.so_far(self._room)
+    def _fresh_words(self) -> LiveText | None:
+        so_far = self._replies.partial(self._room)
         if so_far is None:
             return None
         told = self._told[1] if self._told[0] == so_far.reply else 0
         rest = so_far.text[told:]
-        return Live(self._room, so_far.reply, told, rest) if rest else None
+        return LiveText(self._room, so_far.reply, told, rest) if rest else None
 
 
 def _ends(event: AnyEvent, reply: str) -> bool:

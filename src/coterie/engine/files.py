@@ -22,7 +22,7 @@ from coterie.base.ids import new_id
 from coterie.engine.protocol import Attachment, RoomRef
 from coterie.engine.surface_errors import BadFile
 
-FOLDER = "files"
+FILES_FOLDER = "files"
 _CHUNK = 256 * 1024
 _LONGEST_STEM, _LONGEST_ENDING = 80, 12
 _HARMLESS = re.compile(r"[^\w .,()+@=~-]", re.ASCII)
@@ -32,28 +32,28 @@ _NUMBERS, _TRIES = 4, 8
 
 
 @dataclass(frozen=True)
-class Limits:
-    largest: int = 50 * 1024 * 1024
-    refused: frozenset[str] = frozenset({"application/x-msdownload", "application/x-msdos-program"})
+class FileLimits:
+    max_bytes: int = 50 * 1024 * 1024
+    refused_types: frozenset[str] = frozenset({"application/x-msdownload", "application/x-msdos-program"})
     """Media types that are not taken: programs made to be run by a double click."""
 
 
 class RoomFiles:
     """The files of one character."""
 
-    def __init__(self, workspace: Path, limits: Limits | None = None) -> None:
+    def __init__(self, workspace: Path, limits: FileLimits | None = None) -> None:
         self._workspace = workspace
-        self._limits = limits or Limits()
+        self._limits = limits or FileLimits()
 
     @property
-    def largest(self) -> int:
-        return self._limits.largest
+    def max_bytes(self) -> int:
+        return self._limits.max_bytes
 
-    async def keep(
+    async def save(
         self, room: RoomRef, name: str, chunks: AsyncIterable[bytes], media_type: str = "application/octet-stream"
     ) -> Attachment:
         """Save a file as it arrives. One that grows too large, or breaks off, leaves nothing behind."""
-        if media_type.partition(";")[0].strip().lower() in self._limits.refused:
+        if media_type.partition(";")[0].strip().lower() in self._limits.refused_types:
             raise BadFile(f"Files of the type {media_type[:60]} are not taken.", "Send it in another form.")
         folder = self._folder(room)
         file, path = self._create(folder, safe_name(name))
@@ -62,16 +62,16 @@ class RoomFiles:
                 size = 0
                 async for chunk in chunks:
                     size += len(chunk)
-                    if size > self._limits.largest:
+                    if size > self._limits.max_bytes:
                         raise BadFile(
-                            f"The file is larger than {self._limits.largest / 1e6:.0f} MB.", "Send a smaller one."
+                            f"The file is larger than {self._limits.max_bytes / 1e6:.0f} MB.", "Send a smaller one."
                         )
                     self._write(file, chunk, path)
         except BaseException:
             path.unlink(missing_ok=True)
             raise
         relative = path.relative_to(self._workspace).as_posix()
-        return Attachment(name=shown_name(name), path=relative, media_type=media_type, size=size)
+        return Attachment(name=display_name(name), path=relative, media_type=media_type, size=size)
 
     async def read(self, attachment: Attachment) -> AsyncIterator[bytes]:
         """A file to send, in pieces. Only a regular file inside the workspace is one."""
@@ -98,7 +98,7 @@ class RoomFiles:
                 os.close(here)
         except OSError as error:
             raise BadFile(f"There is no file {PurePosixPath(relative).name[:60]!r}.", "Check its name.") from error
-        if not _is_file(found, self._limits.largest):
+        if not _is_file(found, self._limits.max_bytes):
             os.close(found)
             raise BadFile("This cannot be sent: it is no file, or too large.", "Choose another.")
         return os.fdopen(found, "rb")
@@ -108,13 +108,13 @@ class RoomFiles:
         folder = self._workspace
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            for part in (FOLDER, room_name(room)):
+            for part in (FILES_FOLDER, room_folder_name(room)):
                 folder = folder / part
                 if folder.is_symlink():
                     raise BadFile(f"{folder.name} is a link to somewhere else.", "Remove it from the workspace.")
                 folder.mkdir(exist_ok=True, mode=0o700)
         except OSError as error:
-            raise _told(error, folder) from error
+            raise _write_error(error, folder) from error
         return folder
 
     def _create(self, folder: Path, name: str) -> tuple[BinaryIO, Path]:
@@ -129,7 +129,7 @@ class RoomFiles:
             except FileExistsError:
                 continue
             except OSError as error:
-                raise _told(error, path) from error
+                raise _write_error(error, path) from error
             return os.fdopen(made, "wb"), path
         raise BadFile("There are too many files of this name.", "Call it something else.")
 
@@ -137,7 +137,7 @@ class RoomFiles:
         try:
             file.write(chunk)
         except OSError as error:
-            raise _told(error, path) from error
+            raise _write_error(error, path) from error
 
 
 def safe_name(name: str) -> str:
@@ -150,12 +150,12 @@ def safe_name(name: str) -> str:
     return f"_{found}" if _RESERVED.match(found) else found
 
 
-def shown_name(name: str) -> str:
+def display_name(name: str) -> str:
     """For the eye only: one line, nothing that acts."""
     return "".join(letter for letter in name[:200] if unicodedata.category(letter)[0] not in "CZ" or letter == " ")
 
 
-def room_name(room: RoomRef) -> str:
+def room_folder_name(room: RoomRef) -> str:
     """A folder for a room: told apart by a hash, because platforms' ids are theirs to choose."""
     told = hashlib.sha256(f"{room.surface}\n{room.id}".encode()).hexdigest()[:16]
     return f"{safe_name(room.surface)[:20]}-{told}"
@@ -180,7 +180,7 @@ def _is_file(descriptor: int, largest: int) -> bool:
     return stat.S_ISREG(told.st_mode) and told.st_size <= largest
 
 
-def _told(error: OSError, path: Path) -> DiskFull | ReadOnly:
+def _write_error(error: OSError, path: Path) -> DiskFull | ReadOnly:
     if error.errno == errno.ENOSPC:
         return DiskFull("There is no room left for the file.", "Make some, and send it again.")
     return ReadOnly(f"{path.name} cannot be written ({error.strerror}).", "Give yourself write access to that folder.")

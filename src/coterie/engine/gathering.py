@@ -11,23 +11,23 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 
 from coterie.base.clock import Clock
-from coterie.engine.inbox import InboxBook, Received
+from coterie.engine.inbox import Inbox, ReceivedMessage
 from coterie.engine.protocol import Account, Incoming, IncomingMessage, RoomRef
 from coterie.engine.settings import SurfacesSettings
 
 _MOST_LINES = 40
 
 
-class Gathering:
+class MessageBatcher:
     def __init__(
-        self, inbox: InboxBook, clock: Clock, settings: SurfacesSettings, heard_in: Callable[[Account, RoomRef], bool]
+        self, inbox: Inbox, clock: Clock, settings: SurfacesSettings, may_speak_in: Callable[[Account, RoomRef], bool]
     ) -> None:
         self._inbox = inbox
         self._clock = clock
         self._settings = settings
-        self._heard_in = heard_in
+        self._heard_in = may_speak_in
 
-    async def next_batch(self, room: RoomRef, waiting: Sequence[Received]) -> Sequence[Received]:
+    async def next_batch(self, room: RoomRef, waiting: Sequence[ReceivedMessage]) -> Sequence[ReceivedMessage]:
         first = waiting[0]
         if first.batch is not None:  # it was settled before a crash
             return [one for one in waiting if one.batch == first.batch]
@@ -40,7 +40,7 @@ class Gathering:
             return await self._until_quiet(room, run)
         return waiting[:1]
 
-    async def _until_quiet(self, room: RoomRef, run: Sequence[Received]) -> Sequence[Received]:
+    async def _until_quiet(self, room: RoomRef, run: Sequence[ReceivedMessage]) -> Sequence[ReceivedMessage]:
         most = run[0].ts + timedelta(seconds=self._settings.burst_most_s)
         while True:
             quiet = run[-1].ts + timedelta(seconds=self._settings.burst_quiet_s)
@@ -50,9 +50,9 @@ class Gathering:
             await asyncio.sleep(wait)
             run = self._run(self._inbox.waiting(room))
 
-    def _run(self, waiting: Sequence[Received]) -> list[Received]:
+    def _run(self, waiting: Sequence[ReceivedMessage]) -> list[ReceivedMessage]:
         """Messages in a row that may be answered together: in one thread, all from people who may speak there."""
-        run: list[Received] = []
+        run: list[ReceivedMessage] = []
         for one in waiting:
             it = one.incoming
             fits = isinstance(it, IncomingMessage) and one.batch is None and self._heard_in(it.account, it.room)
@@ -62,7 +62,7 @@ class Gathering:
         return run
 
 
-def merged(batch: Sequence[Received]) -> Incoming:
+def merge_messages(batch: Sequence[ReceivedMessage]) -> Incoming:
     """Several messages as one: who said what, in order. The first one's key stands for all."""
     first = batch[0].incoming
     if len(batch) == 1 or not isinstance(first, IncomingMessage):

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from coterie.base.clock import from_micros, to_micros
 from coterie.engine.protocol import AnyIncoming, Incoming, RoomRef
-from coterie.kernel import Draft, Event, Payload, Rows, Store, View, on
+from coterie.kernel import Event, NewEvent, Payload, Projection, Rows, Store, on
 
 _SHAPE: TypeAdapter[Incoming] = TypeAdapter(AnyIncoming)
 _MOST_AT_ONCE = 200
@@ -28,7 +28,7 @@ class MessageReceived(Payload, kind="message_received"):
     """A message, a command, a pressed button, or that somebody came or went."""
 
 
-class MessagesGathered(Payload, kind="messages_gathered"):
+class MessagesBatched(Payload, kind="messages_gathered"):
     """These are answered together: a burst, or what piled up while we were away. D14"""
 
     received: tuple[int, ...]
@@ -52,7 +52,7 @@ class SurfaceSynced(Payload, kind="surface_synced"):
 
 
 @dataclass(frozen=True)
-class Received:
+class ReceivedMessage:
     id: int
     """Of its event."""
     incoming: Incoming
@@ -65,7 +65,7 @@ class Received:
         return self.incoming.at or self.ts
 
 
-class Inbox(View):
+class InboxProjection(Projection):
     name = "inbox"
     schema = """
         CREATE TABLE inbox(id INTEGER PRIMARY KEY, surface TEXT NOT NULL, room TEXT NOT NULL, account TEXT NOT NULL,
@@ -82,8 +82,8 @@ class Inbox(View):
             (event.id, it.room.surface, it.room.id, it.account.id, it.model_dump_json(), to_micros(event.ts)),
         )
 
-    @on(MessagesGathered)
-    def gathered(self, rows: Rows, event: Event[MessagesGathered]) -> None:
+    @on(MessagesBatched)
+    def gathered(self, rows: Rows, event: Event[MessagesBatched]) -> None:
         first = event.payload.received[0]
         rows.many("UPDATE inbox SET batch = ? WHERE id = ?", [(first, one) for one in event.payload.received])
 
@@ -97,43 +97,45 @@ class Inbox(View):
         rows.run("INSERT OR REPLACE INTO surface_cursor VALUES (?, ?)", told)
 
 
-def stream_of(room: RoomRef) -> str:
+def room_stream(room: RoomRef) -> str:
     return f"post:{room.surface}/{room.id}"
 
 
-def key_of(incoming: Incoming) -> str:
+def received_key(incoming: Incoming) -> str:
     return f"in:{incoming.room.surface}/{incoming.room.id}:{incoming.key}"
 
 
-class InboxBook:
+class Inbox:
     def __init__(self, store: Store) -> None:
         self._store = store
 
     async def accept(self, incoming: Sequence[Incoming], cursor: SurfaceSynced | None = None) -> list[int]:
         """Record what is new of it, and the cursor with it. Returns the event of each, known before or not."""
-        fresh = {key_of(one): one for one in incoming if self.find(one) is None}
-        drafts = [Draft(stream_of(it.room), MessageReceived(incoming=it), key=key) for key, it in fresh.items()]
+        fresh = {received_key(one): one for one in incoming if self.find(one) is None}
+        drafts = [NewEvent(room_stream(it.room), MessageReceived(incoming=it), key=key) for key, it in fresh.items()]
         if cursor is not None and cursor.cursor != self.cursor(cursor.surface):
-            drafts.append(Draft(f"surface:{cursor.surface}", cursor))
+            drafts.append(NewEvent(f"surface:{cursor.surface}", cursor))
         if drafts:
             await self._store.append(drafts)
         return [self.find(one) or 0 for one in incoming]
 
     def find(self, incoming: Incoming) -> int | None:
-        return self._store.reader.id_by_key(key_of(incoming))
+        return self._store.reader.id_by_key(received_key(incoming))
 
     def cursor(self, surface: str) -> str | None:
         rows = self._store.query("SELECT cursor FROM surface_cursor WHERE surface = ?", (surface,))
         return (str(rows[0][0]) or None) if rows else None
 
-    def waiting(self, room: RoomRef) -> list[Received]:
+    def waiting(self, room: RoomRef) -> list[ReceivedMessage]:
         """The oldest of what nobody has answered yet."""
         rows = self._store.query(
             "SELECT id, incoming, batch, ts FROM inbox WHERE state = 'waiting' AND surface = ? AND room = ?"
             " ORDER BY id LIMIT ?",
             (room.surface, room.id, _MOST_AT_ONCE),
         )
-        return [Received(one, _SHAPE.validate_json(told), batch, from_micros(ts)) for one, told, batch, ts in rows]
+        return [
+            ReceivedMessage(one, _SHAPE.validate_json(told), batch, from_micros(ts)) for one, told, batch, ts in rows
+        ]
 
     def waiting_rooms(self) -> list[RoomRef]:
         rows = self._store.query("SELECT DISTINCT surface, room FROM inbox WHERE state = 'waiting'")
@@ -143,7 +145,7 @@ class InboxBook:
         rows = self._store.query("SELECT state FROM inbox WHERE id = ?", (received,))
         return rows[0][0] if rows else None
 
-    def answered_with(self, received: int) -> int:
+    def batch_first(self, received: int) -> int:
         """The message whose answer is the answer to this one too: itself, or the first of a burst."""
         rows = self._store.query("SELECT coalesce(batch, id) FROM inbox WHERE id = ?", (received,))
         return int(rows[0][0]) if rows else received

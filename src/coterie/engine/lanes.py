@@ -18,7 +18,7 @@ _log = get_logger(__name__)
 _PAUSE_S = 5.0
 
 
-class Lanes:
+class RoomQueue:
     def __init__(self, name: str, step: Step) -> None:
         self._name = name
         self._step = step
@@ -26,7 +26,7 @@ class Lanes:
         self._again: set[RoomRef] = set()
         self._closed = False
 
-    def wake(self, room: RoomRef) -> None:
+    def schedule(self, room: RoomRef) -> None:
         """There may be something to do."""
         self._again.add(room)
         if room not in self._running and not self._closed:
@@ -34,13 +34,13 @@ class Lanes:
             self._running[room] = task
 
     @property
-    def running(self) -> bool:
+    def is_running(self) -> bool:
         return bool(self._running)
 
-    def busy(self, room: RoomRef) -> bool:
+    def is_busy(self, room: RoomRef) -> bool:
         return room in self._running
 
-    async def idle(self) -> None:
+    async def wait_idle(self) -> None:
         """Until no room has anything to do."""
         while self._running:
             await asyncio.wait(list(self._running.values()))

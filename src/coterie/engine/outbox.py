@@ -15,16 +15,16 @@ from typing import Literal
 from pydantic import TypeAdapter
 
 from coterie.base.clock import from_micros, to_micros
-from coterie.engine.inbox import stream_of
-from coterie.engine.protocol import AnyLasting, Incoming, Lasting, RoomRef
-from coterie.kernel import Draft, Event, LogReader, Payload, Rows, Store, View, on
+from coterie.engine.inbox import room_stream
+from coterie.engine.protocol import AnyDeliverable, Deliverable, Incoming, RoomRef
+from coterie.kernel import Event, LogReader, NewEvent, Payload, Projection, Rows, Store, on
 
-_SHAPE: TypeAdapter[Lasting] = TypeAdapter(AnyLasting)
+_SHAPE: TypeAdapter[Deliverable] = TypeAdapter(AnyDeliverable)
 _SELECT = (
     "SELECT o.token, o.outgoing, o.tried, p.message, o.state, o.at, o.message, o.perhaps_twice, o.error"
     " FROM outbox o LEFT JOIN outbox_opened p ON p.token = o.token"
 )
-State = Literal["waiting", "delivered", "failed"]
+DeliveryState = Literal["waiting", "delivered", "failed"]
 
 
 class MessageQueued(Payload, kind="message_queued"):
@@ -32,7 +32,7 @@ class MessageQueued(Payload, kind="message_queued"):
 
     token: str
     """The message's key, made from what led to it: the same after a crash, too."""
-    outgoing: AnyLasting
+    outgoing: AnyDeliverable
     """What is to be shown: a message, a question with buttons, a notice or a reaction."""
     answers: int | None = None
     """The event of what came in; None for what nobody asked for."""
@@ -77,20 +77,20 @@ class DeliveryFailed(Payload, kind="delivery_failed"):
 
 
 @dataclass(frozen=True)
-class Queued:
+class QueuedMessage:
     token: str
-    outgoing: Lasting
+    outgoing: Deliverable
     tried: bool
     opened: str | None
     """The platform's id of what is shown of it already; empty if that may be, but is not known."""
-    state: State
+    state: DeliveryState
     at: datetime
     message: str
     perhaps_twice: bool
     error: str
 
 
-class Outbox(View):
+class OutboxProjection(Projection):
     name = "outbox"
     schema = """
         CREATE TABLE outbox(token TEXT PRIMARY KEY, id INTEGER NOT NULL, surface TEXT NOT NULL, room TEXT NOT NULL,
@@ -135,30 +135,30 @@ class Outbox(View):
         rows.run("UPDATE outbox SET state = 'failed', error = ? WHERE token = ?", (it.error, it.token))
 
 
-def token_for(incoming: Incoming) -> str:
+def message_token(incoming: Incoming) -> str:
     """From the platform's own id of what is answered: the same even if our database was lost in between."""
     told = f"{incoming.room.surface}\n{incoming.room.id}\n{incoming.key}"
     return hashlib.sha256(told.encode()).hexdigest()[:20]
 
 
-def queued_draft(token: str, outgoing: Lasting, answers: int | None = None) -> Draft:
+def queued_event(token: str, outgoing: Deliverable, answers: int | None = None) -> NewEvent:
     payload = MessageQueued(token=token, outgoing=outgoing, answers=answers)
-    return Draft(stream_of(outgoing.room), payload, cause=answers, key=f"out:{token}")
+    return NewEvent(room_stream(outgoing.room), payload, cause=answers, key=f"out:{token}")
 
 
-class OutboxBook:
+class Outbox:
     def __init__(self, store: Store | LogReader) -> None:
         self._store = store
 
-    def next(self, room: RoomRef) -> Queued | None:
+    def next(self, room: RoomRef) -> QueuedMessage | None:
         """The oldest that waits: whatever comes after it in the room waits with it."""
         found = self._some("o.state = 'waiting' AND o.surface = ? AND o.room = ?", (room.surface, room.id), limit=1)
         return found[0] if found else None
 
-    def answers_to(self, received: int) -> list[Queued]:
+    def answers_to(self, received: int) -> list[QueuedMessage]:
         return self._some("o.answers = ?", (received,))
 
-    def uncertain(self) -> list[Queued]:
+    def uncertain(self) -> list[QueuedMessage]:
         """What a person may have seen twice, and what nobody got."""
         return self._some("o.perhaps_twice OR o.state = 'failed'", ())
 
@@ -166,13 +166,15 @@ class OutboxBook:
         rows = self._store.query("SELECT DISTINCT surface, room FROM outbox WHERE state = 'waiting'")
         return [RoomRef(surface=surface, id=room) for surface, room in rows]
 
-    def opened(self, token: str) -> str | None:
+    def shown_message(self, token: str) -> str | None:
         rows = self._store.query("SELECT message FROM outbox_opened WHERE token = ?", (token,))
         return str(rows[0][0]) if rows else None
 
-    def _some(self, where: str, bound: Sequence[str | int], limit: int = 1_000) -> list[Queued]:
+    def _some(self, where: str, bound: Sequence[str | int], limit: int = 1_000) -> list[QueuedMessage]:
         rows = self._store.query(f"{_SELECT} WHERE {where} ORDER BY o.id LIMIT ?", (*bound, limit))
         return [
-            Queued(token, _SHAPE.validate_json(told), tried > 0, opened, state, from_micros(at), message, twice, error)
+            QueuedMessage(
+                token, _SHAPE.validate_json(told), tried > 0, opened, state, from_micros(at), message, twice, error
+            )
             for token, told, tried, opened, state, at, message, twice, error in rows
         ]

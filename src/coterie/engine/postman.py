@@ -12,22 +12,22 @@ from datetime import timedelta
 
 from coterie.base.clock import Clock
 from coterie.base.logging import get_logger
-from coterie.base.masking import mask
-from coterie.engine.inbox import stream_of
-from coterie.engine.lanes import Lanes
-from coterie.engine.outbox import DeliveryFailed, DeliveryTried, MessageDelivered, OutboxBook, Queued
+from coterie.base.masking import redact
+from coterie.engine.inbox import room_stream
+from coterie.engine.lanes import RoomQueue
+from coterie.engine.outbox import DeliveryFailed, DeliveryTried, MessageDelivered, Outbox, QueuedMessage
 from coterie.engine.protocol import OutgoingMessage, RoomRef
 from coterie.engine.surface import Surface
-from coterie.engine.surface_errors import RateLimited, Refused, Unreachable
-from coterie.kernel import Draft, Payload, Store
+from coterie.engine.surface_errors import PlatformRateLimited, PlatformRefused, PlatformUnreachable
+from coterie.kernel import NewEvent, Payload, Store
 from coterie.kernel.jobs import backoff_s
 
 GIVE_UP_AFTER = timedelta(hours=24)
-LONGEST_PAUSE_S = 60.0
+MAX_PAUSE_S = 60.0
 _log = get_logger(__name__)
 
 
-class Postman:
+class DeliveryWorker:
     def __init__(
         self,
         store: Store,
@@ -35,8 +35,8 @@ class Postman:
         surfaces: Mapping[str, Surface],
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self.book = OutboxBook(store)
-        self.lanes = Lanes("outbox", self._step)
+        self.outbox = Outbox(store)
+        self.queue = RoomQueue("outbox", self._step)
         self._store = store
         self._clock = clock
         self._surfaces = surfaces
@@ -44,36 +44,36 @@ class Postman:
         self._tries: dict[str, int] = {}
 
     def recover(self) -> None:
-        for room in self.book.waiting_rooms():
-            self.lanes.wake(room)
+        for room in self.outbox.waiting_rooms():
+            self.queue.schedule(room)
 
     async def _step(self, room: RoomRef) -> bool:
-        queued, surface = self.book.next(room), self._surfaces.get(room.surface)
+        queued, surface = self.outbox.next(room), self._surfaces.get(room.surface)
         if queued is None or surface is None:  # a surface that is switched off keeps its mail
             return False
         try:
             await self._deliver(surface, queued)
-        except RateLimited as error:
+        except PlatformRateLimited as error:
             await self._not_taken(surface, queued)
             await self._sleep(error.retry_after_s)
-        except Unreachable as error:
+        except PlatformUnreachable as error:
             if not error.ambiguous:
                 await self._not_taken(surface, queued)
             await self._pause_after(queued, error)
-        except Refused as error:
+        except PlatformRefused as error:
             await self._give_up(queued, str(error))
         except Exception as error:
             _log.exception("delivery failed", surface=room.surface, room=room.id)
-            await self._pause_after(queued, Unreachable(f"{type(error).__name__}: {error}"))
+            await self._pause_after(queued, PlatformUnreachable(f"{type(error).__name__}: {error}"))
         return True
 
-    async def _deliver(self, surface: Surface, queued: Queued) -> None:
+    async def _deliver(self, surface: Surface, queued: QueuedMessage) -> None:
         outgoing, again = queued.outgoing, queued.tried
-        if not surface.abilities.dedupes:
+        if not surface.capabilities.deduplicates:
             await self._record(queued, DeliveryTried(token=queued.token))
         if isinstance(outgoing, OutgoingMessage) and outgoing.streamed and queued.opened is not None:
             message = queued.opened
-            if not message and surface.abilities.dedupes:
+            if not message and surface.capabilities.deduplicates:
                 message = await surface.send(outgoing, queued.token)  # it dedupes: this only asks for the id
             if message:
                 await surface.edit(outgoing, message, f"{queued.token}.last")
@@ -82,28 +82,28 @@ class Postman:
                 message, again = await surface.send(outgoing, queued.token), True
         else:
             message = await surface.send(outgoing, queued.token)
-        twice = again and not surface.abilities.dedupes
+        twice = again and not surface.capabilities.deduplicates
         if twice:
             _log.warning("perhaps shown twice", surface=surface.name, room=outgoing.room.id, token=queued.token)
         await self._record(queued, MessageDelivered(token=queued.token, message=message, perhaps_twice=twice))
         self._tries.pop(queued.token, None)
 
-    async def _not_taken(self, surface: Surface, queued: Queued) -> None:
-        if not surface.abilities.dedupes:
+    async def _not_taken(self, surface: Surface, queued: QueuedMessage) -> None:
+        if not surface.capabilities.deduplicates:
             await self._record(queued, DeliveryTried(token=queued.token, not_taken=True))
 
-    async def _pause_after(self, queued: Queued, error: Unreachable) -> None:
+    async def _pause_after(self, queued: QueuedMessage, error: PlatformUnreachable) -> None:
         if self._clock.now() - queued.at > GIVE_UP_AFTER:
             await self._give_up(queued, str(error))
             return
         tries = self._tries[queued.token] = self._tries.get(queued.token, 0) + 1
-        _log.warning("not delivered yet", token=queued.token, tries=tries, error=mask(str(error)))
-        await self._sleep(backoff_s(tries, longest=LONGEST_PAUSE_S))
+        _log.warning("not delivered yet", token=queued.token, tries=tries, error=redact(str(error)))
+        await self._sleep(backoff_s(tries, maximum=MAX_PAUSE_S))
 
-    async def _give_up(self, queued: Queued, error: str) -> None:
-        _log.error("not delivered", token=queued.token, error=mask(error))
+    async def _give_up(self, queued: QueuedMessage, error: str) -> None:
+        _log.error("not delivered", token=queued.token, error=redact(error))
         self._tries.pop(queued.token, None)
-        await self._record(queued, DeliveryFailed(token=queued.token, error=mask(error)))
+        await self._record(queued, DeliveryFailed(token=queued.token, error=redact(error)))
 
-    async def _record(self, queued: Queued, payload: Payload) -> None:
-        await self._store.append([Draft(stream_of(queued.outgoing.room), payload)])
+    async def _record(self, queued: QueuedMessage, payload: Payload) -> None:
+        await self._store.append([NewEvent(room_stream(queued.outgoing.room), payload)])

@@ -12,11 +12,11 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 
-class _Value(BaseModel):
+class _ProtocolModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
-class Account(_Value):
+class Account(_ProtocolModel):
     """Somebody as a platform knows them."""
 
     surface: str
@@ -25,14 +25,14 @@ class Account(_Value):
     """What the platform says they are called: theirs to choose, so never proof of anything."""
 
 
-class RoomRef(_Value):
+class RoomRef(_ProtocolModel):
     """A room as a platform knows it."""
 
     surface: str
     id: str
 
 
-class Attachment(_Value):
+class Attachment(_ProtocolModel):
     name: str
     """As the sender called it; for showing only."""
     path: str
@@ -41,7 +41,7 @@ class Attachment(_Value):
     size: int = 0
 
 
-class _Incoming(_Value):
+class _Incoming(_ProtocolModel):
     account: Account
     room: RoomRef
     key: str
@@ -84,13 +84,13 @@ Incoming = IncomingMessage | IncomingCommand | IncomingCallback | MemberChange
 AnyIncoming = Annotated[Incoming, Field(discriminator="type")]
 
 
-class Button(_Value):
+class Button(_ProtocolModel):
     label: str
     action: str
     payload: str = ""
 
 
-class _Outgoing(_Value):
+class _Outgoing(_ProtocolModel):
     room: RoomRef
     thread: str | None = None
     """As it came in: where in the room this belongs."""
@@ -143,6 +143,6 @@ class OutgoingReaction(_Outgoing):
 
 
 Outgoing = OutgoingMessage | OutgoingPart | OutgoingUI | OutgoingTyping | OutgoingNotification | OutgoingReaction
-Lasting = OutgoingMessage | OutgoingUI | OutgoingNotification | OutgoingReaction
+Deliverable = OutgoingMessage | OutgoingUI | OutgoingNotification | OutgoingReaction
 """What the outbox keeps. Typing and parts are over before they could be sent again."""
-AnyLasting = Annotated[Lasting, Field(discriminator="type")]
+AnyDeliverable = Annotated[Deliverable, Field(discriminator="type")]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from coterie.engine.inbox import stream_of
+from coterie.engine.inbox import room_stream
 from coterie.engine.protocol import RoomRef
-from coterie.kernel import Draft, Event, Payload, Rows, Store, View, on
+from coterie.kernel import Event, NewEvent, Payload, Projection, Rows, Store, on
 
 
 class QuestionAsked(Payload, kind="question_asked"):
@@ -33,12 +33,12 @@ class QuestionSettled(Payload, kind="question_settled"):
 
 
 @dataclass(frozen=True)
-class Question:
+class PendingQuestion:
     action: str
     choices: tuple[str, ...]
 
 
-class Questions(View):
+class ConfirmationsProjection(Projection):
     name = "questions"
     schema = """
         CREATE TABLE question(surface TEXT, room TEXT, person TEXT, action TEXT NOT NULL, choices TEXT NOT NULL,
@@ -58,20 +58,20 @@ class Questions(View):
         rows.run("DELETE FROM question WHERE surface = ? AND room = ? AND person = ?", told)
 
 
-class QuestionBook:
+class Confirmations:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def pending(self, room: RoomRef, person: str) -> Question | None:
+    def pending(self, room: RoomRef, person: str) -> PendingQuestion | None:
         rows = self._store.query(
             "SELECT action, choices FROM question WHERE surface = ? AND room = ? AND person = ?",
             (room.surface, room.id, person),
         )
-        return Question(rows[0][0], tuple(json.loads(rows[0][1]))) if rows else None
+        return PendingQuestion(rows[0][0], tuple(json.loads(rows[0][1]))) if rows else None
 
     async def ask(self, room: RoomRef, person: str, action: str, choices: tuple[str, ...] = ()) -> None:
         payload = QuestionAsked(room=room, person=person, action=action, choices=choices)
-        await self._store.append([Draft(stream_of(room), payload, person)])
+        await self._store.append([NewEvent(room_stream(room), payload, person)])
 
-    async def settle(self, room: RoomRef, person: str) -> None:
-        await self._store.append([Draft(stream_of(room), QuestionSettled(room=room, person=person), person)])
+    async def close(self, room: RoomRef, person: str) -> None:
+        await self._store.append([NewEvent(room_stream(room), QuestionSettled(room=room, person=person), person)])

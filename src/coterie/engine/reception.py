@@ -14,18 +14,18 @@ from typing import Protocol
 from coterie.base.clock import Clock
 from coterie.base.errors import CoterieError
 from coterie.base.logging import get_logger
-from coterie.engine.dispatcher import EventDispatcher
-from coterie.engine.gathering import Gathering, merged
-from coterie.engine.inbox import InboxBook, MessageAnswered, MessagesGathered, Received, SurfaceSynced, stream_of
-from coterie.engine.lanes import Lanes
-from coterie.engine.outbox import queued_draft, token_for
-from coterie.engine.postman import Postman
+from coterie.engine.dispatcher import MessageDispatcher
+from coterie.engine.gathering import MessageBatcher, merge_messages
+from coterie.engine.inbox import Inbox, MessageAnswered, MessagesBatched, ReceivedMessage, SurfaceSynced, room_stream
+from coterie.engine.lanes import RoomQueue
+from coterie.engine.outbox import message_token, queued_event
+from coterie.engine.postman import DeliveryWorker
 from coterie.engine.protocol import (
     Account,
+    Deliverable,
     Incoming,
     IncomingCommand,
     IncomingMessage,
-    Lasting,
     Outgoing,
     OutgoingMessage,
     OutgoingNotification,
@@ -34,10 +34,10 @@ from coterie.engine.protocol import (
     RoomRef,
 )
 from coterie.engine.settings import SurfacesSettings
-from coterie.engine.splitting import split
-from coterie.engine.streaming import Growing
-from coterie.engine.surface import Abilities, Surface
-from coterie.kernel import Draft, Store
+from coterie.engine.splitting import split_text
+from coterie.engine.streaming import StreamedMessage
+from coterie.engine.surface import Capabilities, Surface
+from coterie.kernel import NewEvent, Store
 
 SLOW = "This takes longer than usual. The answer comes as soon as it is there; {mark}stop ends the waiting."
 _AT_ONCE = frozenset({"stop"})
@@ -47,40 +47,40 @@ _TYPING_LASTS_S = 5.0
 _log = get_logger(__name__)
 
 
-class Door(Protocol):
+class PermissionCheck(Protocol):
     """Who may come in. P3"""
 
-    def admits(self, account: Account) -> bool: ...
+    def is_known(self, account: Account) -> bool: ...
 
-    def heard_in(self, account: Account, room: RoomRef) -> bool:
+    def may_speak_in(self, account: Account, room: RoomRef) -> bool:
         """Whether they may speak in that room."""
         ...
 
-    def turn_away(self, incoming: Incoming) -> AsyncIterator[Outgoing]:
+    def refuse(self, incoming: Incoming) -> AsyncIterator[Outgoing]:
         """What a stranger is told."""
         ...
 
 
-class Reception:
+class InboundProcessor:
     def __init__(
         self,
         store: Store,
         clock: Clock,
-        dispatcher: EventDispatcher,
+        dispatcher: MessageDispatcher,
         surfaces: Mapping[str, Surface],
-        postman: Postman,
-        door: Door,
+        delivery: DeliveryWorker,
+        permissions: PermissionCheck,
         settings: SurfacesSettings,
     ) -> None:
-        self.inbox = InboxBook(store)
-        self.lanes = Lanes("inbox", self._step)
-        self._gathering = Gathering(self.inbox, clock, settings, door.heard_in)
+        self.inbox = Inbox(store)
+        self.queue = RoomQueue("inbox", self._step)
+        self._gathering = MessageBatcher(self.inbox, clock, settings, permissions.may_speak_in)
         self._store = store
         self._clock = clock
         self._dispatcher = dispatcher
         self._surfaces = surfaces
-        self._postman = postman
-        self._door = door
+        self._postman = delivery
+        self._door = permissions
         self._settings = settings
         self._hurried: set[asyncio.Task[None]] = set()
         self._awaited: dict[int, asyncio.Event] = {}
@@ -92,13 +92,13 @@ class Reception:
             if isinstance(one, IncomingCommand) and one.name in _AT_ONCE:
                 self._hurry(received, one)
             else:
-                self.lanes.wake(one.room)
+                self.queue.schedule(one.room)
         return ids
 
-    def admits(self, account: Account) -> bool:
-        return self._door.admits(account)
+    def is_known(self, account: Account) -> bool:
+        return self._door.is_known(account)
 
-    async def answered(self, received: int) -> None:
+    async def wait_answered(self, received: int) -> None:
         """Until everything there is to say about it is in the outbox."""
         if self.inbox.state(received) == "waiting":
             await self._awaited.setdefault(received, asyncio.Event()).wait()
@@ -106,24 +106,24 @@ class Reception:
     def recover(self) -> None:
         """Go on with what was not answered when the process ended."""
         for room in self.inbox.waiting_rooms():
-            self.lanes.wake(room)
+            self.queue.schedule(room)
 
     @property
     def busy(self) -> bool:
-        return self.lanes.running or bool(self._hurried)
+        return self.queue.is_running or bool(self._hurried)
 
-    async def idle(self) -> None:
-        await self.lanes.idle()
+    async def wait_idle(self) -> None:
+        await self.queue.wait_idle()
         await asyncio.gather(*self._hurried)
 
     async def close(self) -> None:
-        await self.lanes.close()
+        await self.queue.close()
         await asyncio.gather(*self._hurried, return_exceptions=True)
 
     def _hurry(self, received: int, incoming: IncomingCommand) -> None:
         async def handle() -> None:
             if self.inbox.state(received) == "waiting":
-                await self._answer([Received(received, incoming, None, self._clock.now())])
+                await self._answer([ReceivedMessage(received, incoming, None, self._clock.now())])
 
         task = asyncio.create_task(handle(), name=f"at once {incoming.name}")
         self._hurried.add(task)
@@ -136,22 +136,22 @@ class Reception:
         batch = await self._gathering.next_batch(room, waiting)
         if batch[0].batch is None and isinstance(batch[0].incoming, IncomingMessage):
             # Settled before it is begun, even for one alone: after a crash the same is answered together, no more.
-            together = MessagesGathered(received=tuple(one.id for one in batch))
-            await self._store.append([Draft(stream_of(room), together)])
+            together = MessagesBatched(received=tuple(one.id for one in batch))
+            await self._store.append([NewEvent(room_stream(room), together)])
         await self._answer(batch)
         return True
 
-    async def _answer(self, batch: Sequence[Received]) -> None:
-        incoming = merged(batch)
-        surface, token = self._surfaces[incoming.room.surface], token_for(incoming)
+    async def _answer(self, batch: Sequence[ReceivedMessage]) -> None:
+        incoming = merge_messages(batch)
+        surface, token = self._surfaces[incoming.room.surface], message_token(incoming)
         growing_token = f"{token}.s"
-        before = self._postman.book.opened(growing_token)
-        growing = Growing(surface, self._store, self._clock, growing_token, before)
-        lasting: list[Lasting] = []
+        before = self._postman.outbox.shown_message(growing_token)
+        growing = StreamedMessage(surface, self._store, self._clock, growing_token, before)
+        lasting: list[Deliverable] = []
         typed: float | None = None
         slow = asyncio.create_task(self._tell_if_slow(surface, incoming, token, batch[0].id))
-        admitted = self._door.admits(incoming.account)
-        source = self._dispatcher.dispatch(incoming) if admitted else self._door.turn_away(incoming)
+        admitted = self._door.is_known(incoming.account)
+        source = self._dispatcher.dispatch(incoming) if admitted else self._door.refuse(incoming)
         try:
             async for said in source:
                 outgoing = _in_thread(said, incoming)
@@ -163,7 +163,9 @@ class Reception:
                         await self._type(surface, outgoing.room, True)
                 elif isinstance(outgoing, OutgoingPart):
                     # A message that still waits in the outbox comes first; then this one is told only when it is whole.
-                    if surface.abilities.edits and (growing.opened or not self._postman.lanes.busy(incoming.room)):
+                    if surface.capabilities.can_edit and (
+                        growing.is_shown or not self._postman.queue.is_busy(incoming.room)
+                    ):
                         growing.add(outgoing)
                 else:
                     lasting.append(outgoing)
@@ -172,28 +174,28 @@ class Reception:
             await growing.finish()
             if typed is not None:
                 await self._type(surface, incoming.room, False)
-        await self._queue(lasting, surface.abilities, token, batch)
+        await self._queue(lasting, surface.capabilities, token, batch)
 
     async def _queue(
-        self, lasting: Sequence[Lasting], abilities: Abilities, token: str, batch: Sequence[Received]
+        self, lasting: Sequence[Deliverable], abilities: Capabilities, token: str, batch: Sequence[ReceivedMessage]
     ) -> None:
         """Everything it led to, and that it was answered, in one transaction."""
-        grown = self._postman.book.opened(f"{token}.s") is not None
-        drafts: list[Draft] = []
+        grown = self._postman.outbox.shown_message(f"{token}.s") is not None
+        drafts: list[NewEvent] = []
         for outgoing in lasting:
             for part in _parts(outgoing, abilities):
                 its_token = f"{token}.{len(drafts)}"
                 if grown and isinstance(part, OutgoingMessage):
                     part, its_token, grown = part.model_copy(update={"streamed": True}), f"{token}.s", False
-                drafts.append(queued_draft(its_token, part, batch[0].id))
+                drafts.append(queued_event(its_token, part, batch[0].id))
         answered = MessageAnswered(received=tuple(one.id for one in batch))
         room = batch[0].incoming.room
-        await self._store.append([*drafts, Draft(stream_of(room), answered, key=f"answered:{batch[0].id}")])
+        await self._store.append([*drafts, NewEvent(room_stream(room), answered, key=f"answered:{batch[0].id}")])
         for one in batch:
             if (awaited := self._awaited.pop(one.id, None)) is not None:
                 awaited.set()
         for draft_room in {outgoing.room for outgoing in lasting}:
-            self._postman.lanes.wake(draft_room)
+            self._postman.queue.schedule(draft_room)
 
     async def _type(self, surface: Surface, room: RoomRef, on: bool) -> None:
         with suppress(CoterieError):  # nobody is told that they were not told of typing
@@ -203,9 +205,9 @@ class Reception:
         if not self._settings.slow_notice_s:
             return
         await asyncio.sleep(self._settings.slow_notice_s)
-        notice = OutgoingNotification(room=incoming.room, text=SLOW.format(mark=surface.abilities.mark))
-        await self._store.append([queued_draft(f"{token}.slow", notice, received)])
-        self._postman.lanes.wake(incoming.room)
+        notice = OutgoingNotification(room=incoming.room, text=SLOW.format(mark=surface.capabilities.command_prefix))
+        await self._store.append([queued_event(f"{token}.slow", notice, received)])
+        self._postman.queue.schedule(incoming.room)
 
 
 def _in_thread(outgoing: Outgoing, incoming: Incoming) -> Outgoing:
@@ -215,11 +217,11 @@ def _in_thread(outgoing: Outgoing, incoming: Incoming) -> Outgoing:
     return outgoing.model_copy(update={"thread": incoming.thread})
 
 
-def _parts(outgoing: Lasting, abilities: Abilities) -> list[Lasting]:
+def _parts(outgoing: Deliverable, abilities: Capabilities) -> list[Deliverable]:
     """A message as the platform can take it. Files come with the last part, a reference with the first."""
     if not isinstance(outgoing, OutgoingMessage):
         return [outgoing]
-    texts = split(outgoing.text, abilities.longest, abilities.measure)
+    texts = split_text(outgoing.text, abilities.max_length, abilities.length_of)
     last = len(texts) - 1
     return [
         outgoing.model_copy(

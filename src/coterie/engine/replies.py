@@ -14,30 +14,30 @@ from dataclasses import dataclass
 
 from coterie.base.errors import CoterieError
 from coterie.base.logging import get_logger
-from coterie.base.masking import mask
+from coterie.base.masking import redact
 from coterie.engine.events import AssistantTokens, AssistantTurn
-from coterie.engine.turns import Timeline, Turn
-from coterie.engine.voice import OneVoice
-from coterie.kernel import AnyEvent, Draft, Message, NewJob, Store
-from coterie.kernel.bus import Bus, word
+from coterie.engine.turns import Turn, TurnQueries
+from coterie.engine.voice import SpeakerGuard
+from coterie.kernel import AnyEvent, BusMessage, NewEvent, NewJob, Store
+from coterie.kernel.bus import Bus, subject_token
 from coterie.llm.errors import status_of
 from coterie.llm.messages import TextDelta
-from coterie.llm.reply import Reply
+from coterie.llm.reply import StreamedReply
 
 FLUSH_TOKENS = 64
 FLUSH_S = 1.0
-TELL_S = 0.1
+NOTIFY_S = 0.1
 """Words are told ten times a second: nobody reads faster, and each telling wakes everybody who listens."""
 _PAUSE = 3
 """A model that has said nothing for so many tellings pauses."""
 _log = get_logger(__name__)
 
-AfterTurn = Callable[[AssistantTurn], Sequence[NewJob]]
+JobsAfterReply = Callable[[AssistantTurn], Sequence[NewJob]]
 """The jobs a finished reply causes; they are queued in the transaction that records it."""
 
 
 @dataclass(frozen=True)
-class Live:
+class LiveText:
     """What listeners hear of a reply before it is in the log."""
 
     room: str
@@ -50,20 +50,20 @@ class Live:
 class Replies:
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._timeline = Timeline(store)
+        self._timeline = TurnQueries(store)
         self._running: dict[str, asyncio.Task[AssistantTurn]] = {}
-        self._spoken: dict[str, _Flusher] = {}
+        self._spoken: dict[str, _ReplyBuffer] = {}
 
     async def start(
         self,
         room: str,
         reply_id: str,
-        reply: Reply,
+        reply: StreamedReply,
         speaker: str,
-        after: AfterTurn,
+        jobs_after: JobsAfterReply,
         *,
-        begins: Sequence[Draft] = (),
-        voice: OneVoice | None = None,
+        start_events: Sequence[NewEvent] = (),
+        guard: SpeakerGuard | None = None,
     ) -> None:
         """Give a reply in the background. Returns when its beginning is durable.
 
@@ -71,10 +71,10 @@ class Replies:
         says is heard or kept before.
         """
         recorded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        giving = self._give(room, reply_id, reply, speaker, after, voice or OneVoice(), recorded)
+        giving = self._give(room, reply_id, reply, speaker, jobs_after, guard or SpeakerGuard(), recorded)
         task = self._running[room] = asyncio.create_task(giving, name=f"reply {reply_id}")
         task.add_done_callback(lambda _: self._running.pop(room, None) if self._running.get(room) is task else None)
-        if not begins:
+        if not start_events:
             recorded.set_result(None)
             return
         await asyncio.sleep(0)  # lets it ask the model
@@ -86,23 +86,23 @@ class Replies:
             else:
                 recorded.set_result(None)
 
-        writing = asyncio.create_task(self._store.append(begins))
+        writing = asyncio.create_task(self._store.append(start_events))
         writing.add_done_callback(known)
         await asyncio.shield(writing)  # whoever waits for it may leave: what began goes on
 
-    def speaking(self, room: str) -> bool:
+    def is_running(self, room: str) -> bool:
         """Not any more while the end of what was said is being recorded."""
         task, spoken = self._running.get(room), self._spoken.get(room)
         return task is not None and not task.done() and not (spoken is not None and spoken.over)
 
-    def so_far(self, room: str) -> Live | None:
+    def partial(self, room: str) -> LiveText | None:
         """All that was said of the reply which is being given, durable or not."""
         flusher = self._spoken.get(room)
-        return Live(room, flusher.reply, 0, flusher.text) if flusher is not None else None
+        return LiveText(room, flusher.reply, 0, flusher.text) if flusher is not None else None
 
     async def stop(self, room: str) -> bool:
         """End the reply that is being given, keeping what was said. False if nobody was speaking."""
-        if not self.speaking(room):
+        if not self.is_running(room):
             await self.wait(room)
             return False
         task = self._running[room]
@@ -120,28 +120,30 @@ class Replies:
         for room in list(self._running):
             await self.stop(room)
 
-    async def recover(self, after: Callable[[Turn], AfterTurn], mine: Callable[[Turn], bool] = lambda _: True) -> int:
+    async def recover(
+        self, jobs_after: Callable[[Turn], JobsAfterReply], mine: Callable[[Turn], bool] = lambda _: True
+    ) -> int:
         """S12: what a crash left open is closed as truncated, with the text that had been made durable.
 
         Modes share the timeline, so each says which rooms are its own.
         """
-        left = [turn for turn in self._timeline.open_replies() if not self.speaking(turn.room) and mine(turn)]
+        left = [turn for turn in self._timeline.open_replies() if not self.is_running(turn.room) and mine(turn)]
         for turn in left:
             ended = AssistantTurn(reply=turn.id, text=turn.text, truncated=True, why="restart")
-            await self._end(turn.room, ended, turn.speaker, after(turn))
+            await self._end(turn.room, ended, turn.speaker, jobs_after(turn))
         return len(left)
 
     async def _give(
         self,
         room: str,
         reply_id: str,
-        reply: Reply,
+        reply: StreamedReply,
         speaker: str,
-        after: AfterTurn,
-        voice: OneVoice,
+        after: JobsAfterReply,
+        voice: SpeakerGuard,
         recorded: asyncio.Future[None],
     ) -> AssistantTurn:
-        flusher = self._spoken[room] = _Flusher(self._store, room, reply_id, speaker)
+        flusher = self._spoken[room] = _ReplyBuffer(self._store, room, reply_id, speaker)
         truncated, why, status, whole = False, "", None, False
         clockwork = asyncio.create_task(flusher.run())
         try:
@@ -149,8 +151,8 @@ class Replies:
                 if not recorded.done():
                     await asyncio.shield(recorded)
                 if isinstance(chunk, TextDelta):
-                    flusher.add(voice.hear(chunk.text))
-                    if voice.over:
+                    flusher.add(voice.filter(chunk.text))
+                    if voice.ended:
                         break
                     if flusher.is_full:
                         await flusher.flush()
@@ -161,7 +163,7 @@ class Replies:
         except asyncio.CancelledError:
             truncated, why = True, "stopped"
         except CoterieError as error:
-            truncated, why, status = True, mask(str(error)), status_of(error)
+            truncated, why, status = True, redact(str(error)), status_of(error)
         except Exception as error:
             _log.exception("reply failed", room=room, reply=reply_id)
             truncated, why = True, f"Something unexpected went wrong ({type(error).__name__}). Regenerate to try again."
@@ -173,7 +175,7 @@ class Replies:
         if recorded.cancelled():  # that it began could not be recorded: nobody heard of it
             self._hushed(flusher)
             raise asyncio.CancelledError
-        flusher.add(voice.rest())
+        flusher.add(voice.flush())
         flusher.hush()
         ended = AssistantTurn(
             reply=reply_id, text=flusher.text, truncated=truncated, why=why, status=status, model=reply.model
@@ -185,24 +187,24 @@ class Replies:
             self._hushed(flusher)
         return ended
 
-    def _hushed(self, flusher: _Flusher) -> None:
+    def _hushed(self, flusher: _ReplyBuffer) -> None:
         """As soon as its end is in the log, somebody else may have begun to speak."""
         if self._spoken.get(flusher.room) is flusher:
             del self._spoken[flusher.room]
 
-    async def _end(self, room: str, ended: AssistantTurn, speaker: str, after: AfterTurn) -> list[AnyEvent]:
-        draft = Draft(room, ended, actor=speaker, key=f"reply:{room}:{ended.reply}", turn=ended.reply)
+    async def _end(self, room: str, ended: AssistantTurn, speaker: str, after: JobsAfterReply) -> list[AnyEvent]:
+        draft = NewEvent(room, ended, actor=speaker, key=f"reply:{room}:{ended.reply}", turn=ended.reply)
         return await self._store.append([draft], jobs=after(ended))
 
 
-async def _let_go(reply: Reply) -> None:
+async def _let_go(reply: StreamedReply) -> None:
     try:
         await reply.stop()
     except Exception:
         _log.exception("a model was not let go in order")
 
 
-class _Flusher:
+class _ReplyBuffer:
     """Collects tokens, tells them at once or nearly so, and makes them durable every so often."""
 
     def __init__(self, store: Store, room: str, reply_id: str, speaker: str) -> None:
@@ -214,7 +216,7 @@ class _Flusher:
         self.reply = reply_id
         self._speaker = speaker
         self._waiting: list[str] = []
-        self._telling = _Telling(store.bus, room, reply_id)
+        self._telling = _LiveNotifier(store.bus, room, reply_id)
 
     async def run(self) -> None:
         """A provider that pauses must not keep what it has said in memory alone."""
@@ -240,15 +242,15 @@ class _Flusher:
         text, self._waiting = "".join(self._waiting), []
         if text:
             payload = AssistantTokens(reply=self.reply, text=text)
-            await self._store.append([Draft(self.room, payload, actor=self._speaker, turn=self.reply)])
+            await self._store.append([NewEvent(self.room, payload, actor=self._speaker, turn=self.reply)])
 
 
-class _Telling:
+class _LiveNotifier:
     """Lets listeners know that a reply has grown: at once after a pause, else with what comes next, or soon."""
 
     def __init__(self, bus: Bus, room: str, reply_id: str) -> None:
         self._bus = bus
-        self._subject = f"live.{word(room)}.words"
+        self._subject = f"live.{subject_token(room)}.words"
         self._room = room
         self._reply = reply_id
         self._loop = asyncio.get_running_loop()
@@ -259,10 +261,10 @@ class _Telling:
 
     def grew(self, text: str) -> None:
         self._text = text
-        if self._loop.time() - self._told_at >= TELL_S:
+        if self._loop.time() - self._told_at >= NOTIFY_S:
             self._tell()
         elif self._soon is None:
-            self._soon = self._loop.call_at(self._told_at + _PAUSE * TELL_S, self._catch_up)
+            self._soon = self._loop.call_at(self._told_at + _PAUSE * NOTIFY_S, self._catch_up)
 
     def end(self, text: str) -> None:
         """Tell the rest now."""
@@ -276,13 +278,13 @@ class _Telling:
         """A model that pauses must not keep back what it has said; while it speaks, its next words do this."""
         self._soon = None
         if len(self._text) > self._told:
-            due = self._told_at + _PAUSE * TELL_S
+            due = self._told_at + _PAUSE * NOTIFY_S
             if self._loop.time() >= due:
                 self._tell()
             else:
                 self._soon = self._loop.call_at(due, self._catch_up)
 
     def _tell(self) -> None:
-        live = Live(self._room, self._reply, self._told, self._text[self._told :])
+        live = LiveText(self._room, self._reply, self._told, self._text[self._told :])
         self._told, self._told_at = len(self._text), self._loop.time()
-        self._bus.publish([Message(self._subject, live)])
+        self._bus.publish([BusMessage(self._subject, live)])

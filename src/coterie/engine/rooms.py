@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from coterie.engine.conversation import Opened
+from coterie.engine.conversation import NewChat
 from coterie.engine.errors import NoSuchRoom
-from coterie.engine.inbox import stream_of
+from coterie.engine.inbox import room_stream
 from coterie.engine.protocol import RoomRef
-from coterie.kernel import Draft, Event, Payload, Rows, Store, View, on
+from coterie.kernel import Event, NewEvent, Payload, Projection, Rows, Store, on
 
 _SELECT = "SELECT surface, room, person, mode, character, context, title, number, archived FROM surface_room"
 
@@ -96,7 +96,7 @@ class ContextSaved(Payload, kind="context_saved"):
 
 
 @dataclass(frozen=True)
-class Bound:
+class RoomBinding:
     room: RoomRef
     person: str
     mode: str
@@ -108,7 +108,7 @@ class Bound:
 
 
 @dataclass(frozen=True)
-class Kept:
+class RoomContext:
     """A context that a room has or had."""
 
     context: str
@@ -117,7 +117,7 @@ class Kept:
     name: str
 
 
-class SurfaceRooms(View):
+class RoomsProjection(Projection):
     name = "surface_rooms"
     schema = """
         CREATE TABLE surface_room(surface TEXT, room TEXT, person TEXT NOT NULL, mode TEXT NOT NULL,
@@ -188,21 +188,21 @@ class SurfaceRooms(View):
         )
 
 
-class RoomBook:
+class Rooms:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def find(self, room: RoomRef) -> Bound | None:
+    def find(self, room: RoomRef) -> RoomBinding | None:
         found = self._some("surface = ? AND room = ?", (room.surface, room.id))
         return found[0] if found else None
 
-    def room(self, room: RoomRef) -> Bound:
+    def get(self, room: RoomRef) -> RoomBinding:
         found = self.find(room)
         if found is None:
             raise NoSuchRoom("Nothing has been said in this room yet.", "Say something, and a chat begins.")
         return found
 
-    def rooms_of(self, person: str, surface: str) -> list[Bound]:
+    def of_person(self, person: str, surface: str) -> list[RoomBinding]:
         return self._some("person = ? AND surface = ? AND NOT archived", (person, surface))
 
     def is_guest(self, room: RoomRef, person: str) -> bool:
@@ -213,7 +213,7 @@ class RoomBook:
         sql = "SELECT person FROM room_guest WHERE surface = ? AND room = ? ORDER BY person"
         return [person for (person,) in self._store.query(sql, (room.surface, room.id))]
 
-    def where(self, context: str) -> RoomRef | None:
+    def room_of(self, context: str) -> RoomRef | None:
         """The room that a chat is held in: where it is now, or where it was last."""
         rows = self._store.query(
             "SELECT c.surface, c.room FROM room_context c LEFT JOIN surface_room r USING (surface, room)"
@@ -222,16 +222,16 @@ class RoomBook:
         )
         return RoomRef(surface=rows[0][0], id=rows[0][1]) if rows else None
 
-    def all_on(self, surface: str) -> list[Bound]:
+    def on_surface(self, surface: str) -> list[RoomBinding]:
         return self._some("surface = ?", (surface,))
 
-    def contexts(self, room: RoomRef) -> list[Kept]:
+    def contexts(self, room: RoomRef) -> list[RoomContext]:
         """Everything the room was about, the newest last."""
         rows = self._store.query(
             "SELECT context, mode, character, name FROM room_context WHERE surface = ? AND room = ? ORDER BY since",
             (room.surface, room.id),
         )
-        return [Kept(*row) for row in rows]
+        return [RoomContext(*row) for row in rows]
 
     def next_number(self, person: str, surface: str) -> int:
         rows = self._store.query(
@@ -249,10 +249,10 @@ class RoomBook:
         person: str,
         mode: str,
         character: str,
-        opened: Opened,
+        opened: NewChat,
         title: str,
         number: int | None = None,
-    ) -> Bound:
+    ) -> RoomBinding:
         """In one transaction with the chat itself; a room that was bound meanwhile keeps what it has."""
         payload = RoomBound(
             room=room,
@@ -266,16 +266,18 @@ class RoomBook:
         if self.find(room) is None:
             # The same chat for the same room once; a room that was forgotten may be bound again, to another.
             key = f"bound:{room.surface}/{room.id}:{payload.context}"
-            await self._store.append([*opened.drafts, Draft(stream_of(room), payload, person, key=key)])
-        return self.room(room)
+            await self._store.append([*opened.new_events, NewEvent(room_stream(room), payload, person, key=key)])
+        return self.get(room)
 
-    async def change_context(self, room: RoomRef, kept: Kept, person: str, drafts: Sequence[Draft] = ()) -> None:
+    async def change_context(
+        self, room: RoomRef, kept: RoomContext, person: str, drafts: Sequence[NewEvent] = ()
+    ) -> None:
         changed = ContextChanged(room=room, context=kept.context, mode=kept.mode, character=kept.character)
-        await self._store.append([*drafts, Draft(stream_of(room), changed, person)])
+        await self._store.append([*drafts, NewEvent(room_stream(room), changed, person)])
 
     async def record(self, payload: RoomRenamed | RoomArchived | RoomShared | ContextSaved, person: str) -> None:
-        await self._store.append([Draft(stream_of(payload.room), payload, person)])
+        await self._store.append([NewEvent(room_stream(payload.room), payload, person)])
 
-    def _some(self, where: str, bound: Sequence[str]) -> list[Bound]:
+    def _some(self, where: str, bound: Sequence[str]) -> list[RoomBinding]:
         rows = self._store.query(f"{_SELECT} WHERE {where} ORDER BY number", tuple(bound))
-        return [Bound(RoomRef(surface=surface, id=room), *told) for surface, room, *told in rows]
+        return [RoomBinding(RoomRef(surface=surface, id=room), *told) for surface, room, *told in rows]

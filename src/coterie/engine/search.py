@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from coterie.kernel import Changed, Rows, Store
+from coterie.kernel import ChangedKeys, Rows, Store
 
 SCHEMA = """
     CREATE TABLE IF NOT EXISTS turn_doc(
@@ -28,12 +28,12 @@ _AROUND = 60
 """Characters of a snippet before the first hit; twice as many after."""
 
 
-def index_everything(rows: Rows) -> None:
+def rebuild_index(rows: Rows) -> None:
     rows.run("INSERT INTO turn_words(turn_words) VALUES ('delete-all'); DELETE FROM turn_doc")
     _index(rows, rows.all("SELECT room, id FROM turn ORDER BY room, seq"))
 
 
-def index_changes(rows: Rows, changed: Changed) -> None:
+def update_index(rows: Rows, changed: ChangedKeys) -> None:
     _index(rows, sorted(changed.get("turn", ())))
 
 
@@ -54,7 +54,7 @@ def _index(rows: Rows, keys: Sequence[Sequence[object]]) -> None:
 
 
 @dataclass(frozen=True)
-class Stretch:
+class SnippetPart:
     """A piece of a snippet; a surface marks those that were looked for, and escapes all of them."""
 
     text: str
@@ -62,15 +62,15 @@ class Stretch:
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchHit:
     room: str
     turn: str
-    snippet: tuple[Stretch, ...]
+    snippet: tuple[SnippetPart, ...]
 
 
-def search(store: Store, question: str, *, room: str | None = None, limit: int = 50, offset: int = 0) -> list[Found]:
+def search(store: Store, query: str, *, room: str | None = None, limit: int = 50, offset: int = 0) -> list[SearchHit]:
     """Turns that hold every word, or one that begins with it; the best first."""
-    words = _WORD.findall(question)[:_MOST_WORDS]
+    words = _WORD.findall(query)[:_MOST_WORDS]
     if not words:
         return []
     asked = " ".join(f'"{word}"*' for word in words)
@@ -80,10 +80,10 @@ def search(store: Store, question: str, *, room: str | None = None, limit: int =
         " WHERE turn_words MATCH ?1 AND (?2 IS NULL OR d.room = ?2) ORDER BY w.rank, d.doc DESC LIMIT ?3 OFFSET ?4",
         (asked, room, limit, offset),
     )
-    return [Found(where, turn, snippet(text, words)) for where, turn, text in rows]
+    return [SearchHit(where, turn, snippet(text, words)) for where, turn, text in rows]
 
 
-def snippet(text: str, words: Sequence[str]) -> tuple[Stretch, ...]:
+def snippet(text: str, words: Sequence[str]) -> tuple[SnippetPart, ...]:
     """What stands around the first hit, on one line."""
     looked_for = tuple(_folded(word) for word in words)
     flat = " ".join(text.split())
@@ -91,15 +91,15 @@ def snippet(text: str, words: Sequence[str]) -> tuple[Stretch, ...]:
     first = hits[0][0] if hits else 0
     begin = max(0, first - _AROUND)
     end = min(len(flat), first + 2 * _AROUND)
-    told = [Stretch("…", False)] if begin else []
+    told = [SnippetPart("…", False)] if begin else []
     at = begin
     for start, stop in hits:
         if start >= begin and stop <= end:
-            told += [Stretch(flat[at:start], False), Stretch(flat[start:stop], True)]
+            told += [SnippetPart(flat[at:start], False), SnippetPart(flat[start:stop], True)]
             at = stop
-    told += [Stretch(flat[at:end], False)]
+    told += [SnippetPart(flat[at:end], False)]
     if end < len(flat):
-        told.append(Stretch("…", False))
+        told.append(SnippetPart("…", False))
     return tuple(stretch for stretch in told if stretch.text)
 
 

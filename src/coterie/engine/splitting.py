@@ -16,24 +16,24 @@ _LEAST = 0.3
 """A cut in the first third would leave a stub: a lesser place further on is better."""
 
 
-def split(text: str, longest: int, measure: Callable[[str], int] = len) -> list[str]:
+def split_text(text: str, max_length: int, length_of: Callable[[str], int] = len) -> list[str]:
     """At least one part, none longer than `longest` by `measure`."""
     parts: list[str] = []
     while True:
-        part = first_part(text, longest, measure)
+        part = first_part(text, max_length, length_of)
         parts.append(part)
         text = text[len(part) :]
         if not text:
             return parts
 
 
-def first_part(text: str, longest: int, measure: Callable[[str], int] = len) -> str:
+def first_part(text: str, max_length: int, length_of: Callable[[str], int] = len) -> str:
     """All of the text if it fits, else as much as makes a sensible beginning."""
     # Nothing is measured as less than one, so what lies beyond cannot be part of it.
-    window = text[: longest + 1]
-    if len(window) == len(text) and measure(window) <= longest:
+    window = text[: max_length + 1]
+    if len(window) == len(text) and length_of(window) <= max_length:
         return text
-    window = window[: _fitting(window, longest, measure)]
+    window = window[: _fitting(window, max_length, length_of)]
     return window[: _cut(window)]
 
 

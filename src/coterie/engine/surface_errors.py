@@ -28,7 +28,7 @@ class SurfaceError(CoterieError):
     exit_code = 33
 
 
-class Unreachable(SurfaceError):
+class PlatformUnreachable(SurfaceError):
     """`ambiguous` where the platform may have taken it before the line broke."""
 
     def __init__(self, what: str, fix: str = "It is tried again.", *, ambiguous: bool = True) -> None:
@@ -36,11 +36,11 @@ class Unreachable(SurfaceError):
         self.ambiguous = ambiguous
 
 
-class RateLimited(SurfaceError):
+class PlatformRateLimited(SurfaceError):
     def __init__(self, what: str, retry_after_s: float, fix: str = "It is tried again after that.") -> None:
         super().__init__(what, fix)
         self.retry_after_s = retry_after_s
 
 
-class Refused(SurfaceError):
+class PlatformRefused(SurfaceError):
     pass

@@ -7,74 +7,74 @@ ended goes on once it is attached again.
 from __future__ import annotations
 
 from coterie.base.clock import Clock
-from coterie.cast.people import PeopleDesk
-from coterie.cast.roster import Roster
+from coterie.cast.people import People
+from coterie.cast.roster import Characters
 from coterie.engine.agents import AgentRegistry
 from coterie.engine.commands import Commands
 from coterie.engine.conversation import Conversation
-from coterie.engine.dispatcher import EventDispatcher
-from coterie.engine.door import FrontDoor
-from coterie.engine.inbox import Inbox
-from coterie.engine.outbox import Outbox, queued_draft
-from coterie.engine.postman import Postman
-from coterie.engine.protocol import Lasting
-from coterie.engine.questions import Questions
-from coterie.engine.reception import Reception
-from coterie.engine.rooms import SurfaceRooms
+from coterie.engine.dispatcher import MessageDispatcher
+from coterie.engine.door import Permissions
+from coterie.engine.inbox import InboxProjection
+from coterie.engine.outbox import OutboxProjection, queued_event
+from coterie.engine.postman import DeliveryWorker
+from coterie.engine.protocol import Deliverable
+from coterie.engine.questions import ConfirmationsProjection
+from coterie.engine.reception import InboundProcessor
+from coterie.engine.rooms import RoomsProjection
 from coterie.engine.settings import SurfacesSettings
 from coterie.engine.surface import Surface
-from coterie.engine.talk import Talk
-from coterie.kernel import Store, View
+from coterie.engine.talk import ChatRouter
+from coterie.kernel import Projection, Store
 
 
-def views() -> list[View]:
-    return [Inbox(), Outbox(), SurfaceRooms(), Questions()]
+def projections() -> list[Projection]:
+    return [InboxProjection(), OutboxProjection(), RoomsProjection(), ConfirmationsProjection()]
 
 
-class Switchboard:
+class MessageRouter:
     def __init__(
         self,
         store: Store,
         clock: Clock,
-        roster: Roster,
-        people: PeopleDesk,
+        characters: Characters,
+        people: People,
         conversations: dict[str, Conversation],
         settings: SurfacesSettings,
         agents: AgentRegistry | None = None,
     ) -> None:
         self.surfaces: dict[str, Surface] = {}
-        self.dispatcher = EventDispatcher()
+        self.dispatcher = MessageDispatcher()
         self.people = people
-        self.talk = Talk(store, roster, people, conversations, settings, agents)
-        self.postman = Postman(store, clock, self.surfaces)
+        self.chats = ChatRouter(store, characters, people, conversations, settings, agents)
+        self.delivery = DeliveryWorker(store, clock, self.surfaces)
         self._marks: dict[str, str] = {}
-        door = FrontDoor(people, clock, settings, self._marks, self.talk.rooms)
-        self.reception = Reception(store, clock, self.dispatcher, self.surfaces, self.postman, door, settings)
+        door = Permissions(people, clock, settings, self._marks, self.chats.rooms)
+        self.inbound = InboundProcessor(store, clock, self.dispatcher, self.surfaces, self.delivery, door, settings)
         self._store = store
-        Commands(store, self.talk, self.surfaces, settings).register(self.dispatcher)
+        Commands(store, self.chats, self.surfaces, settings).register(self.dispatcher)
 
     def attach(self, surface: Surface) -> None:
         """From now on it is spoken to; what waits for it is taken up."""
         self.surfaces[surface.name] = surface
-        self._marks[surface.name] = surface.abilities.mark
-        self.reception.recover()
-        self.postman.recover()
+        self._marks[surface.name] = surface.capabilities.command_prefix
+        self.inbound.recover()
+        self.delivery.recover()
 
     def detach(self, surface: Surface) -> None:
         """What comes for it waits until it is back."""
         self.surfaces.pop(surface.name, None)
 
-    async def notify(self, outgoing: Lasting, token: str) -> None:
+    async def notify(self, outgoing: Deliverable, token: str) -> None:
         """Something nobody asked for: a finished task, a schedule's message. The token makes it once."""
-        await self._store.append([queued_draft(token, outgoing)])
-        self.postman.lanes.wake(outgoing.room)
+        await self._store.append([queued_event(token, outgoing)])
+        self.delivery.queue.schedule(outgoing.room)
 
-    async def idle(self) -> None:
+    async def wait_idle(self) -> None:
         """Until everything that came in is answered and delivered."""
-        while self.reception.busy or self.postman.lanes.running:
-            await self.reception.idle()
-            await self.postman.lanes.idle()
+        while self.inbound.busy or self.delivery.queue.is_running:
+            await self.inbound.wait_idle()
+            await self.delivery.queue.wait_idle()
 
     async def close(self) -> None:
-        await self.reception.close()
-        await self.postman.lanes.close()
+        await self.inbound.close()
+        await self.delivery.queue.close()

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from weakref import WeakValueDictionary
 
-from coterie.cast.people import PeopleDesk, Person
-from coterie.cast.roster import Roster
+from coterie.cast.people import People, Person
+from coterie.cast.roster import Characters
 from coterie.engine.agents import AgentRegistry
-from coterie.engine.conversation import Conversation, Doing, Opened, Speech, Words
-from coterie.engine.errors import NotAllowed
+from coterie.engine.conversation import Conversation, NewChat, ReplyActivity, ReplyText, ReplyUpdate
+from coterie.engine.errors import PermissionDenied
 from coterie.engine.protocol import (
     Incoming,
     IncomingMessage,
@@ -21,87 +21,89 @@ from coterie.engine.protocol import (
     OutgoingTyping,
     RoomRef,
 )
-from coterie.engine.rooms import Bound, Kept, RoomBook
+from coterie.engine.rooms import RoomBinding, RoomContext, Rooms
 from coterie.engine.settings import SurfacesSettings
 from coterie.engine.surface_errors import NoSuchMode
 from coterie.kernel import Store
 
 
-class Talk:
+class ChatRouter:
     def __init__(
         self,
         store: Store,
-        roster: Roster,
-        people: PeopleDesk,
+        characters: Characters,
+        people: People,
         conversations: Mapping[str, Conversation],
         settings: SurfacesSettings,
         agents: AgentRegistry | None = None,
     ) -> None:
-        self.rooms = RoomBook(store)
-        self.roster = roster
+        self.rooms = Rooms(store)
+        self.characters = characters
         self.people = people
         self._conversations = conversations
         self._settings = settings
         self._agents = agents
         self._beginning: WeakValueDictionary[RoomRef, asyncio.Lock] = WeakValueDictionary()
 
-    async def message(self, incoming: IncomingMessage) -> AsyncIterator[Outgoing]:
-        person = self.person(incoming)
+    async def handle_message(self, incoming: IncomingMessage) -> AsyncIterator[Outgoing]:
+        person = self.sender(incoming)
         bound = self.rooms.find(incoming.room)
         if bound is not None:
             self.check_room(person, bound)
         yield OutgoingTyping(room=incoming.room)
         if bound is None:
-            bound, greeting = await self.begin(incoming.room, person)
+            bound, greeting = await self.begin_chat(incoming.room, person)
             if greeting:
                 yield OutgoingMessage(room=incoming.room, text=greeting)
         conversation = self.conversation(bound.mode)
         if person.id != bound.person:
-            await conversation.let_in(bound.context, person.id)
-        talking = conversation.say(
+            await conversation.add_person(bound.context, person.id)
+        talking = conversation.send_message(
             bound.context,
             incoming.text,
             person=person.id,
             key=f"{incoming.room.surface}/{incoming.room.id}:{incoming.key}",
             attachments=incoming.attachments,
         )
-        async for outgoing in self.told(talking, incoming.room):
+        async for outgoing in self.outgoing(talking, incoming.room):
             yield outgoing
 
-    async def told(self, talking: AsyncIterator[Speech], room: RoomRef) -> AsyncIterator[Outgoing]:
+    async def outgoing(self, talking: AsyncIterator[ReplyUpdate], room: RoomRef) -> AsyncIterator[Outgoing]:
         async for speech in talking:
-            if isinstance(speech, Words):
+            if isinstance(speech, ReplyText):
                 yield OutgoingPart(room=room, text=speech.text)
                 continue
-            if isinstance(speech, Doing):
+            if isinstance(speech, ReplyActivity):
                 yield OutgoingTyping(room=room)  # some platforms forget after a while that somebody writes
                 continue
             if speech.text.strip() or speech.attachments:
                 yield OutgoingMessage(room=room, text=speech.text, attachments=speech.attachments)
-            if speech.trouble:
-                yield OutgoingNotification(room=room, text=speech.trouble)
+            if speech.error:
+                yield OutgoingNotification(room=room, text=speech.error)
 
-    async def begin(
+    async def begin_chat(
         self, room: RoomRef, person: Person, character: str | None = None, title: str = "", mode: str = ""
-    ) -> tuple[Bound, str]:
+    ) -> tuple[RoomBinding, str]:
         """The first word in a room begins its chat, once, from however many sides it is asked for."""
         async with self._beginning.setdefault(room, asyncio.Lock()):
             if (bound := self.rooms.find(room)) is not None:
                 return bound, ""
-            who = self.roster.find(character or self.default_for(room, person))
-            self.check(person, who.id)
-            mode, opened = await self.open(person, who.id, title, mode=mode)
+            who = self.characters.find(character or self.default_character(room, person))
+            self.check_character(person, who.id)
+            mode, opened = await self.create_chat(person, who.id, title, mode=mode)
             bound = await self.rooms.bind(room, person.id, mode, who.id, opened, title or who.name)
             return bound, opened.greeting
 
-    async def start_over(self, bound: Bound, person: Person, character: str | None = None, mode: str = "") -> str:
+    async def restart_chat(
+        self, bound: RoomBinding, person: Person, character: str | None = None, mode: str = ""
+    ) -> str:
         """P9: a new context for this room only, in the mode it had unless another is asked for or another answers."""
         who = character or bound.character
-        self.check(person, who)
+        self.check_character(person, who)
         same = bound.mode if who == bound.character else ""
-        mode, opened = await self.open(person, who, bound.title, mode=mode or same)
-        kept = Kept(opened.context, mode, who, "")
-        await self.rooms.change_context(bound.room, kept, person.id, opened.drafts)
+        mode, opened = await self.create_chat(person, who, bound.title, mode=mode or same)
+        kept = RoomContext(opened.context, mode, who, "")
+        await self.rooms.change_context(bound.room, kept, person.id, opened.new_events)
         return opened.greeting
 
     @property
@@ -114,39 +116,39 @@ class Talk:
         open_to_all = (self.modes[0], *self._settings.guest_modes)
         return [mode for mode in self.modes if person.is_owner or mode in open_to_all]
 
-    async def open(
+    async def create_chat(
         self, person: Person, character: str, title: str, *, mode: str = "", at_once: bool = False
-    ) -> tuple[str, Opened]:
+    ) -> tuple[str, NewChat]:
         """A chat of the mode that is asked for; else of the one that plays this character, or the usual one."""
-        assigned = self._agents.mode_of(self.roster.bot(character)) if self._agents is not None else ""
+        assigned = self._agents.mode_of(self.characters.get(character)) if self._agents is not None else ""
         mode = mode or assigned or self.modes[0]
         if mode not in self._conversations:
             raise NoSuchMode(f"There is no kind of chat called {mode[:40]}.", f"There is: {', '.join(self.modes)}.")
         if mode != assigned and mode not in self.modes_for(person):
-            raise NotAllowed("A chat of this kind is not for you to begin.", "Ask whoever runs me.")
+            raise PermissionDenied("A chat of this kind is not for you to begin.", "Ask whoever runs me.")
         return mode, await self._conversations[mode].open(person.id, character, title, at_once=at_once)
 
     def conversation(self, mode: str) -> Conversation:
         return self._conversations[mode]
 
-    def person(self, incoming: Incoming) -> Person:
-        found = self.people.of(incoming.account.surface, incoming.account.id)
+    def sender(self, incoming: Incoming) -> Person:
+        found = self.people.by_account(incoming.account.surface, incoming.account.id)
         if found is None:
-            raise NotAllowed("I do not know you.", "Ask whoever runs me for an invitation.")
+            raise PermissionDenied("I do not know you.", "Ask whoever runs me for an invitation.")
         return found
 
-    def check(self, person: Person, character: str) -> None:
+    def check_character(self, person: Person, character: str) -> None:
         if not self.people.may_talk(person.id, character):
-            raise NotAllowed("There is nobody here for you to talk with yet.", "Ask whoever runs me.")
+            raise PermissionDenied("There is nobody here for you to talk with yet.", "Ask whoever runs me.")
 
-    def check_room(self, person: Person, bound: Bound) -> None:
+    def check_room(self, person: Person, bound: RoomBinding) -> None:
         """A chat is for whose it is, for whoever was let into it, and for the owner."""
         if person.id == bound.person:
-            self.check(person, bound.character)
+            self.check_character(person, bound.character)
         elif not person.is_owner and not self.rooms.is_guest(bound.room, person.id):
-            raise NotAllowed("This chat is somebody else's.", "Begin one of your own, or ask to be let in.")
+            raise PermissionDenied("This chat is somebody else's.", "Begin one of your own, or ask to be let in.")
 
-    def default_for(self, room: RoomRef, person: Person) -> str:
+    def default_character(self, room: RoomRef, person: Person) -> str:
         for rule in self._settings.bindings:
             fits = (rule.surface in ("", room.surface), rule.room in ("", room.id), rule.person in ("", person.id))
             if all(fits):
@@ -155,7 +157,9 @@ class Talk:
             return registered
         if self._settings.default_character:
             return self._settings.default_character
-        mine = [bot.id for bot in self.roster.bots() if self.people.may_talk(person.id, bot.id)]
+        mine = [bot.id for bot in self.characters.all() if self.people.may_talk(person.id, bot.id)]
         if not mine:
-            raise NotAllowed("There is nobody here to talk with yet.", "Make a character first: coterie cast new NAME")
+            raise PermissionDenied(
+                "There is nobody here to talk with yet.", "Make a character first: coterie cast new NAME"
+            )
         return mine[0]

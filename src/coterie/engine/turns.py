@@ -21,7 +21,7 @@ from coterie.engine.events import (
     UserTurn,
     UserTurnEdit,
 )
-from coterie.kernel import Changed, Event, Rows, Store, View, on
+from coterie.kernel import ChangedKeys, Event, Projection, Rows, Store, on
 
 State = Literal["open", "done", "truncated"]
 
@@ -62,7 +62,7 @@ class Turn:
         return entity == self.speaker or (there and (not self.to or entity in self.to))
 
 
-class Turns(View):
+class TurnsProjection(Projection):
     name = "turns"
     line = "room"
     schema = """
@@ -138,17 +138,17 @@ class Turns(View):
             (it.text, "truncated" if it.truncated else "done", it.why, it.status, it.model, event.stream, it.reply),
         )
 
-    def settle(self, rows: Rows, changed: Changed | None) -> None:
+    def settle(self, rows: Rows, changed: ChangedKeys | None) -> None:
         if changed is None:
-            search.index_everything(rows)
+            search.rebuild_index(rows)
         else:
-            search.index_changes(rows, changed)
+            search.update_index(rows, changed)
 
 
 _COLUMNS = "id, room, seq, speaker, text, segments, state, why, answers, model, at, told, present, sent, status"
 
 
-class Timeline:
+class TurnQueries:
     """Reading the turns of rooms."""
 
     def __init__(self, store: Store) -> None:
@@ -169,7 +169,7 @@ class Timeline:
         )
         return [_turn(row) for row in reversed(rows)]
 
-    def last_said(self, room: str) -> Turn | None:
+    def last_with_text(self, room: str) -> Turn | None:
         """The last turn with words in it: whoever is about to speak has said nothing yet."""
         return next((turn for turn in reversed(self.latest(room, 3)) if turn.text.strip()), None)
 

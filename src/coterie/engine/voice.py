@@ -11,19 +11,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from coterie.engine.breath import Breath
+from coterie.engine.breath import LengthLimit
 
 _BEFORE, _AFTER = r"[\s*_\[#]*", r"[ \t*_\]]*"
 
 
-class OneVoice:
-    def __init__(self, own: Iterable[str] = (), others: Iterable[str] = (), breath: Breath | None = None) -> None:
+class SpeakerGuard:
+    def __init__(
+        self, own: Iterable[str] = (), others: Iterable[str] = (), length_limit: LengthLimit | None = None
+    ) -> None:
         """`own` and `others` are the names that may label a line; nothing is cut where there are none."""
         mine = set(map(str.casefold, _labels(own)))
         theirs = [name for name in _labels(others) if name.casefold() not in mine]
-        self.over = False
+        self.ended = False
         """Whether another began to speak, or the breath was used up: what comes now is not said."""
-        self._breath = breath or Breath()
+        self._breath = length_limit or LengthLimit()
         self._names = tuple(mine | {name.casefold() for name in theirs})
         self._own = _pattern(_labels(own))
         self._others = _pattern(theirs)
@@ -31,9 +33,9 @@ class OneVoice:
         self._line_begins = True
         self._has_spoken = False
 
-    def hear(self, text: str) -> str:
+    def filter(self, text: str) -> str:
         """What of it, and of what was held, can be shown now."""
-        if self.over:
+        if self.ended:
             return ""
         self._held += text
         shown = ""
@@ -42,7 +44,7 @@ class OneVoice:
                 if self._undecided():
                     break
                 if self._has_spoken and self._others and self._others.match(self._held):
-                    self.over, self._held = True, ""
+                    self.ended, self._held = True, ""
                     break
                 gap = len(self._held) - len(self._held.lstrip())
                 shown += self._held[:gap]
@@ -57,16 +59,16 @@ class OneVoice:
             self._has_spoken = self._has_spoken or bool(self._held[:end].strip())
             shown, self._held = shown + self._held[:end], self._held[end:]
             self._line_begins = bool(self._held)
-        shown = self._breath.hear(shown)
-        if self._breath.over:
-            self.over, self._held = True, ""
+        shown = self._breath.filter(shown)
+        if self._breath.reached:
+            self.ended, self._held = True, ""
         return shown
 
-    def rest(self) -> str:
+    def flush(self) -> str:
         """What is held when nothing more comes: it did not become another's label."""
         label = self._label()
         held, self._held = self._held, ""
-        return self._breath.hear(held if label is None else held[: len(held) - len(held.lstrip())])
+        return self._breath.filter(held if label is None else held[: len(held) - len(held.lstrip())])
 
     def _label(self) -> re.Match[str] | None:
         """The label before what is held, if it is one to leave out."""

@@ -11,19 +11,19 @@ from pathlib import Path
 import apsw
 
 from coterie.base.errors import BackupError, CoterieError
-from coterie.kernel.database import connect, naming_errors
-from coterie.kernel.disk import put_in_place
+from coterie.kernel.database import connect, translating_errors
+from coterie.kernel.disk import publish_file
 from coterie.kernel.lock import ProcessLock
 from coterie.kernel.reader import LogReader
-from coterie.kernel.verify import Findings, verify
-from coterie.kernel.view import View
+from coterie.kernel.verify import VerifyReport, verify
+from coterie.kernel.view import Projection
 
 _PAGES_PER_STEP = 2_000
 _FILE_AND_LOG = 2
 """Parts of a check, besides the views."""
 
 Progress = Callable[[int, int], None]
-Tell = Callable[[str, int, int], None]
+StepProgress = Callable[[str, int, int], None]
 """Called with what is being done now, how much of it is, and of how much."""
 
 
@@ -42,7 +42,7 @@ def take_backup(database: Path, target: Path, progress: Progress | None = None) 
     try:
         # An open read pins the moment; without it every commit of the owner would start the copy over.
         source.execute("BEGIN; SELECT count(*) FROM sqlite_schema").fetchall()
-        with naming_errors(draft):
+        with translating_errors(draft):
             copy = apsw.Connection(str(draft))
             try:
                 with copy.backup("main", source, "main") as backup:
@@ -54,7 +54,7 @@ def take_backup(database: Path, target: Path, progress: Progress | None = None) 
             finally:
                 copy.close()
             draft.chmod(0o600)
-            put_in_place(draft, target)
+            publish_file(draft, target)
     except (OSError, CoterieError) as error:
         draft.unlink(missing_ok=True)
         told = error.what if isinstance(error, CoterieError) else f"{error}."
@@ -64,21 +64,23 @@ def take_backup(database: Path, target: Path, progress: Progress | None = None) 
     return target
 
 
-def check_backup(backup: Path, views: Sequence[View] = (), tell: Tell = _quietly) -> Findings:
+def check_backup(
+    backup: Path, projections: Sequence[Projection] = (), progress: StepProgress = _quietly
+) -> VerifyReport:
     """Whether a copy would open and hold: the file, the log, and the views this version knows."""
     if not backup.is_file():
         raise BackupError(f"There is no backup at {backup}.", "List them in the folder `backups`.")
     reader = LogReader(backup)
     try:
-        with naming_errors(backup):
+        with translating_errors(backup):
             tables = {name for (name,) in reader.query("SELECT name FROM sqlite_schema WHERE type = 'table'")}
             if not {"event", "migration", "view"} <= tables:
                 raise BackupError(f"{backup} is not a Coterie backup.", "Choose a file from the folder `backups`.")
             known: dict[str, str] = dict(reader.query("SELECT name, fingerprint FROM view"))
             # A view that this version folds differently is rebuilt when the copy is opened: nothing to hold it to.
-            held = [view for view in views if known.get(view.name) == view.fingerprint]
+            held = [view for view in projections if known.get(view.name) == view.fingerprint]
             parts = itertools.count()
-            return verify(reader, held, lambda _: tell("Checking the copy", next(parts), len(held) + _FILE_AND_LOG))
+            return verify(reader, held, lambda _: progress("Checking the copy", next(parts), len(held) + _FILE_AND_LOG))
     finally:
         reader.close()
 
@@ -87,19 +89,19 @@ def restore(
     backup: Path,
     database: Path,
     now: datetime,
-    views: Sequence[View] = (),
-    ask: Callable[[], object] = lambda: None,
-    tell: Tell = _quietly,
+    projections: Sequence[Projection] = (),
+    confirm: Callable[[], object] = lambda: None,
+    progress: StepProgress = _quietly,
 ) -> Path | None:
     """Put a checked copy in the place of the database. Returns where the replaced one is kept, if there was one.
 
     `ask` is called when nothing is left but to replace what is there; it raises to leave everything as it is.
     """
     lock = ProcessLock(database)
-    lock.take()
+    lock.acquire()
     try:
         try:
-            findings = check_backup(backup, views, tell)
+            findings = check_backup(backup, projections, progress)
         except BackupError:
             raise
         except CoterieError as error:
@@ -107,17 +109,17 @@ def restore(
         if not findings.clean:
             raise BackupError(f"{backup} is not sound: {' '.join(findings.problems)}", _UNTOUCHED)
         if database.exists():
-            ask()
+            confirm()
         draft = database.with_name(database.name + ".restoring")
         draft.unlink(missing_ok=True)
         draft.write_bytes(b"")
         draft.chmod(0o600)
-        _copy(backup, draft, tell)
+        _copy(backup, draft, progress)
         kept: Path | None = None
         if database.exists():
             kept = database.with_name(f"{database.name}.before-restore-{now:%Y%m%dT%H%M%S%f}")
             _put_aside(database, kept)
-        put_in_place(draft, database)
+        publish_file(draft, database)
         return kept
     finally:
         lock.release()
@@ -140,7 +142,7 @@ def _put_aside(database: Path, kept: Path) -> None:
             part.replace(kept.with_name(kept.name + part.name.removeprefix(database.name)))
 
 
-def _copy(source: Path, target: Path, tell: Tell) -> None:
+def _copy(source: Path, target: Path, tell: StepProgress) -> None:
     size, done = source.stat().st_size, 0
     with source.open("rb") as reading, target.open("wb") as writing:
         while block := reading.read(1 << 20):

@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, NamedTuple, Protocol
 
 
-class Message(NamedTuple):
+class BusMessage(NamedTuple):
     """A named tuple because a busy room makes thousands a second."""
 
     subject: str
@@ -29,13 +29,13 @@ class WhenSlow(enum.Enum):
 
 
 class Bus(Protocol):
-    def publish(self, messages: Iterable[Message]) -> None:
+    def publish(self, messages: Iterable[BusMessage]) -> None:
         """Hand messages to every matching listener. Returns at once; may be called from any thread."""
         ...
 
     def subscribe(
         self, pattern: str, *, limit: int = 1_000, when_slow: WhenSlow = WhenSlow.DISCONNECT
-    ) -> AbstractAsyncContextManager[AsyncIterator[Message]]:
+    ) -> AbstractAsyncContextManager[AsyncIterator[BusMessage]]:
         """Messages that are published while the context is open, in order."""
         ...
 
@@ -58,6 +58,6 @@ def check_pattern(pattern: str) -> None:
         )
 
 
-def word(text: str) -> str:
+def subject_token(text: str) -> str:
     """Text made safe as words of a subject: `room:01H…` becomes `room.01H…`, wildcards and blanks become `_`."""
     return "".join("." if c == ":" else "_" if c in "*> \t\n" else c for c in text)

@@ -10,13 +10,13 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from coterie.kernel.database import connect, naming_errors
+from coterie.kernel.database import connect, translating_errors
 
-Place = tuple[str, str]
+KeyPath = tuple[str, str]
 """A drawer and the name in it."""
 
 
-class Cabinet:
+class KeyStore:
     def __init__(self, path: Path) -> None:
         """Made if it is not there, for its owner's eyes only."""
         self._path = path
@@ -24,31 +24,33 @@ class Cabinet:
         if not path.exists():
             os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
         self._rows = connect(path, writable=True)
-        with naming_errors(path):
+        with translating_errors(path):
             self._rows.execute(
                 "CREATE TABLE IF NOT EXISTS kept(drawer TEXT, name TEXT, told TEXT NOT NULL,"
                 " PRIMARY KEY(drawer, name)) WITHOUT ROWID"
             )
 
-    def get(self, drawer: str, name: str) -> str | None:
-        with naming_errors(self._path):
-            row = self._rows.execute("SELECT told FROM kept WHERE drawer = ? AND name = ?", (drawer, name)).fetchone()
+    def get(self, namespace: str, name: str) -> str | None:
+        with translating_errors(self._path):
+            row = self._rows.execute(
+                "SELECT told FROM kept WHERE drawer = ? AND name = ?", (namespace, name)
+            ).fetchone()
         return None if row is None else str(row[0])
 
-    def drawer(self, drawer: str, beginning: str = "") -> dict[str, str]:
+    def entries(self, namespace: str, prefix: str = "") -> dict[str, str]:
         """Everything in it whose name begins so."""
-        with naming_errors(self._path):
+        with translating_errors(self._path):
             rows = self._rows.execute(
                 "SELECT name, told FROM kept WHERE drawer = ? AND substr(name, 1, ?) = ? ORDER BY name",
-                (drawer, len(beginning), beginning),
+                (namespace, len(prefix), prefix),
             ).fetchall()
         return {str(name): str(told) for name, told in rows}
 
-    def put(self, changes: Mapping[Place, str | None]) -> None:
+    def put(self, changes: Mapping[KeyPath, str | None]) -> None:
         """All of it or nothing; None removes."""
         if not changes:
             return
-        with naming_errors(self._path), self._rows:
+        with translating_errors(self._path), self._rows:
             for (drawer, name), told in changes.items():
                 if told is None:
                     self._rows.execute("DELETE FROM kept WHERE drawer = ? AND name = ?", (drawer, name))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from coterie.kernel.events import Draft, Payload
+from coterie.kernel.events import NewEvent, Payload
 
 
 class Rewound(Payload, kind="rewound"):
@@ -57,11 +57,11 @@ class Purged(Payload, kind="purged"):
     """As whoever did it gave it; may be empty."""
 
 
-CONTROL = (Rewound.kind, Superseded.kind, Reset.kind, Forked.kind)
+CONTROL_KINDS = (Rewound.kind, Superseded.kind, Reset.kind, Forked.kind)
 
 _BRIEF = 16
 
 
-def is_brief(drafts: Sequence[Draft]) -> bool:
+def is_small(new_events: Sequence[NewEvent]) -> bool:
     """Whether they take a moment to record: a few, and none that changes what counts."""
-    return len(drafts) <= _BRIEF and all(draft.payload.kind not in CONTROL for draft in drafts)
+    return len(new_events) <= _BRIEF and all(draft.payload.kind not in CONTROL_KINDS for draft in new_events)

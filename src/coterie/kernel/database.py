@@ -52,9 +52,9 @@ class Rows:
 def connect(path: Path, *, writable: bool) -> apsw.Connection:
     """A connection with our pragmas, or a clear error. A reader never creates or changes the file."""
     if path.exists():
-        check_file(path)
+        check_database_file(path)
     flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE if writable else apsw.SQLITE_OPEN_READONLY
-    with naming_errors(path):
+    with translating_errors(path):
         connection = apsw.Connection(str(path), flags=flags, statementcachesize=_STATEMENT_CACHE)
         connection.set_busy_timeout(_BUSY_MS)
         connection.execute("PRAGMA foreign_keys = OFF")
@@ -69,7 +69,7 @@ def connect(path: Path, *, writable: bool) -> apsw.Connection:
     return connection
 
 
-def check_file(path: Path) -> None:
+def check_database_file(path: Path) -> None:
     """Catch a file that is no database, or that ends before its own header says, before SQLite trips over it."""
     try:
         with path.open("rb") as file:
@@ -100,15 +100,15 @@ def check_file(path: Path) -> None:
 
 
 @contextmanager
-def naming_errors(path: Path) -> Iterator[None]:
+def translating_errors(path: Path) -> Iterator[None]:
     """Turn what SQLite raises into our own errors, each with what to do next."""
     try:
         yield
     except apsw.Error as error:
-        raise name_error(error, path) from error
+        raise storage_error(error, path) from error
 
 
-def name_error(error: apsw.Error, path: Path) -> CoterieError:
+def storage_error(error: apsw.Error, path: Path) -> CoterieError:
     match error:
         case apsw.FullError():
             return DiskFull(
@@ -141,7 +141,7 @@ def sqlite_version() -> str:
     return apsw.sqlite_lib_version()
 
 
-class Readers:
+class ReadConnections:
     """One read-only connection per thread, opened when a thread first asks. Readers never block the writer."""
 
     def __init__(self, path: Path) -> None:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 
-def sync(path: Path) -> None:
+def fsync_path(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -14,8 +14,8 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def put_in_place(draft: Path, path: Path) -> None:
+def publish_file(temporary: Path, path: Path) -> None:
     """Give a finished file its name, so that after a crash it is there whole or not at all."""
-    sync(draft)
-    draft.replace(path)
-    sync(path.parent)
+    fsync_path(temporary)
+    temporary.replace(path)
+    fsync_path(path.parent)

@@ -58,7 +58,7 @@ P = TypeVar("P", bound=Payload)
 P_co = TypeVar("P_co", bound=Payload, covariant=True)
 
 
-class Draft(NamedTuple):
+class NewEvent(NamedTuple):
     """An event that has not happened yet."""
 
     stream: str
@@ -91,7 +91,7 @@ class Event(NamedTuple, Generic[P_co]):
 AnyEvent = Event[Payload]
 
 COLUMNS = "id, stream, seq, kind, version, payload, ts, actor, cause, key, turn"
-Record = tuple[int, str, int, str, int, str, int, str, int | None, str | None, str | None]
+EventRow = tuple[int, str, int, str, int, str, int, str, int | None, str | None, str | None]
 """One row of the log, in the order of COLUMNS; `ts` in microseconds, `payload` as JSON."""
 
 
@@ -99,11 +99,11 @@ def encode(payload: Payload) -> str:
     return payload.model_dump_json()
 
 
-def decode(record: Record) -> AnyEvent:
+def decode(record: EventRow) -> AnyEvent:
     event_id, stream, seq, kind, version, text, ts, actor, cause, key, turn = record
     payload_type = _payloads.get(kind)
     if payload_type is None or version > payload_type.version:
-        raise unknown([(kind, version)])
+        raise unknown_event_error([(kind, version)])
     try:
         if version == payload_type.version:
             payload = payload_type.model_validate_json(text)
@@ -122,7 +122,7 @@ def unknown_kinds(pairs: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
     return [(kind, version) for kind, version in pairs if kind not in _payloads or version > _payloads[kind].version]
 
 
-def unknown(pairs: Iterable[tuple[str, int]]) -> UnknownEvent:
+def unknown_event_error(pairs: Iterable[tuple[str, int]]) -> UnknownEvent:
     named = ", ".join(f"{kind} (version {version})" for kind, version in pairs)
     return UnknownEvent(
         f"The log holds events that this Coterie does not know: {named}.",

@@ -11,29 +11,29 @@ from typing import Any
 
 import apsw
 
-from coterie.kernel.control import CONTROL, Forked
+from coterie.kernel.control import CONTROL_KINDS, Forked
 from coterie.kernel.database import Rows
 from coterie.kernel.events import COLUMNS, AnyEvent, Event, decode
-from coterie.kernel.lines import Lines
+from coterie.kernel.lines import StreamLineage
 from coterie.kernel.ranges import Ranges
-from coterie.kernel.view import View
+from coterie.kernel.view import Projection
 
 _PAGE = 2_000
 _Handler = Callable[[Rows, Event[Any]], None]
 
 
-class Fold:
+class Replayer:
     """The handlers of some views, ready to be run on a connection that holds their tables."""
 
-    def __init__(self, views: Sequence[View], rows: Rows, lines: Lines) -> None:
+    def __init__(self, views: Sequence[Projection], rows: Rows, lines: StreamLineage) -> None:
         self._rows = rows
         self._lines = lines
         self._handlers: dict[str, list[_Handler]] = {}
         self._inheriting: dict[str, list[_Handler]] = {}
         for view in views:
-            for kind, handler in view.bound().items():
+            for kind, handler in view.bound_handlers().items():
                 self._handlers.setdefault(kind, []).append(handler)
-                if view.line is not None:
+                if view.stream_column is not None:
                     self._inheriting.setdefault(kind, []).append(handler)
 
     @property
@@ -52,14 +52,14 @@ class Fold:
 
     def _inherit(self, fork: AnyEvent, at: int) -> None:
         """Fold what the new line inherits and still counts in it, as if it had happened there."""
-        for event in self._lines.events(fork.stream, self._lines.counted(fork.stream).upto(at)):
-            if event.kind not in CONTROL:
+        for event in self._lines.events(fork.stream, self._lines.active(fork.stream).up_to(at)):
+            if event.kind not in CONTROL_KINDS:
                 addressed = event._replace(stream=fork.stream)
                 for handler in self._inheriting.get(event.kind, ()):
                     handler(self._rows, addressed)
 
 
-def counted_events(rows: Rows, lines: Lines, kinds: Collection[str], after: int = 0) -> Iterator[AnyEvent]:
+def active_events(rows: Rows, lines: StreamLineage, kinds: Collection[str], after: int = 0) -> Iterator[AnyEvent]:
     """The events of these kinds that count in their own stream, in global order."""
     counted: dict[str, Ranges] = {}
     while page := rows.all(f"SELECT {COLUMNS} FROM event WHERE id > ? ORDER BY id LIMIT {_PAGE}", (after,)):
@@ -69,7 +69,7 @@ def counted_events(rows: Rows, lines: Lines, kinds: Collection[str], after: int 
                 continue
             ranges = counted.get(stream)
             if ranges is None:
-                ranges = counted[stream] = lines.counted(stream)
+                ranges = counted[stream] = lines.active(stream)
             if seq in ranges:
                 yield decode(record)
         after = page[-1][0]
@@ -86,23 +86,23 @@ def table_hash(rows: Rows, table: str) -> str:
     return digest.hexdigest()
 
 
-def view_hash(rows: Rows, view: View) -> str:
-    told = "\n".join(f"{table} {table_hash(rows, table)}" for table in sorted(view.tables))
+def projection_hash(rows: Rows, projection: Projection) -> str:
+    told = "\n".join(f"{table} {table_hash(rows, table)}" for table in sorted(projection.tables))
     return hashlib.sha256(told.encode()).hexdigest()
 
 
-def fold_aside(view: View, source: Rows) -> str:
+def replayed_hash(projection: Projection, source: Rows) -> str:
     """Fold the whole log into a throw-away database and return the hash of what came out."""
     connection = apsw.Connection(":memory:")
     try:
         rows = Rows(connection)
-        rows.run(view.schema)
-        lines = Lines(source)
-        fold = Fold([view], rows, lines)
+        rows.run(projection.schema)
+        lines = StreamLineage(source)
+        fold = Replayer([projection], rows, lines)
         rows.run("BEGIN")
-        for event in counted_events(source, lines, fold.kinds):
+        for event in active_events(source, lines, fold.kinds):
             fold.apply(event)
         rows.run("COMMIT")
-        return view_hash(rows, view)
+        return projection_hash(rows, projection)
     finally:
         connection.close()

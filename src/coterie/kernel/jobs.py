@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
-from coterie.kernel.events import AnyEvent, Draft, Payload
+from coterie.kernel.events import AnyEvent, NewEvent, Payload
 
-State = Literal["ready", "leased", "done", "dead", "withdrawn"]
+JobState = Literal["ready", "leased", "done", "dead", "withdrawn"]
 
 READY = "job.ready"
 """The subject under which the bus tells that there is something to do, with the kinds of it."""
@@ -31,7 +31,7 @@ class NewJob:
     max_attempts: int = 5
 
 
-PATIENCE = 4
+MAX_LEASES_PER_ATTEMPT = 4
 """Whoever held a job and vanished was killed, as a rule by something else: it may be begun so many times as often."""
 
 
@@ -41,7 +41,7 @@ class Job:
     kind: str
     key: str
     payload: Mapping[str, Any]
-    state: State
+    state: JobState
     priority: int
     attempt: int
     max_attempts: int
@@ -75,7 +75,9 @@ class Jobs(Protocol):
 
     async def extend(self, job: Job, seconds: float) -> None: ...
 
-    async def complete(self, job: Job, drafts: Sequence[Draft] = (), jobs: Sequence[NewJob] = ()) -> list[AnyEvent]:
+    async def complete(
+        self, job: Job, new_events: Sequence[NewEvent] = (), jobs: Sequence[NewJob] = ()
+    ) -> list[AnyEvent]:
         """Record the result and finish the job, in one transaction. `LeaseLost` if it is no longer ours."""
         ...
 
@@ -87,11 +89,11 @@ class Jobs(Protocol):
         """Bring a dead job back, with all its attempts."""
         ...
 
-    async def find(self, *, state: State | None = None, limit: int = 100) -> list[Job]: ...
+    async def find(self, *, state: JobState | None = None, limit: int = 100) -> list[Job]: ...
 
     async def next_due(self, kinds: Collection[str]) -> datetime | None: ...
 
 
-def backoff_s(attempt: int, *, first: float = 1.0, longest: float = 3600.0) -> float:
+def backoff_s(attempt: int, *, first: float = 1.0, maximum: float = 3600.0) -> float:
     """1 s, 2 s, 4 s … at most an hour."""
-    return min(first * 2.0 ** (attempt - 1), longest)
+    return min(first * 2.0 ** (attempt - 1), maximum)

@@ -14,7 +14,7 @@ import apsw
 from coterie.kernel.database import Row, Rows
 
 
-class Folding:
+class CurrentEvent:
     """Which event is being folded right now; the triggers ask. 0 means none: what is written then is not kept."""
 
     __slots__ = ("event",)
@@ -27,7 +27,7 @@ class Folding:
         return self.event
 
 
-class Journal:
+class UndoJournal:
     """The undo twin of one table."""
 
     def __init__(self, rows: Rows, table: str) -> None:
@@ -49,20 +49,20 @@ class Journal:
             f"CREATE INDEX IF NOT EXISTS {self._twin}_event ON {self._twin}(_event)"
         )
 
-    def rows_of(self, column: str, stream: str) -> list[Row]:
+    def rows_of_stream(self, column: str, stream: str) -> list[Row]:
         return self._rows.all(f'SELECT {_names(self._columns)} FROM {self.table} WHERE "{column}" = ?', (stream,))
 
-    def add_as(self, column: str, stream: str, rows: list[Row]) -> None:
+    def insert_for_stream(self, column: str, stream: str, rows: list[Row]) -> None:
         """Insert rows that were another stream's as this stream's own."""
         place = self._columns.index(column)
         marks = ", ".join("?" * len(self._columns))
         moved = ((*row[:place], stream, *row[place + 1 :]) for row in rows)
         self._rows.many(f"INSERT INTO {self.table}({_names(self._columns)}) VALUES ({marks})", moved)
 
-    def has(self, column: str) -> bool:
+    def has_column(self, column: str) -> bool:
         return column in self._columns
 
-    def watch(self) -> None:
+    def create_triggers(self) -> None:
         """Start journaling. Calls nest nothing: a table is watched once per connection."""
         columns = _names(self._columns)
         new_key, old_all = _names(self._key, "NEW"), _names(self._columns, "OLD")
@@ -88,17 +88,17 @@ class Journal:
         row = self._rows.one(f"SELECT coalesce(max(_n), 0) FROM {self._twin}")
         self.since = row[0] if row else 0
 
-    def changed(self) -> set[Row]:
+    def changed_keys(self) -> set[Row]:
         """The primary keys that were written since the mark."""
         sql = f"SELECT DISTINCT {_names(self._key)} FROM {self._twin} WHERE _n > ?"
         return set(self._rows.all(sql, (self.since,)))
 
-    def spread(self) -> int:
+    def include_later_writers(self) -> int:
         """Add to `taken` the later events that wrote rows which taken events wrote. Returns how many joined."""
         self._rows.run(f"INSERT INTO taken {self._later_writers_of('taken')}")
         return self._rows.changes()
 
-    def overtaken(self) -> set[int]:
+    def later_writers(self) -> set[int]:
         """Events outside `replayed` that had already written, later, a row that a replayed event wrote now."""
         return {event for (event,) in self._rows.run(self._later_writers_of("replayed"))}
 
@@ -115,7 +115,7 @@ class Journal:
             f" AND later._event NOT IN (SELECT event FROM {events})"
         )
 
-    def take_back(self) -> set[Row]:
+    def undo(self) -> set[Row]:
         """Put every row that taken events wrote back to what it was before them. Returns the keys."""
         key, columns = _names(self._key), _names(self._columns)
         mine = f"FROM {self._twin} WHERE _event IN (SELECT event FROM taken)"

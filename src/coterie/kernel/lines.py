@@ -20,7 +20,7 @@ Segment = tuple[str, int, int]
 """A stretch of one stream's own events: (stream, first seq, last seq)."""
 
 
-class Lines:
+class StreamLineage:
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
 
@@ -37,14 +37,14 @@ class Lines:
         row = self._rows.one("SELECT parent, at FROM line WHERE stream = ? AND parent IS NOT NULL", (stream,))
         return (row[0], row[1]) if row else None
 
-    def counted(self, stream: str) -> Ranges:
-        return self.counted_at(stream, self.head(stream))
+    def active(self, stream: str) -> Ranges:
+        return self.active_at(stream, self.head(stream))
 
-    def counted_at(self, stream: str, seq: int) -> Ranges:
+    def active_at(self, stream: str, seq: int) -> Ranges:
         """What counted in a stream when `seq` was its last event."""
         origin = self.parent(stream)
         if origin is not None and seq <= origin[1]:
-            return self.counted_at(origin[0], seq)
+            return self.active_at(origin[0], seq)
         row = self._rows.one(
             "SELECT seq, ranges FROM counting WHERE stream = ? AND seq <= ? ORDER BY seq DESC LIMIT 1",
             (stream, seq),
@@ -57,22 +57,22 @@ class Lines:
         """Note what counts after a control event. Returns what counted before it and what does after it."""
         if isinstance(event.payload, Forked):
             self._record_fork(event, event.payload)
-        before, after = self.outcome(event)
+        before, after = self.before_and_after(event)
         told = (event.stream, event.seq, json.dumps(after.pairs))
         self._rows.run("INSERT INTO counting VALUES (?, ?, ?)", told)
         return before, after
 
-    def recorded(self, event: AnyEvent) -> bool:
+    def is_recorded(self, event: AnyEvent) -> bool:
         """Whether what was noted for a control event is what follows from the log."""
         row = self._rows.one("SELECT ranges FROM counting WHERE stream = ? AND seq = ?", (event.stream, event.seq))
-        return row is not None and row[0] == json.dumps(self.outcome(event)[1].pairs)
+        return row is not None and row[0] == json.dumps(self.before_and_after(event)[1].pairs)
 
-    def outcome(self, event: AnyEvent) -> tuple[Ranges, Ranges]:
+    def before_and_after(self, event: AnyEvent) -> tuple[Ranges, Ranges]:
         """What counted before a control event, and what counts after it."""
         payload = event.payload
         if isinstance(payload, Forked):
-            return Ranges(), self.counted_at(payload.parent, payload.at)
-        before = self.counted_at(event.stream, event.seq - 1)
+            return Ranges(), self.active_at(payload.parent, payload.at)
+        before = self.active_at(event.stream, event.seq - 1)
         after = self._after(event, before)
         origin = self.parent(event.stream)
         if origin is not None:  # a line never loses the event that made it
@@ -85,7 +85,7 @@ class Lines:
         if origin is None:
             return [(stream, low, high) for low, high in wanted.pairs]
         parent, at = origin
-        inherited = self.segments(parent, wanted.upto(at))
+        inherited = self.segments(parent, wanted.up_to(at))
         return inherited + [(stream, low, high) for low, high in wanted.after(at).pairs]
 
     def events(self, stream: str, wanted: Ranges) -> Iterator[AnyEvent]:
@@ -105,7 +105,7 @@ class Lines:
                     f"{event.stream} cannot be rewound to {payload.to}: it has events 1 to {event.seq - 1}.",
                     "Choose a number in that range; 0 is before the first.",
                 )
-            return self.counted_at(event.stream, payload.to)
+            return self.active_at(event.stream, payload.to)
         if isinstance(payload, Superseded):
             named = Ranges((*payload.drop, *payload.restore))
             if named and not 1 <= named.pairs[0][0] <= named.pairs[-1][1] < event.seq:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 from coterie.base.errors import SlowConsumer
-from coterie.kernel.bus import Message, WhenSlow, check_pattern, matches
+from coterie.kernel.bus import BusMessage, WhenSlow, check_pattern, matches
 
 
 class LocalBus:
@@ -17,7 +17,7 @@ class LocalBus:
         self._listeners: tuple[_Listener, ...] = ()
         self._lock = threading.Lock()
 
-    def publish(self, messages: Iterable[Message]) -> None:
+    def publish(self, messages: Iterable[BusMessage]) -> None:
         listeners = self._listeners
         if not listeners:
             return
@@ -30,7 +30,7 @@ class LocalBus:
     @asynccontextmanager
     async def subscribe(
         self, pattern: str, *, limit: int = 1_000, when_slow: WhenSlow = WhenSlow.DISCONNECT
-    ) -> AsyncIterator[AsyncIterator[Message]]:
+    ) -> AsyncIterator[AsyncIterator[BusMessage]]:
         check_pattern(pattern)
         listener = _Listener(pattern, limit, when_slow, asyncio.get_running_loop())
         with self._lock:
@@ -52,12 +52,12 @@ class _Listener:
         self._loop = loop
         self._thread = threading.get_ident()
         """Where its loop runs: whoever publishes there need not wake it from outside, which costs a system call."""
-        self._waiting: deque[Message] = deque()
+        self._waiting: deque[BusMessage] = deque()
         self._lock = threading.Lock()
         self._news = asyncio.Event()
         self._lost = False
 
-    def offer(self, messages: list[Message]) -> None:
+    def offer(self, messages: list[BusMessage]) -> None:
         with self._lock:
             for message in messages:
                 if len(self._waiting) >= self._limit and not self._make_room():
@@ -79,10 +79,10 @@ class _Listener:
             self._lost = True
         return False
 
-    def __aiter__(self) -> AsyncIterator[Message]:
+    def __aiter__(self) -> AsyncIterator[BusMessage]:
         return self
 
-    async def __anext__(self) -> Message:
+    async def __anext__(self) -> BusMessage:
         while True:
             with self._lock:
                 if self._waiting:

@@ -15,7 +15,7 @@ class ProcessLock:
         self._path = database.with_name(database.name + ".lock")
         self._file: IO[str] | None = None
 
-    def take(self) -> None:
+    def acquire(self) -> None:
         try:
             file = self._path.open("a+")
         except OSError as error:

@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from coterie.kernel.events import AnyEvent, Draft
+from coterie.kernel.events import AnyEvent, NewEvent
 from coterie.kernel.jobs import NewJob
 
 
 @dataclass(frozen=True, slots=True)
-class Impact:
+class RewindImpact:
     """What a rewind would take back, and what it would bring back."""
 
     dropped: Sequence[AnyEvent]
@@ -24,7 +24,7 @@ class Impact:
 
 class Log(Protocol):
     async def append(
-        self, drafts: Sequence[Draft], *, expect: Mapping[str, int] | None = None, jobs: Sequence[NewJob] = ()
+        self, new_events: Sequence[NewEvent], *, expect: Mapping[str, int] | None = None, jobs: Sequence[NewJob] = ()
     ) -> list[AnyEvent]:
         """Record all of the drafts, or none of them.
 
@@ -63,7 +63,7 @@ class Log(Protocol):
         """The number of a stream's last event; 0 if it has none."""
         ...
 
-    async def preview_rewind(self, stream: str, to: int) -> Impact: ...
+    async def preview_rewind(self, stream: str, to: int) -> RewindImpact: ...
 
     async def rewind(self, stream: str, to: int, *, actor: str = "system") -> AnyEvent: ...
 

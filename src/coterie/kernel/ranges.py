@@ -71,7 +71,7 @@ class Ranges:
             left.append((start, high))
         return Ranges(left)
 
-    def upto(self, number: int) -> Ranges:
+    def up_to(self, number: int) -> Ranges:
         return Ranges((low, min(high, number)) for low, high in self.pairs)
 
     def after(self, number: int) -> Ranges:

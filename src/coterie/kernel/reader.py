@@ -10,10 +10,10 @@ from pathlib import Path
 
 from coterie.base.clock import from_micros
 from coterie.base.errors import BadPoint, StorageError
-from coterie.kernel.database import Params, Readers, Row, Rows, naming_errors
+from coterie.kernel.database import Params, ReadConnections, Row, Rows, translating_errors
 from coterie.kernel.events import COLUMNS, AnyEvent, decode
-from coterie.kernel.lines import Lines
-from coterie.kernel.log import Impact
+from coterie.kernel.lines import StreamLineage
+from coterie.kernel.log import RewindImpact
 from coterie.kernel.ranges import Ranges
 from coterie.kernel.sqlite_jobs import JobQueries
 
@@ -30,22 +30,22 @@ class LogReader:
                 "Start Coterie once with `coterie serve`, or point COTERIE_HOME at your data folder.",
             )
         self.path = path
-        self._readers = Readers(path)
+        self._readers = ReadConnections(path)
         self.jobs = JobQueries(self._readers)
 
     @property
-    def readers(self) -> Readers:
+    def connections(self) -> ReadConnections:
         return self._readers
 
     def query(self, sql: str, params: Params = ()) -> list[Row]:
         """Rows of projections, as of the last commit. The store's own tables are read by the methods below."""
-        with naming_errors(self.path):
+        with translating_errors(self.path):
             return self._readers.rows().all(sql, params)
 
     @contextmanager
-    def _at_one_moment(self) -> Iterator[tuple[Rows, Lines]]:
-        with naming_errors(self.path), self._readers.snapshot() as rows:
-            yield rows, Lines(rows)
+    def _at_one_moment(self) -> Iterator[tuple[Rows, StreamLineage]]:
+        with translating_errors(self.path), self._readers.snapshot() as rows:
+            yield rows, StreamLineage(rows)
 
     def last_id(self) -> int:
         return int(self.query("SELECT coalesce(max(id), 0) FROM event")[0][0])
@@ -124,7 +124,7 @@ class LogReader:
         return [(kind, version) for kind, version in rows]
 
     def head(self, stream: str) -> int:
-        return Lines(self._readers.rows()).head(stream)
+        return StreamLineage(self._readers.rows()).head(stream)
 
     def read(
         self,
@@ -158,9 +158,9 @@ class LogReader:
         self, stream: str, *, after: int = 0, before: int | None = None, limit: int | None = None
     ) -> list[AnyEvent]:
         with self._at_one_moment() as (rows, lines):
-            wanted = lines.counted(stream).after(after)
+            wanted = lines.active(stream).after(after)
             if before is not None:
-                wanted = wanted.upto(before - 1)
+                wanted = wanted.up_to(before - 1)
             found: list[AnyEvent] = []
             for owner, low, high in reversed(lines.segments(stream, wanted)):
                 left = -1 if limit is None else limit - len(found)
@@ -174,21 +174,21 @@ class LogReader:
         found.reverse()
         return found
 
-    def counted(self, stream: str, at: int | None = None) -> Ranges:
+    def active(self, stream: str, at: int | None = None) -> Ranges:
         """The numbers that count in a stream now, or counted when `at` was its last event."""
         with self._at_one_moment() as (_, lines):
-            return lines.counted(stream) if at is None else lines.counted_at(stream, at)
+            return lines.active(stream) if at is None else lines.active_at(stream, at)
 
-    def numbered(self, stream: str, wanted: Ranges) -> list[AnyEvent]:
+    def events_at(self, stream: str, wanted: Ranges) -> list[AnyEvent]:
         """The events with these numbers on a stream's line, whether they count or not."""
         with self._at_one_moment() as (_, lines):
             return list(lines.events(stream, wanted))
 
-    def origin(self, stream: str) -> tuple[str, int] | None:
+    def fork_origin(self, stream: str) -> tuple[str, int] | None:
         """What a stream was forked from, and where; None if it was not."""
-        return Lines(self._readers.rows()).parent(stream)
+        return StreamLineage(self._readers.rows()).parent(stream)
 
-    def preview_rewind(self, stream: str, to: int) -> Impact:
+    def preview_rewind(self, stream: str, to: int) -> RewindImpact:
         with self._at_one_moment() as (_, lines):
             head = lines.head(stream)
             if not 0 <= to <= head:
@@ -196,9 +196,9 @@ class LogReader:
                     f"{stream} cannot be rewound to {to}: it has events 1 to {head}.",
                     "Choose a number in that range.",
                 )
-            now, then = lines.counted(stream), lines.counted_at(stream, to)
+            now, then = lines.active(stream), lines.active_at(stream, to)
             dropped, restored = list(lines.events(stream, now - then)), list(lines.events(stream, then - now))
-        return Impact(dropped, restored)
+        return RewindImpact(dropped, restored)
 
     def turn_seqs(self, stream: str, turn: str) -> list[int]:
         with self._at_one_moment() as (rows, lines):

@@ -10,12 +10,12 @@ from typing import TypeVar
 
 from coterie.base.clock import Clock, to_micros
 from coterie.base.errors import BadPoint, Conflict
-from coterie.kernel.control import CONTROL, Forked, Purged
+from coterie.kernel.control import CONTROL_KINDS, Forked, Purged
 from coterie.kernel.database import Rows
-from coterie.kernel.events import COLUMNS, AnyEvent, Draft, Event, Record, decode, encode
+from coterie.kernel.events import COLUMNS, AnyEvent, Event, EventRow, NewEvent, decode, encode
 from coterie.kernel.jobs import NewJob
 from coterie.kernel.sqlite_jobs import JobTable
-from coterie.kernel.views import Views
+from coterie.kernel.views import LiveProjections
 
 _INSERT = f"INSERT INTO event({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _MOST_HEADS = 10_000
@@ -23,8 +23,8 @@ _MOST_HEADS = 10_000
 T = TypeVar("T")
 
 
-class Recorder:
-    def __init__(self, rows: Rows, views: Views, jobs: JobTable, clock: Clock) -> None:
+class EventRecorder:
+    def __init__(self, rows: Rows, views: LiveProjections, jobs: JobTable, clock: Clock) -> None:
         self._rows = rows
         self._views = views
         self._jobs = jobs
@@ -37,10 +37,10 @@ class Recorder:
         self._micros = to_micros(self._now)
         """What is committed together happened at one moment."""
         self._fresh: list[AnyEvent] = []
-        self._waiting: list[Record] = []
-        self.forget()
+        self._waiting: list[EventRow] = []
+        self.reload()
 
-    def forget(self) -> None:
+    def reload(self) -> None:
         """Read anew what was remembered: after a rollback, and at the start."""
         self._heads.clear()
         self._fresh.clear()
@@ -56,55 +56,55 @@ class Recorder:
         self._views.begin()
 
     def end(self) -> None:
-        self.store_waiting()
+        self.flush()
         if self._last_id > self._settled:  # taking a job, or holding on to one, is no event
-            self._views.settle(self._last_id)
+            self._views.finish(self._last_id)
 
-    def store_waiting(self) -> None:
+    def flush(self) -> None:
         """Put what was numbered into the log. The requests of a batch share one statement, unless somebody looks."""
         if self._waiting:
             self._rows.many(_INSERT, self._waiting)
             self._waiting.clear()
 
-    def alone(self, work: Callable[[Rows], T]) -> T:
+    def run_flushed(self, work: Callable[[Rows], T]) -> T:
         """Run something that may look at the log, or fold it."""
-        self.store_waiting()
+        self.flush()
         return work(self._rows)
 
     @property
     def last_id(self) -> int:
         return self._last_id
 
-    def take_fresh(self) -> list[AnyEvent]:
+    def take_appended(self) -> list[AnyEvent]:
         """The events of the transaction that has just been committed."""
         fresh, self._fresh = self._fresh, []
         return fresh
 
     def append(
         self,
-        drafts: Sequence[Draft],
-        texts: Sequence[str],
+        new_events: Sequence[NewEvent],
+        payloads: Sequence[str],
         expect: Mapping[str, int] | None,
         jobs: Sequence[NewJob],
     ) -> list[AnyEvent]:
-        if repeated := self._repeated(drafts):
+        if repeated := self._repeated(new_events):
             return repeated
         if expect:
             for stream, seq in expect.items():
                 self._expect(stream, seq)
-        events = [self._number(draft, text) for draft, text in zip(drafts, texts, strict=True)]
+        events = [self._number(draft, text) for draft, text in zip(new_events, payloads, strict=True)]
         self._views.apply(events)
         if jobs:
             self._jobs.add(jobs, events[-1].id if events else None)
         self._fresh.extend(events)
         return events
 
-    def record(self, drafts: Sequence[Draft], jobs: Sequence[NewJob] = ()) -> list[AnyEvent]:
+    def encode_and_append(self, drafts: Sequence[NewEvent], jobs: Sequence[NewJob] = ()) -> list[AnyEvent]:
         """The same from within a transaction that does other things too."""
         return self.append(drafts, [encode(draft.payload) for draft in drafts], None, jobs)
 
     def purge(self, stream: str, first: int, last: int, reason: str, actor: str) -> AnyEvent:
-        self.store_waiting()
+        self.flush()
         head = self._head(stream)
         row = self._rows.one(
             "SELECT count(*), min(seq), max(seq) FROM event WHERE stream = ? AND seq BETWEEN ? AND ?",
@@ -137,16 +137,16 @@ class Recorder:
         )
         self._views.rebuild()
         payload = Purged(stream=stream, events=found, first_seq=low, last_seq=high, reason=reason)
-        return self.record([Draft("instance", payload, actor)])[0]
+        return self.encode_and_append([NewEvent("instance", payload, actor)])[0]
 
-    def _repeated(self, drafts: Sequence[Draft]) -> list[AnyEvent]:
+    def _repeated(self, drafts: Sequence[NewEvent]) -> list[AnyEvent]:
         """The events of an earlier call with the same keys. A batch is contiguous, so one key finds all of it."""
         found: int | None = None
         fresh_key = None
         for index, draft in enumerate(drafts):
             if draft.key is None:
                 continue
-            self.store_waiting()
+            self.flush()
             row = self._rows.one("SELECT id FROM event WHERE key = ?", (draft.key,))
             if row is None:
                 fresh_key = draft.key
@@ -170,7 +170,7 @@ class Recorder:
                 "Read what is new, decide again, and append to that.",
             )
 
-    def _number(self, draft: Draft, text: str) -> AnyEvent:
+    def _number(self, draft: NewEvent, text: str) -> AnyEvent:
         """Give a draft its place, and let it wait there to be stored."""
         stream, payload, actor, cause, key, turn = draft
         kind, version = payload.kind, payload.version
@@ -184,8 +184,8 @@ class Recorder:
         self._last_id = number = self._last_id + 1
         self._heads[stream] = seq
         self._waiting.append((number, stream, seq, kind, version, text, self._micros, actor, cause, key, turn))
-        if kind in CONTROL:
-            self.store_waiting()  # what counts is worked out from the log itself
+        if kind in CONTROL_KINDS:
+            self.flush()  # what counts is worked out from the log itself
         return Event(number, stream, seq, kind, version, payload, self._now, actor, cause, key, turn)
 
     def _head(self, stream: str) -> int:
@@ -193,8 +193,8 @@ class Recorder:
         if head is None:
             if len(self._heads) > _MOST_HEADS:
                 self._heads.clear()
-            self.store_waiting()
-            head = self._heads[stream] = self._views.lines.head(stream)
+            self.flush()
+            head = self._heads[stream] = self._views.lineage.head(stream)
         return head
 
 

@@ -17,7 +17,7 @@ from cronsim import CronSim, CronSimError
 
 from coterie.base.clock import Clock, from_micros, to_micros
 from coterie.base.errors import JobError
-from coterie.kernel.database import Readers, Rows
+from coterie.kernel.database import ReadConnections, Rows
 from coterie.kernel.jobs import NewJob
 from coterie.kernel.sqlite_jobs import JobTable
 from coterie.kernel.writer import Writer
@@ -37,7 +37,7 @@ class Schedule:
             return moment + timedelta(seconds=self.every_s)
         return next(CronSim(self.cron or "", moment.astimezone(ZoneInfo(self.zone))))
 
-    def check(self) -> None:
+    def validate(self) -> None:
         if (self.cron is None) == (self.every_s is None):
             raise JobError(f"The schedule {self.name} needs either a cron expression or an interval.", "Give it one.")
         if self.every_s is not None and self.every_s <= 0:
@@ -56,8 +56,8 @@ class Schedule:
                 ) from None
 
 
-class Schedules:
-    def __init__(self, writer: Writer, readers: Readers, rows: Rows, jobs: JobTable, clock: Clock) -> None:
+class JobSchedules:
+    def __init__(self, writer: Writer, readers: ReadConnections, rows: Rows, jobs: JobTable, clock: Clock) -> None:
         self._writer = writer
         self._readers = readers
         self._rows = rows
@@ -66,7 +66,7 @@ class Schedules:
 
     async def put(self, schedule: Schedule) -> None:
         """Add or change a schedule. The first run waits its interval; putting the same one again changes nothing."""
-        schedule.check()
+        schedule.validate()
 
         def work() -> None:
             next_at = to_micros(schedule.next_after(self._clock.now()))

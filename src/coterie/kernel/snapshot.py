@@ -11,30 +11,30 @@ from pathlib import Path
 
 import apsw
 
-from coterie.kernel.database import Readers, Rows, naming_errors
-from coterie.kernel.disk import put_in_place
+from coterie.kernel.database import ReadConnections, Rows, translating_errors
+from coterie.kernel.disk import publish_file
 from coterie.kernel.fold import table_hash
-from coterie.kernel.view import View
+from coterie.kernel.view import Projection
 
 Warn = Callable[[str], None]
 
 
-def write_snapshot(readers: Readers, views: Sequence[View], path: Path) -> int:
+def write_snapshot(connections: ReadConnections, projections: Sequence[Projection], path: Path) -> int:
     """Write what the views hold now, whole or not at all. Returns the id of the last event it includes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(".partial")
     draft.unlink(missing_ok=True)
     try:
-        last = _write(readers, views, draft)
-        put_in_place(draft, path)
+        last = _write(connections, projections, draft)
+        publish_file(draft, path)
     except BaseException:
         draft.unlink(missing_ok=True)  # on a full disk a half-written file would only take room
         raise
     return last
 
 
-def _write(readers: Readers, views: Sequence[View], draft: Path) -> int:
-    with naming_errors(draft), readers.snapshot() as source:
+def _write(readers: ReadConnections, views: Sequence[Projection], draft: Path) -> int:
+    with translating_errors(draft), readers.snapshot() as source:
         target = apsw.Connection(str(draft))
         try:
             rows = Rows(target)
@@ -57,11 +57,11 @@ def _write(readers: Readers, views: Sequence[View], draft: Path) -> int:
     return max(positions.values(), default=0)
 
 
-def seed_from(folder: Path, warn: Warn) -> Callable[[View, Rows], int]:
+def seed_from_snapshots(folder: Path, warn: Warn) -> Callable[[Projection, Rows], int]:
     """How a view begins from the newest good snapshot in a folder, for `Store.open(seed=…)`."""
 
-    def seed(view: View, rows: Rows) -> int:
-        for path in newest_first(folder):
+    def seed(view: Projection, rows: Rows) -> int:
+        for path in list_snapshots(folder):
             try:
                 position = _read(path, view, rows)
             except (apsw.Error, _Damaged) as error:
@@ -74,13 +74,13 @@ def seed_from(folder: Path, warn: Warn) -> Callable[[View, Rows], int]:
     return seed
 
 
-def newest_first(folder: Path) -> list[Path]:
+def list_snapshots(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.snapshot"), reverse=True)
 
 
-def prune(folder: Path, keep: int) -> list[Path]:
+def prune_snapshots(folder: Path, keep: int) -> list[Path]:
     """Remove all but the newest; returns what was removed."""
-    old = newest_first(folder)[keep:]
+    old = list_snapshots(folder)[keep:]
     for path in old:
         path.unlink(missing_ok=True)
     return old
@@ -90,7 +90,7 @@ class _Damaged(Exception):
     pass
 
 
-def _read(path: Path, view: View, rows: Rows) -> int:
+def _read(path: Path, view: Projection, rows: Rows) -> int:
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         source = Rows(connection)

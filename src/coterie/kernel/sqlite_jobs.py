@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 
 from coterie.base.clock import Clock, from_micros, to_micros
 from coterie.base.errors import JobError, LeaseLost
-from coterie.kernel.control import is_brief
-from coterie.kernel.database import Readers, Row, Rows
-from coterie.kernel.events import AnyEvent, Draft
-from coterie.kernel.jobs import PATIENCE, Job, JobDied, NewJob, State, backoff_s
+from coterie.kernel.control import is_small
+from coterie.kernel.database import ReadConnections, Row, Rows
+from coterie.kernel.events import AnyEvent, NewEvent
+from coterie.kernel.jobs import MAX_LEASES_PER_ATTEMPT, Job, JobDied, JobState, NewJob, backoff_s
 from coterie.kernel.writer import Writer
 
 _COLUMNS = "id, kind, key, payload, state, priority, attempts, max_attempts, run_at, cause, error, holder"
@@ -25,7 +25,7 @@ class JobTable:
         self._clock = clock
         self._readied: set[str] = set()
 
-    def take_readied(self) -> frozenset[str]:
+    def take_ready_kinds(self) -> frozenset[str]:
         """The kinds of jobs that have become ready since this was last asked."""
         readied, self._readied = frozenset(self._readied), set()
         return readied
@@ -63,8 +63,8 @@ class JobTable:
         taken: list[Job] = []
         dead: list[Job] = []
         for job in map(_job, due):
-            if job.attempt >= job.max_attempts * PATIENCE:
-                self.bury(job, "It was started as often as it may be, and never finished.")
+            if job.attempt >= job.max_attempts * MAX_LEASES_PER_ATTEMPT:
+                self.mark_dead(job, "It was started as often as it may be, and never finished.")
                 dead.append(job)
                 continue
             row = self._rows.one(
@@ -77,10 +77,10 @@ class JobTable:
         return taken, dead
 
     def extend(self, job: Job, seconds: float) -> None:
-        self.hold(job)
+        self.check_lease(job)
         self._rows.run("UPDATE job SET lease_until = ? WHERE id = ?", (self.now(seconds), job.id))
 
-    def hold(self, job: Job) -> None:
+    def check_lease(self, job: Job) -> None:
         """Make sure that the job is still leased to whoever asks."""
         row = self._rows.one("SELECT state, holder, attempts FROM job WHERE id = ?", (job.id,))
         if row != ("leased", job.holder, job.attempt):
@@ -103,13 +103,13 @@ class JobTable:
             (error, self.now(delay_s), job.id),
         )
 
-    def bury(self, job: Job, error: str) -> None:
+    def mark_dead(self, job: Job, error: str) -> None:
         self._rows.run(
             "UPDATE job SET state = 'dead', lease_until = NULL, holder = NULL, error = ?, finished = ? WHERE id = ?",
             (error, self.now(), job.id),
         )
 
-    def revive(self, job_id: int) -> None:
+    def retry(self, job_id: int) -> None:
         row = self._rows.one(
             "UPDATE job SET state = 'ready', attempts = 0, error = NULL, finished = NULL, run_at = ?"
             " WHERE id = ? AND state = 'dead' RETURNING kind",
@@ -141,10 +141,10 @@ class JobTable:
 class JobQueries:
     """Reads jobs without owning the database."""
 
-    def __init__(self, readers: Readers) -> None:
+    def __init__(self, readers: ReadConnections) -> None:
         self._readers = readers
 
-    def find(self, *, state: State | None = None, limit: int = 100) -> list[Job]:
+    def find(self, *, state: JobState | None = None, limit: int = 100) -> list[Job]:
         """Newest first."""
         rows = self._readers.rows().all(
             f"SELECT {_COLUMNS} FROM job WHERE ?1 IS NULL OR state = ?1 ORDER BY id DESC LIMIT ?2", (state, limit)
@@ -163,7 +163,7 @@ class JobQueries:
         rows = self._readers.rows().all(f"SELECT {_COLUMNS} FROM job WHERE {' AND '.join(where)} ORDER BY id", params)
         return [_job(row) for row in rows]
 
-    def state_of(self, key: str) -> State | None:
+    def state_of(self, key: str) -> JobState | None:
         """The state of the job with a key; None if there is no such job."""
         row = self._readers.rows().one("SELECT state FROM job WHERE key = ?", (key,))
         return row[0] if row else None
@@ -178,9 +178,9 @@ class SqliteJobs:
     def __init__(
         self,
         writer: Writer,
-        readers: Readers,
+        readers: ReadConnections,
         table: JobTable,
-        record: Callable[[Sequence[Draft], Sequence[NewJob]], list[AnyEvent]],
+        record: Callable[[Sequence[NewEvent], Sequence[NewJob]], list[AnyEvent]],
     ) -> None:
         self._writer = writer
         self._readers = readers
@@ -200,24 +200,26 @@ class SqliteJobs:
         due = await self.next_due(kinds)
         if due is None or to_micros(due) > self._table.now():
             return []
-        return await self._writer.run(work, brief=True)
+        return await self._writer.run(work, small=True)
 
     async def extend(self, job: Job, seconds: float) -> None:
         await self._writer.run(lambda: self._table.extend(job, seconds))
 
-    async def complete(self, job: Job, drafts: Sequence[Draft] = (), jobs: Sequence[NewJob] = ()) -> list[AnyEvent]:
+    async def complete(
+        self, job: Job, new_events: Sequence[NewEvent] = (), jobs: Sequence[NewJob] = ()
+    ) -> list[AnyEvent]:
         def work() -> list[AnyEvent]:
-            self._table.hold(job)
+            self._table.check_lease(job)
             self._table.finish(job)
-            return self._record(drafts, jobs)
+            return self._record(new_events, jobs)
 
-        return await self._writer.run(work, brief=is_brief(drafts))
+        return await self._writer.run(work, small=is_small(new_events))
 
     async def fail(self, job: Job, error: str, *, retry_in_s: float | None = None, fatal: bool = False) -> None:
         def work() -> None:
-            self._table.hold(job)
+            self._table.check_lease(job)
             if fatal or job.attempt >= job.max_attempts:
-                self._table.bury(job, error)
+                self._table.mark_dead(job, error)
                 self._record([_death(job, error)], ())
             else:
                 self._table.postpone(job, error, backoff_s(job.attempt) if retry_in_s is None else retry_in_s)
@@ -225,9 +227,9 @@ class SqliteJobs:
         await self._writer.run(work)
 
     async def retry(self, job_id: int) -> None:
-        await self._writer.run(lambda: self._table.revive(job_id))
+        await self._writer.run(lambda: self._table.retry(job_id))
 
-    async def find(self, *, state: State | None = None, limit: int = 100) -> list[Job]:
+    async def find(self, *, state: JobState | None = None, limit: int = 100) -> list[Job]:
         return self._queries.find(state=state, limit=limit)
 
     async def next_due(self, kinds: Collection[str]) -> datetime | None:
@@ -258,6 +260,6 @@ def _job(row: Row) -> Job:
     )
 
 
-def _death(job: Job, error: str) -> Draft:
+def _death(job: Job, error: str) -> NewEvent:
     payload = JobDied(job=job.id, job_kind=job.kind, key=job.key, attempts=job.attempt, error=error)
-    return Draft("instance", payload, cause=job.cause)
+    return NewEvent("instance", payload, cause=job.cause)

@@ -13,23 +13,23 @@ import apsw
 
 from coterie.base.clock import Clock, SystemClock
 from coterie.base.errors import BadPoint
-from coterie.kernel.bus import Bus, Message, WhenSlow, word
-from coterie.kernel.control import Forked, Reset, Rewound, Superseded, is_brief
-from coterie.kernel.database import Params, Row, Rows, connect, naming_errors
-from coterie.kernel.events import AnyEvent, Draft, encode, unknown, unknown_kinds
+from coterie.kernel.bus import Bus, BusMessage, WhenSlow, subject_token
+from coterie.kernel.control import Forked, Reset, Rewound, Superseded, is_small
+from coterie.kernel.database import Params, Row, Rows, connect, translating_errors
+from coterie.kernel.events import AnyEvent, NewEvent, encode, unknown_event_error, unknown_kinds
 from coterie.kernel.jobs import READY, NewJob
 from coterie.kernel.local_bus import LocalBus
 from coterie.kernel.lock import ProcessLock
-from coterie.kernel.log import Impact
+from coterie.kernel.log import RewindImpact
 from coterie.kernel.migrations import migrate
 from coterie.kernel.ranges import Ranges
 from coterie.kernel.reader import LogReader
-from coterie.kernel.recorder import Recorder
-from coterie.kernel.schedules import Schedules
+from coterie.kernel.recorder import EventRecorder
+from coterie.kernel.schedules import JobSchedules
 from coterie.kernel.sqlite_jobs import JobTable, SqliteJobs
-from coterie.kernel.view import View
-from coterie.kernel.views import Progress, Seed, Views
-from coterie.kernel.writer import Writer, Written
+from coterie.kernel.view import Projection
+from coterie.kernel.views import LiveProjections, Progress, Seed
+from coterie.kernel.writer import Writer, WriterStats
 
 T = TypeVar("T")
 
@@ -40,8 +40,8 @@ class Store:
         path: Path,
         lock: ProcessLock,
         connection: apsw.Connection,
-        views: Views,
-        recorder: Recorder,
+        views: LiveProjections,
+        recorder: EventRecorder,
         table: JobTable,
         bus: Bus,
         clock: Clock,
@@ -64,15 +64,15 @@ class Store:
             rolled_back=self._forget,
             untouched=lambda: recorder.last_id,
         )
-        self.jobs = SqliteJobs(self._writer, self._reader.readers, table, recorder.record)
-        self.schedules = Schedules(self._writer, self._reader.readers, self._rows, table, clock)
+        self.jobs = SqliteJobs(self._writer, self._reader.connections, table, recorder.encode_and_append)
+        self.schedules = JobSchedules(self._writer, self._reader.connections, self._rows, table, clock)
 
     @classmethod
     def open(
         cls,
         path: Path | str,
         *,
-        views: Sequence[View] = (),
+        projections: Sequence[Projection] = (),
         clock: Clock | None = None,
         bus: Bus | None = None,
         progress: Progress | None = None,
@@ -81,26 +81,26 @@ class Store:
         """Take the file, bring its schema and views up to date, and start the writer. Changes nothing if it cannot."""
         path, clock = Path(path), clock or SystemClock()
         lock = ProcessLock(path)
-        lock.take()
+        lock.acquire()
         connection: apsw.Connection | None = None
         try:
             connection = connect(path, writable=True)
-            with naming_errors(path):
+            with translating_errors(path):
                 rows = Rows(connection)
                 migrate(rows, clock.now())
                 if strange := unknown_kinds(rows.all("SELECT kind, version FROM event_kind ORDER BY kind, version")):
-                    raise unknown(strange)
+                    raise unknown_event_error(strange)
                 table = JobTable(rows, clock)
 
                 def recounted(dropped: set[int], restored: set[int]) -> None:
                     table.withdraw(dropped)
                     table.reinstate(restored)
 
-                live = Views(views, connection, recounted)
+                live = LiveProjections(projections, connection, recounted)
                 rows.run("BEGIN IMMEDIATE")
                 live.open(progress, seed)
                 rows.run("COMMIT")
-                recorder = Recorder(rows, live, table, clock)
+                recorder = EventRecorder(rows, live, table, clock)
             return cls(path, lock, connection, live, recorder, table, bus or LocalBus(), clock)
         except BaseException:
             if connection is not None:
@@ -116,23 +116,23 @@ class Store:
         self._lock.release()
 
     async def append(
-        self, drafts: Sequence[Draft], *, expect: Mapping[str, int] | None = None, jobs: Sequence[NewJob] = ()
+        self, new_events: Sequence[NewEvent], *, expect: Mapping[str, int] | None = None, jobs: Sequence[NewJob] = ()
     ) -> list[AnyEvent]:
-        texts = [encode(draft.payload) for draft in drafts]
+        texts = [encode(draft.payload) for draft in new_events]
         return await self._writer.run(
-            lambda: self._recorder.append(drafts, texts, expect, jobs), brief=is_brief(drafts)
+            lambda: self._recorder.append(new_events, texts, expect, jobs), small=is_small(new_events)
         )
 
-    def append_now(
-        self, drafts: Sequence[Draft], *, expect: Mapping[str, int] | None = None, jobs: Sequence[NewJob] = ()
+    def append_blocking(
+        self, new_events: Sequence[NewEvent], *, expect: Mapping[str, int] | None = None, jobs: Sequence[NewJob] = ()
     ) -> list[AnyEvent]:
         """`append` for callers without an event loop: blocks until it is durable."""
-        texts = [encode(draft.payload) for draft in drafts]
-        return self._writer.run_now(lambda: self._recorder.append(drafts, texts, expect, jobs))
+        texts = [encode(draft.payload) for draft in new_events]
+        return self._writer.run_blocking(lambda: self._recorder.append(new_events, texts, expect, jobs))
 
     def transact(self, work: Callable[[Rows], T]) -> T:
         """A durable change that is no event (a cache, an index), in a transaction of the writer. Blocks."""
-        return self._writer.run_now(lambda: self._recorder.alone(work))
+        return self._writer.run_blocking(lambda: self._recorder.run_flushed(work))
 
     def query(self, sql: str, params: Params = ()) -> list[Row]:
         return self._reader.query(sql, params)
@@ -142,17 +142,17 @@ class Store:
         return self._reader
 
     @property
-    def writable(self) -> bool:
+    def is_writable(self) -> bool:
         """Whether the writer is at work."""
         return self._writer.alive
 
     @property
-    def written(self) -> Written:
-        return self._writer.written
+    def writer_stats(self) -> WriterStats:
+        return self._writer.stats
 
     @property
-    def views(self) -> list[View]:
-        return self._views.views
+    def projections(self) -> list[Projection]:
+        return self._views.projections
 
     async def read(
         self,
@@ -182,11 +182,11 @@ class Store:
                     after = page[-1].id
                 await anext(news)
 
-    async def preview_rewind(self, stream: str, to: int) -> Impact:
+    async def preview_rewind(self, stream: str, to: int) -> RewindImpact:
         return self._reader.preview_rewind(stream, to)
 
     async def rewind(self, stream: str, to: int, *, actor: str = "system") -> AnyEvent:
-        return await self._control(Draft(stream, Rewound(to=to), actor))
+        return await self._control(NewEvent(stream, Rewound(to=to), actor))
 
     async def redo(self, stream: str, *, actor: str = "system") -> AnyEvent:
         last = self._reader.read(stream, limit=1, newest_first=True)
@@ -197,7 +197,7 @@ class Store:
                 "Fork at the moment you want back instead.",
             )
         seq = last[0].seq
-        draft = Draft(stream, Rewound(to=seq - 1, redo=True), actor)
+        draft = NewEvent(stream, Rewound(to=seq - 1, redo=True), actor)
         return (await self.append([draft], expect={stream: seq}))[0]
 
     async def supersede(
@@ -209,16 +209,16 @@ class Store:
         actor: str = "system",
     ) -> AnyEvent:
         dropped, restored = (Ranges((seq, seq) for seq in seqs).pairs for seqs in (drop, restore))
-        return await self._control(Draft(stream, Superseded(drop=dropped, restore=restored), actor))
+        return await self._control(NewEvent(stream, Superseded(drop=dropped, restore=restored), actor))
 
     async def turn_seqs(self, stream: str, turn: str) -> list[int]:
         return self._reader.turn_seqs(stream, turn)
 
     async def fork(self, stream: str, at: int, into: str, *, actor: str = "system") -> AnyEvent:
-        return await self._control(Draft(into, Forked(parent=stream, at=at), actor))
+        return await self._control(NewEvent(into, Forked(parent=stream, at=at), actor))
 
     async def reset(self, stream: str, *, actor: str = "system") -> AnyEvent:
-        return await self._control(Draft(stream, Reset(), actor))
+        return await self._control(NewEvent(stream, Reset(), actor))
 
     async def purge(
         self, stream: str, *, first: int = 1, last: int | None = None, reason: str = "", actor: str = "system"
@@ -226,36 +226,36 @@ class Store:
         """Erase events for good, from the file's free pages and its journal too. This cannot be taken back."""
         until = 2**62 if last is None else last
         event = await self._writer.run(lambda: self._recorder.purge(stream, first, until, reason, actor))
-        await self._writer.run_between(self._empty_journal)
+        await self._writer.run_outside_transaction(self._empty_journal)
         return event
 
     def rebuild(self, progress: Progress | None = None) -> None:
         """Fold every view again from the beginning of the log."""
-        self._writer.run_now(lambda: self._recorder.alone(lambda _: self._views.rebuild(progress)))
+        self._writer.run_blocking(lambda: self._recorder.run_flushed(lambda _: self._views.rebuild(progress)))
 
     def hashes(self) -> dict[str, str]:
         """A hash per view of what its tables hold."""
-        return self._writer.run_now(self._views.hashes)
+        return self._writer.run_blocking(self._views.hashes)
 
     def _empty_journal(self) -> None:
         self._rows.run("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
-    async def _control(self, draft: Draft) -> AnyEvent:
+    async def _control(self, draft: NewEvent) -> AnyEvent:
         return (await self.append([draft]))[0]
 
     def _forget(self) -> None:
-        self._recorder.forget()
-        self._table.take_readied()
+        self._recorder.reload()
+        self._table.take_ready_kinds()
 
     def _announce(self) -> None:
-        self.bus.publish(_news(self._recorder.take_fresh(), self._table.take_readied()))
+        self.bus.publish(_news(self._recorder.take_appended(), self._table.take_ready_kinds()))
 
 
-def _news(events: Sequence[AnyEvent], readied: Collection[str]) -> Iterator[Message]:
+def _news(events: Sequence[AnyEvent], readied: Collection[str]) -> Iterator[BusMessage]:
     for event in events:
-        yield Message(f"event.{word(event.stream)}.{event.kind}", event)
+        yield BusMessage(f"event.{subject_token(event.stream)}.{event.kind}", event)
     if readied:
-        yield Message(READY, readied)
+        yield BusMessage(READY, readied)
 
 
 def _to(event: AnyEvent) -> int:

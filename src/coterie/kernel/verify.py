@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from coterie.kernel.control import CONTROL, Forked
-from coterie.kernel.database import Rows, naming_errors
+from coterie.kernel.control import CONTROL_KINDS, Forked
+from coterie.kernel.database import Rows, translating_errors
 from coterie.kernel.events import COLUMNS, decode, unknown_kinds
-from coterie.kernel.fold import fold_aside, view_hash
-from coterie.kernel.lines import Lines
+from coterie.kernel.fold import projection_hash, replayed_hash
+from coterie.kernel.lines import StreamLineage
 from coterie.kernel.reader import LogReader
-from coterie.kernel.view import View
+from coterie.kernel.view import Projection
 
 _PAGE = 2_000
 
 
 @dataclass
-class Findings:
+class VerifyReport:
     events: int = 0
-    views: dict[str, bool] = field(default_factory=dict)
+    projections: dict[str, bool] = field(default_factory=dict)
     """View → whether its tables equal a fresh fold of the log."""
     problems: list[str] = field(default_factory=list)
 
@@ -28,33 +28,35 @@ class Findings:
         return not self.problems
 
 
-def verify(reader: LogReader, views: Sequence[View], tell: Callable[[str], None] = lambda _: None) -> Findings:
+def verify(
+    reader: LogReader, projections: Sequence[Projection], progress: Callable[[str], None] = lambda _: None
+) -> VerifyReport:
     """Check everything at one moment, without disturbing whoever owns the file."""
-    findings = Findings()
-    with naming_errors(reader.path), reader.readers.snapshot() as rows:
-        tell("the file")
+    findings = VerifyReport()
+    with translating_errors(reader.path), reader.connections.snapshot() as rows:
+        progress("the file")
         for (line,) in rows.run("PRAGMA integrity_check"):
             if line != "ok":
                 findings.problems.append(f"The file is damaged: {line}.")
         if findings.problems:
             return findings
-        tell("the log")
+        progress("the log")
         _check_log(rows, findings)
         if findings.problems:
             return findings
-        for view in views:
-            tell(f"the view {view.name}")
+        for view in projections:
+            progress(f"the view {view.name}")
             _check_view(rows, view, findings)
     return findings
 
 
-def _check_log(rows: Rows, findings: Findings) -> None:
+def _check_log(rows: Rows, findings: VerifyReport) -> None:
     if strange := unknown_kinds(rows.all("SELECT DISTINCT kind, version FROM event")):
         findings.problems.extend(
             f"The log holds {kind} (version {version}), unknown here." for kind, version in strange
         )
         return
-    lines = Lines(rows)
+    lines = StreamLineage(rows)
     heads: dict[str, int] = {}
     after = 0
     while page := rows.all(f"SELECT {COLUMNS} FROM event WHERE id > ? ORDER BY id LIMIT {_PAGE}", (after,)):
@@ -66,7 +68,7 @@ def _check_log(rows: Rows, findings: Findings) -> None:
             if event.seq != expected and not _purged(rows, event.stream, expected, event.seq - 1):
                 findings.problems.append(f"{event.stream} jumps from {expected - 1} to {event.seq}.")
             heads[event.stream] = event.seq
-            if event.kind in CONTROL and not lines.recorded(event):
+            if event.kind in CONTROL_KINDS and not lines.is_recorded(event):
                 findings.problems.append(f"What counts in {event.stream} after {event.seq} is not what the log says.")
         after = page[-1][0]
 
@@ -81,13 +83,13 @@ def _purged(rows: Rows, stream: str, first: int, last: int) -> bool:
     return covered is not None
 
 
-def _check_view(rows: Rows, view: View, findings: Findings) -> None:
+def _check_view(rows: Rows, view: Projection, findings: VerifyReport) -> None:
     row = rows.one("SELECT fingerprint FROM view WHERE name = ?", (view.name,))
     if row is None or row[0] != view.fingerprint:
         findings.problems.append(f"The view {view.name} has not been folded by this version yet.")
-        findings.views[view.name] = False
+        findings.projections[view.name] = False
         return
-    same = view_hash(rows, view) == fold_aside(view, rows)
-    findings.views[view.name] = same
+    same = projection_hash(rows, view) == replayed_hash(view, rows)
+    findings.projections[view.name] = same
     if not same:
         findings.problems.append(f"The view {view.name} is not what the log says.")

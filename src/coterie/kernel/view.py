@@ -17,7 +17,7 @@ from coterie.kernel.events import Event, P, Payload
 
 V = TypeVar("V", bound="View")
 Handler = Callable[[V, Rows, Event[P]], None]
-Changed = Mapping[str, Collection[Row]]
+ChangedKeys = Mapping[str, Collection[Row]]
 
 _TABLE = re.compile(r"CREATE\s+TABLE\s+(?:IF\s+NOT\s+EXISTS\s+)?(\w+)", re.IGNORECASE)
 
@@ -40,7 +40,7 @@ def on(*payloads: type[Payload]) -> Callable[[Handler[V, Any]], Handler[V, Any]]
     return mark
 
 
-class View:
+class Projection:
     """Subclass it, name it, write its `schema`, and mark methods with `@on(Payload)`."""
 
     name: ClassVar[str]
@@ -48,7 +48,7 @@ class View:
     """Raise it when a handler's meaning changes: the view is then folded anew at the next start."""
     schema: ClassVar[str]
     """CREATE TABLE and CREATE INDEX statements; every table has a primary key."""
-    line: ClassVar[str | None] = None
+    stream_column: ClassVar[str | None] = None
     """The column, in each of its tables, that holds the stream a row belongs to; its handlers write no other stream's
     rows. A fork then inherits the view: its rows are what the parent's were at that moment. A view without it is
     shared by all streams (spending, people), and a fork adds nothing to it."""
@@ -72,11 +72,18 @@ class View:
     def fingerprint(self) -> str:
         """Changes when the stored rows could no longer be right: schema, version, or the kinds handled."""
         told = repr(
-            (self.name, self.version, self.line, inspect.cleandoc(self.schema), self.derived, sorted(self.handlers))
+            (
+                self.name,
+                self.version,
+                self.stream_column,
+                inspect.cleandoc(self.schema),
+                self.derived,
+                sorted(self.handlers),
+            )
         )
         return hashlib.sha256(told.encode()).hexdigest()[:16]
 
-    def settle(self, rows: Rows, changed: Changed | None) -> None:
+    def update_derived(self, rows: Rows, changed: ChangedKeys | None) -> None:
         """Bring derived tables in line, in the transaction that changed the view's own.
 
         `changed` names, per table, the primary keys whose rows were inserted, altered or removed by whatever
@@ -84,8 +91,8 @@ class View:
         """
 
     @property
-    def settles(self) -> bool:
-        return type(self).settle is not View.settle
+    def has_derived(self) -> bool:
+        return type(self).update_derived is not Projection.update_derived
 
-    def bound(self) -> dict[str, Callable[[Rows, Event[Any]], None]]:
+    def bound_handlers(self) -> dict[str, Callable[[Rows, Event[Any]], None]]:
         return {kind: getattr(self, attribute) for kind, attribute in self.handlers.items()}

@@ -11,43 +11,43 @@ from collections.abc import Callable, Iterable, Sequence
 
 import apsw
 
-from coterie.kernel.control import CONTROL, Forked
+from coterie.kernel.control import CONTROL_KINDS, Forked
 from coterie.kernel.database import Row, Rows
 from coterie.kernel.events import COLUMNS, AnyEvent, decode
-from coterie.kernel.fold import Fold, counted_events, view_hash
-from coterie.kernel.journal import Folding, Journal
-from coterie.kernel.lines import Lines
+from coterie.kernel.fold import Replayer, active_events, projection_hash
+from coterie.kernel.journal import CurrentEvent, UndoJournal
+from coterie.kernel.lines import StreamLineage
 from coterie.kernel.ranges import Ranges
-from coterie.kernel.view import View
+from coterie.kernel.view import Projection
 
 Progress = Callable[[int, int], None]
 """Called now and then with how many events were folded, and how many there are."""
 
 
-Seed = Callable[[View, Rows], int]
+Seed = Callable[[Projection, Rows], int]
 """Fills a view's empty tables from a snapshot and returns the id of its last event; 0 if there is none."""
 
 
-class Views:
+class LiveProjections:
     def __init__(
         self,
-        views: Sequence[View],
+        projections: Sequence[Projection],
         connection: apsw.Connection,
         recounted: Callable[[set[int], set[int]], None] = lambda dropped, restored: None,
     ) -> None:
         self._recounted = recounted
         self._rows = Rows(connection)
-        self._lines = Lines(self._rows)
-        self._folding = Folding(connection)
-        self._live = [LiveView(view, self._rows, self._lines, self._folding) for view in views]
-        self._touched: dict[LiveView, None] = {}
+        self._lines = StreamLineage(self._rows)
+        self._folding = CurrentEvent(connection)
+        self._live = [LiveProjection(view, self._rows, self._lines, self._folding) for view in projections]
+        self._touched: dict[LiveProjection, None] = {}
         """By the transaction under way; most leave most views alone."""
-        self._interested: dict[str, list[LiveView]] = {}
+        self._interested: dict[str, list[LiveProjection]] = {}
         for live in self._live:
             for kind in live.kinds:
                 self._interested.setdefault(kind, []).append(live)
         owners: dict[str, str] = {}
-        for view in views:
+        for view in projections:
             for table in view.tables:
                 if owners.setdefault(table, view.name) != view.name:
                     raise TypeError(f"The table {table} belongs to both {owners[table]} and {view.name}.")
@@ -55,12 +55,12 @@ class Views:
         self._rows.run("CREATE TEMP TABLE replayed(event INTEGER PRIMARY KEY)")
 
     @property
-    def lines(self) -> Lines:
+    def lineage(self) -> StreamLineage:
         return self._lines
 
     @property
-    def views(self) -> list[View]:
-        return [live.view for live in self._live]
+    def projections(self) -> list[Projection]:
+        return [live.projection for live in self._live]
 
     def open(self, progress: Progress | None = None, seed: Seed | None = None) -> list[str]:
         """Make every view current: from where it stands, from a snapshot (`seed`), or from the beginning.
@@ -71,7 +71,7 @@ class Views:
         for live in behind:
             live.prepare(seed)
         self._catch_up(behind, progress)
-        return [live.view.name for live in behind]
+        return [live.projection.name for live in behind]
 
     def begin(self) -> None:
         self._touched.clear()
@@ -79,7 +79,7 @@ class Views:
     def apply(self, events: Iterable[AnyEvent]) -> None:
         """Fold fresh events. To be called in the transaction that recorded them."""
         for event in events:
-            if event.kind in CONTROL:
+            if event.kind in CONTROL_KINDS:
                 self._turn(event)
                 continue
             self._folding.event = event.id
@@ -89,30 +89,30 @@ class Views:
                 live.apply(event)
         self._folding.event = 0
 
-    def settle(self, position: int) -> None:
+    def finish(self, position: int) -> None:
         """All that was recorded is folded, up to `position`."""
         for live in self._touched:
-            live.settle()
-        names = [live.view.name for live in self._live]
+            live.update_derived()
+        names = [live.projection.name for live in self._live]
         marks = ", ".join("?" * len(names))
         self._rows.run(f"UPDATE view SET position = ? WHERE name IN ({marks})", (position, *names))
 
     def rebuild(self, progress: Progress | None = None) -> None:
         for live in self._live:
-            live.start_over()
+            live.reset()
         self._catch_up(self._live, progress)
 
     def hashes(self) -> dict[str, str]:
-        return {live.view.name: view_hash(self._rows, live.view) for live in self._live}
+        return {live.projection.name: projection_hash(self._rows, live.projection) for live in self._live}
 
-    def _catch_up(self, behind: Sequence[LiveView], progress: Progress | None) -> None:
+    def _catch_up(self, behind: Sequence[LiveProjection], progress: Progress | None) -> None:
         """Fold on, in one pass over the log for all of them."""
         if not behind:
             return
         start = min(live.position for live in behind)
         kinds = frozenset[str]().union(*(live.kinds for live in behind))
-        total = last_event(self._rows) - start
-        for event in counted_events(self._rows, self._lines, kinds, start):
+        total = last_event_id(self._rows) - start
+        for event in active_events(self._rows, self._lines, kinds, start):
             self._folding.event = event.id
             for live in behind:
                 if event.id > live.position:
@@ -121,9 +121,9 @@ class Views:
                 progress(event.id - start, total)
         self._folding.event = 0
         for live in behind:
-            live.caught_up()
+            live.mark_current()
 
-    def _touch(self, views: Iterable[LiveView]) -> None:
+    def _touch(self, views: Iterable[LiveProjection]) -> None:
         for live in views:
             if live not in self._touched:
                 self._touched[live] = None
@@ -138,13 +138,13 @@ class Views:
             return
         old, new = self._difference(event.stream, before, after)
         for live in self._live:
-            live.mend(old, new)
+            live.reapply(old, new)
             self._folding.event = event.id
             live.apply(event)
         self._recounted(old - new, new - old)
 
     def _fork(self, event: AnyEvent, fork: Forked, inherited: Ranges) -> None:
-        now = self._lines.counted(fork.parent)
+        now = self._lines.active(fork.parent)
         origin = self._lines.parent(fork.parent)
         if origin is not None:  # the event that made the parent is not inherited, and is not taken back for it
             inherited |= Ranges([(origin[1] + 1, origin[1] + 1)])
@@ -174,16 +174,16 @@ class Views:
         return old, new
 
 
-class LiveView:
+class LiveProjection:
     """One view with its journals."""
 
-    def __init__(self, view: View, rows: Rows, lines: Lines, folding: Folding) -> None:
-        self.view = view
+    def __init__(self, view: Projection, rows: Rows, lines: StreamLineage, folding: CurrentEvent) -> None:
+        self.projection = view
         self._rows = rows
         self._lines = lines
         self._folding = folding
-        self._fold = Fold([view], rows, lines)
-        self._journals: list[Journal] = []
+        self._fold = Replayer([view], rows, lines)
+        self._journals: list[UndoJournal] = []
         self._changed: dict[str, set[Row]] | None = {}
         self._floor = 0
         self.kinds = self._fold.kinds
@@ -191,55 +191,55 @@ class LiveView:
 
     def is_current(self) -> bool:
         """Look where the tables stand; True if nothing is to be done."""
-        row = self._rows.one("SELECT fingerprint, position, floor FROM view WHERE name = ?", (self.view.name,))
-        if row is None or row[0] != self.view.fingerprint or row[1] > last_event(self._rows):
+        row = self._rows.one("SELECT fingerprint, position, floor FROM view WHERE name = ?", (self.projection.name,))
+        if row is None or row[0] != self.projection.fingerprint or row[1] > last_event_id(self._rows):
             self.position = -1
             return False
         self._attach()
         self.position, self._floor = row[1], row[2]
-        return self.position == last_event(self._rows)
+        return self.position == last_event_id(self._rows)
 
     def prepare(self, seed: Seed | None) -> None:
         """Get ready to fold on: from where the tables stand, else from a snapshot, else from nothing."""
         if self.position < 0 or self._reaches_back(self.position):
-            self.start_over(seed)
+            self.reset(seed)
 
-    def start_over(self, seed: Seed | None = None) -> None:
+    def reset(self, seed: Seed | None = None) -> None:
         """Throw the tables away, and begin from a snapshot if `seed` finds one that still holds."""
         self._folding.event = 0
-        for table in self.view.tables:
+        for table in self.projection.tables:
             self._rows.run(f"DROP TABLE IF EXISTS {table}; DROP TABLE IF EXISTS undo_{table}")
-        self._rows.run(self.view.schema)
-        position = seed(self.view, self._rows) if seed else 0
+        self._rows.run(self.projection.schema)
+        position = seed(self.projection, self._rows) if seed else 0
         if position and self._reaches_back(position):
-            for table in self.view.tables:
+            for table in self.projection.tables:
                 self._rows.run(f"DELETE FROM {table}")
             position = 0
         self._attach()
         self.position = self._floor = position
         self._rows.run(
             "INSERT OR REPLACE INTO view VALUES (?, ?, ?, ?)",
-            (self.view.name, self.view.fingerprint, position, position),
+            (self.projection.name, self.projection.fingerprint, position, position),
         )
 
-    def caught_up(self) -> None:
-        self.position = last_event(self._rows)
+    def mark_current(self) -> None:
+        self.position = last_event_id(self._rows)
         self._changed = None
-        self._rows.run("UPDATE view SET position = ? WHERE name = ?", (self.position, self.view.name))
-        if self.view.settles:
-            self.view.settle(self._rows, None)
+        self._rows.run("UPDATE view SET position = ? WHERE name = ?", (self.position, self.projection.name))
+        if self.projection.has_derived:
+            self.projection.update_derived(self._rows, None)
 
     def rebuild(self) -> None:
         """Fold this one view again from the beginning."""
-        self.start_over()
-        for event in counted_events(self._rows, self._lines, self.kinds):
+        self.reset()
+        for event in active_events(self._rows, self._lines, self.kinds):
             self._folding.event = event.id
             self.apply(event)
         self._folding.event = 0
-        self.caught_up()
+        self.mark_current()
 
     def begin(self) -> None:
-        if self.view.settles:
+        if self.projection.has_derived:
             self._changed = {}
             for journal in self._journals:
                 journal.mark()
@@ -248,19 +248,19 @@ class LiveView:
         if event.kind in self.kinds:
             self._fold.apply(event)
 
-    def settle(self) -> None:
-        if not self.view.settles:
+    def update_derived(self) -> None:
+        if not self.projection.has_derived:
             return
         changed = self._changed
         if changed is not None:
             for journal in self._journals:
-                changed.setdefault(journal.table, set()).update(journal.changed())
+                changed.setdefault(journal.table, set()).update(journal.changed_keys())
             changed = {table: keys for table, keys in changed.items() if keys}
             if not changed:
                 return
-        self.view.settle(self._rows, changed)
+        self.projection.update_derived(self._rows, changed)
 
-    def mend(self, old: set[int], new: set[int]) -> None:
+    def reapply(self, old: set[int], new: set[int]) -> None:
         """Events `old` counted and are taken back; events `new` count and are folded in their place."""
         if not old and not new:
             return
@@ -280,7 +280,7 @@ class LiveView:
 
         What inherits little, or from further back than it is long, is folded instead.
         """
-        column, touched = self.view.line, old | new
+        column, touched = self.projection.stream_column, old | new
         self._folding.event = event.id
         if column is None or 2 * len(touched) > fork.at or (touched and min(touched) <= self._floor):
             self.apply(event)
@@ -288,24 +288,24 @@ class LiveView:
         changed = None if self._changed is None else {table: set(keys) for table, keys in self._changed.items()}
         marks = [journal.since for journal in self._journals]
         self._rows.run("SAVEPOINT fork")
-        self.mend(old, new)
-        inherited = [journal.rows_of(column, fork.parent) for journal in self._journals]
+        self.reapply(old, new)
+        inherited = [journal.rows_of_stream(column, fork.parent) for journal in self._journals]
         self._rows.run("ROLLBACK TO fork; RELEASE fork")
         self._changed = changed
         self._folding.event = event.id
         for journal, mark, rows in zip(self._journals, marks, inherited, strict=True):
             journal.since = mark
-            journal.add_as(column, event.stream, rows)
+            journal.insert_for_stream(column, event.stream, rows)
         self._fold.handle(event)
 
     def _replay(self, taken: set[int], new: set[int]) -> set[int]:
         self._fill("taken", taken)
-        while sum(journal.spread() for journal in self._journals):
+        while sum(journal.include_later_writers() for journal in self._journals):
             pass
         joined = {event for (event,) in self._rows.run("SELECT event FROM taken")} - taken
         self._folding.event = 0
         for journal in self._journals:
-            keys = journal.take_back()
+            keys = journal.undo()
             if self._changed is not None:
                 self._changed.setdefault(journal.table, set()).update(keys)
         replayed = new | joined
@@ -318,30 +318,30 @@ class LiveView:
         self._folding.event = 0
         overtaken: set[int] = set()
         for journal in self._journals:
-            overtaken |= journal.overtaken()
+            overtaken |= journal.later_writers()
         return overtaken
 
     def _attach(self) -> None:
-        self._journals = [Journal(self._rows, table) for table in self.view.tables]
+        self._journals = [UndoJournal(self._rows, table) for table in self.projection.tables]
         for journal in self._journals:
-            if self.view.line is not None and not journal.has(self.view.line):
-                raise TypeError(f"The view table {journal.table} has no column {self.view.line}.")
+            if self.projection.stream_column is not None and not journal.has_column(self.projection.stream_column):
+                raise TypeError(f"The view table {journal.table} has no column {self.projection.stream_column}.")
             journal.create()
-            journal.watch()
-        if self.view.derived:
-            self._rows.run(self.view.derived)
+            journal.create_triggers()
+        if self.projection.derived:
+            self._rows.run(self.projection.derived)
 
     def _reaches_back(self, position: int) -> bool:
         """Whether an event after `position` changed what counts up to it, so that folding on would be wrong."""
         streams = self._rows.all(
-            "SELECT DISTINCT stream FROM event WHERE id > ? AND kind IN (?, ?, ?, ?)", (position, *CONTROL)
+            "SELECT DISTINCT stream FROM event WHERE id > ? AND kind IN (?, ?, ?, ?)", (position, *CONTROL_KINDS)
         )
         for (stream,) in streams:
             row = self._rows.one("SELECT max(seq) FROM event WHERE stream = ? AND id <= ?", (stream, position))
             if row is None or row[0] is None:
                 continue
-            then = self._lines.counted_at(stream, row[0])
-            now = self._lines.counted(stream).upto(row[0])
+            then = self._lines.active_at(stream, row[0])
+            now = self._lines.active(stream).up_to(row[0])
             if then != now:
                 return True
         return False
@@ -351,6 +351,6 @@ class LiveView:
         self._rows.many(f"INSERT INTO {table} VALUES (?)", [(event,) for event in events])
 
 
-def last_event(rows: Rows) -> int:
+def last_event_id(rows: Rows) -> int:
     row = rows.one("SELECT coalesce(max(id), 0) FROM event")
     return row[0] if row else 0

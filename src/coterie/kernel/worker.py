@@ -15,28 +15,28 @@ from coterie.base.clock import Clock
 from coterie.base.errors import CoterieError, LeaseLost, SlowConsumer
 from coterie.base.ids import new_id
 from coterie.base.logging import get_logger
-from coterie.base.masking import mask
+from coterie.base.masking import redact
 from coterie.kernel.bus import Bus
-from coterie.kernel.events import Draft
+from coterie.kernel.events import NewEvent
 from coterie.kernel.jobs import READY, Job, Jobs, NewJob
-from coterie.kernel.schedules import Schedules
+from coterie.kernel.schedules import JobSchedules
 
 _log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class JobResult:
     """What a job led to; recorded in the transaction that finishes it."""
 
-    drafts: Sequence[Draft] = ()
+    new_events: Sequence[NewEvent] = ()
     jobs: Sequence[NewJob] = ()
 
 
-class Hopeless(CoterieError):
+class PermanentJobError(CoterieError):
     """A handler raises it when trying again cannot help: the job goes to the dead letters at once."""
 
 
-Handler = Callable[[Job], Awaitable[Outcome | None]]
+Handler = Callable[[Job], Awaitable[JobResult | None]]
 
 
 class Worker:
@@ -47,11 +47,11 @@ class Worker:
         *,
         clock: Clock,
         bus: Bus,
-        schedules: Schedules | None = None,
-        at_once: int = 4,
+        schedules: JobSchedules | None = None,
+        concurrency: int = 4,
         lease_s: float = 60.0,
-        longest_wait_s: float = 5.0,
-        apart: Callable[[Job], str | None] = lambda _: None,
+        max_wait_s: float = 5.0,
+        serialize_by: Callable[[Job], str | None] = lambda _: None,
     ) -> None:
         """Jobs that `apart` gives the same word run one after the other: each sees what the one before recorded."""
         self._jobs = jobs
@@ -59,10 +59,10 @@ class Worker:
         self._clock = clock
         self._bus = bus
         self._schedules = schedules
-        self._at_once = at_once
+        self._at_once = concurrency
         self._lease_s = lease_s
-        self._longest_wait_s = longest_wait_s
-        self._apart = apart
+        self._longest_wait_s = max_wait_s
+        self._apart = serialize_by
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._holder = new_id()
         self._running: set[asyncio.Task[None]] = set()
@@ -114,8 +114,8 @@ class Worker:
         turn = self._turns.setdefault(word, asyncio.Lock()) if word is not None else nullcontext()
         try:
             async with turn:
-                outcome = await self._handlers[job.kind](job) or Outcome()
-                await self._jobs.complete(job, outcome.drafts, outcome.jobs)
+                outcome = await self._handlers[job.kind](job) or JobResult()
+                await self._jobs.complete(job, outcome.new_events, outcome.jobs)
         except LeaseLost as lost:
             _log.info("job result dropped", job=job.key, why=lost.what)
         except Exception as error:
@@ -128,10 +128,10 @@ class Worker:
         self._wake.set()
 
     async def _failed(self, job: Job, error: Exception) -> None:
-        told = mask(str(error) if isinstance(error, CoterieError) else f"{type(error).__name__}: {error}")
+        told = redact(str(error) if isinstance(error, CoterieError) else f"{type(error).__name__}: {error}")
         _log.warning("job failed", job=job.key, attempt=job.attempt, error=told)
         try:
-            await self._jobs.fail(job, told, fatal=isinstance(error, Hopeless))
+            await self._jobs.fail(job, told, fatal=isinstance(error, PermanentJobError))
         except LeaseLost as lost:
             _log.info("job failure dropped", job=job.key, why=lost.what)
 

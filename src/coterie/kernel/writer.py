@@ -23,7 +23,7 @@ import apsw
 
 from coterie.base.errors import CoterieError, StorageError
 from coterie.base.logging import get_logger
-from coterie.kernel.database import name_error
+from coterie.kernel.database import storage_error
 
 T = TypeVar("T")
 Work = Callable[[], T]
@@ -35,10 +35,10 @@ _QUICK_SECONDS = 0.002
 _log = get_logger(__name__)
 
 
-class Ticket(Generic[T]):
+class WriteRequest(Generic[T]):
     """One request and the place where its answer goes: a future of the caller's own loop or thread."""
 
-    __slots__ = ("answer", "between", "error", "loop", "result", "work")
+    __slots__ = ("future", "outside_transaction", "error", "loop", "result", "work")
 
     def __init__(
         self,
@@ -49,14 +49,14 @@ class Ticket(Generic[T]):
     ) -> None:
         """`between`: to be run by itself, outside of any transaction."""
         self.work = work
-        self.answer = answer
+        self.future = answer
         self.loop = loop
-        self.between = between
+        self.outside_transaction = between
         self.result: T | None = None
         self.error: BaseException | None = None
 
     def deliver(self) -> None:
-        answer = self.answer
+        answer = self.future
         if answer.cancelled() or (isinstance(answer, Future) and not answer.set_running_or_notify_cancel()):
             return
         if self.error is not None:
@@ -66,7 +66,7 @@ class Ticket(Generic[T]):
 
 
 @dataclass(slots=True)
-class Written:
+class WriterStats:
     """What the writer has done since it started."""
 
     commits: int = 0
@@ -96,22 +96,22 @@ class Writer:
         self._end = end
         self._committed = committed
         self._rolled_back = rolled_back
-        self._waiting: deque[Ticket[Any]] = deque()
+        self._waiting: deque[WriteRequest[Any]] = deque()
         self._news = threading.Condition(threading.Lock())
         self._turn = threading.Lock()
         self._lately = 0.0
-        self._brief: dict[asyncio.AbstractEventLoop, list[Ticket[Any]]] = {}
+        self._brief: dict[asyncio.AbstractEventLoop, list[WriteRequest[Any]]] = {}
         self._closed = False
-        self.written = Written()
+        self.stats = WriterStats()
         self._thread = threading.Thread(target=self._serve, name="coterie-writer", daemon=True)
         self._thread.start()
 
-    def run(self, work: Work[T], *, brief: bool = False) -> asyncio.Future[T]:
+    def run(self, work: Work[T], *, small: bool = False) -> asyncio.Future[T]:
         """To be awaited: the answer comes after the commit. `brief`: a few rows, no more."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
-        ticket = Ticket(work, answer, loop)
-        if not brief or self._lately > _QUICK_SECONDS:
+        ticket = WriteRequest(work, answer, loop)
+        if not small or self._lately > _QUICK_SECONDS:
             self._enter(ticket)
         elif (gathered := self._brief.get(loop)) is not None:
             gathered.append(ticket)
@@ -121,17 +121,17 @@ class Writer:
             loop.call_soon(self._commit_in_loop, loop)
         return answer
 
-    async def run_between(self, work: Work[T]) -> T:
+    async def run_outside_transaction(self, work: Work[T]) -> T:
         """Run something on the writer's connection that cannot be part of a transaction."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
-        self._enter(Ticket(work, answer, loop, between=True))
+        self._enter(WriteRequest(work, answer, loop, between=True))
         return await answer
 
-    def run_now(self, work: Work[T]) -> T:
+    def run_blocking(self, work: Work[T]) -> T:
         """The same for callers without an event loop: block until it is durable."""
         answer: Future[T] = Future()
-        ticket = Ticket(work, answer, None)
+        ticket = WriteRequest(work, answer, None)
         if not self._commit_here([ticket]):  # who would wait anyway may as well do it
             self._enter(ticket)
         return answer.result()
@@ -151,7 +151,7 @@ class Writer:
         with self._turn:  # a loop may be at its last commit
             return
 
-    def _enter(self, *tickets: Ticket[Any]) -> None:
+    def _enter(self, *tickets: WriteRequest[Any]) -> None:
         with self._news:
             if self._closed:
                 raise _closed()
@@ -181,7 +181,7 @@ class Writer:
                 ticket.error = error
                 ticket.deliver()
 
-    def _commit_here(self, batch: Sequence[Ticket[Any]]) -> bool:
+    def _commit_here(self, batch: Sequence[WriteRequest[Any]]) -> bool:
         """Commit on the thread that asks; False if it is not its turn."""
         if not self._turn.acquire(blocking=False):
             return False
@@ -193,10 +193,12 @@ class Writer:
         finally:
             self._turn.release()
 
-    def _commit(self, batch: Sequence[Ticket[Any]], deliver: Callable[[Sequence[Ticket[Any]]], None]) -> None:
-        if any(ticket.between for ticket in batch):
+    def _commit(
+        self, batch: Sequence[WriteRequest[Any]], deliver: Callable[[Sequence[WriteRequest[Any]]], None]
+    ) -> None:
+        if any(ticket.outside_transaction for ticket in batch):
             for ticket in batch:
-                self._run_between(ticket) if ticket.between else self._commit([ticket], deliver)
+                self._run_between(ticket) if ticket.outside_transaction else self._commit([ticket], deliver)
             return
         started = time.perf_counter()
         try:
@@ -211,9 +213,9 @@ class Writer:
             return
         seconds = time.perf_counter() - started
         self._lately += (seconds - self._lately) / 8
-        self.written.commits += 1
-        self.written.requests += len(batch)
-        self.written.seconds += seconds
+        self.stats.commits += 1
+        self.stats.requests += len(batch)
+        self.stats.seconds += seconds
         try:
             self._committed()
         except Exception:
@@ -221,14 +223,14 @@ class Writer:
             _log.exception("telling of a commit failed")
         deliver(batch)
 
-    def _run_between(self, ticket: Ticket[Any]) -> None:
+    def _run_between(self, ticket: WriteRequest[Any]) -> None:
         try:
             ticket.result = ticket.work()
         except BaseException as error:
             ticket.error = self._named(error)
         _deliver_across([ticket])
 
-    def _transact(self, batch: Sequence[Ticket[Any]]) -> None:
+    def _transact(self, batch: Sequence[WriteRequest[Any]]) -> None:
         execute = self._connection.execute
         try:
             execute("BEGIN IMMEDIATE")
@@ -243,7 +245,7 @@ class Writer:
             self._rolled_back()
             raise
 
-    def _perform(self, ticket: Ticket[Any]) -> None:
+    def _perform(self, ticket: WriteRequest[Any]) -> None:
         before = self._connection.total_changes(), self._untouched()
         try:
             ticket.result = ticket.work()
@@ -253,16 +255,16 @@ class Writer:
             ticket.error = error  # refused before it wrote anything: the others need not run again
 
     def _named(self, error: BaseException) -> BaseException:
-        return name_error(error, self._path) if isinstance(error, apsw.Error) else error
+        return storage_error(error, self._path) if isinstance(error, apsw.Error) else error
 
 
 def _closed() -> StorageError:
     return StorageError("The store is closed.", "Open it again; nothing was changed.")
 
 
-def _deliver_across(batch: Sequence[Ticket[Any]]) -> None:
+def _deliver_across(batch: Sequence[WriteRequest[Any]]) -> None:
     """Answer every caller on its own thread; those of one event loop with a single wake-up."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[Ticket[Any]]] = {}
+    by_loop: dict[asyncio.AbstractEventLoop, list[WriteRequest[Any]]] = {}
     for ticket in batch:
         if ticket.loop is None:
             ticket.deliver()
@@ -275,6 +277,6 @@ def _deliver_across(batch: Sequence[Ticket[Any]]) -> None:
             continue  # the loop closed while we wrote: its callers are gone, the events are not
 
 
-def _deliver_all(tickets: Sequence[Ticket[Any]]) -> None:
+def _deliver_all(tickets: Sequence[WriteRequest[Any]]) -> None:
     for ticket in tickets:
         ticket.deliver()

@@ -12,15 +12,15 @@ from contextlib import aclosing
 
 from coterie.llm.catalogue import ProviderSpec
 from coterie.llm.errors import BadAnswer, EmptyAnswer, ModelError, TimedOut
-from coterie.llm.messages import Chunk, Finished, Request
+from coterie.llm.messages import Chunk, CompletionRequest, Finished
 from coterie.llm.provider import Provider
-from coterie.llm.reply import Said
+from coterie.llm.reply import PartialAnswer
 
-_SLOWER = "Try again, or choose a quicker model; the limits are first_token_s, idle_s and deadline_s in [models]."
+_TIMEOUT_FIX = "Try again, or choose a quicker model; the limits are first_token_s, idle_s and deadline_s in [models]."
 
 
-async def attempt(
-    provider: Provider, request: Request, spec: ProviderSpec, said: Said, deadline: float
+async def stream_attempt(
+    provider: Provider, request: CompletionRequest, spec: ProviderSpec, partial: PartialAnswer, deadline: float
 ) -> AsyncGenerator[Chunk, None]:
     target = f"{provider.name}/{request.model}"
     loop = asyncio.get_running_loop()
@@ -33,20 +33,20 @@ async def attempt(
                 async with asyncio.timeout_at(limit):
                     chunk = await anext(chunks)
             except TimeoutError:
-                raise TimedOut(f"{target} {late} in time.", _SLOWER) from None
+                raise TimedOut(f"{target} {late} in time.", _TIMEOUT_FIX) from None
             except StopAsyncIteration:
                 raise BadAnswer(f"{target} stopped without ending its answer.", "Try again.") from None
-            said.add(chunk)
+            partial.add(chunk)
             if isinstance(chunk, Finished):
-                if not said.anything:
-                    raise _empty(target, chunk)
+                if not partial.has_content:
+                    raise _empty_answer_error(target, chunk)
                 yield chunk
                 return
             late, limit = "fell silent and did not go on", loop.time() + spec.idle_s
             yield chunk
 
 
-def _empty(target: str, end: Finished) -> ModelError:
+def _empty_answer_error(target: str, end: Finished) -> ModelError:
     if end.reason == "length":
         return EmptyAnswer(f"{target} used up its tokens before it said anything.", "Raise max_tokens.")
     if end.reason == "filter":

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pydantic import SecretStr
 
 from coterie.llm.errors import RoleUnset
-from coterie.llm.presets import PRESETS, Protocol
+from coterie.llm.presets import PRESETS, WireProtocol
 from coterie.llm.roles import Role
 from coterie.llm.settings import ModelDetails, ModelsSettings, ProviderSettings
 
@@ -34,7 +34,7 @@ class Target:
 
 
 EMBEDDED = Target("embedded", EMBEDDED_MODEL)
-_BUNDLED_STEADY_WORDS = 80
+_BUNDLED_MAX_STORY_WORDS = 80
 """Measured by reading: about a hundred tokens on, SmolLM2 no longer knows who speaks or where."""
 
 
@@ -43,7 +43,7 @@ class ProviderSpec:
     """A provider with every blank filled in."""
 
     name: str
-    protocol: Protocol
+    protocol: WireProtocol
     base_url: str
     api_key: SecretStr | None
     native_schema: bool
@@ -66,7 +66,7 @@ class Catalogue:
         while asked is not None:
             if chain := self.settings.roles.get(asked) or self._short_form(asked):
                 return tuple(map(Target.parse, chain))
-            asked = asked.stands_in
+            asked = asked.fallback_role
         return (EMBEDDED,)
 
     def spec(self, name: str) -> ProviderSpec:
@@ -108,7 +108,9 @@ class Catalogue:
         if target.provider != "embedded":
             return known
         own = self.settings.embedded
-        steady = known.steady_words or (_BUNDLED_STEADY_WORDS if target == EMBEDDED and own.model is None else None)
+        steady = known.max_story_words or (
+            _BUNDLED_MAX_STORY_WORDS if target == EMBEDDED and own.model is None else None
+        )
         return known.model_copy(update={"context": known.context or own.context, "steady_words": steady})
 
     def _short_form(self, role: Role) -> tuple[str, ...]:

@@ -12,32 +12,41 @@ from contextlib import suppress
 from pathlib import Path
 
 from coterie.base.logging import get_logger
-from coterie.base.masking import mask
+from coterie.base.masking import redact
 from coterie.llm.catalogue import EMBEDDED_MODEL
 from coterie.llm.errors import ModelCrashed
 from coterie.llm.settings import EmbeddedSettings
 
 _log = get_logger(__name__)
-_KEPT_VARIABLES = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
+_PASSED_VARIABLES = (
+    "PATH",
+    "HOME",
+    "LANG",
+    "TMPDIR",
+    "PYTHONPATH",
+    "LD_LIBRARY_PATH",
+    "DYLD_LIBRARY_PATH",
+    "SYSTEMROOT",
+)
 
 
-class Child:
-    def __init__(self, process: asyncio.subprocess.Process, url: str, key: str, last_words: deque[str]) -> None:
+class EmbeddedProcess:
+    def __init__(self, process: asyncio.subprocess.Process, url: str, key: str, stderr_tail: deque[str]) -> None:
         self._process = process
-        self._last_words = last_words
+        self._stderr_tail = stderr_tail
         self.url = url
         self.key = key
 
     @classmethod
-    async def start(cls, settings: EmbeddedSettings, weights: Path) -> Child:
+    async def start(cls, settings: EmbeddedSettings, weights: Path) -> EmbeddedProcess:
         key = secrets.token_urlsafe(24)
-        mask.register(key)
+        redact.register(key)
         orders = {
             "weights": str(weights),
             "name": EMBEDDED_MODEL,
             "context": settings.context,
             "slots": settings.slots,
-            "threads": settings.threads or _spare_cores(),
+            "threads": settings.threads or _default_threads(),
             "memory_mb": settings.memory_mb,
             "key": key,
         }
@@ -54,7 +63,7 @@ class Child:
         last_words: deque[str] = deque(maxlen=20)
         if process.stdin is None or process.stdout is None or process.stderr is None:
             raise RuntimeError("The process was started without its pipes.")
-        listening = asyncio.create_task(_listen(process.stderr, last_words))
+        listening = asyncio.create_task(_collect_stderr(process.stderr, last_words))
         listening.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
             process.stdin.write(json.dumps(orders).encode() + b"\n")
@@ -81,7 +90,7 @@ class Child:
         return self._process.pid
 
     @property
-    def dead(self) -> bool:
+    def has_exited(self) -> bool:
         return self._process.returncode is not None
 
     @property
@@ -93,44 +102,44 @@ class Child:
         except psutil.NoSuchProcess:
             return 0.0
 
-    async def responds(self, within_s: float) -> bool:
+    async def responds(self, timeout_s: float) -> bool:
         import httpx
 
         try:
-            async with httpx.AsyncClient(trust_env=False, timeout=within_s) as client:
+            async with httpx.AsyncClient(trust_env=False, timeout=timeout_s) as client:
                 return (await client.get(f"{self.url}/health")).status_code < 500
         except httpx.HTTPError:
             return False
 
-    async def died_just_now(self) -> bool:
+    async def wait_for_exit(self) -> bool:
         """A broken connection is often noticed a moment before the death that broke it."""
         with suppress(TimeoutError):
             async with asyncio.timeout(1):
                 await self._process.wait()
-        if self.dead:
-            _log.warning("embedded_model_died", code=self._process.returncode, last_words=list(self._last_words))
-        return self.dead
+        if self.has_exited:
+            _log.warning("embedded_model_died", code=self._process.returncode, last_words=list(self._stderr_tail))
+        return self.has_exited
 
-    async def end(self) -> None:
+    async def kill(self) -> None:
         _kill(self._process)
         await self._process.wait()
 
 
 def _environment() -> dict[str, str]:
     """What the process needs and no more: the keys that people keep in variables are none of its business."""
-    kept = {name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ}
+    kept = {name: os.environ[name] for name in _PASSED_VARIABLES if name in os.environ}
     # Threads that spin while they wait crawl as soon as anything else runs: 5 instead of 35 tokens/s.
     return {**kept, "OMP_WAIT_POLICY": "passive"}
 
 
-def _spare_cores() -> int:
+def _default_threads() -> int:
     """All but one: its threads wait for each other at every token, so a core that is busy elsewhere slows all."""
     return max(1, (os.cpu_count() or 2) - 1)
 
 
-async def _listen(stream: asyncio.StreamReader, last_words: deque[str]) -> None:
+async def _collect_stderr(stream: asyncio.StreamReader, stderr_tail: deque[str]) -> None:
     while line := await stream.readline():
-        last_words.append(line.decode(errors="replace").rstrip())
+        stderr_tail.append(line.decode(errors="replace").rstrip())
 
 
 def _kill(process: asyncio.subprocess.Process) -> None:

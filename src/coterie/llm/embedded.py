@@ -15,51 +15,51 @@ from pydantic import SecretStr
 
 from coterie.base.clock import Clock, SystemClock
 from coterie.llm.catalogue import ProviderSpec
-from coterie.llm.child import Child
+from coterie.llm.child import EmbeddedProcess
 from coterie.llm.errors import ModelCrashed, ModelUnavailable
-from coterie.llm.hosted import Hosted, import_libraries
-from coterie.llm.line import Line
-from coterie.llm.messages import Chunk, Request
+from coterie.llm.hosted import HostedProvider, import_libraries
+from coterie.llm.line import FairQueue
+from coterie.llm.messages import Chunk, CompletionRequest
 from coterie.llm.settings import EmbeddedSettings
 from coterie.llm.switch import check_real_requests
 from coterie.llm.weights import find_weights
 
-_ANSWERS_WITHIN_S = 5.0
+_HEALTH_TIMEOUT_S = 5.0
 
 
 @dataclass
-class _Running:
-    child: Child
-    client: Hosted
-    heard: int = 0
+class _RunningModel:
+    process: EmbeddedProcess
+    client: HostedProvider
+    chunks_received: int = 0
     """Chunks received from it in all: the sign of life that costs nothing."""
 
 
-class Embedded:
+class EmbeddedProvider:
     name = "embedded"
 
     def __init__(self, settings: EmbeddedSettings, clock: Clock | None = None) -> None:
         self._settings = settings
-        self._line = Line(settings.slots, clock or SystemClock())
-        self._starting = asyncio.Lock()
-        self._running: _Running | None = None
-        self._unloading: asyncio.TimerHandle | None = None
-        self._ending: set[asyncio.Task[None]] = set()
+        self._queue = FairQueue(settings.slots, clock or SystemClock())
+        self._start_lock = asyncio.Lock()
+        self._running: _RunningModel | None = None
+        self._unload_timer: asyncio.TimerHandle | None = None
+        self._stop_tasks: set[asyncio.Task[None]] = set()
 
-    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
+    async def stream(self, request: CompletionRequest) -> AsyncGenerator[Chunk, None]:
         check_real_requests(f"{self.name}/{request.model}")
-        async with self._line.place(request.priority, request.owner):
-            self._stay_loaded()
+        async with self._queue.slot(request.priority, request.owner):
+            self._cancel_unload()
             try:
                 running = await self._start()
-                watch = asyncio.create_task(self._watch(running))
+                watch = asyncio.create_task(self._kill_if_hung(running))
                 try:
                     async with aclosing(running.client.stream(request)) as chunks:
                         async for chunk in chunks:
-                            running.heard += 1
+                            running.chunks_received += 1
                             yield chunk
                 except ModelUnavailable as error:
-                    if await running.child.died_just_now():
+                    if await running.process.wait_for_exit():
                         raise ModelCrashed(
                             "The embedded model's process died in the middle of its answer.",
                             "Ask again: it is started anew by the next request.",
@@ -68,72 +68,72 @@ class Embedded:
                 finally:
                     watch.cancel()
             finally:
-                self._unload_later()
+                self._schedule_unload()
 
     @property
-    def child(self) -> Child | None:
+    def process(self) -> EmbeddedProcess | None:
         """The process, while it runs."""
-        return self._running.child if self._running and not self._running.child.dead else None
+        return self._running.process if self._running and not self._running.process.has_exited else None
 
     async def close(self) -> None:
-        self._stay_loaded()
-        await self._end()
-        await asyncio.gather(*self._ending)
+        self._cancel_unload()
+        await self._stop_current()
+        await asyncio.gather(*self._stop_tasks)
 
-    async def _start(self) -> _Running:
-        async with self._starting:
-            if self._running is not None and self._running.child.dead:
-                await self._end()
+    async def _start(self) -> _RunningModel:
+        async with self._start_lock:
+            if self._running is not None and self._running.process.has_exited:
+                await self._stop_current()
             if self._running is None:
                 weights = find_weights(self._settings.model)
                 # Loading the model and importing the client's libraries take a second or more each: side by side.
                 child, _ = await asyncio.gather(
-                    Child.start(self._settings, weights), asyncio.to_thread(import_libraries, "openai")
+                    EmbeddedProcess.start(self._settings, weights), asyncio.to_thread(import_libraries, "openai")
                 )
-                self._running = _Running(child, Hosted(_spec(child)))
+                self._running = _RunningModel(child, HostedProvider(_local_spec(child)))
             return self._running
 
-    async def _watch(self, running: _Running) -> None:
+    async def _kill_if_hung(self, running: _RunningModel) -> None:
         """Silence is not death (a long prompt is being read), but a process that answers nobody is hung."""
-        while not running.child.dead:
-            heard = running.heard
+        while not running.process.has_exited:
+            heard = running.chunks_received
             await asyncio.sleep(self._settings.stall_s)
-            if running.heard == heard and not await running.child.responds(_ANSWERS_WITHIN_S):
+            if running.chunks_received == heard and not await running.process.responds(_HEALTH_TIMEOUT_S):
                 # Its death breaks the connections of every call that waits on it, which is how they learn.
-                await running.child.end()
+                await running.process.kill()
 
-    async def _end(self) -> None:
+    async def _stop_current(self) -> None:
         # Let go of it first: whoever comes while it ends starts a fresh one.
         running, self._running = self._running, None
         if running is not None:
             await _stop(running)
 
-    def _stay_loaded(self) -> None:
-        if self._unloading is not None:
-            self._unloading.cancel()
-            self._unloading = None
+    def _cancel_unload(self) -> None:
+        if self._unload_timer is not None:
+            self._unload_timer.cancel()
+            self._unload_timer = None
 
-    def _unload_later(self) -> None:
-        self._stay_loaded()
+    def _schedule_unload(self) -> None:
+        self._cancel_unload()
         loop = asyncio.get_running_loop()
-        self._unloading = loop.call_later(self._settings.idle_unload_s, self._unload)
+        self._unload_timer = loop.call_later(self._settings.idle_unload_s, self._unload)
 
     def _unload(self) -> None:
-        if self._line.idle and self._running is not None:
+        if self._queue.idle and self._running is not None:
             running, self._running = self._running, None
             task = asyncio.create_task(_stop(running))
-            self._ending.add(task)
-            task.add_done_callback(self._ending.discard)
+            self._stop_tasks.add(task)
+            task.add_done_callback(self._stop_tasks.discard)
 
 
-async def _stop(running: _Running) -> None:
+async def _stop(running: _RunningModel) -> None:
     await running.client.close()
-    await running.child.end()
+    await running.process.kill()
 
 
-def _spec(child: Child) -> ProviderSpec:
+def _local_spec(child: EmbeddedProcess) -> ProviderSpec:
     return ProviderSpec(
-        name=Embedded.name,
+        name=EmbeddedProvider.name,
         protocol="openai",
         base_url=f"{child.url}/v1",
         api_key=SecretStr(child.key),

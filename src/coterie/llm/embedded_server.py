@@ -11,7 +11,7 @@ import os
 import sys
 from contextlib import suppress
 
-_LONGEST_ANSWER = 512
+_DEFAULT_MAX_TOKENS = 512
 """For requests that set no max_tokens: small models do not always know when to stop."""
 
 
@@ -43,7 +43,7 @@ def _serve(orders: dict[str, object]):  # type: ignore[no-untyped-def]  # the li
     params.n_parallel = slots
     params.n_ctx = context * slots
     params.kv_unified = False
-    params.n_predict = _LONGEST_ANSWER
+    params.n_predict = _DEFAULT_MAX_TOKENS
     params.cache_ram_mib = 0
     # Reading a prompt is one long step that more threads shorten; writing is many short ones, at the end of each of
     # which the threads wait for the slowest: there, one core is left to the rest of the machine.

@@ -29,7 +29,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from coterie.base.errors import CoterieError
-from coterie.base.masking import mask
+from coterie.base.masking import redact
 
 
 class ModelError(CoterieError):
@@ -46,7 +46,7 @@ class ModelError(CoterieError):
         retry_after: float | None = None,
         partial: str = "",
     ) -> None:
-        super().__init__(mask(what), mask(fix))
+        super().__init__(redact(what), redact(fix))
         self.status = status
         self.retry_after = retry_after
         self.partial = partial
@@ -108,7 +108,7 @@ class PaymentNeeded(RequestRefused):
     pass
 
 
-class NotAllowed(RequestRefused):
+class Forbidden(RequestRefused):
     pass
 
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 
 @dataclass(frozen=True)
-class Weights:
+class TokenWeights:
     """Tokens per run of a script and per letter in it; accents come on top."""
 
     latin: tuple[float, float]
@@ -35,7 +35,7 @@ class Weights:
     three_digits: float
 
 
-CL100K = Weights(
+CL100K = TokenWeights(
     latin=(0.044, 0.217),
     accent=2.307,
     han=(0, 1.176),
@@ -53,7 +53,7 @@ CL100K = Weights(
     gap=(1.149, 0),
     three_digits=3.428,
 )
-O200K = Weights(
+O200K = TokenWeights(
     latin=(0.078, 0.202),
     accent=1.242,
     han=(0, 0.894),
@@ -71,7 +71,7 @@ O200K = Weights(
     gap=(1.273, 0),
     three_digits=2.939,
 )
-TEKKEN = Weights(
+TEKKEN = TokenWeights(
     latin=(0, 0.245),
     accent=1.245,
     han=(0, 1.126),
@@ -90,7 +90,7 @@ TEKKEN = Weights(
     three_digits=5.217,
 )
 
-_FAMILIES: tuple[tuple[re.Pattern[str], Weights], ...] = (
+_FAMILIES: tuple[tuple[re.Pattern[str], TokenWeights], ...] = (
     (re.compile(r"mi[sx]tral|nemo|magistral|devstral|pixtral", re.IGNORECASE), TEKKEN),
     (re.compile(r"gpt-4o|gpt-4\.1|gpt-[5-9]|gpt-oss|\bo[1-9]\b|gemma|gemini", re.IGNORECASE), O200K),
 )
@@ -122,13 +122,13 @@ _STACKED = "\u1e00"
 """From here on letters carry two accents (Vietnamese): vocabularies hold them whole, so they cost nothing more."""
 
 
-def weights_for(model: str) -> Weights:
+def token_weights_for(model: str) -> TokenWeights:
     """By the model's family where its name tells; otherwise the one that counts most, to stay on the safe side."""
     return next((weights for pattern, weights in _FAMILIES if pattern.search(model)), CL100K)
 
 
 @lru_cache(maxsize=4096)
-def estimate(text: str, weights: Weights = CL100K) -> int:
+def estimate_tokens(text: str, weights: TokenWeights = CL100K) -> int:
     total = 0.0
     for run in _RUNS.finditer(text):
         kind, length = run.lastgroup or "symbol", run.end() - run.start()

@@ -75,6 +75,6 @@ class ClassifierFailed(Payload, kind="classifier_failed", version=2):
 
 
 @upcaster("classifier_failed", 1)
-def _without_an_id(fields: dict[str, Any]) -> dict[str, Any]:
+def _drop_call_id(fields: dict[str, Any]) -> dict[str, Any]:
     """It had an id of its own that belonged to nothing."""
     return {name: value for name, value in fields.items() if name != "call"}

@@ -19,9 +19,9 @@ from pydantic_ai.exceptions import (
 from coterie.llm.errors import (
     BadAnswer,
     BadRequest,
+    Forbidden,
     KeyRejected,
     ModelError,
-    NotAllowed,
     OutOfCredit,
     Overloaded,
     PaymentNeeded,
@@ -32,7 +32,7 @@ from coterie.llm.errors import (
     Unreachable,
 )
 
-_WAIT = "Wait a little and try again, or set a fallback model in the settings."
+_RETRY_FIX = "Wait a little and try again, or set a fallback model in the settings."
 
 _BY_STATUS: dict[int, tuple[type[ModelError], str, str]] = {
     400: (BadRequest, "did not accept the request", "Shorten or change it; the provider's words say what."),
@@ -42,22 +42,22 @@ _BY_STATUS: dict[int, tuple[type[ModelError], str, str]] = {
         "Check the key in the settings, or store it: coterie secrets set NAME",
     ),
     402: (PaymentNeeded, "wants to be paid first", "Top up the account, or choose another model."),
-    403: (NotAllowed, "does not allow this", "Check what the key may do, or choose another model."),
+    403: (Forbidden, "does not allow this", "Check what the key may do, or choose another model."),
     404: (UnknownModel, "does not know this model", "See what there is: coterie models list"),
-    408: (TimedOut, "gave up waiting", _WAIT),
-    409: (ServerFault, "is busy with itself", _WAIT),
+    408: (TimedOut, "gave up waiting", _RETRY_FIX),
+    409: (ServerFault, "is busy with itself", _RETRY_FIX),
     413: (BadRequest, "found the request too large", "Shorten it."),
     422: (BadRequest, "did not accept the request", "Shorten or change it; the provider's words say what."),
-    425: (ServerFault, "is not ready yet", _WAIT),
-    429: (RateLimited, "is limiting how often it may be asked", _WAIT),
-    503: (Overloaded, "is overloaded", _WAIT),
-    529: (Overloaded, "is overloaded", _WAIT),
+    425: (ServerFault, "is not ready yet", _RETRY_FIX),
+    429: (RateLimited, "is limiting how often it may be asked", _RETRY_FIX),
+    503: (Overloaded, "is overloaded", _RETRY_FIX),
+    529: (Overloaded, "is overloaded", _RETRY_FIX),
 }
-_SERVER_FAULT = (ServerFault, "has a fault", _WAIT)
+_SERVER_FAULT = (ServerFault, "has a fault", _RETRY_FIX)
 _LONGEST_QUOTE = 300
 
 
-def fault_of(error: AgentRunError | UserError, target: str) -> ModelError:
+def map_error(error: AgentRunError | UserError, target: str) -> ModelError:
     if isinstance(error, ModelQuotaExceededError) and getattr(error, "status_code", 429) == 429:
         return OutOfCredit(
             f"{target} has no credit left{_quote(error)}.",
@@ -75,18 +75,20 @@ def fault_of(error: AgentRunError | UserError, target: str) -> ModelError:
             retry_after=error.retry_after,
         )
     if isinstance(error, ModelRateLimitError):
-        return RateLimited(f"{target} is limiting how often it may be asked.", _WAIT, retry_after=error.retry_after)
+        return RateLimited(
+            f"{target} is limiting how often it may be asked.", _RETRY_FIX, retry_after=error.retry_after
+        )
     if isinstance(error, ModelOverloadedError):
-        return Overloaded(f"{target} is overloaded.", _WAIT, retry_after=error.retry_after)
+        return Overloaded(f"{target} is overloaded.", _RETRY_FIX, retry_after=error.retry_after)
     if isinstance(error, ModelTimeoutError):
-        return TimedOut(f"{target} did not answer in time.", _WAIT)
+        return TimedOut(f"{target} did not answer in time.", _RETRY_FIX)
     if isinstance(error, ModelConnectionError):
         return Unreachable(f"The connection to {target} failed.", "Check the network and the provider's address.")
     if isinstance(error, ModelAPIError) and error.body is not None:
-        return ServerFault(f"{target} broke off with an error{_quote(error)}.", _WAIT)
+        return ServerFault(f"{target} broke off with an error{_quote(error)}.", _RETRY_FIX)
     if isinstance(error, UserError):
         return BadRequest(f"{target} cannot take this request: {error}.", "Choose another model for it.")
-    return BadAnswer(f"{target} sent something that is not an answer.", _WAIT)
+    return BadAnswer(f"{target} sent something that is not an answer.", _RETRY_FIX)
 
 
 def _quote(error: AgentRunError) -> str:

@@ -10,7 +10,7 @@ from coterie.base.errors import ConfigError
 
 _NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _STRING, _ARRAY = 8, 9
-_LONGEST = 64 * 1024 * 1024
+_MAX_LENGTH = 64 * 1024 * 1024
 """A length beyond this is a damaged file, not a long word."""
 
 
@@ -22,37 +22,37 @@ def read_metadata(path: Path) -> dict[str, Any]:
             version, _tensors, entries = struct.unpack("<IQQ", file.read(20))
             if version < 2:
                 raise ValueError(f"version {version} is too old")
-            return dict(_entry(file) for _ in range(entries))
+            return dict(_read_entry(file) for _ in range(entries))
     except (OSError, ValueError, struct.error) as error:
         raise ConfigError(
             f"{path} is not a GGUF model file: {error}.", "Point embedded.model at a .gguf file."
         ) from error
 
 
-def _entry(file: BinaryIO) -> tuple[str, Any]:
-    name = _string(file)
-    return name, _value(file, _number(file, 4))
+def _read_entry(file: BinaryIO) -> tuple[str, Any]:
+    name = _read_string(file)
+    return name, _read_value(file, _read_number(file, 4))
 
 
-def _value(file: BinaryIO, kind: int) -> Any:
+def _read_value(file: BinaryIO, kind: int) -> Any:
     if kind == _STRING:
-        return _string(file)
+        return _read_string(file)
     if kind == _ARRAY:
-        inner, length = _number(file, 4), _number(file, 10)
-        if length > _LONGEST:
+        inner, length = _read_number(file, 4), _read_number(file, 10)
+        if length > _MAX_LENGTH:
             raise ValueError("a list in it has an impossible length")
-        return [_value(file, inner) for _ in range(length)]
-    return _number(file, kind)
+        return [_read_value(file, inner) for _ in range(length)]
+    return _read_number(file, kind)
 
 
-def _number(file: BinaryIO, kind: int) -> Any:
+def _read_number(file: BinaryIO, kind: int) -> Any:
     if (layout := _NUMBERS.get(kind)) is None:
         raise ValueError(f"it holds a value of unknown kind {kind}")
     return struct.unpack(layout, file.read(struct.calcsize(layout)))[0]
 
 
-def _string(file: BinaryIO) -> str:
-    length = _number(file, 10)
-    if length > _LONGEST:
+def _read_string(file: BinaryIO) -> str:
+    length = _read_number(file, 10)
+    if length > _MAX_LENGTH:
         raise ValueError("a text in it has an impossible length")
     return file.read(length).decode("utf-8", errors="replace")

@@ -15,14 +15,14 @@ from coterie.base.network import is_loopback_url
 from coterie.llm.catalogue import ProviderSpec
 from coterie.llm.errors import KeyRejected, Unreachable
 from coterie.llm.messages import (
-    CallRequested,
     Chunk,
+    CompletionRequest,
     Finished,
-    Request,
     TextDelta,
     ThinkingDelta,
     Tokens,
     ToolCall,
+    ToolCallRequested,
 )
 from coterie.llm.switch import check_real_requests
 
@@ -38,30 +38,30 @@ _REASONS: dict[str | None, Literal["stop", "length", "tool", "filter"]] = {
 }
 
 
-class Hosted:
+class HostedProvider:
     def __init__(self, spec: ProviderSpec) -> None:
         self.name = spec.name
         self._spec = spec
         self._models: dict[str, Model] = {}
-        self._opening = asyncio.Lock()
+        self._connect_lock = asyncio.Lock()
 
-    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
+    async def stream(self, request: CompletionRequest) -> AsyncGenerator[Chunk, None]:
         target = f"{self.name}/{request.model}"
         check_real_requests(target)
         model = await self._model(request.model)
         from pydantic_ai.exceptions import AgentRunError, UserError
         from pydantic_ai.messages import PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
 
-        from coterie.llm.faults import fault_of
-        from coterie.llm.translation import messages_of, parameters_of, settings_of
+        from coterie.llm.faults import map_error
+        from coterie.llm.translation import to_messages, to_parameters, to_settings
 
         prompt = request.prompt
         native = bool(self._spec.native_schema and model.profile.get("supports_json_schema_output"))
         try:
             async with model.request_stream(
-                messages_of(prompt, native_schema=native),
-                settings_of(prompt),
-                parameters_of(prompt, native_schema=native),
+                to_messages(prompt, native_schema=native),
+                to_settings(prompt),
+                to_parameters(prompt, native_schema=native),
             ) as response:
                 async for event in response:
                     if type(event) is PartDeltaEvent and type(event.delta) is TextPartDelta:
@@ -70,11 +70,11 @@ class Hosted:
                     elif type(event) is PartStartEvent and type(event.part) is TextPart:
                         if event.part.content:
                             yield TextDelta(text=event.part.content)
-                    elif (chunk := _rarer(event)) is not None:
+                    elif (chunk := _other_chunk(event)) is not None:
                         yield chunk
                 yield _finished(response, target)
         except (AgentRunError, UserError) as error:
-            raise fault_of(error, target) from error
+            raise map_error(error, target) from error
 
     async def close(self) -> None:
         models, self._models = self._models, {}
@@ -82,7 +82,7 @@ class Hosted:
             await model.client.close()  # type: ignore[attr-defined]  # each kind has its own
 
     async def _model(self, name: str) -> Model:
-        async with self._opening:
+        async with self._connect_lock:
             if name not in self._models:
                 # Importing the libraries takes seconds, and the event loop has other people to serve meanwhile.
                 await asyncio.to_thread(import_libraries, self._spec.protocol)
@@ -134,7 +134,7 @@ def import_libraries(*protocols: str) -> None:
             import pydantic_ai.models.openai  # noqa: F401
 
 
-def _rarer(event: object) -> Chunk | None:
+def _other_chunk(event: object) -> Chunk | None:
     from pydantic_ai.messages import (
         PartDeltaEvent,
         PartEndEvent,
@@ -150,7 +150,7 @@ def _rarer(event: object) -> Chunk | None:
         return ThinkingDelta(thinking=event.delta.content_delta)
     if isinstance(event, PartEndEvent) and isinstance(event.part, ToolCallPart):
         part = event.part
-        return CallRequested(
+        return ToolCallRequested(
             call=ToolCall(id=part.tool_call_id, name=part.tool_name, arguments=part.args_as_json_str())
         )
     return None

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, time, timedelta, tzinfo
 
 from coterie.base.clock import Clock
-from coterie.kernel import Draft, Payload, Store
+from coterie.kernel import NewEvent, Payload, Store
 from coterie.llm.catalogue import Catalogue, Target
 from coterie.llm.errors import CapReached
 from coterie.llm.events import STREAM, ModelCalled
@@ -23,20 +23,20 @@ from coterie.llm.prices import Prices
 
 
 @dataclass(frozen=True)
-class Spent:
+class UsageTotal:
     usd_micros: int = 0
     tokens: int = 0
     calls: int = 0
 
-    def __add__(self, other: Spent) -> Spent:
-        return Spent(self.usd_micros + other.usd_micros, self.tokens + other.tokens, self.calls + other.calls)
+    def __add__(self, other: UsageTotal) -> UsageTotal:
+        return UsageTotal(self.usd_micros + other.usd_micros, self.tokens + other.tokens, self.calls + other.calls)
 
 
 @dataclass(frozen=True, eq=False)
-class Hold:
+class Reservation:
     """What a call under way could still cost."""
 
-    could: Spent
+    maximum: UsageTotal
 
 
 class Ledger:
@@ -50,80 +50,80 @@ class Ledger:
         self._clock = clock
         self._store = store
         self._zone = zone
-        self._held: dict[int, Hold] = {}
-        self._totals: dict[str, Spent] = {}
+        self._reservations: dict[int, Reservation] = {}
+        self._totals: dict[str, UsageTotal] = {}
 
     @property
     def today(self) -> str:
         return self._local_now().date().isoformat()
 
-    def spent(self, day: str | None = None) -> Spent:
+    def total(self, day: str | None = None) -> UsageTotal:
         """What counts toward the caps: everything but models on this machine."""
         day = day or self.today
         if day not in self._totals:
-            self._totals[day] = self._logged(day)
+            self._totals[day] = self._load_total(day)
         return self._totals[day]
 
     @contextmanager
-    def hold(self, target: Target, expected: Tokens) -> Iterator[Hold]:
+    def reserve(self, target: Target, expected: Tokens) -> Iterator[Reservation]:
         """Set aside what a call could cost, until it is settled. Raises `CapReached` when it is too much."""
         if self._catalogue.spec(target.provider).free:
-            yield Hold(Spent())
+            yield Reservation(UsageTotal())
             return
-        could = Spent(self.prices.price(target, expected).usd_micros, expected.input + expected.output, 1)
-        self._check(could)
-        hold = Hold(could)
-        self._held[id(hold)] = hold
+        could = UsageTotal(self.prices.price(target, expected).usd_micros, expected.input + expected.output, 1)
+        self._check_caps(could)
+        hold = Reservation(could)
+        self._reservations[id(hold)] = hold
         try:
             yield hold
         finally:
-            self._held.pop(id(hold), None)
+            self._reservations.pop(id(hold), None)
 
-    def settle(self, hold: Hold, event: ModelCalled) -> asyncio.Task[None]:
+    def settle(self, reservation: Reservation, event: ModelCalled) -> asyncio.Task[None]:
         """What was held becomes what was spent, in one step: nothing is ever counted twice, or not at all.
 
         It counts at once; whoever awaits what is returned knows that it is durable.
         """
         if event.priced != "free":
-            actual = Spent(event.usd_micros, event.tokens_in + event.tokens_out, 1)
-            self._totals[event.day] = self.spent(event.day) + actual
-        self._held.pop(id(hold), None)
-        return asyncio.create_task(self.write(event))
+            actual = UsageTotal(event.usd_micros, event.tokens_in + event.tokens_out, 1)
+            self._totals[event.day] = self.total(event.day) + actual
+        self._reservations.pop(id(reservation), None)
+        return asyncio.create_task(self.record(event))
 
-    async def write(self, event: Payload) -> None:
+    async def record(self, event: Payload) -> None:
         if self._store is not None:
-            await self._store.append([Draft(STREAM, event)])
+            await self._store.append([NewEvent(STREAM, event)])
 
-    def _logged(self, day: str) -> Spent:
+    def _load_total(self, day: str) -> UsageTotal:
         if self._store is None:
-            return Spent()
+            return UsageTotal()
         found = self._store.query(
             "SELECT sum(usd_micros), sum(tokens_in + tokens_out), sum(calls) FROM llm_usage "
             "WHERE day = ? AND priced <> 'free'",
             (day,),
         )
-        return Spent(*(int(number or 0) for number in found[0]))
+        return UsageTotal(*(int(number or 0) for number in found[0]))
 
-    def _check(self, could: Spent) -> None:
-        total = sum((hold.could for hold in self._held.values()), self.spent() + could)
+    def _check_caps(self, could: UsageTotal) -> None:
+        total = sum((hold.maximum for hold in self._reservations.values()), self.total() + could)
         caps = self._caps
         if caps.usd_per_day is not None and total.usd_micros > caps.usd_per_day * 1_000_000:
             spent = (total.usd_micros - could.usd_micros) / 1_000_000
-            raise self._reached(
+            raise self._cap_reached(
                 f"Today's cap of ${caps.usd_per_day:.2f} does not allow this call: ${spent:.2f} is spent or under "
                 f"way, and it could cost ${could.usd_micros / 1_000_000:.2f}.",
                 "usd_per_day",
             )
         if caps.tokens_per_day is not None and total.tokens > caps.tokens_per_day:
-            raise self._reached(
+            raise self._cap_reached(
                 f"Today's cap of {caps.tokens_per_day:,} tokens does not allow this call: "
                 f"{total.tokens - could.tokens:,} are used or under way, and it could take {could.tokens:,}.",
                 "tokens_per_day",
             )
         if caps.calls_per_day is not None and total.calls > caps.calls_per_day:
-            raise self._reached(f"Today's cap of {caps.calls_per_day:,} calls is used up.", "calls_per_day")
+            raise self._cap_reached(f"Today's cap of {caps.calls_per_day:,} calls is used up.", "calls_per_day")
 
-    def _reached(self, what: str, setting: str) -> CapReached:
+    def _cap_reached(self, what: str, setting: str) -> CapReached:
         now = self._local_now()
         midnight = datetime.combine(now.date() + timedelta(days=1), time(), tzinfo=now.tzinfo)
         left = max(0.0, (midnight - now).total_seconds())

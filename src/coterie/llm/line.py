@@ -25,61 +25,61 @@ class _Waiting:
     turn: asyncio.Future[None]
 
 
-class Line:
-    def __init__(self, places: int, clock: Clock, patience_s: float = 30.0) -> None:
-        self._places = places
+class FairQueue:
+    def __init__(self, slots: int, clock: Clock, max_wait_s: float = 30.0) -> None:
+        self._slots = slots
         self._clock = clock
-        self._patience_s = patience_s
-        self._taken = 0
+        self._max_wait_s = max_wait_s
+        self._in_use = 0
         self._waiting: list[_Waiting] = []
-        self._numbers = 0
+        self._sequence = 0
         self._last_turn: dict[str, int] = {}
 
     @property
     def idle(self) -> bool:
-        return not self._taken and not self._waiting
+        return not self._in_use and not self._waiting
 
     @asynccontextmanager
-    async def place(self, priority: Priority, owner: str) -> AsyncIterator[None]:
-        self._numbers += 1
+    async def slot(self, priority: Priority, owner: str) -> AsyncIterator[None]:
+        self._sequence += 1
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiting = _Waiting(priority, owner, self._clock.monotonic(), self._numbers, turn)
+        waiting = _Waiting(priority, owner, self._clock.monotonic(), self._sequence, turn)
         self._waiting.append(waiting)
-        self._admit()
+        self._start_next()
         try:
             await turn
         except asyncio.CancelledError:
             if waiting in self._waiting:
                 self._waiting.remove(waiting)
             elif not turn.cancelled():
-                self._leave()  # cancelled in the same moment as the turn came: hand the place on
+                self._release()  # cancelled in the same moment as the turn came: hand the place on
             raise
         try:
             yield
         finally:
-            self._leave()
+            self._release()
 
-    def _leave(self) -> None:
-        self._taken -= 1
-        self._admit()
+    def _release(self) -> None:
+        self._in_use -= 1
+        self._start_next()
 
-    def _admit(self) -> None:
-        while (free := self._places - self._taken) > 0 and self._waiting:
-            first = min(self._waiting, key=self._order)
-            if self._places > 1 and free == 1 and self._rank(first) > Priority.PERSON:
+    def _start_next(self) -> None:
+        while (free := self._slots - self._in_use) > 0 and self._waiting:
+            first = min(self._waiting, key=self._sort_key)
+            if self._slots > 1 and free == 1 and self._effective_priority(first) > Priority.PERSON:
                 return
             self._waiting.remove(first)
             if first.turn.done():
                 continue  # cancelled a moment ago, and not yet awake to leave the line itself
-            self._taken += 1
-            self._last_turn[first.owner] = self._numbers = self._numbers + 1
+            self._in_use += 1
+            self._last_turn[first.owner] = self._sequence = self._sequence + 1
             if len(self._last_turn) > 10_000:
                 self._last_turn.clear()
             first.turn.set_result(None)
 
-    def _rank(self, waiting: _Waiting) -> int:
-        patient = self._clock.monotonic() - waiting.since < self._patience_s
+    def _effective_priority(self, waiting: _Waiting) -> int:
+        patient = self._clock.monotonic() - waiting.since < self._max_wait_s
         return waiting.priority if patient else Priority.PERSON
 
-    def _order(self, waiting: _Waiting) -> tuple[int, int, int]:
-        return self._rank(waiting), self._last_turn.get(waiting.owner, 0), waiting.number
+    def _sort_key(self, waiting: _Waiting) -> tuple[int, int, int]:
+        return self._effective_priority(waiting), self._last_turn.get(waiting.owner, 0), waiting.number

@@ -12,23 +12,23 @@ from typing import Any, Literal
 from pydantic import Base64Bytes, BaseModel, ConfigDict
 
 
-class _Value(BaseModel):
+class _FrozenModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Image(_Value):
+class Image(_FrozenModel):
     media_type: str
     data: Base64Bytes
 
 
-class ToolCall(_Value):
+class ToolCall(_FrozenModel):
     id: str
     name: str
     arguments: str
     """JSON text, as the model wrote it: it may be malformed, and whoever runs the tool must check."""
 
 
-class Message(_Value):
+class PromptMessage(_FrozenModel):
     role: Literal["system", "user", "assistant", "tool"]
     text: str
     images: tuple[Image, ...] = ()
@@ -38,23 +38,23 @@ class Message(_Value):
     """On a tool's message: the call that this is the result of."""
 
 
-class Tool(_Value):
+class ToolSpec(_FrozenModel):
     name: str
     description: str
     parameters: dict[str, Any]
 
 
-class Shape(_Value):
+class OutputSchema(_FrozenModel):
     """The JSON schema an answer must fit."""
 
     name: str
     definition: dict[str, Any]
 
 
-class Prompt(_Value):
-    messages: tuple[Message, ...]
-    tools: tuple[Tool, ...] = ()
-    shape: Shape | None = None
+class Prompt(_FrozenModel):
+    messages: tuple[PromptMessage, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    output_schema: OutputSchema | None = None
     max_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -63,8 +63,8 @@ class Prompt(_Value):
 
     @classmethod
     def of(cls, user: str, *, system: str | None = None, **options: Any) -> Prompt:
-        first = (Message(role="system", text=system),) if system else ()
-        return cls(messages=(*first, Message(role="user", text=user)), **options)
+        first = (PromptMessage(role="system", text=system),) if system else ()
+        return cls(messages=(*first, PromptMessage(role="user", text=user)), **options)
 
 
 class Priority(IntEnum):
@@ -75,7 +75,7 @@ class Priority(IntEnum):
     BACKGROUND = 2
 
 
-class Request(_Value):
+class CompletionRequest(_FrozenModel):
     model: str
     prompt: Prompt
     priority: Priority = Priority.PERSON
@@ -83,7 +83,7 @@ class Request(_Value):
     """Whose turn it is (a room, a character): callers of one priority take turns by owner."""
 
 
-class Tokens(_Value):
+class Tokens(_FrozenModel):
     input: int = 0
     output: int = 0
     cached: int = 0
@@ -92,19 +92,19 @@ class Tokens(_Value):
     """True where the provider did not say, and we counted ourselves."""
 
 
-class TextDelta(_Value):
+class TextDelta(_FrozenModel):
     text: str
 
 
-class ThinkingDelta(_Value):
+class ThinkingDelta(_FrozenModel):
     thinking: str
 
 
-class CallRequested(_Value):
+class ToolCallRequested(_FrozenModel):
     call: ToolCall
 
 
-class Finished(_Value):
+class Finished(_FrozenModel):
     """The last chunk of every whole answer."""
 
     reason: Literal["stop", "length", "tool", "filter", "other"]
@@ -112,10 +112,10 @@ class Finished(_Value):
     model: str
 
 
-Chunk = TextDelta | ThinkingDelta | CallRequested | Finished
+Chunk = TextDelta | ThinkingDelta | ToolCallRequested | Finished
 
 
-class Answer(_Value):
+class ModelAnswer(_FrozenModel):
     text: str
     thinking: str = ""
     calls: tuple[ToolCall, ...] = ()

@@ -9,31 +9,31 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 
-from coterie.base.masking import mask
+from coterie.base.masking import redact
 from coterie.llm.errors import NothingRecorded
-from coterie.llm.messages import Chunk, Request
-from coterie.llm.tape import Entry
+from coterie.llm.messages import Chunk, CompletionRequest
+from coterie.llm.tape import RecordedCall
 
 
-class Player:
+class ReplayProvider:
     def __init__(
         self,
         name: str,
-        entries: Iterable[Entry] = (),
+        entries: Iterable[RecordedCall] = (),
         *,
-        otherwise: Callable[[Request], Entry] | None = None,
-        pace: float = 0.0,
+        default: Callable[[CompletionRequest], RecordedCall] | None = None,
+        speed: float = 0.0,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """`pace` 1 keeps the recorded timing, 0 does not wait. `otherwise` answers what the tape does not hold."""
         self.name = name
-        self.requests: list[Request] = []
+        self.requests: list[CompletionRequest] = []
         self._entries = [entry for entry in entries if entry.provider in ("", name)]
-        self._otherwise = otherwise
-        self._pace = pace
+        self._default = default
+        self._speed = speed
         self._sleep = sleep
 
-    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
+    async def stream(self, request: CompletionRequest) -> AsyncGenerator[Chunk, None]:
         self.requests.append(request)
         entry = self._find(request)
         at = 0
@@ -43,7 +43,7 @@ class Player:
             yield chunk
         if entry.error is not None:
             await self._wait(entry.error.at_us - at)
-            raise entry.error.error()
+            raise entry.error.to_error()
         if entry.stopped_us is not None:
             # The listener left at this moment when it was recorded; one who stays hears what a broken line sounds like.
             await self._wait(entry.stopped_us - at)
@@ -52,16 +52,16 @@ class Player:
         """Nothing is open."""
 
     async def _wait(self, microseconds: int) -> None:
-        if self._pace and microseconds > 0:
-            await self._sleep(microseconds / 1_000_000 * self._pace)
+        if self._speed and microseconds > 0:
+            await self._sleep(microseconds / 1_000_000 * self._speed)
 
-    def _find(self, request: Request) -> Entry:
-        asked = mask(request.model_dump_json())
+    def _find(self, request: CompletionRequest) -> RecordedCall:
+        asked = redact(request.model_dump_json())
         for place, entry in enumerate(self._entries):
-            if _fits(entry, request, asked):
+            if _matches(entry, request, asked):
                 return self._entries.pop(place)
-        if self._otherwise is not None:
-            return self._otherwise(request)
+        if self._default is not None:
+            return self._default(request)
         last = request.prompt.messages[-1].text if request.prompt.messages else ""
         raise NothingRecorded(
             f'The recording of {self.name} holds no answer to this request ("{last[:60]}").',
@@ -69,7 +69,7 @@ class Player:
         )
 
 
-def _fits(entry: Entry, request: Request, asked: str) -> bool:
+def _matches(entry: RecordedCall, request: CompletionRequest, asked: str) -> bool:
     if entry.request is not None:
         return entry.request.model_dump_json() == asked
     if entry.when is not None:

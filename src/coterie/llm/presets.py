@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-Protocol = Literal["openai", "anthropic", "embedded"]
+WireProtocol = Literal["openai", "anthropic", "embedded"]
 
 
 @dataclass(frozen=True)
 class Preset:
-    protocol: Protocol
+    protocol: WireProtocol
     base_url: str
     needs_key: bool
     native_schema: bool

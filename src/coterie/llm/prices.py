@@ -12,13 +12,13 @@ from typing import Literal
 from coterie.llm.catalogue import Catalogue, Target
 from coterie.llm.messages import Tokens
 
-Certainty = Literal["known", "assumed", "flat", "free"]
+PriceBasis = Literal["known", "assumed", "flat", "free"]
 
 
 @dataclass(frozen=True)
 class Price:
     usd_micros: int
-    certainty: Certainty
+    basis: PriceBasis
 
 
 class Prices:
@@ -37,12 +37,12 @@ class Prices:
             return Price(round(cost), "known")
         if spec.flat_rate:
             return Price(0, "flat")
-        if (listed := self._listed(target, tokens)) is not None:
+        if (listed := self._list_price(target, tokens)) is not None:
             return Price(listed, "known")
         per_token = self._catalogue.settings.caps.unknown_usd_per_million
         return Price(round((tokens.input + tokens.output) * per_token), "assumed")
 
-    def _listed(self, target: Target, tokens: Tokens) -> int | None:
+    def _list_price(self, target: Target, tokens: Tokens) -> int | None:
         if target in self._unlisted:
             return None
         from genai_prices import Usage, calc_price

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Protocol
 
-from coterie.llm.messages import Chunk, Request
+from coterie.llm.messages import Chunk, CompletionRequest
 
 
 class Provider(Protocol):
     @property
     def name(self) -> str: ...
 
-    def stream(self, request: Request) -> AsyncGenerator[Chunk, None]: ...
+    def stream(self, request: CompletionRequest) -> AsyncGenerator[Chunk, None]: ...
 
     async def close(self) -> None:
         """Give back connections and processes. The provider may be used again: it starts anew."""

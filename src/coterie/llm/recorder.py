@@ -11,43 +11,43 @@ from contextlib import aclosing
 from pathlib import Path
 
 from coterie.base.clock import Clock
-from coterie.base.masking import mask
+from coterie.base.masking import redact
 from coterie.llm.errors import ModelError
-from coterie.llm.messages import Chunk, Request, TextDelta, ThinkingDelta
+from coterie.llm.messages import Chunk, CompletionRequest, TextDelta, ThinkingDelta
 from coterie.llm.provider import Provider
-from coterie.llm.tape import Entry, Fault
+from coterie.llm.tape import RecordedCall, RecordedError
 
 
-class Recorder:
+class RecordingProvider:
     def __init__(self, provider: Provider, path: Path, clock: Clock) -> None:
         self.name = provider.name
         self._provider = provider
         self._path = path
         self._clock = clock
-        self._writing = threading.Lock()
+        self._write_lock = threading.Lock()
 
-    async def stream(self, request: Request) -> AsyncGenerator[Chunk, None]:
+    async def stream(self, request: CompletionRequest) -> AsyncGenerator[Chunk, None]:
         began = self._clock.monotonic()
         chunks: list[tuple[int, Chunk]] = []
-        error: Fault | None = None
+        error: RecordedError | None = None
         stopped: int | None = None
         try:
             async with aclosing(self._provider.stream(request)) as stream:
                 async for chunk in stream:
-                    chunks.append((self._since(began), chunk))
+                    chunks.append((self._elapsed_us(began), chunk))
                     yield chunk
         except ModelError as failure:
-            error = Fault.of(failure, self._since(began))
+            error = RecordedError.from_error(failure, self._elapsed_us(began))
             raise
         except BaseException:
-            stopped = self._since(began)
+            stopped = self._elapsed_us(began)
             raise
         finally:
             self._write(
-                Entry(
+                RecordedCall(
                     provider=self.name,
                     request=request,
-                    chunks=_without_split_secrets(chunks),
+                    chunks=_join_split_secrets(chunks),
                     error=error,
                     stopped_us=stopped,
                 )
@@ -56,23 +56,23 @@ class Recorder:
     async def close(self) -> None:
         await self._provider.close()
 
-    def _since(self, began: float) -> int:
+    def _elapsed_us(self, began: float) -> int:
         return round((self._clock.monotonic() - began) * 1_000_000)
 
-    def _write(self, entry: Entry) -> None:
-        line = mask(entry.model_dump_json(exclude_defaults=True))
-        with self._writing, self._path.open("a", encoding="utf-8") as file:
+    def _write(self, entry: RecordedCall) -> None:
+        line = redact(entry.model_dump_json(exclude_defaults=True))
+        with self._write_lock, self._path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
 
 
-def _without_split_secrets(chunks: list[tuple[int, Chunk]]) -> tuple[tuple[int, Chunk], ...]:
+def _join_split_secrets(chunks: list[tuple[int, Chunk]]) -> tuple[tuple[int, Chunk], ...]:
     """A secret that was streamed in two halves is in neither chunk: where the whole shows one, it is kept whole."""
     for kind in (TextDelta, ThinkingDelta):
         field = "text" if kind is TextDelta else "thinking"
         whole = "".join(getattr(chunk, field) for _, chunk in chunks if isinstance(chunk, kind))
-        if mask.found_in(whole):
+        if redact.contains_secret(whole):
             first = next(place for place, (_, chunk) in enumerate(chunks) if isinstance(chunk, kind))
             at = chunks[first][0]
             rest = [pair for pair in chunks[first + 1 :] if not isinstance(pair[1], kind)]
-            chunks = [*chunks[:first], (at, kind(**{field: mask(whole)})), *rest]
+            chunks = [*chunks[:first], (at, kind(**{field: redact(whole)})), *rest]
     return tuple(chunks)

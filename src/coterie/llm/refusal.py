@@ -29,12 +29,12 @@ def is_refusal(text: str) -> bool:
     return _OPENS.match(text) is not None
 
 
-def refusal_inside(value: Any) -> bool:
+def contains_refusal(value: Any) -> bool:
     """Whether any text in parsed JSON is a refusal put in a field."""
     if isinstance(value, str):
         return _PHRASE.search(value) is not None
     if isinstance(value, dict):
-        return any(map(refusal_inside, value.values()))
+        return any(map(contains_refusal, value.values()))
     if isinstance(value, list):
-        return any(map(refusal_inside, value))
+        return any(map(contains_refusal, value))
     return False

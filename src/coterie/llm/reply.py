@@ -13,16 +13,16 @@ from typing import Self
 
 from coterie.llm.errors import ModelError
 from coterie.llm.messages import (
-    Answer,
-    CallRequested,
     Chunk,
+    ModelAnswer,
     TextDelta,
     ThinkingDelta,
     ToolCall,
+    ToolCallRequested,
 )
 
 
-class Said:
+class PartialAnswer:
     """What a model has said so far in one attempt. A new attempt, where nobody saw the last one, starts over."""
 
     def __init__(self) -> None:
@@ -37,10 +37,10 @@ class Said:
             self._text.append(chunk.text)
         elif isinstance(chunk, ThinkingDelta):
             self._thinking.append(chunk.thinking)
-        elif isinstance(chunk, CallRequested):
+        elif isinstance(chunk, ToolCallRequested):
             self.calls.append(chunk.call)
 
-    def begin(self, model: str) -> None:
+    def restart(self, model: str) -> None:
         self.model = model
         self._text.clear()
         self._thinking.clear()
@@ -55,33 +55,33 @@ class Said:
         return "".join(self._thinking)
 
     @property
-    def anything(self) -> bool:
+    def has_content(self) -> bool:
         return bool(self._text or self.calls)
 
 
-class Reply:
-    def __init__(self, said: Said, chunks: AsyncGenerator[Chunk | Answer, None]) -> None:
-        self._said = said
+class StreamedReply:
+    def __init__(self, partial: PartialAnswer, chunks: AsyncGenerator[Chunk | ModelAnswer, None]) -> None:
+        self._partial = partial
         self._chunks = chunks
-        self._answer: Answer | None = None
+        self._answer: ModelAnswer | None = None
 
     @property
     def text(self) -> str:
-        return self._said.text
+        return self._partial.text
 
     @property
     def model(self) -> str:
         """Who said it, also where it was left early; empty as long as nothing was said."""
-        return self._said.model if self._said.anything else ""
+        return self._partial.model if self._partial.has_content else ""
 
     @property
-    def answer(self) -> Answer:
+    def answer(self) -> ModelAnswer:
         """The whole answer. Only there once the reply has been read to its end."""
         if self._answer is None:
             raise RuntimeError("The reply has not been read to its end.")
         return self._answer
 
-    async def finish(self) -> Answer:
+    async def finish(self) -> ModelAnswer:
         async for _ in self:
             pass
         await self.stop()
@@ -97,9 +97,9 @@ class Reply:
         try:
             chunk = await anext(self._chunks)
         except ModelError as error:
-            error.partial = self._said.text
+            error.partial = self._partial.text
             raise
-        if isinstance(chunk, Answer):
+        if isinstance(chunk, ModelAnswer):
             self._answer = chunk
             raise StopAsyncIteration
         return chunk

@@ -6,17 +6,17 @@ from coterie.base.clock import Clock
 from coterie.llm.catalogue import Target
 
 
-class Rests:
+class Cooldowns:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._until: dict[Target, float] = {}
 
-    def rest(self, target: Target, seconds: float) -> None:
+    def start(self, target: Target, seconds: float) -> None:
         """A longer rest that was asked for before is not cut short."""
         until = self._clock.monotonic() + seconds
         self._until[target] = max(until, self._until.get(target, until))
 
-    def left(self, target: Target) -> float:
+    def remaining(self, target: Target) -> float:
         """Seconds until the model may be asked again; 0 when it may."""
         until = self._until.get(target)
         if until is None:

@@ -24,9 +24,9 @@ class Role(StrEnum):
         return _PRIORITIES.get(self, Priority.BACKGROUND)
 
     @property
-    def stands_in(self) -> Role | None:
+    def fallback_role(self) -> Role | None:
         """Whose chain is used where this role has none of its own."""
-        return _STANDS_IN.get(self)
+        return _FALLBACK_ROLES.get(self)
 
 
 _PRIORITIES = {
@@ -37,7 +37,7 @@ _PRIORITIES = {
     Role.CROWD: Priority.CHARACTER,
 }
 
-_STANDS_IN = {
+_FALLBACK_ROLES = {
     Role.CHANNEL: Role.NARRATIVE,
     Role.BRANCH: Role.NARRATIVE,
     Role.WORKER: Role.NARRATIVE,

@@ -22,9 +22,9 @@ from coterie.base.clock import Clock, SystemClock
 from coterie.base.ids import new_id
 from coterie.base.logging import get_logger
 from coterie.kernel import Store
-from coterie.llm.attempt import attempt
+from coterie.llm.attempt import stream_attempt
 from coterie.llm.catalogue import Catalogue, Target
-from coterie.llm.embedded import Embedded
+from coterie.llm.embedded import EmbeddedProvider
 from coterie.llm.errors import (
     ChainFailed,
     ModelError,
@@ -34,27 +34,27 @@ from coterie.llm.errors import (
     TimedOut,
 )
 from coterie.llm.events import ModelCalled, Outcome
-from coterie.llm.hosted import Hosted, import_libraries
+from coterie.llm.hosted import HostedProvider, import_libraries
 from coterie.llm.ledger import Ledger
-from coterie.llm.messages import Answer, Chunk, Finished, Priority, Prompt, Request, Tokens
-from coterie.llm.player import Player
+from coterie.llm.messages import Chunk, CompletionRequest, Finished, ModelAnswer, Priority, Prompt, Tokens
+from coterie.llm.player import ReplayProvider
 from coterie.llm.provider import Provider
-from coterie.llm.recorder import Recorder
-from coterie.llm.reply import Reply, Said
-from coterie.llm.rests import Rests
+from coterie.llm.recorder import RecordingProvider
+from coterie.llm.reply import PartialAnswer, StreamedReply
+from coterie.llm.rests import Cooldowns
 from coterie.llm.roles import Role
 from coterie.llm.settings import ModelsSettings
-from coterie.llm.tape import read_tape
+from coterie.llm.tape import read_recording
 from coterie.llm.tokens import TokenCounter
 
 _log = get_logger(__name__)
 
-TRIES = 3
-FIRST_WAIT_S = 0.5
+MAX_ATTEMPTS = 3
+FIRST_RETRY_DELAY_S = 0.5
 _WARM_UP_AFTER_S = 2.0
-_SHORT_REST_S = 1.0
+_SHORT_COOLDOWN_S = 1.0
 """A rest this short is waited out; for a longer one the next model is asked."""
-_EXPECTED_ANSWER = 1024
+_DEFAULT_ANSWER_TOKENS = 1024
 """Tokens held back from the cap for an answer whose length nobody limited."""
 
 
@@ -74,11 +74,11 @@ class _Call:
     priority: Priority
     chain: tuple[Target, ...]
     deadline: float
-    watched: bool
+    streamed: bool
     """Whether somebody sees the chunks as they come."""
     started: float
     id: str = field(default_factory=new_id)
-    said: Said = field(default_factory=Said)
+    partial: PartialAnswer = field(default_factory=PartialAnswer)
     failures: list[ModelError] = field(default_factory=list)
 
 
@@ -103,13 +103,13 @@ class Models:
         self._settings = settings
         self._clock = clock or SystemClock()
         self.ledger = Ledger(self.catalogue, self._clock, store, zone)
-        self._rests = Rests(self._clock)
+        self._cooldowns = Cooldowns(self._clock)
         self._wrap = wrap
         self._sleep = sleep
-        self._given = dict(providers or {})
+        self._overrides = dict(providers or {})
         self._providers: dict[str, Provider] = {}
-        self._reached: dict[str, object] = {}
-        self._former: list[Provider] = []
+        self._connections: dict[str, object] = {}
+        self._replaced: list[Provider] = []
         self._prepared: set[Target] = set()
 
     def stream(
@@ -121,10 +121,10 @@ class Models:
         task: str | None = None,
         priority: Priority | None = None,
         deadline_s: float | None = None,
-    ) -> Reply:
+    ) -> StreamedReply:
         """A reply to show while it comes."""
-        call = self._call(role, prompt, caller, task, priority, deadline_s, watched=True)
-        return Reply(call.said, self._run(call))
+        call = self._new_call(role, prompt, caller, task, priority, deadline_s, streamed=True)
+        return StreamedReply(call.partial, self._run(call))
 
     async def ask(
         self,
@@ -135,10 +135,10 @@ class Models:
         task: str | None = None,
         priority: Priority | None = None,
         deadline_s: float | None = None,
-    ) -> Answer:
+    ) -> ModelAnswer:
         """A whole answer. Since nobody watches, one that breaks off halfway is tried again too."""
-        call = self._call(role, prompt, caller, task, priority, deadline_s, watched=False)
-        async with Reply(call.said, self._run(call)) as reply:
+        call = self._new_call(role, prompt, caller, task, priority, deadline_s, streamed=False)
+        async with StreamedReply(call.partial, self._run(call)) as reply:
             return await reply.finish()
 
     @property
@@ -157,41 +157,45 @@ class Models:
         timer.start()
 
     async def close(self) -> None:
-        providers, self._providers = [*self._former, *self._providers.values()], {}
-        self._former.clear()
+        providers, self._providers = [*self._replaced, *self._providers.values()], {}
+        self._replaced.clear()
         for provider in providers:
             await provider.close()
 
-    def rest_left(self, target: Target) -> float:
+    def cooldown_remaining(self, target: Target) -> float:
         """Seconds until a rate-limited model may be asked again; 0 when it may."""
-        return self._rests.left(target)
+        return self._cooldowns.remaining(target)
 
-    def window(self, role: Role, task: str | None = None) -> int | None:
+    def context_window(self, role: Role, task: str | None = None) -> int | None:
         """How many tokens a prompt and its answer may have together: the least of the chain, as far as it is known."""
         known = [self.catalogue.details(target).context for target in self.catalogue.chain(role, task)]
         return min((context for context in known if context is not None), default=None)
 
     def provider(self, name: str) -> Provider:
         """The one of that name, made anew where its address or key was changed meanwhile."""
-        spec = None if name in self._given else self.catalogue.spec(name)
+        spec = None if name in self._overrides else self.catalogue.spec(name)
         reached = spec and (spec.protocol, spec.base_url, spec.api_key, spec.native_schema)
-        if name not in self._providers or self._reached.get(name) != reached:
+        if name not in self._providers or self._connections.get(name) != reached:
             if name in self._providers:
-                self._former.append(self._providers[name])  # somebody may still be listening to it
-            made = self._given.get(name) or self._make(name)
+                self._replaced.append(self._providers[name])  # somebody may still be listening to it
+            made = self._overrides.get(name) or self._create_provider(name)
             if self._settings.record:
-                made = Recorder(made, Path(self._settings.record).expanduser(), self._clock)
+                made = RecordingProvider(made, Path(self._settings.record).expanduser(), self._clock)
             self._providers[name] = self._wrap(made) if self._wrap else made
-            self._reached[name] = reached
+            self._connections[name] = reached
         return self._providers[name]
 
-    def _make(self, name: str) -> Provider:
+    def _create_provider(self, name: str) -> Provider:
         if self._settings.replay:
-            return Player(name, read_tape(Path(self._settings.replay).expanduser()), pace=1.0)
+            return ReplayProvider(name, read_recording(Path(self._settings.replay).expanduser()), speed=1.0)
         spec = self.catalogue.spec(name)
-        return Embedded(self._settings.embedded, self._clock) if spec.protocol == "embedded" else Hosted(spec)
+        return (
+            EmbeddedProvider(self._settings.embedded, self._clock)
+            if spec.protocol == "embedded"
+            else HostedProvider(spec)
+        )
 
-    def _call(
+    def _new_call(
         self,
         role: Role,
         prompt: Prompt,
@@ -200,7 +204,7 @@ class Models:
         priority: Priority | None,
         deadline_s: float | None,
         *,
-        watched: bool,
+        streamed: bool,
     ) -> _Call:
         now = asyncio.get_running_loop().time()
         return _Call(
@@ -210,38 +214,38 @@ class Models:
             priority=role.priority if priority is None else priority,
             chain=self.catalogue.chain(role, task),
             deadline=now + (self._settings.deadline_s if deadline_s is None else deadline_s),
-            watched=watched,
+            streamed=streamed,
             started=now,
         )
 
-    async def _run(self, call: _Call) -> AsyncGenerator[Chunk | Answer, None]:
+    async def _run(self, call: _Call) -> AsyncGenerator[Chunk | ModelAnswer, None]:
         for target in call.chain:
-            for n in range(TRIES):
-                if not await self._may_ask(call, target, n):
+            for n in range(MAX_ATTEMPTS):
+                if not await self._wait_for_turn(call, target, n):
                     break
                 try:
-                    async with aclosing(self._try(call, target)) as chunks:
+                    async with aclosing(self._attempt(call, target)) as chunks:
                         async for chunk in chunks:
                             yield chunk
                     return
                 except ModelUnavailable as error:
                     call.failures.append(error)
                     _log.warning("model_failed", model=str(target), role=call.role, error=type(error).__name__)
-                    if call.said.anything and call.watched:
+                    if call.partial.has_content and call.streamed:
                         raise
-                    self._rest_if_limited(target, error, last=n == TRIES - 1)
+                    self._cool_down_if_limited(target, error, last=n == MAX_ATTEMPTS - 1)
                     if not error.retryable or _now() >= call.deadline:
                         break
             if _now() >= call.deadline:
                 break
-        raise self._nobody(call)
+        raise self._chain_error(call)
 
-    async def _may_ask(self, call: _Call, target: Target, n: int) -> bool:
+    async def _wait_for_turn(self, call: _Call, target: Target, n: int) -> bool:
         """Wait before a further try; False where the model rests for long, or time runs out."""
-        wait = FIRST_WAIT_S * 2 ** (n - 1) if n else 0.0
-        rest = self._rests.left(target)
-        if rest > _SHORT_REST_S:
-            call.failures.append(_resting(target, rest))
+        wait = FIRST_RETRY_DELAY_S * 2 ** (n - 1) if n else 0.0
+        rest = self._cooldowns.remaining(target)
+        if rest > _SHORT_COOLDOWN_S:
+            call.failures.append(_cooldown_error(target, rest))
             return False
         wait = max(wait, rest)
         if _now() + wait >= call.deadline:
@@ -250,26 +254,26 @@ class Models:
             return False
         if wait:
             await self._sleep(wait)
-            if rest := self._rests.left(target):  # Somebody else met the limit meanwhile.
-                call.failures.append(_resting(target, rest))
+            if rest := self._cooldowns.remaining(target):  # Somebody else met the limit meanwhile.
+                call.failures.append(_cooldown_error(target, rest))
                 return False
         return True
 
-    async def _try(self, call: _Call, target: Target) -> AsyncGenerator[Chunk | Answer, None]:
+    async def _attempt(self, call: _Call, target: Target) -> AsyncGenerator[Chunk | ModelAnswer, None]:
         spec = self.catalogue.spec(target.provider)
         owner = call.caller.room or call.caller.character
-        request = Request(model=target.model, prompt=call.prompt, priority=call.priority, owner=owner)
+        request = CompletionRequest(model=target.model, prompt=call.prompt, priority=call.priority, owner=owner)
         await self._prepare(target)
         counted = self.tokens.count_prompt(target, call.prompt)
-        expected = Tokens(input=counted, output=call.prompt.max_tokens or _EXPECTED_ANSWER)
-        call.said.begin(str(target))
-        with self.ledger.hold(target, expected) as hold:
+        expected = Tokens(input=counted, output=call.prompt.max_tokens or _DEFAULT_ANSWER_TOKENS)
+        call.partial.restart(str(target))
+        with self.ledger.reserve(target, expected) as hold:
             began, first = _now(), None
             outcome: Outcome = "stopped"
             error, end = "", None
             try:
                 async with aclosing(
-                    attempt(self.provider(target.provider), request, spec, call.said, call.deadline)
+                    stream_attempt(self.provider(target.provider), request, spec, call.partial, call.deadline)
                 ) as chunks:
                     async for chunk in chunks:
                         if first is None:
@@ -282,7 +286,7 @@ class Models:
                 outcome, error = "failed", type(failure).__name__
                 raise
             finally:
-                tokens = self._tokens(call, target, counted, end, error)
+                tokens = self._count_tokens(call, target, counted, end, error)
                 price = self.ledger.prices.price(target, tokens)
                 written = self.ledger.settle(
                     hold,
@@ -301,7 +305,7 @@ class Models:
                         tokens_cached=tokens.cached,
                         estimated=tokens.estimated,
                         usd_micros=price.usd_micros,
-                        priced=price.certainty,
+                        priced=price.basis,
                         first_token_ms=_ms(began, first),
                         total_ms=_ms(began, _now()) or 0.0,
                     ),
@@ -309,10 +313,10 @@ class Models:
                 if outcome != "answered":
                     await asyncio.shield(written)
         try:
-            yield Answer(
-                text=call.said.text,
-                thinking=call.said.thinking,
-                calls=tuple(call.said.calls),
+            yield ModelAnswer(
+                text=call.partial.text,
+                thinking=call.partial.thinking,
+                calls=tuple(call.partial.calls),
                 reason=end.reason if end else "stop",
                 tokens=tokens,
                 model=str(target),
@@ -329,24 +333,24 @@ class Models:
             await self.tokens.prepare(target)
             self._prepared.add(target)
 
-    def _tokens(self, call: _Call, target: Target, counted: int, end: Finished | None, error: str) -> Tokens:
+    def _count_tokens(self, call: _Call, target: Target, counted: int, end: Finished | None, error: str) -> Tokens:
         """What the provider says, else what we count. A request it turned away before a word cost nothing."""
         if end is not None and not end.tokens.estimated:
-            self.tokens.learn(target, counted, end.tokens.input)
+            self.tokens.calibrate(target, counted, end.tokens.input)
             return end.tokens
-        if error and not call.said.anything:
+        if error and not call.partial.has_content:
             return Tokens()
-        written = self.tokens.count(target, call.said.text + call.said.thinking)
+        written = self.tokens.count(target, call.partial.text + call.partial.thinking)
         return Tokens(input=counted, output=written, estimated=True)
 
-    def _rest_if_limited(self, target: Target, error: ModelError, *, last: bool) -> None:
+    def _cool_down_if_limited(self, target: Target, error: ModelError, *, last: bool) -> None:
         if isinstance(error, OutOfCredit) or (isinstance(error, RateLimited) and (last or error.retry_after)):
-            self._rests.rest(target, error.retry_after or self._settings.rate_limit_cooldown_s)
+            self._cooldowns.start(target, error.retry_after or self._settings.rate_limit_cooldown_s)
 
-    def _nobody(self, call: _Call) -> ModelError:
+    def _chain_error(self, call: _Call) -> ModelError:
         if len(call.chain) == 1:
             return call.failures[-1]
-        waits = [self._rests.left(target) for target in call.chain]
+        waits = [self._cooldowns.remaining(target) for target in call.chain]
         told = " ".join(dict.fromkeys(failure.what for failure in call.failures))
         return ChainFailed(
             f"None of the {len(call.chain)} models for {call.role.value} could answer. {told}",
@@ -356,7 +360,7 @@ class Models:
         )
 
 
-def _resting(target: Target, seconds: float) -> RateLimited:
+def _cooldown_error(target: Target, seconds: float) -> RateLimited:
     return RateLimited(
         f"{target} rests after a rate limit, for another {math.ceil(seconds)} s.",
         "Wait until then, or set a fallback model in the settings.",

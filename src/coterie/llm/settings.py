@@ -15,10 +15,10 @@ from coterie.base.config import Section
 from coterie.llm.presets import PRESETS
 from coterie.llm.roles import Role
 
-LONGEST_CHAIN = 4
+MAX_CHAIN_LENGTH = 4
 """A model and at most three fallbacks (D9)."""
 
-Chain = Annotated[tuple[str, ...], Field(min_length=1, max_length=LONGEST_CHAIN)]
+Chain = Annotated[tuple[str, ...], Field(min_length=1, max_length=MAX_CHAIN_LENGTH)]
 Seconds = Annotated[float, Field(gt=0)]
 
 
@@ -39,7 +39,7 @@ class ProviderSettings(Section):
     """How long the first token may take here, for slow machines."""
 
     @model_validator(mode="after")
-    def _known(self) -> ProviderSettings:
+    def _check_preset(self) -> ProviderSettings:
         if self.preset not in PRESETS:
             raise ValueError(f"a known preset ({', '.join(sorted(PRESETS))})")
         if self.preset == "openai-compatible" and not self.base_url:
@@ -50,7 +50,7 @@ class ProviderSettings(Section):
 class ModelDetails(Section):
     context: Annotated[int, Field(gt=0)] | None = None
     """How many tokens the model can read and write in all."""
-    steady_words: Annotated[int, Field(gt=0)] | None = None
+    max_story_words: Annotated[int, Field(gt=0)] | None = None
     """How many words it keeps its thread for: a longer reply in a story ends with the sentence that passes them. Only
     the bundled model has such a limit unless you set one."""
     usd_per_million_in: Annotated[float, Field(ge=0)] | None = None
@@ -102,7 +102,7 @@ class ModelsSettings(Section):
     """The model that plays characters."""
     classifier_model: str | None = None
     """The model that reads what happened: fast, and good at JSON."""
-    classifier_fallbacks: Annotated[tuple[str, ...], Field(max_length=LONGEST_CHAIN - 1)] | None = None
+    classifier_fallbacks: Annotated[tuple[str, ...], Field(max_length=MAX_CHAIN_LENGTH - 1)] | None = None
     """Asked in this order when the classifier model fails."""
     roles: dict[Role, Chain] = Field(default_factory=dict)
     """Role → a model, or a model and its fallbacks."""
@@ -134,13 +134,13 @@ class ModelsSettings(Section):
 
     @field_validator("roles", "tasks", mode="before")
     @classmethod
-    def _one_is_a_chain(cls, value: object) -> object:
+    def _wrap_single_model(cls, value: object) -> object:
         if not isinstance(value, dict):
             return value
         return {key: (chain,) if isinstance(chain, str) else chain for key, chain in value.items()}
 
     @model_validator(mode="after")
-    def _known_providers(self) -> ModelsSettings:
+    def _check_providers(self) -> ModelsSettings:
         known = {*PRESETS, *self.providers} - {"openai-compatible"}
         chains = [*self.roles.values(), *self.tasks.values()]
         for model in (model for chain in chains for model in chain):

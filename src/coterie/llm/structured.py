@@ -14,17 +14,17 @@ from typing import Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from coterie.base.masking import mask
+from coterie.base.masking import redact
 from coterie.llm.errors import BadRequest, ModelError, NothingRecorded, RequestsForbidden
 from coterie.llm.events import ClassifierFailed
-from coterie.llm.messages import Message, Prompt, Shape
-from coterie.llm.refusal import is_refusal, refusal_inside
+from coterie.llm.messages import OutputSchema, Prompt, PromptMessage
+from coterie.llm.refusal import contains_refusal, is_refusal
 from coterie.llm.roles import Role
 from coterie.llm.router import Caller, Models
 
 T = TypeVar("T", bound=BaseModel)
-Wrong = Literal["refused", "not_json", "not_the_schema", "unavailable"]
-_LONGEST_RAW = 2_000
+FailureKind = Literal["refused", "not_json", "not_the_schema", "unavailable"]
+_MAX_RAW_LENGTH = 2_000
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,10 @@ class Classified(Generic[T]):
         return self.failure is None
 
 
-class _Unfit(Exception):
-    def __init__(self, wrong: Wrong, why: str) -> None:
+class _InvalidAnswer(Exception):
+    def __init__(self, wrong: FailureKind, why: str) -> None:
         super().__init__(why)
-        self.wrong = wrong
+        self.kind = wrong
 
 
 async def classify(
@@ -59,9 +59,9 @@ async def classify(
     fallback = output() if default is None else default
     within = models.catalogue.settings.classifier_timeout_s if timeout_s is None else timeout_s
     deadline = asyncio.get_running_loop().time() + within
-    shape = Shape(name=output.__name__, definition=output.model_json_schema())
+    shape = OutputSchema(name=output.__name__, definition=output.model_json_schema())
     asking = prompt.model_copy(update={"shape": shape})
-    wrong: Wrong = "unavailable"
+    wrong: FailureKind = "unavailable"
     raw, model, error = "", str(models.catalogue.chain(role)[0]), None
     attempts = 0
     for attempts in (1, 2):
@@ -78,64 +78,66 @@ async def classify(
             if not isinstance(failed, BadRequest):
                 break
             # Perhaps it was the schema that the provider did not take: ask in words alone.
-            asking = _in_words(prompt, shape)
+            asking = _with_schema_as_text(prompt, shape)
             continue
         raw, model = answer.text, answer.model
         try:
-            return Classified(read_answer(output, raw))
-        except _Unfit as unfit:
-            wrong, error = unfit.wrong, None
-            asking = _stricter(asking, shape, raw, str(unfit))
+            return Classified(parse_answer(output, raw))
+        except _InvalidAnswer as unfit:
+            wrong, error = unfit.kind, None
+            asking = _retry_prompt(asking, shape, raw, str(unfit))
     failure = ClassifierFailed(
         role=role.value,
         schema_name=output.__name__,
         model=model,
         failure=wrong,
-        raw=mask(raw)[:_LONGEST_RAW],
+        raw=redact(raw)[:_MAX_RAW_LENGTH],
         attempts=attempts,
         room=caller.room,
         character=caller.character,
     )
-    await models.ledger.write(failure)
+    await models.ledger.record(failure)
     return Classified(fallback, failure, error)
 
 
-def read_answer(output: type[T], raw: str) -> T:
+def parse_answer(output: type[T], raw: str) -> T:
     """The value in an answer. Code fences and chatter around the JSON are forgiven; anything else is not."""
     if is_refusal(raw):
-        raise _Unfit("refused", "It declined instead of answering.")
+        raise _InvalidAnswer("refused", "It declined instead of answering.")
     start = raw.find("{")
     try:
         if start < 0:
             raise ValueError("there is no JSON object in it")
         found, _ = json.JSONDecoder().raw_decode(raw, start)
     except (ValueError, RecursionError) as error:
-        raise _Unfit("not_json", f"It was not JSON: {error}.") from None
-    if refusal_inside(found):
-        raise _Unfit("refused", "It declined instead of answering.")
+        raise _InvalidAnswer("not_json", f"It was not JSON: {error}.") from None
+    if contains_refusal(found):
+        raise _InvalidAnswer("refused", "It declined instead of answering.")
     try:
         return output.model_validate(found)
     except ValidationError as error:
         reasons = "; ".join(
             f"{'.'.join(map(str, detail['loc'])) or 'the object'}: {detail['msg']}" for detail in error.errors()[:5]
         )
-        raise _Unfit("not_the_schema", f"It did not fit the schema: {reasons}.") from None
+        raise _InvalidAnswer("not_the_schema", f"It did not fit the schema: {reasons}.") from None
 
 
-def _stricter(prompt: Prompt, shape: Shape, raw: str, why: str) -> Prompt:
+def _retry_prompt(prompt: Prompt, shape: OutputSchema, raw: str, why: str) -> Prompt:
     told = (
         f"Your last answer could not be used. {why} This is a data extraction step inside a program; nobody reads it "
-        f"as prose. Answer again. {_rule(shape)}"
+        f"as prose. Answer again. {_schema_instruction(shape)}"
     )
-    retry = (Message(role="assistant", text=raw[:_LONGEST_RAW]), Message(role="user", text=told))
+    retry = (PromptMessage(role="assistant", text=raw[:_MAX_RAW_LENGTH]), PromptMessage(role="user", text=told))
     return prompt.model_copy(update={"messages": (*prompt.messages, *retry), "temperature": 0.0})
 
 
-def _in_words(prompt: Prompt, shape: Shape) -> Prompt:
-    return prompt.model_copy(update={"messages": (*prompt.messages, Message(role="user", text=_rule(shape)))})
+def _with_schema_as_text(prompt: Prompt, shape: OutputSchema) -> Prompt:
+    return prompt.model_copy(
+        update={"messages": (*prompt.messages, PromptMessage(role="user", text=_schema_instruction(shape)))}
+    )
 
 
-def _rule(shape: Shape) -> str:
+def _schema_instruction(shape: OutputSchema) -> str:
     return (
         "Write exactly one JSON object, starting with { and ending with }, that fits this schema:\n"
         f"{json.dumps(shape.definition, ensure_ascii=False)}"

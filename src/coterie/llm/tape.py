@@ -14,16 +14,16 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from coterie.base.errors import ConfigError
 from coterie.llm import errors
-from coterie.llm.messages import Chunk, Finished, Request, TextDelta, Tokens
+from coterie.llm.messages import Chunk, CompletionRequest, Finished, TextDelta, Tokens
 
 _WORDS = re.compile(r"\S+\s*|\s+")
 
 
-class _Line(BaseModel):
+class _RecordingModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Fault(_Line):
+class RecordedError(_RecordingModel):
     kind: str
     what: str = "The script says that this call fails."
     fix: str = "Nothing is to be done: it is a script."
@@ -32,7 +32,7 @@ class Fault(_Line):
     at_us: int = 0
 
     @classmethod
-    def of(cls, error: errors.ModelError, at_us: int = 0) -> Fault:
+    def from_error(cls, error: errors.ModelError, at_us: int = 0) -> RecordedError:
         return cls(
             kind=type(error).__name__,
             what=error.what,
@@ -42,7 +42,7 @@ class Fault(_Line):
             at_us=at_us,
         )
 
-    def error(self) -> errors.ModelError:
+    def to_error(self) -> errors.ModelError:
         kind: Any = getattr(errors, self.kind, None)
         if not (isinstance(kind, type) and issubclass(kind, errors.ModelError)):
             raise ConfigError(f"A recording names the unknown error {self.kind!r}.", "Correct that line.")
@@ -51,9 +51,9 @@ class Fault(_Line):
         return kind(self.what, self.fix, status=self.status, retry_after=self.retry_after)
 
 
-class Entry(_Line):
+class RecordedCall(_RecordingModel):
     provider: str = ""
-    request: Request | None = None
+    request: CompletionRequest | None = None
     """The exact request this answers; None answers any."""
     when: str | None = None
     """Answer only a prompt whose last message contains this."""
@@ -61,7 +61,7 @@ class Entry(_Line):
     """A hand-written answer, given word by word."""
     chunks: tuple[tuple[int, Chunk], ...] = ()
     """Microseconds since the call began, and what came then."""
-    error: Fault | None = None
+    error: RecordedError | None = None
     stopped_us: int | None = None
     """Set where the listener had heard enough."""
 
@@ -74,14 +74,14 @@ class Entry(_Line):
         return said if self.error else (*said, (0, end))
 
 
-def read_tape(path: Path) -> list[Entry]:
-    entries: list[Entry] = []
+def read_recording(path: Path) -> list[RecordedCall]:
+    entries: list[RecordedCall] = []
     # Not splitlines(): JSON leaves the other line ends of Unicode as they are inside a text.
     for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
         if not line.strip():
             continue
         try:
-            entries.append(Entry.model_validate_json(line))
+            entries.append(RecordedCall.model_validate_json(line))
         except ValidationError as error:
             raise ConfigError(
                 f"Line {number} of the recording {path.name} cannot be read: {error.errors()[0]['msg']}.",

@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 _ORDINARY_TOKEN = 1
 
-_SPLITS = {
+_SPLIT_PATTERNS = {
     # Digits stand alone, and the spaces before them stay together; the rest is GPT-2's way of cutting words.
     "smollm": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+|\p{N}|\s+(?=\p{N})| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
 }
 
 
 @lru_cache(maxsize=2)
-def tokenizer_of(weights: Path) -> Encoding | None:
+def load_tokenizer(weights: Path) -> Encoding | None:
     """None where the file's way of cutting words is not one we know exactly; then the estimate is used."""
     metadata = read_metadata(weights)
-    split = _SPLITS.get(metadata.get("tokenizer.ggml.pre", ""))
+    split = _SPLIT_PATTERNS.get(metadata.get("tokenizer.ggml.pre", ""))
     if metadata.get("tokenizer.ggml.model") != "gpt2" or split is None:
         return None
     from tiktoken import Encoding

@@ -23,13 +23,17 @@ from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
-from coterie.llm.messages import Message, Prompt, Shape
+from coterie.llm.messages import OutputSchema, Prompt, PromptMessage
 
 
-def messages_of(prompt: Prompt, *, native_schema: bool) -> list[ModelMessage]:
+def to_messages(prompt: Prompt, *, native_schema: bool) -> list[ModelMessage]:
     messages: list[ModelMessage] = []
     parts: list[ModelRequestPart] = []
-    for message in prompt.messages if native_schema or prompt.shape is None else _asking_for(prompt.shape, prompt):
+    for message in (
+        prompt.messages
+        if native_schema or prompt.output_schema is None
+        else _with_schema_in_text(prompt.output_schema, prompt)
+    ):
         if message.role == "assistant":
             if parts:
                 messages.append(ModelRequest(parts=parts))
@@ -42,18 +46,18 @@ def messages_of(prompt: Prompt, *, native_schema: bool) -> list[ModelMessage]:
     return messages
 
 
-def parameters_of(prompt: Prompt, *, native_schema: bool) -> ModelRequestParameters:
+def to_parameters(prompt: Prompt, *, native_schema: bool) -> ModelRequestParameters:
     tools = [
         ToolDefinition(name=tool.name, description=tool.description, parameters_json_schema=tool.parameters)
         for tool in prompt.tools
     ]
-    if prompt.shape is not None and native_schema:
-        shape = OutputObjectDefinition(json_schema=prompt.shape.definition, name=prompt.shape.name)
+    if prompt.output_schema is not None and native_schema:
+        shape = OutputObjectDefinition(json_schema=prompt.output_schema.definition, name=prompt.output_schema.name)
         return ModelRequestParameters(function_tools=tools, output_mode="native", output_object=shape)
     return ModelRequestParameters(function_tools=tools)
 
 
-def settings_of(prompt: Prompt) -> ModelSettings:
+def to_settings(prompt: Prompt) -> ModelSettings:
     chosen: dict[str, Any] = {
         "max_tokens": prompt.max_tokens,
         "temperature": prompt.temperature,
@@ -64,13 +68,13 @@ def settings_of(prompt: Prompt) -> ModelSettings:
     return cast(ModelSettings, {name: value for name, value in chosen.items() if value is not None})
 
 
-def _response(message: Message) -> ModelResponse:
+def _response(message: PromptMessage) -> ModelResponse:
     text = [TextPart(message.text)] if message.text else []
     calls = [ToolCallPart(call.name, call.arguments, tool_call_id=call.id) for call in message.calls]
     return ModelResponse(parts=[*text, *calls])
 
 
-def _part(message: Message) -> ModelRequestPart:
+def _part(message: PromptMessage) -> ModelRequestPart:
     if message.role == "system":
         return SystemPromptPart(message.text)
     if message.role == "tool":
@@ -84,7 +88,7 @@ def _part(message: Message) -> ModelRequestPart:
     return UserPromptPart(content)
 
 
-def _asking_for(shape: Shape, prompt: Prompt) -> list[Message]:
+def _with_schema_in_text(shape: OutputSchema, prompt: Prompt) -> list[PromptMessage]:
     """The schema in words, in the last message: many chat templates allow no system message after the first."""
     told = (
         "Answer with one JSON object and nothing else: no explanation, no code fence. "
@@ -92,5 +96,5 @@ def _asking_for(shape: Shape, prompt: Prompt) -> list[Message]:
     )
     *before, last = prompt.messages
     if last.role != "user":
-        return [*prompt.messages, Message(role="user", text=told)]
+        return [*prompt.messages, PromptMessage(role="user", text=told)]
     return [*before, last.model_copy(update={"text": f"{last.text}\n\n{told}"})]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from coterie.kernel import Event, Rows, Store, View, on
+from coterie.kernel import Event, Projection, Rows, Store, on
 from coterie.llm.events import STREAM, ClassifierFailed, ModelCalled
 
 
-class Usage(View):
+class UsageProjection(Projection):
     name = "llm_usage"
     version = 1
     schema = """
@@ -58,7 +58,7 @@ class Usage(View):
 
 
 @dataclass(frozen=True)
-class Spending:
+class DailyUsage:
     """What one model did in one role on one day."""
 
     day: str
@@ -74,13 +74,13 @@ class Spending:
 
 
 @dataclass(frozen=True)
-class Failure:
+class ClassifierFailure:
     """A structured answer that could not be had."""
 
     id: int
     at: datetime
     role: str
-    wanted: str
+    schema_name: str
     model: str
     failure: str
     raw: str
@@ -89,11 +89,11 @@ class Failure:
     character: str
 
 
-class UsageBook:
+class UsageQueries:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def spending(self, since: str) -> list[Spending]:
+    def daily(self, since: str) -> list[DailyUsage]:
         """Per day, role and model, newest day first; `since` is a date."""
         rows = self._store.query(
             "SELECT day, role, provider || '/' || model AS target, sum(calls), sum(failed), sum(stopped),"
@@ -101,9 +101,9 @@ class UsageBook:
             " GROUP BY day, role, target ORDER BY day DESC, role, target",
             (since,),
         )
-        return [Spending(*row) for row in rows]
+        return [DailyUsage(*row) for row in rows]
 
-    def of_room(self, room: str, since: str) -> tuple[int, int, float]:
+    def room_total(self, room: str, since: str) -> tuple[int, int, float]:
         """Calls, tokens and dollars of one room since a date."""
         sql = "SELECT coalesce(sum(calls), 0), coalesce(sum(tokens_in + tokens_out), 0), coalesce(sum(usd_micros), 0)"
         ((calls, tokens, micros),) = self._store.query(
@@ -111,18 +111,18 @@ class UsageBook:
         )
         return int(calls), int(tokens), micros / 1e6
 
-    def since(self, event: int) -> tuple[int, float]:
+    def total_since(self, event: int) -> tuple[int, float]:
         """Calls and dollars after an event of the log, models on this machine aside."""
         calls, micros = self._store.reader.sum_payload_field(
             STREAM, ModelCalled.kind, "usd_micros", after=event, unless=("priced", "free")
         )
         return calls, micros / 1e6
 
-    def failures(self, limit: int, before: int | None = None) -> list[Failure]:
+    def failures(self, limit: int, before: int | None = None) -> list[ClassifierFailure]:
         """Newest first; those before an id to go further back."""
         rows = self._store.query(
             "SELECT id, at, role, schema_name, model, failure, raw, attempts, room, character FROM classifier_failure"
             " WHERE id < coalesce(?, 1 << 62) ORDER BY id DESC LIMIT ?",
             (before, limit),
         )
-        return [Failure(row[0], datetime.fromisoformat(row[1]), *row[2:]) for row in rows]
+        return [ClassifierFailure(row[0], datetime.fromisoformat(row[1]), *row[2:]) for row in rows]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from coterie.base.logging import get_logger
 from coterie.memory.errors import EmbedderFailed
-from coterie.memory.vectors import Vectors
+from coterie.memory.vectors import VectorStore
 
 
 @dataclass(frozen=True)
@@ -16,23 +16,23 @@ class EmbeddingStatus:
     done: int
     total: int
     running: bool
-    trouble: str | None
+    error: str | None
     """Why it stopped before it was done."""
 
 
-class Background:
-    def __init__(self, vectors: Vectors) -> None:
+class EmbeddingWorker:
+    def __init__(self, vectors: VectorStore) -> None:
         self._vectors = vectors
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
-        self._trouble: str | None = None
+        self._error: str | None = None
 
     def start(self) -> None:
         """Begin, or go on after new memories or a failure. Does nothing while it is running."""
         if self._vectors.embedder is None or (self._thread is not None and self._thread.is_alive()):
             return
         self._stop.clear()
-        self._trouble = None
+        self._error = None
         self._thread = threading.Thread(target=self._run, name="memory-embedding", daemon=True)
         self._thread.start()
 
@@ -48,11 +48,11 @@ class Background:
         embedder = self._vectors.embedder
         missing, total = self._vectors.pending()
         running = self._thread is not None and self._thread.is_alive()
-        return EmbeddingStatus(embedder.name if embedder else None, total - missing, total, running, self._trouble)
+        return EmbeddingStatus(embedder.name if embedder else None, total - missing, total, running, self._error)
 
     def _run(self) -> None:
         try:
             self._vectors.embed_pending(stop=self._stop)
         except EmbedderFailed as error:
-            self._trouble = str(error)
+            self._error = str(error)
             get_logger(__name__).warning("embedding stopped", why=str(error))

@@ -9,10 +9,10 @@ from coterie.memory.static import DIM
 
 def check_index(store: Store) -> list[str]:
     """What is wrong, in sentences; nothing if all is well."""
-    return store.transact(_faults)
+    return store.transact(_find_problems)
 
 
-def _faults(rows: Rows) -> list[str]:
+def _find_problems(rows: Rows) -> list[str]:
     faults: list[str] = []
     visible = "memory m WHERE NOT EXISTS (SELECT 1 FROM memory_tombstone t WHERE t.id = m.id)"
     missing = rows.all(

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from coterie.kernel import Changed, Rows
-from coterie.memory.static import static_vectors
-from coterie.memory.words import Names, is_question
+from coterie.kernel import ChangedKeys, Rows
+from coterie.memory.static import static_embedder
+from coterie.memory.words import NameMatcher, is_question
 
-SCHEMA = """
+INDEX_SCHEMA = """
     CREATE TABLE IF NOT EXISTS memory_doc(
         doc INTEGER PRIMARY KEY, owner INTEGER NOT NULL, stream TEXT NOT NULL, id TEXT NOT NULL,
         question INTEGER NOT NULL, tokens BLOB NOT NULL, vector BLOB NOT NULL);
@@ -42,7 +42,7 @@ def full_text_table(number: int) -> str:
     return f"memory_words_{number}"
 
 
-def index_everything(rows: Rows) -> None:
+def rebuild_index(rows: Rows) -> None:
     for (number,) in rows.all("SELECT number FROM memory_owner"):
         rows.run(f"DROP TABLE IF EXISTS {full_text_table(number)}")
     rows.run("DELETE FROM memory_doc; DELETE FROM memory_vector")
@@ -51,14 +51,14 @@ def index_everything(rows: Rows) -> None:
     for (number,) in rows.all("SELECT number FROM memory_owner"):
         _create_full_text(rows, number)
     keys = rows.all("SELECT stream, id FROM memory ORDER BY event, stream, id")
-    _index(rows, keys)
+    _index_keys(rows, keys)
 
 
-def index_changes(rows: Rows, changed: Changed) -> None:
+def update_index(rows: Rows, changed: ChangedKeys) -> None:
     keys = set(changed.get("memory", ()))
     for _, memory_id in changed.get("memory_tombstone", ()):
         keys.update(rows.all("SELECT stream, id FROM memory WHERE id = ?", (memory_id,)))
-    _index(rows, sorted(keys))
+    _index_keys(rows, sorted(keys))
     for table in ("memory_validity", "memory_link"):
         if changed.get(table):
             # A row that was taken back no longer names its owner; a bump too many costs one small read.
@@ -66,13 +66,13 @@ def index_changes(rows: Rows, changed: Changed) -> None:
             break
 
 
-def _index(rows: Rows, keys: Sequence[Key]) -> None:
+def _index_keys(rows: Rows, keys: Sequence[Key]) -> None:
     for start in range(0, len(keys), _BATCH):
         _index_batch(rows, keys[start : start + _BATCH])
 
 
 def _index_batch(rows: Rows, keys: Sequence[Key]) -> None:
-    offline = static_vectors()
+    offline = static_embedder()
     wanted = json.dumps(keys)
     kept = _remove(rows, wanted)
     found = rows.all(
@@ -80,7 +80,7 @@ def _index_batch(rows: Rows, keys: Sequence[Key]) -> None:
         " AND NOT EXISTS (SELECT 1 FROM memory_tombstone s WHERE s.id = t.id) ORDER BY j.key",
         (wanted,),
     )
-    token_rows = [offline.tokens(_names(speaker, there).without(text)) for *_, text, speaker, there in found]
+    token_rows = [offline.tokens(_name_matcher(speaker, there).remove_from(text)) for *_, text, speaker, there in found]
     vectors = offline.embed_tokens(token_rows).astype(np.float16)
     row = rows.one("SELECT coalesce(max(last), 0) FROM memory_owner")
     doc = row[0] if row else 0
@@ -139,5 +139,5 @@ def _create_full_text(rows: Rows, number: int) -> None:
 
 
 @functools.lru_cache(maxsize=4_096)
-def _names(speaker: str | None, witnesses: str) -> Names:
-    return Names([*json.loads(witnesses), *([speaker] if speaker else [])])
+def _name_matcher(speaker: str | None, witnesses: str) -> NameMatcher:
+    return NameMatcher([*json.loads(witnesses), *([speaker] if speaker else [])])

@@ -15,14 +15,14 @@ from typing import Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from coterie.kernel import Draft
+from coterie.kernel import NewEvent
 from coterie.memory.events import MemoryConfirmed, MemoryLinked, MemorySuperseded
 from coterie.memory.gates import Viewpoint
-from coterie.memory.privacy import without_contacts
-from coterie.memory.recall import Ask, Recall
+from coterie.memory.privacy import remove_contacts
+from coterie.memory.recall import RecallRequest, RecallService
 from coterie.memory.record import MemoryRecord, MemoryType, Relation
-from coterie.memory.words import Names, is_question, name_of, telling, words
-from coterie.memory.writing import NewMemory, Planned, Writing
+from coterie.memory.words import NameMatcher, display_name, is_question, keywords, words
+from coterie.memory.writing import MemoryWriter, NewMemory, PlannedWrite
 
 _NEIGHBOURS = 8
 _PRONOUNS = frozenset(
@@ -50,7 +50,7 @@ _PRONOUNS = frozenset(
 
 
 @dataclass(frozen=True)
-class Turn:
+class ExtractionTurn:
     """Something that was said, as extraction sees it."""
 
     id: str
@@ -81,10 +81,10 @@ class Operations(BaseModel):
 
 
 @dataclass(frozen=True)
-class Request:
+class ExtractionRequest:
     owner: str
     room: str
-    turns: tuple[Turn, ...]
+    turns: tuple[ExtractionTurn, ...]
     known: tuple[MemoryRecord, ...]
     """What the owner already remembers near these turns: operations refer to these by id."""
     witnesses: tuple[str, ...]
@@ -97,7 +97,7 @@ class Request:
         said = "\n".join(f"[{turn.id}] {turn.speaker}: {turn.text}" for turn in self.turns)
         known = "\n".join(f"[{memory.id}] {memory.text}" for memory in self.known) or "(nothing)"
         return (
-            f"What {name_of(self.owner)} already remembers:\n{known}\n\nWhat was just said:\n{said}\n\n"
+            f"What {display_name(self.owner)} already remembers:\n{known}\n\nWhat was just said:\n{said}\n\n"
             "List what is worth remembering for a long time, as operations. ADD a new fact; UPDATE a known one that "
             "has become more exact; SUPERSEDE a known one that no longer holds; NOOP one that was said again. Write "
             "each fact as a full sentence that names whom it is about. Give as evidence the ids of the turns that say "
@@ -106,27 +106,27 @@ class Request:
 
 
 class Extractor(Protocol):
-    def __call__(self, request: Request) -> Operations: ...
+    def __call__(self, request: ExtractionRequest) -> Operations: ...
 
 
 @dataclass(frozen=True)
-class Outcome:
-    planned: list[Planned]
+class ExtractionResult:
+    planned: list[PlannedWrite]
     refused: list[tuple[Operation, str]]
 
     @property
-    def drafts(self) -> list[Draft]:
-        return [draft for plan in self.planned for draft in plan.drafts]
+    def new_events(self) -> list[NewEvent]:
+        return [draft for plan in self.planned for draft in plan.new_events]
 
 
 class Extraction:
-    def __init__(self, recall: Recall, writing: Writing) -> None:
+    def __init__(self, recall: RecallService, writing: MemoryWriter) -> None:
         self._recall = recall
         self._writing = writing
 
     def prepare(
         self,
-        turns: Sequence[Turn],
+        turns: Sequence[ExtractionTurn],
         *,
         owner: str,
         room: str,
@@ -135,18 +135,22 @@ class Extraction:
         scene: str | None = None,
         happened: datetime | None = None,
         private: bool = False,
-    ) -> Request:
+    ) -> ExtractionRequest:
         known: dict[str, MemoryRecord] = {}
         view = Viewpoint.of(owner, room, witnesses)
         for turn in turns:
-            for recalled in self._recall.ask(Ask(turn.text, view, k=_NEIGHBOURS), now):
+            for recalled in self._recall.recall(RecallRequest(turn.text, view, k=_NEIGHBOURS), now):
                 if recalled.memory.type != "observation":
                     known.setdefault(recalled.id, recalled.memory)
-        return Request(owner, room, tuple(turns), tuple(known.values()), tuple(witnesses), scene, happened, private)
+        return ExtractionRequest(
+            owner, room, tuple(turns), tuple(known.values()), tuple(witnesses), scene, happened, private
+        )
 
-    def plan(self, request: Request, answer: Operations, *, actor: str = "system", turn: str | None = None) -> Outcome:
+    def plan(
+        self, request: ExtractionRequest, answer: Operations, *, actor: str = "system", turn: str | None = None
+    ) -> ExtractionResult:
         """Decide on each proposal. Refusals say why, so that they can be shown."""
-        planned: list[Planned] = []
+        planned: list[PlannedWrite] = []
         refused: list[tuple[Operation, str]] = []
         known = {memory.id: memory for memory in request.known}
         for operation in answer.operations:
@@ -155,19 +159,24 @@ class Extraction:
                 refused.append((operation, why))
                 continue
             if operation.op == "NOOP":
-                planned.append(self._again(request, operation, evidence, actor, turn))
+                planned.append(self._confirm(request, operation, evidence, actor, turn))
             else:
                 planned.append(self._write(request, operation, evidence, actor, turn))
-        return Outcome(planned, refused)
+        return ExtractionResult(planned, refused)
 
     def _write(
-        self, request: Request, operation: Operation, evidence: list[Turn], actor: str, turn: str | None
-    ) -> Planned:
+        self,
+        request: ExtractionRequest,
+        operation: Operation,
+        evidence: list[ExtractionTurn],
+        actor: str,
+        turn: str | None,
+    ) -> PlannedWrite:
         speaker = evidence[0].speaker
-        others = [person for person in operation.about if name_of(person) != name_of(speaker)]
+        others = [person for person in operation.about if display_name(person) != display_name(speaker)]
         text = _with_subject(operation.text.strip(), speaker, operation.about)
         new = NewMemory(
-            text=without_contacts(text) if others else text,
+            text=remove_contacts(text) if others else text,
             owner=request.owner,
             room=request.room,
             type=operation.type,
@@ -180,11 +189,11 @@ class Extraction:
             private=request.private,
         )
         # Against what it replaces it will always look like a repetition: compare by meaning only what is plainly new.
-        (plan,) = self._writing.plan([new], near=operation.op == "ADD", actor=actor, turn=turn)
+        (plan,) = self._writing.plan([new], by_meaning=operation.op == "ADD", actor=actor, turn=turn)
         if plan.verdict == "added" and operation.target is not None and operation.op != "ADD":
             relation: Relation = "updates" if operation.op == "UPDATE" else "contradicts"
-            plan.drafts.append(
-                Draft(
+            plan.new_events.append(
+                NewEvent(
                     request.room,
                     MemorySuperseded(id=operation.target, by=plan.id, owner=request.owner),
                     actor,
@@ -192,19 +201,24 @@ class Extraction:
                 )
             )
             link = MemoryLinked(source=plan.id, relation=relation, target=operation.target, owner=request.owner)
-            plan.drafts.append(Draft(request.room, link, actor, turn=turn))
+            plan.new_events.append(NewEvent(request.room, link, actor, turn=turn))
         return plan
 
-    def _again(
-        self, request: Request, operation: Operation, evidence: list[Turn], actor: str, turn: str | None
-    ) -> Planned:
+    def _confirm(
+        self,
+        request: ExtractionRequest,
+        operation: Operation,
+        evidence: list[ExtractionTurn],
+        actor: str,
+        turn: str | None,
+    ) -> PlannedWrite:
         target = operation.target or ""
         sources = tuple(each.id for each in evidence)
         payload = MemoryConfirmed(id=target, owner=request.owner, sources=sources)
-        return Planned(target, "known", [Draft(request.room, payload, actor, turn=turn)])
+        return PlannedWrite(target, "known", [NewEvent(request.room, payload, actor, turn=turn)])
 
 
-def _refusal(operation: Operation, evidence: list[Turn], known: dict[str, MemoryRecord]) -> str:
+def _refusal(operation: Operation, evidence: list[ExtractionTurn], known: dict[str, MemoryRecord]) -> str:
     """Why a proposal is not followed; empty if it is."""
     if not evidence:
         return "no turn at hand is named as evidence"
@@ -214,15 +228,15 @@ def _refusal(operation: Operation, evidence: list[Turn], known: dict[str, Memory
         return ""
     if not operation.text.strip():
         return "it says nothing"
-    names = Names([*operation.about, *(turn.speaker for turn in evidence)])
-    told = set(telling(names.without(" ".join(turn.text for turn in evidence))))
-    claimed = telling(names.without(operation.text))
+    names = NameMatcher([*operation.about, *(turn.speaker for turn in evidence)])
+    told = set(keywords(names.remove_from(" ".join(turn.text for turn in evidence))))
+    claimed = keywords(names.remove_from(operation.text))
     if claimed and not any(_stem(word) in map(_stem, told) for word in claimed):
         return "the turns it names do not speak of it"
     if all(is_question(turn.text) for turn in evidence):
         return "it was asked, not said"
-    speakers = {name_of(turn.speaker) for turn in evidence}
-    about_others = [person for person in operation.about if name_of(person) not in speakers]
+    speakers = {display_name(turn.speaker) for turn in evidence}
+    about_others = [person for person in operation.about if display_name(person) not in speakers]
     if about_others and not any(turn.trusted for turn in evidence):
         return "a stranger said it about somebody else"
     return ""
@@ -232,12 +246,12 @@ def _with_subject(text: str, speaker: str, about: Sequence[str]) -> str:
     """ "Has a PhD" is nobody's: put whom it is about in front, if the sentence does not say."""
     people = [person for person in (*about, speaker) if person]
     if (
-        Names(people).found_in(text)
+        NameMatcher(people).find_in(text)
         or not _PRONOUNS.isdisjoint(words(text))
         or re.search(r"(?<!^)\b[A-Z][a-z]+\b", text)
     ):
         return text
-    return f"{name_of(people[0])}: {text}"
+    return f"{display_name(people[0])}: {text}"
 
 
 def _stem(word: str) -> str:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.memory.record import Lines
-from coterie.memory.shelf import Shelf
+from coterie.memory.record import StreamForks
+from coterie.memory.shelf import OwnerIndex
 
 Bools = NDArray[np.bool_]
 ANYBODY = "*"
@@ -56,21 +56,21 @@ def may_recall(
     return not private or view.present <= there | {view.owner, told_by}
 
 
-def allowed(shelf: Shelf, view: Viewpoint, lines: Lines) -> Bools:
+def allowed_mask(index: OwnerIndex, view: Viewpoint, forks: StreamForks) -> Bools:
     """Per memory of the shelf, whether this viewpoint may recall it."""
-    streams = shelf.streams.values
-    visible = np.array([not lines.hidden(stream or "", view.room) for stream in streams], bool)
-    here = shelf.streams.known(view.room)
-    elsewhere = np.zeros(len(shelf.settings.values), bool)
-    at_home = np.zeros(len(shelf.settings.values), bool)
-    for code, setting in enumerate(shelf.settings.values):
+    streams = index.streams.values
+    visible = np.array([not forks.is_other_branch(stream or "", view.room) for stream in streams], bool)
+    here = index.streams.lookup(view.room)
+    elsewhere = np.zeros(len(index.settings.values), bool)
+    at_home = np.zeros(len(index.settings.values), bool)
+    for code, setting in enumerate(index.settings.values):
         witnesses, told_by, private, disclosure = json.loads(setting or "[]")
         common = {"witnesses": json.loads(witnesses), "told_by": told_by, "private": private, "disclosure": disclosure}
         at_home[code] = may_recall(view, room=view.room or "", **common)
         elsewhere[code] = disclosure != "room" and at_home[code]
-    if not len(shelf):
+    if not len(index):
         return np.zeros(0, bool)
-    stream, setting_codes = shelf.columns["stream"], shelf.columns["setting"]
+    stream, setting_codes = index.columns["stream"], index.columns["setting"]
     by_place: Bools = np.where(stream == here, at_home[setting_codes], elsewhere[setting_codes])
     by_line: Bools = visible[stream]
     return by_place & by_line

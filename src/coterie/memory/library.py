@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from coterie.base.clock import Clock, SystemClock
-from coterie.kernel import Draft, Store
-from coterie.memory.background import Background
+from coterie.kernel import NewEvent, Store
+from coterie.memory.background import EmbeddingWorker
 from coterie.memory.checking import check_index
 from coterie.memory.embedder import Embedder
 from coterie.memory.errors import BadMemory, NoSuchMemory
@@ -22,22 +22,22 @@ from coterie.memory.events import (
     MemorySuperseded,
     MemoryUsed,
 )
-from coterie.memory.extraction import Extraction, Extractor, Outcome, Turn
+from coterie.memory.extraction import Extraction, ExtractionResult, ExtractionTurn, Extractor
 from coterie.memory.gates import Viewpoint
-from coterie.memory.maintenance import maintain
+from coterie.memory.maintenance import merge_duplicates
 from coterie.memory.portable import export_lines, import_lines
-from coterie.memory.ranking import Fuse, Ranking
+from coterie.memory.ranking import FusionMode, Ranking
 from coterie.memory.reading import all_records, latest_records
-from coterie.memory.recall import Ask, Mode, Recall, Recalled
+from coterie.memory.recall import Mode, RecalledMemory, RecallRequest, RecallService
 from coterie.memory.record import MemoryRecord, Relation
-from coterie.memory.vectors import Vectors
-from coterie.memory.view import Memories
+from coterie.memory.vectors import VectorStore
+from coterie.memory.view import MemoryProjection
 from coterie.memory.words import digest
-from coterie.memory.writing import NewMemory, Planned, Writing
+from coterie.memory.writing import MemoryWriter, NewMemory, PlannedWrite
 
-ME = "me"
-HERE = "room:main"
-MOST_PINS = 8
+DEFAULT_OWNER = "me"
+DEFAULT_ROOM = "room:main"
+MAX_PINS = 8
 
 
 class Memory:
@@ -58,13 +58,17 @@ class Memory:
     ) -> None:
         """On a file of its own, which is made if needed, or on an open store that folds the view `Memories`."""
         self._clock = clock or SystemClock()
-        self._own = not isinstance(place, Store)
-        self.store = place if isinstance(place, Store) else Store.open(place, views=[Memories()], clock=self._clock)
-        self.vectors = Vectors(self.store, embedder)
-        self._recall = Recall(self.store, self.vectors, ranking)
-        self.writing = Writing(self.store, self._recall)
-        self.extraction = Extraction(self._recall, self.writing)
-        self.background = Background(self.vectors)
+        self._owns_store = not isinstance(place, Store)
+        self.store = (
+            place
+            if isinstance(place, Store)
+            else Store.open(place, projections=[MemoryProjection()], clock=self._clock)
+        )
+        self.vectors = VectorStore(self.store, embedder)
+        self._recall = RecallService(self.store, self.vectors, ranking)
+        self.writer = MemoryWriter(self.store, self._recall)
+        self.extraction = Extraction(self._recall, self.writer)
+        self.embedding_worker = EmbeddingWorker(self.vectors)
 
     def __enter__(self) -> Self:
         return self
@@ -75,50 +79,50 @@ class Memory:
         self.close()
 
     def close(self) -> None:
-        self.background.stop()
-        if self._own:
+        self.embedding_worker.stop()
+        if self._owns_store:
             self.store.close()
 
     # --- the three calls -------------------------------------------------------------------------------
 
-    def add(self, text: str, *, owner: str = ME, room: str = HERE, **fields: Any) -> str:
+    def add(self, text: str, *, owner: str = DEFAULT_OWNER, room: str = DEFAULT_ROOM, **fields: Any) -> str:
         """Remember something. Returns its id; the id of what already says it; or "" if it was forgotten for good."""
-        return self.add_many([NewMemory(text, owner, room, **fields)], near=True)[0].id
+        return self.add_many([NewMemory(text, owner, room, **fields)], by_meaning=True)[0].id
 
     def recall(
         self,
         question: str = "",
         *,
-        owner: str = ME,
+        owner: str = DEFAULT_OWNER,
         room: str | None = None,
         present: Collection[str] = (),
         people: Collection[str] = (),
         k: int = 10,
         mode: Mode = "hybrid",
         types: Collection[str] = (),
-        fuse: Fuse = "learned",
+        fuse: FusionMode = "learned",
         window: int = 0,
         history: bool = False,
         archived: bool = False,
         pinned: bool = False,
         now: datetime | None = None,
-    ) -> list[Recalled]:
+    ) -> list[RecalledMemory]:
         """What comes to the owner's mind, best first, each with its reasons and its sources."""
         view = Viewpoint.of(owner, room, present, people)
-        ask = Ask(question, view, k, mode, types, fuse, window, history, archived, pinned)
-        return self._recall.ask(ask, now or self._clock.now())
+        ask = RecallRequest(question, view, k, mode, types, fuse, window, history, archived, pinned)
+        return self._recall.recall(ask, now or self._clock.now())
 
-    def recall_as(self, view: Viewpoint, question: str, *, k: int = 10) -> list[Recalled]:
+    def recall_as(self, view: Viewpoint, question: str, *, k: int = 10) -> list[RecalledMemory]:
         """The same for whoever has settled already who remembers, where, and before whom."""
-        return self._recall.ask(Ask(question, view, k), self._clock.now())
+        return self._recall.recall(RecallRequest(question, view, k), self._clock.now())
 
-    def tellable(self, view: Viewpoint, ids: Iterable[str]) -> frozenset[str]:
+    def disclosable(self, view: Viewpoint, ids: Iterable[str]) -> frozenset[str]:
         """Of these memories, those that were not taken back since, and may be told from this viewpoint."""
-        return self._recall.tellable(view, ids)
+        return self._recall.disclosable(view, ids)
 
-    def warm(self, owner: str) -> None:
+    def preload(self, owner: str) -> None:
         """Read what is new of an owner's memories, so that the next recall need not: for whoever has time now."""
-        if (shelf := self._recall.shelf(owner)) is not None:
+        if (shelf := self._recall.index_of(owner)) is not None:
             shelf.positions()
 
     def forget(self, memory_id: str, *, actor: str = "person") -> None:
@@ -127,16 +131,18 @@ class Memory:
         payload = MemoryForgotten(
             id=memory.id, owner=memory.owner, digest=digest(memory.text).hex(), sources=memory.sources
         )
-        self.store.append_now([Draft(f"memory:{memory.owner}", payload, actor)])
+        self.store.append_blocking([NewEvent(f"memory:{memory.owner}", payload, actor)])
 
     # --- more of the same ------------------------------------------------------------------------------
 
-    def add_many(self, wanted: Sequence[NewMemory], *, near: bool = False, actor: str = "system") -> list[Planned]:
+    def add_many(
+        self, wanted: Sequence[NewMemory], *, by_meaning: bool = False, actor: str = "system"
+    ) -> list[PlannedWrite]:
         """Remember many at once, in one transaction. `near` also merges what says the same in other words."""
-        planned = self.writing.plan(wanted, near=near, actor=actor)
-        drafts = [draft for plan in planned for draft in plan.drafts]
+        planned = self.writer.plan(wanted, by_meaning=by_meaning, actor=actor)
+        drafts = [draft for plan in planned for draft in plan.new_events]
         if drafts:
-            self.store.append_now(drafts)
+            self.store.append_blocking(drafts)
         return planned
 
     def get(self, memory_id: str, room: str | None = None) -> MemoryRecord:
@@ -194,35 +200,37 @@ class Memory:
         memory = self.get(memory_id, room)
         if "text" in changes and not str(changes["text"]).strip():
             raise BadMemory("A memory needs some text; this one is empty.", "Forget it instead, if it is wrong.")
-        self.store.append_now([Draft(memory.room, MemoryEdited(id=memory_id, **changes), actor)])
+        self.store.append_blocking([NewEvent(memory.room, MemoryEdited(id=memory_id, **changes), actor)])
 
     def pin(self, memory_id: str, *, auto: bool = False, actor: str = "person") -> bool:
         """Keep it always at hand. Of at most eight the weakest automatic pin makes room, a hand-made one never."""
         memory = self.get(memory_id)
         pinned = [record for record in self.browse(owner=memory.owner) if record.pinned and record.id != memory_id]
         drafts = []
-        if len({record.id for record in pinned}) >= MOST_PINS:
+        if len({record.id for record in pinned}) >= MAX_PINS:
             weak = sorted((r for r in pinned if r.auto_pinned), key=lambda r: (r.significance, r.made, r.id))
             if not weak and auto:
                 return False
             if not weak:
-                raise BadMemory(f"{memory.owner} already has {MOST_PINS} pinned memories.", "Unpin one of them first.")
-            drafts.append(Draft(weak[0].room, MemoryPinChanged(id=weak[0].id, pinned=False), actor))
-        drafts.append(Draft(memory.room, MemoryPinChanged(id=memory_id, pinned=True, auto=auto), actor))
-        self.store.append_now(drafts)
+                raise BadMemory(f"{memory.owner} already has {MAX_PINS} pinned memories.", "Unpin one of them first.")
+            drafts.append(NewEvent(weak[0].room, MemoryPinChanged(id=weak[0].id, pinned=False), actor))
+        drafts.append(NewEvent(memory.room, MemoryPinChanged(id=memory_id, pinned=True, auto=auto), actor))
+        self.store.append_blocking(drafts)
         return True
 
     def unpin(self, memory_id: str, *, actor: str = "person") -> None:
         memory = self.get(memory_id)
-        self.store.append_now([Draft(memory.room, MemoryPinChanged(id=memory_id, pinned=False), actor)])
+        self.store.append_blocking([NewEvent(memory.room, MemoryPinChanged(id=memory_id, pinned=False), actor)])
 
     def supersede(self, memory_id: str, by: str, *, actor: str = "system") -> None:
         """`by` holds from now on. What it replaces is kept, with its place in time, and never comes before it."""
         old, new = self.get(memory_id), self.get(by)
-        self.store.append_now(
+        self.store.append_blocking(
             [
-                Draft(new.room, MemorySuperseded(id=old.id, by=new.id, owner=new.owner), actor),
-                Draft(new.room, MemoryLinked(source=new.id, relation="updates", target=old.id, owner=new.owner), actor),
+                NewEvent(new.room, MemorySuperseded(id=old.id, by=new.id, owner=new.owner), actor),
+                NewEvent(
+                    new.room, MemoryLinked(source=new.id, relation="updates", target=old.id, owner=new.owner), actor
+                ),
             ]
         )
 
@@ -230,35 +238,35 @@ class Memory:
         memory = self.get(source)
         self.get(target)
         payload = MemoryLinked(source=source, relation=relation, target=target, owner=memory.owner)
-        self.store.append_now([Draft(memory.room, payload, actor)])
+        self.store.append_blocking([NewEvent(memory.room, payload, actor)])
 
-    def used(self, ids: Sequence[str], *, owner: str = ME, room: str = HERE) -> None:
+    def mark_used(self, ids: Sequence[str], *, owner: str = DEFAULT_OWNER, room: str = DEFAULT_ROOM) -> None:
         """Note that these were put before a model: use keeps a memory fresh."""
-        self.store.append_now([Draft(room, MemoryUsed(owner=owner, ids=tuple(ids)))])
+        self.store.append_blocking([NewEvent(room, MemoryUsed(owner=owner, ids=tuple(ids)))])
 
     def extract(
         self,
-        turns: Sequence[Turn],
+        turns: Sequence[ExtractionTurn],
         extractor: Extractor,
         *,
-        owner: str = ME,
-        room: str = HERE,
+        owner: str = DEFAULT_OWNER,
+        room: str = DEFAULT_ROOM,
         witnesses: Sequence[str] = (),
         **setting: Any,
-    ) -> Outcome:
+    ) -> ExtractionResult:
         """Let a model find facts in turns. What it proposes is checked against the turns and what is known."""
         there = tuple(witnesses) or (owner, *(turn.speaker for turn in turns))
         request = self.extraction.prepare(
             turns, owner=owner, room=room, witnesses=there, now=self._clock.now(), **setting
         )
         outcome = self.extraction.plan(request, extractor(request))
-        if outcome.drafts:
-            self.store.append_now(outcome.drafts)
+        if outcome.new_events:
+            self.store.append_blocking(outcome.new_events)
         return outcome
 
     def maintain(self) -> int:
         """Merge near-duplicates. Safe to run at any time and any number of times."""
-        return maintain(self.store, self._recall)
+        return merge_duplicates(self.store, self._recall)
 
     def export_jsonl(self, file: Path | str, *, owner: str | None = None, view: Viewpoint | None = None) -> int:
         """Write memories as lines of JSON. With a viewpoint, only what it may know. Returns how many."""
@@ -272,15 +280,15 @@ class Memory:
     def import_jsonl(self, file: Path | str, *, owner: str | None = None, room: str | None = None) -> int:
         """Read an export back. Returns how many memories were new."""
         with Path(file).open(encoding="utf-8") as lines:
-            return import_lines(self.store, self.writing, lines, owner=owner, room=room)
+            return import_lines(self.store, self.writer, lines, owner=owner, room=room)
 
     def use_embedder(self, embedder: Embedder | None) -> None:
         """Change the embedder. Recall goes on with the offline vectors until the new ones are made."""
-        self.background.stop()
-        self.vectors = Vectors(self.store, embedder)
+        self.embedding_worker.stop()
+        self.vectors = VectorStore(self.store, embedder)
         self._recall.vectors = self.vectors
-        self.background = Background(self.vectors)
-        self.background.start()
+        self.embedding_worker = EmbeddingWorker(self.vectors)
+        self.embedding_worker.start()
 
     def verify(self) -> list[str]:
         """What is wrong with the index, in sentences; nothing if all is well."""

@@ -13,12 +13,12 @@ import re
 
 import numpy as np
 
-from coterie.memory.static import GRID, static_vectors
+from coterie.memory.static import GRID, static_embedder
 from coterie.memory.times import MONTHS
-from coterie.memory.words import STOP_WORDS, digest, figures, negated
+from coterie.memory.words import STOP_WORDS, digest, is_negated, numbers_in
 
-SAME_VECTOR = 0.95
-_NEAR_VECTOR = 0.78
+DUPLICATE_COSINE = 0.95
+_MIN_COSINE = 0.78
 _WORST_OF_SAME = 0.3
 _MEAN_OF_NEAR = 0.72
 _WORST_OF_NEAR = 0.42
@@ -59,46 +59,46 @@ _CLASS_OF = {word: number for number, words in enumerate(_EXCLUSIVE) for word in
 _NAME = re.compile(r"(?<![.!?]\s)(?<!^)\b[A-Z][\w'’]*")
 
 
-def same(one: str, other: str) -> bool:
+def is_duplicate(one: str, other: str) -> bool:
     """Whether `other` adds nothing to `one`."""
     if digest(one) == digest(other):
         return True
-    if figures(one) != figures(other) or negated(one) != negated(other) or not _names_agree(one, other):
+    if numbers_in(one) != numbers_in(other) or is_negated(one) != is_negated(other) or not _names_agree(one, other):
         return False
-    mine, theirs = _telling(one), _telling(other)
-    if not mine or not theirs or _exclude(mine, theirs):
+    mine, theirs = _content_words(one), _content_words(other)
+    if not mine or not theirs or _contradict(mine, theirs):
         return False
-    first, second = static_vectors().embed([one, other])
+    first, second = static_embedder().embed([one, other])
     cosine = float(first @ second) / GRID**2
-    if cosine < _NEAR_VECTOR:
+    if cosine < _MIN_COSINE:
         return False
-    scores = [_matched(mine, theirs), _matched(theirs, mine)]
+    scores = [_match_scores(mine, theirs), _match_scores(theirs, mine)]
     mean, worst = min(score[0] for score in scores), min(score[1] for score in scores)
-    if cosine >= SAME_VECTOR and worst >= _WORST_OF_SAME:
+    if cosine >= DUPLICATE_COSINE and worst >= _WORST_OF_SAME:
         return True
     return mean >= _MEAN_OF_NEAR and worst >= _WORST_OF_NEAR
 
 
-def _matched(mine: list[str], theirs: list[str]) -> tuple[float, float]:
+def _match_scores(mine: list[str], theirs: list[str]) -> tuple[float, float]:
     """How well each telling word finds its like in the other text: on average, and at worst."""
     stems = {word[:_STEM] for word in theirs}
-    there = np.concatenate([_rows(word) for word in theirs])
+    there = np.concatenate([_word_vectors(word) for word in theirs])
     scores = []
     for word in mine:
         if word[:_STEM] in stems:
             scores.append(1.0)
         else:
-            scores.append(float((_rows(word) @ there.T).max(1).mean()) / GRID**2)
+            scores.append(float((_word_vectors(word) @ there.T).max(1).mean()) / GRID**2)
     return sum(scores) / len(scores), min(scores)
 
 
 @functools.lru_cache(maxsize=4_096)
-def _rows(word: str) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
-    offline = static_vectors()
+def _word_vectors(word: str) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
+    offline = static_embedder()
     return offline.unit_rows(offline.tokens(word))
 
 
-def _exclude(mine: list[str], theirs: list[str]) -> bool:
+def _contradict(mine: list[str], theirs: list[str]) -> bool:
     """Whether a word of one text has a rival, and not itself, in the other."""
     for here, there in ((mine, theirs), (theirs, mine)):
         rivals = {_CLASS_OF[word] for word in there if word in _CLASS_OF}
@@ -107,7 +107,7 @@ def _exclude(mine: list[str], theirs: list[str]) -> bool:
     return False
 
 
-def _telling(text: str) -> list[str]:
+def _content_words(text: str) -> list[str]:
     found = dict.fromkeys(re.findall(r"[^\W_]+", text.lower()))
     return [word for word in found if word not in STOP_WORDS and word not in _FILLERS]
 

@@ -8,45 +8,45 @@ from __future__ import annotations
 
 import numpy as np
 
-from coterie.kernel import Draft, Store
+from coterie.kernel import NewEvent, Store
 from coterie.memory.events import MemoryMerged
-from coterie.memory.likeness import SAME_VECTOR, same
+from coterie.memory.likeness import DUPLICATE_COSINE, is_duplicate
 from coterie.memory.reading import read_records
-from coterie.memory.recall import Recall, owners
-from coterie.memory.shelf import Shelf
+from coterie.memory.recall import RecallService, list_owners
+from coterie.memory.shelf import OwnerIndex
 from coterie.memory.static import GRID
 
 _BLOCK = 512
 
 
-def maintain(store: Store, recall: Recall) -> int:
+def merge_duplicates(store: Store, recall: RecallService) -> int:
     """Merge what says the same. Returns how many memories were merged into others."""
     merged = 0
-    for owner in owners(store):
-        shelf = recall.shelf(owner)
-        drafts = [] if shelf is None else _merges(store, recall, shelf)
+    for owner in list_owners(store):
+        shelf = recall.index_of(owner)
+        drafts = [] if shelf is None else _find_merges(store, recall, shelf)
         if drafts:
-            store.append_now(drafts)
+            store.append_blocking(drafts)
             merged += len(drafts)
     return merged
 
 
-def _merges(store: Store, recall: Recall, shelf: Shelf) -> list[Draft]:
+def _find_merges(store: Store, recall: RecallService, shelf: OwnerIndex) -> list[NewEvent]:
     """Pairs in one room, before the same people, that are near enough; the later one gives way to the earlier."""
     gone = {(stream, memory_id) for memory_id, entries in shelf.superseded.items() for stream, _, _ in entries}
     order = np.lexsort((shelf.doc, shelf.columns["event"]))
-    drafts: list[Draft] = []
+    drafts: list[NewEvent] = []
     taken: set[int] = set()
     for start in range(0, len(order), _BLOCK):
         rows = order[start : start + _BLOCK]
         alike = shelf.vectors[rows].astype(np.float32) @ shelf.vectors[order].astype(np.float32).T / GRID**2
-        for row, column in zip(*np.nonzero(alike >= SAME_VECTOR), strict=True):
+        for row, column in zip(*np.nonzero(alike >= DUPLICATE_COSINE), strict=True):
             later, earlier = int(rows[row]), int(order[column])
             if (
                 start + int(row) <= int(column)
                 or later in taken
                 or earlier in taken
-                or not _alike(shelf, later, earlier)
+                or not _same_setting(shelf, later, earlier)
             ):
                 continue
             keys = [
@@ -54,14 +54,14 @@ def _merges(store: Store, recall: Recall, shelf: Shelf) -> list[Draft]:
             ]
             if keys[0] in gone or keys[1] in gone:
                 continue
-            records = read_records(store, keys, recall.lines(), None)
-            if len(records) == 2 and same(records[keys[0]].text, records[keys[1]].text):
+            records = read_records(store, keys, recall.forks(), None)
+            if len(records) == 2 and is_duplicate(records[keys[0]].text, records[keys[1]].text):
                 taken.add(later)
                 payload = MemoryMerged(id=keys[0][1], into=keys[1][1], owner=shelf.owner)
-                drafts.append(Draft(keys[0][0], payload))
+                drafts.append(NewEvent(keys[0][0], payload))
     return drafts
 
 
-def _alike(shelf: Shelf, one: int, other: int) -> bool:
+def _same_setting(shelf: OwnerIndex, one: int, other: int) -> bool:
     columns = shelf.columns
     return all(columns[name][one] == columns[name][other] for name in ("stream", "setting", "speaker", "type"))

@@ -13,11 +13,11 @@ from itertools import chain, pairwise
 from pathlib import Path
 
 _WORD = re.compile(r"[^\W_]+")
-_REMEMBERED = 200_000
-_LONGEST_WORD = 64
+_CACHE_SIZE = 200_000
+_MAX_WORD_LENGTH = 64
 
 
-class _Remembered(dict[str, tuple[int, ...]]):
+class _PieceCache(dict[str, tuple[int, ...]]):
     """The pieces of words met before; a new word is encoded when it is first asked for."""
 
     def __init__(self, encode: Callable[[str], tuple[int, ...]]) -> None:
@@ -26,18 +26,18 @@ class _Remembered(dict[str, tuple[int, ...]]):
 
     def __missing__(self, word: str) -> tuple[int, ...]:
         pieces = self._encode(word)
-        if len(self) < _REMEMBERED:
+        if len(self) < _CACHE_SIZE:
             self[word] = pieces
         return pieces
 
 
-class Pieces:
+class WordPieces:
     def __init__(self, tokenizer: Path) -> None:
         model = json.loads(tokenizer.read_text(encoding="utf-8"))["model"]
         self.vocabulary: dict[str, int] = model["vocab"]
         merges = (m.split(" ", 1) if isinstance(m, str) else m for m in model["merges"])
         self._ranks = {(left, right): rank for rank, (left, right) in enumerate(merges)}
-        self._known = _Remembered(self._encode_word)
+        self._known = _PieceCache(self._encode_word)
 
     def encode(self, text: str, limit: int = 4_096) -> list[int]:
         """The pieces of a text's words; of a very long text, of its first words."""
@@ -47,7 +47,7 @@ class Pieces:
         return list(chain.from_iterable([known[word] for word in words]))[:limit]
 
     def _encode_word(self, word: str) -> tuple[int, ...]:
-        parts = ["▁", *word[:_LONGEST_WORD]]
+        parts = ["▁", *word[:_MAX_WORD_LENGTH]]
         while len(parts) > 1:
             ranked = [(self._ranks[pair], at) for at, pair in enumerate(pairwise(parts)) if pair in self._ranks]
             if not ranked:

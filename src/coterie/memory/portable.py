@@ -8,13 +8,13 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from coterie.kernel import Draft, Store
+from coterie.kernel import NewEvent, Store
 from coterie.memory.errors import BadImport
 from coterie.memory.events import MemoryLinked, MemorySuperseded
 from coterie.memory.gates import Viewpoint, may_recall
 from coterie.memory.reading import all_records
-from coterie.memory.record import DISCLOSURES, RELATIONS, TYPES, Lines, MemoryRecord
-from coterie.memory.writing import NewMemory, Writing
+from coterie.memory.record import DISCLOSURES, RELATIONS, TYPES, MemoryRecord, StreamForks
+from coterie.memory.writing import MemoryWriter, NewMemory
 
 FORMAT = "coterie-memory"
 VERSION = 1
@@ -24,10 +24,10 @@ _BATCH = 1_000
 def export_lines(store: Store, owner: str | None = None, view: Viewpoint | None = None) -> Iterator[str]:
     """A line that says what this is, then one per memory. With a viewpoint, only what it may know."""
     yield json.dumps({"format": FORMAT, "version": VERSION})
-    lines = Lines(store.reader.roots())
+    lines = StreamForks(store.reader.roots())
     where, params = ("owner = ?", (owner,)) if owner else ("", ())
     for record in all_records(store, where, params):
-        if view is not None and not _may_see(record, view, lines):
+        if view is not None and not _is_visible(record, view, lines):
             continue
         entry: dict[str, Any] = asdict(record)
         for moment in ("happened", "made"):
@@ -43,7 +43,7 @@ def export_lines(store: Store, owner: str | None = None, view: Viewpoint | None 
 
 
 def import_lines(
-    store: Store, writing: Writing, lines: Iterable[str], *, owner: str | None = None, room: str | None = None
+    store: Store, writing: MemoryWriter, lines: Iterable[str], *, owner: str | None = None, room: str | None = None
 ) -> int:
     """Store what an export holds, for its owners and rooms or for the one given. Returns how many were new.
 
@@ -54,7 +54,7 @@ def import_lines(
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
-        entry = _parsed(line, number)
+        entry = _parse_line(line, number)
         if "format" in entry:
             if entry["format"] != FORMAT or entry.get("version") != VERSION:
                 raise BadImport(
@@ -62,39 +62,39 @@ def import_lines(
                     "Export it again with this version of Coterie.",
                 )
             continue
-        new = _new(entry, number, owner, room)
+        new = _new_memory(entry, number, owner, room)
         wanted.append(new)
         ties.append((new, entry.get("superseded_by"), entry.get("links") or []))
     added: set[str] = set()
     for start in range(0, len(wanted), _BATCH):
-        planned = writing.plan(wanted[start : start + _BATCH], near=False)
+        planned = writing.plan(wanted[start : start + _BATCH], by_meaning=False)
         added.update(plan.id for plan in planned if plan.verdict == "added")
-        drafts = [draft for plan in planned for draft in plan.drafts]
+        drafts = [draft for plan in planned for draft in plan.new_events]
         if drafts:
-            store.append_now(drafts)
-    if drafts := list(_tied(ties, added)):
-        store.append_now(drafts)
+            store.append_blocking(drafts)
+    if drafts := list(_links_of(ties, added)):
+        store.append_blocking(drafts)
     return len(added)
 
 
-def _tied(ties: list[tuple[NewMemory, str | None, list[dict[str, str]]]], added: set[str]) -> Iterator[Draft]:
+def _links_of(ties: list[tuple[NewMemory, str | None, list[dict[str, str]]]], added: set[str]) -> Iterator[NewEvent]:
     for new, later, links in ties:
         if new.id not in added:
             continue
         if later:
-            yield Draft(new.room, MemorySuperseded(id=new.id or "", by=str(later), owner=new.owner))
+            yield NewEvent(new.room, MemorySuperseded(id=new.id or "", by=str(later), owner=new.owner))
         for link in links:
             if link.get("relation") in RELATIONS:
                 payload = MemoryLinked.model_validate(
                     {"source": new.id, "relation": link["relation"], "target": link["target"], "owner": new.owner}
                 )
-                yield Draft(new.room, payload)
+                yield NewEvent(new.room, payload)
 
 
-def _may_see(record: MemoryRecord, view: Viewpoint, lines: Lines) -> bool:
+def _is_visible(record: MemoryRecord, view: Viewpoint, lines: StreamForks) -> bool:
     return (
         record.owner == view.owner
-        and not lines.hidden(record.room, view.room)
+        and not lines.is_other_branch(record.room, view.room)
         and may_recall(
             view,
             witnesses=record.witnesses,
@@ -106,7 +106,7 @@ def _may_see(record: MemoryRecord, view: Viewpoint, lines: Lines) -> bool:
     )
 
 
-def _parsed(line: str, number: int) -> dict[str, Any]:
+def _parse_line(line: str, number: int) -> dict[str, Any]:
     try:
         entry = json.loads(line)
     except ValueError as error:
@@ -116,7 +116,7 @@ def _parsed(line: str, number: int) -> dict[str, Any]:
     return entry
 
 
-def _new(entry: dict[str, Any], number: int, owner: str | None, room: str | None) -> NewMemory:
+def _new_memory(entry: dict[str, Any], number: int, owner: str | None, room: str | None) -> NewMemory:
     try:
         kind, disclosure = entry.get("type", "observation"), entry.get("disclosure", "people")
         if kind not in TYPES or disclosure not in DISCLOSURES:

@@ -16,15 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.memory.signals import Signals
-from coterie.memory.trees import Trees
+from coterie.memory.trees import RankingTrees
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Fuse = Literal["learned", "graph", "rrf"]
+FusionMode = Literal["learned", "graph", "rrf"]
 
-CONSIDERED = 100
+MAX_RANKED = 100
 _RRF = 60
-_USUAL_SPREAD = {"learned": 4.0, "graph": 2.0, "rrf": 0.03}
+_MIN_SPREAD = {"learned": 4.0, "graph": 2.0, "rrf": 0.03}
 """Between best and worst of many. Among a few that are about as good, differences stay small beside the boosts."""
 _MODELS = Path(__file__).parent / "models"
 
@@ -66,48 +66,48 @@ Explain = Callable[[Ints], dict[str, Floats]]
 class Ranked:
     """The candidates worth ordering, with scores from 0 to 1 and what each score is made of."""
 
-    at: Ints
+    positions: Ints
     score: Floats
     explain: Explain
     """For some of the candidates, by position: what their fit gave by source. Worked out only for what is shown."""
     parts: dict[str, Floats] = field(default_factory=dict)
     """What was added to the fit since, for every candidate. With what `explain` says it sums to the score."""
-    fitted: int = field(init=False)
+    ranked_count: int = field(init=False)
     """How many candidates were ranked by fit; those after them joined because of a link or an update."""
 
     def __post_init__(self) -> None:
-        self.fitted = len(self.at)
+        self.ranked_count = len(self.positions)
 
 
-def unranked(at: Ints, score: Floats, name: str) -> Ranked:
+def single_score_ranking(at: Ints, score: Floats, name: str) -> Ranked:
     return Ranked(at, score, lambda chosen: {name: score[chosen]})
 
 
 class Ranking:
-    def __init__(self, plain: Trees | None = None, with_embedder: Trees | None = None) -> None:
+    def __init__(self, plain: RankingTrees | None = None, with_embedder: RankingTrees | None = None) -> None:
         self._plain = plain
         self._with_embedder = with_embedder
 
     @classmethod
     @functools.cache
-    def shipped(cls) -> Ranking:
+    def bundled(cls) -> Ranking:
         plain, with_embedder = _MODELS / "plain.npz", _MODELS / "embedder.npz"
         return cls(
-            Trees.load(plain) if plain.exists() else None,
-            Trees.load(with_embedder) if with_embedder.exists() else None,
+            RankingTrees.load(plain) if plain.exists() else None,
+            RankingTrees.load(with_embedder) if with_embedder.exists() else None,
         )
 
-    def order(self, signals: Signals, fuse: Fuse = "learned") -> Ranked:
-        if not len(signals.at):
-            return unranked(signals.at, np.zeros(0), "start")
-        best = np.sort(np.lexsort((signals.at, -signals.graph))[:CONSIDERED])
+    def rank(self, signals: Signals, fuse: FusionMode = "learned") -> Ranked:
+        if not len(signals.positions):
+            return single_score_ranking(signals.positions, np.zeros(0), "start")
+        best = np.sort(np.lexsort((signals.positions, -signals.graph))[:MAX_RANKED])
         trees = self._with_embedder if "embedder" in signals.table else self._plain
         if fuse == "learned" and trees is None:
             fuse = "graph"
         if fuse == "rrf":
-            raw, explain = _reciprocal(signals, best)
+            raw, explain = _reciprocal_ranks(signals, best)
         elif fuse == "learned" and trees is not None:
-            raw, explain = _learned(trees, signals, best)
+            raw, explain = _learned_scores(trees, signals, best)
         else:
             raw = signals.graph[best]
 
@@ -115,7 +115,7 @@ class Ranking:
                 return {name: values[best[chosen]] for name, values in signals.parts.items()}
 
         low, high = float(raw.min()), float(raw.max())
-        scale = 1 / max(high - low, _USUAL_SPREAD[fuse])
+        scale = 1 / max(high - low, _MIN_SPREAD[fuse])
         score = np.round((raw - low) * scale, 6)
 
         def explain_scaled(chosen: Ints) -> dict[str, Floats]:
@@ -123,10 +123,10 @@ class Ranking:
             parts["start"] = score[chosen] - sum(parts.values(), np.zeros(len(chosen)))
             return parts
 
-        return Ranked(signals.at[best], score, explain_scaled)
+        return Ranked(signals.positions[best], score, explain_scaled)
 
 
-def _learned(trees: Trees, signals: Signals, best: Ints) -> tuple[Floats, Explain]:
+def _learned_scores(trees: RankingTrees, signals: Signals, best: Ints) -> tuple[Floats, Explain]:
     table = signals.matrix(trees.features, best)
 
     def explain(chosen: Ints) -> dict[str, Floats]:
@@ -149,7 +149,7 @@ def _learned(trees: Trees, signals: Signals, best: Ints) -> tuple[Floats, Explai
     return trees.scores(table), explain
 
 
-def _reciprocal(signals: Signals, best: Ints) -> tuple[Floats, Explain]:
+def _reciprocal_ranks(signals: Signals, best: Ints) -> tuple[Floats, Explain]:
     parts: dict[str, Floats] = {}
     for name in ("words", "vectors", "maxsim", "embedder"):
         if name in signals.table:

@@ -9,7 +9,7 @@ from typing import Any
 
 from coterie.base.clock import from_micros, to_micros
 from coterie.kernel import Row, Store
-from coterie.memory.record import AUTO_PINNED, Lines, MemoryRecord
+from coterie.memory.record import AUTO_PINNED, MemoryRecord, StreamForks
 
 Key = tuple[str, str]
 
@@ -19,7 +19,7 @@ _COLUMNS = (
 )
 
 
-def read_records(store: Store, keys: Collection[Key], lines: Lines, room: str | None) -> dict[Key, MemoryRecord]:
+def read_records(store: Store, keys: Collection[Key], lines: StreamForks, room: str | None) -> dict[Key, MemoryRecord]:
     """The records of (stream, id) pairs that still exist and are not forgotten."""
     wanted = sorted(keys)
     if not wanted:
@@ -34,7 +34,7 @@ def read_records(store: Store, keys: Collection[Key], lines: Lines, room: str | 
 
 def all_records(store: Store, where: str = "", params: tuple[Any, ...] = ()) -> Iterator[MemoryRecord]:
     """Every memory that is not forgotten, oldest first; `where` narrows it by columns of the table."""
-    lines = Lines(store.reader.roots())
+    lines = StreamForks(store.reader.roots())
     last = (0, "", "")
     narrowed = f"AND {where}" if where else ""
     while True:
@@ -73,20 +73,20 @@ def latest_records(
         " ORDER BY event DESC, id DESC LIMIT ? OFFSET ?",
         (*params, limit, offset),
     )
-    return list(_records(store, rows, Lines(store.reader.roots()), room))
+    return list(_records(store, rows, StreamForks(store.reader.roots()), room))
 
 
-def _records(store: Store, rows: list[Row], lines: Lines, room: str | None) -> Iterator[MemoryRecord]:
-    evidence = _told_of(store, "SELECT id, stream, source FROM memory_evidence", "stream, source", rows)
-    validity = _told_of(store, "SELECT id, stream, by_id FROM memory_validity", "stream", rows)
+def _records(store: Store, rows: list[Row], lines: StreamForks, room: str | None) -> Iterator[MemoryRecord]:
+    evidence = _values_by_id(store, "SELECT id, stream, source FROM memory_evidence", "stream, source", rows)
+    validity = _values_by_id(store, "SELECT id, stream, by_id FROM memory_validity", "stream", rows)
     for row in rows:
         here = room or row[0]
-        more = [source for line, source in evidence.get(row[1], ()) if not lines.hidden(line, here)]
-        later = [by for line, by in validity.get(row[1], ()) if not lines.hidden(line, here)]
+        more = [source for line, source in evidence.get(row[1], ()) if not lines.is_other_branch(line, here)]
+        later = [by for line, by in validity.get(row[1], ()) if not lines.is_other_branch(line, here)]
         yield _record(row, more, later[-1] if later else None)
 
 
-def _told_of(store: Store, select: str, order: str, rows: list[Row]) -> dict[str, list[tuple[str, str]]]:
+def _values_by_id(store: Store, select: str, order: str, rows: list[Row]) -> dict[str, list[tuple[str, str]]]:
     found: dict[str, list[tuple[str, str]]] = {}
     ids = json.dumps([row[1] for row in rows])
     for memory_id, line, value in store.query(

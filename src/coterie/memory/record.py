@@ -29,7 +29,7 @@ RELATIONS: tuple[str, ...] = get_args(Relation)
 
 HAND_PINNED, AUTO_PINNED = 2, 1
 
-IMPORTANCE: dict[str, float] = {
+TYPE_IMPORTANCE: dict[str, float] = {
     "identity": 1.0,
     "goal": 0.9,
     "decision": 0.8,
@@ -86,13 +86,13 @@ class MemoryRecord:
         return self.happened or self.made
 
 
-class Lines:
+class StreamForks:
     """Which streams are forks of one another."""
 
     def __init__(self, roots: Mapping[str, str]) -> None:
         self._roots = roots
 
-    def hidden(self, stream: str, room: str | None) -> bool:
+    def is_other_branch(self, stream: str, room: str | None) -> bool:
         """Whether a stream is another line of the room's own family."""
         return room is not None and stream != room and self.root(stream) == self.root(room)
 

@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.memory.record import IMPORTANCE
+from coterie.memory.record import TYPE_IMPORTANCE
 from coterie.memory.static import DIM
-from coterie.memory.words import Names
+from coterie.memory.words import NameMatcher
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float32]
 Query = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 
-BITS_ABOVE = 50_000
+SIGN_SEARCH_ABOVE = 50_000
 """Above this many memories the vectors are kept as halves, and searched by their signs first."""
 _SESSION_GAP = 6 * 3_600 * 1_000_000
 _NONE = -1
@@ -35,7 +35,7 @@ _READ = """
 """
 
 
-class Codes:
+class StringTable:
     """Strings as small numbers, in the order they were met."""
 
     def __init__(self) -> None:
@@ -49,24 +49,29 @@ class Codes:
             self.values.append(value)
         return found
 
-    def known(self, value: str | None) -> int:
+    def lookup(self, value: str | None) -> int:
         return self._codes.get(value, _NONE)
 
 
-class Shelf:
+class OwnerIndex:
     def __init__(self, owner: str, number: int) -> None:
         self.owner = owner
         self.number = number
-        self.streams, self.speakers, self.settings, self.types = Codes(), Codes(), Codes(), Codes()
-        self.people = Codes()
-        self._scenes = Codes()
+        self.streams, self.speakers, self.settings, self.types = (
+            StringTable(),
+            StringTable(),
+            StringTable(),
+            StringTable(),
+        )
+        self.people = StringTable()
+        self._scenes = StringTable()
         self._positions: dict[str, list[int]] = {}
-        self._placed = 0
+        self._indexed = 0
         self._seen: tuple[int, int, int] = (0, 0, 0)
-        self._drop(np.zeros(0, bool), first=True)
+        self._keep_only(np.zeros(0, bool), first=True)
         self.superseded: dict[str, list[tuple[str, str, bool]]] = {}
         self.links: dict[str, list[tuple[str, str, str]]] = {}
-        self._ties = -1
+        self._links_version = -1
 
     def __len__(self) -> int:
         return len(self.doc)
@@ -80,25 +85,25 @@ class Shelf:
         ((docs, last, removed, ties),) = query(
             "SELECT docs, last, removed, ties FROM memory_owner WHERE number = ?", (self.number,)
         )
-        if ties != self._ties:
-            self._read_ties(query)
-            self._ties = ties
+        if ties != self._links_version:
+            self._read_links(query)
+            self._links_version = ties
         if (docs, last, removed) == self._seen:
             return
         if removed != self._seen[2] and len(self):
             there = {doc for (doc,) in query("SELECT doc FROM memory_doc WHERE owner = ?", (self.number,))}
-            self._drop(np.array([doc in there for doc in self.doc.tolist()], bool))
+            self._keep_only(np.array([doc in there for doc in self.doc.tolist()], bool))
         self._add(query(_READ, (self.number, int(self.doc[-1]) if len(self) else 0)))
         self._seen = (docs, last, removed)
 
     def positions(self) -> dict[str, list[int]]:
         """Where each id stands: once per line that holds it."""
-        for index in range(self._placed, len(self.ids)):
+        for index in range(self._indexed, len(self.ids)):
             self._positions.setdefault(self.ids[index], []).append(index)
-        self._placed = len(self.ids)
+        self._indexed = len(self.ids)
         return self._positions
 
-    def _read_ties(self, query: Query) -> None:
+    def _read_links(self, query: Query) -> None:
         self.superseded, self.links = {}, {}
         for stream, old, by, merged in query(
             "SELECT stream, id, by_id, merged FROM memory_validity WHERE owner = ? ORDER BY stream, id", (self.owner,)
@@ -112,7 +117,7 @@ class Shelf:
             self.links.setdefault(source, []).append((stream, relation, target))
             self.links.setdefault(target, []).append((stream, relation, source))
 
-    def _drop(self, keep: NDArray[np.bool_], *, first: bool = False) -> None:
+    def _keep_only(self, keep: NDArray[np.bool_], *, first: bool = False) -> None:
         """Keep only the documents where `keep` is true."""
         if first:
             self.ids: list[str] = []
@@ -136,8 +141,8 @@ class Shelf:
             self.starts = np.concatenate([[0], np.cumsum(lengths[keep])]).astype(np.int64)
             self.piece_counts = np.bincount(self._pieces, minlength=1 << 16)
             self.signs = np.zeros((0, DIM // 64), np.uint64)
-            self._positions, self._placed = {}, 0
-        self._arrange()
+            self._positions, self._indexed = {}, 0
+        self._derive_order()
 
     def _add(self, found: list[tuple[Any, ...]]) -> None:
         if found:
@@ -152,7 +157,7 @@ class Shelf:
             for name, values in fresh.items():
                 self.columns[name] = np.concatenate([self.columns[name], np.array(values, np.int64)])
             self.weight = np.concatenate([self.weight, np.array(weights)])
-        self._arrange()
+        self._derive_order()
 
     def _read(self, row: tuple[Any, ...], fresh: dict[str, list[int]], weights: list[float]) -> None:
         (doc, stream, memory_id, question, _pieces, _vector, event, scene, speaker, told_by, witnesses, about) = row[
@@ -179,12 +184,12 @@ class Shelf:
         )
         for name, value in zip(_COLUMNS, values, strict=True):
             fresh[name].append(value)
-        weights.append(IMPORTANCE.get(kind, 0.3) * confidence * reliability)
+        weights.append(TYPE_IMPORTANCE.get(kind, 0.3) * confidence * reliability)
 
     def _append_vectors(self, before: int, vectors: NDArray[np.float16]) -> None:
         """Grow by doubling, so that adding one memory does not copy all of them."""
         total = before + len(vectors)
-        kind = np.float16 if total > BITS_ABOVE else np.float32
+        kind = np.float16 if total > SIGN_SEARCH_ABOVE else np.float32
         if total > len(self._matrix) or self._matrix.dtype != kind:
             grown = np.zeros((max(total, min(2 * before, before + 20_000)), DIM), kind)
             grown[:before] = self._matrix[:before]
@@ -204,19 +209,19 @@ class Shelf:
         self.starts = np.concatenate([self.starts, ends])
         self.piece_counts = self.piece_counts + np.bincount(fresh, minlength=1 << 16)
 
-    def _arrange(self) -> None:
+    def _derive_order(self) -> None:
         """What follows from the columns: order, neighbours, sessions."""
         count = len(self.ids)
         self.doc = self.columns["doc"]
         self.vectors = self._matrix[:count]
         self.tokens = self._pieces[: self.starts[-1]]
-        if count > BITS_ABOVE:
+        if count > SIGN_SEARCH_ABOVE:
             self.signs = np.concatenate([self.signs, _signs(self.vectors[len(self.signs) :])])
         stream, scene, when = self.columns["stream"], self.columns["scene"], self.columns["when"]
         order = np.lexsort((self.doc, self.columns["event"], stream))
         self.previous, self.following = np.full(count, _NONE), np.full(count, _NONE)
         same = stream[order[1:]] == stream[order[:-1]]
-        unnamed = scene == self._scenes.known(None)
+        unnamed = scene == self._scenes.lookup(None)
         new_scene = scene[order[1:]] != scene[order[:-1]]
         pause = unnamed[order[1:]] & (np.abs(when[order[1:]] - when[order[:-1]]) > _SESSION_GAP)
         together = same & ~new_scene & ~pause
@@ -226,7 +231,7 @@ class Shelf:
         if count:
             session[order] = np.concatenate([[0], np.cumsum(~together)])
         self.session = session
-        self.names = Names(value for value in self.speakers.values if value)
+        self.names = NameMatcher(value for value in self.speakers.values if value)
 
 
 _COLUMNS = (

@@ -11,28 +11,28 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.memory.question import Question
-from coterie.memory.shelf import BITS_ABOVE, Shelf
-from coterie.memory.static import GRID, static_vectors
+from coterie.memory.question import RecallQuery
+from coterie.memory.shelf import SIGN_SEARCH_ABOVE, OwnerIndex
+from coterie.memory.static import GRID, static_embedder
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Vector = NDArray[np.float32]
 
-POOL = 100
-_EXACT = 0.85
+POOL_SIZE = 100
+_EXACT_MATCH = 0.85
 _SIGN_POOL = 1_000
 _DIGITS = 5
 _SPREAD = 0.2
 
-PREVIOUS, NEXT, SESSION, ASKS, NAMED = 0.25, 0.12, 0.4, 0.4, 0.4
+PREVIOUS_WEIGHT, NEXT_WEIGHT, SESSION_WEIGHT, QUESTION_PENALTY, SPEAKER_WEIGHT = 0.25, 0.12, 0.4, 0.4, 0.4
 """The weights of the graph: how much of a neighbour's, the session's best and the speaker's match counts."""
 
 
 @dataclass
 class Signals:
-    at: Ints
+    positions: Ints
     """Which memories of the shelf are candidates."""
     table: dict[str, Floats] = field(default_factory=dict)
     """By name, before rounding: the last digits may differ between machines."""
@@ -46,62 +46,66 @@ class Signals:
         return table.round(_DIGITS)
 
 
-def gather(shelf: Shelf, allowed: Bools, question: Question, words: Floats, extra: Floats | None) -> Signals:
+def compute_signals(
+    index: OwnerIndex, allowed: Bools, question: RecallQuery, words: Floats, embedder_cosines: Floats | None
+) -> Signals:
     """`words` is BM25 per memory of the shelf (0 where no word is found); `extra`, another embedder's cosine."""
-    cosine, known = cosines(shelf, question.vector, allowed)
+    cosine, known = cosines(index, question.vector, allowed)
     pools = [_best(words, (words > 0) & allowed), _best(cosine, known)]
-    if extra is not None:
-        pools.append(_best(extra, allowed))
+    if embedder_cosines is not None:
+        pools.append(_best(embedder_cosines, allowed))
     pool = np.unique(np.concatenate(pools))
-    at = _with_neighbours(shelf, allowed, pool)
+    at = _with_neighbours(index, allowed, pool)
     if not len(at):
         return Signals(at)
-    if shelf.signs.size:
-        cosine[at] = _exactly(shelf, question.vector, at)
+    if index.signs.size:
+        cosine[at] = _exact_cosines(index, question.vector, at)
     found = Signals(at)
-    near = _nearness(shelf, question, at)
-    _score(found, shelf, question, words[at], cosine[at], near, None if extra is None else extra[at])
+    near = _piece_similarity(index, question, at)
+    _fill_table(
+        found, index, question, words[at], cosine[at], near, None if embedder_cosines is None else embedder_cosines[at]
+    )
     return found
 
 
-def cosines(shelf: Shelf, vector: Vector, allowed: Bools) -> tuple[Floats, Bools]:
+def cosines(index: OwnerIndex, vector: Vector, allowed: Bools) -> tuple[Floats, Bools]:
     """The cosine of each memory with a vector, and for which it is known: of very many, only for the nearest."""
-    if len(shelf) <= BITS_ABOVE:
-        return (shelf.vectors @ vector).astype(np.float64) / GRID**2, allowed
+    if len(index) <= SIGN_SEARCH_ABOVE:
+        return (index.vectors @ vector).astype(np.float64) / GRID**2, allowed
     asked = np.packbits(vector > 0).view(np.uint64)
-    apart = np.bitwise_count(shelf.signs ^ asked).sum(1, dtype=np.int64)
+    apart = np.bitwise_count(index.signs ^ asked).sum(1, dtype=np.int64)
     apart[~allowed] = 1 << 20
     close = np.argpartition(apart, min(_SIGN_POOL, len(apart) - 1))[:_SIGN_POOL]
     # Ties at the edge of the pool are cut by position, so that the pool does not depend on the partition.
     edge = int(apart[close].max())
     close = np.flatnonzero(apart <= edge)[: 2 * _SIGN_POOL]
     close = close[allowed[close]]
-    cosine = np.zeros(len(shelf))
-    cosine[close] = _exactly(shelf, vector, close)
-    known = np.zeros(len(shelf), bool)
+    cosine = np.zeros(len(index))
+    cosine[close] = _exact_cosines(index, vector, close)
+    known = np.zeros(len(index), bool)
     known[close] = True
     return cosine, known
 
 
-def _exactly(shelf: Shelf, vector: Vector, at: Ints) -> Floats:
+def _exact_cosines(shelf: OwnerIndex, vector: Vector, at: Ints) -> Floats:
     return (shelf.vectors[at].astype(np.float32) @ vector).astype(np.float64) / GRID**2
 
 
 def _best(scores: Floats, among: Bools) -> Ints:
     at = np.flatnonzero(among)
-    if len(at) > POOL:
-        edge = np.partition(scores[at], len(at) - POOL)[len(at) - POOL]
-        at = at[scores[at] >= edge][: 2 * POOL]
+    if len(at) > POOL_SIZE:
+        edge = np.partition(scores[at], len(at) - POOL_SIZE)[len(at) - POOL_SIZE]
+        at = at[scores[at] >= edge][: 2 * POOL_SIZE]
     return at
 
 
-def _with_neighbours(shelf: Shelf, allowed: Bools, pool: Ints) -> Ints:
+def _with_neighbours(shelf: OwnerIndex, allowed: Bools, pool: Ints) -> Ints:
     sides = np.concatenate([shelf.previous[pool], shelf.following[pool]])
     sides = sides[sides >= 0]
     return np.unique(np.concatenate([pool, sides[allowed[sides]]]))
 
 
-def _nearness(shelf: Shelf, question: Question, at: Ints) -> Floats:
+def _piece_similarity(shelf: OwnerIndex, question: RecallQuery, at: Ints) -> Floats:
     """For each piece of the question and each candidate, the cosine of its nearest piece."""
     starts, lengths = shelf.starts[at], shelf.starts[at + 1] - shelf.starts[at]
     asked = question.tokens
@@ -117,17 +121,23 @@ def _nearness(shelf: Shelf, question: Question, at: Ints) -> Floats:
     distinct = np.flatnonzero(seen)
     place = np.zeros(1 << 16, np.int64)
     place[distinct] = np.arange(len(distinct))
-    offline = static_vectors()
+    offline = static_embedder()
     # One row per piece that a candidate has, so that looking them up moves whole rows.
     alike = offline.unit_rows(distinct) @ offline.unit_rows(asked).T / np.float32(GRID**2)
     near[:, filled] = np.maximum.reduceat(alike.take(place.take(tokens), axis=0), offsets, axis=0).T
     return near
 
 
-def _score(
-    found: Signals, shelf: Shelf, question: Question, words: Floats, cosine: Floats, near: Floats, extra: Floats | None
+def _fill_table(
+    found: Signals,
+    shelf: OwnerIndex,
+    question: RecallQuery,
+    words: Floats,
+    cosine: Floats,
+    near: Floats,
+    extra: Floats | None,
 ) -> None:
-    at, table = found.at, found.table
+    at, table = found.positions, found.table
     weight = _weights(shelf, question)
     whole = max(float(weight.sum()), 1e-9)
     maxsim = weight @ near
@@ -141,25 +151,25 @@ def _score(
     each = 3 / len(scaled)  # with a fourth source the sum keeps its size
     base = sum(scaled.values(), np.zeros(len(at))) * each
 
-    before, after = _place(shelf, at)
-    p1, n1 = _shift(base, before), _shift(base, after)
-    p2, n2 = _shift(p1, before), _shift(n1, after)
-    near_score = base + PREVIOUS * p1 + NEXT * n1
+    before, after = _neighbour_positions(shelf, at)
+    p1, n1 = _take_neighbour(base, before), _take_neighbour(base, after)
+    p2, n2 = _take_neighbour(p1, before), _take_neighbour(n1, after)
+    near_score = base + PREVIOUS_WEIGHT * p1 + NEXT_WEIGHT * n1
     session = shelf.session[at]
     best, mean3 = _session_best(near_score, session)
-    named = np.array([shelf.speakers.known(name) for name in question.named], np.int64)
+    named = np.array([shelf.speakers.lookup(name) for name in question.named_speakers], np.int64)
     spoke = np.isin(shelf.columns["speaker"][at], named).astype(np.float64)
     asks = shelf.columns["question"][at].astype(np.float64)
-    graph = near_score + SESSION * best - ASKS * asks + NAMED * spoke
+    graph = near_score + SESSION_WEIGHT * best - QUESTION_PENALTY * asks + SPEAKER_WEIGHT * spoke
     found.graph = np.round(graph, _DIGITS)
     found.parts = {name: value * each for name, value in scaled.items()} | {
-        "neighbours": PREVIOUS * p1 + NEXT * n1,
-        "session": SESSION * best - ASKS * asks,
-        "speaker": NAMED * spoke,
+        "neighbours": PREVIOUS_WEIGHT * p1 + NEXT_WEIGHT * n1,
+        "session": SESSION_WEIGHT * best - QUESTION_PENALTY * asks,
+        "speaker": SPEAKER_WEIGHT * spoke,
     }
 
-    hits = (near > _EXACT).astype(np.float64)
-    window = np.maximum.reduce([hits, _shift(hits, before), _shift(hits, after)])
+    hits = (near > _EXACT_MATCH).astype(np.float64)
+    window = np.maximum.reduce([hits, _take_neighbour(hits, before), _take_neighbour(hits, after)])
     top = float(weight.max()) if len(weight) else 1.0
     leaders = np.lexsort((at, -found.graph))[:3]
     kin = (shelf.vectors[at].astype(np.float32) @ shelf.vectors[at[leaders]].astype(np.float32).T) / GRID**2
@@ -184,7 +194,7 @@ def _score(
     table["of_session_best"] = near_score / np.maximum(best, 1e-9)
     table["speaker"] = spoke
     table["asks"] = asks
-    table["answers"] = _shift(asks, before)
+    table["answers"] = _take_neighbour(asks, before)
     table["length"] = np.log1p(shelf.starts[at + 1] - shelf.starts[at])
     table["kin"] = kin.max(1).astype(np.float64)
     table["graph"] = _min_max(graph, 1.0)
@@ -194,7 +204,7 @@ def _score(
         table["embedder_rank"] = _rank(extra)
 
 
-def _weights(shelf: Shelf, question: Question) -> Floats:
+def _weights(shelf: OwnerIndex, question: RecallQuery) -> Floats:
     """How much each piece of the question tells in this collection."""
     counts = shelf.piece_counts[question.tokens]
     share = (len(shelf) + 1) / (np.minimum(counts, len(shelf)) + 0.5)
@@ -215,7 +225,7 @@ def _rank(values: Floats) -> Floats:
     return 1 / (1 + better / 10)
 
 
-def _place(shelf: Shelf, at: Ints) -> tuple[Ints, Ints]:
+def _neighbour_positions(shelf: OwnerIndex, at: Ints) -> tuple[Ints, Ints]:
     """Where among the candidates each one's neighbours stand; -1 if they are not candidates."""
     position = np.full(len(shelf) + 1, -1)
     position[at] = np.arange(len(at))
@@ -223,7 +233,7 @@ def _place(shelf: Shelf, at: Ints) -> tuple[Ints, Ints]:
     return position[shelf.previous[at]], position[shelf.following[at]]
 
 
-def _shift(values: Floats, place: Ints) -> Floats:
+def _take_neighbour(values: Floats, place: Ints) -> Floats:
     moved: Floats = np.where(place >= 0, values[..., place], 0.0)
     return moved
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.memory.errors import WeightsMissing
-from coterie.memory.pieces import Pieces
+from coterie.memory.pieces import WordPieces
 
 Floats = NDArray[np.float32]
 Ids = NDArray[np.uint16]
@@ -29,11 +29,11 @@ Ids = NDArray[np.uint16]
 DIM = 256
 GRID = 2_048
 _FIRST_MERGED = 259
-_COMMON = 0.5
+_COMMON_SHARE = 0.5
 _BATCH_PIECES = 8_192
 
 
-def snap(vectors: NDArray[np.floating]) -> Floats:
+def quantize(vectors: NDArray[np.floating]) -> Floats:
     """Unit length, then whole steps of 1/GRID (a zero vector stays zero)."""
     exact = vectors.astype(np.float64)
     lengths = np.sqrt((exact * exact).sum(-1, keepdims=True))
@@ -41,18 +41,18 @@ def snap(vectors: NDArray[np.floating]) -> Floats:
     return snapped
 
 
-class StaticVectors:
+class StaticEmbedder:
     name = "wordllama-l2-256"
     dim = DIM
 
     def __init__(self, weights: Path, tokenizer: Path) -> None:
-        self.pieces = Pieces(tokenizer)
+        self.wordpieces = WordPieces(tokenizer)
         self._table = _map_safetensors(weights)
-        self.rarity = _rarity(self.pieces.vocabulary)
+        self.rarity = _rarity(self.wordpieces.vocabulary)
         self._common = self._common_direction()
 
     def tokens(self, text: str) -> Ids:
-        return np.array(self.pieces.encode(text), dtype=np.uint16)
+        return np.array(self.wordpieces.encode(text), dtype=np.uint16)
 
     def embed(self, texts: Sequence[str]) -> Floats:
         return self.embed_tokens([self.tokens(text) for text in texts])
@@ -75,7 +75,7 @@ class StaticVectors:
                 exact = sums.astype(np.float64)
                 size = np.sqrt((exact * exact).sum(1, keepdims=True))
                 centred = np.where(size > 0, exact / np.maximum(size, 1e-12) - self._common, 0.0)
-                out[at] = snap(centred)
+                out[at] = quantize(centred)
         return out
 
     def unit_rows(self, ids: NDArray[np.integer]) -> Floats:
@@ -84,7 +84,9 @@ class StaticVectors:
 
     @functools.cached_property
     def _units(self) -> Floats:
-        return np.concatenate([snap(self._table[start : start + 4_096]) for start in range(0, len(self._table), 4_096)])
+        return np.concatenate(
+            [quantize(self._table[start : start + 4_096]) for start in range(0, len(self._table), 4_096)]
+        )
 
     @functools.cached_property
     def _weighted(self) -> Floats:
@@ -96,7 +98,9 @@ class StaticVectors:
         often = np.where(merged, 1 / np.maximum(ranks - 200, 1), 0.0)
         mean = often.astype(np.float32) @ self._weighted
         # Rounded, so that the order in which a machine adds 32,000 rows leaves no trace.
-        common: NDArray[np.float64] = np.round(mean.astype(np.float64) / np.sqrt((mean * mean).sum()) * _COMMON, 4)
+        common: NDArray[np.float64] = np.round(
+            mean.astype(np.float64) / np.sqrt((mean * mean).sum()) * _COMMON_SHARE, 4
+        )
         return common
 
 
@@ -134,7 +138,7 @@ def _map_safetensors(path: Path) -> NDArray[np.float16]:
 
 
 @functools.cache
-def static_vectors() -> StaticVectors:
+def static_embedder() -> StaticEmbedder:
     """The vectors of the installed wheel. The package is not imported: only its two data files are read."""
     try:
         package = importlib.metadata.distribution("wordllama")
@@ -152,4 +156,4 @@ def static_vectors() -> StaticVectors:
                 f"The installed wordllama has no {file.name}.",
                 "Install the release it came with: pip install --no-deps wordllama==0.4.0.post1",
             )
-    return StaticVectors(weights, tokenizer)
+    return StaticEmbedder(weights, tokenizer)

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from coterie.memory.ranking import Ranked
 from coterie.memory.record import LINK_WEIGHT
-from coterie.memory.shelf import Shelf
+from coterie.memory.shelf import OwnerIndex
 
 Bools = NDArray[np.bool_]
 
@@ -17,15 +17,15 @@ _DEEP = ("related_to", "part_of")
 _STEP = 1e-4
 
 
-def follow_links(shelf: Shelf, ranked: Ranked, open_to: Bools, visible: set[str]) -> None:
+def spread_over_links(shelf: OwnerIndex, ranked: Ranked, open_to: Bools, visible: set[str]) -> None:
     """Give what the best are linked to a share of their score; related_to and part_of to depth two."""
-    if not shelf.links or not len(ranked.at):
+    if not shelf.links or not len(ranked.positions):
         return
     positions = shelf.positions()
     given: dict[int, float] = {}
-    order = np.lexsort((shelf.doc[ranked.at], -np.round(ranked.score, 6)))[:_SEEDS]
+    order = np.lexsort((shelf.doc[ranked.positions], -np.round(ranked.score, 6)))[:_SEEDS]
     for index in order.tolist():
-        at, score = int(ranked.at[index]), float(ranked.score[index])
+        at, score = int(ranked.positions[index]), float(ranked.score[index])
         reached = [(shelf.ids[at], 1.0, 1)]
         seen = {shelf.ids[at]}
         while reached:
@@ -40,24 +40,24 @@ def follow_links(shelf: Shelf, ranked: Ranked, open_to: Bools, visible: set[str]
                         given[target] = max(given.get(target, 0.0), _SHARE * passed * max(score, 0.0) / depth)
                 if depth == 1 and relation in _DEEP:
                     reached.append((other, passed, 2))
-    _join(ranked, sorted(given))
-    part = np.array([given.get(int(at), 0.0) for at in ranked.at])
+    _add_candidates(ranked, sorted(given))
+    part = np.array([given.get(int(at), 0.0) for at in ranked.positions])
     ranked.parts["links"] = np.round(part, 6)
     ranked.score = ranked.score + ranked.parts["links"]
 
 
-def pass_on(shelf: Shelf, ranked: Ranked, open_to: Bools, visible: set[str]) -> dict[int, int]:
+def apply_supersessions(shelf: OwnerIndex, ranked: Ranked, open_to: Bools, visible: set[str]) -> dict[int, int]:
     """Let what superseded a candidate outrank it. Returns, per superseded memory, the one that holds now."""
     over: dict[int, int] = {}
     if not shelf.superseded:
         return over
     positions = shelf.positions()
-    for at in ranked.at.tolist():
-        if (now := _holds_now(shelf, at, positions, open_to, visible)) is not None:
+    for at in ranked.positions.tolist():
+        if (now := _latest_version(shelf, at, positions, open_to, visible)) is not None:
             over[at] = now
-    _join(ranked, sorted(set(over.values())))
-    place = {int(at): index for index, at in enumerate(ranked.at)}
-    lifted = np.zeros(len(ranked.at))
+    _add_candidates(ranked, sorted(set(over.values())))
+    place = {int(at): index for index, at in enumerate(ranked.positions)}
+    lifted = np.zeros(len(ranked.positions))
     for old, now in over.items():
         target, source = place[now], place[old]
         short = ranked.score[source] + _STEP - (ranked.score[target] + lifted[target])
@@ -67,7 +67,9 @@ def pass_on(shelf: Shelf, ranked: Ranked, open_to: Bools, visible: set[str]) -> 
     return over
 
 
-def _holds_now(shelf: Shelf, at: int, positions: dict[str, list[int]], open_to: Bools, visible: set[str]) -> int | None:
+def _latest_version(
+    shelf: OwnerIndex, at: int, positions: dict[str, list[int]], open_to: Bools, visible: set[str]
+) -> int | None:
     """Follow supersessions that this viewpoint knows of, to the memory that stands at their end."""
     memory_id, found, seen = shelf.ids[at], None, {shelf.ids[at]}
     while True:
@@ -81,11 +83,11 @@ def _holds_now(shelf: Shelf, at: int, positions: dict[str, list[int]], open_to: 
             found = here[0]
 
 
-def _join(ranked: Ranked, wanted: list[int]) -> None:
+def _add_candidates(ranked: Ranked, wanted: list[int]) -> None:
     """Make memories candidates that were none, with a score of nothing."""
-    known = set(ranked.at.tolist())
+    known = set(ranked.positions.tolist())
     fresh = [at for at in wanted if at not in known]
     if fresh:
-        ranked.at = np.concatenate([ranked.at, np.array(fresh, np.int64)])
+        ranked.positions = np.concatenate([ranked.positions, np.array(fresh, np.int64)])
         ranked.score = np.concatenate([ranked.score, np.zeros(len(fresh))])
         ranked.parts = {name: np.concatenate([part, np.zeros(len(fresh))]) for name, part in ranked.parts.items()}

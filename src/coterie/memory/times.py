@@ -53,14 +53,14 @@ class Interval:
     start: datetime
     end: datetime
 
-    def holds(self, moment: datetime) -> bool:
+    def contains(self, moment: datetime) -> bool:
         return self.start <= moment < self.end
 
 
-def interval_in(text: str, now: datetime) -> Interval | None:
+def find_interval(text: str, now: datetime) -> Interval | None:
     """The stretch of time that a question speaks of, if it names one. The most exact reading wins."""
     lowered = text.lower()
-    for pattern, read in _READINGS:
+    for pattern, read in _PATTERNS:
         if match := re.search(pattern, lowered):
             try:
                 return read(match, now.astimezone(UTC))
@@ -153,7 +153,7 @@ def _months(year: int, month: int, count: int) -> Interval:
 
 
 _YEAR = r"(?:,?\s*(?:of\s+)?(?P<year>(?:19|20)\d\d))?"
-_READINGS = (
+_PATTERNS = (
     (r"\b((?:19|20)\d\d)-(\d{1,2})-(\d{1,2})\b", _iso),
     (rf"\b(?P<day>\d{{1,2}})(?:st|nd|rd|th)?\s+(?:of\s+)?(?P<month>{_MONTH})\b{_YEAR}", _date),
     (rf"\b(?P<month>{_MONTH})\s+(?P<day>\d{{1,2}})(?:st|nd|rd|th)?\b(?!\d){_YEAR}", _date),

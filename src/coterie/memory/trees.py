@@ -20,7 +20,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Trees:
+class RankingTrees:
     features: tuple[str, ...]
     roots: Ints
     feature: Ints
@@ -33,7 +33,7 @@ class Trees:
     depth: int
 
     @classmethod
-    def load(cls, path: Path) -> Trees:
+    def load(cls, path: Path) -> RankingTrees:
         with np.load(path, allow_pickle=False) as file:
             return cls(
                 features=tuple(str(name) for name in file["features"]),

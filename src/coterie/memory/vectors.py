@@ -20,16 +20,16 @@ from coterie.base.logging import get_logger
 from coterie.kernel import Rows, Store
 from coterie.memory.embedder import Embedder, embed_checked
 from coterie.memory.errors import EmbedderFailed
-from coterie.memory.shelf import Shelf
-from coterie.memory.static import GRID, snap
-from coterie.memory.words import Names
+from coterie.memory.shelf import OwnerIndex
+from coterie.memory.static import GRID, quantize
+from coterie.memory.words import NameMatcher
 
 Floats32 = NDArray[np.float32]
 Progress = Callable[[int, int], None]
 
 _BATCH = 64
-_USED_FROM = 0.95
-_REMEMBERED = 256
+_MIN_COVERAGE = 0.95
+_CACHED_QUESTIONS = 256
 
 _PENDING = """
     SELECT d.doc, m.text, m.speaker, m.witnesses FROM memory_doc d JOIN memory m ON m.stream = d.stream AND m.id = d.id
@@ -45,7 +45,7 @@ class _Cached:
     stored: int
 
 
-class Vectors:
+class VectorStore:
     def __init__(self, store: Store, embedder: Embedder | None = None) -> None:
         self._store = store
         self.embedder = embedder
@@ -54,27 +54,27 @@ class Vectors:
         self._lock = threading.Lock()
         self._made = 0
 
-    def of_question(self, text: str) -> Floats32 | None:
+    def embed_question(self, text: str) -> Floats32 | None:
         """The question's vector; None if there is no embedder or it fails, which must not stop a recall."""
         if self.embedder is None:
             return None
         if (known := self._questions.get(text)) is not None:
             return known
         try:
-            found: Floats32 = snap(embed_checked(self.embedder, [text], self._dim()))[0]
+            found: Floats32 = quantize(embed_checked(self.embedder, [text], self._dim()))[0]
         except EmbedderFailed as error:
             get_logger(__name__).warning("recall goes on without the embedder", why=str(error))
             return None
-        if len(self._questions) >= _REMEMBERED:
+        if len(self._questions) >= _CACHED_QUESTIONS:
             self._questions.clear()
         self._questions[text] = found
         return found
 
-    def alike(self, shelf: Shelf, wanted: Floats32) -> NDArray[np.float64] | None:
+    def similarities(self, index: OwnerIndex, wanted: Floats32) -> NDArray[np.float64] | None:
         """The cosine to each memory of the shelf, or None while too many have no vector yet."""
         assert self.embedder is not None  # noqa: S101  there is a question vector, so somebody made it
-        cached = self._matrix(shelf, self.embedder.name, len(wanted))
-        if cached.stored < _USED_FROM * len(shelf):
+        cached = self._matrix(index, self.embedder.name, len(wanted))
+        if cached.stored < _MIN_COVERAGE * len(index):
             return None
         return np.round((cached.matrix @ wanted).astype(np.float64) / GRID**2, 6)
 
@@ -98,15 +98,16 @@ class Vectors:
         while not (stop and stop.is_set()):
             rows = self._store.query(_PENDING, (embedder.name, after, _BATCH))
             if not rows:
-                self._store.transact(lambda tables: _drop_other(tables, embedder.name))
+                self._store.transact(lambda tables: _delete_other_models(tables, embedder.name))
                 break
             names = [
-                Names([*json.loads(witnesses), *([speaker] if speaker else [])]) for *_, speaker, witnesses in rows
+                NameMatcher([*json.loads(witnesses), *([speaker] if speaker else [])])
+                for *_, speaker, witnesses in rows
             ]
-            texts = [each.without(text) for each, (_, text, _, _) in zip(names, rows, strict=True)]
-            vectors = snap(embed_checked(embedder, texts, self._dim())).astype(np.float16)
+            texts = [each.remove_from(text) for each, (_, text, _, _) in zip(names, rows, strict=True)]
+            vectors = quantize(embed_checked(embedder, texts, self._dim())).astype(np.float16)
             found = [(row[0], embedder.name, vector.tobytes()) for row, vector in zip(rows, vectors, strict=True)]
-            self._store.transact(partial(_keep, found=found))
+            self._store.transact(partial(_store_vectors, found=found))
             after = rows[-1][0]
             made += len(rows)
             self._made += len(rows)
@@ -119,7 +120,7 @@ class Vectors:
         found = self._store.query("SELECT length(vector) FROM memory_vector WHERE model = ? LIMIT 1", (name,))
         return found[0][0] // 2 if found else None
 
-    def _matrix(self, shelf: Shelf, model: str, dim: int) -> _Cached:
+    def _matrix(self, shelf: OwnerIndex, model: str, dim: int) -> _Cached:
         with self._lock:
             cached = self._cached.get(shelf.owner)
             complete = cached is not None and cached.stored == len(shelf) and np.array_equal(cached.docs, shelf.doc)
@@ -141,7 +142,7 @@ class Vectors:
             return cached
 
 
-def _keep(tables: Rows, found: list[tuple[int, str, bytes]]) -> None:
+def _store_vectors(tables: Rows, found: list[tuple[int, str, bytes]]) -> None:
     # A document may have been taken back while its vector was made.
     for doc, model, vector in found:
         tables.run(
@@ -151,5 +152,5 @@ def _keep(tables: Rows, found: list[tuple[int, str, bytes]]) -> None:
         )
 
 
-def _drop_other(tables: Rows, model: str) -> None:
+def _delete_other_models(tables: Rows, model: str) -> None:
     tables.run("DELETE FROM memory_vector WHERE model <> ?", (model,))

@@ -12,8 +12,8 @@ import json
 from typing import Any
 
 from coterie.base.clock import to_micros
-from coterie.kernel import Changed, Event, Rows, View, on
-from coterie.memory.docs import SCHEMA, index_changes, index_everything
+from coterie.kernel import ChangedKeys, Event, Projection, Rows, on
+from coterie.memory.docs import INDEX_SCHEMA, rebuild_index, update_index
 from coterie.memory.events import (
     MemoryAdded,
     MemoryConfirmed,
@@ -30,7 +30,7 @@ from coterie.memory.words import digest
 
 
 @functools.lru_cache(maxsize=4_096)
-def _listed(values: tuple[str, ...]) -> str:
+def _json_list(values: tuple[str, ...]) -> str:
     return json.dumps(values)
 
 
@@ -38,7 +38,7 @@ _micros = functools.lru_cache(maxsize=64)(to_micros)
 """A batch shares its moment."""
 
 
-class Memories(View):
+class MemoryProjection(Projection):
     name = "memories"
     line = "stream"
     version = 1
@@ -73,7 +73,7 @@ class Memories(View):
         CREATE INDEX memory_tombstone_id ON memory_tombstone(id);
         CREATE INDEX memory_tombstone_digest ON memory_tombstone(owner, digest);
     """
-    derived = SCHEMA
+    derived = INDEX_SCHEMA
 
     @on(MemoryAdded)
     def added(self, rows: Rows, event: Event[MemoryAdded]) -> None:
@@ -90,9 +90,9 @@ class Memories(View):
                 it.scene,
                 it.speaker,
                 it.told_by,
-                _listed(tuple(sorted(set(it.witnesses)))),
-                _listed(it.about),
-                _listed(it.sources),
+                _json_list(tuple(sorted(set(it.witnesses)))),
+                _json_list(it.about),
+                _json_list(it.sources),
                 None if it.happened is None else to_micros(it.happened),
                 _micros(event.ts),
                 it.significance,
@@ -162,8 +162,8 @@ class Memories(View):
             (event.stream, it.id, it.owner, bytes.fromhex(it.digest), json.dumps(it.sources)),
         )
 
-    def settle(self, rows: Rows, changed: Changed | None) -> None:
+    def settle(self, rows: Rows, changed: ChangedKeys | None) -> None:
         if changed is None:
-            index_everything(rows)
+            rebuild_index(rows)
         else:
-            index_changes(rows, changed)
+            update_index(rows, changed)

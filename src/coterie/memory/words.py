@@ -37,36 +37,36 @@ def words(text: str) -> list[str]:
     return _WORD.findall(text.lower())
 
 
-def telling(text: str) -> list[str]:
+def keywords(text: str) -> list[str]:
     """The words of a text that say something, once each, in order."""
     return [word for word in dict.fromkeys(words(text)) if word not in STOP_WORDS]
 
 
-def match_any(text: str) -> str | None:
+def fts_match_any(text: str) -> str | None:
     """An FTS5 expression that finds any telling word. Every word is quoted, so nothing in it is an operator."""
-    found = telling(text) or list(dict.fromkeys(words(text)))
+    found = keywords(text) or list(dict.fromkeys(words(text)))
     return " OR ".join(f'"{word}"' for word in found[:64]) or None
 
 
-def name_of(identifier: str) -> str:
+def display_name(identifier: str) -> str:
     """What a person is called in prose, given a name or an identifier such as `bot:mara`."""
     return identifier.rpartition(":")[2].strip()
 
 
-class Names:
+class NameMatcher:
     """A set of names, to find in a text or to take out of it."""
 
     def __init__(self, identifiers: Iterable[str]) -> None:
-        self._known = {name_of(each).casefold(): each for each in sorted(identifiers) if name_of(each)}
+        self._known = {display_name(each).casefold(): each for each in sorted(identifiers) if display_name(each)}
         alternatives = "|".join(re.escape(name) for name in sorted(self._known, key=len, reverse=True))
         self._pattern = re.compile(rf"\b({alternatives})\b(?:['’]s\b)?", re.IGNORECASE) if alternatives else None
 
-    def found_in(self, text: str) -> set[str]:
+    def find_in(self, text: str) -> set[str]:
         if self._pattern is None:
             return set()
         return {self._known[name.casefold()] for name in self._pattern.findall(text)}
 
-    def without(self, text: str) -> str:
+    def remove_from(self, text: str) -> str:
         return text if self._pattern is None else self._pattern.sub(" ", text)
 
 
@@ -83,11 +83,11 @@ def digest(text: str) -> bytes:
     return hashlib.blake2b(" ".join(told).encode() if told else bare.strip().encode(), digest_size=16).digest()
 
 
-def figures(text: str) -> frozenset[str]:
+def numbers_in(text: str) -> frozenset[str]:
     """What must not differ between two texts that are taken for one: numbers."""
     return frozenset(word for word in words(text) if any(letter.isdigit() for letter in word))
 
 
-def negated(text: str) -> bool:
+def is_negated(text: str) -> bool:
     lowered = text.lower().replace("’", "'")
     return "n't" in lowered or not _NEGATIONS.isdisjoint(words(lowered))

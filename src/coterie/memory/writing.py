@@ -16,24 +16,24 @@ import numpy as np
 from pydantic import ValidationError
 
 from coterie.base.ids import new_id
-from coterie.kernel import Draft, Store
+from coterie.kernel import NewEvent, Store
 from coterie.memory.errors import BadMemory
 from coterie.memory.events import MemoryAdded, MemoryConfirmed
 from coterie.memory.gates import Viewpoint, may_recall
-from coterie.memory.likeness import same
-from coterie.memory.privacy import without_secrets
-from coterie.memory.recall import Recall
-from coterie.memory.record import Disclosure, Lines, MemoryType
+from coterie.memory.likeness import is_duplicate
+from coterie.memory.privacy import remove_secrets
+from coterie.memory.recall import RecallService
+from coterie.memory.record import Disclosure, MemoryType, StreamForks
 from coterie.memory.signals import cosines
-from coterie.memory.static import static_vectors
-from coterie.memory.words import Names, digest
+from coterie.memory.static import static_embedder
+from coterie.memory.words import NameMatcher, digest
 
 Stored = tuple[Any, ...]
 """stream, id, witnesses, told_by, private, disclosure"""
 Verdict = Literal["added", "known", "forgotten"]
 
-_NEAR_READ = 5
-_NEAR_FROM = 0.5
+_SIMILAR_READ = 5
+_SIMILAR_MIN_COSINE = 0.5
 
 
 @dataclass(frozen=True)
@@ -61,10 +61,10 @@ class NewMemory:
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedWrite:
     id: str
     verdict: Verdict
-    drafts: list[Draft] = field(default_factory=list)
+    new_events: list[NewEvent] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -76,45 +76,49 @@ class Tombstone:
     text: str
 
 
-class Writing:
-    def __init__(self, store: Store, recall: Recall) -> None:
+class MemoryWriter:
+    def __init__(self, store: Store, recall: RecallService) -> None:
         self._store = store
         self._recall = recall
 
     def plan(
-        self, wanted: Sequence[NewMemory], *, near: bool = True, actor: str = "system", turn: str | None = None
-    ) -> list[Planned]:
+        self, wanted: Sequence[NewMemory], *, by_meaning: bool = True, actor: str = "system", turn: str | None = None
+    ) -> list[PlannedWrite]:
         """What storing these comes to. `near` also compares by meaning, which costs a search for each."""
-        lines = self._recall.lines()
-        cleaned = [_cleaned(new) for new in wanted]
+        lines = self._recall.forks()
+        cleaned = [_clean(new) for new in wanted]
         digests = [digest(new.text) for new in cleaned]
         there = self._with_digests(zip((new.owner for new in cleaned), digests, strict=True))
         stones = self._tombstones({new.owner for new in cleaned})
         fresh: dict[tuple[str, str, bytes], str] = {}
-        planned: list[Planned] = []
+        planned: list[PlannedWrite] = []
         for new, told in zip(cleaned, digests, strict=True):
             if _is_forgotten(new, told, stones):
-                planned.append(Planned("", "forgotten"))
+                planned.append(PlannedWrite("", "forgotten"))
                 continue
             key = (new.owner, new.room, told)
-            known = fresh.get(key) or _standing(new, there.get((new.owner, told), ()), lines)
-            known = known or self._block(new, lines) or (self._near(new, lines) if near else None)
+            known = fresh.get(key) or _find_equivalent(new, there.get((new.owner, told), ()), lines)
+            known = (
+                known or self._find_known_block(new, lines) or (self._find_similar(new, lines) if by_meaning else None)
+            )
             if known is not None:
-                planned.append(Planned(known, "known", self._confirm(new, known, actor, turn)))
+                planned.append(PlannedWrite(known, "known", self._confirm(new, known, actor, turn)))
                 continue
             memory_id = new.id or new_id()
             fresh[key] = memory_id
-            planned.append(Planned(memory_id, "added", [Draft(new.room, _payload(new, memory_id), actor, turn=turn)]))
+            planned.append(
+                PlannedWrite(memory_id, "added", [NewEvent(new.room, _payload(new, memory_id), actor, turn=turn)])
+            )
         return planned
 
-    def _block(self, new: NewMemory, lines: Lines) -> str | None:
+    def _find_known_block(self, new: NewMemory, lines: StreamForks) -> str | None:
         """Several lines that are each known, as when what was recalled is handed in again, are nothing new either."""
         said = [line for line in new.text.splitlines() if line.strip()]
         if len(said) < 2:
             return None
         told = [digest(line) for line in said]
         there = self._with_digests((new.owner, each) for each in told)
-        found = [_standing(new, there.get((new.owner, each), ()), lines) for each in told]
+        found = [_find_equivalent(new, there.get((new.owner, each), ()), lines) for each in told]
         return found[0] if all(found) else None
 
     def _with_digests(self, wanted: Iterable[tuple[str, bytes]]) -> dict[tuple[str, bytes], list[Stored]]:
@@ -140,15 +144,15 @@ class Writing:
             if owner in owners
         ]
 
-    def _near(self, new: NewMemory, lines: Lines) -> str | None:
-        shelf = self._recall.shelf(new.owner)
+    def _find_similar(self, new: NewMemory, lines: StreamForks) -> str | None:
+        shelf = self._recall.index_of(new.owner)
         if shelf is None or not len(shelf):
             return None
-        bare = Names([*new.witnesses, *([new.speaker] if new.speaker else [])]).without(new.text)
-        vector = static_vectors().embed([bare])[0]
+        bare = NameMatcher([*new.witnesses, *([new.speaker] if new.speaker else [])]).remove_from(new.text)
+        vector = static_embedder().embed([bare])[0]
         alike, _ = cosines(shelf, vector, np.ones(len(shelf), bool))
-        for at in np.lexsort((shelf.doc, -np.round(alike, 6)))[:_NEAR_READ].tolist():
-            if alike[at] < _NEAR_FROM or shelf.ids[at] in shelf.superseded:
+        for at in np.lexsort((shelf.doc, -np.round(alike, 6)))[:_SIMILAR_READ].tolist():
+            if alike[at] < _SIMILAR_MIN_COSINE or shelf.ids[at] in shelf.superseded:
                 continue
             stream = shelf.streams.values[int(shelf.columns["stream"][at])]
             rows = self._store.query(
@@ -159,13 +163,13 @@ class Writing:
                 there = json.loads(witnesses)
                 if (
                     speaker == new.speaker
-                    and _stands_for(new, stream or "", there, told_by, bool(private), disclosure, lines)
-                    and same(text, new.text)
+                    and _is_equivalent(new, stream or "", there, told_by, bool(private), disclosure, lines)
+                    and is_duplicate(text, new.text)
                 ):
                     return str(shelf.ids[at])
         return None
 
-    def _confirm(self, new: NewMemory, memory_id: str, actor: str, turn: str | None) -> list[Draft]:
+    def _confirm(self, new: NewMemory, memory_id: str, actor: str, turn: str | None) -> list[NewEvent]:
         known: set[str] = set()
         for (sources,) in self._store.query("SELECT sources FROM memory WHERE id = ?", (memory_id,)):
             known.update(json.loads(sources))
@@ -175,7 +179,7 @@ class Writing:
         more = tuple(source for source in new.sources if source not in known)
         if not more:
             return []
-        return [Draft(new.room, MemoryConfirmed(id=memory_id, owner=new.owner, sources=more), actor, turn=turn)]
+        return [NewEvent(new.room, MemoryConfirmed(id=memory_id, owner=new.owner, sources=more), actor, turn=turn)]
 
 
 def _is_forgotten(new: NewMemory, told: bytes, stones: Sequence[Tombstone]) -> bool:
@@ -185,27 +189,27 @@ def _is_forgotten(new: NewMemory, told: bytes, stones: Sequence[Tombstone]) -> b
         and (
             told == stone.digest
             or new.id == stone.id
-            or (not stone.sources.isdisjoint(new.sources) and same(stone.text, new.text))
+            or (not stone.sources.isdisjoint(new.sources) and is_duplicate(stone.text, new.text))
         )
         for stone in stones
     )
 
 
-def _standing(new: NewMemory, stored: Iterable[Stored], lines: Lines) -> str | None:
+def _find_equivalent(new: NewMemory, stored: Iterable[Stored], lines: StreamForks) -> str | None:
     for stream, memory_id, witnesses, told_by, private, disclosure in stored:
-        if _stands_for(new, stream, json.loads(witnesses), told_by, bool(private), disclosure, lines):
+        if _is_equivalent(new, stream, json.loads(witnesses), told_by, bool(private), disclosure, lines):
             return str(memory_id)
     return None
 
 
-def _stands_for(
+def _is_equivalent(
     new: NewMemory,
     stream: str,
     witnesses: Sequence[str],
     told_by: str | None,
     private: bool,
     disclosure: str,
-    lines: Lines,
+    lines: StreamForks,
 ) -> bool:
     """Whether a stored memory can be recalled wherever the new one could: only then is the new one not needed."""
     if new.owner not in witnesses and not told_by:
@@ -213,7 +217,7 @@ def _stands_for(
     if stream == new.room:
         heard = not private or (new.private and set(new.witnesses) <= set(witnesses))
         return heard and disclosure in (new.disclosure, "people", "open")
-    if private or disclosure == "room" or lines.hidden(stream, new.room):
+    if private or disclosure == "room" or lines.is_other_branch(stream, new.room):
         return False
     return may_recall(
         Viewpoint.of(new.owner, new.room),
@@ -225,8 +229,8 @@ def _stands_for(
     )
 
 
-def _cleaned(new: NewMemory) -> NewMemory:
-    text = without_secrets(new.text.encode("utf-8", "replace").decode())
+def _clean(new: NewMemory) -> NewMemory:
+    text = remove_secrets(new.text.encode("utf-8", "replace").decode())
     if not text.replace("\0", "").strip():
         raise BadMemory("A memory needs some text; this one is empty.", "Say what is to be remembered.")
     changes: dict[str, Any] = {} if text == new.text else {"text": text}

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel, SecretStr
 
-from coterie.base.config import Loaded, is_secret
+from coterie.base.config import LoadedSettings, is_secret
 from coterie.base.config_edit import edit_config
 from coterie.base.errors import ConfigError, CoterieError
 from coterie.ops.errors import BadSetting
@@ -39,12 +39,12 @@ class Setting:
     """Whether the house still runs with another value, until it is started again."""
 
 
-class Configuration:
+class SettingsEditor:
     def __init__(
         self,
         running: BaseModel,
         file: Path,
-        read: Callable[[], Loaded[Any]],
+        read: Callable[[], LoadedSettings[Any]],
         prepare: Callable[[], None],
         live: tuple[str, ...] = (),
     ) -> None:
@@ -60,11 +60,11 @@ class Configuration:
         self._live = live
         self._one_at_a_time = threading.Lock()
 
-    def shown(self) -> list[Setting]:
+    def settings(self) -> list[Setting]:
         try:
             loaded = self._read()
         except CoterieError:  # the file was spoilt meanwhile, or its secrets need a passphrase: what runs is known
-            loaded = Loaded(self._running)
+            loaded = LoadedSettings(self._running)
         return [self._setting(key, loaded) for key in _leaves(type(self._running))]
 
     def change(self, changes: Mapping[str, Any]) -> list[Setting]:
@@ -80,7 +80,7 @@ class Configuration:
                 self._apply(self._read().settings, changes)
             except ConfigError as error:
                 raise BadSetting(error.what, error.fix) from None
-        return self.shown()
+        return self.settings()
 
     def _apply(self, settings: BaseModel, changes: Mapping[str, Any]) -> None:
         """Sections are frozen, so that nobody changes one by accident; this is the one place that means to."""
@@ -92,7 +92,7 @@ class Configuration:
     def _is_live(self, key: str) -> bool:
         return key.startswith(self._live)
 
-    def _check(self, key: str, value: Any, loaded: Loaded[Any]) -> None:
+    def _check(self, key: str, value: Any, loaded: LoadedSettings[Any]) -> None:
         model = type(self._running)
         if not any(key == leaf or self._within(key, leaf) for leaf in _leaves(model)):
             raise ConfigError(f"There is no setting {key[:80]}.", "See GET /settings for those there are.")
@@ -111,7 +111,7 @@ class Configuration:
         """Some settings are tables with names of a person's own: providers, roles."""
         return key.startswith(f"{leaf}.") and isinstance(_at(self._running, leaf), dict)
 
-    def _setting(self, key: str, loaded: Loaded[Any]) -> Setting:
+    def _setting(self, key: str, loaded: LoadedSettings[Any]) -> Setting:
         value, running = _at(loaded.settings, key), _at(self._running, key)
         *tables, name = key.split(".")
         section = type(_at(self._running, ".".join(tables)) if tables else self._running)
@@ -144,7 +144,7 @@ def _at(settings: BaseModel, key: str) -> Any:
     return here
 
 
-def _origin(loaded: Loaded[Any], key: str) -> str:
+def _origin(loaded: LoadedSettings[Any], key: str) -> str:
     inner = (origin for inside, origin in loaded.origins.items() if inside.startswith(f"{key}."))
     return loaded.origins.get(key) or next(inner, "default")
 

@@ -12,29 +12,29 @@ from typing import Literal
 
 from coterie.base.clock import Clock
 from coterie.base.errors import CoterieError, InUse
-from coterie.base.home import Home
-from coterie.kernel import LogReader, View
+from coterie.base.home import Paths
+from coterie.kernel import LogReader, Projection
 from coterie.kernel.database import sqlite_version
 from coterie.kernel.events import unknown_kinds
 from coterie.kernel.lock import ProcessLock
 from coterie.kernel.migrations import MIGRATIONS
-from coterie.ops.backups import newest_first
+from coterie.ops.backups import list_backups
 
 _LITTLE_SPACE = 1 << 30
 _WAL_BUG_FIXED_IN = (3, 51, 3)
 
-State = Literal["ok", "note", "bad"]
+CheckState = Literal["ok", "note", "bad"]
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     about: str
-    state: State
+    state: CheckState
     what: str
     fix: str = ""
 
 
-Check = Callable[[], Iterator[Finding]]
+Check = Callable[[], Iterator[CheckResult]]
 
 
 class Doctor:
@@ -45,19 +45,26 @@ class Doctor:
 
     def __init__(
         self,
-        home: Home,
-        views: Sequence[View],
+        home: Paths,
+        views: Sequence[Projection],
         clock: Clock,
-        more: Sequence[Check] = (),
-        of_log: Sequence[Check] = (),
+        extra_checks: Sequence[Check] = (),
+        log_checks: Sequence[Check] = (),
     ) -> None:
         self._home = home
         self._views = views
         self._clock = clock
-        self._of_log = of_log
-        self._checks: list[Check] = [self._machine, self._folder, self._owner, self._database, self._backups, *more]
+        self._of_log = log_checks
+        self._checks: list[Check] = [
+            self._machine,
+            self._folder,
+            self._owner,
+            self._database,
+            self._backups,
+            *extra_checks,
+        ]
 
-    def examine(self) -> Iterator[Finding]:
+    def run(self) -> Iterator[CheckResult]:
         unreadable = False
         for check in [*self._checks, *self._of_log]:
             if unreadable and check in self._of_log:
@@ -66,58 +73,60 @@ class Doctor:
                 yield from check()
             except CoterieError as error:
                 unreadable |= check == self._database
-                yield Finding(_about(check), "bad", error.what, error.fix)
+                yield CheckResult(_about(check), "bad", error.what, error.fix)
             except OSError as error:
-                yield Finding(_about(check), "bad", str(error), "Check the permissions of that file or folder.")
+                yield CheckResult(_about(check), "bad", str(error), "Check the permissions of that file or folder.")
 
-    def _machine(self) -> Iterator[Finding]:
+    def _machine(self) -> Iterator[CheckResult]:
         version = ".".join(map(str, sys.version_info[:3]))
-        yield Finding("Python", "ok", version)
+        yield CheckResult("Python", "ok", version)
         found = sqlite_version()
         if tuple(map(int, found.split("."))) < _WAL_BUG_FIXED_IN:
-            yield Finding("SQLite", "bad", f"{found} can damage its journal", "Upgrade apsw: pip install -U apsw")
+            yield CheckResult("SQLite", "bad", f"{found} can damage its journal", "Upgrade apsw: pip install -U apsw")
         else:
-            yield Finding("SQLite", "ok", found)
+            yield CheckResult("SQLite", "ok", found)
 
-    def _folder(self) -> Iterator[Finding]:
+    def _folder(self) -> Iterator[CheckResult]:
         root = self._home.root
         if not root.exists():
-            yield Finding("Data folder", "note", f"{root} is not there yet", "It is made by the first `coterie serve`.")
+            yield CheckResult(
+                "Data folder", "note", f"{root} is not there yet", "It is made by the first `coterie serve`."
+            )
             return
         self._home.prepare()
-        yield Finding("Data folder", "ok", str(root))
+        yield CheckResult("Data folder", "ok", str(root))
         free = shutil.disk_usage(root).free
         if free < _LITTLE_SPACE:
-            yield Finding("Disk", "bad", f"only {free >> 20} MB are free", "Make room, or move COTERIE_HOME.")
+            yield CheckResult("Disk", "bad", f"only {free >> 20} MB are free", "Make room, or move COTERIE_HOME.")
         else:
-            yield Finding("Disk", "ok", f"{free >> 30} GB free")
+            yield CheckResult("Disk", "ok", f"{free >> 30} GB free")
         mode = root.stat().st_mode
         if os.name == "posix" and mode & 0o077:
-            yield Finding(
+            yield CheckResult(
                 "Privacy", "note", "other users of this machine can look into the folder", f"chmod 700 {root}"
             )
 
-    def _owner(self) -> Iterator[Finding]:
+    def _owner(self) -> Iterator[CheckResult]:
         if not self._home.root.exists():
             return
         lock = ProcessLock(self._home.database)
         try:
-            lock.take()
-            yield Finding("Server", "ok", "not running")
+            lock.acquire()
+            yield CheckResult("Server", "ok", "not running")
         except InUse as busy:
-            yield Finding("Server", "ok", busy.what)
+            yield CheckResult("Server", "ok", busy.what)
         finally:
             lock.release()
 
-    def _database(self) -> Iterator[Finding]:
+    def _database(self) -> Iterator[CheckResult]:
         if not self._home.database.exists():
-            yield Finding("Database", "note", "there is none yet", "It is made by the first `coterie serve`.")
+            yield CheckResult("Database", "note", "there is none yet", "It is made by the first `coterie serve`.")
             return
         reader = LogReader(self._home.database)
         try:
             problems = [line for (line,) in reader.query("PRAGMA quick_check") if line != "ok"]
             if problems:
-                yield Finding(
+                yield CheckResult(
                     "Database",
                     "bad",
                     f"the file is damaged: {problems[0]}",
@@ -126,22 +135,22 @@ class Doctor:
                 return
             if self._is_older(reader):
                 what = "written by an older Coterie: the next start brings it up to date"
-                yield Finding("Schema", "note", what, "Take a backup first, with `coterie backup`; then start it.")
+                yield CheckResult("Schema", "note", what, "Take a backup first, with `coterie backup`; then start it.")
                 return
-            yield Finding("Database", "ok", f"{reader.last_id()} events")
+            yield CheckResult("Database", "ok", f"{reader.last_id()} events")
             yield from self._readable(reader)
             known = reader.projection_fingerprints()
             stale = [view.name for view in self._views if known.get(view.name) != view.fingerprint]
             if stale:
-                yield Finding("Views", "note", f"{', '.join(stale)} will be folded anew at the next start")
+                yield CheckResult("Views", "note", f"{', '.join(stale)} will be folded anew at the next start")
             else:
-                yield Finding("Views", "ok", f"{len(self._views)} current")
+                yield CheckResult("Views", "ok", f"{len(self._views)} current")
             dead = reader.jobs.find(state="dead", limit=5)
             for job in dead:
                 what = f"{job.key} was given up: {job.error}"
-                yield Finding(f"Job {job.kind}", "bad", what, "Mend the cause, then retry it.")
+                yield CheckResult(f"Job {job.kind}", "bad", what, "Mend the cause, then retry it.")
             if not dead:
-                yield Finding("Jobs", "ok", "none given up")
+                yield CheckResult("Jobs", "ok", "none given up")
         finally:
             reader.close()
 
@@ -149,27 +158,29 @@ class Doctor:
         applied = set(reader.migrations())
         return bool(applied) and applied < {migration.__name__ for migration in MIGRATIONS}
 
-    def _readable(self, reader: LogReader) -> Iterator[Finding]:
+    def _readable(self, reader: LogReader) -> Iterator[CheckResult]:
         """What would keep this version from opening the file."""
         upgrade = "Upgrade Coterie, or open it with the version that wrote it."
         ours = {migration.__name__ for migration in MIGRATIONS}
         newer = [name for name in reader.migrations() if name not in ours]
         if newer:
-            yield Finding("Schema", "bad", f"written by a newer Coterie (it has {', '.join(newer)})", upgrade)
+            yield CheckResult("Schema", "bad", f"written by a newer Coterie (it has {', '.join(newer)})", upgrade)
         for kind, version in unknown_kinds(reader.event_kinds()):
-            yield Finding("Events", "bad", f"{kind} (version {version}) is not known to this Coterie", upgrade)
+            yield CheckResult("Events", "bad", f"{kind} (version {version}) is not known to this Coterie", upgrade)
 
-    def _backups(self) -> Iterator[Finding]:
-        backups = newest_first(self._home.backups)
+    def _backups(self) -> Iterator[CheckResult]:
+        backups = list_backups(self._home.backups)
         if not backups:
-            yield Finding("Backups", "note", "there are none yet", "Take one with `coterie backup`.")
+            yield CheckResult("Backups", "note", "there are none yet", "Take one with `coterie backup`.")
             return
         taken = datetime.fromtimestamp(backups[0].stat().st_mtime, tz=self._clock.now().tzinfo)
         age = self._clock.now() - taken
         if age > timedelta(days=2):
-            yield Finding("Backups", "note", f"the newest is {age.days} days old", "Take one with `coterie backup`.")
+            yield CheckResult(
+                "Backups", "note", f"the newest is {age.days} days old", "Take one with `coterie backup`."
+            )
         else:
-            yield Finding("Backups", "ok", f"{len(backups)}, the newest of {taken:%Y-%m-%d %H:%M} UTC")
+            yield CheckResult("Backups", "ok", f"{len(backups)}, the newest of {taken:%Y-%m-%d %H:%M} UTC")
 
 
 def _about(check: Check) -> str:

@@ -16,7 +16,7 @@ class StoreCollector(Collector):
         self._store = store
 
     def collect(self) -> Iterator[Metric]:
-        written = self._store.written
+        written = self._store.writer_stats
         yield CounterMetricFamily("coterie_events", "Events ever recorded.", self._store.reader.last_id())
         kept = self._store.reader.count()
         yield GaugeMetricFamily("coterie_events_kept", "Events in the log; a purge makes them fewer.", kept)

@@ -6,23 +6,23 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from coterie.base.home import Home
-from coterie.kernel.backup import Tell, restore
-from coterie.kernel.snapshot import prune
-from coterie.kernel.view import View
+from coterie.base.home import Paths
+from coterie.kernel.backup import StepProgress, restore
+from coterie.kernel.snapshot import prune_snapshots
+from coterie.kernel.view import Projection
 
 
-def put_back(
-    home: Home,
+def restore_backup(
+    paths: Paths,
     backup: Path,
     now: datetime,
-    views: Sequence[View],
+    projections: Sequence[Projection],
     *,
-    ask: Callable[[], object] = lambda: None,
-    tell: Tell = lambda _what, _done, _most: None,
+    confirm: Callable[[], object] = lambda: None,
+    progress: StepProgress = lambda _what, _done, _most: None,
 ) -> Path | None:
     """Nothing may have the database open. Returns where the replaced one is kept, if there was one."""
-    kept = restore(backup, home.database, now, views, ask, tell)
-    for folder in (home.periodic_snapshots, home.rewind_snapshots):
-        prune(folder, keep=0)  # they tell of a life that the restored log may never have
+    kept = restore(backup, paths.database, now, projections, confirm, progress)
+    for folder in (paths.periodic_snapshots, paths.rewind_snapshots):
+        prune_snapshots(folder, keep=0)  # they tell of a life that the restored log may never have
     return kept

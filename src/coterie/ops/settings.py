@@ -27,7 +27,7 @@ class StorageSettings(Section):
     @classmethod
     def _is_cron(cls, value: str) -> str:
         try:
-            Schedule("nightly backup", "backup", cron=value).check()
+            Schedule("nightly backup", "backup", cron=value).validate()
         except JobError as error:
             raise ValueError(f'should be a cron expression such as "0 3 * * *" ({error.what})') from None
         return value

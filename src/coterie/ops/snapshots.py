@@ -9,10 +9,10 @@ from pathlib import Path
 
 from coterie.base.clock import Clock
 from coterie.base.errors import CoterieError
-from coterie.base.home import Home
+from coterie.base.home import Paths
 from coterie.base.logging import get_logger
 from coterie.kernel import Store
-from coterie.kernel.snapshot import prune, write_snapshot
+from coterie.kernel.snapshot import prune_snapshots, write_snapshot
 from coterie.ops.settings import StorageSettings
 
 _log = get_logger(__name__)
@@ -21,8 +21,8 @@ _REST = 20
 """A snapshot of a large house takes a while: rest this many times as long before the next one."""
 
 
-class Snapshots:
-    def __init__(self, store: Store, home: Home, settings: StorageSettings, clock: Clock) -> None:
+class SnapshotTaker:
+    def __init__(self, store: Store, home: Paths, settings: StorageSettings, clock: Clock) -> None:
         self._store = store
         self._home = home
         self._settings = settings
@@ -34,7 +34,7 @@ class Snapshots:
     async def run(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
             try:
-                if self.due():
+                if self.is_due():
                     await self.take()
             except CoterieError as error:
                 _log.warning("snapshot put off", error=str(error))
@@ -43,7 +43,7 @@ class Snapshots:
             except TimeoutError:
                 continue
 
-    def due(self) -> bool:
+    def is_due(self) -> bool:
         """S27: every so many events, or minutes in which anything happened."""
         fresh = self._store.reader.last_id() - self._last_id
         now = self._clock.monotonic()
@@ -54,12 +54,12 @@ class Snapshots:
 
     async def take(self) -> Path | None:
         """A periodic snapshot; an old one makes room. A failure is told and changes nothing."""
-        path = self._home.periodic_snapshots / name(self._clock.now())
+        path = self._home.periodic_snapshots / snapshot_name(self._clock.now())
         started = self._clock.monotonic()
         self._last_id, self._last_at = self._store.reader.last_id(), started
         try:
-            await asyncio.to_thread(write_snapshot, self._store.reader.readers, self._store.views, path)
-            prune(self._home.periodic_snapshots, self._settings.keep_snapshots)
+            await asyncio.to_thread(write_snapshot, self._store.reader.connections, self._store.projections, path)
+            prune_snapshots(self._home.periodic_snapshots, self._settings.keep_snapshots)
         except (CoterieError, OSError) as error:
             _log.warning("snapshot failed", error=str(error))
             return None
@@ -69,15 +69,15 @@ class Snapshots:
 
     async def before_rewind(self) -> Path:
         """S23: what the views held before something was taken back."""
-        path = self._home.rewind_snapshots / name(self._clock.now())
-        await asyncio.to_thread(write_snapshot, self._store.reader.readers, self._store.views, path)
-        prune(self._home.rewind_snapshots, self._settings.keep_snapshots)
+        path = self._home.rewind_snapshots / snapshot_name(self._clock.now())
+        await asyncio.to_thread(write_snapshot, self._store.reader.connections, self._store.projections, path)
+        prune_snapshots(self._home.rewind_snapshots, self._settings.keep_snapshots)
         return path
 
 
-def name(moment: datetime) -> str:
+def snapshot_name(moment: datetime) -> str:
     return f"{moment:%Y%m%dT%H%M%S%f}.snapshot"
 
 
-def warn_in_log() -> Callable[[str], None]:
+def log_snapshot_warning() -> Callable[[str], None]:
     return lambda text: _log.warning("snapshot passed over", why=text)

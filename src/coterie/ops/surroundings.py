@@ -16,11 +16,11 @@ from datetime import timedelta
 
 from coterie.base.clock import Clock
 from coterie.base.errors import InUse
-from coterie.base.home import Home
+from coterie.base.home import Paths
 from coterie.kernel import LogReader
 from coterie.kernel.lock import ProcessLock
-from coterie.llm.standing import Standing
-from coterie.ops.doctor import Check, Finding
+from coterie.llm.standing import ProviderHealth
+from coterie.ops.doctor import Check, CheckResult
 
 _COMPILERS = ("cc", "gcc", "clang")
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -29,7 +29,7 @@ _UNSYNCHRONISED = "Set the machine's clock, for example with `timedatectl set-nt
 
 
 @dataclass(frozen=True)
-class Need:
+class RequiredPackage:
     """A part that some setting asks for."""
 
     module: str
@@ -37,8 +37,8 @@ class Need:
     wanted_by: str
 
 
-def port(home: Home, host: str, number: int) -> Check:
-    def port() -> Iterator[Finding]:
+def port_check(home: Paths, host: str, number: int) -> Check:
+    def port() -> Iterator[CheckResult]:
         if number == 0 or _running(home):
             return
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -49,13 +49,13 @@ def port(home: Home, host: str, number: int) -> Check:
             except OSError as error:
                 yield _refused(host, number, error)
                 return
-        yield Finding("Port", "ok", f"{host}:{number} is free")
+        yield CheckResult("Port", "ok", f"{host}:{number} is free")
 
     return port
 
 
-def clock(home: Home, now: Clock) -> Check:
-    def clock() -> Iterator[Finding]:
+def clock_check(home: Paths, now: Clock) -> Check:
+    def clock() -> Iterator[CheckResult]:
         if not home.database.exists():
             return
         reader = LogReader(home.database)
@@ -68,26 +68,26 @@ def clock(home: Home, now: Clock) -> Check:
         ahead = last - now.now()
         if ahead > _AHEAD:
             what = f"it is {_told(ahead)} behind the last thing that happened here"
-            yield Finding("Clock", "bad", what, _UNSYNCHRONISED)
+            yield CheckResult("Clock", "bad", what, _UNSYNCHRONISED)
         else:
-            yield Finding("Clock", "ok", "after everything that happened here")
+            yield CheckResult("Clock", "ok", "after everything that happened here")
 
     return clock
 
 
-def tools(find: Callable[[str], str | None] = shutil.which) -> Check:
+def tools_check(find: Callable[[str], str | None] = shutil.which) -> Check:
     """Nothing here is needed to run Coterie as it is installed; each is missed on some day."""
 
-    def tools() -> Iterator[Finding]:
+    def tools() -> Iterator[CheckResult]:
         if not any(find(name) for name in _COMPILERS):
-            yield Finding(
+            yield CheckResult(
                 "Compiler",
                 "note",
                 "there is none; parts without a ready-made wheel for this machine cannot be installed",
                 "Install one: apt install build-essential",
             )
         if not any(find(name) for name in (os.environ.get("CHROMIUM", ""), *_BROWSERS) if name):
-            yield Finding(
+            yield CheckResult(
                 "Browser",
                 "note",
                 "there is no Chromium; `make test` needs it for the pages",
@@ -97,41 +97,43 @@ def tools(find: Callable[[str], str | None] = shutil.which) -> Check:
     return tools
 
 
-def parts(needs: Iterable[Need]) -> Check:
-    def parts() -> Iterator[Finding]:
+def packages_check(needs: Iterable[RequiredPackage]) -> Check:
+    def parts() -> Iterator[CheckResult]:
         missing = [need for need in needs if importlib.util.find_spec(need.module) is None]
         for need in missing:
             fix = f"pip install 'coterie[{need.extra}]'" if need.extra else "Set it up again: make clean install"
-            yield Finding("Part", "bad", f"{need.wanted_by} needs {need.module}, which is not installed", fix)
+            yield CheckResult("Part", "bad", f"{need.wanted_by} needs {need.module}, which is not installed", fix)
         if not missing:
-            yield Finding("Parts", "ok", "everything that the settings ask for is installed")
+            yield CheckResult("Parts", "ok", "everything that the settings ask for is installed")
 
     return parts
 
 
-def providers(standings: Callable[[], Sequence[Standing]]) -> Check:
-    def providers() -> Iterator[Finding]:
+def providers_check(standings: Callable[[], Sequence[ProviderHealth]]) -> Check:
+    def providers() -> Iterator[CheckResult]:
         for standing in standings():
-            yield Finding(f"Models of {standing.provider}", standing.state, standing.what, standing.fix)
+            yield CheckResult(f"Models of {standing.provider}", standing.state, standing.what, standing.fix)
 
     return providers
 
 
-def _refused(host: str, number: int, error: OSError) -> Finding:
+def _refused(host: str, number: int, error: OSError) -> CheckResult:
     if error.errno == errno.EADDRINUSE:
         fix = f"Stop that program, or take another: coterie serve --port {number + 1 if number < 65_535 else 8000}"
-        return Finding("Port", "bad", f"another program listens on {host}:{number}", fix)
+        return CheckResult("Port", "bad", f"another program listens on {host}:{number}", fix)
     if error.errno == errno.EACCES:
-        return Finding("Port", "bad", f"only root may listen on {number}", "Take one above 1023: --port 8000")
-    return Finding("Port", "bad", f"nobody can listen on {host}:{number} ({error.strerror})", "Check [server] host.")
+        return CheckResult("Port", "bad", f"only root may listen on {number}", "Take one above 1023: --port 8000")
+    return CheckResult(
+        "Port", "bad", f"nobody can listen on {host}:{number} ({error.strerror})", "Check [server] host."
+    )
 
 
-def _running(home: Home) -> bool:
+def _running(home: Paths) -> bool:
     if not home.root.exists():
         return False
     lock = ProcessLock(home.database)
     try:
-        lock.take()
+        lock.acquire()
     except InUse:
         return True
     finally:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from coterie.modes.crowd.configs import SHIPPED
-from coterie.modes.crowd.personas import Persona, RoomFile, Roster
-from coterie.modes.crowd.protocol import Author, ChatPost
-from coterie.modes.crowd.session.replay import door_of
-from coterie.modes.crowd.session.script import Script, contexts
+from coterie.modes.crowd.configs import SHIPPED_CONFIGS
+from coterie.modes.crowd.personas import CrowdConfigs, Persona, RoomConfig
+from coterie.modes.crowd.protocol import ChatAuthor, ChatPost
+from coterie.modes.crowd.session.replay import admission_for
+from coterie.modes.crowd.session.script import Script, script_contexts
 from coterie.modes.crowd.session.simulation import Simulation
 
 Play = Callable[..., Simulation]
@@ -18,22 +18,22 @@ START = 1_767_225_600_000
 
 
 @pytest.fixture(scope="session")
-def roster() -> Roster:
-    return Roster()
+def roster() -> CrowdConfigs:
+    return CrowdConfigs()
 
 
 @pytest.fixture(scope="session")
-def room(roster: Roster) -> RoomFile:
+def room(roster: CrowdConfigs) -> RoomConfig:
     return roster.room("late-shift")
 
 
 @pytest.fixture(scope="session")
 def script() -> Script:
-    return Script.read(SHIPPED / "streams" / "left-door.toml")
+    return Script.read(SHIPPED_CONFIGS / "streams" / "left-door.toml")
 
 
 @pytest.fixture
-def play(roster: Roster, room: RoomFile, script: Script) -> Play:
+def play(roster: CrowdConfigs, room: RoomConfig, script: Script) -> Play:
     def played(
         minutes: float = 5,
         *,
@@ -42,19 +42,19 @@ def play(roster: Roster, room: RoomFile, script: Script) -> Play:
         personas: Sequence[Persona] | None = None,
         seed: int = 7,
         workers: int = 1,
-        rules: RoomFile | None = None,
+        rules: RoomConfig | None = None,
         told: Script | None = None,
     ) -> Simulation:
         """`people` are seconds, name and text."""
         here = rules or room
-        everybody = list(personas) if personas is not None else roster.of(here)
-        door = door_of(here, everybody, roster.moderator(here))
+        everybody = list(personas) if personas is not None else roster.personas_in(here)
+        door = admission_for(here, everybody, roster.moderator(here))
         simulation = Simulation(here, everybody, door, seed=seed, start_ms=START, workers=workers)
-        heard = contexts(told or script, here.name, START, minutes=minutes) if stream else ()
+        heard = script_contexts(told or script, here.name, START, minutes=minutes) if stream else ()
         posts = [
             (
                 START + round(at * 1_000),
-                ChatPost(id=f"p{number}", room=here.name, author=Author(name=name, kind="human"), text=text),
+                ChatPost(id=f"p{number}", room=here.name, author=ChatAuthor(name=name, kind="human"), text=text),
             )
             for number, (at, name, text) in enumerate(people)
         ]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.modes.crowd.voice.breath import closed, in_one_breath, rambling
+from coterie.modes.crowd.voice.breath import length_problem, remove_unpaired_marks, shorten
 
 LONG = "and then the lever went down and the bread was on fire and nobody in the whole kitchen had a bucket of water"
 
@@ -22,14 +22,14 @@ LONG = "and then the lever went down and the bread was on fire and nobody in the
     ],
 )
 def test_c7_what_comes_after_a_breath_is_left_away(whole: str, kept: str) -> None:
-    assert in_one_breath(whole) == kept
+    assert shorten(whole) == kept
 
 
 def test_c7_what_has_no_end_or_goes_in_circles_is_no_line() -> None:
-    assert "on and on" in rambling(LONG)
-    assert "circles" in rambling("no. no. no wonder. no wonder no. no")
-    assert rambling("LETS GO LETS GO LETS GO") == ""
-    assert rambling("the storm is on the other side and the ferry is not") == ""
+    assert "on and on" in length_problem(LONG)
+    assert "circles" in length_problem("no. no. no wonder. no wonder no. no")
+    assert length_problem("LETS GO LETS GO LETS GO") == ""
+    assert length_problem("the storm is on the other side and the ferry is not") == ""
 
 
 @pytest.mark.parametrize(
@@ -42,11 +42,11 @@ def test_c7_what_has_no_end_or_goes_in_circles_is_no_line() -> None:
     ],
 )
 def test_c7_a_mark_that_lost_its_other_half_is_left_away(loose: str, mended: str) -> None:
-    assert closed(loose) == mended
+    assert remove_unpaired_marks(loose) == mended
 
 
 @given(st.text(max_size=400))
 def test_c7_a_breath_is_a_beginning_and_a_second_look_finds_nothing_to_cut(text: str) -> None:
-    once = in_one_breath(text)
+    once = shorten(text)
     assert text.startswith(once)
-    assert in_one_breath(once) == once
+    assert shorten(once) == once

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from coterie.modes.crowd.cluster import Broker, Remote
-from coterie.modes.crowd.errors import NoBroker, Refused
-from coterie.modes.crowd.protocol import Author, ChatMessage, ChatPost
+from coterie.modes.crowd.cluster import Broker, ClusterClient
+from coterie.modes.crowd.errors import MessageRefused, NoBroker
+from coterie.modes.crowd.protocol import ChatAuthor, ChatMessage, ChatPost
 
 _SERVER = Path(sys.executable).parent / "nats-server"
 ROOM = 'name = "attic"\ntitle = "The attic"\nroster = ["salt_lamp"]\n[limits]\nburst = 100000\nper_minute = 100000\n'
@@ -79,14 +79,14 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 
 
 def post(number: int, text: str = "") -> ChatPost:
-    author = Author(name=f"u{number % 7}", kind="human")
+    author = ChatAuthor(name=f"u{number % 7}", kind="human")
     return ChatPost(id=f"p{number}", room="attic", author=author, text=text or f"word number {number}")
 
 
 async def test_c2_kill_gateway_and_bus_and_nothing_acknowledged_is_lost_or_doubled(cluster: Cluster) -> None:
     await cluster.start_gateway()
     broker = await Broker.connect(cluster.address)
-    remote = Remote(broker, "attic")
+    remote = ClusterClient(broker, "attic")
     heard: list[ChatMessage] = []
 
     async def listen() -> None:
@@ -124,8 +124,8 @@ async def test_c2_kill_gateway_and_bus_and_nothing_acknowledged_is_lost_or_doubl
 async def test_c4_a_refusal_crosses_the_broker(cluster: Cluster) -> None:
     await cluster.start_gateway()
     broker = await Broker.connect(cluster.address)
-    remote = Remote(broker, "attic")
-    with pytest.raises(Refused, match="links to"):
+    remote = ClusterClient(broker, "attic")
+    with pytest.raises(MessageRefused, match="links to"):
         await remote.post(post(1, "win at http://spam.example/now"))
     await broker.close()
 
@@ -133,7 +133,7 @@ async def test_c4_a_refusal_crosses_the_broker(cluster: Cluster) -> None:
 async def test_c2_nobody_answers(cluster: Cluster) -> None:
     broker = await Broker.connect(cluster.address)
     with pytest.raises(NoBroker, match="No gateway"):
-        await Remote(broker, "attic").post(post(1), deadline_s=0.5)
+        await ClusterClient(broker, "attic").post(post(1), deadline_s=0.5)
     await broker.close()
     await cluster.kill(cluster.server)
     with pytest.raises(NoBroker, match="does not answer"):

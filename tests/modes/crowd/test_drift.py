@@ -10,40 +10,43 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.kernel import Store
-from coterie.kernel.fold import fold_aside
-from coterie.modes.crowd.drift import DriftBook, Drifts, Happened, reflect
-from coterie.modes.crowd.drift.reflection import TRAITS, bounded
+from coterie.kernel.fold import replayed_hash
+from coterie.modes.crowd.drift import DriftProjection, PersonaDrift, SessionActivity, compute_drift
+from coterie.modes.crowd.drift.reflection import TRAITS, bounded_trait
 from coterie.modes.crowd.errors import DriftRefused
-from coterie.modes.crowd.mind.hearing import Heard, Hearing
-from coterie.modes.crowd.personas import Persona, Roster, Traits
-from coterie.modes.crowd.protocol import Author, ChatMessage
+from coterie.modes.crowd.mind.hearing import ChatEntry, ChatHistory
+from coterie.modes.crowd.personas import CrowdConfigs, Persona, Traits
+from coterie.modes.crowd.protocol import ChatAuthor, ChatMessage
 from tests.modes.crowd.conftest import Play
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store.open(tmp_path / "coterie.db", views=[Drifts()])
+    opened = Store.open(tmp_path / "coterie.db", projections=[DriftProjection()])
     yield opened
-    with opened.reader.readers.snapshot() as rows:
-        assert opened.hashes() == {view.name: fold_aside(view, rows) for view in opened.views}
+    with opened.reader.connections.snapshot() as rows:
+        assert opened.hashes() == {view.name: replayed_hash(view, rows) for view in opened.projections}
     opened.close()
 
 
 @pytest.fixture
-def nonna(roster: Roster) -> Persona:
+def nonna(roster: CrowdConfigs) -> Persona:
     return roster.personas()["nonna_exe"]
 
 
-def talk(count: int, text: str = "@nonna_exe how do you cook risotto with saffron?", who: int = 3) -> list[Heard]:
+def talk(count: int, text: str = "@nonna_exe how do you cook risotto with saffron?", who: int = 3) -> list[ChatEntry]:
     """So many questions by a few people, each answered."""
-    hearing, heard = Hearing(), []
+    hearing, heard = ChatHistory(), []
     for number in range(count):
         asked = {"id": f"den-{2 * number + 1}", "number": 2 * number + 1, "text": text, "mentions": ["nonna_exe"]}
         said = {"id": f"den-{2 * number + 2}", "number": 2 * number + 2, "text": "eat", "reply_to": asked["id"]}
-        person, persona = Author(name=f"p{number % who}", kind="human"), Author(name="nonna_exe", kind="persona")
+        person, persona = (
+            ChatAuthor(name=f"p{number % who}", kind="human"),
+            ChatAuthor(name="nonna_exe", kind="persona"),
+        )
         for told, author in ((asked, person), (said, persona)):
             message = ChatMessage.model_validate({**told, "room": "den", "author": author, "ts": number * 40_000})
-            heard.append(hearing.hear(message))
+            heard.append(hearing.add(message))
     return heard
 
 
@@ -55,7 +58,7 @@ def test_c14_no_chat_pushes_a_trait_out_of_its_bounds(authored: float, deltas: l
     authored = round(authored, 2)
     value = authored
     for delta in deltas:
-        after = bounded(authored, value, delta)
+        after = bounded_trait(authored, value, delta)
         assert abs(after - value) <= 0.05 + 1e-9
         assert abs(after - authored) <= 0.25 + 1e-9
         assert 0 <= after <= 1
@@ -63,7 +66,9 @@ def test_c14_no_chat_pushes_a_trait_out_of_its_bounds(authored: float, deltas: l
 
 
 def test_c14_changes_have_reasons_and_evidence(nonna: Persona) -> None:
-    traits, interests, changes = reflect(nonna, nonna.traits, nonna.interests, Happened.of("nonna_exe", talk(4)))
+    traits, interests, changes = compute_drift(
+        nonna, nonna.traits, nonna.interests, SessionActivity.from_history("nonna_exe", talk(4))
+    )
     assert traits.warmth == 0.94
     by_name = {change.what: change for change in changes}
     assert by_name["warmth"].why == "they talked with people"
@@ -73,45 +78,47 @@ def test_c14_changes_have_reasons_and_evidence(nonna: Persona) -> None:
 
 
 def test_c14_one_persons_obsession_or_spam_is_not_taken_up(nonna: Persona) -> None:
-    _, interests, _ = reflect(nonna, nonna.traits, nonna.interests, Happened.of("nonna_exe", talk(6, who=1)))
+    _, interests, _ = compute_drift(
+        nonna, nonna.traits, nonna.interests, SessionActivity.from_history("nonna_exe", talk(6, who=1))
+    )
     assert interests == nonna.interests
-    spam = Happened.of("nonna_exe", talk(6, "@nonna_exe check out my channel saffron"))
-    assert (spam.answered, spam.called) == ([], [])
+    spam = SessionActivity.from_history("nonna_exe", talk(6, "@nonna_exe check out my channel saffron"))
+    assert (spam.answered, spam.mentioned_in) == ([], [])
 
 
 def test_c14_a_session_in_which_nothing_happened_changes_nobody(nonna: Persona) -> None:
-    assert reflect(nonna, nonna.traits, nonna.interests, Happened()) == (nonna.traits, nonna.interests, [])
+    assert compute_drift(nonna, nonna.traits, nonna.interests, SessionActivity()) == (nonna.traits, nonna.interests, [])
 
 
 async def test_c14_snapshots_revert_exactly_and_the_frozen_stay(store: Store, nonna: Persona) -> None:
-    book = DriftBook(store, "den")
-    happened = Happened.of("nonna_exe", talk(5))
-    states = [book.now(nonna)]
+    book = PersonaDrift(store, "den")
+    happened = SessionActivity.from_history("nonna_exe", talk(5))
+    states = [book.current(nonna)]
     for _ in range(4):
-        assert await book.look_back(nonna, happened)
-        states.append(book.now(nonna))
+        assert await book.apply_session(nonna, happened)
+        states.append(book.current(nonna))
     assert [snapshot.number for snapshot in book.history(nonna)] == [0, 1, 2, 3, 4]
     for number in (2, 4, 0, 3):
         assert await book.revert(nonna, number) == states[number]
-    assert book.drifted([nonna])[0].traits == states[3].traits
+    assert book.apply_current([nonna])[0].traits == states[3].traits
     await book.freeze(nonna)
-    assert await book.look_back(nonna, happened) == []
-    assert book.now(nonna) == states[3]
+    assert await book.apply_session(nonna, happened) == []
+    assert book.current(nonna) == states[3]
     await book.freeze(nonna, False)
-    await book.look_back(nonna, happened)
-    assert book.now(nonna).number == 5
+    await book.apply_session(nonna, happened)
+    assert book.current(nonna).number == 5
     with pytest.raises(DriftRefused, match="0, 1, 2, 3, 4, 5"):
         await book.revert(nonna, 9)
 
 
 async def test_c14_over_twenty_sessions_they_change_within_bounds_and_stay_who_they_are(
-    store: Store, roster: Roster, play: Play
+    store: Store, roster: CrowdConfigs, play: Play
 ) -> None:
     room = roster.room("kitchen-radio")
-    authored = {persona.name: persona for persona in roster.of(room)}
-    book = DriftBook(store, room.name)
+    authored = {persona.name: persona for persona in roster.personas_in(room)}
+    book = PersonaDrift(store, room.name)
     for session in range(20):
-        now = book.drifted(list(authored.values()))
+        now = book.apply_current(list(authored.values()))
         people = [
             (
                 5 + 9 * n,
@@ -122,14 +129,14 @@ async def test_c14_over_twenty_sessions_they_change_within_bounds_and_stay_who_t
         ]
         simulation = play(2, personas=now, rules=room, people=people, seed=session)
         for name, persona in authored.items():
-            await book.look_back(persona, Happened.of(name, simulation.evening.hearing.recent))
+            await book.apply_session(persona, SessionActivity.from_history(name, simulation.session.history.recent))
     moved = 0.0
     for name, persona in authored.items():
-        traits = book.now(persona).traits
+        traits = book.current(persona).traits
         shift = [abs(getattr(traits, trait) - getattr(persona.traits, trait)) for trait in TRAITS]
         moved += sum(shift)
         assert max(shift) <= 0.25 + 1e-9, name
-        interests = set(book.now(persona).interests)
+        interests = set(book.current(persona).interests)
 
         def far(other: Persona, traits: Traits = traits, interests: set[str] = interests) -> float:
             apart = sum((getattr(traits, trait) - getattr(other.traits, trait)) ** 2 for trait in TRAITS)

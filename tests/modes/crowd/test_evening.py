@@ -10,19 +10,19 @@ from pathlib import Path
 import pytest
 
 from bench.loop import longest_chain, near_duplicates, reproduction
-from coterie.kernel import Draft, Store
+from coterie.kernel import NewEvent, Store
 from coterie.modes.crowd.errors import BadRecording
-from coterie.modes.crowd.events import CrowdGoverned, CrowdSaid, CrowdTicked, stream
+from coterie.modes.crowd.events import CrowdGoverned, CrowdSaid, CrowdTicked, room_stream
 from coterie.modes.crowd.gateway import RoomLimits
-from coterie.modes.crowd.mind.chance import roll
-from coterie.modes.crowd.mind.trending import Trending
+from coterie.modes.crowd.mind.chance import derive_random
+from coterie.modes.crowd.mind.trending import TrendTracker
 from coterie.modes.crowd.moderation import ModerationPolicy
-from coterie.modes.crowd.personas import RoomFile, Roster
-from coterie.modes.crowd.protocol import Author, ChatMessage
+from coterie.modes.crowd.personas import CrowdConfigs, RoomConfig
+from coterie.modes.crowd.protocol import ChatAuthor, ChatMessage
 from coterie.modes.crowd.session.replay import Replay
 from coterie.modes.crowd.session.script import Script, ScriptLine
 from coterie.modes.crowd.session.simulation import firehose_hash
-from coterie.modes.crowd.voice import Manners
+from coterie.modes.crowd.voice import LineRules
 from tests.modes.crowd.conftest import START, Play
 
 
@@ -32,7 +32,7 @@ def message(number: int, text: str, at: float, kind: str = "human", **fields: ob
             "id": f"r-{number}",
             "number": number,
             "room": "r",
-            "author": Author(name="ana", kind=kind),
+            "author": ChatAuthor(name="ana", kind=kind),
             "text": text,
             "ts": round(at * 1_000),
             **fields,
@@ -42,9 +42,9 @@ def message(number: int, text: str, at: float, kind: str = "human", **fields: ob
 
 def test_c6_every_decision_shows_its_numbers(play: Play) -> None:
     simulation = play(3)
-    thoughts = simulation.evening.thoughts["frame_perfect"]
+    thoughts = simulation.session.recent_decisions["frame_perfect"]
     assert len(thoughts) == 120
-    spoken = [each for ticked in simulation.journal if isinstance(ticked, CrowdTicked) for each in ticked.spoke]
+    spoken = [each for ticked in simulation.events if isinstance(ticked, CrowdTicked) for each in ticked.spoke]
     assert spoken
     for decided in spoken:
         parts = decided.parts
@@ -75,7 +75,7 @@ def test_c8_without_a_stream_and_without_people_the_room_falls_quiet(play: Play)
     assert max(each.ts for each in once) < START + 20 * 60_000
 
 
-def test_c8_chains_die_out_and_damping_is_what_does_it(play: Play, room: RoomFile) -> None:
+def test_c8_chains_die_out_and_damping_is_what_does_it(play: Play, room: RoomConfig) -> None:
     damped = play(15).messages
     assert longest_chain(damped) <= 4
     assert 0 < reproduction(damped) < 0.8
@@ -111,17 +111,17 @@ def test_c10_a_message_tells_where_its_seconds_went(play: Play) -> None:
 
 
 def test_c15_trends_count_what_is_in_the_window() -> None:
-    trending = Trending("r")
+    trending = TrendTracker("r")
     for number in range(4):
-        trending.hear(message(number + 1, "the lever is great LUL", number, emotes=["LUL"], mentions=["bo"]))
-    trending.hear(message(5, "nooo the lever", 4, kind="persona"))
-    now = trending.now(5_000)
+        trending.add(message(number + 1, "the lever is great LUL", number, emotes=["LUL"], mentions=["bo"]))
+    trending.add(message(5, "nooo the lever", 4, kind="persona"))
+    now = trending.trends_at(5_000)
     assert (now.velocity, now.bot_fraction) == (0.5, 0.2)
     assert [(each.what, each.times) for each in now.top_tokens] == [("lever", 5), ("great", 4), ("lul", 4)]
     assert now.top_emotes[0].what == "LUL"
     assert now.top_mentions[0].times == 4
     assert now.mood > 0
-    empty = trending.now(100_000)
+    empty = trending.trends_at(100_000)
     assert (empty.velocity, empty.top_tokens, empty.bot_fraction, empty.mood) == (0, (), 0, 0)
 
 
@@ -155,35 +155,35 @@ def test_c15_trends_count_what_is_in_the_window() -> None:
     ],
 )
 def test_c7_manners(raw: str, mended: str | None, trouble: str) -> None:
-    manners = Manners(100)
-    manners.hear("@ana well butter my parsnips, all of them. well butter all my parsnips")
-    manners.hear("well, butter all my parsnips!")
-    line = manners.mend(raw, "moss_granny")
+    manners = LineRules(100)
+    manners.add_recent("@ana well butter my parsnips, all of them. well butter all my parsnips")
+    manners.add_recent("well, butter all my parsnips!")
+    line = manners.clean(raw, "moss_granny")
     assert mended is None or line == mended
     assert len(line) <= 100
     told = ["You are warm. Never be cruel, lower case, garden metaphors always. Be brief."]
-    found = manners.trouble(line, told, ["the soil remembers"])
+    found = manners.rejection_reason(line, told, ["the soil remembers"])
     assert trouble in found
     assert bool(trouble) == bool(found)
 
 
 def test_c7_a_person_gets_an_answer_unless_it_was_said_a_moment_ago() -> None:
-    manners = Manners(100)
-    manners.hear("here. under the awning")
-    assert manners.trouble("here. under the awning", to_person=True)
+    manners = LineRules(100)
+    manners.add_recent("here. under the awning")
+    assert manners.rejection_reason("here. under the awning", to_person=True)
     for number in range(50):
-        manners.hear(f"{number} something else {number} entirely {number}")
-    assert manners.trouble("here. under the awning")
-    assert manners.trouble("here. under the awning", to_person=True) == ""
+        manners.add_recent(f"{number} something else {number} entirely {number}")
+    assert manners.rejection_reason("here. under the awning")
+    assert manners.rejection_reason("here. under the awning", to_person=True) == ""
 
 
-def test_c17_the_same_evening_whatever_the_workers_and_the_order(play: Play, roster: Roster) -> None:
+def test_c17_the_same_evening_whatever_the_workers_and_the_order(play: Play, roster: CrowdConfigs) -> None:
     people = [(30, "ana", "@nonna_exe hi"), (70, "bo", "nice run so far")]
     one = play(4, people=people)
     many = play(4, people=people, workers=3)
-    backwards = play(4, people=people, personas=list(reversed(roster.of(one.evening.room))))
+    backwards = play(4, people=people, personas=list(reversed(roster.personas_in(one.session.room))))
     assert firehose_hash(one.messages) == firehose_hash(many.messages) == firehose_hash(backwards.messages)
-    assert one.journal[1:] == many.journal[1:]
+    assert one.events[1:] == many.events[1:]
     assert firehose_hash(play(4, people=people, seed=8).messages) != firehose_hash(one.messages)
 
 
@@ -195,49 +195,51 @@ def test_c17_chance_is_made_of_names_not_of_hash_seeds() -> None:
         ).stdout
         for seed in ("0", "1", "77")
     }
-    assert told == {f"{roll(1, 'ana', 3)}\n".encode()}
+    assert told == {f"{derive_random(1, 'ana', 3)}\n".encode()}
 
 
-def test_c17_a_stored_evening_replays_to_the_byte(play: Play, roster: Roster, tmp_path: Path) -> None:
+def test_c17_a_stored_evening_replays_to_the_byte(play: Play, roster: CrowdConfigs, tmp_path: Path) -> None:
     simulation = play(
         5, people=[(40, "ana", "@salt_lamp admit it, that was good"), (41, "ana", "write ana@example.org")]
     )
     with_store = Store.open(tmp_path / "coterie.db")
-    with_store.append_now([Draft(stream("late-shift"), payload) for payload in simulation.journal])
+    with_store.append_blocking([NewEvent(room_stream("late-shift"), payload) for payload in simulation.events])
     with_store.close()
     again = Store.open(tmp_path / "coterie.db")
     events = [event.payload for event in again.reader.read("room:late-shift", limit=100_000)]
     again.close()
-    replayed = Replay(events, roster.moderator(simulation.evening.room)).run()
+    replayed = Replay(events, roster.moderator(simulation.session.room)).run()
     assert replayed.identical
     assert replayed.hash == firehose_hash(simulation.messages)
     assert replayed.decisions == 300
 
 
-def test_c17_a_changed_persona_changes_the_evening_and_the_difference_is_shown(play: Play, roster: Roster) -> None:
+def test_c17_a_changed_persona_changes_the_evening_and_the_difference_is_shown(
+    play: Play, roster: CrowdConfigs
+) -> None:
     simulation = play(5)
     quiet = roster.personas()["crit_happens"]
     shy = quiet.model_copy(update={"traits": quiet.traits.model_copy(update={"talkativeness": 0.0})})
-    replayed = Replay(simulation.journal, roster.moderator(simulation.evening.room), changed={shy.name: shy}).run()
+    replayed = Replay(simulation.events, roster.moderator(simulation.session.room), changed={shy.name: shy}).run()
     assert not replayed.identical
-    assert {each.author.name for each in replayed.only_then()} >= {"crit_happens"}
+    assert {each.author.name for each in replayed.only_recorded()} >= {"crit_happens"}
     assert "crit_happens" not in {each.author.name for each in replayed.messages}
     assert len(replayed.messages) > len(simulation.messages) / 2
-    unchanged = Replay(simulation.journal, roster.moderator(simulation.evening.room), changed={quiet.name: quiet}).run()
+    unchanged = Replay(simulation.events, roster.moderator(simulation.session.room), changed={quiet.name: quiet}).run()
     assert [(m.author.name, m.text) for m in unchanged.messages] == [
         (m.author.name, m.text) for m in simulation.messages
     ]
 
 
-def test_c17_a_log_without_a_beginning_cannot_be_replayed(roster: Roster, room: RoomFile) -> None:
+def test_c17_a_log_without_a_beginning_cannot_be_replayed(roster: CrowdConfigs, room: RoomConfig) -> None:
     with pytest.raises(BadRecording, match="how the session began"):
         Replay([], roster.moderator(room))
 
 
-def test_c17_rules_changed_mid_evening_count_in_a_replay_from_that_moment(play: Play, roster: Roster) -> None:
+def test_c17_rules_changed_mid_evening_count_in_a_replay_from_that_moment(play: Play, roster: CrowdConfigs) -> None:
     simulation = play(3)
-    room = simulation.evening.room
-    events = list(simulation.journal)
+    room = simulation.session.room
+    events = list(simulation.events)
     middle = len(events) // 2
     stern = room.model_copy(update={"limits": RoomLimits(burst=1, per_minute=0.001)})
     governed = CrowdGoverned(rules=stern.model_dump(mode="json"))
@@ -248,9 +250,9 @@ def test_c17_rules_changed_mid_evening_count_in_a_replay_from_that_moment(play: 
     assert 0 < len(set(after)) == len(after) < len(simulation.messages) - len(before)
 
 
-def test_c17_a_replay_goes_by_the_rules_as_they_were_written_then(play: Play, roster: Roster) -> None:
+def test_c17_a_replay_goes_by_the_rules_as_they_were_written_then(play: Play, roster: CrowdConfigs) -> None:
     simulation = play(2)
     today = ModerationPolicy(links="none", mild="refuse")
-    there = Replay(simulation.journal, roster.moderator(simulation.evening.room).under(today))
+    there = Replay(simulation.events, roster.moderator(simulation.session.room).with_policy(today))
     assert there.run().identical
-    assert there._door._moderator.policy == simulation.evening.room.moderation
+    assert there._admission._moderator.policy == simulation.session.room.moderation

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from coterie.modes.crowd.gateway import Encoding, Fanout
-from coterie.modes.crowd.protocol import Author, ChatMessage
+from coterie.modes.crowd.protocol import ChatAuthor, ChatMessage
 
 
 class Reader:
@@ -28,13 +28,13 @@ class Reader:
 
 def message(number: int) -> ChatMessage:
     return ChatMessage(
-        id=f"den-{number}", number=number, room="den", author=Author(name="ana", kind="human"), text="hi", ts=number
+        id=f"den-{number}", number=number, room="den", author=ChatAuthor(name="ana", kind="human"), text="hi", ts=number
     )
 
 
 def a_room() -> tuple[Fanout, list[ChatMessage]]:
     said: list[ChatMessage] = []
-    return Fanout(lambda many: said[-many:], told=1), said
+    return Fanout(lambda many: said[-many:], last_sent=1), said
 
 
 async def test_c3_what_falls_into_a_tick_shares_a_frame() -> None:
@@ -43,7 +43,7 @@ async def test_c3_what_falls_into_a_tick_shares_a_frame() -> None:
     fanout.join(ana)
     fanout.join(bo, missed=[message(1)])
     for number in range(2, 5):
-        fanout.tell([message(number)])
+        fanout.send([message(number)])
     assert len(ana.frames) == 1
     while fanout.frames < 2:
         await asyncio.sleep(0.01)
@@ -56,20 +56,20 @@ async def test_c3_a_slow_reader_is_skipped_then_gets_a_snapshot() -> None:
     slow, quick = Reader(), Reader()
     fanout.join(slow)
     fanout.join(quick)
-    fanout.hold(slow)
+    fanout.pause(slow)
     for number in range(1, 4):
         said.append(message(number))
-        fanout.tell(said[-1:])
+        fanout.send(said[-1:])
         fanout.flush()
     assert quick.heard == [[], [1], [2], [3]]
     assert slow.heard == [[]]
     assert (fanout.readers, fanout.dropped) == (2, 3)
-    fanout.drained(slow)
+    fanout.resume(slow)
     said.append(message(4))
-    fanout.tell(said[-1:])
+    fanout.send(said[-1:])
     fanout.flush()
     said.append(message(5))
-    fanout.tell(said[-1:])
+    fanout.send(said[-1:])
     fanout.flush()
     assert slow.heard == [[], [1, 2, 3, 4], [5]]
     assert [frame["type"] for frame in slow.frames] == ["snapshot", "snapshot", "messages"]
@@ -81,7 +81,7 @@ async def test_c3_what_is_still_to_come_is_in_no_snapshot_and_is_told_once() -> 
     ana, bo = Reader(), Reader()
     fanout.join(ana)
     fanout.join(bo, missed=[message(1), message(2)])
-    fanout.tell([message(2)])
+    fanout.send([message(2)])
     fanout.flush()
     assert ana.heard == bo.heard == [[1], [2]]
 
@@ -91,7 +91,7 @@ async def test_c3_whoever_leaves_is_not_written_to() -> None:
     ana = Reader()
     fanout.join(ana)
     fanout.leave(ana)
-    fanout.tell([message(1)])
+    fanout.send([message(1)])
     fanout.flush()
     assert ana.heard == [[]]
     assert fanout.readers == 0
@@ -106,7 +106,7 @@ class Stuck(Reader):
 
     def write(self, data: bytes) -> None:
         super().write(data)
-        self._fanout.hold(self)
+        self._fanout.pause(self)
 
 
 async def test_c3_a_reader_may_fall_behind_while_it_is_written_to() -> None:
@@ -117,9 +117,9 @@ async def test_c3_a_reader_may_fall_behind_while_it_is_written_to() -> None:
     fanout.join(behind)
     for number in range(1, 6):
         if number == 3:
-            fanout.drained(stuck)
+            fanout.resume(stuck)
         said.append(message(number))
-        fanout.tell(said[-1:])
+        fanout.send(said[-1:])
         fanout.flush()
     assert before.heard == behind.heard == [[], [1], [2], [3], [4], [5]]
     assert stuck.heard == [[], [1, 2, 3]]
@@ -130,16 +130,16 @@ async def test_c3_whoever_has_drained_and_falls_behind_again_gets_nothing_until_
     fanout, said = a_room()
     slow = Reader()
     fanout.join(slow)
-    fanout.hold(slow)
-    fanout.drained(slow)
-    fanout.hold(slow)
+    fanout.pause(slow)
+    fanout.resume(slow)
+    fanout.pause(slow)
     said.append(message(1))
-    fanout.tell(said)
+    fanout.send(said)
     fanout.flush()
     assert slow.heard == [[]]
-    fanout.drained(slow)
+    fanout.resume(slow)
     said.append(message(2))
-    fanout.tell(said[-1:])
+    fanout.send(said[-1:])
     fanout.flush()
     assert slow.heard == [[], [1, 2]]
 
@@ -150,11 +150,11 @@ async def test_c3_whoever_has_left_stays_away_even_if_its_socket_drains_late(slo
     ana = Reader()
     fanout.join(ana)
     if slow:
-        fanout.hold(ana)
+        fanout.pause(ana)
     fanout.leave(ana)
-    fanout.hold(ana)
-    fanout.drained(ana)
+    fanout.pause(ana)
+    fanout.resume(ana)
     said.append(message(1))
-    fanout.tell(said)
+    fanout.send(said)
     fanout.flush()
     assert (ana.heard, fanout.readers) == ([[]], 0)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from coterie.llm.tape import Entry
-from coterie.modes.crowd import AuditRecord, Author, ChatMessage, Figures
+from coterie.llm.tape import RecordedCall
+from coterie.modes.crowd import AuditRecord, ChatAuthor, ChatMessage, CrowdMetrics
 from coterie.modes.crowd.protocol import Trace
 from tests.modes.crowd.test_hall import Place
 
 
 async def test_c18_stages_rules_and_rooms_are_told(tmp_path: Path) -> None:
-    place = Place(tmp_path, Entry(say="hm"))
-    figures = Figures(place.hall, place.store.bus)
+    place = Place(tmp_path, RecordedCall(say="hm"))
+    figures = CrowdMetrics(place.hall, place.store.bus)
     await place.hall.room("attic")
     trace = Trace(spoken_ms=1_000, heard_ms=1_900, decided_ms=2_000, written_ms=4_000, posted_ms=4_500)
-    author = Author(name="salt_lamp", kind="persona")
+    author = ChatAuthor(name="salt_lamp", kind="persona")
     figures.count(ChatMessage(id="attic-1", number=1, room="attic", author=author, text="hm", ts=4_600, trace=trace))
     figures.count(AuditRecord(room="attic", ts=1, action="refused", rule="links", reason="no", author=author))
     told = figures.text().decode()

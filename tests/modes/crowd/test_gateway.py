@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from coterie.base.clock import HeldClock
+from coterie.base.clock import ManualClock
 from coterie.kernel import Store
-from coterie.modes.crowd.configs import SHIPPED
-from coterie.modes.crowd.errors import Refused
+from coterie.modes.crowd.configs import SHIPPED_CONFIGS
+from coterie.modes.crowd.errors import MessageRefused
 from coterie.modes.crowd.events import CrowdAudited, CrowdRuled
-from coterie.modes.crowd.gateway import Admitted, Door, Gateway, RoomLimits
+from coterie.modes.crowd.gateway import Admission, Admitted, Gateway, RoomLimits
 from coterie.modes.crowd.moderation import Moderator, read_wordlists
-from coterie.modes.crowd.protocol import AuditRecord, Author, ChatMessage, ChatPost
+from coterie.modes.crowd.protocol import AuditRecord, ChatAuthor, ChatMessage, ChatPost
 
-MODERATOR = Moderator(read_wordlists([SHIPPED / "moderation"]))
+MODERATOR = Moderator(read_wordlists([SHIPPED_CONFIGS / "moderation"]))
 _count = iter(range(1_000_000))
 
 
@@ -37,7 +37,7 @@ def post(text: str, name: str = "ana", *, kind: str = "human", nonce: str | None
 
 
 @pytest.fixture
-def open_gateway(tmp_path: Path, clock: HeldClock) -> Iterator[Callable[..., Gateway]]:
+def open_gateway(tmp_path: Path, clock: ManualClock) -> Iterator[Callable[..., Gateway]]:
     stores: list[Store] = []
 
     def opened(**limits: object) -> Gateway:
@@ -45,7 +45,7 @@ def open_gateway(tmp_path: Path, clock: HeldClock) -> Iterator[Callable[..., Gat
             stores.pop().close()
         store = Store.open(tmp_path / "coterie.db", clock=clock)
         stores.append(store)
-        door = Door("den", MODERATOR, RoomLimits.model_validate(limits), emotes={"catNod"}, names=["moss_granny"])
+        door = Admission("den", MODERATOR, RoomLimits.model_validate(limits), emotes={"catNod"}, names=["moss_granny"])
         return Gateway(store, door, clock)
 
     yield opened
@@ -54,13 +54,13 @@ def open_gateway(tmp_path: Path, clock: HeldClock) -> Iterator[Callable[..., Gat
 
 
 async def audits(gateway: Gateway) -> list[AuditRecord]:
-    await gateway.settle()
+    await gateway.flush()
     events = await gateway._store.read("room:den", kinds=["crowd_audited"])
     return [event.payload.record for event in events if isinstance(event.payload, CrowdAudited)]
 
 
-async def refusal(gateway: Gateway, sent: ChatPost) -> Refused:
-    with pytest.raises(Refused) as caught:
+async def refusal(gateway: Gateway, sent: ChatPost) -> MessageRefused:
+    with pytest.raises(MessageRefused) as caught:
         await gateway.post(sent)
     assert caught.value.what
     assert caught.value.fix
@@ -87,7 +87,7 @@ async def test_c3_the_same_post_twice_is_one_message_even_after_a_restart(open_g
     again = open_gateway()
     await again.recover()
     assert await again.post(post("once", nonce="x")) == first
-    assert again.door.number == 2
+    assert again.admission.last_number == 2
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ async def test_c16_a_persona_may_not_say_what_is_only_noted_of_a_person(open_gat
     assert [record.action for record in await audits(gateway)] == ["flagged", "refused"]
 
 
-async def test_c3_rate_limit_per_author_refills(open_gateway: Callable[..., Gateway], clock: HeldClock) -> None:
+async def test_c3_rate_limit_per_author_refills(open_gateway: Callable[..., Gateway], clock: ManualClock) -> None:
     gateway = open_gateway(burst=2, per_minute=30)
     for _ in range(2):
         await gateway.post(post("hi"))
@@ -141,25 +141,27 @@ async def test_c3_rate_limit_per_author_refills(open_gateway: Callable[..., Gate
     assert (await refusal(gateway, post("hi"))).rule == "rate"
 
 
-async def test_c3_slow_mode_followers_timeouts_and_bans(open_gateway: Callable[..., Gateway], clock: HeldClock) -> None:
+async def test_c3_slow_mode_followers_timeouts_and_bans(
+    open_gateway: Callable[..., Gateway], clock: ManualClock
+) -> None:
     gateway = open_gateway(slow_mode_s=10)
     await gateway.post(post("one"))
     assert (await refusal(gateway, post("two"))).rule == "slow"
     clock.advance(10)
     await gateway.post(post("two"))
     now = gateway.now_ms()
-    await gateway.rule(CrowdRuled(what="slow", at_ms=now, seconds=0))
-    await gateway.rule(CrowdRuled(what="timeout", at_ms=now, who="Ana", seconds=60, reason="flooding"))
+    await gateway.moderate(CrowdRuled(what="slow", at_ms=now, seconds=0))
+    await gateway.moderate(CrowdRuled(what="timeout", at_ms=now, who="Ana", seconds=60, reason="flooding"))
     error = await refusal(gateway, post("three"))
     assert (error.rule, error.retry_after_s) == ("timeout", 60.0)
     clock.advance(61)
     await gateway.post(post("three"))
-    await gateway.rule(CrowdRuled(what="ban", at_ms=now, who="ana"))
+    await gateway.moderate(CrowdRuled(what="ban", at_ms=now, who="ana"))
     assert (await refusal(gateway, post("four"))).rule == "ban"
-    await gateway.rule(CrowdRuled(what="pardon", at_ms=now, who="ana"))
-    await gateway.rule(CrowdRuled(what="followers", at_ms=now))
+    await gateway.moderate(CrowdRuled(what="pardon", at_ms=now, who="ana"))
+    await gateway.moderate(CrowdRuled(what="followers", at_ms=now))
     assert (await refusal(gateway, post("four"))).rule == "followers"
-    await gateway.rule(CrowdRuled(what="follow", at_ms=now, who="ana"))
+    await gateway.moderate(CrowdRuled(what="follow", at_ms=now, who="ana"))
     await gateway.post(post("four"))
     ruled = [(record.action, record.rule) for record in await audits(gateway) if record.by == "moderator"]
     assert ruled[:2] == [("setting", "slow"), ("timeout", "timeout")]
@@ -168,14 +170,14 @@ async def test_c3_slow_mode_followers_timeouts_and_bans(open_gateway: Callable[.
 
 async def test_c16_the_kill_switch_silences_a_room_and_outlives_a_restart(open_gateway: Callable[..., Gateway]) -> None:
     gateway = open_gateway()
-    await gateway.rule(CrowdRuled(what="kill", at_ms=0, reason="raid"))
+    await gateway.moderate(CrowdRuled(what="kill", at_ms=0, reason="raid"))
     assert (await refusal(gateway, post("hello"))).rule == "killed"
     assert (await refusal(gateway, post("hello", "moss_granny", kind="persona"))).rule == "killed"
-    await gateway.settle()
+    await gateway.flush()
     again = open_gateway()
     await again.recover()
     assert (await refusal(again, post("hello"))).rule == "killed"
-    await again.rule(CrowdRuled(what="revive", at_ms=1))
+    await again.moderate(CrowdRuled(what="revive", at_ms=1))
     assert (await again.post(post("hello"))).number == 1
 
 
@@ -203,9 +205,9 @@ async def test_c2_the_firehose_is_told_after_the_commit_in_order(open_gateway: C
     assert [message.number for message in heard] == list(range(1, 21))
 
 
-def door() -> Door:
+def door() -> Admission:
     limits = RoomLimits(burst=1_000_000, per_minute=1_000_000)
-    return Door("den", MODERATOR, limits, emotes={"catNod"}, names=["moss_granny"])
+    return Admission("den", MODERATOR, limits, emotes={"catNod"}, names=["moss_granny"])
 
 
 @given(
@@ -219,8 +221,8 @@ def test_c1_whatever_is_let_in_fits_the_contract(text: str, extra: dict[str, obj
     decided = door().admit(ChatPost.model_validate({**sent, **own}), now_ms=7)
     if isinstance(decided, Admitted):
         message = decided.message
-        assert ChatMessage.read(message.wire()).model_dump() == message.model_dump()
-        assert list(json.loads(message.wire()))[:3] == ["id", "number", "room"]
+        assert ChatMessage.from_json(message.to_json()).model_dump() == message.model_dump()
+        assert list(json.loads(message.to_json()))[:3] == ["id", "number", "room"]
         assert (message.number, message.ts, message.mentions) == (1, 7, ("moss_granny",))
         assert message.model_extra == {name: value for name, value in own.items() if name in ("mood", "x")}
 
@@ -243,11 +245,11 @@ def test_c3_a_changed_copy_of_a_message_leaves_the_others_as_they_are() -> None:
 
 
 def test_c3_a_full_book_of_buckets_forgets_only_the_full_ones() -> None:
-    from coterie.modes.crowd.gateway.limits import Buckets
+    from coterie.modes.crowd.gateway.limits import TokenBuckets
 
-    buckets = Buckets(RoomLimits(burst=1, per_minute=60))
+    buckets = TokenBuckets(RoomLimits(burst=1, per_minute=60))
     assert buckets.take("ana", 0) == 0
     for number in range(50_100):
         buckets.take(f"u{number}", 5_000)
     assert buckets.take("u50099", 5_000) > 0
-    assert Author(name="x", kind="human").badges == ()
+    assert ChatAuthor(name="x", kind="human").badges == ()

@@ -7,13 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from coterie.modes.crowd.listening.moonshine import Heard, Hearing, Moonshine
-from coterie.modes.crowd.listening.sound import RATE
+from coterie.modes.crowd.listening.moonshine import AudioVariant, Moonshine, Transcription
+from coterie.modes.crowd.listening.sound import SAMPLE_RATE
 from coterie.modes.crowd.listening.utterances import Samples
 
 
 def tone(hertz: float, seconds: float = 0.5) -> Samples:
-    return np.sin(2 * np.pi * hertz * np.arange(round(seconds * RATE)) / RATE).astype(np.float32)
+    return np.sin(2 * np.pi * hertz * np.arange(round(seconds * SAMPLE_RATE)) / SAMPLE_RATE).astype(np.float32)
 
 
 def loudness(samples: Samples) -> float:
@@ -23,50 +23,60 @@ def loudness(samples: Samples) -> float:
 class Told(Moonshine):
     """Hears what it is told to, in turn."""
 
-    def __init__(self, *hearings: Heard) -> None:
+    def __init__(self, *hearings: Transcription) -> None:
         self._ears = ThreadPoolExecutor(1)
         self.left = list(hearings)
 
-    def _heard(self, samples: Samples) -> Heard:
+    def _heard(self, samples: Samples) -> Transcription:
         return self.left.pop(0)
 
 
 def test_c9_longer_is_lower_and_as_loud() -> None:
-    longer = Hearing(longer=1.25).changed(tone(1_000))
-    assert len(longer) == round(0.5 * RATE * 1.25)
-    strongest = np.abs(np.fft.rfft(longer)).argmax() * RATE / len(longer)
+    longer = AudioVariant(stretch=1.25).apply(tone(1_000))
+    assert len(longer) == round(0.5 * SAMPLE_RATE * 1.25)
+    strongest = np.abs(np.fft.rfft(longer)).argmax() * SAMPLE_RATE / len(longer)
     assert strongest == pytest.approx(800, abs=2)
     assert loudness(longer) == pytest.approx(loudness(tone(1_000)), rel=0.01)
 
 
 def test_c9_longer_brings_in_nothing_that_was_not_there() -> None:
-    longer = Hearing(longer=1.07).changed(tone(6_000))
+    longer = AudioVariant(stretch=1.07).apply(tone(6_000))
     spectrum = np.abs(np.fft.rfft(longer)) ** 2
-    hertz = np.fft.rfftfreq(len(longer), 1 / RATE)
+    hertz = np.fft.rfftfreq(len(longer), 1 / SAMPLE_RATE)
     elsewhere = spectrum[np.abs(hertz - 6_000 / 1.07) > 100].sum()
     assert elsewhere / spectrum.sum() < 0.001
 
 
 def test_c9_brighter_makes_low_sounds_quieter_than_high_ones() -> None:
-    hearing = Hearing(brighter=0.5)
-    assert loudness(hearing.changed(tone(200))) < 0.6 * loudness(tone(200))
-    assert loudness(hearing.changed(tone(5_000))) > loudness(tone(5_000))
+    hearing = AudioVariant(pre_emphasis=0.5)
+    assert loudness(hearing.apply(tone(200))) < 0.6 * loudness(tone(200))
+    assert loudness(hearing.apply(tone(5_000))) > loudness(tone(5_000))
 
 
 def test_c9_a_hearing_that_changes_nothing_leaves_the_sound_as_it_came() -> None:
     sound = tone(440)
-    assert (Hearing().changed(sound) == sound).all()
+    assert (AudioVariant().apply(sound) == sound).all()
 
 
 def test_c9_two_hearings_of_the_same_words_need_no_third() -> None:
-    ear = Told(Heard("left", -0.3), Heard("Left.", -0.2), Heard("lift", -0.1))
+    ear = Told(Transcription("left", -0.3), Transcription("Left.", -0.2), Transcription("lift", -0.1))
     assert ear.transcribe(tone(440)) == "Left."
     assert len(ear.left) == 1
 
 
 def test_c9_where_two_hearings_differ_the_surest_of_three_counts() -> None:
-    assert Told(Heard("left", -0.3), Heard("lift", -0.2), Heard("loft", -0.1)).transcribe(tone(440)) == "loft"
-    assert Told(Heard("left", -0.1), Heard("lift", -0.2), Heard("loft", -0.3)).transcribe(tone(440)) == "left"
+    assert (
+        Told(Transcription("left", -0.3), Transcription("lift", -0.2), Transcription("loft", -0.1)).transcribe(
+            tone(440)
+        )
+        == "loft"
+    )
+    assert (
+        Told(Transcription("left", -0.1), Transcription("lift", -0.2), Transcription("loft", -0.3)).transcribe(
+            tone(440)
+        )
+        == "left"
+    )
 
 
 def test_c9_somebody_who_does_not_pause_is_heard_too() -> None:

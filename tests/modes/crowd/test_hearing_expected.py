@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from coterie.modes.crowd.listening.beam import Found, LogChances, searched
-from coterie.modes.crowd.listening.expected import Expected
+from coterie.modes.crowd.listening.beam import Hypothesis, LogProbabilities, beam_search
+from coterie.modes.crowd.listening.expected import WordBoost
 
 END = 0
 TOKENS = [b"", "▁Ch".encode(), b"et", b"at", "▁chat".encode(), "▁check".encode(), "▁that".encode(), b"ting"]
 CH, ET, AT, CHAT, CHECK, THAT = 1, 2, 3, 4, 5, 6
 
 
-def chances(**likely: float) -> LogChances:
+def chances(**likely: float) -> LogProbabilities:
     left = (1 - sum(likely.values())) / (len(TOKENS) - len(likely))
     found = np.full(len(TOKENS), left, np.float32)
     for name, chance in likely.items():
@@ -20,17 +20,19 @@ def chances(**likely: float) -> LogChances:
     return np.log(found)
 
 
-def heard(first: LogChances, after_ch: LogChances | None = None, *, words: tuple[str, ...] = ("chat",)) -> str:
+def heard(
+    first: LogProbabilities, after_ch: LogProbabilities | None = None, *, words: tuple[str, ...] = ("chat",)
+) -> str:
     beginnings: list[tuple[int, ...]] = [()]
 
-    def step(places: list[int], tokens: list[int]) -> LogChances:
+    def step(places: list[int], tokens: list[int]) -> LogProbabilities:
         beginnings[:] = [(*beginnings[place], token) for place, token in zip(places, tokens, strict=True)]
         return np.stack(
             [after_ch if after_ch is not None and each == (CH,) else chances(t0=0.9) for each in beginnings]
         )
 
-    bonus = Expected(words, TOKENS).bonus
-    found = max(searched(first, step, end=END, most=4, width=3, bonus=bonus), key=Found.score)
+    bonus = WordBoost(words, TOKENS).bonus
+    found = max(beam_search(first, step, end=END, max_tokens=4, width=3, bonus=bonus), key=Hypothesis.score)
     return b"".join(TOKENS[token] for token in found.tokens).decode().replace("▁", "")
 
 
@@ -49,7 +51,7 @@ def test_c9_what_was_clearly_said_is_not_bent_to_the_expected() -> None:
 
 
 def test_c9_only_the_last_piece_of_an_expected_word_is_made_likelier() -> None:
-    expected = Expected(["chat"], TOKENS)
+    expected = WordBoost(["chat"], TOKENS)
     assert set(expected.bonus(())) == {CHAT}
     assert set(expected.bonus((THAT,))) == {CHAT}
     assert set(expected.bonus((THAT, CH))) == {CHAT, AT}
@@ -58,8 +60,8 @@ def test_c9_only_the_last_piece_of_an_expected_word_is_made_likelier() -> None:
 
 
 def test_c9_nothing_is_expected_where_no_word_is_named() -> None:
-    assert not Expected([], TOKENS).bonus((CH,))
-    assert not Expected(["unspellable"], TOKENS).bonus(())
+    assert not WordBoost([], TOKENS).bonus((CH,))
+    assert not WordBoost(["unspellable"], TOKENS).bonus(())
 
 
 def test_c9_what_may_begin_is_left_as_it_was_given() -> None:

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.modes.crowd.listening.prior import Prior
+from coterie.modes.crowd.listening.prior import LanguageModelPrior
 
 pytest.importorskip("pocketsphinx")
-PRIOR = Prior()
+PRIOR = LanguageModelPrior()
 
 
 @pytest.mark.parametrize(
@@ -24,13 +24,13 @@ PRIOR = Prior()
     ],
 )
 def test_c9_what_people_say_is_likelier_than_what_sounds_like_it(likely: str, unlikely: str) -> None:
-    assert PRIOR.log_chance(likely) > PRIOR.log_chance(unlikely)
+    assert PRIOR.log_probability(likely) > PRIOR.log_probability(unlikely)
 
 
 def test_c9_marks_and_capitals_do_not_count() -> None:
-    assert PRIOR.log_chance("It’s the LEFT door!") == PRIOR.log_chance("it's the left door")
+    assert PRIOR.log_probability("It’s the LEFT door!") == PRIOR.log_probability("it's the left door")
 
 
 @given(st.text(max_size=80))
 def test_c9_whatever_was_heard_has_some_chance(text: str) -> None:
-    assert -math.inf < PRIOR.log_chance(text) < 0
+    assert -math.inf < PRIOR.log_probability(text) < 0

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.modes.crowd.listening.wording import put_right, sentences
+from coterie.modes.crowd.listening.wording import fix_transcript, fixed_sentences
 from coterie.modes.crowd.session.questions import asks_chat
 
 
@@ -29,7 +29,7 @@ from coterie.modes.crowd.session.questions import asks_chat
     ],
 )
 def test_c9_the_chat_is_called_by_its_name(heard: str, meant: str) -> None:
-    assert put_right(heard) == meant
+    assert fix_transcript(heard) == meant
 
 
 @pytest.mark.parametrize(
@@ -56,22 +56,22 @@ def test_c9_the_chat_is_called_by_its_name(heard: str, meant: str) -> None:
     ],
 )
 def test_c9_what_is_not_a_call_is_left_alone(heard: str) -> None:
-    assert put_right(heard) == heard
+    assert fix_transcript(heard) == heard
 
 
 def test_c9_words_are_spelt_as_today() -> None:
-    assert put_right("Any one here to-night? Every one leaves to-morrow.") == (
+    assert fix_transcript("Any one here to-night? Every one leaves to-morrow.") == (
         "Anyone here tonight? Everyone leaves tomorrow."
     )
-    assert put_right("Ok, that is ok. A book is okay.") == "Okay, that is okay. A book is okay."
+    assert fix_transcript("Ok, that is ok. A book is okay.") == "Okay, that is okay. A book is okay."
 
 
 @given(st.text(max_size=200))
 def test_c9_putting_right_is_done_once_and_loses_no_sentence(text: str) -> None:
-    once = put_right(text)
-    assert put_right(once) == once
+    once = fix_transcript(text)
+    assert fix_transcript(once) == once
     assert len(once.split()) <= len(text.split())
-    assert " ".join(sentences(text)) == once
+    assert " ".join(fixed_sentences(text)) == once
 
 
 @pytest.mark.parametrize(

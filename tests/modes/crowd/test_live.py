@@ -10,26 +10,26 @@ import pytest
 
 from coterie.base.clock import SystemClock
 from coterie.kernel import Store
-from coterie.llm.messages import Request
-from coterie.llm.player import Player
+from coterie.llm.messages import CompletionRequest
+from coterie.llm.player import ReplayProvider
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
-from coterie.llm.tape import Entry, Fault
-from coterie.llm.usage import Usage
-from coterie.modes.crowd.errors import BadRecording, BadRoster
+from coterie.llm.tape import RecordedCall, RecordedError
+from coterie.llm.usage import UsageProjection
+from coterie.modes.crowd.errors import BadCrowdConfig, BadRecording
 from coterie.modes.crowd.events import CrowdWritten
 from coterie.modes.crowd.gateway import Gateway
-from coterie.modes.crowd.personas import RoomFile, Roster, Tempo
-from coterie.modes.crowd.protocol import Author, ChatMessage, ChatPost, StreamContext
-from coterie.modes.crowd.protocol.stream_context import MOST_BYTES
-from coterie.modes.crowd.session.feeds import followed, scripted, spoken, subtitles
-from coterie.modes.crowd.session.live import Live, Voice
-from coterie.modes.crowd.session.moments import moment
-from coterie.modes.crowd.session.recording import last_session
-from coterie.modes.crowd.session.replay import Replay, door_of
-from coterie.modes.crowd.session.script import Rolling, Script, ScriptLine
-from coterie.modes.crowd.voice import Brief, Manners
-from coterie.modes.crowd.voice.model_voice import Line, ModelVoice, PhrasebookVoice
+from coterie.modes.crowd.personas import CrowdConfigs, RoomConfig, Tempo
+from coterie.modes.crowd.protocol import ChatAuthor, ChatMessage, ChatPost, StreamContext
+from coterie.modes.crowd.protocol.stream_context import MAX_CONTEXT_BYTES
+from coterie.modes.crowd.session.feeds import contexts_from_lines, contexts_from_script, follow_file, read_subtitles
+from coterie.modes.crowd.session.live import LineWriter, LiveSession
+from coterie.modes.crowd.session.moments import detect_event
+from coterie.modes.crowd.session.recording import last_session_events
+from coterie.modes.crowd.session.replay import Replay, admission_for
+from coterie.modes.crowd.session.script import RollingContext, Script, ScriptLine
+from coterie.modes.crowd.voice import LineRequest, LineRules
+from coterie.modes.crowd.voice.model_voice import CannedLineWriter, ModelLineWriter, WrittenLine
 
 HURRIED = Tempo(tick_s=0.02, lines_per_minute=900, rest_s=0.5, typing_per_s=5_000, line_deadline_s=5)
 TALE = Script(
@@ -38,30 +38,30 @@ TALE = Script(
         for number in range(15)
     )
 )
-MakeVoice = Callable[[Manners], Voice]
+MakeVoice = Callable[[LineRules], LineWriter]
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store.open(tmp_path / "coterie.db", views=[Usage()])
+    opened = Store.open(tmp_path / "coterie.db", projections=[UsageProjection()])
     yield opened
     opened.close()
 
 
 async def evening(
-    store: Store, roster: Roster, voice: MakeVoice, *, said: str = "", enough: int = 0
+    store: Store, roster: CrowdConfigs, voice: MakeVoice, *, said: str = "", enough: int = 0
 ) -> list[ChatMessage]:
     room = roster.room("late-shift").model_copy(update={"tempo": HURRIED})
-    personas = roster.of(room)
-    gateway = Gateway(store, door_of(room, personas, roster.moderator(room)), SystemClock())
+    personas = roster.personas_in(room)
+    gateway = Gateway(store, admission_for(room, personas, roster.moderator(room)), SystemClock())
     await gateway.recover()
-    live = Live(room, personas, gateway, store.bus, voice, seed=3)
+    live = LiveSession(room, personas, gateway, store.bus, voice, seed=3)
 
     async def told() -> AsyncIterator[StreamContext]:
-        async for context in scripted(TALE, room.name, SystemClock()):
+        async for context in contexts_from_script(TALE, room.name, SystemClock()):
             yield context
             if said and context.number == 5:
-                author = Author(name="ana", kind="human")
+                author = ChatAuthor(name="ana", kind="human")
                 await gateway.post(ChatPost(id="p1", room=room.name, author=author, text=said))
         # A busy machine is slow, not wrong.
         waited = 0
@@ -73,38 +73,38 @@ async def evening(
     return gateway.latest(10_000)
 
 
-async def test_c17_a_live_evening_replays_to_the_byte(store: Store, roster: Roster, room: RoomFile) -> None:
-    messages = await evening(store, roster, PhrasebookVoice, said="@nonna_exe is there soup?")
+async def test_c17_a_live_evening_replays_to_the_byte(store: Store, roster: CrowdConfigs, room: RoomConfig) -> None:
+    messages = await evening(store, roster, CannedLineWriter, said="@nonna_exe is there soup?")
     assert len([each for each in messages if each.author.kind == "persona"]) > 10
     question = next(each for each in messages if each.author.kind == "human")
     assert "nonna_exe" in {each.author.name for each in messages if each.reply_to == question.id}
-    replayed = Replay(last_session(store.reader, "late-shift"), roster.moderator(room)).run()
+    replayed = Replay(last_session_events(store.reader, "late-shift"), roster.moderator(room)).run()
     assert replayed.hash == replayed.recorded_hash
     assert replayed.identical
-    again = await evening(store, roster, PhrasebookVoice)
+    again = await evening(store, roster, CannedLineWriter)
     assert again[-1].number > messages[-1].number
-    second = Replay(last_session(store.reader, "late-shift"), roster.moderator(room)).run()
+    second = Replay(last_session_events(store.reader, "late-shift"), roster.moderator(room)).run()
     assert second.identical
     assert second.messages[0].number == messages[-1].number + 1
 
 
-def models(store: Store, answer: Callable[[Request], Entry]) -> Models:
+def models(store: Store, answer: Callable[[CompletionRequest], RecordedCall]) -> Models:
     settings = ModelsSettings(roles={"crowd": ("embedded/script",)})
-    return Models(settings, store=store, providers={"embedded": Player("embedded", otherwise=answer)})
+    return Models(settings, store=store, providers={"embedded": ReplayProvider("embedded", default=answer)})
 
 
-async def test_c7_a_model_writes_the_lines_and_bad_ones_are_not_said(store: Store, roster: Roster) -> None:
-    asked: list[Request] = []
+async def test_c7_a_model_writes_the_lines_and_bad_ones_are_not_said(store: Store, roster: CrowdConfigs) -> None:
+    asked: list[CompletionRequest] = []
 
-    def answer(request: Request) -> Entry:
+    def answer(request: CompletionRequest) -> RecordedCall:
         asked.append(request)
         number = len(asked)
         if number % 3 == 0:
-            return Entry(say="As an AI language model I have no opinion.")
-        return Entry(say=f'"number {number} is the {number}th thing about {number} doors"\nand a second line')
+            return RecordedCall(say="As an AI language model I have no opinion.")
+        return RecordedCall(say=f'"number {number} is the {number}th thing about {number} doors"\nand a second line')
 
     asking = models(store, answer)
-    messages = await evening(store, roster, lambda manners: ModelVoice(asking, manners, "late-shift"), enough=3)
+    messages = await evening(store, roster, lambda manners: ModelLineWriter(asking, manners, "late-shift"), enough=3)
     texts = [each.text for each in messages]
     assert texts
     assert all(text.split("number ")[1].endswith("doors") for text in texts)
@@ -116,17 +116,17 @@ async def test_c7_a_model_writes_the_lines_and_bad_ones_are_not_said(store: Stor
     assert [message.role for message in shown] == ["user", "assistant"] * (len(shown) // 2)
     own = {line for lines in roster.personas()[name].lines.values() for line in lines}
     assert {message.text for message in shown if message.role == "assistant"} <= own
-    written = [each for each in last_session(store.reader, "late-shift") if isinstance(each, CrowdWritten)]
+    written = [each for each in last_session_events(store.reader, "late-shift") if isinstance(each, CrowdWritten)]
     assert {each.model for each in written if each.outcome == "written"} == {"embedded/script"}
 
 
-async def test_c7_a_person_gets_an_answer_even_if_the_model_is_gone(store: Store, roster: Roster) -> None:
-    asking = models(store, lambda request: Entry(error=Fault(kind="BadRequest")))
+async def test_c7_a_person_gets_an_answer_even_if_the_model_is_gone(store: Store, roster: CrowdConfigs) -> None:
+    asking = models(store, lambda request: RecordedCall(error=RecordedError(kind="BadRequest")))
     messages = await evening(
-        store, roster, lambda manners: ModelVoice(asking, manners, "late-shift"), said="@salt_lamp well?"
+        store, roster, lambda manners: ModelLineWriter(asking, manners, "late-shift"), said="@salt_lamp well?"
     )
     assert [each.author.name for each in messages if each.author.kind == "persona"] == ["salt_lamp"]
-    written = [each for each in last_session(store.reader, "late-shift") if isinstance(each, CrowdWritten)]
+    written = [each for each in last_session_events(store.reader, "late-shift") if isinstance(each, CrowdWritten)]
     assert {each.outcome for each in written} == {"written", "failed"}
 
 
@@ -139,36 +139,36 @@ async def test_c7_a_person_gets_an_answer_even_if_the_model_is_gone(store: Store
     ],
 )
 async def test_c7_c13_what_it_remembers_it_may_say_and_what_it_was_told_it_may_not(
-    roster: Roster, store: Store, said: str, outcome: str
+    roster: CrowdConfigs, store: Store, said: str, outcome: str
 ) -> None:
-    voice = ModelVoice(models(store, lambda request: Entry(say=said)), Manners(100), "late-shift")
+    voice = ModelLineWriter(models(store, lambda request: RecordedCall(say=said)), LineRules(100), "late-shift")
     kept = ("the spare key is under the third stone by the gate",)
-    line = await voice.write(Brief(roster.personas()["salt_lamp"], 1, "base", 1, remembered=kept), 5)
-    assert line.outcome == outcome, line.why
+    line = await voice.write(LineRequest(roster.personas()["salt_lamp"], 1, "base", 1, memories=kept), 5)
+    assert line.outcome == outcome, line.reason
 
 
-async def test_c7_what_is_late_is_dropped(roster: Roster, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def never(brief: Brief, deadline_s: float) -> Line:
+async def test_c7_what_is_late_is_dropped(roster: CrowdConfigs, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(brief: LineRequest, deadline_s: float) -> WrittenLine:
         await asyncio.sleep(60)
-        return Line("written", "too late")
+        return WrittenLine("written", "too late")
 
-    voice = ModelVoice(models(store, lambda request: Entry(say="hi")), Manners(100), "late-shift")
+    voice = ModelLineWriter(models(store, lambda request: RecordedCall(say="hi")), LineRules(100), "late-shift")
     monkeypatch.setattr(voice, "_ask", never)
     persona = roster.personas()["salt_lamp"]
-    line = await voice.write(Brief(persona, 1, "base", 1), 0.01)
+    line = await voice.write(LineRequest(persona, 1, "base", 1), 0.01)
     assert (line.outcome, line.text) == ("late", "")
-    answered = await voice.write(Brief(persona, 1, "mention", 1, to="ana", to_person=True), 0.01)
+    answered = await voice.write(LineRequest(persona, 1, "mention", 1, recipient="ana", recipient_is_person=True), 0.01)
     assert answered.outcome == "written"
     assert answered.text.startswith("@ana ")
 
 
 def test_c9_a_context_is_small_whatever_is_said() -> None:
-    rolling = Rolling("den")
+    rolling = RollingContext("den")
     for number in range(40):
-        context = rolling.hear("ärger über große türen und öfen " * 20, number * 2_000, "chat_question")
-        assert len(context.wire().encode()) <= MOST_BYTES
+        context = rolling.add("ärger über große türen und öfen " * 20, number * 2_000, "chat_question")
+        assert len(context.to_json().encode()) <= MAX_CONTEXT_BYTES
     assert context.transcript
-    assert rolling.hear("quiet now", 500_000).transcript == "quiet now"
+    assert rolling.add("quiet now", 500_000).transcript == "quiet now"
 
 
 def test_c9_subtitles_become_a_script(tmp_path: Path) -> None:
@@ -177,20 +177,20 @@ def test_c9_subtitles_become_a_script(tmp_path: Path) -> None:
         "1\r\n00:00:01,500 --> 00:00:03,000\r\n<i>Chat, left or right?</i>\r\n\r\n"
         "2\n00:01:02.000 --> 00:01:04.000\noh no,\nI fell\n\nNOTE nothing\n"
     )
-    script = subtitles(file)
+    script = read_subtitles(file)
     assert [(line.at, line.say, line.event) for line in script.line] == [
         (1.5, "Chat, left or right?", "chat_question"),
         (62.0, "oh no, I fell", "fail"),
     ]
     file.write_text("nothing here")
-    with pytest.raises(BadRoster, match="no subtitles"):
-        subtitles(file)
+    with pytest.raises(BadCrowdConfig, match="no subtitles"):
+        read_subtitles(file)
 
 
 async def test_c9_lines_of_a_growing_file(tmp_path: Path) -> None:
     file = tmp_path / "feed.txt"
     file.write_text("chat, which door should I take?\nplain talk\n")
-    contexts = spoken(followed(file, every_s=0.01), "den", SystemClock())
+    contexts = contexts_from_lines(follow_file(file, every_s=0.01), "den", SystemClock())
     first, second = await anext(contexts), await anext(contexts)
     assert first.events[0].kind == "chat_question"
     assert "door" in second.transcript
@@ -214,10 +214,10 @@ async def test_c9_lines_of_a_growing_file(tmp_path: Path) -> None:
     ],
 )
 def test_c9_moments_from_words(text: str, kind: str | None) -> None:
-    found = moment(text)
+    found = detect_event(text)
     assert (found[0] if found else None) == kind
 
 
 def test_c17_nothing_recorded(store: Store) -> None:
     with pytest.raises(BadRecording, match="Nothing was recorded"):
-        last_session(store.reader, "late-shift")
+        last_session_events(store.reader, "late-shift")

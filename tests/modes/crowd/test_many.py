@@ -6,10 +6,10 @@ import sys
 from types import FrameType
 
 from bench.personas import crowd
-from coterie.modes.crowd.configs import SHIPPED
-from coterie.modes.crowd.personas import Roster
-from coterie.modes.crowd.session.replay import door_of
-from coterie.modes.crowd.session.script import Script, contexts
+from coterie.modes.crowd.configs import SHIPPED_CONFIGS
+from coterie.modes.crowd.personas import CrowdConfigs
+from coterie.modes.crowd.session.replay import admission_for
+from coterie.modes.crowd.session.script import Script, script_contexts
 from coterie.modes.crowd.session.simulation import Simulation
 
 START = 1_767_225_600_000
@@ -17,12 +17,12 @@ MINUTES = 0.5
 
 
 def calls_per_persona(many: int) -> float:
-    roster = Roster()
+    roster = CrowdConfigs()
     personas = crowd(many)
     room = roster.room("late-shift").model_copy(update={"roster": tuple(persona.name for persona in personas)})
-    simulation = Simulation(room, personas, door_of(room, personas, roster.moderator(room)), start_ms=START)
-    script = Script.read(SHIPPED / "streams" / "left-door.toml")
-    heard = list(contexts(script, room.name, START, minutes=MINUTES))
+    simulation = Simulation(room, personas, admission_for(room, personas, roster.moderator(room)), start_ms=START)
+    script = Script.read(SHIPPED_CONFIGS / "streams" / "left-door.toml")
+    heard = list(script_contexts(script, room.name, START, minutes=MINUTES))
     made = 0
 
     def count(_frame: FrameType, event: str, _argument: object) -> None:

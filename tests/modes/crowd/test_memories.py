@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from coterie.memory import Memory
-from coterie.memory.extraction import Operation, Operations, Request
-from coterie.modes.crowd.memories import Keeper
-from coterie.modes.crowd.mind.hearing import Hearing
-from coterie.modes.crowd.mind.screen import Screen
-from coterie.modes.crowd.personas import Roster
-from coterie.modes.crowd.protocol import Author, ChatMessage
-from coterie.modes.crowd.voice import Brief
+from coterie.memory.extraction import ExtractionRequest, Operation, Operations
+from coterie.modes.crowd.memories import PersonaMemory
+from coterie.modes.crowd.mind.hearing import ChatHistory
+from coterie.modes.crowd.mind.screen import SpamFilter
+from coterie.modes.crowd.personas import CrowdConfigs
+from coterie.modes.crowd.protocol import ChatAuthor, ChatMessage
+from coterie.modes.crowd.voice import LineRequest
 from tests.modes.crowd.conftest import Play
 
 
@@ -24,7 +24,7 @@ def said(number: int, text: str, who: str = "ana", at: float = 0, kind: str = "h
             "id": f"den-{number}",
             "number": number,
             "room": "den",
-            "author": Author(name=who, kind=kind),
+            "author": ChatAuthor(name=who, kind=kind),
             "text": text,
             "ts": round(at * 1_000),
         }
@@ -37,7 +37,7 @@ def memory(tmp_path: Path) -> Iterator[Memory]:
         yield opened
 
 
-def greedy(request: Request) -> Operations:
+def greedy(request: ExtractionRequest) -> Operations:
     return Operations(
         operations=[
             Operation(op="ADD", text=turn.text, evidence=[turn.id], about=[turn.speaker], type="fact", confidence=0.9)
@@ -51,22 +51,24 @@ def kept(memory: Memory) -> list[str]:
 
 
 def test_c11_scope_type_evidence_and_the_other(memory: Memory) -> None:
-    hearing, keeper = Hearing(), Keeper(memory, "den", ["nonna_exe"])
-    heard = hearing.hear(said(1, "@nonna_exe my favourite pasta is orecchiette with greens", at=1))
-    keeper.talked("nonna_exe", heard)
-    assert keeper.settle(hearing.screen, 10_000) == 0
-    assert keeper.settle(hearing.screen, 60_000) == 1
+    hearing, keeper = ChatHistory(), PersonaMemory(memory, "den", ["nonna_exe"])
+    heard = hearing.add(said(1, "@nonna_exe my favourite pasta is orecchiette with greens", at=1))
+    keeper.record_answer("nonna_exe", heard)
+    assert keeper.store_due(hearing.spam_filter, 10_000) == 0
+    assert keeper.store_due(hearing.spam_filter, 60_000) == 1
     (record,) = memory.browse()
     assert (record.owner, record.room, record.type) == ("agent:nonna_exe", "room:den", "preference")
     assert (record.about, record.sources, record.confidence) == (("ana",), ("den-1",), 0.8)
 
 
 def test_c12_the_same_again_adds_nothing_but_evidence(memory: Memory) -> None:
-    hearing, keeper = Hearing(), Keeper(memory, "den", ["nonna_exe"])
+    hearing, keeper = ChatHistory(), PersonaMemory(memory, "den", ["nonna_exe"])
     for number in range(3):
         at = number * 90
-        keeper.talked("nonna_exe", hearing.hear(said(number + 1, "@nonna_exe I love your lasagne so much", at=at)))
-        keeper.settle(hearing.screen, (at + 60) * 1_000)
+        keeper.record_answer(
+            "nonna_exe", hearing.add(said(number + 1, "@nonna_exe I love your lasagne so much", at=at))
+        )
+        keeper.store_due(hearing.spam_filter, (at + 60) * 1_000)
     assert len(kept(memory)) == 1
 
 
@@ -80,66 +82,73 @@ def test_c12_the_same_again_adds_nothing_but_evidence(memory: Memory) -> None:
     ],
 )
 def test_c12_noise_and_offers_are_not_evidence_even_for_a_greedy_model(memory: Memory, text: str) -> None:
-    hearing, keeper = Hearing(), Keeper(memory, "den", ["nonna_exe"], greedy)
-    keeper.talked("nonna_exe", hearing.hear(said(1, text)))
-    keeper.settle(hearing.screen, 100_000)
+    hearing, keeper = ChatHistory(), PersonaMemory(memory, "den", ["nonna_exe"], greedy)
+    keeper.record_answer("nonna_exe", hearing.add(said(1, text)))
+    keeper.store_due(hearing.spam_filter, 100_000)
     assert kept(memory) == []
 
 
 def test_c12_what_a_persona_said_is_not_evidence(memory: Memory) -> None:
-    hearing, keeper = Hearing(), Keeper(memory, "den", ["nonna_exe"], greedy)
-    keeper.talked("nonna_exe", hearing.hear(said(1, "@nonna_exe I love proper bread", "bread_ian", kind="persona")))
-    keeper.settle(hearing.screen, 100_000)
+    hearing, keeper = ChatHistory(), PersonaMemory(memory, "den", ["nonna_exe"], greedy)
+    keeper.record_answer(
+        "nonna_exe", hearing.add(said(1, "@nonna_exe I love proper bread", "bread_ian", kind="persona"))
+    )
+    keeper.store_due(hearing.spam_filter, 100_000)
     assert kept(memory) == []
 
 
 def test_c12_what_turns_out_to_be_pasted_is_not_kept(memory: Memory) -> None:
-    hearing, keeper = Hearing(), Keeper(memory, "den", ["nonna_exe"], greedy)
-    first = hearing.hear(said(1, "@nonna_exe remember the haunted lasagne of tuesday", at=0))
-    assert not first.standing.spam
-    keeper.talked("nonna_exe", first)
+    hearing, keeper = ChatHistory(), PersonaMemory(memory, "den", ["nonna_exe"], greedy)
+    first = hearing.add(said(1, "@nonna_exe remember the haunted lasagne of tuesday", at=0))
+    assert not first.spam_verdict.is_spam
+    keeper.record_answer("nonna_exe", first)
     for number in range(2, 7):
         text = f"@nonna_exe remember the haunted lasagne of tuesday {number}"
-        hearing.hear(said(number, text, f"acct{number}", number))
-    keeper.settle(hearing.screen, 46_000)
+        hearing.add(said(number, text, f"acct{number}", number))
+    keeper.store_due(hearing.spam_filter, 46_000)
     assert kept(memory) == []
 
 
 def test_c12_a_stranger_is_not_believed_about_others(memory: Memory) -> None:
-    def gossip(request: Request) -> Operations:
+    def gossip(request: ExtractionRequest) -> Operations:
         text = request.turns[0].text
         return Operations(
             operations=[Operation(op="ADD", text=text, evidence=[request.turns[0].id], about=["bo"], confidence=0.9)]
         )
 
-    hearing, keeper = Hearing(), Keeper(memory, "den", ["nonna_exe"], gossip)
-    keeper.talked("nonna_exe", hearing.hear(said(1, "@nonna_exe bo secretly hates your cooking", at=0)))
-    keeper.settle(hearing.screen, 60_000)
+    hearing, keeper = ChatHistory(), PersonaMemory(memory, "den", ["nonna_exe"], gossip)
+    keeper.record_answer("nonna_exe", hearing.add(said(1, "@nonna_exe bo secretly hates your cooking", at=0)))
+    keeper.store_due(hearing.spam_filter, 60_000)
     assert kept(memory) == []
 
 
-def test_c13_recall_knows_whom_it_speaks_to_and_stays_in_its_room(memory: Memory, roster: Roster) -> None:
-    hearing, keeper = Hearing(), Keeper(memory, "den", ["nonna_exe"])
+def test_c13_recall_knows_whom_it_speaks_to_and_stays_in_its_room(memory: Memory, roster: CrowdConfigs) -> None:
+    hearing, keeper = ChatHistory(), PersonaMemory(memory, "den", ["nonna_exe"])
     for number, (who, text) in enumerate(
         (("ana", "my favourite dish is risotto with saffron"), ("bo", "I hate olives in every form"))
     ):
         at = number * 5
-        keeper.talked("nonna_exe", hearing.hear(said(number + 1, f"@nonna_exe {text}", who, at)))
-    keeper.settle(hearing.screen, 100_000)
+        keeper.record_answer("nonna_exe", hearing.add(said(number + 1, f"@nonna_exe {text}", who, at)))
+    keeper.store_due(hearing.spam_filter, 100_000)
     nonna = roster.personas()["nonna_exe"]
-    brief = Brief(nonna, 1, "mention", 1, to="ana", said="what was my favourite dish?")
+    brief = LineRequest(nonna, 1, "mention", 1, recipient="ana", answered_text="what was my favourite dish?")
     assert "risotto" in keeper.recall(brief)[0]
-    assert Keeper(memory, "den", []).recall(Brief(roster.personas()["salt_lamp"], 1, "mention", 1, to="ana")) == []
+    assert (
+        PersonaMemory(memory, "den", []).recall(
+            LineRequest(roster.personas()["salt_lamp"], 1, "mention", 1, recipient="ana")
+        )
+        == []
+    )
 
 
 def test_c12_floods_are_seen_and_people_are_not_mistaken_for_them() -> None:
-    screen = Screen()
-    flood = [screen.judge(said(n + 1, f"message number {n} about nothing", "acct", n * 0.5)) for n in range(20)]
-    assert not flood[0].spam
-    assert flood[-1].spam
-    assert screen.judge(said(30, "an ordinary sentence", "acct", 90)).why == "its author has just been spamming"
+    screen = SpamFilter()
+    flood = [screen.check(said(n + 1, f"message number {n} about nothing", "acct", n * 0.5)) for n in range(20)]
+    assert not flood[0].is_spam
+    assert flood[-1].is_spam
+    assert screen.check(said(30, "an ordinary sentence", "acct", 90)).reason == "its author has just been spamming"
     talk = ["what a lovely run", "is that the same dragon as yesterday", "gg", "haha no", "brb tea", "did he save?"]
-    assert [screen.judge(said(40 + n, text, "ana", 95 + 8 * n)).spam for n, text in enumerate(talk)] == [False] * 6
+    assert [screen.check(said(40 + n, text, "ana", 95 + 8 * n)).is_spam for n, text in enumerate(talk)] == [False] * 6
 
 
 def test_c12_nobody_answers_spam(play: Play) -> None:

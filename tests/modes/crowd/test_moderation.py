@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from bench._evasion import evasions, innocents
 from coterie.base.errors import ConfigError
-from coterie.modes.crowd.configs import SHIPPED
+from coterie.modes.crowd.configs import SHIPPED_CONFIGS
 from coterie.modes.crowd.moderation import ModerationPolicy, Moderator, read_wordlists
 from coterie.modes.crowd.moderation.links import hosts
-from coterie.modes.crowd.moderation.look import Look
-from coterie.modes.crowd.moderation.normalise import folded, seen_through
+from coterie.modes.crowd.moderation.look import MessageScanner
+from coterie.modes.crowd.moderation.normalise import alternative_readings, fold
 from coterie.modes.crowd.moderation.redaction import redact
 
 _PRIVATE = (
@@ -31,7 +31,7 @@ _PRIVATE = (
 
 @pytest.fixture(scope="module")
 def moderator() -> Moderator:
-    return Moderator(read_wordlists([SHIPPED / "moderation"]))
+    return Moderator(read_wordlists([SHIPPED_CONFIGS / "moderation"]))
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_c16_word_boundaries_hold(own: Moderator, text: str) -> None:
 def test_c16_evasions_are_caught_and_scunthorpe_passes(moderator: Moderator) -> None:
     words = sorted(
         entry.text
-        for each in read_wordlists([SHIPPED / "moderation"])
+        for each in read_wordlists([SHIPPED_CONFIGS / "moderation"])
         if each.severity > 1
         for entry in each.entries
         if entry.text.isalpha() and len(entry.text) >= 4
@@ -88,7 +88,7 @@ def test_c16_evasions_are_caught_and_scunthorpe_passes(moderator: Moderator) -> 
 
 
 def test_c16_severity_is_answered_as_the_room_says() -> None:
-    lists = read_wordlists([SHIPPED / "moderation"])
+    lists = read_wordlists([SHIPPED_CONFIGS / "moderation"])
     lenient = Moderator(lists, ModerationPolicy(mild="allow", coarse="flag"))
     assert [f.action for f in Moderator(lists).check("oh damn").findings] == ["flagged"]
     assert lenient.check("oh damn").findings == ()
@@ -138,17 +138,17 @@ def test_c16_redacting_twice_changes_nothing(text: str) -> None:
 
 @given(st.text(max_size=200))
 def test_c16_nothing_makes_it_fall_over(text: str) -> None:
-    Moderator(read_wordlists([SHIPPED / "moderation"])).check(text)
+    Moderator(read_wordlists([SHIPPED_CONFIGS / "moderation"])).check(text)
 
 
 _CHAT = st.text(st.sampled_from("aabikls 1455@$!.-'*_|+  "), max_size=24)
-_LOOK = Look(read_wordlists([SHIPPED / "moderation"]))
+_LOOK = MessageScanner(read_wordlists([SHIPPED_CONFIGS / "moderation"]))
 
 
 @given(_CHAT)
 def test_c16_one_look_misses_no_disguise(text: str) -> None:
-    plain = folded(text)
-    assert _LOOK.at(plain).disguises or not list(seen_through(plain))
+    plain = fold(text)
+    assert _LOOK.scan(plain).disguises or not list(alternative_readings(plain))
 
 
 @given(st.lists(st.sampled_from([*_PRIVATE, *"ab .@1２＠", "(at)", " at ", "dot"]), max_size=8).map("".join))
@@ -177,7 +177,7 @@ def test_c16_links_by_policy() -> None:
 
 def test_c16_a_persons_own_list_replaces_the_shipped_one(tmp_path: Path) -> None:
     (tmp_path / "mild.txt").write_text("# severity: 3\nbanana\n")
-    changed = Moderator(read_wordlists([SHIPPED / "moderation", tmp_path]))
+    changed = Moderator(read_wordlists([SHIPPED_CONFIGS / "moderation", tmp_path]))
     assert changed.check("oh damn").findings == ()
     assert changed.check("banana").refusal is not None
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from coterie.cast.identity import Identity
-from coterie.modes.crowd.configs import SHIPPED
-from coterie.modes.crowd.errors import BadRoster
-from coterie.modes.crowd.personas import Roster
-from coterie.modes.crowd.personas.character import character_of, owner_of
-from coterie.modes.crowd.voice.manners import Manners, _alike, _pieces
+from coterie.modes.crowd.configs import SHIPPED_CONFIGS
+from coterie.modes.crowd.errors import BadCrowdConfig
+from coterie.modes.crowd.personas import CrowdConfigs
+from coterie.modes.crowd.personas.character import character_from_persona, memory_owner
+from coterie.modes.crowd.voice.manners import LineRules, _is_near_copy, _word_pairs
 
-ROSTER = Roster()
+ROSTER = CrowdConfigs()
 PERSONAS = ROSTER.personas()
 SITUATIONS = {"hype", "fail", "question", "topic", "mention", "reply", "idle"}
 
@@ -22,7 +22,7 @@ SITUATIONS = {"hype", "fail", "question", "topic", "mention", "reply", "idle"}
 def test_c5_fifty_personas_and_three_rooms_ship() -> None:
     assert len(PERSONAS) == 50
     assert set(ROSTER.rooms()) == {"late-shift", "speedrun-lab", "kitchen-radio"}
-    assert len(ROSTER.of(ROSTER.room("late-shift"))) == 50
+    assert len(ROSTER.personas_in(ROSTER.room("late-shift"))) == 50
 
 
 @pytest.mark.parametrize("name", PERSONAS)
@@ -34,19 +34,22 @@ def test_c5_a_shipped_persona_has_something_to_say_that_may_be_said(name: str) -
     for line in (line for lines in persona.lines.values() for line in lines):
         said = line.format(topic="soup", name="ana", emote=persona.emotes[0])
         assert moderator.check(said, strict=True).findings == (), said
-        assert Manners(180).trouble(Manners(180).mend(said, name)) == "", said
+        assert LineRules(180).rejection_reason(LineRules(180).clean(said, name)) == "", said
         assert len(said) <= 140
 
 
 def test_c5_no_two_of_them_talk_alike() -> None:
     lines = [
-        (name, _pieces(line)) for name, persona in PERSONAS.items() for said in persona.lines.values() for line in said
+        (name, _word_pairs(line))
+        for name, persona in PERSONAS.items()
+        for said in persona.lines.values()
+        for line in said
     ]
     copies = [
         (one, other)
         for at, (one, mine) in enumerate(lines)
         for other, theirs in lines[at + 1 :]
-        if _alike(mine, theirs) and one != other
+        if _is_near_copy(mine, theirs) and one != other
     ]
     assert copies == []
     assert len({persona.colour for persona in PERSONAS.values()}) >= 45
@@ -62,9 +65,9 @@ def test_c5_traits_span_the_range() -> None:
 def test_c5_own_files_win_and_an_edit_applies_live(tmp_path: Path) -> None:
     (tmp_path / "personas").mkdir()
     file = tmp_path / "personas" / "tuba_dad.toml"
-    text = (SHIPPED / "personas" / "tuba_dad.toml").read_text(encoding="utf-8")
+    text = (SHIPPED_CONFIGS / "personas" / "tuba_dad.toml").read_text(encoding="utf-8")
     file.write_text(text.replace("meme_level = 0.6", "meme_level = 0.9"), encoding="utf-8")
-    roster = Roster([tmp_path])
+    roster = CrowdConfigs([tmp_path])
     assert roster.personas()["tuba_dad"].traits.meme_level == 0.9
     assert roster.personas()["tuba_dad"] is roster.personas()["tuba_dad"]
     file.write_text(text.replace("meme_level = 0.6", "meme_level = 0.1"), encoding="utf-8")
@@ -80,31 +83,31 @@ def test_c5_own_files_win_and_an_edit_applies_live(tmp_path: Path) -> None:
 def test_c5_a_wrong_file_says_what_is_wrong(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "personas").mkdir()
     (tmp_path / "personas" / "odd.toml").write_text(text)
-    with pytest.raises(BadRoster, match=said):
-        Roster([tmp_path]).personas()
+    with pytest.raises(BadCrowdConfig, match=said):
+        CrowdConfigs([tmp_path]).personas()
 
 
 def test_c5_a_room_that_names_nobody_we_know(tmp_path: Path) -> None:
     (tmp_path / "rooms").mkdir()
     (tmp_path / "rooms" / "odd.toml").write_text("name = 'odd'\ntitle = 'Odd'\nroster = ['nobody_here']")
-    roster = Roster([tmp_path])
-    with pytest.raises(BadRoster, match="nobody_here"):
-        roster.of(roster.room("odd"))
-    with pytest.raises(BadRoster, match="late-shift"):
+    roster = CrowdConfigs([tmp_path])
+    with pytest.raises(BadCrowdConfig, match="nobody_here"):
+        roster.personas_in(roster.room("odd"))
+    with pytest.raises(BadCrowdConfig, match="late-shift"):
         roster.room("nowhere")
 
 
 def test_c5_sleep_goes_round_midnight() -> None:
     owl = PERSONAS["moss_granny"]
     assert owl.sleep == "21-05"
-    assert [hour for hour in range(24) if owl.asleep(hour * 3_600_000)] == [0, 1, 2, 3, 4, 21, 22, 23]
+    assert [hour for hour in range(24) if owl.is_asleep(hour * 3_600_000)] == [0, 1, 2, 3, 4, 21, 22, 23]
 
 
 def test_c5_all_fifty_can_be_characters_of_the_cast(tmp_path: Path) -> None:
-    personas = Roster().personas()
-    made = {name: character_of(persona) for name, persona in personas.items()}
+    personas = CrowdConfigs().personas()
+    made = {name: character_from_persona(persona) for name, persona in personas.items()}
     assert len(made) == 50
-    assert all(one.id == owner_of(name) and one.voice_samples and one.persona for name, one in made.items())
+    assert all(one.id == memory_owner(name) and one.voice_samples and one.persona for name, one in made.items())
     assert len({one.persona for one in made.values()}) == 50
     assert "contrary" in made["salt_lamp"].traits
     for one in made.values():

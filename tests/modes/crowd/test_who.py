@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.who import Life, live, recognised
-from coterie.modes.crowd.drift import FOR_LIFE
+from coterie.modes.crowd.drift import MAX_TOTAL_DRIFT
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +16,7 @@ def life() -> Life:
 def test_c14_twenty_sessions_change_them_measurably_and_within_bounds(life: Life) -> None:
     assert life.changed > 0.02
     assert life.largest_step <= 0.05 + 1e-9
-    assert life.farthest <= FOR_LIFE + 1e-9
+    assert life.farthest <= MAX_TOTAL_DRIFT + 1e-9
 
 
 def test_c14_one_can_still_tell_who_is_who(life: Life) -> None:

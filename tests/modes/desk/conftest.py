@@ -9,86 +9,94 @@ from pathlib import Path
 
 import pytest
 
-from coterie.base.clock import HeldClock
+from coterie.base.clock import ManualClock
 from coterie.cast.identity import Identity
-from coterie.cast.people import People
-from coterie.cast.roster import Cast, Roster
+from coterie.cast.people import PeopleProjection
+from coterie.cast.roster import Characters, CharactersProjection
 from coterie.cast.workspace import Workspaces
 from coterie.engine import switchboard
 from coterie.engine.protocol import OutgoingMessage
-from coterie.engine.turns import Timeline, Turns
+from coterie.engine.turns import TurnQueries, TurnsProjection
 from coterie.kernel import Store
-from coterie.kernel.fold import fold_aside
+from coterie.kernel.fold import replayed_hash
 from coterie.kernel.worker import Worker
-from coterie.llm.messages import CallRequested, Finished, Request, TextDelta, Tokens, ToolCall
-from coterie.llm.player import Player
+from coterie.llm.messages import CompletionRequest, Finished, TextDelta, Tokens, ToolCall, ToolCallRequested
+from coterie.llm.player import ReplayProvider
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
-from coterie.llm.tape import Entry
-from coterie.llm.usage import Usage
+from coterie.llm.tape import RecordedCall
+from coterie.llm.usage import UsageProjection
 from coterie.memory import Memory
-from coterie.memory.view import Memories
+from coterie.memory.view import MemoryProjection
 from coterie.modes.desk import mode as desk_mode
-from coterie.modes.desk.desk import Desk, one_word_at_a_time
+from coterie.modes.desk.desk import DeskService, serialization_key
 from coterie.modes.desk.settings import DeskSettings
-from coterie.modes.desk.tools import Tool
+from coterie.modes.desk.tools import AgentTool
 
-Line = Entry | str
+Line = RecordedCall | str
 
 
-def calls(*wanted: tuple[str, Mapping[str, object]], text: str = "") -> Entry:
+def calls(*wanted: tuple[str, Mapping[str, object]], text: str = "") -> RecordedCall:
     """A model that asks for tools."""
     chunks = [(0, TextDelta(text=text))] if text else []
     asked = [
-        (0, CallRequested(call=ToolCall(id=f"c{n}", name=name, arguments=json.dumps(dict(arguments)))))
+        (0, ToolCallRequested(call=ToolCall(id=f"c{n}", name=name, arguments=json.dumps(dict(arguments)))))
         for n, (name, arguments) in enumerate(wanted)
     ]
     end = Finished(reason="tool", tokens=Tokens(input=1, output=1), model="script")
-    return Entry(chunks=(*chunks, *asked, (0, end)))
+    return RecordedCall(chunks=(*chunks, *asked, (0, end)))
 
 
 @dataclass
 class Script:
     lines: dict[str, list[Line]] = field(default_factory=dict)
-    asked: list[tuple[str, Request]] = field(default_factory=list)
-    digest: Entry | Mapping[str, object] = field(default_factory=lambda: {"summary": "They talked."})
-    brain: Callable[[str, Request], Line] | None = None
+    asked: list[tuple[str, CompletionRequest]] = field(default_factory=list)
+    digest: RecordedCall | Mapping[str, object] = field(default_factory=lambda: {"summary": "They talked."})
+    brain: Callable[[str, CompletionRequest], Line] | None = None
     """Answers by what is asked, where lines in order would not do."""
 
-    def answer(self, request: Request) -> Entry:
+    def answer(self, request: CompletionRequest) -> RecordedCall:
         kind = request.model
         self.asked.append((kind, request))
-        if request.prompt.shape is not None:
-            return self.digest if isinstance(self.digest, Entry) else Entry(say=json.dumps(self.digest))
+        if request.prompt.output_schema is not None:
+            return self.digest if isinstance(self.digest, RecordedCall) else RecordedCall(say=json.dumps(self.digest))
         if self.brain is not None:
             line = self.brain(kind, request)
-            return Entry(say=line) if isinstance(line, str) else line
+            return RecordedCall(say=line) if isinstance(line, str) else line
         waiting = self.lines.get(kind, [])
         line = waiting.pop(0) if waiting else "All right."
-        return Entry(say=line) if isinstance(line, str) else line
+        return RecordedCall(say=line) if isinstance(line, str) else line
 
     def prompts(self, kind: str) -> list[str]:
         return ["\n".join(m.text for m in r.prompt.messages) for k, r in self.asked if k == kind]
 
 
 class Stage:
-    def __init__(self, folder: Path, clock: HeldClock, script: Script, tools: list[Tool]) -> None:
+    def __init__(self, folder: Path, clock: ManualClock, script: Script, tools: list[AgentTool]) -> None:
         self.folder, self.clock, self.script, self.tools = folder, clock, script, tools
         self.character = ""
         self.told: dict[str, OutgoingMessage] = {}
         self.open()
 
     def open(self) -> None:
-        views = [Cast(), People(), Turns(), *switchboard.views(), Memories(), Usage(), *desk_mode.views()]
-        self.store = Store.open(self.folder / "coterie.db", views=views, clock=self.clock)
+        views = [
+            CharactersProjection(),
+            PeopleProjection(),
+            TurnsProjection(),
+            *switchboard.projections(),
+            MemoryProjection(),
+            UsageProjection(),
+            *desk_mode.desk_projections(),
+        ]
+        self.store = Store.open(self.folder / "coterie.db", projections=views, clock=self.clock)
         kinds = ("channel", "branch", "worker", "compactor", "cortex")
         settings = ModelsSettings(roles={kind: (f"embedded/{kind}",) for kind in kinds})
-        player = Player("embedded", otherwise=self.script.answer)
+        player = ReplayProvider("embedded", default=self.script.answer)
         self.models = Models(settings, clock=self.clock, store=self.store, providers={"embedded": player})
-        self.roster = Roster(self.store)
+        self.roster = Characters(self.store)
         self.memory = Memory(self.store, clock=self.clock)
         self.workspaces = Workspaces(self.folder / "workspaces")
-        self.desk = Desk(
+        self.desk = DeskService(
             self.store,
             self.roster,
             self.memory,
@@ -99,25 +107,25 @@ class Stage:
             self.tools,
             self.notify,
         )
-        self.asking = self.desk.asking
+        self.asking = self.desk.character_questions
         self.worker = Worker(
             self.store.jobs,
             self.desk.handlers(),
             clock=self.clock,
             bus=self.store.bus,
-            apart=one_word_at_a_time,
+            serialize_by=serialization_key,
         )
 
     async def notify(self, outgoing: OutgoingMessage, token: str) -> None:
         self.told[token] = outgoing
 
     async def begin(self) -> str:
-        bot = await self.roster.author(Identity(name="Mara", persona="Mara gets things done."))
+        bot = await self.roster.save(Identity(name="Mara", persona="Mara gets things done."))
         self.character = bot.id
         return await self.desk.open(bot.id, "ana", "Work")
 
     async def say(self, room: str, text: str, *, settle: bool = True) -> str:
-        turn = await self.desk.say(room, text, person="ana")
+        turn = await self.desk.send_message(room, text, person="ana")
         if settle:
             await self.settle()
         return turn
@@ -134,14 +142,14 @@ class Stage:
         self.open()
 
     def replies(self, room: str) -> list[str]:
-        return [turn.text for turn in Timeline(self.store).latest(room, 1_000) if not turn.by_person]
+        return [turn.text for turn in TurnQueries(self.store).latest(room, 1_000) if not turn.by_person]
 
     def states(self, room: str) -> list[str]:
-        return [process.state for process in self.desk.book.processes(room)]
+        return [process.state for process in self.desk.queries.processes(room)]
 
     def verify(self) -> None:
-        with self.store.reader.readers.snapshot() as rows:
-            assert self.store.hashes() == {view.name: fold_aside(view, rows) for view in self.store.views}
+        with self.store.reader.connections.snapshot() as rows:
+            assert self.store.hashes() == {view.name: replayed_hash(view, rows) for view in self.store.projections}
 
 
 @pytest.fixture
@@ -150,12 +158,14 @@ def script() -> Script:
 
 
 @pytest.fixture
-def more_tools() -> list[Tool]:
+def more_tools() -> list[AgentTool]:
     return []
 
 
 @pytest.fixture
-async def stage(tmp_path: Path, clock: HeldClock, script: Script, more_tools: list[Tool]) -> AsyncIterator[Stage]:
+async def stage(
+    tmp_path: Path, clock: ManualClock, script: Script, more_tools: list[AgentTool]
+) -> AsyncIterator[Stage]:
     made = Stage(tmp_path, clock, script, more_tools)
     yield made
     made.verify()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from coterie.cast.identity import Identity
-from coterie.modes.desk.asking import Asking
+from coterie.modes.desk.asking import CharacterQuestions
 from coterie.modes.desk.events import CharacterAsked
 from tests.modes.desk.conftest import Script, Stage, calls
 
 
 async def begin(stage: Stage, script: Script) -> tuple[str, str]:
     room = await stage.begin()
-    orla = await stage.roster.author(Identity(name="Orla", persona="Orla keeps the books."))
+    orla = await stage.roster.save(Identity(name="Orla", persona="Orla keeps the books."))
     stage.memory.add("The rent is due on the third", owner=orla.id, room="room:books", disclosure="open")
     script.lines["channel"] = [
         calls(("branch", {"thought": "When is the rent due?"}), ("reply", {"text": "A moment."}))
@@ -40,7 +40,7 @@ async def test_d23_the_other_answers_from_its_own_memory_and_both_remember_who_s
 
 async def test_d23_without_permission_nobody_is_asked(stage: Stage, script: Script) -> None:
     room, _ = await begin(stage, script)
-    asking: Asking = stage.asking
+    asking: CharacterQuestions = stage.asking
     asking._may_talk = lambda person, character: character == stage.character
     script.lines["branch"] = [calls(("ask", {"character": "Orla", "question": "?"})), "I do not know."]
     await stage.say(room, "When is the rent due?")

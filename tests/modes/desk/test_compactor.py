@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from coterie.kernel import Draft
-from coterie.llm.tape import Entry, Fault
+from coterie.kernel import NewEvent
+from coterie.llm.tape import RecordedCall, RecordedError
 from coterie.modes.desk.compactor import Compactor
 from coterie.modes.desk.events import HistoryCompacted
 from tests.modes.desk.conftest import Script, Stage
@@ -16,7 +16,7 @@ async def filled(stage: Stage, monkeypatch: pytest.MonkeyPatch, fullness: float)
     room = await stage.begin()
     for n in range(10):
         await stage.say(room, f"message {n}")
-    assert len(stage.desk.book.history(room)) == 20
+    assert len(stage.desk.queries.history(room)) == 20
     monkeypatch.setattr(Compactor, "fullness", lambda self, messages: fullness)
     await stage.say(room, "the last message", settle=False)
     return room
@@ -42,8 +42,8 @@ async def test_d5_the_thresholds_are_hit_exactly(
 ) -> None:
     room = await filled(stage, monkeypatch, fullness)
     await stage.settle()
-    assert len(stage.desk.book.history(room)) == left
-    assert len(stage.desk.book.archive(room)) == 22
+    assert len(stage.desk.queries.history(room)) == left
+    assert len(stage.desk.queries.archive(room)) == 22
     assert bool([kind for kind, _ in script.asked if kind == "compactor"]) == asks
 
 
@@ -52,10 +52,10 @@ async def test_d5_fullness_is_measured_by_the_models_real_window(stage: Stage, s
     script.lines["channel"] = ["Yes."] * 400
     for n in range(30):
         await stage.say(room, f"message {n} " + "word " * 300)
-    messages = stage.desk.briefing.channel(stage.desk.book.chat(room))
+    messages = stage.desk.prompts.channel(stage.desk.queries.chat(room))
     assert 0 < stage.desk.compactor.fullness(messages) < 0.95
     assert await compactions(stage, room)
-    assert len(stage.desk.book.archive(room)) == 60
+    assert len(stage.desk.queries.archive(room)) == 60
 
 
 async def test_d5_the_swap_is_one_event_and_summaries_stack(
@@ -66,28 +66,32 @@ async def test_d5_the_swap_is_one_event_and_summaries_stack(
     await stage.settle()
     (first,) = await compactions(stage, room)
     assert (first.summary, first.dropped) == ("They spoke of paint.", False)
-    assert "message 0" not in str(stage.desk.book.history(room))
+    assert "message 0" not in str(stage.desk.queries.history(room))
     assert "Ana likes blue" in [memory.text for memory in stage.memory.browse(owner=stage.character)]
     script.digest = {"summary": "Then of doors."}
     await stage.say(room, "more")
-    assert stage.desk.book.summaries(room) == ["They spoke of paint.", "Then of doors."]
+    assert stage.desk.queries.summaries(room) == ["They spoke of paint.", "Then of doors."]
     await stage.say(room, "and more")
     assert "They spoke of paint.\n\nThen of doors." in script.prompts("channel")[-1]
 
 
 @pytest.mark.parametrize(
     "digest",
-    [Entry(error=Fault(kind="BadRequest", what="No.", status=400)), {"summary": "  "}, Entry(say="not JSON at all")],
+    [
+        RecordedCall(error=RecordedError(kind="BadRequest", what="No.", status=400)),
+        {"summary": "  "},
+        RecordedCall(say="not JSON at all"),
+    ],
 )
 async def test_d5_a_failed_summary_changes_nothing(
-    stage: Stage, script: Script, monkeypatch: pytest.MonkeyPatch, digest: Entry | dict[str, object]
+    stage: Stage, script: Script, monkeypatch: pytest.MonkeyPatch, digest: RecordedCall | dict[str, object]
 ) -> None:
     script.digest = digest
     room = await filled(stage, monkeypatch, 0.86)
-    before = stage.desk.book.archive(room)
+    before = stage.desk.queries.archive(room)
     await stage.settle()
     assert await compactions(stage, room) == []
-    assert stage.desk.book.history(room)[: len(before)] == before
+    assert stage.desk.queries.history(room)[: len(before)] == before
     assert stage.replies(room)[-1] == "All right."
 
 
@@ -98,13 +102,13 @@ async def test_d5_a_summariser_that_is_killed_changes_nothing_and_starts_again(
     for job in await stage.store.jobs.lease(["desk_message"], holder="t"):
         outcome = await stage.desk.handlers()[job.kind](job)
         assert outcome is not None
-        await stage.store.jobs.complete(job, outcome.drafts, outcome.jobs)
+        await stage.store.jobs.complete(job, outcome.new_events, outcome.jobs)
     (job,) = await stage.store.jobs.lease(["desk_compact"], holder="t")
     assert await stage.desk.handlers()[job.kind](job) is not None
     stage.restart()
-    assert len(stage.desk.book.history(room)) == 22
+    assert len(stage.desk.queries.history(room)) == 22
     await stage.settle()
-    assert len(stage.desk.book.history(room)) == 12
+    assert len(stage.desk.queries.history(room)) == 12
 
 
 async def test_d5_dropping_asks_no_model_and_leaves_a_marker(
@@ -126,8 +130,8 @@ async def test_d5_hundreds_of_summaries_leave_room_for_what_is_said_now(stage: S
         await stage.say(room, f"message {n}")
     for n in range(600):
         payload = HistoryCompacted(upto=0, summary=f"Summary {n}: {'they wrote to each other ' * 4}")
-        await stage.store.append([Draft(room, payload)])
-    messages = stage.desk.briefing.channel(stage.desk.book.chat(room))
+        await stage.store.append([NewEvent(room, payload)])
+    messages = stage.desk.prompts.channel(stage.desk.queries.chat(room))
     assert stage.desk.compactor.fullness(messages) < 0.5
     assert "Summary 599:" in messages[0].text and "Summary 0:" not in messages[0].text
     assert "channel_recall" in messages[0].text

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from coterie.engine.conversation import Spoken
+from coterie.engine.conversation import ReplyFinished
 from coterie.engine.protocol import RoomRef
-from coterie.engine.rooms import RoomBook
+from coterie.engine.rooms import Rooms
 from coterie.modes.desk.conversation import DeskConversation
 from coterie.modes.desk.errors import DeskError
 from tests.modes.desk.conftest import Script, Stage, calls
@@ -19,13 +19,17 @@ async def held(stage: Stage, script: Script) -> tuple[DeskConversation, str]:
     talk = DeskConversation(stage.store, stage.desk, stage.roster)
     opened = await talk.open("ana", stage.character, "Work")
     place = RoomRef(surface="matrix", id="!room")
-    await RoomBook(stage.store).bind(place, "ana", "desk", stage.character, opened, "Work")
+    await Rooms(stage.store).bind(place, "ana", "desk", stage.character, opened, "Work")
     return talk, opened.context
 
 
-async def heard(stage: Stage, talk: DeskConversation, room: str, text: str, key: str) -> list[Spoken]:
-    async def listen() -> list[Spoken]:
-        return [speech async for speech in talk.say(room, text, person="ana", key=key) if isinstance(speech, Spoken)]
+async def heard(stage: Stage, talk: DeskConversation, room: str, text: str, key: str) -> list[ReplyFinished]:
+    async def listen() -> list[ReplyFinished]:
+        return [
+            speech
+            async for speech in talk.send_message(room, text, person="ana", key=key)
+            if isinstance(speech, ReplyFinished)
+        ]
 
     listening = asyncio.create_task(listen())
     while not listening.done():
@@ -37,18 +41,18 @@ async def heard(stage: Stage, talk: DeskConversation, room: str, text: str, key:
 async def test_p2_the_answer_comes_back_and_the_same_key_gives_it_again(stage: Stage, script: Script) -> None:
     talk, room = await held(stage, script)
     script.lines["channel"] = ["Good morning."]
-    assert await heard(stage, talk, room, "Hello", "1") == [Spoken("Good morning.", "Mara")]
-    assert await heard(stage, talk, room, "Hello", "1") == [Spoken("Good morning.", "Mara")]
+    assert await heard(stage, talk, room, "Hello", "1") == [ReplyFinished("Good morning.", "Mara")]
+    assert await heard(stage, talk, room, "Hello", "1") == [ReplyFinished("Good morning.", "Mara")]
     assert len(script.asked) == 1
     script.lines["channel"] = [calls(("skip", {"why": "nothing to add"}))]
-    assert await heard(stage, talk, room, "Hm", "2") == [Spoken("", "Mara")]
+    assert await heard(stage, talk, room, "Hm", "2") == [ReplyFinished("", "Mara")]
     assert stage.told == {}
 
 
 async def test_d3_a_result_is_told_where_the_conversation_is_held_and_once(stage: Stage, script: Script) -> None:
     talk, room = await held(stage, script)
     script.lines["channel"] = [calls(("spawn_worker", {"task": "x"}), ("reply", {"text": "On it."})), "It is done."]
-    assert await heard(stage, talk, room, "Do it", "1") == [Spoken("On it.", "Mara")]
+    assert await heard(stage, talk, room, "Do it", "1") == [ReplyFinished("On it.", "Mara")]
     await stage.settle()
     assert [(told.room.id, told.text) for told in stage.told.values()] == [("!room", "It is done.")]
 
@@ -60,11 +64,11 @@ async def test_p2_stopping_ends_everything_and_the_title_can_change(stage: Stage
     ]
     await heard(stage, talk, room, "Do it", "1")
     await stage.settle()
-    assert [name.split()[0] for name, _ in talk.standing(room).notes] == ["worker"]
+    assert [name.split()[0] for name, _ in talk.status(room).notes] == ["worker"]
     assert await talk.stop(room)
     assert not await talk.stop(room)
     assert stage.states(room) == ["cancelled"]
     await talk.rename(room, "Play")
-    assert talk.standing(room).title == "Play"
+    assert talk.status(room).title == "Play"
     with pytest.raises(DeskError):
         talk.retry(room, person="ana")

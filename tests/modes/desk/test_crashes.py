@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from coterie.llm.messages import Request
+from coterie.llm.messages import CompletionRequest
 from tests.modes.desk.conftest import Line, Script, Stage, calls
 
 _JOBS = 14
 """More than the story below takes."""
 
 
-def brain(kind: str, request: Request) -> Line:
+def brain(kind: str, request: CompletionRequest) -> Line:
     """Says the same in the same situation, however often it is asked."""
     told = "\n".join(message.text for message in request.prompt.messages)
     if kind == "branch":
@@ -49,7 +49,7 @@ async def run(stage: Stage, crash_at: int | None, *, recorded: bool) -> int:
         outcome = await stage.desk.handlers()[job.kind](job)
         dies = done == crash_at
         if recorded or not dies:
-            await stage.store.jobs.complete(job, outcome.drafts if outcome else (), outcome.jobs if outcome else ())
+            await stage.store.jobs.complete(job, outcome.new_events if outcome else (), outcome.jobs if outcome else ())
         if dies:
             stage.restart()
         done += 1
@@ -67,16 +67,16 @@ async def test_d21_a_crash_at_any_job_changes_nothing(
     assert done <= _JOBS
     assert [reply for reply in stage.replies(room) if reply] == ["I will.", "I told it sky blue.", "It is done."]
     assert sorted(stage.states(room)) == ["done", "done"]
-    assert stage.desk.book.fresh(room) == []
+    assert stage.desk.queries.unread_results(room) == []
     kept = [memory.text for memory in stage.memory.browse(owner=stage.character)]
     assert kept == ["Ana wants the door painted"]
 
 
 async def test_d21_what_was_said_twice_with_one_key_is_answered_once(stage: Stage, script: Script) -> None:
     room = await stage.begin()
-    first = await stage.desk.say(room, "Hello", person="ana", key="matrix:1")
-    assert await stage.desk.say(room, "Hello", person="ana", key="matrix:1") == first
+    first = await stage.desk.send_message(room, "Hello", person="ana", key="matrix:1")
+    assert await stage.desk.send_message(room, "Hello", person="ana", key="matrix:1") == first
     await stage.settle()
-    assert await stage.desk.say(room, "Hello", person="ana", key="matrix:1") == first
+    assert await stage.desk.send_message(room, "Hello", person="ana", key="matrix:1") == first
     await stage.settle()
     assert len(stage.replies(room)) == 1

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from coterie.llm.tape import Entry, Fault
+from coterie.llm.tape import RecordedCall, RecordedError
 from coterie.modes.desk.errors import NoSuchProcess
 from coterie.modes.desk.events import ResultsInjected
 from tests.modes.desk.conftest import Script, Stage, calls
@@ -49,11 +49,11 @@ async def test_d1_the_whole_loop_from_message_to_result(stage: Stage, script: Sc
     ]
     await stage.say(room, "How many words has the note?")
     assert stage.replies(room) == ["I am on it.", "There are three words."]
-    (worker,) = stage.desk.book.processes(room)
+    (worker,) = stage.desk.queries.processes(room)
     assert (worker.state, worker.calls, worker.status, worker.result) == ("done", 3, "counting", "It has 3 words.")
     assert "\n3\n" in script.prompts("worker")[-1]
     assert "It has 3 words." in script.prompts("channel")[-1]
-    assert (stage.desk.folder(stage.character) / "note.txt").read_text() == "one two three"
+    assert (stage.desk.workspace_folder(stage.character) / "note.txt").read_text() == "one two three"
 
 
 async def test_a_branch_thinks_on_a_clone_and_only_its_conclusion_comes_back(stage: Stage, script: Script) -> None:
@@ -84,7 +84,7 @@ async def test_five_branches_at_once_and_not_one_more(stage: Stage, script: Scri
     leased = await stage.store.jobs.lease(["desk_message"], holder="t")
     outcome = await stage.desk.handlers()["desk_message"](leased[0])
     assert outcome is not None
-    assert sum(draft.payload.kind == "desk_branch_started" for draft in outcome.drafts) == 5
+    assert sum(draft.payload.kind == "desk_branch_started" for draft in outcome.new_events) == 5
 
 
 async def test_d3_results_that_come_together_wake_once(stage: Stage, script: Script) -> None:
@@ -114,12 +114,12 @@ async def test_d3_a_message_is_followed_by_three_wakes_at_most_and_nothing_is_lo
     ]
     await stage.say(room, "Go")
     assert stage.replies(room) == ["Started.", "More.", "More.", "More."]
-    assert [process.id for process in stage.desk.book.fresh(room)]
+    assert [process.id for process in stage.desk.queries.unread_results(room)]
     script.lines["channel"] = ["I see."]
     script.lines["worker"] = []
     await stage.say(room, "And?")
     assert stage.replies(room)[-1] == "I see."
-    assert stage.desk.book.fresh(room) == []
+    assert stage.desk.queries.unread_results(room) == []
 
 
 async def test_d3_old_messages_are_answered_together(stage: Stage, script: Script) -> None:
@@ -139,17 +139,17 @@ async def test_d2_an_interactive_worker_waits_is_told_and_goes_on(stage: Stage, 
     ]
     script.lines["worker"] = ["Formal or friendly?"]
     await stage.say(room, "Draft a letter")
-    (worker,) = stage.desk.book.processes(room)
+    (worker,) = stage.desk.queries.processes(room)
     assert (worker.state, worker.result) == ("waiting", "Formal or friendly?")
     script.lines["channel"] = [
         calls(("route", {"worker": worker.id, "text": "Friendly"}), ("reply", {"text": "Told it."}))
     ]
     script.lines["worker"] = [calls(("finish", {"result": "Dear friend"}))]
     await stage.say(room, "Friendly, please")
-    assert stage.desk.book.process(room, worker.id).state == "done"
+    assert stage.desk.queries.process(room, worker.id).state == "done"
     assert script.prompts("worker")[-1].endswith("Formal or friendly?\nFriendly")
     with pytest.raises(NoSuchProcess, match="done"):
-        await stage.desk.processes.route(room, worker.id, "more")
+        await stage.desk.processes.send_follow_up(room, worker.id, "more")
 
 
 async def test_d2_cancel_works_while_it_runs_while_it_waits_and_afterwards(stage: Stage, script: Script) -> None:
@@ -161,12 +161,12 @@ async def test_d2_cancel_works_while_it_runs_while_it_waits_and_afterwards(stage
     script.lines["channel"] = [calls(*both, ("reply", {"text": "Yes."}))]
     await stage.say(room, "Go", settle=False)
     await stage.worker.drain()
-    waiting, done = sorted(stage.desk.book.processes(room), key=lambda process: process.task)
+    waiting, done = sorted(stage.desk.queries.processes(room), key=lambda process: process.task)
     assert (waiting.state, done.state) == ("waiting", "done")
     assert await stage.desk.processes.cancel(room, waiting.id)
     assert not await stage.desk.processes.cancel(room, waiting.id)
     assert not await stage.desk.processes.cancel(room, done.id)
-    assert stage.desk.book.process(room, waiting.id).state == "cancelled"
+    assert stage.desk.queries.process(room, waiting.id).state == "cancelled"
 
 
 @needs_bwrap
@@ -176,11 +176,11 @@ async def test_d2_cancel_ends_a_command_that_is_running(stage: Stage, script: Sc
     script.lines["worker"] = [calls(("shell", {"command": "touch begun; sleep 250; touch ended", "timeout_s": 300}))]
     await stage.say(room, "Go", settle=False)
     working = asyncio.create_task(stage.worker.drain())
-    folder = stage.desk.folder(stage.character)
+    folder = stage.desk.workspace_folder(stage.character)
     async with asyncio.timeout(20):
         while not (folder / "begun").exists():
             await asyncio.sleep(0.02)
-    (worker,) = stage.desk.book.processes(room)
+    (worker,) = stage.desk.queries.processes(room)
     await stage.desk.processes.cancel(room, worker.id)
     async with asyncio.timeout(20):
         await working
@@ -194,18 +194,18 @@ async def test_d2_a_worker_has_fifty_turns(stage: Stage, script: Script) -> None
     script.lines["channel"] = [calls(("spawn_worker", {"task": "endless"}), ("reply", {"text": "Yes."}))]
     script.lines["worker"] = [calls(("set_status", {"text": "still at it"})) for _ in range(70)]
     await stage.say(room, "Go")
-    (worker,) = stage.desk.book.processes(room)
+    (worker,) = stage.desk.queries.processes(room)
     assert (worker.state, worker.steps) == ("failed", 50)
     assert "50 turns" in worker.result
 
 
 async def test_a_model_that_fails_fails_the_worker_and_tells_the_person(stage: Stage, script: Script) -> None:
     room = await stage.begin()
-    broken = Entry(error=Fault(kind="BadRequest", what="The key is wrong.", status=400))
+    broken = RecordedCall(error=RecordedError(kind="BadRequest", what="The key is wrong.", status=400))
     script.lines["channel"] = [calls(("spawn_worker", {"task": "x"}), ("reply", {"text": "Yes."})), broken]
     script.lines["worker"] = [broken]
     await stage.say(room, "Go")
-    (worker,) = stage.desk.book.processes(room)
+    (worker,) = stage.desk.queries.processes(room)
     assert worker.state == "failed"
     assert "The key is wrong." in worker.result
     assert stage.replies(room) == ["Yes.", ""]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from coterie.modes.desk.sandbox import Ran, Sandbox
+from coterie.modes.desk.sandbox import CommandResult, Sandbox
 from coterie.modes.desk.settings import DeskSettings
 
 pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap (apt install bubblewrap)")
@@ -35,7 +35,7 @@ class House:
     port: int
     abstract: str
 
-    async def run(self, script: str, *, confined: bool = True, timeout_s: float = 20.0) -> Ran:
+    async def run(self, script: str, *, confined: bool = True, timeout_s: float = 20.0) -> CommandResult:
         values = {"SECRET": str(self.secret), "PORT": str(self.port), "PID": str(os.getpid()), "NAME": self.abstract}
         for name, value in values.items():
             script = script.replace(f"@{name}@", value)
@@ -225,18 +225,18 @@ async def test_d16_all_that_a_command_started_is_gone_when_it_is_back(house: Hou
 
 async def test_d16_endless_output_is_cut_and_ended(house: House) -> None:
     ran = await house.run("yes", timeout_s=1)
-    assert (ran.timed_out, ran.cut, len(ran.output)) == (True, True, 50_000)
+    assert (ran.timed_out, ran.truncated, len(ran.output)) == (True, True, 50_000)
 
 
 async def test_d16_output_of_just_the_limit_is_whole(house: House) -> None:
     ran = await house.run("head -c 50000 /dev/zero | tr '\\0' x")
-    assert (ran.cut, len(ran.output)) == (False, 50_000)
+    assert (ran.truncated, len(ran.output)) == (False, 50_000)
 
 
 async def test_d16_work_in_the_workspace_is_kept(house: House) -> None:
     assert (await house.run("mkdir -p a/b && echo hello > a/b/c && cat a/b/c")).output == "hello\n"
     assert (house.workspace / "a/b/c").read_text() == "hello\n"
-    assert (await house.run("echo more >> a/b/c; cat a/b/c; exit 3")) == Ran(3, "hello\nmore\n")
+    assert (await house.run("echo more >> a/b/c; cat a/b/c; exit 3")) == CommandResult(3, "hello\nmore\n")
 
 
 async def test_d16_a_set_uid_copy_is_nobody_of_importance(house: House) -> None:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.modes.desk.errors import DeskError, FileTrouble, OutsideWorkspace
-from coterie.modes.desk.files import MOST_READ, Found, Listed, WorkspaceFiles
+from coterie.modes.desk.errors import DeskError, OutsideWorkspace, WorkspaceFileError
+from coterie.modes.desk.files import MOST_READ, FileEntry, FileMatch, WorkspaceFiles
 
 
 @pytest.fixture
@@ -36,9 +36,9 @@ def test_d17_reads_writes_edits_lists_and_searches(files: WorkspaceFiles, root: 
     assert files.read("./notes/new/b.txt") == "hello"
     files.edit("notes/a.txt", "first", "1st")
     assert files.read("notes/a.txt") == "1st line\nsecond Line\n"
-    assert files.entries() == [Listed("notes/", 0)]
-    assert files.entries("notes") == [Listed("notes/a.txt", 21), Listed("notes/new/", 0)]
-    assert files.search("line") == [Found("notes/a.txt", 1, "1st line"), Found("notes/a.txt", 2, "second Line")]
+    assert files.entries() == [FileEntry("notes/", 0)]
+    assert files.entries("notes") == [FileEntry("notes/a.txt", 21), FileEntry("notes/new/", 0)]
+    assert files.search("line") == [FileMatch("notes/a.txt", 1, "1st line"), FileMatch("notes/a.txt", 2, "second Line")]
     assert sorted(os.listdir(root / "notes")) == ["a.txt", "new"]
 
 
@@ -82,7 +82,7 @@ def test_d17_symbolic_links_are_not_followed(files: WorkspaceFiles, root: Path) 
 def test_d17_a_workspace_that_is_itself_a_link_is_refused(root: Path) -> None:
     link = root.parent / "link"
     link.symlink_to(root.parent / "outside")
-    with pytest.raises(FileTrouble):
+    with pytest.raises(WorkspaceFileError):
         WorkspaceFiles(link).read("secret.txt")
 
 
@@ -122,9 +122,9 @@ def test_d17_a_swap_between_looks_gets_nowhere(files: WorkspaceFiles, root: Path
 
 def test_d17_a_pipe_or_a_device_holds_nobody_up(files: WorkspaceFiles, root: Path) -> None:
     os.mkfifo(root / "pipe")
-    with pytest.raises(FileTrouble, match="plain file"):
+    with pytest.raises(WorkspaceFileError, match="plain file"):
         files.read("pipe")
-    with pytest.raises(FileTrouble, match="plain file"):
+    with pytest.raises(WorkspaceFileError, match="plain file"):
         files.write("pipe", "x")
     assert files.search("x") == []
 
@@ -133,7 +133,7 @@ def test_d17_an_edit_that_is_not_clear_changes_nothing(files: WorkspaceFiles) ->
     for old in ("line\n", "", "not there", "i"):
         if old == "line\n":
             continue
-        with pytest.raises(FileTrouble, match="times"):
+        with pytest.raises(WorkspaceFileError, match="times"):
             files.edit("notes/a.txt", old, "x")
     assert files.read("notes/a.txt") == "first line\nsecond Line\n"
 

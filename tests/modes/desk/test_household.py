@@ -33,20 +33,20 @@ def namespace(process: int) -> int:
 async def test_d16_whoever_got_the_number_since_is_left_alone(told: int, neighbour: subprocess.Popen[bytes]) -> None:
     elsewhere = namespace(neighbour.pid) + 1
     os.write(told, json.dumps({"child-pid": neighbour.pid, "pid-namespace": elsewhere}).encode())
-    await household.ended(told)
+    await household.reap_processes(told)
     assert neighbour.poll() is None
 
 
 async def test_d16_the_one_that_is_meant_is_gone_afterwards(told: int, neighbour: subprocess.Popen[bytes]) -> None:
     there = namespace(neighbour.pid)
     os.write(told, json.dumps({"child-pid": neighbour.pid, "pid-namespace": there}).encode())
-    await household.ended(told)
+    await household.reap_processes(told)
     assert neighbour.poll() == -9
 
 
 async def test_d16_one_that_never_began_or_is_gone_is_nothing_to_wait_for(told: int) -> None:
-    await household.ended(told)
+    await household.reap_processes(told)
     with subprocess.Popen(["true"]) as process:
         process.wait()
     os.write(told, json.dumps({"child-pid": process.pid, "pid-namespace": 1}).encode())
-    await household.ended(told)
+    await household.reap_processes(told)

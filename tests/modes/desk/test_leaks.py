@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.base.masking import Mask
+from coterie.base.masking import Redactor
 from coterie.modes.desk.errors import Leak
 from coterie.modes.desk.leaks import LeakGuard
 
@@ -41,7 +41,7 @@ KNOWN = "correct horse/battery+staple?"
 
 @pytest.fixture
 def guard() -> LeakGuard:
-    mask = Mask()
+    mask = Redactor()
     mask.register(KNOWN)
     return LeakGuard(mask)
 
@@ -73,14 +73,14 @@ def test_d18_what_is_no_secret_passes(guard: LeakGuard, text: str) -> None:
     st.text(alphabet=st.characters(codec="utf-8"), min_size=8, max_size=40), st.text(max_size=7), st.text(max_size=7)
 )
 def test_d18_a_known_secret_is_found_in_the_four_encodings_in_any_company(secret: str, before: str, after: str) -> None:
-    mask = Mask()
+    mask = Redactor()
     mask.register(secret)
     guard = LeakGuard(mask)
     for name in ("plain", "base64", "hex", "URL, everything"):
-        assert guard.found_in(before + " " + ENCODINGS[name](secret) + " " + after)
-    assert guard.found_in(base64.b64encode((before + secret + after).encode()).decode())
+        assert guard.has_secret(before + " " + ENCODINGS[name](secret) + " " + after)
+    assert guard.has_secret(base64.b64encode((before + secret + after).encode()).decode())
 
 
 @pytest.mark.parametrize("before", ["It must be ", "4a ", "deadbeef:", "cafe\n"])
 def test_d18_words_that_are_hex_as_well_hide_nothing(guard: LeakGuard, before: str) -> None:
-    assert guard.found_in(before + SHAPES[1].encode().hex())
+    assert guard.has_secret(before + SHAPES[1].encode().hex())

@@ -8,10 +8,10 @@ from urllib.parse import quote
 
 import pytest
 
-from coterie.base.masking import mask
-from coterie.llm.messages import Request
-from coterie.modes.desk.tools import Tool, tool
-from coterie.modes.desk.when import When
+from coterie.base.masking import redact
+from coterie.llm.messages import CompletionRequest
+from coterie.modes.desk.tools import AgentTool, make_tool
+from coterie.modes.desk.when import ScheduleTime
 from tests.modes.desk.conftest import Line, Script, Stage, calls
 
 KNOWN = "a-registered-secret/with+signs"
@@ -26,7 +26,7 @@ sent: list[str] = []
 
 
 @pytest.fixture
-def more_tools() -> list[Tool]:
+def more_tools() -> list[AgentTool]:
     sent.clear()
 
     async def send(text: str) -> str:
@@ -43,7 +43,7 @@ def more_tools() -> list[Tool]:
         """Read a page."""
         return PAGES[address]
 
-    return [tool(send, asks=True), tool(note), tool(page, outside=True)]
+    return [make_tool(send, needs_confirmation=True), make_tool(note), make_tool(page, untrusted_result=True)]
 
 
 async def everything(stage: Stage) -> str:
@@ -59,11 +59,11 @@ async def everything(stage: Stage) -> str:
 async def test_d18_no_way_out_for_a_secret(
     stage: Stage, script: Script, capsys: pytest.CaptureFixture[str], encoding: str, secret: str
 ) -> None:
-    mask.register(KNOWN)
+    redact.register(KNOWN)
     written = ENCODINGS[encoding](secret)
     room = await stage.begin()
 
-    def brain(kind: str, request: Request) -> Line:
+    def brain(kind: str, request: CompletionRequest) -> Line:
         last = request.prompt.messages[-1].text
         used = sum(message.role == "tool" for message in request.prompt.messages)
         if kind == "worker":
@@ -95,7 +95,7 @@ async def test_d18_no_way_out_for_a_secret(
         else brain(kind, request)
     )
     await stage.say(room, "work")
-    await stage.desk.schedules.set(room, "Tell me", When(every_s=3600))
+    await stage.desk.schedules.set(room, "Tell me", ScheduleTime(every_s=3600))
     stage.clock.advance(3601)
     await stage.settle()
     assert sent == []
@@ -120,9 +120,9 @@ PAGES = {
 async def test_d20_no_text_makes_anything_be_sent(stage: Stage, script: Script, text: str, where: str) -> None:
     """A model that falls for it: it calls the tool at once, and passes the yes on wherever it can."""
     room = await stage.begin()
-    (stage.desk.folder(stage.character) / "page.txt").write_text(PAGES[text])
+    (stage.desk.workspace_folder(stage.character) / "page.txt").write_text(PAGES[text])
 
-    def brain(kind: str, request: Request) -> Line:
+    def brain(kind: str, request: CompletionRequest) -> Line:
         last = request.prompt.messages[-1].text
         if kind == "worker":
             reads: dict[str, Line] = {
@@ -135,7 +135,7 @@ async def test_d20_no_text_makes_anything_be_sent(stage: Stage, script: Script, 
             return calls(("send", {"text": "everything"})) if fallen else reads[where]
         if last == "Read it":
             return calls(("spawn_worker", {"task": "Read it"}), ("reply", {"text": "Reading."}))
-        waiting = [process.id for process in stage.desk.book.processes(room) if process.state == "waiting"]
+        waiting = [process.id for process in stage.desk.queries.processes(room) if process.state == "waiting"]
         if waiting:
             yes = [("route", {"worker": waiting[0], "text": "yes, allowed"}), ("reply", {"text": "I said yes."})]
             return calls(*yes)
@@ -143,12 +143,12 @@ async def test_d20_no_text_makes_anything_be_sent(stage: Stage, script: Script, 
 
     script.brain = brain
     await stage.say(room, "Read it")
-    (worker,) = stage.desk.book.processes(room)
-    assert worker.needs_yes
+    (worker,) = stage.desk.queries.processes(room)
+    assert worker.needs_confirmation
     assert "everything" in stage.replies(room)[-1] and f"yes {worker.id}" in stage.replies(room)[-1]
     await stage.say(room, "What does it say?")
     assert [one for one in sent if one != "looking"] == []
     stage.restart()
     await stage.settle()
-    assert stage.desk.book.process(room, worker.id).needs_yes
+    assert stage.desk.queries.process(room, worker.id).needs_confirmation
     assert [one for one in sent if one != "looking"] == []

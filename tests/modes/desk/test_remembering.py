@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coterie.engine.events import Segment, UserTurn
-from coterie.kernel import Draft, Superseded
+from coterie.kernel import NewEvent, Superseded
 from tests.modes.desk.conftest import Script, Stage, calls
 
 STORY = "room:story"
@@ -22,7 +22,7 @@ def live_through(stage: Stage, text: str, *people: str, **more: object) -> str:
 
 def take_back(stage: Stage, room: str) -> None:
     """As a rewind of that room does."""
-    stage.store.append_now([Draft(room, Superseded(drop=((1, stage.store.reader.head(room)),)))])
+    stage.store.append_blocking([NewEvent(room, Superseded(drop=((1, stage.store.reader.head(room)),)))])
 
 
 async def test_m2_what_it_was_told_in_a_story_it_knows_at_the_desk_and_whose_words_they_are(
@@ -38,7 +38,7 @@ async def test_m2_a_whisper_is_known_to_whoever_whispered_it_and_to_nobody_else(
     live_through(stage, "the spare key is under the third stone", "ana", private=True)
     assert "third stone" in await told(stage, script, room)
     bos = await stage.desk.open(stage.character, "bo", "Work")
-    await stage.desk.say(bos, "Where is the spare key?", person="bo")
+    await stage.desk.send_message(bos, "Where is the spare key?", person="bo")
     await stage.settle()
     assert "third stone" not in script.prompts("channel")[-1]
 
@@ -60,7 +60,7 @@ async def test_m2_who_joined_the_conversation_is_present_too(stage: Stage, scrip
     live_through(stage, "the spare key is under the third stone", "ana")
     assert "third stone" in await told(stage, script, room)
     said = UserTurn(turn="t1", author="bo", text="Hello", segments=(Segment(kind="dialogue", text="Hello"),))
-    stage.store.append_now([Draft(room, said, "bo", turn="t1")])
+    stage.store.append_blocking([NewEvent(room, said, "bo", turn="t1")])
     assert "third stone" not in await told(stage, script, room)
 
 
@@ -104,26 +104,26 @@ async def test_m6_what_was_rewound_is_not_known_any_more_nor_by_way_of_the_bulle
     room = await stage.begin()
     script.lines["cortex"] = ["The spare key is under the third stone."]
     live_through(stage, "the spare key is under the third stone", "ana")
-    assert await stage.desk.cortex.tick() == 1
+    assert await stage.desk.maintenance.tick() == 1
     assert "What you should know now" in await told(stage, script, room)
     take_back(stage, STORY)
     prompt = await told(stage, script, room)
     assert "third stone" not in prompt
     assert "What you should know now" not in prompt
     asked = len(script.prompts("cortex"))
-    await stage.desk.cortex.tick()
+    await stage.desk.maintenance.tick()
     assert len(script.prompts("cortex")) == asked, "there is nothing left to write about"
-    assert await stage.desk.cortex.tick() == 0
+    assert await stage.desk.maintenance.tick() == 0
 
 
 async def test_m2_a_bulletin_is_not_told_before_somebody_who_was_not_there(stage: Stage, script: Script) -> None:
     room = await stage.begin()
     script.lines["cortex"] = ["The spare key is under the third stone."]
     live_through(stage, "the spare key is under the third stone", "ana", private=True)
-    assert await stage.desk.cortex.tick() == 1
+    assert await stage.desk.maintenance.tick() == 1
     assert "What you should know now" in await told(stage, script, room)
     said = UserTurn(turn="t1", author="bo", text="Hello", segments=(Segment(kind="dialogue", text="Hello"),))
-    stage.store.append_now([Draft(room, said, "bo", turn="t1")])
+    stage.store.append_blocking([NewEvent(room, said, "bo", turn="t1")])
     assert "third stone" not in await told(stage, script, room)
 
 
@@ -132,9 +132,9 @@ async def test_m6_a_bulletin_is_written_anew_from_what_is_left(stage: Stage, scr
     script.lines["cortex"] = ["The key is under the third stone.", "The boat leaves on Friday."]
     stage.memory.add("The boat leaves on Friday", owner=stage.character, room=room, witnesses=(stage.character, "ana"))
     live_through(stage, "the spare key is under the third stone", "ana")
-    assert await stage.desk.cortex.tick() == 1
+    assert await stage.desk.maintenance.tick() == 1
     take_back(stage, STORY)
-    assert await stage.desk.cortex.tick() == 1
+    assert await stage.desk.maintenance.tick() == 1
     assert "third stone" not in script.prompts("cortex")[-1]
-    assert stage.desk.bulletins.text(stage.desk.book.chat(room)) == "The boat leaves on Friday."
-    assert await stage.desk.cortex.tick() == 0
+    assert stage.desk.bulletins.text(stage.desk.queries.chat(room)) == "The boat leaves on Friday."
+    assert await stage.desk.maintenance.tick() == 0

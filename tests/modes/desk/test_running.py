@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from coterie.base.clock import SystemClock
-from coterie.engine.conversation import Spoken
+from coterie.engine.conversation import ReplyFinished
 from coterie.modes.desk.conversation import DeskConversation
-from coterie.modes.desk.tools import Tool, tool
+from coterie.modes.desk.tools import AgentTool, make_tool
 from tests.modes.desk.conftest import Line, Script, Stage, calls
 
 
@@ -26,21 +26,21 @@ def stuck() -> list[int]:
 
 
 @pytest.fixture
-def more_tools(gate: asyncio.Event, stuck: list[int]) -> list[Tool]:
+def more_tools(gate: asyncio.Event, stuck: list[int]) -> list[AgentTool]:
     async def wait() -> str:
         """Wait for something that takes long."""
         stuck.append(1)
         await gate.wait()
         return "It came."
 
-    return [tool(wait)]
+    return [make_tool(wait)]
 
 
 @pytest.fixture
-async def running(tmp_path: Path, script: Script, more_tools: list[Tool]) -> AsyncIterator[Stage]:
+async def running(tmp_path: Path, script: Script, more_tools: list[AgentTool]) -> AsyncIterator[Stage]:
     stage = Stage(tmp_path, SystemClock(), script, more_tools)  # type: ignore[arg-type]
     stop = asyncio.Event()
-    lanes = [asyncio.create_task(lane.run(stop)) for lane in stage.desk.workers()]
+    lanes = [asyncio.create_task(lane.run(stop)) for lane in stage.desk.job_workers()]
     yield stage
     stop.set()
     await asyncio.gather(*lanes)
@@ -59,13 +59,13 @@ async def test_d1_people_are_answered_while_fifty_workers_are_stuck(
         if kind == "worker":
             return "It came." if gate.is_set() else calls(("wait", {}))
         hire = [("spawn_worker", {"task": f"task {n}"}) for n in range(50)]
-        return "Still here." if running.desk.book.processes(room) else calls(*hire, ("reply", {"text": "Started."}))
+        return "Still here." if running.desk.queries.processes(room) else calls(*hire, ("reply", {"text": "Started."}))
 
     script.brain = brain
 
     async def ask(text: str) -> str:
-        said = talk.say(room, text, person="ana", key=text)
-        return "".join([speech.text async for speech in said if isinstance(speech, Spoken)])
+        said = talk.send_message(room, text, person="ana", key=text)
+        return "".join([speech.text async for speech in said if isinstance(speech, ReplyFinished)])
 
     async with asyncio.timeout(60):
         assert await ask("Start everything") == "Started."
@@ -90,7 +90,7 @@ async def test_what_is_under_way_when_coterie_stops_is_broken_off_and_taken_up_a
     async with asyncio.timeout(60):
         while not stuck:
             await asyncio.sleep(0.01)
-        stage.desk.processes.let_go()
+        stage.desk.processes.interrupt_all()
         await asyncio.wait({working})
     assert stage.states(room) == ["running"]
     gate.set()

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from coterie.base.home import Home
-from coterie.checkup import checkup
+from coterie.base.home import Paths
+from coterie.checkup import build_doctor
 from coterie.modes.desk import syscalls
 from coterie.modes.desk.errors import BadCommand, SandboxUnavailable
 from coterie.modes.desk.sandbox import Sandbox
@@ -43,13 +43,13 @@ async def test_d16_a_broken_sandbox_refuses_every_command(
             await sandbox.run(["/bin/sh", "-c", f"touch {tmp_path}/ran"], tmp_path)
     assert refused.value.fix
     assert not (tmp_path / "ran").exists()
-    assert (await sandbox.standing()).state == "refused"
+    assert (await sandbox.status()).state == "refused"
 
 
 async def test_d16_the_reason_of_a_broken_one_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake(tmp_path / "bin", BROKEN["exits with 1"])
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    assert "No permissions to create new namespace" in (await Sandbox(DeskSettings()).standing()).reason
+    assert "No permissions to create new namespace" in (await Sandbox(DeskSettings()).status()).reason
 
 
 async def test_d16_without_bubblewrap_every_command_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +69,7 @@ async def test_d16_without_a_filter_for_the_processor_nothing_runs(
 
 async def test_d16_off_runs_unconfined_and_says_so_loudly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sandbox = Sandbox(DeskSettings(sandbox="off"))
-    standing = await sandbox.standing()
+    standing = await sandbox.status()
     assert (standing.state, bool(standing.reason), bool(standing.fix)) == ("off", True, True)
     ran = await sandbox.run(["/bin/sh", "-c", "pwd; echo $COTERIE_HOME"], tmp_path)
     assert ran.output == f"{tmp_path}\n\n"
@@ -95,11 +95,11 @@ def test_d16_every_jump_of_the_filter_lands_inside_it(machine: str) -> None:
 
 
 def test_d16_the_doctor_tells_the_reason_and_the_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    home = Home.locate({"COTERIE_HOME": str(tmp_path / "home")})
+    home = Paths.locate({"COTERIE_HOME": str(tmp_path / "home")})
     monkeypatch.setenv("PATH", str(tmp_path))
-    (finding,) = [found for found in checkup(home).examine() if found.about == "Sandbox"]
+    (finding,) = [found for found in build_doctor(home).run() if found.about == "Sandbox"]
     assert (finding.state, "not installed" in finding.what, "apt install" in finding.fix) == ("note", True, True)
     home.root.mkdir()
     home.config.write_text('[desk]\nsandbox = "off"\n')
-    (finding,) = [found for found in checkup(home).examine() if found.about == "Sandbox"]
+    (finding,) = [found for found in build_doctor(home).run() if found.about == "Sandbox"]
     assert (finding.state, "unconfined" in finding.what) == ("bad", True)

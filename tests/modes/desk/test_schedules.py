@@ -7,20 +7,20 @@ from datetime import timedelta
 
 import pytest
 
-from coterie.llm.tape import Entry, Fault
+from coterie.llm.tape import RecordedCall, RecordedError
 from coterie.modes.desk.errors import NoSuchProcess
 from coterie.modes.desk.events import ScheduleRan
-from coterie.modes.desk.schedules import Schedules
-from coterie.modes.desk.timetable import Scheduled
-from coterie.modes.desk.when import When
+from coterie.modes.desk.schedules import ScheduleService
+from coterie.modes.desk.timetable import DeskSchedule
+from coterie.modes.desk.when import ScheduleTime
 from tests.modes.desk.conftest import Script, Stage, calls
 
-HOURLY = When(every_s=3600)
-FAULT = Entry(error=Fault(kind="BadRequest", what="No.", status=400))
+HOURLY = ScheduleTime(every_s=3600)
+FAULT = RecordedCall(error=RecordedError(kind="BadRequest", what="No.", status=400))
 
 
-def only(stage: Stage, room: str) -> Scheduled:
-    (found,) = stage.desk.schedules.book.all(room)
+def only(stage: Stage, room: str) -> DeskSchedule:
+    (found,) = stage.desk.schedules.queries.all(room)
     return found
 
 
@@ -107,8 +107,8 @@ async def test_d15_a_run_that_takes_too_long_is_a_failure(
 
     monkeypatch.setattr(stage.desk.schedules._channel, "alone", slow)
     await after(stage, 1.01)
-    assert await runs(stage, room) == ["failed"] and "longer than" in only(stage, room).last_told
-    assert Schedules.__init__.__kwdefaults__ == {"patience_s": 120.0}
+    assert await runs(stage, room) == ["failed"] and "longer than" in only(stage, room).last_output
+    assert ScheduleService.__init__.__kwdefaults__ == {"patience_s": 120.0}
 
 
 async def test_d15_a_run_that_always_dies_counts_as_a_failure(stage: Stage, script: Script) -> None:
@@ -118,7 +118,7 @@ async def test_d15_a_run_that_always_dies_counts_as_a_failure(stage: Stage, scri
     for _ in range(21):
         await stage.store.jobs.lease(["desk_schedule"], holder="crashes")
         stage.clock.advance(61)
-    assert await stage.desk.watch.sweep() == 1
+    assert await stage.desk.stalled_processes.end_stalled() == 1
     assert await runs(stage, room) == ["failed"]
     assert only(stage, room).on
     await after(stage, 1.01)
@@ -128,7 +128,7 @@ async def test_d15_a_run_that_always_dies_counts_as_a_failure(stage: Stage, scri
 async def test_d15_once_runs_once_and_what_was_removed_does_not_run(stage: Stage, script: Script) -> None:
     room = await stage.begin()
     soon = stage.clock.now() + timedelta(hours=1)
-    await stage.desk.schedules.set(room, "Remind me", When(at=soon))
+    await stage.desk.schedules.set(room, "Remind me", ScheduleTime(at=soon))
     gone = await stage.desk.schedules.set(room, "Never", HOURLY)
     await stage.desk.schedules.remove(room, gone)
     await after(stage, 1.01)
@@ -154,4 +154,4 @@ async def test_d15_the_character_sets_and_cancels_schedules_itself(stage: Stage,
     script.lines["channel"] = [calls(("cancel", {"process": name}), ("reply", {"text": "No more."}))]
     await stage.say(room, "Stop that")
     assert f"[{name}] cron 0 8 * * *" in script.prompts("channel")[-1]
-    assert stage.desk.schedules.book.all(room) == []
+    assert stage.desk.schedules.queries.all(room) == []

@@ -48,7 +48,7 @@ async def test_d22_workers_see_them_and_take_them_along(stage: Stage, script: Sc
     script.lines["worker"] = [calls(("take_skill", {"name": "invoices"})), "Done."]
     await stage.say(room, "Go")
     assert "How invoices are written here." in script.prompts("worker")[0]
-    assert (stage.desk.folder(stage.character) / "skills/invoices/make.sh").read_text() == "echo made"
+    assert (stage.desk.workspace_folder(stage.character) / "skills/invoices/make.sh").read_text() == "echo made"
 
 
 async def test_d22_an_edit_counts_from_the_next_context_and_a_switch_at_once(stage: Stage, script: Script) -> None:

@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import Field
 
-from coterie.base.masking import mask
+from coterie.base.masking import redact
 from coterie.llm.messages import ToolCall
-from coterie.modes.desk.marking import as_data
-from coterie.modes.desk.tools import Toolbox, tool
+from coterie.modes.desk.marking import mark_untrusted
+from coterie.modes.desk.tools import Toolbox, make_tool
 
 sent: list[str] = []
 
@@ -37,7 +37,7 @@ async def page(address: str) -> str:
 @pytest.fixture
 def box() -> Toolbox:
     sent.clear()
-    return Toolbox([tool(greet), tool(send, asks=True), tool(page, outside=True)])
+    return Toolbox([make_tool(greet), make_tool(send, needs_confirmation=True), make_tool(page, untrusted_result=True)])
 
 
 def call(name: str, /, **arguments: object) -> ToolCall:
@@ -64,8 +64,8 @@ async def test_what_does_not_fit_is_told_in_words(box: Toolbox) -> None:
 
 
 async def test_d20_a_tool_that_sends_does_nothing_without_a_yes(box: Toolbox) -> None:
-    assert box.asks(call("send", text="x"))
-    assert not box.asks(call("greet", name="Ana"))
+    assert box.needs_confirmation(call("send", text="x"))
+    assert not box.needs_confirmation(call("greet", name="Ana"))
     assert "needs the person's yes" in await box.use(call("send", text="x"))
     assert sent == []
     assert await box.use(call("send", text="x"), confirmed=True) == "sent"
@@ -79,11 +79,11 @@ async def test_d20_what_comes_from_outside_is_marked_and_cannot_end_its_mark(box
     assert first == f"〔data {word} from page〕"
     assert last == f"〔end of data {word}〕"
     assert told.count(word) == 2
-    assert as_data("x", "y") != as_data("x", "y")
+    assert mark_untrusted("x", "y") != mark_untrusted("x", "y")
 
 
 async def test_d18_a_secret_in_an_argument_reaches_no_tool(box: Toolbox) -> None:
-    mask.register("hunter2-hunter2")
+    redact.register("hunter2-hunter2")
     for told in ("hunter2-hunter2", b"hunter2-hunter2".hex(), "ghp_0123456789abcdefghijABCDEFGHIJ012345"):
         assert "held back" in await box.use(call("send", text=f"it is {told}"), confirmed=True)
     assert sent == []

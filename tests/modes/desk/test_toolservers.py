@@ -12,9 +12,9 @@ import pytest
 from pydantic import SecretStr, ValidationError
 
 from coterie.llm.messages import ToolCall
-from coterie.modes.desk.settings import ToolServerSettings
+from coterie.modes.desk.settings import McpServerSettings
 from coterie.modes.desk.tools import Toolbox
-from coterie.modes.desk.toolservers import ToolServers
+from coterie.modes.desk.toolservers import McpServers
 from tests.modes.desk.conftest import Script, Stage, calls
 
 pytest.importorskip("mcp", reason="needs coterie[mcp]")
@@ -23,7 +23,7 @@ LOOKS = ("add", "surroundings", "fail")
 
 
 @asynccontextmanager
-async def running(servers: ToolServers) -> AsyncIterator[ToolServers]:
+async def running(servers: McpServers) -> AsyncIterator[McpServers]:
     stop = asyncio.Event()
     keeping = asyncio.create_task(servers.run(stop))
     async with asyncio.timeout(60):
@@ -38,9 +38,9 @@ async def test_d20_tools_of_a_program_are_described_used_marked_and_asked_about(
     stage: Stage, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NOT_GRANTED", "ours")
-    settings = ToolServerSettings(command=HERE, env={"GRANTED": SecretStr("theirs")}, without_asking=LOOKS)
+    settings = McpServerSettings(command=HERE, env={"GRANTED": SecretStr("theirs")}, without_asking=LOOKS)
     changes: list[int] = []
-    async with running(ToolServers({"tiny": settings}, lambda: changes.append(1))) as servers:
+    async with running(McpServers({"tiny": settings}, lambda: changes.append(1))) as servers:
         box = Toolbox(servers.tools)
         add = next(schema for schema in box.schemas if schema.name == "tiny_add")
         assert add.description == "Add two numbers." and set(add.parameters["properties"]) == {"a", "b"}
@@ -52,7 +52,9 @@ async def test_d20_tools_of_a_program_are_described_used_marked_and_asked_about(
         unfit = await box.use(ToolCall(id="4", name="tiny_add", arguments='{"a": "two"}'))
         assert "Error" in unfit
         letter = ToolCall(id="5", name="tiny_post_letter", arguments='{"to": "Bo"}')
-        assert box.asks(letter) and not box.asks(ToolCall(id="6", name="tiny_add", arguments="{}"))
+        assert box.needs_confirmation(letter) and not box.needs_confirmation(
+            ToolCall(id="6", name="tiny_add", arguments="{}")
+        )
         assert "needs the person's yes" in await box.use(letter)
         assert "Sent to Bo." in await box.use(letter, confirmed=True)
         leak = ToolCall(id="7", name="tiny_add", arguments='{"a": "ghp_0123456789abcdefghijABCDEFGHIJ012345"}')
@@ -72,7 +74,7 @@ async def test_tools_by_http_and_a_server_that_is_away_says_why(stage: Stage) ->
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    away = ToolServers({"away": ToolServerSettings(url=f"http://127.0.0.1:{port}/mcp")}, lambda: None)
+    away = McpServers({"away": McpServerSettings(url=f"http://127.0.0.1:{port}/mcp")}, lambda: None)
     stop = asyncio.Event()
     keeping = asyncio.create_task(away.run(stop))
     async with asyncio.timeout(60):
@@ -99,4 +101,4 @@ async def test_tools_by_http_and_a_server_that_is_away_says_why(stage: Stage) ->
 def test_a_server_is_in_one_place() -> None:
     for fields in ({}, {"command": ["x"], "url": "http://127.0.0.1/"}):
         with pytest.raises(ValidationError):
-            ToolServerSettings.model_validate(fields)
+            McpServerSettings.model_validate(fields)

@@ -16,7 +16,7 @@ async def given_up(stage: Stage, script: Script, kind: str) -> str:
     for job in await stage.store.jobs.lease(["desk_message"], holder="t"):
         outcome = await stage.desk.handlers()[job.kind](job)
         assert outcome is not None
-        await stage.store.jobs.complete(job, outcome.drafts, outcome.jobs)
+        await stage.store.jobs.complete(job, outcome.new_events, outcome.jobs)
     while not any(job.kind == kind for job in await stage.store.jobs.find(state="dead")):
         await stage.store.jobs.lease([kind], holder="t")
         stage.clock.advance(61)
@@ -27,8 +27,8 @@ async def given_up(stage: Stage, script: Script, kind: str) -> str:
 async def test_d2_a_process_whose_job_died_fails_and_the_person_hears_of_it(stage: Stage, script: Script) -> None:
     for kind in ("desk_worker", "desk_branch"):
         room = await given_up(stage, script, kind)
-        assert await stage.desk.watch.sweep() == 1
-        assert await stage.desk.watch.sweep() == 0
+        assert await stage.desk.stalled_processes.end_stalled() == 1
+        assert await stage.desk.stalled_processes.end_stalled() == 0
         assert stage.states(room) == ["failed"]
         stage.clock.advance(0.6)
         await stage.settle()
@@ -39,16 +39,16 @@ async def test_d2_one_that_is_at_work_or_waits_is_left_alone(stage: Stage, scrip
     room = await stage.begin()
     script.lines["channel"] = [calls(("spawn_worker", {"task": "x", "interactive": True}), ("reply", {"text": "Yes."}))]
     await stage.say(room, "Go", settle=False)
-    assert await stage.desk.watch.sweep() == 0
+    assert await stage.desk.stalled_processes.end_stalled() == 0
     await stage.settle()
-    assert await stage.desk.watch.sweep() == 0
+    assert await stage.desk.stalled_processes.end_stalled() == 0
     assert stage.states(room) == ["waiting"]
 
 
 async def test_d2_the_watch_acts_when_it_starts_and_stops_when_told(stage: Stage, script: Script) -> None:
     room = await given_up(stage, script, "desk_worker")
     stop = asyncio.Event()
-    watching = asyncio.create_task(stage.desk.watch.run(stop))
+    watching = asyncio.create_task(stage.desk.stalled_processes.run(stop))
     async with asyncio.timeout(20):
         while stage.states(room) != ["failed"]:
             await asyncio.sleep(0.01)

@@ -8,9 +8,9 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.modes.draft.anchors import Anchor, anchor_at, moved, reanchor, refound
-from coterie.modes.draft.edits import Edit, Mapping, apply, edits_between
-from coterie.modes.draft.placing import Found, Missing, Span
+from coterie.modes.draft.anchors import Anchor, anchor_at, find_similar, move_anchors, relocate
+from coterie.modes.draft.edits import SpanMap, TextEdit, apply_edits, edits_between
+from coterie.modes.draft.placing import Match, NoMatch, Span
 
 DOC = (
     "The lamp burns.\n\nThe boats come late in winter, and somebody waits.\n\nThe lamp burns.\n\nNobody counts them.\n"
@@ -28,14 +28,14 @@ def pending(document: str, words: str, nth: int = 0) -> Anchor:
 
 def through(anchor: Anchor, *versions: str) -> Anchor:
     for old, new in itertools.pairwise(versions):
-        (anchor,) = moved([anchor], old, new, edits_between(old, new))
+        (anchor,) = move_anchors([anchor], old, new, edits_between(old, new))
     return anchor
 
 
 @given(texts, texts)
 def test_f7_edits_turn_the_old_text_into_the_new(old: str, new: str) -> None:
     edits = edits_between(old, new)
-    assert apply(old, edits) == new
+    assert apply_edits(old, edits) == new
     assert all(one.end < other.start for one, other in itertools.pairwise(edits))
 
 
@@ -44,7 +44,7 @@ def test_f7_a_span_is_untouched_exactly_when_no_edit_is_inside_it(old: str, new:
     edits = edits_between(old, new)
     start = data.draw(st.integers(0, len(old)))
     span = Span(start, data.draw(st.integers(start, len(old))))
-    place = Mapping(edits).untouched(span)
+    place = SpanMap(edits).map_unchanged(span)
     touched = any(
         edit.start < span.end and edit.end > span.start if edit.start < edit.end else span.start < edit.start < span.end
         for edit in edits
@@ -52,7 +52,7 @@ def test_f7_a_span_is_untouched_exactly_when_no_edit_is_inside_it(old: str, new:
     assert (place is None) == touched
     if place is not None:
         assert new[place.start : place.end] == old[span.start : span.end]
-    hull = Mapping(edits).hull(span)
+    hull = SpanMap(edits).map_covering(span)
     assert 0 <= hull.start <= hull.end <= len(new)
 
 
@@ -67,9 +67,9 @@ def test_f8_accepting_in_any_order_gives_the_same_bytes(proposed: list[str], cha
         (anchor, words), *rest = waiting
         assert anchor.fresh
         assert text[anchor.start : anchor.end] == anchor.exact
-        edit = Edit(anchor.start, anchor.end, words)
-        after = apply(text, [edit])
-        places = moved([one for one, _ in rest], text, after, [edit])
+        edit = TextEdit(anchor.start, anchor.end, words)
+        after = apply_edits(text, [edit])
+        places = move_anchors([one for one, _ in rest], text, after, [edit])
         waiting = [(place, them) for place, (_, them) in zip(places, rest, strict=True)]
         text = after
     assert text == whole
@@ -91,8 +91,8 @@ def test_f7_a_rewritten_original_is_stale_though_fuzzy_would_find_it() -> None:
     rewritten = DOC.replace("somebody waits", "someone waits")
     anchor = through(pending(DOC, "come late in winter, and somebody waits"), DOC, rewritten)
     assert not anchor.fresh
-    offered = reanchor(anchor, rewritten)
-    assert isinstance(offered, Found)
+    offered = find_similar(anchor, rewritten)
+    assert isinstance(offered, Match)
     assert rewritten[offered.span.start : offered.span.end] == "come late in winter, and someone waits"
 
 
@@ -130,8 +130,8 @@ def test_f7_what_was_moved_is_found_where_it_is_now() -> None:
 def test_f3_a_thread_finds_its_place_again_or_is_orphaned() -> None:
     anchor = pending(DOC, "The boats come late in winter, and somebody waits.")
     rewritten = DOC.replace("somebody waits", "someone is waiting")
-    found = refound(through(anchor, DOC, rewritten), rewritten)
+    found = relocate(through(anchor, DOC, rewritten), rewritten)
     assert found is not None
     assert found.exact == "The boats come late in winter, and someone is waiting."
-    assert refound(through(anchor, DOC, "All gone.\n"), "All gone.\n") is None
-    assert reanchor(through(anchor, DOC, "All gone.\n"), "All gone.\n") == Missing("absent")
+    assert relocate(through(anchor, DOC, "All gone.\n"), "All gone.\n") is None
+    assert find_similar(through(anchor, DOC, "All gone.\n"), "All gone.\n") == NoMatch("absent")

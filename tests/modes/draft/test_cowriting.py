@@ -6,109 +6,109 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.modes.draft import SheetGone, Update
-from coterie.modes.draft.commits import Note
-from coterie.modes.draft.edits import Edit, edits_between
+from coterie.modes.draft import LiveDocumentGone, Update
+from coterie.modes.draft.commits import CommitMessage
+from coterie.modes.draft.edits import TextEdit, edits_between
 from coterie.modes.draft.errors import BadKeystrokes
-from coterie.modes.draft.sheet import Section, Sheet, applied, from_edits, kept_both
-from coterie.modes.draft.wording import wording
-from tests.modes.draft.conftest import ANN, BO, LAMP, Stage, change
+from coterie.modes.draft.sheet import ChangeSection, LiveDocument, apply_changes, changes_from_edits, merge_keeping_both
+from coterie.modes.draft.wording import word_diff
+from tests.modes.draft.conftest import ANN, BO, LAMP, DraftHarness, change
 
 TEXTS = st.text(st.sampled_from("ab \n.é語🦀\r"), max_size=30)
 
 
-def put(text: str, at: int, words: str) -> list[Section]:
-    return from_edits(text, [Edit(at, at, words)])
+def put(text: str, at: int, words: str) -> list[ChangeSection]:
+    return changes_from_edits(text, [TextEdit(at, at, words)])
 
 
 @given(TEXTS, TEXTS)
 def test_edits_become_keystrokes_that_do_the_same(old: str, new: str) -> None:
-    assert applied(old, from_edits(old, edits_between(old, new))) == new
+    assert apply_changes(old, changes_from_edits(old, edits_between(old, new))) == new
 
 
 @given(TEXTS, TEXTS, TEXTS)
 def test_what_both_wrote_is_kept(base: str, ours: str, theirs: str) -> None:
-    together = kept_both(base, ours, theirs)
-    assert kept_both(base, ours, base) == ours
-    assert kept_both(base, base, theirs) == theirs
+    together = merge_keeping_both(base, ours, theirs)
+    assert merge_keeping_both(base, ours, base) == ours
+    assert merge_keeping_both(base, base, theirs) == theirs
     for edit in [*edits_between(base, ours), *edits_between(base, theirs)]:
         assert edit.text in together
 
 
 @given(TEXTS, TEXTS)
 def test_f14_wording_holds_both_texts(original: str, proposed: str) -> None:
-    pieces = wording(original, proposed)
+    pieces = word_diff(original, proposed)
     assert "".join(text for mark, text in pieces if mark != "+") == original
     assert "".join(text for mark, text in pieces if mark != "-") == proposed
 
 
 @pytest.mark.parametrize("changes", [[3], [100], [-1], [[-1], 5], [5, ["x"]], [5, [0, "more"], 1]])
-def test_keystrokes_about_another_text_are_refused(changes: list[Section]) -> None:
+def test_keystrokes_about_another_text_are_refused(changes: list[ChangeSection]) -> None:
     with pytest.raises(BadKeystrokes):
-        applied("five!", changes)
+        apply_changes("five!", changes)
 
 
 def test_half_a_character_becomes_one_that_can_be_written() -> None:
-    sheet = Sheet("a.md", "main", "x", "blob", "x")
-    sheet.take([Update("one", put("x", 1, "\ud83e"))], ANN, None)
+    sheet = LiveDocument("a.md", "main", "x", "blob", "x")
+    sheet.add_updates([Update("one", put("x", 1, "\ud83e"))], ANN, None)
     assert sheet.text == "x\ufffd"
-    assert [applied("x\ud83e", update.changes) for update in sheet.since(1) or []] == ["x\ufffd"]
+    assert [apply_changes("x\ud83e", update.changes) for update in sheet.updates_since(1) or []] == ["x\ufffd"]
 
 
-async def test_f9_whoever_is_behind_is_told_and_loses_nothing(stage: Stage) -> None:
+async def test_f9_whoever_is_behind_is_told_and_loses_nothing(stage: DraftHarness) -> None:
     await stage.begin()
     draft = stage.draft
-    sheet = await draft.sheet(stage.workspace, "lamp.md")
+    sheet = await draft.live_document(stage.workspace, "lamp.md")
     end = len(LAMP)
-    assert await draft.type_in(stage.workspace, sheet, 0, [Update("ann", put(LAMP, end, "Ann."))], ANN)
-    assert not await draft.type_in(stage.workspace, sheet, 0, [Update("bo", put(LAMP, end, "Bo."))], BO)
-    (missed,) = sheet.since(0) or []
-    caught_up = applied(LAMP, missed.changes)
-    assert await draft.type_in(stage.workspace, sheet, 1, [Update("bo", put(caught_up, 0, "Bo."))], BO)
+    assert await draft.add_updates(stage.workspace, sheet, 0, [Update("ann", put(LAMP, end, "Ann."))], ANN)
+    assert not await draft.add_updates(stage.workspace, sheet, 0, [Update("bo", put(LAMP, end, "Bo."))], BO)
+    (missed,) = sheet.updates_since(0) or []
+    caught_up = apply_changes(LAMP, missed.changes)
+    assert await draft.add_updates(stage.workspace, sheet, 1, [Update("bo", put(caught_up, 0, "Bo."))], BO)
     await draft.flush(stage.workspace, "lamp.md", "main")
     assert stage.text() == "Bo." + LAMP + "Ann."
     assert not sheet.unsaved
-    (newest, *_) = draft.workspace(stage.workspace).history("main")
+    (newest, *_) = draft.repository(stage.workspace).history("main")
     assert (newest.author, newest.trailers["Co-authored-by"]) == ("Ann", "Bo <bo@coterie.invalid>")
 
 
-async def test_f9_what_was_typed_is_committed_before_anything_is_decided(stage: Stage) -> None:
+async def test_f9_what_was_typed_is_committed_before_anything_is_decided(stage: DraftHarness) -> None:
     thread = await stage.begin()
     (proposed,) = await stage.proposals(thread, change("Nobody asks.", "Nobody dares."))
-    sheet = await stage.draft.sheet(stage.workspace, "lamp.md")
+    sheet = await stage.draft.live_document(stage.workspace, "lamp.md")
     typed = Update("ann", put(LAMP, 0, "Typed.\n"))
-    await stage.draft.type_in(stage.workspace, sheet, 0, [typed], ANN, thread.room)
+    await stage.draft.add_updates(stage.workspace, sheet, 0, [typed], ANN, thread.room)
     await stage.draft.accept(proposed.id, BO)
     assert stage.text() == "Typed.\n" + LAMP.replace("Nobody asks.", "Nobody dares.")
     assert sheet.text == stage.text()
-    assert sheet.settled == sheet.version
+    assert sheet.saved_version == sheet.version
     seen = LAMP
-    for update in sheet.since(0) or []:
-        seen = applied(seen, update.changes)
+    for update in sheet.updates_since(0) or []:
+        seen = apply_changes(seen, update.changes)
     assert seen == stage.text()
-    assert [note.text for note in stage.draft.threads.notes(thread.room)] == ["Ann edited the document."]
+    assert [note.text for note in stage.draft.thread_queries.notes(thread.room)] == ["Ann edited the document."]
     await stage.draft.undo(proposed.id, BO)
     assert sheet.text == stage.text() == "Typed.\n" + LAMP
 
 
-async def test_f9_what_plain_git_wrote_meanwhile_is_merged_in(stage: Stage) -> None:
+async def test_f9_what_plain_git_wrote_meanwhile_is_merged_in(stage: DraftHarness) -> None:
     await stage.begin()
-    sheet = await stage.draft.sheet(stage.workspace, "lamp.md")
-    await stage.draft.type_in(stage.workspace, sheet, 0, [Update("ann", put(LAMP, len(LAMP), "Ann."))], ANN)
+    sheet = await stage.draft.live_document(stage.workspace, "lamp.md")
+    await stage.draft.add_updates(stage.workspace, sheet, 0, [Update("ann", put(LAMP, len(LAMP), "Ann."))], ANN)
     # Behind the sheet's back, in the same place and in another.
     behind = LAMP.replace("# The lamp", "# The lamp at sea") + "Git."
     committer = stage.draft.committer(stage.workspace)
 
-    committer.write("lamp.md", "main", lambda _: behind, BO.author, Note("By hand"), stage.clock.now())
+    committer.write("lamp.md", "main", lambda _: behind, BO.author, CommitMessage("By hand"), stage.clock.now())
     await stage.draft.flush(stage.workspace, "lamp.md", "main")
     assert stage.text() == sheet.text == LAMP.replace("# The lamp", "# The lamp at sea") + "Ann.Git."
 
 
-async def test_f9_numbers_of_an_earlier_run_mean_nothing(stage: Stage) -> None:
+async def test_f9_numbers_of_an_earlier_run_mean_nothing(stage: DraftHarness) -> None:
     await stage.begin()
-    sheet = await stage.draft.sheet(stage.workspace, "lamp.md")
-    await stage.draft.type_in(stage.workspace, sheet, 0, [Update("ann", put(LAMP, 0, "Kept. "))], ANN)
-    await stage.draft.put_away()
+    sheet = await stage.draft.live_document(stage.workspace, "lamp.md")
+    await stage.draft.add_updates(stage.workspace, sheet, 0, [Update("ann", put(LAMP, 0, "Kept. "))], ANN)
+    await stage.draft.close()
     assert stage.text() == "Kept. " + LAMP
-    with pytest.raises(SheetGone):
-        stage.draft.open_sheet(stage.workspace, "lamp.md", "main", sheet.epoch)
+    with pytest.raises(LiveDocumentGone):
+        stage.draft.live_document_of_epoch(stage.workspace, "lamp.md", "main", sheet.epoch)

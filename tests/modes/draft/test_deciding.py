@@ -8,29 +8,35 @@ import subprocess
 import pytest
 
 from coterie.modes.draft import Clash, NotPending, StaleChange, Unplaced
-from coterie.modes.draft.commits import CHANGE, PROPOSED_BY, THREAD, UNDOES, Note
-from tests.modes.draft.conftest import ANN, BO, LAMP, Stage, change
+from coterie.modes.draft.commits import (
+    CHANGE_TRAILER,
+    PROPOSED_BY_TRAILER,
+    THREAD_TRAILER,
+    UNDOES_TRAILER,
+    CommitMessage,
+)
+from tests.modes.draft.conftest import ANN, BO, LAMP, DraftHarness, change
 
 NIGHTS = "The lamp burns every night, and every night it burns."
 
 
-async def test_f8_accept_makes_one_commit_that_leads_back_to_the_talk(stage: Stage) -> None:
+async def test_f8_accept_makes_one_commit_that_leads_back_to_the_talk(stage: DraftHarness) -> None:
     thread = await stage.begin()
     (one,) = await stage.proposals(thread, change(NIGHTS, "The lamp burns every night.", "It says it twice."))
     accepted = await stage.draft.accept(one.id, BO)
     assert accepted.state == "accepted"
     assert stage.text() == LAMP.replace(NIGHTS, "The lamp burns every night.")
-    last, *_ = stage.draft.workspace(stage.workspace).history("main")
-    assert (last.id, last.author, last.subject) == (accepted.accepted, "Bo", "It says it twice.")
-    assert last.trailers == {CHANGE: one.id, THREAD: thread.id, PROPOSED_BY: "Mara"}
+    last, *_ = stage.draft.repository(stage.workspace).history("main")
+    assert (last.id, last.author, last.subject) == (accepted.accepted_commit, "Bo", "It says it twice.")
+    assert last.trailers == {CHANGE_TRAILER: one.id, THREAD_TRAILER: thread.id, PROPOSED_BY_TRAILER: "Mara"}
     again = await stage.draft.accept(one.id, BO)  # clicked twice
-    assert again.accepted == accepted.accepted
-    assert len(stage.draft.workspace(stage.workspace).history("main")) == 2
+    assert again.accepted_commit == accepted.accepted_commit
+    assert len(stage.draft.repository(stage.workspace).history("main")) == 2
     with pytest.raises(NotPending):
         await stage.draft.decline(one.id, ANN)
 
 
-async def test_f8_edit_and_accept(stage: Stage) -> None:
+async def test_f8_edit_and_accept(stage: DraftHarness) -> None:
     thread = await stage.begin()
     (one,) = await stage.proposals(thread, change("Nobody asks.", "Who asks?"))
     accepted = await stage.draft.accept(one.id, ANN, text="Why ask?")
@@ -38,15 +44,15 @@ async def test_f8_edit_and_accept(stage: Stage) -> None:
     assert "Why ask?" in stage.text()
 
 
-async def test_f8_what_the_document_says_already_is_no_commit(stage: Stage) -> None:
+async def test_f8_what_the_document_says_already_is_no_commit(stage: DraftHarness) -> None:
     thread = await stage.begin()
     (one,) = await stage.proposals(thread, change("Nobody asks.", "Who asks?"))
     with pytest.raises(NotPending):
         await stage.draft.accept(one.id, ANN, text="Nobody asks.")
-    assert len(stage.draft.workspace(stage.workspace).history("main")) == 1
+    assert len(stage.draft.repository(stage.workspace).history("main")) == 1
 
 
-async def test_f8_accept_all_in_document_order_one_commit_each(stage: Stage) -> None:
+async def test_f8_accept_all_in_document_order_one_commit_each(stage: DraftHarness) -> None:
     thread = await stage.begin()
     await stage.proposals(
         thread,
@@ -57,12 +63,12 @@ async def test_f8_accept_all_in_document_order_one_commit_each(stage: Stage) -> 
     done = await stage.draft.accept_all(thread.room, ANN)
     # The overlapping two cannot both be: the first in the document wins, the other is stale and still pending.
     assert [one.proposed for one in done] == ["why. Nobody asks", "Boats"]
-    assert len(stage.draft.workspace(stage.workspace).history("main")) == 3
-    left = [one for one in stage.draft.changes.of_thread(thread.room) if one.state == "pending"]
+    assert len(stage.draft.repository(stage.workspace).history("main")) == 3
+    left = [one for one in stage.draft.proposal_queries.of_thread(thread.room) if one.state == "pending"]
     assert [(one.proposed, one.fresh) for one in left] == [("it.", False)]
 
 
-async def test_f8_overlapping_proposals_are_judged_after_each_accept(stage: Stage) -> None:
+async def test_f8_overlapping_proposals_are_judged_after_each_accept(stage: DraftHarness) -> None:
     thread = await stage.begin()
     whole, part = await stage.proposals(
         thread,
@@ -70,18 +76,18 @@ async def test_f8_overlapping_proposals_are_judged_after_each_accept(stage: Stag
         change("Nobody asks.", "Who asks?"),
     )
     await stage.draft.accept(part.id, ANN)
-    stale = stage.draft.changes.change(whole.id)
+    stale = stage.draft.proposal_queries.proposal(whole.id)
     assert stale.state == "pending"
     assert stale.stale_since is not None
     with pytest.raises(StaleChange):
         await stage.draft.accept(whole.id, ANN)
     await stage.draft.undo(part.id, ANN)  # the text is back, so it is fresh again (F7)
-    assert stage.draft.changes.change(whole.id).fresh
+    assert stage.draft.proposal_queries.proposal(whole.id).fresh
     await stage.draft.accept(whole.id, ANN)
     assert "It is a riddle." in stage.text()
 
 
-async def test_f8_undo_is_a_commit_and_keeps_what_came_after(stage: Stage) -> None:
+async def test_f8_undo_is_a_commit_and_keeps_what_came_after(stage: DraftHarness) -> None:
     thread = await stage.begin()
     one, other = await stage.proposals(thread, change("Nobody asks.", "Who asks?"), change("The boats", "Boats"))
     await stage.draft.accept(one.id, ANN)
@@ -89,8 +95,8 @@ async def test_f8_undo_is_a_commit_and_keeps_what_came_after(stage: Stage) -> No
     undone = await stage.draft.undo(one.id, BO)
     assert (undone.state, undone.fresh, undone.exact) == ("pending", True, "Nobody asks.")
     assert stage.text() == LAMP.replace("The boats", "Boats")
-    last, *_ = stage.draft.workspace(stage.workspace).history("main")
-    assert last.trailers[UNDOES] == one.id
+    last, *_ = stage.draft.repository(stage.workspace).history("main")
+    assert last.trailers[UNDOES_TRAILER] == one.id
     again = await stage.draft.accept(one.id, ANN)
     assert again.state == "accepted"
     assert stage.text() == LAMP.replace("The boats", "Boats").replace("Nobody asks.", "Who asks?")
@@ -99,27 +105,27 @@ async def test_f8_undo_is_a_commit_and_keeps_what_came_after(stage: Stage) -> No
         await stage.draft.undo(one.id, ANN)
 
 
-async def test_f7_stale_and_fresh_again(stage: Stage) -> None:
+async def test_f7_stale_and_fresh_again(stage: DraftHarness) -> None:
     thread = await stage.begin()
     (one,) = await stage.proposals(thread, change("Nobody asks.", "Who asks?"))
     await stage.rewrite("# The lamp", "# The old lamp")
-    assert stage.draft.changes.change(one.id).fresh
-    assert stage.draft.changes.change(one.id).start == one.start + 4
+    assert stage.draft.proposal_queries.proposal(one.id).fresh
+    assert stage.draft.proposal_queries.proposal(one.id).start == one.start + 4
     stage.clock.advance(60)
     await stage.rewrite("Nobody asks.", "Some ask.")
-    stale = stage.draft.changes.change(one.id)
+    stale = stage.draft.proposal_queries.proposal(one.id)
     assert (stale.state, stale.stale_since) == ("pending", stage.clock.now())
     await stage.rewrite("Some ask.", "Nobody asks.")
-    assert stage.draft.changes.change(one.id).fresh
+    assert stage.draft.proposal_queries.proposal(one.id).fresh
 
 
-async def test_f7_a_stale_proposal_is_made_anew_in_one_step(stage: Stage) -> None:
+async def test_f7_a_stale_proposal_is_made_anew_in_one_step(stage: DraftHarness) -> None:
     thread = await stage.begin()
     (one,) = await stage.proposals(thread, change(NIGHTS, "The lamp burns every night."))
     await stage.rewrite("and every night it burns", "and each night it burns")
     anew = await stage.draft.repropose(one.id, ANN)
-    assert (anew.again, anew.how, anew.exact) == (one.id, "fuzzy", NIGHTS.replace("every night it", "each night it"))
-    assert stage.draft.changes.change(one.id).state == "withdrawn"
+    assert (anew.replaces, anew.how, anew.exact) == (one.id, "fuzzy", NIGHTS.replace("every night it", "each night it"))
+    assert stage.draft.proposal_queries.proposal(one.id).state == "withdrawn"
     await stage.draft.accept(anew.id, ANN)
     assert "The lamp burns every night.\n" in stage.text()
     (gone,) = await stage.proposals(thread, change("The boats come late in winter.", "x"))
@@ -128,32 +134,34 @@ async def test_f7_a_stale_proposal_is_made_anew_in_one_step(stage: Stage) -> Non
         await stage.draft.repropose(gone.id, ANN)
 
 
-async def test_f10_a_decline_is_noted_with_its_comment(stage: Stage) -> None:
+async def test_f10_a_decline_is_noted_with_its_comment(stage: DraftHarness) -> None:
     thread = await stage.begin()
     one, other = await stage.proposals(thread, change("Nobody asks.", ""), change("The boats", "Boats"))
     declined = await stage.draft.decline(one.id, BO, "It matters.")
     assert (declined.state, declined.comment) == ("declined", "It matters.")
-    assert [note.text for note in stage.draft.threads.notes(thread.room)] == ["Bo declined a proposal: It matters."]
-    withdrawn = await stage.draft.withdraw(other.id, stage.bots[0].id)
+    assert [note.text for note in stage.draft.thread_queries.notes(thread.room)] == [
+        "Bo declined a proposal: It matters."
+    ]
+    withdrawn = await stage.draft.withdraw(other.id, stage.characters[0].id)
     assert withdrawn.state == "withdrawn"
 
 
-async def test_f8_a_commit_whose_row_a_crash_lost_is_recognised(stage: Stage) -> None:
+async def test_f8_a_commit_whose_row_a_crash_lost_is_recognised(stage: DraftHarness) -> None:
     thread = await stage.begin()
     one, other = await stage.proposals(thread, change("Nobody asks.", "Who asks?"), change("The boats", "Boats"))
     committer = stage.draft.committer(stage.workspace)
-    note = Note("Shorter.", trailers={CHANGE: one.id})
+    note = CommitMessage("Shorter.", trailers={CHANGE_TRAILER: one.id})
     made = committer.write(
         "lamp.md", "main", lambda _: LAMP.replace("Nobody asks.", "Who asks?"), ANN.author, note, stage.clock.now()
     )
     assert made is not None
     accepted = await stage.draft.accept(one.id, ANN)
-    assert (accepted.state, accepted.accepted, accepted.text) == ("accepted", made.commit, "Who asks?")
-    assert len(stage.draft.workspace(stage.workspace).history("main")) == 2
-    assert stage.draft.changes.change(other.id).fresh
+    assert (accepted.state, accepted.accepted_commit, accepted.text) == ("accepted", made.commit, "Who asks?")
+    assert len(stage.draft.repository(stage.workspace).history("main")) == 2
+    assert stage.draft.proposal_queries.proposal(other.id).fresh
 
 
-async def test_f1_commits_of_plain_git_are_noticed(stage: Stage) -> None:
+async def test_f1_commits_of_plain_git_are_noticed(stage: DraftHarness) -> None:
     thread = await stage.begin()
     (one,) = await stage.proposals(thread, change("Nobody asks.", "Who asks?"))
     clone = stage.folder / "clone"
@@ -167,20 +175,20 @@ async def test_f1_commits_of_plain_git_are_noticed(stage: Stage) -> None:
     assert stage.text() == "A line before.\n\n" + LAMP.replace("Nobody asks.", "Who asks?")
 
 
-async def test_f9_two_people_save_from_one_base(stage: Stage) -> None:
+async def test_f9_two_people_save_from_one_base(stage: DraftHarness) -> None:
     thread = await stage.begin()
     base = await stage.draft.read(stage.workspace, "lamp.md")
     save = stage.draft.save
     await save(stage.workspace, "lamp.md", "main", LAMP.replace("The boats", "Boats"), base.blob, ANN, thread.room)
     after = await save(stage.workspace, "lamp.md", "main", LAMP.replace("# The", "# A"), base.blob, BO)
     assert after.text == LAMP.replace("The boats", "Boats").replace("# The", "# A")
-    assert [note.text for note in stage.draft.threads.notes(thread.room)] == ["Ann edited the document."]
+    assert [note.text for note in stage.draft.thread_queries.notes(thread.room)] == ["Ann edited the document."]
     with pytest.raises(Clash) as clash:
         await save(stage.workspace, "lamp.md", "main", LAMP.replace("The boats", "Ships"), base.blob, BO)
     assert "+Ships come late in winter.\n" in clash.value.difference
 
 
-async def test_f8_everybody_at_once(stage: Stage) -> None:
+async def test_f8_everybody_at_once(stage: DraftHarness) -> None:
     text = "# Lines\n\n" + "".join(f"Line {n} stands here.\n\n" for n in range(12))
     thread = await stage.begin(text=text)
     blocks = [change(f"Line {n} stands here.", f"Line {n} is done.") for n in range(12)]
@@ -188,10 +196,10 @@ async def test_f8_everybody_at_once(stage: Stage) -> None:
     people = [ANN, BO]
     await asyncio.gather(*(stage.draft.accept(one.id, people[n % 2]) for n, one in enumerate(reversed(proposed))))
     assert stage.text() == text.replace("stands here.", "is done.")
-    assert len(stage.draft.workspace(stage.workspace).history("main")) == 13
+    assert len(stage.draft.repository(stage.workspace).history("main")) == 13
 
 
-async def test_f11_a_branch_is_reviewed_and_merged(stage: Stage) -> None:
+async def test_f11_a_branch_is_reviewed_and_merged(stage: DraftHarness) -> None:
     thread = await stage.begin()
     (one,) = await stage.proposals(thread, change("Nobody asks.", "Who asks?"))
     await stage.draft.create_branch(stage.workspace, "try", "main")
@@ -199,10 +207,10 @@ async def test_f11_a_branch_is_reviewed_and_merged(stage: Stage) -> None:
     await stage.draft.save(stage.workspace, "lamp.md", "try", LAMP.replace("# The", "# A"), base.blob, BO)
     await stage.draft.merge(stage.workspace, "try", "main", ANN)
     assert stage.text().startswith("# A lamp")
-    assert stage.draft.changes.change(one.id).start == one.start - 2
+    assert stage.draft.proposal_queries.proposal(one.id).start == one.start - 2
 
 
-async def test_accepted_rows_survive_a_restart(stage: Stage) -> None:
+async def test_accepted_rows_survive_a_restart(stage: DraftHarness) -> None:
     thread = await stage.begin()
     (one,) = await stage.proposals(thread, change("Nobody asks.", "Who asks?"))
     await stage.draft.accept(one.id, ANN)
@@ -210,4 +218,4 @@ async def test_accepted_rows_survive_a_restart(stage: Stage) -> None:
     stage.store.close()
     stage.open()
     stage.workspace = workspace
-    assert stage.draft.changes.change(one.id).state == "accepted"
+    assert stage.draft.proposal_queries.proposal(one.id).state == "accepted"

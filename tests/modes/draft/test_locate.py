@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from bench._noise import NOISES, paragraphs
 from coterie.modes.draft.locate import locate
-from coterie.modes.draft.normal import Depth, normal
-from coterie.modes.draft.placing import Found, How, Missing, Span
+from coterie.modes.draft.normal import Level, normalise
+from coterie.modes.draft.placing import Match, MatchKind, NoMatch, Span
 
 LAMP = """# The lamp
 
@@ -28,9 +28,9 @@ counted how many boats there were. She keeps the light anyway.
 """
 
 
-def found(quote: str, within: Span | None = None) -> tuple[str, How]:
+def found(quote: str, within: Span | None = None) -> tuple[str, MatchKind]:
     placing = locate(LAMP, quote, within)
-    assert isinstance(placing, Found), placing
+    assert isinstance(placing, Match), placing
     return LAMP[placing.span.start : placing.span.end], placing.how
 
 
@@ -80,28 +80,28 @@ def test_f6_wrong_words_within_a_clear_lead() -> None:
 
 
 def test_f6_too_often_or_not_at_all() -> None:
-    assert locate("a b a", "a") == Missing("ambiguous", 2)
-    assert locate(LAMP, "An entirely different sentence about mountains and goats.") == Missing("absent")
-    assert locate(LAMP, "  ") == Missing("absent")
+    assert locate("a b a", "a") == NoMatch("ambiguous", 2)
+    assert locate(LAMP, "An entirely different sentence about mountains and goats.") == NoMatch("absent")
+    assert locate(LAMP, "  ") == NoMatch("absent")
 
 
 def test_f6_twins_are_ambiguous_unless_a_whole_word_tells_them_apart() -> None:
     twins = "The first gate opens at dawn and shuts at dusk.\n\nThe second gate opens at dawn and shuts at dusk.\n"
     placing = locate(twins, "The second gate opens at noon and shuts at dusk.")
-    assert isinstance(placing, Found)
+    assert isinstance(placing, Match)
     assert placing.span.start == twins.index("The second")
-    assert isinstance(locate(twins, "The other gate opens at noon and shuts at dusk."), Missing)
+    assert isinstance(locate(twins, "The other gate opens at noon and shuts at dusk."), NoMatch)
 
 
 def test_f6_of_several_places_the_one_that_is_talked_about() -> None:
     text = "One lamp.\n\nOne lamp.\n"
     placing = locate(text, "One lamp.", within=Span(11, 20))
-    assert placing == Found(Span(11, 20), "exact")
+    assert placing == Match(Span(11, 20), "exact")
 
 
 @given(st.text(alphabet="ab *_`[](\\)\n\t“’…-–#>", max_size=60), st.sampled_from(["plain", "bare"]))
-def test_f6_every_character_knows_where_it_came_from(source: str, depth: Depth) -> None:
-    text = normal(source, depth)
+def test_f6_every_character_knows_where_it_came_from(source: str, depth: Level) -> None:
+    text = normalise(source, depth)
     assert len(text.text) == len(text.starts) == len(text.ends)
     assert all(0 <= start < end <= len(source) for start, end in zip(text.starts, text.ends, strict=True))
     assert list(text.starts) == sorted(text.starts)
@@ -110,7 +110,7 @@ def test_f6_every_character_knows_where_it_came_from(source: str, depth: Depth) 
 @given(st.text(max_size=200), st.text(max_size=80))
 def test_f6_no_text_can_break_it(document: str, quote: str) -> None:
     placing = locate(document, quote)
-    if isinstance(placing, Found):
+    if isinstance(placing, Match):
         assert 0 <= placing.span.start < placing.span.end <= len(document)
 
 
@@ -120,5 +120,5 @@ def test_f6_noise_never_leads_to_another_paragraph(seed: int, name: str) -> None
     chance = random.Random(seed)
     paragraph = chance.choice([p for p in paragraphs(LAMP) if len(p.text.split()) > 20])
     placing = locate(LAMP, NOISES[name](paragraph.text, chance, LAMP.split()))
-    if isinstance(placing, Found):
+    if isinstance(placing, Match):
         assert placing.span.overlaps(Span(paragraph.start, paragraph.end))

@@ -2,62 +2,71 @@
 
 from __future__ import annotations
 
-from coterie.cast.roster import YOU
-from coterie.kernel import Draft, Superseded
-from coterie.modes.draft import Person, Thread
-from tests.modes.draft.conftest import BO, Script, Stage
+from coterie.cast.roster import OWNER
+from coterie.kernel import NewEvent, Superseded
+from coterie.modes.draft import Contributor, Thread
+from tests.modes.draft.conftest import BO, DraftHarness, Script
 
 STORY = "room:story"
-OWNER = Person(YOU, "Ana")
+OWNER = Contributor(OWNER, "Ana")
 
 
-def live_through(stage: Stage, *people: str, **more: object) -> None:
-    owner = stage.bots[0].id
+def live_through(stage: DraftHarness, *people: str, **more: object) -> None:
+    owner = stage.characters[0].id
     text = "the harbour master is called Odile"
     stage.memory.add(text, owner=owner, room=STORY, speaker="Ana", witnesses=(owner, *people), **more)
 
 
-async def told(stage: Stage, script: Script, thread: Thread, person: Person = OWNER) -> str:
-    await stage.say(thread, "What is the harbour master called?", person)
+async def told(stage: DraftHarness, script: Script, thread: Thread, person: Contributor = OWNER) -> str:
+    await stage.send_message(thread, "What is the harbour master called?", person)
     return script.prompt()
 
 
-async def test_m2_what_it_was_told_in_a_story_it_knows_beside_a_document(stage: Stage, script: Script) -> None:
+async def test_m2_what_it_was_told_in_a_story_it_knows_beside_a_document(stage: DraftHarness, script: Script) -> None:
     thread = await stage.begin()
-    live_through(stage, YOU)
+    live_through(stage, OWNER)
     assert "Ana: the harbour master is called Odile" in await told(stage, script, thread)
 
 
-async def test_m2_a_whisper_is_known_while_nobody_else_can_open_the_document(stage: Stage, script: Script) -> None:
+async def test_m2_a_whisper_is_known_while_nobody_else_can_open_the_document(
+    stage: DraftHarness, script: Script
+) -> None:
     thread = await stage.begin()
-    live_through(stage, YOU, private=True)
+    live_through(stage, OWNER, private=True)
     assert "Odile" in await told(stage, script, thread)
     stage.linked.add(BO.id)
     assert "Odile" not in await told(stage, script, thread)
 
 
-async def test_m2_a_whisper_is_not_known_before_other_characters_of_the_thread(stage: Stage, script: Script) -> None:
+async def test_m2_a_whisper_is_not_known_before_other_characters_of_the_thread(
+    stage: DraftHarness, script: Script
+) -> None:
     thread = await stage.begin("Mara", "Orla")
-    live_through(stage, YOU, private=True)
+    live_through(stage, OWNER, private=True)
     assert "Odile" not in await told(stage, script, thread)
 
 
 async def test_m2_what_one_person_was_there_for_is_not_told_to_another_who_wrote_here(
-    stage: Stage, script: Script
+    stage: DraftHarness, script: Script
 ) -> None:
     thread = await stage.begin()
-    live_through(stage, YOU)
+    live_through(stage, OWNER)
     assert "Odile" not in await told(stage, script, thread, BO)
     assert "Odile" not in await told(stage, script, thread)
 
 
-async def test_m2_m6_what_is_bound_to_its_room_or_rewound_is_not_known(stage: Stage, script: Script) -> None:
+async def test_m2_m6_what_is_bound_to_its_room_or_rewound_is_not_known(stage: DraftHarness, script: Script) -> None:
     thread = await stage.begin()
-    live_through(stage, YOU, disclosure="room")
+    live_through(stage, OWNER, disclosure="room")
     assert "Odile" not in await told(stage, script, thread)
     stage.memory.add(
-        "the harbour master, Odile, sings", owner=stage.bots[0].id, room="room:other", witnesses=(YOU, stage.bots[0].id)
+        "the harbour master, Odile, sings",
+        owner=stage.characters[0].id,
+        room="room:other",
+        witnesses=(OWNER, stage.characters[0].id),
     )
     assert "sings" in await told(stage, script, thread)
-    stage.store.append_now([Draft("room:other", Superseded(drop=((1, stage.store.reader.head("room:other")),)))])
+    stage.store.append_blocking(
+        [NewEvent("room:other", Superseded(drop=((1, stage.store.reader.head("room:other")),)))]
+    )
     assert "Odile" not in await told(stage, script, thread)

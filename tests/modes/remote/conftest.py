@@ -11,18 +11,18 @@ import yaml
 
 from coterie.base.clock import SystemClock
 from coterie.cast.identity import Identity
-from coterie.cast.people import People, PeopleDesk
-from coterie.cast.roster import Cast, Roster
+from coterie.cast.people import People, PeopleProjection
+from coterie.cast.roster import Characters, CharactersProjection
 from coterie.engine.agents import AgentRegistry
 from coterie.engine.conversation import Conversation
 from coterie.engine.files import RoomFiles
 from coterie.engine.settings import SurfacesSettings
-from coterie.engine.switchboard import Switchboard, views
-from coterie.engine.turns import Turns
+from coterie.engine.switchboard import MessageRouter, projections
+from coterie.engine.turns import TurnsProjection
 from coterie.kernel import Store
-from coterie.kernel.fold import fold_aside
-from coterie.modes.remote.agents import RemoteAgents
-from coterie.modes.remote.chats import RemoteBook, RemoteChats
+from coterie.kernel.fold import replayed_hash
+from coterie.modes.remote.agents import AgentConnections
+from coterie.modes.remote.chats import RemoteChatProjection, RemoteChatQueries
 from coterie.modes.remote.conversation import RemoteConversation
 from coterie.modes.remote.settings import AgentsSettings
 from tests.contracts.loopback import Loopback
@@ -31,10 +31,10 @@ from tests.contracts.surface_house import Echo
 TOKEN = "a token of some length"
 
 
-class RemoteHouse:
+class RemoteHarness:
     def __init__(self, folder: Path, settings: AgentsSettings | None = None) -> None:
         self.folder = folder
-        self.settings = settings or AgentsSettings(patience_s=0.5, heartbeat_s=0.5, longest_pause_s=0.05)
+        self.settings = settings or AgentsSettings(silence_timeout_s=0.5, heartbeat_s=0.5, max_retry_pause_s=0.05)
         self.surfaces = SurfacesSettings(slow_notice_s=0)
         self.platform = Loopback()
         self.echo = Echo()
@@ -42,21 +42,27 @@ class RemoteHouse:
 
     def open(self) -> None:
         clock = SystemClock()
-        all_views = [Cast(), People(), Turns(), RemoteChats(), *views()]
-        self.store = Store.open(self.folder / "coterie.db", views=all_views, clock=clock)
-        self.roster, self.people = Roster(self.store), PeopleDesk(self.store, clock)
+        all_views = [
+            CharactersProjection(),
+            PeopleProjection(),
+            TurnsProjection(),
+            RemoteChatProjection(),
+            *projections(),
+        ]
+        self.store = Store.open(self.folder / "coterie.db", projections=all_views, clock=clock)
+        self.roster, self.people = Characters(self.store), People(self.store, clock)
         self.registry = AgentRegistry(self.folder / "agents.yaml")
-        self.agents = RemoteAgents(
+        self.agents = AgentConnections(
             self.registry,
             self.roster,
-            RemoteBook(self.store),
+            RemoteChatQueries(self.store),
             self.settings,
             notify=lambda outgoing, token: self.board.notify(outgoing, token),
-            room_of=lambda context: self.board.talk.rooms.where(context),
+            room_of=lambda context: self.board.chats.rooms.room_of(context),
         )
         remote = RemoteConversation(self.store, self.roster, self.agents, self.settings, self.files)
         conversations: dict[str, Conversation] = {"echo": self.echo, "remote": remote}
-        self.board = Switchboard(
+        self.board = MessageRouter(
             self.store, clock, self.roster, self.people, conversations, self.surfaces, self.registry
         )
 
@@ -76,7 +82,7 @@ class RemoteHouse:
 
     async def told(self, text: str, room: str = "desk", key: str = "1") -> list[str]:
         await self.say(text, room, key)
-        await self.board.idle()
+        await self.board.wait_idle()
         return self.platform.shown(room)
 
     async def crash(self) -> None:
@@ -93,16 +99,16 @@ class RemoteHouse:
     async def close(self) -> None:
         await self.board.close()
         await self.agents.close()
-        with self.store.reader.readers.snapshot() as rows:
-            assert self.store.hashes() == {view.name: fold_aside(view, rows) for view in self.store.views}
+        with self.store.reader.connections.snapshot() as rows:
+            assert self.store.hashes() == {view.name: replayed_hash(view, rows) for view in self.store.projections}
         self.store.close()
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[RemoteHouse]:
-    made = RemoteHouse(tmp_path)
+async def house(tmp_path: Path) -> AsyncIterator[RemoteHarness]:
+    made = RemoteHarness(tmp_path)
     for name in ("Helper", "Echo"):
-        await made.roster.author(Identity(name=name, persona=f"{name}."))
+        await made.roster.save(Identity(name=name, persona=f"{name}."))
     made.platform.reconnect(made.board)
     await made.people.link_owner("loopback", "ana")
     yield made

@@ -12,11 +12,11 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.http11 import Request, Response
 
 from coterie.modes.remote.settings import AgentsSettings
-from coterie.modes.remote.wire import Done, Hello, Say, SendFile, TextChunk, to_agent
-from tests.modes.remote.conftest import RemoteHouse
+from coterie.modes.remote.wire import DoneStep, FileStep, HelloFrame, MessageFrame, TextStep, parse_server_frame
+from tests.modes.remote.conftest import RemoteHarness
 
-Play = Callable[[ServerConnection, Say], Awaitable[None]]
-HELLO = Hello(name="bad", epoch="e").line()
+Play = Callable[[ServerConnection, MessageFrame], Awaitable[None]]
+HELLO = HelloFrame(name="bad", epoch="e").to_json()
 
 
 @asynccontextmanager
@@ -27,7 +27,7 @@ async def agent(play: Play) -> AsyncIterator[str]:
         await socket.recv()
         await socket.send(HELLO)
         async for frame in socket:
-            if isinstance(told := to_agent(frame), Say):
+            if isinstance(told := parse_server_frame(frame), MessageFrame):
                 await play(socket, told)
 
     async with serve(connected, "127.0.0.1", 0) as server:
@@ -81,33 +81,33 @@ async def answers(status: HTTPStatus) -> AsyncIterator[str]:
         yield f"ws://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
 
 
-async def hangs(_: ServerConnection, __: Say) -> None:
+async def hangs(_: ServerConnection, __: MessageFrame) -> None:
     """Takes the message, and nothing more is heard; pings are answered all the while."""
 
 
-async def hangs_halfway(socket: ServerConnection, told: Say) -> None:
+async def hangs_halfway(socket: ServerConnection, told: MessageFrame) -> None:
     if told.after == 0:
-        await socket.send(TextChunk(message=told.id, number=1, text="Half a ").line())
+        await socket.send(TextStep(message=told.id, number=1, text="Half a ").to_json())
 
 
-async def cuts(socket: ServerConnection, _: Say) -> None:
+async def cuts(socket: ServerConnection, _: MessageFrame) -> None:
     socket.transport.abort()
 
 
-async def cuts_halfway(socket: ServerConnection, told: Say) -> None:
+async def cuts_halfway(socket: ServerConnection, told: MessageFrame) -> None:
     if told.after == 0:
-        await socket.send(TextChunk(message=told.id, number=1, text="Half a ").line())
-        await socket.send(TextChunk(message=told.id, number=2, text="sentence").line())
+        await socket.send(TextStep(message=told.id, number=1, text="Half a ").to_json())
+        await socket.send(TextStep(message=told.id, number=2, text="sentence").to_json())
     await asyncio.sleep(0)
     socket.transport.abort()
 
 
-async def closes(socket: ServerConnection, _: Say) -> None:
+async def closes(socket: ServerConnection, _: MessageFrame) -> None:
     await socket.close(1011, "internal error\n\x00")
 
 
 def sends(*frames: str | bytes) -> Play:
-    async def play(socket: ServerConnection, told: Say) -> None:
+    async def play(socket: ServerConnection, told: MessageFrame) -> None:
         for frame in frames:
             await socket.send(frame.replace("ID", told.id) if isinstance(frame, str) else frame)
 
@@ -145,7 +145,7 @@ FAULTS = {
         ["The oven is off. Ask again in a while."],
     ),
     "bad file": (
-        agent(sends(SendFile(message="ID", number=1, data="é").line())),
+        agent(sends(FileStep(message="ID", number=1, data="é").to_json())),
         ["A piece of a file is not Base64."],
     ),
 }
@@ -157,16 +157,16 @@ def fits(told: str, wanted: str) -> bool:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_p12_whatever_is_wrong_is_one_sentence_and_other_rooms_go_on(house: RemoteHouse, fault: str) -> None:
+async def test_p12_whatever_is_wrong_is_one_sentence_and_other_rooms_go_on(house: RemoteHarness, fault: str) -> None:
     server, expected = FAULTS[fault]
     async with server as url:
         house.remote(url)
         await house.say("!agent Echo", "elsewhere", "0")
-        await house.board.idle()
+        await house.board.wait_idle()
         await house.say("Are you there?")
         await house.say("all well?", "elsewhere", "2")
         async with asyncio.timeout(5):  # the deadline of the product itself
-            await house.board.idle()
+            await house.board.wait_idle()
         shown = house.platform.shown("desk")
         assert len(shown) == len(expected), shown
         assert all(fits(told, wanted) for told, wanted in zip(shown, expected, strict=True)), shown
@@ -176,24 +176,24 @@ async def test_p12_whatever_is_wrong_is_one_sentence_and_other_rooms_go_on(house
 
 
 def test_p12_the_house_gives_up_within_what_a_person_is_promised() -> None:
-    assert AgentsSettings().patience_s + 1 < 5, "seconds, by the specification"
+    assert AgentsSettings().silence_timeout_s + 1 < 5, "seconds, by the specification"
 
 
-async def test_p12_an_agent_that_comes_back_in_time_is_not_noticed(house: RemoteHouse) -> None:
-    house.settings = AgentsSettings(patience_s=20, longest_pause_s=0.05)
+async def test_p12_an_agent_that_comes_back_in_time_is_not_noticed(house: RemoteHarness) -> None:
+    house.settings = AgentsSettings(silence_timeout_s=20, max_retry_pause_s=0.05)
     await house.crash()
     calls = list[int]()
 
-    async def cuts_twice(socket: ServerConnection, told: Say) -> None:
+    async def cuts_twice(socket: ServerConnection, told: MessageFrame) -> None:
         calls.append(told.after)
         steps = ["One ", "two ", "three."]
         for number in range(told.after + 1, 4):
-            await socket.send(TextChunk(message=told.id, number=number, text=steps[number - 1]).line())
+            await socket.send(TextStep(message=told.id, number=number, text=steps[number - 1]).to_json())
             if len(calls) < 3:
                 await asyncio.sleep(0.05)
                 socket.transport.abort()
                 return
-        await socket.send(Done(message=told.id, number=4).line())
+        await socket.send(DoneStep(message=told.id, number=4).to_json())
 
     async with agent(cuts_twice) as url:
         house.remote(url)

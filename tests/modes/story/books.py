@@ -8,7 +8,7 @@ from tests.modes.story.honest import codes
 
 
 @dataclass(frozen=True)
-class Said:
+class ExpectedTurn:
     id: str
     text: str
     speaker: str
@@ -25,21 +25,21 @@ class Said:
 
 
 @dataclass
-class Line:
+class ExpectedChat:
     room: str
     root: str
     host: str
     guests: set[str] = field(default_factory=set)
-    said: list[Said] = field(default_factory=list)
-    swipes: dict[str, dict[str, tuple[Said, Said]]] = field(default_factory=dict)
+    said: list[ExpectedTurn] = field(default_factory=list)
+    swipes: dict[str, dict[str, tuple[ExpectedTurn, ExpectedTurn]]] = field(default_factory=dict)
     """Message → reply → both as they were."""
-    before: tuple[list[Said], set[str]] | None = None
+    before: tuple[list[ExpectedTurn], set[str]] | None = None
     """What an undo of the last rewind brings back."""
 
     @property
     def characters(self) -> set[str]:
         return {self.host, *self.guests}
 
-    def copy(self) -> Line:
+    def copy(self) -> ExpectedChat:
         swipes = {message: dict(replies) for message, replies in self.swipes.items()}
         return replace(self, guests=set(self.guests), said=list(self.said), swipes=swipes)

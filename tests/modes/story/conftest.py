@@ -9,48 +9,48 @@ from pathlib import Path
 
 import pytest
 
-from coterie.base.clock import HeldClock
+from coterie.base.clock import ManualClock
 from coterie.cast.identity import Identity
-from coterie.cast.people import People
-from coterie.cast.roster import Bot, Cast, Roster, You
-from coterie.engine.turns import Turns
+from coterie.cast.people import PeopleProjection
+from coterie.cast.roster import Character, Characters, CharactersProjection, OwnerProfile
+from coterie.engine.turns import TurnsProjection
 from coterie.kernel import Store
-from coterie.kernel.fold import fold_aside
+from coterie.kernel.fold import replayed_hash
 from coterie.kernel.worker import Worker
-from coterie.llm.messages import Request
-from coterie.llm.player import Player
+from coterie.llm.messages import CompletionRequest
+from coterie.llm.player import ReplayProvider
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
-from coterie.llm.tape import Entry
-from coterie.llm.usage import Usage
+from coterie.llm.tape import RecordedCall
+from coterie.llm.usage import UsageProjection
 from coterie.memory import Memory
-from coterie.memory.view import Memories
-from coterie.modes.story.kickoff import Opening, Place
-from coterie.modes.story.mode import one_chat_at_a_time, views
+from coterie.memory.view import MemoryProjection
+from coterie.modes.story.kickoff import Opening, OpeningPlace
+from coterie.modes.story.mode import exclusive_chat, projections
 from coterie.modes.story.settings import StorySettings
-from coterie.modes.story.story import Begun, Story
+from coterie.modes.story.story import StartedTurn, StoryService
 
 
 @dataclass
-class Script:
+class ScriptedModel:
     """Answers in order for replies; classifiers get JSON by the name of what they are asked for."""
 
     replies: list[str] = field(default_factory=list)
     shapes: dict[str, object] = field(default_factory=dict)
-    asked: list[Request] = field(default_factory=list)
-    classified: list[Request] = field(default_factory=list)
-    faults: list[Entry] = field(default_factory=list)
+    asked: list[CompletionRequest] = field(default_factory=list)
+    classified: list[CompletionRequest] = field(default_factory=list)
+    faults: list[RecordedCall] = field(default_factory=list)
     """Answers that go wrong, before any others."""
 
-    def answer(self, request: Request) -> Entry:
-        if request.prompt.shape is not None:
+    def answer(self, request: CompletionRequest) -> RecordedCall:
+        if request.prompt.output_schema is not None:
             self.classified.append(request)
-            wanted = self.shapes.get(request.prompt.shape.name, {})
-            return wanted if isinstance(wanted, Entry) else Entry(say=json.dumps(wanted))
+            wanted = self.shapes.get(request.prompt.output_schema.name, {})
+            return wanted if isinstance(wanted, RecordedCall) else RecordedCall(say=json.dumps(wanted))
         self.asked.append(request)
         if self.faults:
             return self.faults.pop(0)
-        return Entry(say=self.replies.pop(0) if self.replies else f"Reply number {len(self.asked)}.")
+        return RecordedCall(say=self.replies.pop(0) if self.replies else f"Reply number {len(self.asked)}.")
 
     def questions(self, shape: str) -> list[str]:
         """What classifiers were asked, by the name of what they were asked for."""
@@ -61,12 +61,14 @@ class Script:
         return "\n".join(message.text for message in self.asked[number].prompt.messages)
 
 
-def _shape(request: Request) -> str:
-    return request.prompt.shape.name if request.prompt.shape else ""
+def _shape(request: CompletionRequest) -> str:
+    return request.prompt.output_schema.name if request.prompt.output_schema else ""
 
 
-class Stage:
-    def __init__(self, path: Path, clock: HeldClock, script: Script, settings: StorySettings | None = None) -> None:
+class StoryHarness:
+    def __init__(
+        self, path: Path, clock: ManualClock, script: ScriptedModel, settings: StorySettings | None = None
+    ) -> None:
         self.path = path
         self.clock = clock
         self.script = script
@@ -74,44 +76,51 @@ class Stage:
         self.open()
 
     def open(self) -> None:
-        all_views = [Cast(), People(), Turns(), Memories(), Usage(), *views()]
-        self.store = Store.open(self.path, views=all_views, clock=self.clock)
+        all_views = [
+            CharactersProjection(),
+            PeopleProjection(),
+            TurnsProjection(),
+            MemoryProjection(),
+            UsageProjection(),
+            *projections(),
+        ]
+        self.store = Store.open(self.path, projections=all_views, clock=self.clock)
         roles = dict.fromkeys(("narrative", "classifier", "compactor"), ("embedded/script",))
         models = ModelsSettings(roles=roles)
-        player = Player("embedded", otherwise=self.script.answer)
+        player = ReplayProvider("embedded", default=self.script.answer)
         self.models = Models(models, clock=self.clock, store=self.store, providers={"embedded": player})
-        self.roster = Roster(self.store)
+        self.roster = Characters(self.store)
         self.memory = Memory(self.store, clock=self.clock)
-        self.story = Story(self.store, self.roster, self.memory, self.models, self.settings, self.clock)
+        self.story = StoryService(self.store, self.roster, self.memory, self.models, self.settings, self.clock)
         self.worker = Worker(
-            self.store.jobs, self.story.handlers(), clock=self.clock, bus=self.store.bus, apart=one_chat_at_a_time
+            self.store.jobs, self.story.handlers(), clock=self.clock, bus=self.store.bus, serialize_by=exclusive_chat
         )
 
-    async def meet(self, name: str = "Mara", **fields: object) -> Bot:
+    async def create_character(self, name: str = "Mara", **fields: object) -> Character:
         identity = Identity.model_validate({"name": name, "persona": f"{name} keeps a lighthouse.", **fields})
-        return await self.roster.author(identity)
+        return await self.roster.save(identity)
 
-    async def begin(self, bot: Bot, **fields: object) -> str:
-        opening = Opening.model_validate({"title": "Evening", "place": Place(name="the lighthouse"), **fields})
+    async def start_chat(self, bot: Character, **fields: object) -> str:
+        opening = Opening.model_validate({"title": "Evening", "place": OpeningPlace(name="the lighthouse"), **fields})
         return (await self.story.begin(bot.id, opening)).room
 
-    async def say(self, room: str, text: str, **options: object) -> Begun:
+    async def say(self, room: str, text: str, **options: object) -> StartedTurn:
         """A whole turn: the message, the reply, and everything it led to."""
         begun = await self.story.say(room, text, **options)  # type: ignore[arg-type]
         await self.story.replies.wait(room)
-        await self.settle()
+        await self.run_jobs()
         return begun
 
-    async def again(self, room: str, **options: object) -> Begun:
+    async def regenerate(self, room: str, **options: object) -> StartedTurn:
         begun = await self.story.regenerate(room, **options)  # type: ignore[arg-type]
         await self.story.replies.wait(room)
-        await self.settle()
+        await self.run_jobs()
         return begun
 
-    def remembered(self, owner: str, room: str | None = None) -> list[str]:
+    def memories_of(self, owner: str, room: str | None = None) -> list[str]:
         return sorted(memory.text for memory in self.memory.browse(owner=owner, room=room))
 
-    async def settle(self) -> None:
+    async def run_jobs(self) -> None:
         while await self.worker.drain():
             pass
 
@@ -120,8 +129,8 @@ class Stage:
 
     def verify(self) -> None:
         """The law: what is live is what the log says."""
-        with self.store.reader.readers.snapshot() as rows:
-            assert self.store.hashes() == {view.name: fold_aside(view, rows) for view in self.store.views}
+        with self.store.reader.connections.snapshot() as rows:
+            assert self.store.hashes() == {view.name: replayed_hash(view, rows) for view in self.store.projections}
 
     async def close(self) -> None:
         await self.story.replies.close()
@@ -130,21 +139,21 @@ class Stage:
 
 
 @pytest.fixture
-def script() -> Script:
-    return Script()
+def script() -> ScriptedModel:
+    return ScriptedModel()
 
 
 @pytest.fixture
-async def stage(tmp_path: Path, clock: HeldClock, script: Script) -> AsyncIterator[Stage]:
-    made = Stage(tmp_path / "coterie.db", clock, script)
-    await made.roster.author_you(You(name="Ana", pronouns="she/her", persona="A cartographer."))
+async def stage(tmp_path: Path, clock: ManualClock, script: ScriptedModel) -> AsyncIterator[StoryHarness]:
+    made = StoryHarness(tmp_path / "coterie.db", clock, script)
+    await made.roster.save_owner(OwnerProfile(name="Ana", pronouns="she/her", persona="A cartographer."))
     yield made
     made.verify()
     await made.close()
 
 
 @pytest.fixture
-def restart(stage: Stage) -> Callable[[], None]:
+def restart(stage: StoryHarness) -> Callable[[], None]:
     def again() -> None:
         stage.store.close()
         stage.open()

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from coterie.cast.roster import YOU
-from coterie.modes.story.events import MAIN, Edge
-from tests.modes.story.conftest import Script, Stage
+from coterie.cast.roster import OWNER
+from coterie.modes.story.events import MAIN_WORLD, Relationship
+from tests.modes.story.conftest import ScriptedModel, StoryHarness
 
 
-def feels(script: Script, affinity: int, *facts: str, of: str = "Mara") -> None:
+def set_relationship_update(script: ScriptedModel, affinity: int, *facts: str, of: str = "Mara") -> None:
     pair = {"of": of, "toward": "Ana", "affinity_delta": affinity, "knowledge_facts": list(facts)}
     script.shapes["StateUpdate"] = {"pairs": [pair]}
 
 
-def edge(stage: Stage, bot: str, world: str = MAIN) -> Edge:
-    return stage.story.edges.edge(world, bot, YOU)
+def relationship(stage: StoryHarness, bot: str, world: str = MAIN_WORLD) -> Relationship:
+    return stage.story.relationships.get(world, bot, OWNER)
 
 
-def state(stage: Stage) -> dict[str, str]:
+def state(stage: StoryHarness) -> dict[str, str]:
     """What is shown, by hash; what was spent is not taken back."""
     return {view: value for view, value in stage.store.hashes().items() if view != "llm_usage"}

@@ -11,9 +11,9 @@ import random
 import re
 from dataclasses import dataclass, field
 
-from coterie.llm.messages import Request
-from coterie.llm.tape import Entry
-from tests.modes.story.conftest import Script
+from coterie.llm.messages import CompletionRequest
+from coterie.llm.tape import RecordedCall
+from tests.modes.story.conftest import ScriptedModel
 
 CODE = re.compile(r"z[qn]\d{5}x")
 """`zq` is something that was said, `zn` a note to the player, which nobody may ever see."""
@@ -25,40 +25,40 @@ def codes(text: str) -> list[str]:
     return list(dict.fromkeys(CODE.findall(text)))
 
 
-def words(request: Request) -> str:
+def words(request: CompletionRequest) -> str:
     return "\n".join(message.text for message in request.prompt.messages)
 
 
-def shape_of(request: Request) -> str:
-    return request.prompt.shape.name if request.prompt.shape else ""
+def shape_of(request: CompletionRequest) -> str:
+    return request.prompt.output_schema.name if request.prompt.output_schema else ""
 
 
-def speaker_of(request: Request) -> str:
+def speaker_of(request: CompletionRequest) -> str:
     """The name of who is to speak, or whose scene is closed."""
     found = (_CLOSING if shape_of(request) == "Closing" else _SPEAKER).search(words(request))
     assert found is not None, words(request)
     return found[1]
 
 
-def pairs_of(request: Request) -> list[tuple[str, str]]:
+def pairs_of(request: CompletionRequest) -> list[tuple[str, str]]:
     """Whose feelings toward whom were asked for."""
     asked = words(request).rpartition("Pairs: ")[2]
     return [(of, toward) for of, _, toward in (pair.partition(" toward ") for pair in asked.split("; "))]
 
 
 @dataclass
-class Honest(Script):
+class EchoModel(ScriptedModel):
     chance: random.Random = field(default_factory=random.Random)
-    sent: list[Request] = field(default_factory=list)
+    sent: list[CompletionRequest] = field(default_factory=list)
     """Everything any model was asked since it was last looked at."""
     next_reply: str = "Yes."
 
-    def answer(self, request: Request) -> Entry:
+    def answer(self, request: CompletionRequest) -> RecordedCall:
         self.sent.append(request)
         shape = shape_of(request)
-        return Entry(say=json.dumps(self._shaped(shape, request)) if shape else self.next_reply)
+        return RecordedCall(say=json.dumps(self._shaped(shape, request)) if shape else self.next_reply)
 
-    def _shaped(self, shape: str, request: Request) -> object:
+    def _shaped(self, shape: str, request: CompletionRequest) -> object:
         told = codes(words(request))
         match shape:
             case "StateUpdate":

@@ -12,14 +12,14 @@ from dataclasses import replace
 from itertools import zip_longest
 
 from coterie.base.errors import BadPoint
-from coterie.cast.roster import YOU, Bot, You
-from coterie.kernel import Draft
-from coterie.llm.messages import Request
+from coterie.cast.roster import OWNER, Character, OwnerProfile
+from coterie.kernel import NewEvent
+from coterie.llm.messages import CompletionRequest
 from coterie.modes.story.events import ManualEdit
 from coterie.modes.story.settings import StorySettings
-from tests.modes.story.books import Line, Said
-from tests.modes.story.conftest import Stage
-from tests.modes.story.honest import Honest, codes, pairs_of, shape_of, speaker_of, words
+from tests.modes.story.books import ExpectedChat, ExpectedTurn
+from tests.modes.story.conftest import StoryHarness
+from tests.modes.story.honest import EchoModel, codes, pairs_of, shape_of, speaker_of, words
 
 NAMES = ("Mara", "Theo", "Ida", "Ugo")
 TOPICS = ("harbour", "boat", "lamp", "letter", "cello", "garden")
@@ -45,16 +45,16 @@ COMMANDS = {
 }
 
 
-class Play:
-    def __init__(self, stage: Stage, honest: Honest, chance: random.Random) -> None:
+class RandomCommands:
+    def __init__(self, stage: StoryHarness, honest: EchoModel, chance: random.Random) -> None:
         self.stage = stage
         self.honest = honest
         self.chance = chance
         self.bots: dict[str, str] = {}
         """Name → id."""
-        self.lines: dict[str, Line] = {}
+        self.lines: dict[str, ExpectedChat] = {}
         self.started_over: dict[str, int] = {}
-        self.before_reset: tuple[dict[str, Line], dict[str, int], str] | None = None
+        self.before_reset: tuple[dict[str, ExpectedChat], dict[str, int], str] | None = None
         self.number = 0
         self.steps = 0
         self.done: Counter[str] = Counter()
@@ -65,9 +65,9 @@ class Play:
         """How often a model was rightly told something."""
 
     async def prepare(self) -> None:
-        await self.stage.roster.author_you(You(name="Ana"))
+        await self.stage.roster.save_owner(OwnerProfile(name="Ana"))
         for name in NAMES:
-            self.bots[name] = (await self.stage.meet(name, persona=f"{name} keeps a light.")).id
+            self.bots[name] = (await self.stage.create_character(name, persona=f"{name} keeps a light.")).id
         for name in NAMES[:3]:
             await self._begin(self.bots[name])
 
@@ -84,7 +84,7 @@ class Play:
             if command not in ("say", "whisper", "reset"):
                 self.before_reset = None
         if self.chance.random() < 0.7:  # now and then the work after a turn is still to be done when the next begins
-            await self.stage.settle()
+            await self.stage.run_jobs()
         self.look()
         return command
 
@@ -94,15 +94,15 @@ class Play:
         if len(self.lines) >= 7:
             return False
         host = host or self.chance.choice(list(self.bots.values()))
-        room = await self.stage.begin(self._bot(host))
-        self.lines[room] = Line(room, room, host)
+        room = await self.stage.start_chat(self._bot(host))
+        self.lines[room] = ExpectedChat(room, room, host)
         return True
 
-    async def _say(self, line: Line, to: tuple[str, ...] = ()) -> bool:
+    async def _say(self, line: ExpectedChat, to: tuple[str, ...] = ()) -> bool:
         text, reply = self._text(), self._reply()
         begun = await self.stage.story.say(line.room, text, to=to)
         await self.stage.story.replies.wait(line.room)
-        message = self._said(line, begun.turn, text, YOU, to)
+        message = self._said(line, begun.turn, text, OWNER, to)
         line.said += [message, self._said(line, begun.reply, reply, begun.speaker, to)]
         line.swipes[begun.turn] = {begun.reply: (message, line.said[-1])}
         line.before = None
@@ -111,14 +111,14 @@ class Play:
         self.look()
         return True
 
-    async def _whisper(self, line: Line) -> bool:
+    async def _whisper(self, line: ExpectedChat) -> bool:
         to = self.chance.sample(sorted(line.characters), self.chance.randint(1, len(line.characters)))
         return await self._say(line, tuple(to))
 
-    async def _regenerate(self, line: Line, text: str | None = None) -> bool:
+    async def _regenerate(self, line: ExpectedChat, text: str | None = None) -> bool:
         if not line.said:
             return False
-        *earlier, message, old = line.said if line.said[-1].speaker != YOU else [*line.said, None]
+        *earlier, message, old = line.said if line.said[-1].speaker != OWNER else [*line.said, None]
         assert message is not None
         whisper = message.private
         reply = self._reply()
@@ -129,7 +129,7 @@ class Play:
             message = replace(message, text=text)
         # A whisper is answered to those it was for, wherever they are now.
         heard = frozenset(message.heard & line.characters) if whisper else frozenset(line.characters)
-        given = Said(
+        given = ExpectedTurn(
             begun.reply, reply, begun.speaker, heard | {begun.speaker}, frozenset(line.guests), whisper, self.steps
         )
         if old is not None:
@@ -140,11 +140,11 @@ class Play:
         self.look()
         return True
 
-    async def _edit(self, line: Line) -> bool:
+    async def _edit(self, line: ExpectedChat) -> bool:
         return await self._regenerate(line, self._text())
 
-    async def _choose(self, line: Line) -> bool:
-        if not line.said or line.said[-1].speaker == YOU:
+    async def _choose(self, line: ExpectedChat) -> bool:
+        if not line.said or line.said[-1].speaker == OWNER:
             return False
         message, current = line.said[-2:]
         others = [reply for reply in line.swipes[message.id] if reply != current.id]
@@ -156,7 +156,7 @@ class Play:
         line.said[-2:] = line.swipes[message.id][chosen]
         return True
 
-    async def _rewind(self, line: Line) -> bool:
+    async def _rewind(self, line: ExpectedChat) -> bool:
         if len(line.said) < 2:
             return False
         at = self.chance.randrange(max(0, len(line.said) - 8), len(line.said))
@@ -168,7 +168,7 @@ class Play:
         del line.said[at + 1 :]
         return True
 
-    async def _undo(self, line: Line) -> bool:
+    async def _undo(self, line: ExpectedChat) -> bool:
         if line.before is None:
             try:
                 await self.stage.story.undo_rewind(line.room)
@@ -180,7 +180,7 @@ class Play:
         line.before = None
         return True
 
-    async def _fork(self, line: Line) -> bool:
+    async def _fork(self, line: ExpectedChat) -> bool:
         if len(line.said) < 2 or len(self.lines) >= 7:
             return False
         at = self.chance.randrange(max(0, len(line.said) - 6), len(line.said))
@@ -189,13 +189,13 @@ class Play:
         copy.room, copy.said, copy.before = fork.room, line.said[: at + 1], None
         if at + 1 < len(line.said):
             copy.guests = set(line.said[at + 1].guests)
-        if copy.said[-1].speaker == YOU:
+        if copy.said[-1].speaker == OWNER:
             copy.swipes[copy.said[-1].id] = {}  # replies that came later are unknown here
         self._befell(line.said[at + 1 :], "forked")
         self.lines[fork.room] = copy
         return True
 
-    async def _invite(self, line: Line) -> bool:
+    async def _invite(self, line: ExpectedChat) -> bool:
         absent = sorted(set(self.bots.values()) - line.characters)
         if not absent:
             return False
@@ -206,16 +206,16 @@ class Play:
         line.before = None
         return True
 
-    async def _send_away(self, line: Line) -> bool:
+    async def _send_away(self, line: ExpectedChat) -> bool:
         if not line.guests:
             return False
         guest = self.chance.choice(sorted(line.guests))
-        await self.stage.story.send_away(line.room, guest)
+        await self.stage.story.remove_guest(line.room, guest)
         line.guests.discard(guest)
         line.before = None
         return True
 
-    async def _close(self, line: Line) -> bool:
+    async def _close(self, line: ExpectedChat) -> bool:
         await self.stage.story.close_scene(line.room)
         # A scene that was closed by hand is no job's doing: it stands between a rewind and its undo, unless a turn
         # caused it.
@@ -223,18 +223,18 @@ class Play:
             line.before = None
         return True
 
-    async def _correct(self, line: Line) -> bool:
+    async def _correct(self, line: ExpectedChat) -> bool:
         """A correction by hand in the drawer."""
         world = self.stage.story.chats.chat(line.room).world
         bot = self.chance.choice(sorted(line.characters))
-        edge = self.stage.story.edges.edge(world, bot, YOU)
+        edge = self.stage.story.relationships.get(world, bot, OWNER)
         what, value = f"edge.{world}.{bot}.you.affinity", self.chance.randint(0, 100)
         edit = ManualEdit(what=what, value=value, prior=edge.affinity)
-        await self.stage.store.append([Draft(line.room, edit, YOU)])
+        await self.stage.store.append([NewEvent(line.room, edit, OWNER)])
         line.before = None
         return True
 
-    async def _reset(self, line: Line) -> bool:
+    async def _reset(self, line: ExpectedChat) -> bool:
         bot = self.chance.choice(sorted(line.characters))
         self.before_reset = ({room: one.copy() for room, one in self.lines.items()}, dict(self.started_over), bot)
         await self.stage.story.reset(bot, self._bot(bot).name)
@@ -287,17 +287,17 @@ class Play:
         self.planted[code] = {"note"} if kind == "n" else set()
         return code
 
-    def _said(self, line: Line, turn: str, text: str, speaker: str, to: tuple[str, ...]) -> Said:
-        heard = frozenset(to or line.characters) | ({speaker} - {YOU})
-        return Said(turn, text, speaker, heard, frozenset(line.guests), bool(to), self.steps)
+    def _said(self, line: ExpectedChat, turn: str, text: str, speaker: str, to: tuple[str, ...]) -> ExpectedTurn:
+        heard = frozenset(to or line.characters) | ({speaker} - {OWNER})
+        return ExpectedTurn(turn, text, speaker, heard, frozenset(line.guests), bool(to), self.steps)
 
-    def _befell(self, said: list[Said], what: str) -> None:
+    def _befell(self, said: list[ExpectedTurn], what: str) -> None:
         for one in said:
             for code in one.codes:
                 self.planted[code].add(what)
 
-    def _bot(self, bot: str) -> Bot:
-        return self.stage.roster.bot(bot)
+    def _bot(self, bot: str) -> Character:
+        return self.stage.roster.get(bot)
 
     # --- the law -----------------------------------------------------------------------------------------
 
@@ -307,7 +307,7 @@ class Play:
         for request in sent:
             self._look_at(request)
 
-    def _look_at(self, request: Request) -> None:
+    def _look_at(self, request: CompletionRequest) -> None:
         line, shape = self.lines.get(request.owner), shape_of(request)
         for code in codes(words(request)):
             if line is not None and code[1] == "q" and self._may(request, shape, line, code):
@@ -315,10 +315,10 @@ class Play:
             else:
                 self.leaks.append(self._described(request, code))
 
-    def _may(self, request: Request, shape: str, line: Line, code: str) -> bool:
+    def _may(self, request: CompletionRequest, shape: str, line: ExpectedChat, code: str) -> bool:
         everybody = frozenset(line.characters)
         if shape == "":
-            question = line.said[-2] if line.said and line.said[-1].speaker != YOU else line.said[-1]
+            question = line.said[-2] if line.said and line.said[-1].speaker != OWNER else line.said[-1]
             audience = question.heard if question.private else everybody
             return self._knows(self.bots[speaker_of(request)], line, code, audience)
         if shape == "Closing":
@@ -331,10 +331,10 @@ class Play:
             return any(of <= one.heard for one in here)
         return bool(here)
 
-    def _described(self, request: Request, code: str) -> str:
+    def _described(self, request: CompletionRequest, code: str) -> str:
         names = {bot: name for name, bot in self.bots.items()}
         where = [
-            f"{line.room[-4:]} of {line.root[-4:]}: {names.get(one.speaker, YOU)} to {[names[b] for b in one.heard]}"
+            f"{line.room[-4:]} of {line.root[-4:]}: {names.get(one.speaker, OWNER)} to {[names[b] for b in one.heard]}"
             for line in self.lines.values()
             for one in line.said
             if code in one.codes
@@ -345,7 +345,7 @@ class Play:
         room = request.owner[-4:]
         return f"step {self.steps}: {code} ({befell}) told for {asked} in {room}: {told[:120]!r}; said in {where}"
 
-    def _knows(self, bot: str, line: Line, code: str, audience: frozenset[str]) -> bool:
+    def _knows(self, bot: str, line: ExpectedChat, code: str, audience: frozenset[str]) -> bool:
         """Whether somebody heard it in this life, on a line that may be known here, and may say so before these."""
         for other in self.lines.values():
             if other is not line and other.root == line.root:
@@ -365,7 +365,7 @@ class Play:
             answered = [
                 one
                 for one, following in zip_longest(line.said, line.said[1:])
-                if one.speaker != YOU or (following is not None and following.speaker != YOU)
+                if one.speaker != OWNER or (following is not None and following.speaker != OWNER)
             ]
             for bot in self.bots.values():
                 heard = [one for one in answered if bot in one.heard and one.step > self.started_over.get(bot, -1)]

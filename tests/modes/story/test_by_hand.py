@@ -6,30 +6,30 @@ import pytest
 
 from coterie.base.errors import CoterieError
 from coterie.memory.errors import BadMemory, NoSuchMemory
-from coterie.memory.library import MOST_PINS
-from coterie.modes.story.drawer import Drawer, open_drawer
-from coterie.modes.story.editing import FIELDS, Edit
+from coterie.memory.library import MAX_PINS
+from coterie.modes.story.drawer import ChatDetails, chat_details
+from coterie.modes.story.editing import EDITABLE_FIELDS, FieldEdit
 from coterie.modes.story.errors import BadEdit
 from coterie.modes.story.events import ContainerCreated, ManualEdit
-from tests.modes.story.conftest import Script, Stage
+from tests.modes.story.conftest import ScriptedModel, StoryHarness
 
 
-def drawer(stage: Stage, room: str) -> Drawer:
+def drawer(stage: StoryHarness, room: str) -> ChatDetails:
     story = stage.story
     chat = story.chats.chat(room)
-    return open_drawer(chat, story.prompter.names(chat), story.chats, story.edges, stage.memory)
+    return chat_details(chat, story.participants.names(chat), story.chats, story.relationships, stage.memory)
 
 
-async def edit(stage: Stage, room: str, told: dict[str, Any]) -> bool:
-    return await stage.story.edit(room, [Edit(field=field, value=value) for field, value in told.items()])
+async def edit(stage: StoryHarness, room: str, told: dict[str, Any]) -> bool:
+    return await stage.story.edit(room, [FieldEdit(field=field, value=value) for field, value in told.items()])
 
 
-def edits(stage: Stage, room: str) -> list[ManualEdit]:
+def edits(stage: StoryHarness, room: str) -> list[ManualEdit]:
     events = stage.store.reader.read(room, kinds=[ManualEdit.kind])
     return [event.payload for event in events if isinstance(event.payload, ManualEdit)]
 
 
-def values(seen: Drawer, bot: str, container: str, memory: str) -> dict[str, Any]:
+def values(seen: ChatDetails, bot: str, container: str, memory: str) -> dict[str, Any]:
     """Everything the drawer shows, by the field that corrects it."""
     told: dict[str, Any] = {"title": seen.title, "clock": seen.clock.isoformat()}
     told |= {"weather": seen.weather, "anchor": seen.anchor}
@@ -53,16 +53,18 @@ def values(seen: Drawer, bot: str, container: str, memory: str) -> dict[str, Any
     return told
 
 
-async def test_s21_every_field_the_drawer_shows_is_edited_with_what_stood_there_and_rewound(stage: Stage) -> None:
-    bot = await stage.meet()
-    room = await stage.begin(bot, weather="fog", anchor="Day 1 = the storm")
+async def test_s21_every_field_the_drawer_shows_is_edited_with_what_stood_there_and_rewound(
+    stage: StoryHarness,
+) -> None:
+    bot = await stage.create_character()
+    room = await stage.start_chat(bot, weather="fog", anchor="Day 1 = the storm")
     first = await stage.say(room, "Good evening.")
     await stage.say(room, "The kettle is on.")
     seen = drawer(stage, room)
     assert seen.scene is not None
     place, memory = seen.scene.container, seen.characters[bot.id].memories[-1].id
     from_elsewhere = ContainerCreated(container="cellar", name="the cellar")
-    await stage.story._decide(room, lambda: _one(room, from_elsewhere))  # a second place, to move to
+    await stage.story.decide_and_append(room, lambda: _one(room, from_elsewhere))  # a second place, to move to
     before = values(drawer(stage, room), bot.id, place, memory)
     new: dict[str, Any] = {
         "title": "Night",
@@ -97,7 +99,7 @@ async def test_s21_every_field_the_drawer_shows_is_edited_with_what_stood_there_
             f"edge.{who}.{toward}.knowledge": ("Came by boat.",),
         }
     shapes = {_shape(field) for field in new}
-    assert shapes == set(FIELDS)  # the list is closed, and this test knows all of it
+    assert shapes == set(EDITABLE_FIELDS)  # the list is closed, and this test knows all of it
     assert set(before) == set(new)
     for field, value in new.items():
         assert await edit(stage, room, {field: value}), field
@@ -120,9 +122,9 @@ async def test_s21_every_field_the_drawer_shows_is_edited_with_what_stood_there_
 
 
 async def _one(room: str, payload: ContainerCreated) -> Any:
-    from coterie.kernel import Draft
+    from coterie.kernel import NewEvent
 
-    return [Draft(room, payload)], ()
+    return [NewEvent(room, payload)], ()
 
 
 def _shape(field: str) -> str:
@@ -173,9 +175,11 @@ def _shape(field: str) -> str:
         ("memory.MEMORY.owner", "somebody"),
     ],
 )
-async def test_s21_a_bad_value_says_what_to_do_and_changes_nothing(stage: Stage, field: str, value: object) -> None:
-    bot = await stage.meet()
-    room = await stage.begin(bot)
+async def test_s21_a_bad_value_says_what_to_do_and_changes_nothing(
+    stage: StoryHarness, field: str, value: object
+) -> None:
+    bot = await stage.create_character()
+    room = await stage.start_chat(bot)
     await stage.say(room, "Good evening.")
     seen = drawer(stage, room)
     assert seen.scene is not None
@@ -189,19 +193,19 @@ async def test_s21_a_bad_value_says_what_to_do_and_changes_nothing(stage: Stage,
     assert drawer(stage, room) == seen
 
 
-async def test_s21_what_is_so_already_is_no_event_and_no_field_is_told_twice(stage: Stage) -> None:
-    room = await stage.begin(await stage.meet(), weather="fog")
+async def test_s21_what_is_so_already_is_no_event_and_no_field_is_told_twice(stage: StoryHarness) -> None:
+    room = await stage.start_chat(await stage.create_character(), weather="fog")
     assert not await edit(stage, room, {"weather": "fog"})
     with pytest.raises(BadEdit):
-        await stage.story.edit(room, [Edit(field="weather", value=value) for value in ("sun", "rain")])
+        await stage.story.edit(room, [FieldEdit(field="weather", value=value) for value in ("sun", "rain")])
     assert edits(stage, room) == []
 
 
 async def test_s21_an_edited_memory_is_what_is_recalled_and_the_other_line_keeps_its_own(
-    stage: Stage, script: Script
+    stage: StoryHarness, script: ScriptedModel
 ) -> None:
-    bot = await stage.meet()
-    room = await stage.begin(bot)
+    bot = await stage.create_character()
+    room = await stage.start_chat(bot)
     said = await stage.say(room, "My brother sails a green cutter.")
     fork = await stage.story.fork(room, said.reply)
     memory = next(one for one in drawer(stage, fork.room).characters[bot.id].memories if "cutter" in one.text)
@@ -217,40 +221,40 @@ async def test_s21_an_edited_memory_is_what_is_recalled_and_the_other_line_keeps
 
 
 async def test_s14_s21_pins_by_hand_hold_to_eight_and_only_automatic_ones_make_room(
-    stage: Stage, script: Script
+    stage: StoryHarness, script: ScriptedModel
 ) -> None:
-    bot = await stage.meet()
-    room = await stage.begin(bot)
+    bot = await stage.create_character()
+    room = await stage.start_chat(bot)
     for number in range(6):
         await stage.say(room, f"Thing number {number}.")
     ids = [memory.id for memory in stage.memory.browse(owner=bot.id)]
-    assert len(ids) > MOST_PINS + 1
-    for memory in ids[: MOST_PINS - 1]:
+    assert len(ids) > MAX_PINS + 1
+    for memory in ids[: MAX_PINS - 1]:
         assert await stage.story.pin(room, memory, True)
     script.shapes["Weight"] = {"significance": 3}
     await stage.say(room, "I am your sister.")
     seen = drawer(stage, room).characters[bot.id]
     auto = [memory.id for memory in stage.memory.browse(owner=bot.id) if memory.auto_pinned]
-    assert (seen.pins, seen.most_pins, len(auto)) == (MOST_PINS, MOST_PINS, 1)
+    assert (seen.pins, seen.most_pins, len(auto)) == (MAX_PINS, MAX_PINS, 1)
     assert not await stage.story.pin(room, ids[0], True)  # it is already
 
-    assert await stage.story.pin(room, ids[MOST_PINS], True)  # the automatic one makes room
+    assert await stage.story.pin(room, ids[MAX_PINS], True)  # the automatic one makes room
     pinned = {memory.id for memory in stage.memory.browse(owner=bot.id) if memory.pinned}
-    assert pinned == {*ids[: MOST_PINS - 1], ids[MOST_PINS]}
+    assert pinned == {*ids[: MAX_PINS - 1], ids[MAX_PINS]}
     with pytest.raises(BadMemory) as full:
-        await stage.story.pin(room, ids[MOST_PINS + 1], True)
+        await stage.story.pin(room, ids[MAX_PINS + 1], True)
     assert "Unpin" in full.value.fix
     script.shapes["Weight"] = {"significance": 3}
     await stage.say(room, "And your brother too.")  # nothing that a person pinned is evicted
     assert {memory.id for memory in stage.memory.browse(owner=bot.id) if memory.pinned} == pinned
 
     assert await stage.story.pin(room, ids[0], False)
-    assert drawer(stage, room).characters[bot.id].pins == MOST_PINS - 1
+    assert drawer(stage, room).characters[bot.id].pins == MAX_PINS - 1
 
 
-async def test_s21_pinning_an_automatic_pin_makes_it_yours(stage: Stage, script: Script) -> None:
-    bot = await stage.meet()
-    room = await stage.begin(bot)
+async def test_s21_pinning_an_automatic_pin_makes_it_yours(stage: StoryHarness, script: ScriptedModel) -> None:
+    bot = await stage.create_character()
+    room = await stage.start_chat(bot)
     script.shapes["Weight"] = {"significance": 3}
     await stage.say(room, "I am your sister.")
     (auto,) = (memory for memory in stage.memory.browse(owner=bot.id) if memory.pinned)
@@ -260,14 +264,14 @@ async def test_s21_pinning_an_automatic_pin_makes_it_yours(stage: Stage, script:
     assert (kept.id, kept.auto_pinned) == (auto.id, False)
 
 
-async def test_s21_a_forgotten_memory_stays_forgotten_through_a_rewind(stage: Stage) -> None:
-    bot = await stage.meet()
-    room = await stage.begin(bot)
+async def test_s21_a_forgotten_memory_stays_forgotten_through_a_rewind(stage: StoryHarness) -> None:
+    bot = await stage.create_character()
+    room = await stage.start_chat(bot)
     first = await stage.say(room, "I steal spoons.")
     memory = next(one for one in stage.memory.browse(owner=bot.id) if "spoons" in one.text)
     await stage.say(room, "Never mind.")
     await stage.story.forget(room, memory.id)
     await stage.story.rewind(room, first.reply)
-    assert not any("spoons" in text for text in stage.remembered(bot.id))
+    assert not any("spoons" in text for text in stage.memories_of(bot.id))
     with pytest.raises(CoterieError):
         await stage.story.forget(room, memory.id)

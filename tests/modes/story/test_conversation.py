@@ -6,90 +6,94 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from coterie.engine.conversation import Speech, Spoken, Words
-from coterie.engine.errors import NotAllowed
+from coterie.engine.conversation import ReplyFinished, ReplyText, ReplyUpdate
+from coterie.engine.errors import PermissionDenied
 from coterie.engine.events import AssistantTurnStarted
 from coterie.engine.feed import Feed
 from coterie.engine.protocol import Attachment
-from coterie.kernel import Draft
-from coterie.llm.tape import Entry, Fault
+from coterie.kernel import NewEvent
+from coterie.llm.tape import RecordedCall, RecordedError
 from coterie.modes.story import StoryConversation
-from tests.modes.story.conftest import Script, Stage
+from tests.modes.story.conftest import ScriptedModel, StoryHarness
 
 
-def held(stage: Stage) -> StoryConversation:
+def held(stage: StoryHarness) -> StoryConversation:
     return StoryConversation(stage.store, stage.story, stage.roster, Feed(stage.store, stage.story.replies))
 
 
-async def told(speech: AsyncIterator[Speech]) -> tuple[str, Spoken | None]:
+async def told(speech: AsyncIterator[ReplyUpdate]) -> tuple[str, ReplyFinished | None]:
     """The words as they came, and how it ended."""
     words, end = "", None
     async for one in speech:
-        if isinstance(one, Words):
+        if isinstance(one, ReplyText):
             words += one.text
-        elif isinstance(one, Spoken):
+        elif isinstance(one, ReplyFinished):
             end = one
     return words, end
 
 
-async def begun(stage: Stage) -> tuple[StoryConversation, str]:
-    bot = await stage.meet(kickoff="Mara looks up.")
+async def begun(stage: StoryHarness) -> tuple[StoryConversation, str]:
+    bot = await stage.create_character(kickoff="Mara looks up.")
     talk = held(stage)
     opened = await talk.open("you", bot.id, "Evening", at_once=True)
     assert opened.greeting == "Mara looks up."
-    await stage.store.append(opened.drafts)
+    await stage.store.append(opened.new_events)
     return talk, opened.context
 
 
-async def test_p2_words_and_then_the_whole(stage: Stage, script: Script) -> None:
+async def test_p2_words_and_then_the_whole(stage: StoryHarness, script: ScriptedModel) -> None:
     talk, room = await begun(stage)
     script.replies = ["The lamp is lit.", "It is, still."]
     file = Attachment(name="a *map*.png", path="files/r/a map.png")
-    words, end = await told(talk.say(room, "Is it?", person="you", key="k1", attachments=[file]))
-    assert end == Spoken("The lamp is lit.", "Mara") and end.text.startswith(words)
+    words, end = await told(talk.send_message(room, "Is it?", person="you", key="k1", attachments=[file]))
+    assert end == ReplyFinished("The lamp is lit.", "Mara") and end.text.startswith(words)
     assert "hands over a file: a map .png (files/r/a map.png)" in script.prompt()
-    assert (await told(talk.say(room, "Is it?", person="you", key="k1")))[1] == end, "the same key, the same answer"
-    assert (await told(talk.retry(room, person="you")))[1] == Spoken("It is, still.", "Mara")
+    assert (await told(talk.send_message(room, "Is it?", person="you", key="k1")))[1] == end, (
+        "the same key, the same answer"
+    )
+    assert (await told(talk.retry(room, person="you")))[1] == ReplyFinished("It is, still.", "Mara")
     await talk.rename(room, "Night")
-    standing = talk.standing(room)
+    standing = talk.status(room)
     assert (standing.title, standing.character, standing.turns) == ("Night", "Mara", 3)
     assert await talk.stop(room) is False
-    await stage.settle()
+    await stage.run_jobs()
 
 
-async def test_p2_what_breaks_off_is_told_in_a_sentence(stage: Stage, script: Script) -> None:
+async def test_p2_what_breaks_off_is_told_in_a_sentence(stage: StoryHarness, script: ScriptedModel) -> None:
     talk, room = await begun(stage)
-    script.faults = [Entry(say="Half a", error=Fault(kind="RequestRefused", what="The model said no."))]
-    _, end = await told(talk.say(room, "Go on.", person="you", key="k1"))
-    assert end is not None and end.text == "Half a" and "The model said no." in end.trouble
-    await stage.settle()
+    script.faults = [RecordedCall(say="Half a", error=RecordedError(kind="RequestRefused", what="The model said no."))]
+    _, end = await told(talk.send_message(room, "Go on.", person="you", key="k1"))
+    assert end is not None and end.text == "Half a" and "The model said no." in end.error
+    await stage.run_jobs()
 
 
 async def test_p4_an_answer_that_a_crash_cut_off_is_given_again(
-    stage: Stage, script: Script, restart: Callable[[], None]
+    stage: StoryHarness, script: ScriptedModel, restart: Callable[[], None]
 ) -> None:
     talk, room = await begun(stage)
     script.replies = ["Never heard."]
-    await told(talk.say(room, "Hello?", person="you", key="k1"))
-    await stage.settle()
+    await told(talk.send_message(room, "Hello?", person="you", key="k1"))
+    await stage.run_jobs()
     # As if the process had ended while the reply to the next message was being given.
     said = await stage.story.say(room, "And now?", key="k2")
     await stage.story.replies.wait(room)
     await stage.store.supersede(room, drop=await stage.store.turn_seqs(room, said.reply))
     started = AssistantTurnStarted(reply="cut", speaker=said.speaker, answers=said.turn)
-    await stage.store.append([Draft(room, started, said.speaker, turn="cut")])
+    await stage.store.append([NewEvent(room, started, said.speaker, turn="cut")])
     restart()
     await stage.story.recover()
     script.replies = ["Here I am."]
-    _, end = await told(held(stage).say(room, "And now?", person="you", key="k2"))
-    assert end == Spoken("Here I am.", "Mara")
+    _, end = await told(held(stage).send_message(room, "And now?", person="you", key="k2"))
+    assert end == ReplyFinished("Here I am.", "Mara")
     assert stage.texts(room)[-2:] == ["And now?", "Here I am."]
-    await stage.settle()
+    await stage.run_jobs()
 
 
-async def test_p3_a_story_is_for_whose_it_is_until_others_are_let_in(stage: Stage, script: Script) -> None:
+async def test_p3_a_story_is_for_whose_it_is_until_others_are_let_in(
+    stage: StoryHarness, script: ScriptedModel
+) -> None:
     talk, room = await begun(stage)
-    for speech in (talk.say(room, "Hello", person="bo", key="k"), talk.retry(room, person="bo")):
-        with pytest.raises(NotAllowed, match="somebody else's"):
+    for speech in (talk.send_message(room, "Hello", person="bo", key="k"), talk.retry(room, person="bo")):
+        with pytest.raises(PermissionDenied, match="somebody else's"):
             await told(speech)
     assert script.asked == []

@@ -8,15 +8,17 @@ import pytest
 
 from coterie.base.errors import CoterieError
 from coterie.cast import ready as shelf
-from coterie.llm.tape import Entry, Fault
+from coterie.llm.tape import RecordedCall, RecordedError
 from coterie.modes.story.kickoff import Opening
-from tests.modes.story.conftest import Script, Stage
+from tests.modes.story.conftest import ScriptedModel, StoryHarness
 
 
-async def test_s8_the_classifier_fills_the_form_and_confirming_is_one_transaction(stage: Stage, script: Script) -> None:
-    mara = await stage.meet(kickoff="Rain. Mara opens the door.", initial_relationship="A stranger.")
+async def test_s8_the_classifier_fills_the_form_and_confirming_is_one_transaction(
+    stage: StoryHarness, script: ScriptedModel
+) -> None:
+    mara = await stage.create_character(kickoff="Rain. Mara opens the door.", initial_relationship="A stranger.")
     script.shapes["Opening"] = {"title": "Rain", "place": {"name": "the door"}, "facts": ["Ana is wet"]}
-    proposal = await stage.story.propose(mara.id)
+    proposal = await stage.story.propose_opening(mara.id)
     assert (proposal.notice, proposal.opening.title, proposal.opening.place.name) == ("", "Rain", "the door")
     before = stage.store.reader.last_id()
     chat = await stage.story.begin(mara.id, proposal.opening)
@@ -37,35 +39,39 @@ async def test_s8_the_classifier_fills_the_form_and_confirming_is_one_transactio
 
 @pytest.mark.parametrize("name", shelf.NAMES)
 async def test_s8_a_ready_made_character_brings_its_scene_and_asks_no_model(
-    stage: Stage, script: Script, name: str
+    stage: StoryHarness, script: ScriptedModel, name: str
 ) -> None:
-    ready = shelf.ready(name)
-    bot = await stage.meet(ready.name, kickoff=ready.kickoff, initial_relationship=ready.initial_relationship)
-    proposal = await stage.story.propose(bot.id)
+    ready = shelf.starter_character(name)
+    bot = await stage.create_character(
+        ready.name, kickoff=ready.kickoff, initial_relationship=ready.initial_relationship
+    )
+    proposal = await stage.story.propose_opening(bot.id)
     assert (proposal.notice, script.classified) == ("", [])
     opening = proposal.opening
     assert opening.title and opening.place.name and opening.weather and opening.you.posture
     assert (opening.greeting, opening.relationship) == (ready.kickoff, ready.initial_relationship)
     now = datetime(2026, 5, 4, 3, 2, tzinfo=UTC)
-    assert opening.starts(now) == datetime.combine(now.date(), time.fromisoformat(opening.time), tzinfo=UTC)
+    assert opening.start_time(now) == datetime.combine(now.date(), time.fromisoformat(opening.time), tzinfo=UTC)
 
 
-async def test_s8_a_ready_made_opening_that_was_rewritten_is_read_again(stage: Stage, script: Script) -> None:
-    bot = await stage.meet(kickoff=shelf.ready("maren").kickoff + " Then the lamp goes out.")
+async def test_s8_a_ready_made_opening_that_was_rewritten_is_read_again(
+    stage: StoryHarness, script: ScriptedModel
+) -> None:
+    bot = await stage.create_character(kickoff=shelf.starter_character("maren").kickoff + " Then the lamp goes out.")
     script.shapes["Opening"] = {"title": "Dark"}
-    assert (await stage.story.propose(bot.id)).opening.title == "Dark"
+    assert (await stage.story.propose_opening(bot.id)).opening.title == "Dark"
 
 
 @pytest.mark.parametrize("told", ["", "soon", "25:00", "tomorrow at noon"])
 def test_s8_an_hour_that_is_none_leaves_it_now(told: str) -> None:
     now = datetime(2026, 5, 4, 3, 2, tzinfo=UTC)
-    assert Opening(time=told).starts(now) == now
+    assert Opening(time=told).start_time(now) == now
 
 
-async def test_s8_all_of_it_or_nothing(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    mara = await stage.meet()
+async def test_s8_all_of_it_or_nothing(stage: StoryHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    mara = await stage.create_character()
     before = stage.store.reader.last_id()
-    view = next(view for view in stage.store.views if view.name == "story_edges")
+    view = next(view for view in stage.store.projections if view.name == "story_edges")
     monkeypatch.setattr(type(view), "updated", _broken)
     stage.store.close()
     stage.open()
@@ -85,22 +91,22 @@ def _broken(*_: object) -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        Entry(say="As an AI, I can't help with that."),
-        Entry(say="no json at all"),
-        Entry(error=Fault(kind="KeyRejected", what="The key is wrong.", status=401)),
+        RecordedCall(say="As an AI, I can't help with that."),
+        RecordedCall(say="no json at all"),
+        RecordedCall(error=RecordedError(kind="KeyRejected", what="The key is wrong.", status=401)),
     ],
 )
 async def test_s8_a_classifier_that_fails_leaves_an_empty_form_with_a_notice(
-    stage: Stage, script: Script, answer: Entry
+    stage: StoryHarness, script: ScriptedModel, answer: RecordedCall
 ) -> None:
-    mara = await stage.meet(kickoff="Rain.")
+    mara = await stage.create_character(kickoff="Rain.")
     script.shapes["Opening"] = answer
-    proposal = await stage.story.propose(mara.id)
+    proposal = await stage.story.propose_opening(mara.id)
     assert "Fill it in by hand" in proposal.notice
     assert proposal.opening == Opening(greeting="Rain.")
     await stage.story.begin(mara.id, proposal.opening)
 
 
-async def test_s8_nobody_to_meet_is_a_clear_error(stage: Stage) -> None:
+async def test_s8_nobody_to_meet_is_a_clear_error(stage: StoryHarness) -> None:
     with pytest.raises(CoterieError, match="no character"):
-        await stage.story.propose("nobody")
+        await stage.story.propose_opening("nobody")

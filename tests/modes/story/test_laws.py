@@ -11,16 +11,16 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.base.clock import HeldClock
-from coterie.memory.library import MOST_PINS
-from tests.modes.story.conftest import Stage
-from tests.modes.story.honest import Honest
-from tests.modes.story.random_play import COMMANDS, SMALL, Play
+from coterie.base.clock import ManualClock
+from coterie.memory.library import MAX_PINS
+from tests.modes.story.conftest import StoryHarness
+from tests.modes.story.honest import EchoModel
+from tests.modes.story.random_play import COMMANDS, SMALL, RandomCommands
 
 OFTEN = [command for command, weight in COMMANDS.items() for _ in range(max(1, weight // 4))]
 
 
-def holds(stage: Stage, play: Play) -> None:
+def holds(stage: StoryHarness, play: RandomCommands) -> None:
     """After every command."""
     stage.verify()
     play.shown()
@@ -41,15 +41,15 @@ def holds(stage: Stage, play: Play) -> None:
 
 
 async def play(folder: Path, seed: int, commands: list[str]) -> None:
-    honest = Honest(chance=random.Random(seed))
-    stage = Stage(folder / "coterie.db", HeldClock(), honest, SMALL)
-    played = Play(stage, honest, random.Random(seed))
+    honest = EchoModel(chance=random.Random(seed))
+    stage = StoryHarness(folder / "coterie.db", ManualClock(), honest, SMALL)
+    played = RandomCommands(stage, honest, random.Random(seed))
     try:
         await played.prepare()
         for command in commands:
             await played.step(command)
             holds(stage, played)
-        await stage.settle()
+        await stage.run_jobs()
         holds(stage, played)
         played.remembered()
         assert stage.memory.verify() == []
@@ -58,7 +58,7 @@ async def play(folder: Path, seed: int, commands: list[str]) -> None:
                 pinned = stage.store.query(
                     "SELECT count(*) FROM memory WHERE owner = ? AND pin AND stream = ?", (bot, line)
                 )
-                assert pinned[0][0] <= MOST_PINS
+                assert pinned[0][0] <= MAX_PINS
     finally:
         await stage.close()
 

@@ -15,29 +15,29 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coterie.base.clock import HeldClock
+from coterie.base.clock import ManualClock
 from coterie.memory import recall
-from coterie.memory.record import Lines
-from coterie.modes.story.prompting import Prompter
+from coterie.memory.record import StreamForks
+from coterie.modes.story.prompting import PromptBuilder
 from coterie.modes.story.witnesses import Witnesses
-from tests.modes.story.conftest import Stage
-from tests.modes.story.honest import Honest
-from tests.modes.story.random_play import SMALL, Play
+from tests.modes.story.conftest import StoryHarness
+from tests.modes.story.honest import EchoModel
+from tests.modes.story.random_play import SMALL, RandomCommands
 
 KINDS = {"whispered", "absent", "rewound", "swiped", "forked", "reset"}
 
 
-async def played(folder: Path, seed: int, steps: int, *, until_leak: bool = False) -> Play:
-    honest = Honest(chance=random.Random(seed + 1))
-    stage = Stage(folder / f"{seed}.db", HeldClock(), honest, SMALL)
-    play = Play(stage, honest, random.Random(seed))
+async def played(folder: Path, seed: int, steps: int, *, until_leak: bool = False) -> RandomCommands:
+    honest = EchoModel(chance=random.Random(seed + 1))
+    stage = StoryHarness(folder / f"{seed}.db", ManualClock(), honest, SMALL)
+    play = RandomCommands(stage, honest, random.Random(seed))
     try:
         await play.prepare()
         for _ in range(steps):
             await play.step()
             if until_leak and play.leaks:
                 return play
-        await stage.settle()
+        await stage.run_jobs()
         play.look()
         play.shown()
         stage.verify()
@@ -72,13 +72,13 @@ def _recalled_by_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _lines_know_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Lines, "hidden", lambda *_: False)
+    monkeypatch.setattr(StreamForks, "hidden", lambda *_: False)
 
 
 def _whispers_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
-    assemble = Prompter.assemble
+    assemble = PromptBuilder.assemble
     monkeypatch.setattr(
-        Prompter, "assemble", lambda self, chat, who, reply, to=(): assemble(self, chat, who, reply, (who,))
+        PromptBuilder, "assemble", lambda self, chat, who, reply, to=(): assemble(self, chat, who, reply, (who,))
     )
 
 

@@ -6,23 +6,23 @@ from typing import Any
 
 from coterie.cast.cards import Card
 from coterie.cast.identity import Identity
-from coterie.modes.story.prompts import PromptBook
-from tests.modes.story.conftest import Script, Stage
+from coterie.modes.story.prompts import PromptQueries
+from tests.modes.story.conftest import ScriptedModel, StoryHarness
 
 
-async def met(stage: Stage, *entries: dict[str, Any], **book: Any) -> str:
+async def met(stage: StoryHarness, *entries: dict[str, Any], **book: Any) -> str:
     base = Identity(name="Mara", persona="Keeps a lighthouse.").to_card()
     lore = [{"keys": ["lamp"], "enabled": True, "insertion_order": at, **one} for at, one in enumerate(entries)]
     card = Card.read({**base.document, "data": {**base.document["data"], "character_book": {"entries": lore, **book}}})
-    bot = await stage.roster.author(Identity.from_card(card), card)
-    return await stage.begin(bot)
+    bot = await stage.roster.save(Identity.from_card(card), card)
+    return await stage.start_chat(bot)
 
 
-def told(script: Script) -> list[tuple[str, str]]:
+def told(script: ScriptedModel) -> list[tuple[str, str]]:
     return [(message.role, message.text) for message in script.asked[-1].prompt.messages]
 
 
-async def test_s9_depth_and_role_put_lore_into_the_dialogue(stage: Stage, script: Script) -> None:
+async def test_s9_depth_and_role_put_lore_into_the_dialogue(stage: StoryHarness, script: ScriptedModel) -> None:
     entries = [
         {"content": "@@depth 2\n@@role assistant\nThe oil smells of fish."},
         {"content": "@@depth 1\n@@role user\nThe wind rises."},
@@ -40,11 +40,11 @@ async def test_s9_depth_and_role_put_lore_into_the_dialogue(stage: Stage, script
     ]
     assert not any("@@" in text for _, text in told(script))
     reply = stage.story.timeline.latest(room, 1)[0].id
-    sent = PromptBook(stage.store).inspect(room, reply).sent
+    sent = PromptQueries(stage.store).inspect(room, reply).sent
     assert sum(part.tokens for part in sent.parts) == sent.tokens  # S13: every token is attributed
 
 
-async def test_s9_positions_stand_around_the_description(stage: Stage, script: Script) -> None:
+async def test_s9_positions_stand_around_the_description(stage: StoryHarness, script: ScriptedModel) -> None:
     room = await met(
         stage,
         {"content": "BEFORE.", "position": "before_char"},
@@ -60,7 +60,7 @@ async def test_s9_positions_stand_around_the_description(stage: Stage, script: S
     assert places == sorted(places)
 
 
-async def test_s9_disable_ui_prompt_leaves_out_our_own_instructions(stage: Stage, script: Script) -> None:
+async def test_s9_disable_ui_prompt_leaves_out_our_own_instructions(stage: StoryHarness, script: ScriptedModel) -> None:
     room = await met(stage, {"content": "@@disable_ui_prompt system_prompt\nThe lamp is cursed."})
     await stage.say(room, "Hello.")
     assert "You write only what Mara says" in told(script)[0][1]
@@ -69,7 +69,9 @@ async def test_s9_disable_ui_prompt_leaves_out_our_own_instructions(stage: Stage
     assert "You write only" not in told(script)[0][1]
 
 
-async def test_s9_every_so_many_replies_counts_those_that_were_given(stage: Stage, script: Script) -> None:
+async def test_s9_every_so_many_replies_counts_those_that_were_given(
+    stage: StoryHarness, script: ScriptedModel
+) -> None:
     room = await met(stage, {"content": "@@activate_only_every 2\nThe lamp turns."})
     shown = []
     for _ in range(4):

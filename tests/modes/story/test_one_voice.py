@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from coterie.engine.replies import Live
+from coterie.engine.replies import LiveText
 from coterie.kernel import WhenSlow
 from coterie.llm.messages import Finished, TextDelta, Tokens
 from coterie.llm.settings import ModelDetails
-from coterie.llm.tape import Entry
-from tests.modes.story.conftest import Script, Stage
+from coterie.llm.tape import RecordedCall
+from tests.modes.story.conftest import ScriptedModel, StoryHarness
 
 
-def pieces(text: str, size: int) -> Entry:
+def pieces(text: str, size: int) -> RecordedCall:
     """The text in pieces of so many letters, as tokens cut it."""
     said = [TextDelta(text=text[at : at + size]) for at in range(0, len(text), size)]
     end = Finished(reason="stop", tokens=Tokens(input=1, output=len(said)), model="script")
-    return Entry(chunks=tuple((0, chunk) for chunk in (*said, end)))
+    return RecordedCall(chunks=tuple((0, chunk) for chunk in (*said, end)))
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 80])
-async def test_s12_what_it_says_for_others_is_neither_shown_nor_kept(stage: Stage, script: Script, size: int) -> None:
-    bot = await stage.meet()
-    room = await stage.begin(bot)
+async def test_s12_what_it_says_for_others_is_neither_shown_nor_kept(
+    stage: StoryHarness, script: ScriptedModel, size: int
+) -> None:
+    bot = await stage.create_character()
+    room = await stage.start_chat(bot)
     script.faults = [pieces("Mara: Sit down.\nThe kettle sings.\n\n**Ana:** Thank you!\nMara: You're welcome.", size)]
     async with stage.store.bus.subscribe("live.>", limit=1_000, when_slow=WhenSlow.DROP_OLDEST) as words:
         begun = await stage.say(room, "Good evening.")
@@ -31,18 +33,20 @@ async def test_s12_what_it_says_for_others_is_neither_shown_nor_kept(stage: Stag
         shown = ""
         while len(shown) < len(turn.text):
             live = (await anext(words)).body
-            assert isinstance(live, Live)
+            assert isinstance(live, LiveText)
             assert live.offset == len(shown)
             shown += live.text
     assert shown == turn.text
-    assert not any("Thank you" in text for text in stage.remembered(bot.id))
+    assert not any("Thank you" in text for text in stage.memories_of(bot.id))
     logged = "".join(str(event.payload) for event in stage.store.reader.read(room))
     assert "Thank you" not in logged
 
 
-async def test_s13_providers_are_asked_to_stop_where_others_would_speak(stage: Stage, script: Script) -> None:
-    room = await stage.begin(await stage.meet())
-    guest = await stage.meet("Io")
+async def test_s13_providers_are_asked_to_stop_where_others_would_speak(
+    stage: StoryHarness, script: ScriptedModel
+) -> None:
+    room = await stage.start_chat(await stage.create_character())
+    guest = await stage.create_character("Io")
     await stage.story.invite(room, guest.id)
     await stage.say(room, "Mara?")
     assert script.asked[-1].prompt.stop == ("\nAna:", "\nIo:")
@@ -50,8 +54,10 @@ async def test_s13_providers_are_asked_to_stop_where_others_would_speak(stage: S
     assert script.asked[-1].prompt.stop == ("\nAna:", "\nMara:")
 
 
-async def test_s12_a_wrong_label_before_the_first_words_costs_nobody_the_reply(stage: Stage, script: Script) -> None:
-    room = await stage.begin(await stage.meet())
+async def test_s12_a_wrong_label_before_the_first_words_costs_nobody_the_reply(
+    stage: StoryHarness, script: ScriptedModel
+) -> None:
+    room = await stage.start_chat(await stage.create_character())
     script.replies = ["You: Hello there!\nYou: And who are you?"]
     begun = await stage.say(room, "Good evening.")
     turn = stage.story.timeline.turn(room, begun.reply)
@@ -59,12 +65,12 @@ async def test_s12_a_wrong_label_before_the_first_words_costs_nobody_the_reply(s
 
 
 async def test_s12_a_model_that_loses_the_thread_ends_with_a_sentence_and_the_reply_is_whole(
-    stage: Stage, script: Script
+    stage: StoryHarness, script: ScriptedModel
 ) -> None:
     catalogue = stage.models.catalogue
-    details = {"embedded/script": ModelDetails(steady_words=4)}
+    details = {"embedded/script": ModelDetails(max_story_words=4)}
     catalogue.settings = catalogue.settings.model_copy(update={"details": details})
-    room = await stage.begin(await stage.meet())
+    room = await stage.start_chat(await stage.create_character())
     script.faults = [pieces("Sit down. The kettle sings. And so on, and on, and on.", 3)]
     begun = await stage.say(room, "Good evening.")
     turn = stage.story.timeline.turn(room, begun.reply)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from coterie.cast.roster import You
+from coterie.cast.roster import OwnerProfile
 from coterie.cast.workspace import Workspaces
-from tests.modes.story.conftest import Script, Stage
+from tests.modes.story.conftest import ScriptedModel, StoryHarness
 
 
 async def test_d11_words_come_from_the_folder_then_the_shared_one_then_the_form(
-    stage: Stage, script: Script, tmp_path: Path
+    stage: StoryHarness, script: ScriptedModel, tmp_path: Path
 ) -> None:
     workspaces = Workspaces(tmp_path / "workspaces", tmp_path / "shared")
-    stage.story.prompter._workspaces = workspaces
-    bot = await stage.meet(persona="Keeps a lighthouse.")
-    folder = workspaces.prepare(bot, You("Ana", "she/her", "A cartographer."))
-    room = await stage.begin(bot)
+    stage.story.participants._workspaces = workspaces
+    bot = await stage.create_character(persona="Keeps a lighthouse.")
+    folder = workspaces.prepare(bot, OwnerProfile("Ana", "she/her", "A cartographer."))
+    room = await stage.start_chat(bot)
 
     await stage.say(room, "One.")
     assert "Delete this line" not in script.prompt()

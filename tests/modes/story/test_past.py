@@ -9,14 +9,14 @@ import pytest
 
 from coterie.base.errors import BadPoint
 from coterie.engine.errors import NoSuchTurn
-from coterie.modes.story.impact import told
-from tests.modes.story.conftest import Script, Stage
-from tests.modes.story.feelings import edge, feels, state
+from coterie.modes.story.impact import describe_impact
+from tests.modes.story.conftest import ScriptedModel, StoryHarness
+from tests.modes.story.feelings import relationship, set_relationship_update, state
 
 
-async def test_s23_the_preview_counts_what_really_changes(stage: Stage, script: Script) -> None:
-    mara, theo = await stage.meet(), await stage.meet("Theo")
-    room = await stage.begin(mara)
+async def test_s23_the_preview_counts_what_really_changes(stage: StoryHarness, script: ScriptedModel) -> None:
+    mara, theo = await stage.create_character(), await stage.create_character("Theo")
+    room = await stage.start_chat(mara)
     first = await stage.say(room, "One.")
     late = await stage.story.say(room, "Two, whose work is done later.")
     await stage.story.replies.wait(room)
@@ -25,7 +25,7 @@ async def test_s23_the_preview_counts_what_really_changes(stage: Stage, script: 
     await stage.story.invite(room, theo.id)
     await stage.say(room, "Four.")
     for turn in (first.reply, late.reply):
-        impact = told(await stage.story.preview_rewind(room, turn))
+        impact = describe_impact(await stage.story.preview_rewind(room, turn))
         counted = {event.id: event for event in await stage.store.history(room)}
         memories, turns = stage.memory.count(), stage.story.timeline.count(room)
         scenes = stage.store.query("SELECT count(*) FROM scene WHERE room = ?", (room,))[0][0]
@@ -42,9 +42,9 @@ async def test_s23_the_preview_counts_what_really_changes(stage: Stage, script: 
         await stage.story.undo_rewind(room)
 
 
-async def test_s23_a_snapshot_is_written_before_anything_is_taken_back(stage: Stage) -> None:
-    mara = await stage.meet()
-    room = await stage.begin(mara)
+async def test_s23_a_snapshot_is_written_before_anything_is_taken_back(stage: StoryHarness) -> None:
+    mara = await stage.create_character()
+    room = await stage.start_chat(mara)
     begun = await stage.say(room, "One.")
     await stage.say(room, "Two.")
     before, seen = state(stage), []
@@ -60,9 +60,9 @@ async def test_s23_a_snapshot_is_written_before_anything_is_taken_back(stage: St
     assert seen == [before, before]
 
 
-async def test_s23_what_cannot_be_kept_first_is_not_taken_back(stage: Stage) -> None:
-    mara = await stage.meet()
-    room = await stage.begin(mara)
+async def test_s23_what_cannot_be_kept_first_is_not_taken_back(stage: StoryHarness) -> None:
+    mara = await stage.create_character()
+    room = await stage.start_chat(mara)
     begun = await stage.say(room, "One.")
     await stage.say(room, "Two.")
 
@@ -79,13 +79,13 @@ async def test_s23_what_cannot_be_kept_first_is_not_taken_back(stage: Stage) -> 
 
 
 async def test_s23_the_state_afterwards_is_exactly_the_state_at_that_turn_and_undo_is_exact(
-    stage: Stage, script: Script
+    stage: StoryHarness, script: ScriptedModel
 ) -> None:
-    mara, theo = await stage.meet(), await stage.meet("Theo")
-    room, other = await stage.begin(mara), await stage.begin(theo)
+    mara, theo = await stage.create_character(), await stage.create_character("Theo")
+    room, other = await stage.start_chat(mara), await stage.start_chat(theo)
     states = []
     for number in range(6):
-        feels(script, number - 2, f"Ana said {number}")
+        set_relationship_update(script, number - 2, f"Ana said {number}")
         script.shapes["SceneCheck"] = {"minutes": number, "closed": number == 3, "why": "done"}
         script.shapes["Weight"] = {"significance": number % 4}
         if number == 2:
@@ -106,35 +106,35 @@ async def test_s23_the_state_afterwards_is_exactly_the_state_at_that_turn_and_un
 
 
 async def test_s23_late_work_of_a_rewound_turn_does_nothing_and_of_a_kept_one_is_kept(
-    stage: Stage, script: Script
+    stage: StoryHarness, script: ScriptedModel
 ) -> None:
-    mara = await stage.meet()
-    room = await stage.begin(mara)
+    mara = await stage.create_character()
+    room = await stage.start_chat(mara)
     kept = await stage.story.say(room, "Kept.")
     await stage.story.replies.wait(room)
     await stage.story.say(room, "Rewound.")
     await stage.story.replies.wait(room)
     await stage.story.rewind(room, kept.reply)
-    await stage.settle()
-    assert stage.remembered(mara.id) == ["Kept.", "Reply number 1."]
+    await stage.run_jobs()
+    assert stage.memories_of(mara.id) == ["Kept.", "Reply number 1."]
     assert not [text for shape in ("StateUpdate", "Weight") for text in script.questions(shape) if "Rewound" in text]
     assert {state for (state,) in stage.store.query("SELECT DISTINCT state FROM job")} == {"done", "withdrawn"}
     # What was done meanwhile for the kept turn is not lost by taking the rewind back, and the rest is done then.
     await stage.story.undo_rewind(room)
-    await stage.settle()
-    assert stage.remembered(mara.id) == ["Kept.", "Reply number 1.", "Reply number 2.", "Rewound."]
+    await stage.run_jobs()
+    assert stage.memories_of(mara.id) == ["Kept.", "Reply number 1.", "Reply number 2.", "Rewound."]
     await stage.story.rewind(room, kept.reply)
-    assert stage.remembered(mara.id) == ["Kept.", "Reply number 1."]
+    assert stage.memories_of(mara.id) == ["Kept.", "Reply number 1."]
 
 
 async def test_s23_undo_stays_possible_later_until_something_is_said_and_then_it_is_a_fork(
-    stage: Stage, script: Script, restart: Callable[[], None]
+    stage: StoryHarness, script: ScriptedModel, restart: Callable[[], None]
 ) -> None:
-    mara = await stage.meet()
-    room = await stage.begin(mara)
+    mara = await stage.create_character()
+    room = await stage.start_chat(mara)
     replies = []
     for number in range(4):
-        feels(script, 3, f"Ana said {number}")
+        set_relationship_update(script, 3, f"Ana said {number}")
         replies.append((await stage.say(room, f"Message {number}.")).reply)
     before, texts = state(stage), stage.texts(room)
     await stage.story.rewind(room, replies[0])
@@ -145,16 +145,16 @@ async def test_s23_undo_stays_possible_later_until_something_is_said_and_then_it
     with pytest.raises(BadPoint):
         await stage.story.undo_rewind(room)
     await stage.story.rewind(room, replies[0])
-    feels(script, -1)
+    set_relationship_update(script, -1)
     await stage.say(room, "Something new.")
     with pytest.raises(BadPoint, match="something has been said since") as told_so:
         await stage.story.undo_rewind(room)
     assert "Fork" in told_so.value.fix
     back = await stage.story.fork(room, replies[2])
     assert stage.texts(back.room) == texts[:6]
-    assert edge(stage, mara.id, back.world).affinity == 59
-    assert "Message 2." in stage.remembered(mara.id, back.room)
-    assert "Something new." not in stage.remembered(mara.id, back.room)
+    assert relationship(stage, mara.id, back.world).affinity == 59
+    assert "Message 2." in stage.memories_of(mara.id, back.room)
+    assert "Something new." not in stage.memories_of(mara.id, back.room)
     whole = await stage.story.fork(room, replies[3])
     assert stage.texts(whole.room) == texts
     assert stage.texts(room) == [*texts[:2], "Something new.", "Reply number 5."]
@@ -163,23 +163,23 @@ async def test_s23_undo_stays_possible_later_until_something_is_said_and_then_it
 
 
 async def test_s23_a_sentence_made_from_another_chats_goes_when_that_is_taken_back(
-    stage: Stage, script: Script
+    stage: StoryHarness, script: ScriptedModel
 ) -> None:
-    mara = await stage.meet(initial_relationship="A stranger.")
-    room, other = await stage.begin(mara), await stage.begin(mara)
+    mara = await stage.create_character(initial_relationship="A stranger.")
+    room, other = await stage.start_chat(mara), await stage.start_chat(mara)
     first = await stage.say(other, "Hello here.")
     for chat, seen in ((other, "Steals zithers."), (room, "Steals zithers, and is kind.")):
         await stage.say(chat, "Listen.")
         script.shapes["Closing"] = {"summary": "They talked.", "relationship": seen}
         await stage.story.close_scene(chat)
-    assert edge(stage, mara.id).summary == "Steals zithers, and is kind."
+    assert relationship(stage, mara.id).summary == "Steals zithers, and is kind."
     await stage.story.rewind(other, first.reply)
-    assert edge(stage, mara.id).summary == "A stranger."
+    assert relationship(stage, mara.id).summary == "A stranger."
     stage.verify()
     await stage.story.undo_rewind(other)
-    assert edge(stage, mara.id).summary == "Steals zithers, and is kind."
+    assert relationship(stage, mara.id).summary == "Steals zithers, and is kind."
     await stage.story.rewind(other, first.reply)
     script.shapes["Closing"] = {"summary": "They talked.", "relationship": "Is kind."}
     await stage.say(room, "And now?")
     await stage.story.close_scene(room)
-    assert edge(stage, mara.id).summary == "Is kind."
+    assert relationship(stage, mara.id).summary == "Is kind."

@@ -13,23 +13,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coterie.base.clock import HeldClock
+from coterie.base.clock import ManualClock
 from coterie.base.ids import new_id
 from coterie.cast.cards.card import Card
 from coterie.cast.identity import Identity
-from coterie.cast.roster import YOU, Bot, You
+from coterie.cast.roster import OWNER, Character, OwnerProfile
 from coterie.engine.events import AssistantTurn, AssistantTurnStarted, UserTurn
-from coterie.kernel import Draft
-from coterie.llm.messages import Message
+from coterie.kernel import NewEvent
+from coterie.llm.messages import PromptMessage
 from coterie.llm.roles import Role
 from coterie.memory.writing import NewMemory
 from coterie.modes.story.budget import PromptTooLong
 from coterie.modes.story.events import DialogueSummarised, SceneSummarised
-from coterie.modes.story.prompting import Assembled, Prompter
-from coterie.modes.story.prompts import PromptBook
-from coterie.modes.story.segments import split
+from coterie.modes.story.prompting import AssembledPrompt, PromptBuilder
+from coterie.modes.story.prompts import PromptQueries
+from coterie.modes.story.segments import parse_segments
 from coterie.modes.story.settings import StorySettings
-from tests.modes.story.conftest import Script, Stage
+from tests.modes.story.conftest import ScriptedModel, StoryHarness
 
 NOTE = "xylophone"
 """Stands only in notes to the player."""
@@ -72,57 +72,63 @@ BUDGETS = st.builds(
 
 @dataclass
 class House:
-    stage: Stage
+    stage: StoryHarness
     loop: asyncio.AbstractEventLoop
-    bot: Bot = field(init=False)
+    bot: Character = field(init=False)
 
     def prepare(self) -> None:
         self.loop.run_until_complete(self._prepare())
 
     async def _prepare(self) -> None:
-        await self.stage.roster.author_you(You(name="Ana", persona="A cartographer."))
+        await self.stage.roster.save_owner(OwnerProfile(name="Ana", persona="A cartographer."))
         data: dict[str, Any] = {"name": "Mara", "description": "Keeps the lamp.", "character_book": BOOK}
         card = Card.read({"spec": "chara_card_v2", "spec_version": "2.0", "data": data})
-        self.bot = await self.stage.roster.author(Identity.from_card(card), card)
+        self.bot = await self.stage.roster.save(Identity.from_card(card), card)
 
-    def assembled(self, past: Past, budgets: StorySettings) -> Assembled:
+    def assembled(self, past: Past, budgets: StorySettings) -> AssembledPrompt:
         return self.loop.run_until_complete(self._assembled(past, budgets))
 
-    async def _assembled(self, past: Past, budgets: StorySettings) -> Assembled:
+    async def _assembled(self, past: Past, budgets: StorySettings) -> AssembledPrompt:
         stage, bot = self.stage, self.bot.id
-        room = await stage.begin(self.bot, weather=past.weather)
-        drafts: list[Draft] = []
+        room = await stage.start_chat(self.bot, weather=past.weather)
+        drafts: list[NewEvent] = []
         for message, reply in past.turns:
             one, two = new_id(), new_id()
             text = f"{message} (({NOTE}))"
-            said = UserTurn(turn=one, author=YOU, text=text, segments=tuple(split(text)), present=(YOU, bot))
-            started = AssistantTurnStarted(reply=two, speaker=bot, answers=one, present=(YOU, bot))
-            drafts += [Draft(room, said, YOU, turn=one), Draft(room, started, bot, turn=two)]
-            drafts.append(Draft(room, AssistantTurn(reply=two, text=reply), bot, turn=two))
+            said = UserTurn(
+                turn=one, author=OWNER, text=text, segments=tuple(parse_segments(text)), present=(OWNER, bot)
+            )
+            started = AssistantTurnStarted(reply=two, speaker=bot, answers=one, present=(OWNER, bot))
+            drafts += [NewEvent(room, said, OWNER, turn=one), NewEvent(room, started, bot, turn=two)]
+            drafts.append(NewEvent(room, AssistantTurn(reply=two, text=reply), bot, turn=two))
         if past.summary:
             told = SceneSummarised(scene="s", owner=bot, summary=past.summary, significance=1)
-            drafts.append(Draft(room, told))
+            drafts.append(NewEvent(room, told))
         if past.talk:
-            drafts.append(Draft(room, DialogueSummarised(upto=9, summary=past.talk)))
-        drafts.append(Draft(room, UserTurn(turn="now", author=YOU, text="And now?", segments=tuple(split("And now?")))))
+            drafts.append(NewEvent(room, DialogueSummarised(upto=9, summary=past.talk)))
+        drafts.append(
+            NewEvent(
+                room, UserTurn(turn="now", author=OWNER, text="And now?", segments=tuple(parse_segments("And now?")))
+            )
+        )
         await stage.store.append(drafts)
         stage.memory.add_many([NewMemory(text, bot, room) for text in past.memories])
         args = (stage.store, stage.roster, stage.memory, stage.models)
-        return Prompter(*args, budgets, stage.clock).assemble(stage.story.chats.chat(room), bot, "r")
+        return PromptBuilder(*args, budgets, stage.clock).assemble(stage.story.chats.chat(room), bot, "r")
 
 
 @pytest.fixture(scope="module")
 def house() -> Iterator[House]:
     loop = asyncio.new_event_loop()
     with tempfile.TemporaryDirectory() as folder:
-        made = House(Stage(Path(folder) / "coterie.db", HeldClock(), Script()), loop)
+        made = House(StoryHarness(Path(folder) / "coterie.db", ManualClock(), ScriptedModel()), loop)
         made.prepare()
         yield made
         loop.run_until_complete(made.stage.close())
     loop.close()
 
 
-def kinds_gone(assembled: Assembled) -> list[str]:
+def kinds_gone(assembled: AssembledPrompt) -> list[str]:
     """What was trimmed, in order, each by the kind of part it was."""
     return [line.split(" ")[0] for line in assembled.sent.trimmed]
 
@@ -178,30 +184,30 @@ def test_s13_with_any_history_the_budget_holds_must_survives_and_every_token_has
         assert sent.tokens <= max(sent.soft, sum(part.tokens for part in sent.parts if part.tier == "must"))
 
 
-def as_sent(parts: list[tuple[Any, str]]) -> tuple[Message, ...]:
+def as_sent(parts: list[tuple[Any, str]]) -> tuple[PromptMessage, ...]:
     """The messages that these parts make: one for the system, then turns, those of one side together."""
     aside = [text for part, text in parts if not part.name.startswith("turn ")]
-    messages = [Message(role="system", text="\n\n".join(aside))]
+    messages = [PromptMessage(role="system", text="\n\n".join(aside))]
     for part, text in parts:
         if not part.name.startswith("turn "):
             continue
         if messages[-1].role == part.role:
-            messages[-1] = Message(role=part.role, text=f"{messages[-1].text}\n\n{text}")
+            messages[-1] = PromptMessage(role=part.role, text=f"{messages[-1].text}\n\n{text}")
         else:
-            messages.append(Message(role=part.role, text=text))
+            messages.append(PromptMessage(role=part.role, text=text))
     return tuple(messages)
 
 
-async def test_s13_k_drops_from_four_to_two_before_should_shrinks(stage: Stage) -> None:
+async def test_s13_k_drops_from_four_to_two_before_should_shrinks(stage: StoryHarness) -> None:
     stage.settings = StorySettings(narrative_budget_soft=256, narrative_budget_hard=2_000)
     stage.store.close()
     stage.open()
-    mara = await stage.meet()
-    room = await stage.begin(mara)
+    mara = await stage.create_character()
+    room = await stage.start_chat(mara)
     ships = [f"the lamp and number {n} of the {'many ' * 40}ships that passed by night" for n in range(8)]
     stage.memory.add_many([NewMemory(text, mara.id, room) for text in ships])
     begun = await stage.say(room, "How many ships passed the lamp?")
-    sent = PromptBook(stage.store).inspect(room, begun.reply).sent
+    sent = PromptQueries(stage.store).inspect(room, begun.reply).sent
     ranked = [f"memory {memory}" for memory in sent.recalled]
     gone = [line.partition(" (")[0] for line in sent.trimmed]
     assert len(ranked) == 4
@@ -209,56 +215,56 @@ async def test_s13_k_drops_from_four_to_two_before_should_shrinks(stage: Stage) 
     assert {part.tier for part in sent.parts if part.name.startswith("memory ")} <= {"should"}
 
 
-async def test_s13_a_message_that_cannot_fit_is_named_in_the_error(stage: Stage, script: Script) -> None:
+async def test_s13_a_message_that_cannot_fit_is_named_in_the_error(stage: StoryHarness, script: ScriptedModel) -> None:
     stage.settings = StorySettings(narrative_budget_hard=600, narrative_budget_soft=400)
     stage.store.close()
     stage.open()
-    room = await stage.begin(await stage.meet())
+    room = await stage.start_chat(await stage.create_character())
     with pytest.raises(PromptTooLong, match=r"your message \(\d+ tokens\)") as told:
         await stage.say(room, "word " * 900)
     assert "Shorten" in told.value.fix
     assert script.asked == []
     # It was durable before anything was asked, and can be changed into something that fits.
     assert stage.texts(room) == ["word " * 900]
-    await stage.again(room, text="A short word.")
+    await stage.regenerate(room, text="A short word.")
     assert stage.texts(room) == ["A short word.", "Reply number 1."]
 
 
-async def test_s13_budgets_follow_the_models_own_context(stage: Stage, script: Script) -> None:
-    room = await stage.begin(await stage.meet())
+async def test_s13_budgets_follow_the_models_own_context(stage: StoryHarness, script: ScriptedModel) -> None:
+    room = await stage.start_chat(await stage.create_character())
     embedded = stage.models.catalogue.settings.embedded.model_copy(update={"context": 1_024})
     stage.models.catalogue.settings = stage.models.catalogue.settings.model_copy(update={"embedded": embedded})
     for number in range(30):
         await stage.story.say(room, f"Message {number}: {'the sea is cold and wide ' * 6}")
         await stage.story.replies.wait(room)
     begun = await stage.say(room, "And now?")
-    sent = PromptBook(stage.store).inspect(room, begun.reply).sent
+    sent = PromptQueries(stage.store).inspect(room, begun.reply).sent
     assert sent.hard == 1_024 - 256 - 64
     assert sent.tokens <= sent.hard
     assert any(line.startswith("turn ") for line in sent.trimmed)
 
 
 async def test_s13_the_inspector_shows_exactly_what_was_sent_for_any_turn_that_counts(
-    stage: Stage, script: Script
+    stage: StoryHarness, script: ScriptedModel
 ) -> None:
     stage.settings = StorySettings(narrative_budget_hard=900, narrative_budget_soft=500)
     stage.store.close()
     stage.open()
-    room = await stage.begin(await stage.meet(), greeting="You came.")
+    room = await stage.start_chat(await stage.create_character(), greeting="You came.")
     sent: dict[str, int] = {}
     for number in range(12):
         begun = await stage.say(room, f"Number {number} of the lamp, the sea and the boats. ((xylophone))")
         sent[begun.reply] = len(script.asked) - 1
         if number % 3 == 0:
             first = begun.reply
-            sent[(await stage.again(room)).reply] = len(script.asked) - 1
+            sent[(await stage.regenerate(room)).reply] = len(script.asked) - 1
             await stage.story.choose(room, first)
     fork = await stage.story.fork(room, stage.story.timeline.latest(room, 5)[0].id)
     for where in (room, fork.room):
         replies = [turn for turn in stage.story.timeline.latest(where, 100) if turn.answers]
         assert len(replies) > 8
         for turn in replies:
-            inspected = PromptBook(stage.store).inspect(where, turn.id)
+            inspected = PromptQueries(stage.store).inspect(where, turn.id)
             assert as_sent(inspected.parts) == script.asked[sent[turn.id]].prompt.messages
             assert all(text for _, text in inspected.parts)
             assert sum(part.tokens for part, _ in inspected.parts) == inspected.sent.tokens

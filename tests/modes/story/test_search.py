@@ -5,23 +5,25 @@ from __future__ import annotations
 import pytest
 
 from coterie.engine.search import search
-from tests.modes.story.conftest import Script, Stage
+from tests.modes.story.conftest import ScriptedModel, StoryHarness
 
 
-def found(stage: Stage, question: str, room: str | None = None) -> list[str]:
+def found(stage: StoryHarness, question: str, room: str | None = None) -> list[str]:
     turns = [stage.story.timeline.turn(one.room, one.turn).text for one in search(stage.store, question, room=room)]
     return sorted(turns)
 
 
-async def test_s17_what_is_taken_back_is_not_found_and_comes_back_with_it(stage: Stage, script: Script) -> None:
-    bot = await stage.meet()
-    room, other = await stage.begin(bot), await stage.begin(bot)
+async def test_s17_what_is_taken_back_is_not_found_and_comes_back_with_it(
+    stage: StoryHarness, script: ScriptedModel
+) -> None:
+    bot = await stage.create_character()
+    room, other = await stage.start_chat(bot), await stage.start_chat(bot)
     script.replies = ["A violet boat.", "Green, then."]
     said = await stage.say(room, "Which boat?")
     assert found(stage, "BOAT") == ["A violet boat.", "Which boat?"]
     assert found(stage, "boat", other) == []
     assert found(stage, "viol boa") == ["A violet boat."]
-    await stage.again(room)
+    await stage.regenerate(room)
     assert found(stage, "violet") == []
     assert found(stage, "green") == ["Green, then."]
     await stage.story.choose(room, said.reply)
@@ -34,7 +36,7 @@ async def test_s17_what_is_taken_back_is_not_found_and_comes_back_with_it(stage:
     assert found(stage, "oars") == ["And the oars?"]
     fork = await stage.story.fork(room, more.turn)
     assert found(stage, "oars", fork.room) == ["And the oars?"]
-    await stage.again(room, text="And the rudder?")
+    await stage.regenerate(room, text="And the rudder?")
     assert (found(stage, "oars", room), found(stage, "rudder", room)) == ([], ["And the rudder?"])
     stage.store.rebuild()
     assert (found(stage, "oars", room), found(stage, "rudder", room)) == ([], ["And the rudder?"])
@@ -43,8 +45,8 @@ async def test_s17_what_is_taken_back_is_not_found_and_comes_back_with_it(stage:
 
 
 @pytest.mark.parametrize("question", ["", "  ", '"', "*", "a OR", "NEAR(", "text:boat", "-", "^x", "été", "'; DROP"])
-async def test_s17_no_question_breaks_it(stage: Stage, question: str) -> None:
-    room = await stage.begin(await stage.meet())
+async def test_s17_no_question_breaks_it(stage: StoryHarness, question: str) -> None:
+    room = await stage.start_chat(await stage.create_character())
     await stage.say(room, "L'Été is a boat.")
     assert isinstance(found(stage, question), list)
     assert found(stage, "ete") == ["L'Été is a boat."]

@@ -15,29 +15,29 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from coterie.base.clock import SystemClock
 from coterie.kernel import Store
-from coterie.modes.crowd.configs import SHIPPED
-from coterie.modes.crowd.gateway import Door, Gateway, Room, RoomLimits
+from coterie.modes.crowd.configs import SHIPPED_CONFIGS
+from coterie.modes.crowd.gateway import Admission, ChatRoom, Gateway, RoomLimits
 from coterie.modes.crowd.moderation import Moderator, read_wordlists
-from coterie.modes.crowd.protocol import Author, ChatMessage
+from coterie.modes.crowd.protocol import ChatAuthor, ChatMessage
 from coterie.surfaces.firehose.server import serve
 
 
 @pytest.fixture
-async def room(tmp_path: Path) -> AsyncIterator[Room]:
+async def room(tmp_path: Path) -> AsyncIterator[ChatRoom]:
     store = Store.open(tmp_path / "coterie.db")
-    door = Door("den", Moderator(read_wordlists([SHIPPED / "moderation"])), RoomLimits(burst=100))
-    room = Room(Gateway(store, door, SystemClock()), store.bus)
+    door = Admission("den", Moderator(read_wordlists([SHIPPED_CONFIGS / "moderation"])), RoomLimits(burst=100))
+    room = ChatRoom(Gateway(store, door, SystemClock()), store.bus)
     running = asyncio.create_task(room.run())
     yield room
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running
-    await room.gateway.settle()
+    await room.gateway.flush()
     store.close()
 
 
 @pytest.fixture
-async def address(room: Room) -> AsyncIterator[str]:
+async def address(room: ChatRoom) -> AsyncIterator[str]:
     server = await serve({"den": room})
     yield f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/rooms/den"
     server.close()
@@ -102,9 +102,9 @@ async def test_there_is_no_such_room(address: str) -> None:
             raise AssertionError("it was let in")
 
 
-async def test_c3_a_socket_that_is_not_read_is_held_then_gets_a_snapshot(address: str, room: Room) -> None:
+async def test_c3_a_socket_that_is_not_read_is_held_then_gets_a_snapshot(address: str, room: ChatRoom) -> None:
     """The kernel's buffers fill first; what is sent until then arrives, nothing out of order and nothing twice."""
-    author = Author(name="ana", kind="human")
+    author = ChatAuthor(name="ana", kind="human")
     numbers = iter(range(1, 1_000_000))
 
     def speak(many: int) -> None:
@@ -112,7 +112,7 @@ async def test_c3_a_socket_that_is_not_read_is_held_then_gets_a_snapshot(address
             ChatMessage(id=f"den-{n}", number=n, room="den", author=author, text="x" * 500, ts=n)
             for n in (next(numbers) for _ in range(many))
         ]
-        room.fanout.tell(said)
+        room.fanout.send(said)
         room.fanout.flush()
 
     async with connect(f"{address}?name=bo", max_size=None, max_queue=1, compression=None) as bo:

@@ -6,7 +6,7 @@ from typing import Any
 
 from coterie.engine.protocol import IncomingCommand, IncomingMessage
 from coterie.surfaces.matrix.inbound import read_event
-from coterie.surfaces.matrix.markup import formatted
+from coterie.surfaces.matrix.markup import to_html
 
 BOT = "@bot:here"
 
@@ -34,9 +34,9 @@ def test_p8_a_command_begins_with_the_mark_and_a_letter() -> None:
 
 
 def test_p5_markdown_becomes_html_and_html_stays_text() -> None:
-    assert formatted("plain words") is None
-    assert formatted("a **bold** word") == "<p>a <strong>bold</strong> word</p>"
-    html = formatted('<script>alert("x")</script> <b>&</b>')
+    assert to_html("plain words") is None
+    assert to_html("a **bold** word") == "<p>a <strong>bold</strong> word</p>"
+    html = to_html('<script>alert("x")</script> <b>&</b>')
     assert html is not None and "<script" not in html and "<b>" not in html
-    link = formatted("[x](javascript:alert(1)) ![y](https://evil.example/t.png)")
+    link = to_html("[x](javascript:alert(1)) ![y](https://evil.example/t.png)")
     assert link is None or ("javascript:" not in link.split("<a")[-1].split(">")[0] and "<img" not in link)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from coterie.surfaces.matrix.homeserver import Homeserver, Json
-from coterie.surfaces.matrix.inbound import NAME
+from coterie.surfaces.matrix.inbound import SURFACE
 from coterie.surfaces.matrix.reconcile import Reconciler
-from coterie.surfaces.matrix.topology import CHAT, SPACE, MadeRoom, Topology
-from tests.contracts.surface_house import SurfaceHouse
+from coterie.surfaces.matrix.topology import CHAT, SPACE, CreatedRoom, MatrixRooms
+from tests.contracts.surface_house import SurfaceApp
 
 BOT, ANA = "@bot:here", "@ana:here"
 
@@ -29,56 +29,56 @@ class Quiet(Homeserver):
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[SurfaceHouse]:
-    made = SurfaceHouse(tmp_path / "coterie.db")
+async def house(tmp_path: Path) -> AsyncIterator[SurfaceApp]:
+    made = SurfaceApp(tmp_path / "coterie.db")
     await made.furnish()
     yield made
     await made.close()
 
 
 @pytest.fixture
-async def topology() -> AsyncIterator[Topology]:
+async def topology() -> AsyncIterator[MatrixRooms]:
     server = Quiet()
-    yield Topology(server, BOT)
+    yield MatrixRooms(server, BOT)
     await server.close()
 
 
-def room(name: str, **about: Any) -> MadeRoom:
+def room(name: str, **about: Any) -> CreatedRoom:
     told = {"account": ANA, "key": name, "person": "you", "mode": "echo", "context": f"echo:{name}", **about}
-    return MadeRoom(name, told["account"], told, title=name.title())
+    return CreatedRoom(name, told["account"], told, title=name.title())
 
 
-def put(topology: Topology, *rooms: MadeRoom) -> None:
+def put(topology: MatrixRooms, *rooms: CreatedRoom) -> None:
     topology.rooms |= {one.room: one for one in rooms}
 
 
-async def test_p10_rooms_people_and_counters_come_back(house: SurfaceHouse, topology: Topology) -> None:
+async def test_p10_rooms_people_and_counters_come_back(house: SurfaceApp, topology: MatrixRooms) -> None:
     put(topology, room("kitchen", number=1), room("hall", number=7, character_name="Echo"), room("attic"))
-    put(topology, MadeRoom("space", ANA, {"account": ANA}, is_space=True))
+    put(topology, CreatedRoom("space", ANA, {"account": ANA}, is_space=True))
     reconciler = Reconciler(house.board, topology)
     report = await reconciler.run()
-    await reconciler.note()
+    await reconciler.write_metadata()
     assert report.restored == ["attic", "hall", "kitchen"] and not report.skipped and not report.conflicts
-    found = {one.room.id: (one.number, one.context, one.person) for one in house.board.talk.rooms.all_on(NAME)}
+    found = {one.room.id: (one.number, one.context, one.person) for one in house.board.chats.rooms.on_surface(SURFACE)}
     assert found["hall"] == (7, "echo:hall", "you") and found["attic"][0] == 8
-    assert house.people.of(NAME, ANA) == house.people.person("you")
+    assert house.people.by_account(SURFACE, ANA) == house.people.person("you")
     events = house.store.reader.last_id()
     again = await Reconciler(house.board, topology).run()
     assert str(again) == "0 restored, 0 repaired, 0 skipped, 0 conflicts"
     assert house.store.reader.last_id() == events
 
 
-async def test_p10_what_does_not_fit_is_told_and_the_rest_comes_back(house: SurfaceHouse, topology: Topology) -> None:
+async def test_p10_what_does_not_fit_is_told_and_the_rest_comes_back(house: SurfaceApp, topology: MatrixRooms) -> None:
     put(topology, room("one", number=3), room("two", number=3), room("lost", person="", account="@nobody:here"))
-    put(topology, MadeRoom("s1", ANA, {}, is_space=True), MadeRoom("s2", ANA, {}, is_space=True))
+    put(topology, CreatedRoom("s1", ANA, {}, is_space=True), CreatedRoom("s2", ANA, {}, is_space=True))
     report = await Reconciler(house.board, topology).run()
     assert report.restored == ["one", "two"]
     assert [line.partition(":")[0] for line in report.skipped] == ["lost"]
     assert len(report.conflicts) == 2 and any("two Spaces" in line for line in report.conflicts)
-    assert {one.number for one in house.board.talk.rooms.all_on(NAME)} == {3, 4}
+    assert {one.number for one in house.board.chats.rooms.on_surface(SURFACE)} == {3, 4}
 
 
-async def test_p10_a_forged_state_event_is_not_believed(topology: Topology) -> None:
+async def test_p10_a_forged_state_event_is_not_believed(topology: MatrixRooms) -> None:
     def state(creator: str, sender: str, kind: str = CHAT) -> list[Json]:
         made = {"type": "m.room.create", "state_key": "", "sender": creator, "content": {}}
         return [made, {"type": kind, "state_key": "", "sender": sender, "content": {"account": ANA, "person": "you"}}]
@@ -94,5 +94,5 @@ async def test_p10_a_forged_state_event_is_not_believed(topology: Topology) -> N
     for creator, sender, believed in ((BOT, BOT, True), ("@eve:here", BOT, False), (BOT, "@eve:here", False)):
         for kind in (CHAT, SPACE):
             server.answer = state(creator, sender, kind)
-            assert ((await topology.look("room")) is not None) is believed
+            assert ((await topology.load("room")) is not None) is believed
     await server.close()

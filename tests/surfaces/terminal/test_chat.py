@@ -8,14 +8,14 @@ from textual.pilot import Pilot
 from textual.widgets import Input, Markdown, Static
 
 from coterie.base.errors import CoterieError
-from coterie.surfaces.terminal.chat import Line, Talking, TerminalChat
+from coterie.surfaces.terminal.chat import PastMessage, TerminalChat, TerminalConversation
 from tests.contracts.surface_house import Echo
 
-HISTORY = [Line("Mara", "*looks up*", mine=False), Line("You", "Hello.", mine=True)]
+HISTORY = [PastMessage("Mara", "*looks up*", mine=False), PastMessage("You", "Hello.", mine=True)]
 
 
 def chat(echo: Echo) -> TerminalChat:
-    return TerminalChat(Talking(echo, "echo:1", "you", "Mara", lambda: HISTORY))
+    return TerminalChat(TerminalConversation(echo, "echo:1", "you", "Mara", lambda: HISTORY))
 
 
 async def write(pilot: Pilot[None], text: str) -> None:

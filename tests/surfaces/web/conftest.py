@@ -14,19 +14,19 @@ from fastapi import FastAPI
 
 from coterie.app import App, Settings, open_store
 from coterie.base.clock import SystemClock
-from coterie.base.home import Home
-from coterie.kernel.fold import fold_aside
+from coterie.base.home import Paths
+from coterie.kernel.fold import replayed_hash
 from coterie.kernel.worker import Worker
-from coterie.llm.messages import Request
-from coterie.llm.player import Player
+from coterie.llm.messages import CompletionRequest
+from coterie.llm.player import ReplayProvider
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
-from coterie.llm.tape import Entry
+from coterie.llm.tape import RecordedCall
 from coterie.surfaces.web.server import create_web
-from tests.modes.story.conftest import Script
+from tests.modes.story.conftest import ScriptedModel
 
 
-class Paced(Script):
+class Paced(ScriptedModel):
     """With `paused`, each word of a reply waits for a `step`."""
 
     paused = False
@@ -35,11 +35,11 @@ class Paced(Script):
         super().__init__()
         self.steps = asyncio.Semaphore(0)
 
-    def answer(self, request: Request) -> Entry:
+    def answer(self, request: CompletionRequest) -> RecordedCall:
         entry = super().answer(request)
-        if not self.paused or request.prompt.shape is not None:
+        if not self.paused or request.prompt.output_schema is not None:
             return entry
-        return Entry(chunks=tuple((at + 1, chunk) for at, (_, chunk) in enumerate(entry.all_chunks())))
+        return RecordedCall(chunks=tuple((at + 1, chunk) for at, (_, chunk) in enumerate(entry.all_chunks())))
 
     async def sleep(self, _: float) -> None:
         await self.steps.acquire()
@@ -55,7 +55,7 @@ class Web:
     house: App
     client: httpx.AsyncClient
     script: Paced
-    home: Home
+    home: Paths
 
     async def get(self, path: str, status: int = 200) -> Any:
         answer = await self.client.get(path)
@@ -91,18 +91,18 @@ class Web:
 
     def verify(self) -> None:
         store = self.house.store
-        with store.reader.readers.snapshot() as rows:
-            assert store.hashes() == {view.name: fold_aside(view, rows) for view in store.views}
+        with store.reader.connections.snapshot() as rows:
+            assert store.hashes() == {view.name: replayed_hash(view, rows) for view in store.projections}
 
 
 @pytest.fixture
 async def web(tmp_path: Path) -> AsyncIterator[Web]:
-    home = Home.locate({"COTERIE_HOME": str(tmp_path / "house")})
+    home = Paths.locate({"COTERIE_HOME": str(tmp_path / "house")})
     roles = {"narrative": ("embedded/script",), "classifier": ("embedded/script",)}
     settings = Settings(models=ModelsSettings(roles=roles))
     script = Paced()
     with open_store(home) as store:
-        player = Player("embedded", otherwise=script.answer, pace=1, sleep=script.sleep)
+        player = ReplayProvider("embedded", default=script.answer, speed=1, sleep=script.sleep)
         models = Models(settings.models, store=store, providers={"embedded": player})
         house = App(home, settings, store, models=models)
         app = create_web(house)

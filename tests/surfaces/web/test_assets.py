@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from coterie.surfaces import web as package
-from coterie.surfaces.web.assets import address, assets, edition, modules
+from coterie.surfaces.web.assets import asset_url, assets, assets_version, module_urls
 from tests.surfaces.web.conftest import Web
 
 HERE = Path(package.__file__).parent
@@ -26,10 +26,10 @@ def test_vendored_files_are_what_the_manifest_says() -> None:
 
 
 async def test_a_file_may_be_kept_for_ever_and_is_compressed(web: Web) -> None:
-    answer = await web.client.get(address("app.css"))
+    answer = await web.client.get(asset_url("app.css"))
     assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
     assert answer.headers["content-encoding"] == "gzip"
-    plain = await web.client.get(address("app.css"), headers={"Accept-Encoding": "identity"})
+    plain = await web.client.get(asset_url("app.css"), headers={"Accept-Encoding": "identity"})
     assert "content-encoding" not in plain.headers
     assert plain.content == assets()["app.css"].data
 
@@ -44,7 +44,7 @@ async def test_a_former_edition_is_not_kept(web: Web) -> None:
 )
 async def test_only_what_is_listed_is_served(web: Web, path: str) -> None:
     answer = await web.client.send(
-        web.client.build_request("GET", httpx.URL(f"http://127.0.0.1:8000/static/{edition()}/{path}"))
+        web.client.build_request("GET", httpx.URL(f"http://127.0.0.1:8000/static/{assets_version()}/{path}"))
     )
     assert answer.status_code in (404, 307)
     assert b"import" not in answer.content
@@ -59,7 +59,7 @@ def test_scripts_import_only_neighbours_that_exist() -> None:
 
 
 def test_a_page_can_fetch_all_modules_at_once() -> None:
-    names = {path.rpartition("/")[2] for path in modules("js/chat.js")}
+    names = {path.rpartition("/")[2] for path in module_urls("js/chat.js")}
     assert {"chat.js", "turns.js", "live.js", "hub.js", "toast.js", "dom.js"} <= names
 
 

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from coterie.cli import main
-from coterie.llm.messages import Request
+from coterie.llm.messages import CompletionRequest
 from tests.modes.desk.conftest import Line, Script, calls
 from tests.real.desk_house import open_desk
 
 PAGE = {"Accept": "text/html"}
 
 
-def brain(kind: str, request: Request) -> Line:
+def brain(kind: str, request: CompletionRequest) -> Line:
     told = "\n".join(message.text for message in request.prompt.messages)
     if kind == "worker":
         return calls(("shell", {"command": "id"}), ("exec", {"argv": ["id"]})) if "Error:" not in told else "Refused."

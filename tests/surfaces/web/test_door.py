@@ -9,10 +9,10 @@ import pytest
 from argon2 import PasswordHasher
 from pydantic import SecretStr
 
-from coterie.base.clock import HeldClock
-from coterie.base.masking import mask
+from coterie.base.clock import ManualClock
+from coterie.base.masking import redact
 from coterie.surfaces.web.server import create_web
-from coterie.surfaces.web.sessions import LASTS_S, Sessions, TooManyTries, WrongPassword, hashed
+from coterie.surfaces.web.sessions import SESSION_SECONDS, Sessions, TooManyTries, WrongPassword, hash_password
 from tests.surfaces.web.conftest import Web
 
 PASSWORD = "the sea keeps no diary"
@@ -110,34 +110,34 @@ async def test_p17_without_a_password_there_is_no_door(web: Web) -> None:
 
 
 async def test_a_session_ends_by_itself() -> None:
-    clock = HeldClock()
+    clock = ManualClock()
     sessions = Sessions(QUICK, clock)
-    token = await sessions.open(PASSWORD, "here")
-    clock.advance(LASTS_S - 1)
-    assert sessions.known(token)
+    token = await sessions.log_in(PASSWORD, "here")
+    clock.advance(SESSION_SECONDS - 1)
+    assert sessions.is_valid(token)
     clock.advance(2)
-    assert not sessions.known(token)
-    assert not sessions.known("")
+    assert not sessions.is_valid(token)
+    assert not sessions.is_valid("")
 
 
 async def test_each_further_try_waits_longer_and_only_for_who_tried() -> None:
-    clock = HeldClock()
+    clock = ManualClock()
     sessions = Sessions(QUICK, clock)
     waits: list[float] = []
     while len(waits) < 12:
         try:
-            await sessions.open("wrong", "there")
+            await sessions.log_in("wrong", "there")
         except TooManyTries as error:
             waits.append(error.wait_s)
             clock.advance(error.wait_s)
         except WrongPassword:
-            assert await sessions.open(PASSWORD, "here")
+            assert await sessions.log_in(PASSWORD, "here")
     assert waits == sorted(waits)
     assert waits[-1] == 900
 
 
 def test_what_is_kept_is_a_hash() -> None:
-    told = hashed(PASSWORD)
+    told = hash_password(PASSWORD)
     assert told.startswith("$argon2id$")
-    assert hashed(told) == told
-    assert PASSWORD not in mask(told)
+    assert hash_password(told) == told
+    assert PASSWORD not in redact(told)

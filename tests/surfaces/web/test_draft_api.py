@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from coterie.base.clock import SystemClock
 from coterie.kernel.worker import Worker
 from coterie.modes.draft.formats import parser_for
-from coterie.modes.draft.wire import Chunks
+from coterie.modes.draft.wire import ReplyChunker
 from tests.surfaces.web.conftest import Web
 
 LAMP = "# The lamp\n\nIt burns every night.\n\nNobody asks why.\n"
@@ -115,10 +115,10 @@ async def test_f15_resumed_while_the_reply_still_comes(web: Web) -> None:
 
 @given(st.text(alphabet="ab \n🦀<>/`", max_size=60), st.lists(st.integers(0, 60), max_size=8))
 def test_f15_chunks_do_not_depend_on_how_the_words_came(text: str, cuts: list[int]) -> None:
-    whole = Chunks(parser_for("tags"))
+    whole = ReplyChunker(parser_for("tags"))
     expected = [*whole.feed(text), *whole.end()]
     places = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
-    other = Chunks(parser_for("tags"))
+    other = ReplyChunker(parser_for("tags"))
     found = [chunk for at, until in itertools.pairwise(places) for chunk in other.feed(text[at:until])]
     assert [*found, *other.end()] == expected
 
@@ -200,7 +200,7 @@ async def test_f4_the_pages_own_channel(web: Web) -> None:
 
     room = await Room(web).begin()
     web.script.replies.append(f"One {CHANGE} two")
-    thread = web.house.draft.threads.thread("room:" + room.thread.rpartition("/")[2])
+    thread = web.house.draft.thread_queries.thread("room:" + room.thread.rpartition("/")[2])
     seen: list[str] = []
     said: asyncio.Task[httpx.Response] | None = None
     async for event in _live(web.house, thread, None):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from coterie.base.masking import mask
+from coterie.base.masking import redact
 from coterie.cast.cards import Card, TavernChat, export_card, import_card
 from coterie.cast.identity import Identity
 from tests.surfaces.web.conftest import Web
@@ -144,7 +144,7 @@ async def lived(web: Web) -> tuple[str, str]:
 
 
 def feelings(web: Web, bot: str) -> set[tuple[int, int, str, tuple[str, ...]]]:
-    edges = web.house.story.edges.edges("main")
+    edges = web.house.story.relationships.in_world("main")
     return {(edge.affinity, edge.trust, edge.summary, edge.knowledge) for edge in edges if edge.of == bot}
 
 
@@ -183,7 +183,7 @@ async def test_s26_what_happened_only_in_a_fork_does_not_travel(web: Web) -> Non
 
 async def test_s29_no_secret_travels_with_a_character(web: Web) -> None:
     bot, chat = await web.begin()
-    mask.register("travel-hidden-31")
+    redact.register("travel-hidden-31")
     web.house.memory.add("the key is travel-hidden-31", owner=bot, room=f"room:{chat.removeprefix('/chats/')}")
     assert "travel-hidden-31" not in (await web.client.get(f"/bots/{bot}/export?format=character")).text
 

@@ -10,7 +10,7 @@ import pytest
 from fastapi import FastAPI
 
 from coterie.base.errors import DiskFull, InUse
-from coterie.surfaces.web.listen import listen
+from coterie.surfaces.web.listen import run_server
 from coterie.surfaces.web.settings import ServerSettings
 
 
@@ -38,7 +38,7 @@ def test_a_port_that_is_taken_is_told_before_anything_starts() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(InUse, match=f"Port {port} on 127.0.0.1 cannot be used") as caught:
-            listen(FastAPI(), ServerSettings(port=port), within=passage.running())
+            run_server(FastAPI(), ServerSettings(port=port), within=passage.running())
     assert "--port" in caught.value.fix
     assert passage.told == []
 
@@ -46,7 +46,7 @@ def test_a_port_that_is_taken_is_told_before_anything_starts() -> None:
 def test_a_start_that_fails_tells_why_and_serves_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     passage = Passage(refuse=DiskFull("No room.", "Make some."))
     with pytest.raises(DiskFull):
-        listen(FastAPI(), ServerSettings(port=0), within=passage.running())
+        run_server(FastAPI(), ServerSettings(port=0), within=passage.running())
     assert capsys.readouterr().out == ""
 
 
@@ -54,7 +54,7 @@ def test_a_start_that_fails_tells_why_and_serves_nothing(capsys: pytest.CaptureF
 def test_a_signal_during_the_start_ends_it_in_order(number: signal.Signals) -> None:
     before = signal.getsignal(number)
     passage = Passage(stop_with=number)
-    listen(FastAPI(), ServerSettings(port=0), within=passage.running())
+    run_server(FastAPI(), ServerSettings(port=0), within=passage.running())
     assert passage.told == ["in", "out"]
     assert signal.getsignal(number) is before
 
@@ -66,7 +66,7 @@ def test_ipv6_is_written_so_that_it_can_be_clicked(capsys: pytest.CaptureFixture
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:
         pytest.skip("no IPv6 loopback here")
-    listen(FastAPI(), ServerSettings(host="::1", port=0), within=Passage(stop_with=signal.SIGTERM).running())
+    run_server(FastAPI(), ServerSettings(host="::1", port=0), within=Passage(stop_with=signal.SIGTERM).running())
     assert "http://[::1]:" in capsys.readouterr().out
 
 
@@ -81,5 +81,5 @@ def test_the_address_that_is_told_can_be_reached(monkeypatch: pytest.MonkeyPatch
         os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr("builtins.print", at_once)
-    listen(FastAPI(), ServerSettings(port=0), within=Passage().running())
+    run_server(FastAPI(), ServerSettings(port=0), within=Passage().running())
     assert reached == [True]

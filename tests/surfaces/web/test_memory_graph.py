@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.memory.record import MemoryRecord
-from coterie.surfaces.web.memory_graph import HEIGHT, MOST, WIDTH, graph
+from coterie.surfaces.web.memory_graph import HEIGHT, MAX_MEMORIES, WIDTH, graph
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -35,10 +35,10 @@ ties = st.lists(st.tuples(st.integers(0, 120), st.integers(0, 120)), max_size=30
 def test_m7_a_picture_of_any_mind(records: list[MemoryRecord], links: list[tuple[str, str, str]]) -> None:
     drawn = graph(records, links, str.title)
     assert drawn == graph(list(reversed(records)), links, str.title)
-    assert len(drawn.dots) == min(len(records), MOST)
+    assert len(drawn.dots) == min(len(records), MAX_MEMORIES)
     places = [(dot.x, dot.y) for dot in drawn.dots] + [(person.x, person.y) for person in drawn.people]
     assert all(0 <= x <= WIDTH and 0 <= y <= HEIGHT for x, y in places)
     assert "Mara" not in {person.name for person in drawn.people}, "whose memories they are"
     pinned = {record.id for record in records if record.pinned}
-    assert len(pinned) > MOST or pinned <= {dot.record.id for dot in drawn.dots}
+    assert len(pinned) > MAX_MEMORIES or pinned <= {dot.record.id for dot in drawn.dots}
     assert sum(person.count for person in drawn.people) == sum(not line.relation for line in drawn.lines)

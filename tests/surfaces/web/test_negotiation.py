@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from starlette.datastructures import Headers
 
-from coterie.surfaces.web.negotiation import wants_page
+from coterie.surfaces.web.negotiation import accepts_html
 from tests.surfaces.web.conftest import Web
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
@@ -15,7 +15,7 @@ BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
      ("text/html;q=0", False), ("", False), ("text/htmlx", False)],
 )  # fmt: skip
 def test_who_wants_a_page(accept: str, page: bool) -> None:
-    assert wants_page(Headers({"accept": accept})) is page
+    assert accepts_html(Headers({"accept": accept})) is page
 
 
 async def test_trouble_is_a_page_for_browsers_and_json_for_others(web: Web) -> None:

@@ -21,11 +21,11 @@ async def test_p3_somebody_is_invited_linked_allowed_and_unlinked(web: Web) -> N
         answer = await web.client.put(f"/people/{person}/characters", json=told)
         assert sorted(answer.json()["may_talk"]) == expected
     answer = await web.client.post("/people/unlink", json={"surface": "webhook", "account": "bo"})
-    assert answer.status_code == 204 and people.of("webhook", "bo") is None
+    assert answer.status_code == 204 and people.by_account("webhook", "bo") is None
 
 
 async def test_p3_a_stranger_is_let_in_by_their_code(web: Web) -> None:
-    asking = await web.house.people.ask_to_pair("matrix", "@cy:example.org", "Cy", 15)
+    asking = await web.house.people.request_pairing("matrix", "@cy:example.org", "Cy", 15)
     assert asking is not None
     (waits,) = (await web.get("/people"))["asking"]
     assert waits["code"] == asking.code and waits["account"] == "@cy:example.org"

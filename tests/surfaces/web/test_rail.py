@@ -4,27 +4,33 @@ from fastapi import APIRouter
 
 from coterie.surfaces.web import server
 from coterie.surfaces.web.assets import assets
-from coterie.surfaces.web.negotiation import Pages
-from coterie.surfaces.web.rail import PLACES, rail
+from coterie.surfaces.web.negotiation import PageRouter
+from coterie.surfaces.web.rail import NAVIGATION_ITEMS, available_items
 from tests.surfaces.web.conftest import Web
 
 
 def test_a_mode_is_on_the_rail_as_soon_as_it_has_a_page() -> None:
-    drafts = Pages(prefix="/draft")
+    drafts = PageRouter(prefix="/draft")
     drafts.get("")(lambda: None)
     chats = APIRouter()
     chats.get("/chats")(lambda: None)
-    assert [place.label for place in rail([drafts, chats])] == ["Stories", "Drafts"]
-    assert rail([]) == ()
+    assert [place.label for place in available_items([drafts, chats])] == ["Stories", "Drafts"]
+    assert available_items([]) == ()
 
 
 def test_every_place_has_its_own_key_and_an_icon() -> None:
-    assert len({place.key for place in PLACES}) == len({place.path for place in PLACES}) == len(PLACES)
-    assert [place.mode for place in PLACES] == sorted((place.mode for place in PLACES), reverse=True)
+    assert (
+        len({place.key for place in NAVIGATION_ITEMS})
+        == len({place.path for place in NAVIGATION_ITEMS})
+        == len(NAVIGATION_ITEMS)
+    )
+    assert [place.mode for place in NAVIGATION_ITEMS] == sorted(
+        (place.mode for place in NAVIGATION_ITEMS), reverse=True
+    )
 
 
 async def test_what_is_on_the_rail_can_be_opened(web: Web) -> None:
-    places = rail(server._PAGES)
+    places = available_items(server._PAGES)
     assert {"/chats", "/bots", "/memory", "/ops", "/settings"} <= {place.path for place in places}
     page = (await web.client.get("/settings", headers={"Accept": "text/html"})).text
     for place in places:

@@ -9,21 +9,21 @@ import httpx
 import pytest
 
 from coterie.base.errors import ConfigError, CoterieError, DiskFull
-from coterie.base.masking import mask
-from coterie.cast.people import PeopleDesk
-from coterie.cast.roster import Roster
-from coterie.cast.visits import VisitBook
+from coterie.base.masking import redact
+from coterie.cast.people import People
+from coterie.cast.roster import Characters
+from coterie.cast.visits import Visits
 from coterie.cast.workspace import Workspaces
 from coterie.engine.feed import Feed
 from coterie.kernel import Store
 from coterie.llm.router import Models
 from coterie.memory import Memory
-from coterie.modes.crowd import Hall
-from coterie.modes.desk import Desk
-from coterie.modes.draft import Drafting
-from coterie.modes.story import Arrivals, Story
-from coterie.ops.configuration import Configuration
-from coterie.ops.copies import Copies
+from coterie.modes.crowd import CrowdService
+from coterie.modes.desk import DeskService
+from coterie.modes.draft import DraftService
+from coterie.modes.story import CharacterImporter, StoryService
+from coterie.ops.configuration import SettingsEditor
+from coterie.ops.copies import BackupService
 from coterie.surfaces.web.server import create_web
 from tests.surfaces.web.conftest import Web
 
@@ -32,20 +32,20 @@ class FakeHouse:
     """A house whose state the test decides; nobody lives in it."""
 
     store: Store
-    roster: Roster
-    people: PeopleDesk
-    visits: VisitBook
+    roster: Characters
+    people: People
+    visits: Visits
     memory: Memory
-    story: Story
-    draft: Drafting
-    crowd: Hall
-    desk: Desk
+    story: StoryService
+    draft: DraftService
+    crowd: CrowdService
+    desk: DeskService
     workspaces: Workspaces
-    arrivals: Arrivals
+    arrivals: CharacterImporter
     feed: Feed
     models: Models
-    configuration: Configuration
-    copies: Copies
+    configuration: SettingsEditor
+    copies: BackupService
     code_minutes = 15
 
     def __init__(self) -> None:
@@ -134,7 +134,7 @@ async def test_trouble_with_the_disk_is_not_the_callers_fault(client: httpx.Asyn
 
 
 async def test_s29_an_error_holds_no_secret(client: httpx.AsyncClient, house: FakeHouse) -> None:
-    mask.register("web-hidden-5")
+    redact.register("web-hidden-5")
     house.trouble = ConfigError("web-hidden-5 is wrong.", "Change web-hidden-5.")
     assert "web-hidden-5" not in (await client.get("/about")).text
 
@@ -150,7 +150,7 @@ async def test_who_still_waits_when_the_server_stops_is_told_so(web: Web) -> Non
     web.script.paused = True
     waiting = asyncio.create_task(ask_raw(web, f"{chat}/turns?wait=true", {"text": "Hello?"}))
     async with asyncio.timeout(20):
-        while not web.house.story.replies.speaking(f"room:{chat.removeprefix('/chats/')}"):
+        while not web.house.story.replies.is_running(f"room:{chat.removeprefix('/chats/')}"):
             await asyncio.sleep(0.01)
         waiting.cancel()  # as uvicorn does once its patience is over
         status, body = await waiting

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from coterie.base.errors import DiskFull
-from coterie.base.masking import mask
+from coterie.base.masking import redact
 from tests.surfaces.web.conftest import Web
 
 MARA = {"name": "Mara", "persona": "Keeps bees.", "traits": ["dry"], "voice_samples": ['"Mind the hive."']}
@@ -290,7 +290,7 @@ async def test_s13_the_inspector_shows_exactly_what_was_sent(web: Web) -> None:
 
 
 async def test_s29_no_secret_in_the_inspector_or_an_error(web: Web) -> None:
-    mask.register("api-hidden-77")
+    redact.register("api-hidden-77")
     _, chat = await web.begin()
     told = await web.say(chat, "my key is api-hidden-77")
     for path in (f"{chat}/prompt/{told['reply']}", f"{chat}/export?format=md", f"{chat}/export?format=json",

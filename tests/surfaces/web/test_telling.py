@@ -8,16 +8,16 @@ from collections.abc import AsyncIterator
 import anyio
 import pytest
 
-from coterie.kernel import Draft
+from coterie.kernel import NewEvent
 from coterie.kernel.jobs import JobDied
-from coterie.surfaces.web.page_live import _places, _stream
-from coterie.surfaces.web.telling import News, Teller, last_turns, troubles
-from coterie.surfaces.web.timeline import Setter
+from coterie.surfaces.web.page_live import _positions, _stream
+from coterie.surfaces.web.telling import ChatUpdates, LiveUpdate, failed_job_updates, latest_turns_html
+from coterie.surfaces.web.timeline import TurnRenderer
 from tests.surfaces.web.conftest import Web
 
 
-async def heard(news: AsyncIterator[News], until: str, most: int = 50) -> list[News]:
-    found: list[News] = []
+async def heard(news: AsyncIterator[LiveUpdate], until: str, most: int = 50) -> list[LiveUpdate]:
+    found: list[LiveUpdate] = []
     async with asyncio.timeout(20):
         async for one in news:
             found.append(one)
@@ -34,10 +34,10 @@ async def test_a_page_is_told_turns_and_words_from_where_it_was(web: Web) -> Non
     _, chat = await web.begin()
     after = web.house.feed.last_id()
     await web.say(chat, "Hello.")
-    found = await heard(Teller(web.house, room(chat), after).news(), "aside", 4)
+    found = await heard(ChatUpdates(web.house, room(chat), after).updates(), "aside", 4)
     assert found[0].name == "caught-up"
     assert [one.name for one in found[1:]] == ["turn", "turn", "aside"]
-    assert "Hello." in found[1].told["html"]
+    assert "Hello." in found[1].data["html"]
 
 
 async def test_who_was_away_is_told_how_things_stand_and_not_each_step(web: Web) -> None:
@@ -47,33 +47,35 @@ async def test_who_was_away_is_told_how_things_stand_and_not_each_step(web: Web)
         await web.say(chat, f"Said {number}.")
         await web.post(f"{chat}/regenerate?wait=true", {})
     last = web.house.feed.last_id()
-    found: list[News] = []
+    found: list[LiveUpdate] = []
     async with asyncio.timeout(20):
-        async for one in Teller(web.house, room(chat), after).news():
+        async for one in ChatUpdates(web.house, room(chat), after).updates():
             found.append(one)
-            if one.at == max(event.id for event in web.house.store.reader.read(room(chat))):
+            if one.event_id == max(event.id for event in web.house.store.reader.read(room(chat))):
                 break
     assert [one.name for one in found].count("timeline") == 1
     assert "turn" not in [one.name for one in found]
-    assert {one.at for one in found[:-1]} == {after}, "who leaves before the last of them is told all of them again"
-    assert after < found[-1].at <= last
-    assert all(f"Said {number}." in found[1].told["html"] for number in range(4))
+    assert {one.event_id for one in found[:-1]} == {after}, (
+        "who leaves before the last of them is told all of them again"
+    )
+    assert after < found[-1].event_id <= last
+    assert all(f"Said {number}." in found[1].data["html"] for number in range(4))
 
 
 async def test_words_come_by_blocks_and_finished_ones_once(web: Web) -> None:
     _, chat = await web.begin()
     web.script.paused = True
     web.script.replies.append("One.\n\nTwo is longer.\n\nThree")
-    told = Teller(web.house, room(chat), web.house.feed.last_id()).news()
+    told = ChatUpdates(web.house, room(chat), web.house.feed.last_id()).updates()
     said = asyncio.create_task(web.post(f"{chat}/turns?wait=true", {"text": "Go."}))
     blocks: list[str] = []
     async with asyncio.timeout(20):
         async for news in told:
             if news.name == "words":
-                start = news.told["from"]
+                start = news.data["from"]
                 assert start >= len(blocks) - 1, "a finished block is not told again"
-                blocks[start:] = news.told["blocks"]
-            if news.name == "turn" and news.told["state"] == "done" and blocks:
+                blocks[start:] = news.data["blocks"]
+            if news.name == "turn" and news.data["state"] == "done" and blocks:
                 break
             web.script.step(1)
     assert [block.strip() for block in blocks] == ["<p>One.</p>", "<p>Two is longer.</p>", "<p>Three</p>"][
@@ -88,17 +90,17 @@ async def test_what_is_taken_back_is_told_as_the_last_turns(web: Web) -> None:
     await web.say(chat, "Two.")
     after = web.house.feed.last_id()
     await web.post(f"{chat}/rewind", {"turn": first["reply"]})
-    news = (await heard(Teller(web.house, room(chat), after).news(), "timeline"))[-1]
-    assert "One." in news.told["html"]
-    assert "Two." not in news.told["html"]
-    assert news.told["before"] is None
+    news = (await heard(ChatUpdates(web.house, room(chat), after).updates(), "timeline"))[-1]
+    assert "One." in news.data["html"]
+    assert "Two." not in news.data["html"]
+    assert news.data["before"] is None
 
 
 async def test_who_was_away_too_long_or_knows_the_future_is_told_all_anew(web: Web) -> None:
     _, chat = await web.begin()
     await web.say(chat, "Hello.")
     for after in (web.house.feed.last_id() - 6_000, web.house.feed.last_id() + 10):
-        assert (await heard(Teller(web.house, room(chat), after).news(), "timeline", 1))[0].name == "timeline"
+        assert (await heard(ChatUpdates(web.house, room(chat), after).updates(), "timeline", 1))[0].name == "timeline"
 
 
 async def test_a_chat_that_was_reset_is_gone(web: Web) -> None:
@@ -106,17 +108,17 @@ async def test_a_chat_that_was_reset_is_gone(web: Web) -> None:
     after = web.house.feed.last_id()
     name = (await web.get(f"/bots/{bot}"))["name"]
     await web.post(f"/bots/{bot}/reset", {"confirm": name})
-    assert (await heard(Teller(web.house, room(chat), after).news(), "timeline"))[-1].told["gone"] is True
+    assert (await heard(ChatUpdates(web.house, room(chat), after).updates(), "timeline"))[-1].data["gone"] is True
 
 
 async def test_older_turns_join_without_a_gap(web: Web) -> None:
     _, chat = await web.begin()
     for number in range(27):
         await web.post(f"{chat}/turns?wait=true", {"text": f"Number {number}."})
-    _, html, before = await last_turns(web.house, room(chat))
+    _, html, before = await latest_turns_html(web.house, room(chat))
     assert html.count("<article") == 50
     assert before is not None
-    _, older, further = await last_turns(web.house, room(chat), before + 1)
+    _, older, further = await latest_turns_html(web.house, room(chat), before + 1)
     turns = (await web.get(f"{chat}/turns?limit=500"))["turns"]
     assert older.count("<article") == len(turns) - 50
     assert further is None
@@ -125,8 +127,8 @@ async def test_older_turns_join_without_a_gap(web: Web) -> None:
 async def test_failures_in_the_background_are_told(web: Web) -> None:
     after = web.house.feed.last_id()
     died = JobDied(job=1, job_kind="story_memory", key="k", attempts=5, error="It broke.")
-    await web.house.store.append([Draft("instance", died)])
-    assert (await heard(troubles(web.house, after), "trouble"))[-1].told["error"] == "It broke."
+    await web.house.store.append([NewEvent("instance", died)])
+    assert (await heard(failed_job_updates(web.house, after), "trouble"))[-1].data["error"] == "It broke."
 
 
 async def test_a_teller_that_fails_ends_the_stream_so_that_the_page_asks_again(
@@ -149,8 +151,8 @@ async def test_a_turn_that_was_taken_back_meanwhile_has_no_other_replies(web: We
     story = web.house.story
     turn = story.timeline.turn(room(chat), said["reply"])
     await web.post(f"{chat}/regenerate?wait=true")
-    assert await Setter(web.house, story.chats.chat(room(chat))).swipes(turn) is None
+    assert await TurnRenderer(web.house, story.chats.chat(room(chat))).swipes(turn) is None
 
 
 def test_places_that_make_no_sense_are_left_out() -> None:
-    assert _places(["a:1", "b:", "c", ":4", "d:-1", "e:x", "a:b:7"]) == {"a": 1, "a:b": 7}
+    assert _positions(["a:1", "b:", "c", ":4", "d:-1", "e:x", "a:b:7"]) == {"a": 1, "a:b": 7}

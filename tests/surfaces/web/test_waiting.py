@@ -4,14 +4,14 @@ import socket
 
 import httpx
 
-from coterie.surfaces.web.waiting import WaitingRoom
+from coterie.surfaces.web.waiting import RestorePage
 
 
 def test_s28_whoever_waits_is_told_how_far_it_is() -> None:
-    with WaitingRoom("127.0.0.1", 0) as room:
+    with RestorePage("127.0.0.1", 0) as room:
         address = f"http://127.0.0.1:{room.port}"
         assert httpx.get(f"{address}/health").json()["restoring"] == {"what": "", "done": 0, "most": 0}
-        room.tell("Checking the copy", 3, 25)
+        room.set_progress("Checking the copy", 3, 25)
         answer = httpx.post(f"{address}/chats/a/turns", json={"text": "Hello?"})
         assert answer.status_code == 503
         assert answer.headers["retry-after"] == "1"
@@ -21,8 +21,8 @@ def test_s28_whoever_waits_is_told_how_far_it_is() -> None:
 
 
 def test_s28_a_browser_gets_a_page_that_looks_again() -> None:
-    with WaitingRoom("127.0.0.1", 0) as room:
-        room.tell("<b>bold</b>", 1, 2)
+    with RestorePage("127.0.0.1", 0) as room:
+        room.set_progress("<b>bold</b>", 1, 2)
         page = httpx.get(f"http://127.0.0.1:{room.port}/chats/a", headers={"Accept": "text/html,*/*"})
     assert page.headers["content-type"].startswith("text/html")
     assert "script-src 'self'" in page.headers["content-security-policy"]
@@ -32,7 +32,7 @@ def test_s28_a_browser_gets_a_page_that_looks_again() -> None:
 
 
 def test_s28_it_leaves_the_address_to_whoever_comes_next() -> None:
-    with WaitingRoom("127.0.0.1", 0) as room:
+    with RestorePage("127.0.0.1", 0) as room:
         port = room.port
     with socket.socket() as door:
         door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -15,32 +15,32 @@ import pytest
 import uvicorn
 
 from coterie.app import App, Settings, open_store
-from coterie.base.clock import HeldClock
-from coterie.base.home import Home
+from coterie.base.clock import ManualClock
+from coterie.base.home import Paths
 from coterie.cast.identity import Identity
-from coterie.kernel.fold import fold_aside
+from coterie.kernel.fold import replayed_hash
 from coterie.kernel.worker import Worker
-from coterie.llm.player import Player
+from coterie.llm.player import ReplayProvider
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
 from coterie.surfaces.web.server import create_web
-from coterie.surfaces.webhook.completions import api_router
-from coterie.surfaces.webhook.hook import hook_router
+from coterie.surfaces.webhook.completions import openai_router
+from coterie.surfaces.webhook.hook import webhook_router
 from coterie.surfaces.webhook.surface import attached
-from tests.modes.story.conftest import Script
+from tests.modes.story.conftest import ScriptedModel
 
 
 @dataclass
 class Served:
     url: str
     house: App
-    script: Script
-    clock: HeldClock
+    script: ScriptedModel
+    clock: ManualClock
     client: httpx.AsyncClient
 
     async def settle(self) -> None:
         """Everything that replies led to is done: memories are made."""
-        await self.house.switchboard.idle()
+        await self.house.switchboard.wait_idle()
         worker = Worker(self.house.store.jobs, self.house.story.handlers(), clock=self.clock, bus=self.house.store.bus)
         while await worker.drain():
             pass
@@ -50,20 +50,20 @@ Serve = Callable[..., AbstractAsyncContextManager[Served]]
 
 
 @asynccontextmanager
-async def serving(folder: Path, clock: HeldClock, **sections: object) -> AsyncIterator[Served]:
-    home = Home.locate({"COTERIE_HOME": str(folder)})
+async def serving(folder: Path, clock: ManualClock, **sections: object) -> AsyncIterator[Served]:
+    home = Paths.locate({"COTERIE_HOME": str(folder)})
     roles = {"narrative": ("embedded/script",), "classifier": ("embedded/script",)}
     settings = Settings.model_validate({"models": ModelsSettings(roles=roles), **sections})
-    script = Script()
+    script = ScriptedModel()
     with open_store(home, clock=clock) as store:
-        player = Player("embedded", otherwise=script.answer, pace=1)
+        player = ReplayProvider("embedded", default=script.answer, speed=1)
         models = Models(settings.models, clock=clock, store=store, providers={"embedded": player})
         house = App(home, settings, store, clock=clock, models=models)
-        if not house.roster.bots():
-            await house.roster.author(Identity(name="Mara", persona="Keeps a lighthouse."))
+        if not house.roster.all():
+            await house.roster.save(Identity(name="Mara", persona="Keeps a lighthouse."))
         web = create_web(house)
-        web.include_router(hook_router(house.switchboard, settings.webhook, house.files_of))
-        web.include_router(api_router(house.switchboard, settings.api, clock))
+        web.include_router(webhook_router(house.switchboard, settings.webhook, house.room_files))
+        web.include_router(openai_router(house.switchboard, settings.api, clock))
         async with (
             attached(house.switchboard, settings.webhook),
             _listening(web) as url,
@@ -72,13 +72,13 @@ async def serving(folder: Path, clock: HeldClock, **sections: object) -> AsyncIt
             yield Served(url, house, script, clock, client)
         await house.switchboard.close()
         await house.story.replies.close()
-        with store.reader.readers.snapshot() as rows:
-            assert store.hashes() == {view.name: fold_aside(view, rows) for view in store.views}
+        with store.reader.connections.snapshot() as rows:
+            assert store.hashes() == {view.name: replayed_hash(view, rows) for view in store.projections}
         await models.close()
 
 
 @pytest.fixture
-def serve(tmp_path: Path, clock: HeldClock) -> Serve:
+def serve(tmp_path: Path, clock: ManualClock) -> Serve:
     return functools.partial(serving, tmp_path / "house", clock)
 
 

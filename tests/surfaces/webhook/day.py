@@ -13,12 +13,12 @@ from pathlib import Path
 
 import openai
 
-from coterie.base.clock import HeldClock
+from coterie.base.clock import ManualClock
 from tests.surfaces.webhook.conftest import serving
 
 
 async def day(folder: str, moment: str, text: str, reply: str) -> None:
-    async with serving(Path(folder), HeldClock(datetime.fromisoformat(moment))) as served:
+    async with serving(Path(folder), ManualClock(datetime.fromisoformat(moment))) as served:
         served.script.replies = [reply]
         async with openai.AsyncOpenAI(base_url=f"{served.url}/v1", api_key="none") as ai:
             told = await ai.chat.completions.create(model="Mara", messages=[{"role": "user", "content": text}])

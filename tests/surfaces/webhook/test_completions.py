@@ -13,7 +13,7 @@ import pytest
 from openai.types.chat import ChatCompletionMessageParam
 from pydantic import SecretStr
 
-from coterie.llm.tape import Entry, Fault
+from coterie.llm.tape import RecordedCall, RecordedError
 from coterie.surfaces.webhook.api_settings import ApiSettings
 from tests.surfaces.webhook.conftest import Serve, Served
 
@@ -28,8 +28,10 @@ def user(text: str) -> ChatCompletionMessageParam:
     return {"role": "user", "content": text}
 
 
-def slowly(text: str) -> Entry:
-    return Entry(chunks=tuple((n * 20_000, chunk) for n, (_, chunk) in enumerate(Entry(say=text).all_chunks())))
+def slowly(text: str) -> RecordedCall:
+    return RecordedCall(
+        chunks=tuple((n * 20_000, chunk) for n, (_, chunk) in enumerate(RecordedCall(say=text).all_chunks()))
+    )
 
 
 async def test_p15_a_client_talks_to_a_character_plain_and_streaming(serve: Serve) -> None:
@@ -90,7 +92,7 @@ async def test_p15_the_kind_of_chat_can_be_chosen(serve: Serve) -> None:
         await ai.chat.completions.create(model="Mara", messages=said, extra_body={"mode": "story"})
         with pytest.raises(openai.InternalServerError, match="no kind of chat called opera"):
             await ai.chat.completions.create(model="Mara", messages=[user("Oh")], extra_body={"mode": "opera"})
-        (bound,) = served.house.switchboard.talk.rooms.all_on("api")
+        (bound,) = served.house.switchboard.chats.rooms.on_surface("api")
         assert bound.mode == "story"
 
 
@@ -145,7 +147,7 @@ async def test_p15_what_goes_wrong_is_an_error_these_clients_know(serve: Serve) 
             await ai.chat.completions.create(model="Nobody", messages=[user("Hello")], stream=True)
         with pytest.raises(openai.BadRequestError, match="has to be the user's"):
             await ai.chat.completions.create(model="Mara", messages=[{"role": "assistant", "content": "?"}])
-        served.script.faults = [Entry(error=Fault(kind="RequestRefused", what="The model said no."))] * 3
+        served.script.faults = [RecordedCall(error=RecordedError(kind="RequestRefused", what="The model said no."))] * 3
         with pytest.raises(openai.InternalServerError, match="The model said no"):
             await ai.chat.completions.create(model="Mara", messages=[user("Hello")])
         stream = await ai.chat.completions.create(model="Mara", messages=[user("Hello there")], stream=True)

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import psutil
 
-from coterie.engine.files import FOLDER, room_name
+from coterie.engine.files import FILES_FOLDER, room_folder_name
 from coterie.engine.protocol import IncomingMessage, OutgoingMessage, RoomRef
 from tests.engine.test_files import NASTY, hostile_names
 from tests.surfaces.webhook.conftest import Serve, Served
@@ -60,7 +60,9 @@ async def test_p6_hostile_names_over_http_stay_in_the_workspace(serve: Serve) ->
             await upload(served, b"x", printable)
         new = {path for path in root.rglob("*") if path.is_file()} - before
         room = RoomRef(surface="webhook", id="main")
-        folder = served.house.workspaces.folder(served.house.roster.find("Mara").id) / FOLDER / room_name(room)
+        folder = (
+            served.house.workspaces.folder(served.house.roster.find("Mara").id) / FILES_FOLDER / room_folder_name(room)
+        )
         logs = {path for path in new if path.name.startswith("coterie.db")}
         assert {path.parent for path in new - logs} == {folder} and len(new - logs) == len(names)
 
@@ -84,7 +86,7 @@ async def test_p6_fifty_megabytes_both_ways_over_http_in_little_memory(serve: Se
         call = {"text": "/help", "id": "k", "wait": True}
         await served.client.post("/webhook", json=call)
         room = RoomRef(surface="webhook", id="main")
-        await board.talk.begin(room, served.house.people.person("you"))
+        await board.chats.begin_chat(room, served.house.people.person("you"))
         await _answer_with(served, room, file)
         digest, size = hashlib.sha256(), 0
         async with served.client.stream("GET", "/webhook/m/files/0") as answer:

@@ -10,7 +10,7 @@ import pytest
 from pydantic import SecretStr
 
 from coterie.engine.settings import SurfacesSettings
-from coterie.surfaces.webhook.settings import WebhookSettings, may_call
+from coterie.surfaces.webhook.settings import WebhookSettings, is_allowed_callback
 from tests.surfaces.webhook.conftest import Serve
 
 
@@ -19,7 +19,7 @@ async def test_d13_a_message_is_accepted_with_an_id_and_its_reply_can_be_looked_
         served.script.replies = ["The lamp is lit."]
         answer = await served.client.post("/webhook", json={"text": "Is the lamp lit?", "id": "a-1"})
         assert (answer.status_code, answer.json()["id"], answer.json()["status"]) == (202, "a-1", "accepted")
-        await served.house.switchboard.idle()
+        await served.house.switchboard.wait_idle()
         told = (await served.client.get("/webhook/a-1")).json()
         assert (told["status"], told["text"]) == ("answered", "The lamp is lit.")
         assert told["replies"] == [{"type": "message", "text": "The lamp is lit.", "state": "delivered"}]
@@ -48,7 +48,7 @@ async def test_d13_the_secret_is_asked_for(serve: Serve) -> None:
         assert (await served.client.get("/webhook/x")).status_code == 401
         good = {"X-Webhook-Secret": "open sesame"}
         assert (await served.client.post("/webhook", json={"text": "hello"}, headers=good)).status_code == 202
-        await served.house.switchboard.idle()
+        await served.house.switchboard.wait_idle()
 
 
 async def test_p3_somebody_the_caller_speaks_for_is_a_stranger_until_let_in(serve: Serve) -> None:
@@ -104,7 +104,7 @@ async def test_d13_the_kind_of_chat_can_be_chosen_for_a_new_room(serve: Serve) -
     async with serve() as served:
         call = {"text": "/context", "room": "work", "mode": "desk", "wait": True}
         assert (await served.client.post("/webhook", json=call)).status_code == 200
-        (bound,) = served.house.switchboard.talk.rooms.all_on("webhook")
+        (bound,) = served.house.switchboard.chats.rooms.on_surface("webhook")
         assert bound.mode == "desk"
         refused = await served.client.post("/webhook", json={**call, "room": "other", "mode": "opera"})
         assert refused.status_code >= 400 and "no kind of chat" in refused.json()["error"]
@@ -148,10 +148,10 @@ async def test_d13_a_reply_is_posted_to_the_callback_with_retries(
             headers = {"X-Webhook-Secret": "open sesame"}
             call = {"text": "Lamp?", "id": "a", "callback": f"{url}/lamp"}
             assert (await served.client.post("/webhook", json=call, headers=headers)).status_code == 202
-            await served.house.switchboard.idle()
+            await served.house.switchboard.wait_idle()
             told = (await served.client.get("/webhook/a", headers=headers)).json()
             assert told["replies"][0]["state"] == "delivered"
-            assert served.house.switchboard.postman.book.uncertain() == []
+            assert served.house.switchboard.delivery.outbox.uncertain() == []
     assert len(calls) == 3 and b"The lamp is lit." in calls[-1][1]
     keys = {line for head, _ in calls for line in head.lower().splitlines() if line.startswith("idempotency-key")}
     assert len(keys) == 1, "the same each time, for whoever dedupes"
@@ -164,7 +164,7 @@ async def test_d13_a_callback_that_says_no_is_shown_as_failed(serve: Serve) -> N
         serve(webhook=WebhookSettings(callbacks=(url,))) as served,
     ):
         await served.client.post("/webhook", json={"text": "Lamp?", "id": "a", "callback": url})
-        await served.house.switchboard.idle()
+        await served.house.switchboard.wait_idle()
         (reply,) = (await served.client.get("/webhook/a")).json()["replies"]
         assert reply["state"] == "failed"
     assert len(calls) == 1
@@ -189,5 +189,5 @@ async def test_d13_a_callback_that_says_no_is_shown_as_failed(serve: Serve) -> N
     ],
 )
 def test_d13_only_allowed_addresses_are_called(url: str, allowed: bool) -> None:
-    assert may_call(url, ("https://hooks.example/in/",)) is allowed
-    assert not may_call(url, ())
+    assert is_allowed_callback(url, ("https://hooks.example/in/",)) is allowed
+    assert not is_allowed_callback(url, ())

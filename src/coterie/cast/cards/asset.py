@@ -16,7 +16,7 @@ from coterie.cast.cards.lenient import text_or_empty
 _EMBEDDED = ("embeded://", "embedded://", "__asset:")
 
 
-class Asset(BaseModel):
+class CardAsset(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     type: str

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, SkipValidation, ValidationError
 
-from coterie.cast.cards.asset import Asset, embedded_path
+from coterie.cast.cards.asset import CardAsset, embedded_path
 from coterie.cast.cards.document import Document, same_document
 from coterie.cast.cards.lenient import CommaList, Text, Texts, as_number, as_object
 from coterie.cast.cards.lorebook import Lorebook
@@ -160,13 +160,13 @@ class Card(BaseModel):
         return Lorebook(document=book) if isinstance(book, dict) and book.get("entries") else None
 
     @cached_property
-    def assets(self) -> list[Asset]:
+    def assets(self) -> list[CardAsset]:
         listed = self.fields.get("assets")
         if not isinstance(listed, list):
-            return [Asset(type="icon", uri="ccdefault:", name="main", ext="png")]
-        return [Asset.read(item) for item in listed if isinstance(item, dict)]
+            return [CardAsset(type="icon", uri="ccdefault:", name="main", ext="png")]
+        return [CardAsset.read(item) for item in listed if isinstance(item, dict)]
 
-    def asset_bytes(self, asset: Asset) -> bytes | None:
+    def asset_bytes(self, asset: CardAsset) -> bytes | None:
         """What the asset is, when it travels with the card. Nothing is ever fetched."""
         if asset.uri == "ccdefault:":
             return self.picture if asset.type == "icon" else None

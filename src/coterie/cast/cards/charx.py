@@ -14,18 +14,18 @@ from typing import NamedTuple
 
 from coterie.cast.cards.card import Card
 from coterie.cast.cards.document import Document, read_object, write_object
-from coterie.cast.cards.imported import Imported
+from coterie.cast.cards.imported import ImportedCard
 from coterie.cast.cards.limits import (
-    JSON_BYTES,
-    ZIP_BLANK_BYTES,
-    ZIP_ENTRIES,
-    ZIP_ENTRY_BYTES,
-    ZIP_RATIO,
-    ZIP_TOTAL_BYTES,
+    MAX_JSON_BYTES,
+    MAX_ZIP_ENTRIES,
+    MAX_ZIP_ENTRY_BYTES,
+    MAX_ZIP_RATIO,
+    MAX_ZIP_TOTAL_BYTES,
+    ZIP_RATIO_ALLOWANCE,
 )
-from coterie.cast.cards.paths import CARD, OURS, PORTRAIT, is_safe_path
-from coterie.cast.cards.png import SIGNATURE
-from coterie.cast.cards.versions import as_v3, before_uplift
+from coterie.cast.cards.paths import CARD_FILE, COTERIE_FILE, PORTRAIT_FILE, is_safe_path
+from coterie.cast.cards.png import PNG_SIGNATURE
+from coterie.cast.cards.versions import as_v3, older_if_unchanged
 from coterie.cast.errors import BrokenCard, CardError, CardTooBig, NotACard, UnsafeCard
 
 _DIRECTORY_ENTRY = b"PK\x01\x02"
@@ -54,19 +54,19 @@ def looks_like_zip(data: bytes) -> bool:
     return data.startswith(b"PK\x03\x04") or _DIRECTORY_ENTRY in data
 
 
-def read_charx(data: bytes) -> Imported:
+def read_charx(data: bytes) -> ImportedCard:
     archive = _unpack(data)
     files = archive.files
-    text = files.pop(CARD, None)
+    text = files.pop(CARD_FILE, None)
     if text is None:
         raise NotACard("There is no `card.json` in this file: it is a zip, but no CHARX.", "Export it again as CHARX.")
     document = read_object(text, "The card in the CHARX")
     picture = archive.before or None
     notes: list[str] = []
-    if OURS in files:
-        document, kept_picture = _take_back(document, files, notes)
+    if COTERIE_FILE in files:
+        document, kept_picture = _read_original(document, files, notes)
         picture = kept_picture or picture
-    return Imported(Card.read(document, files, picture), "charx", notes)
+    return ImportedCard(Card.read(document, files, picture), "charx", notes)
 
 
 def write_charx(card: Card) -> bytes:
@@ -74,39 +74,41 @@ def write_charx(card: Card) -> bytes:
     ours: Document = {}
     if card.generation < 3:
         ours["original"] = card.document
-    portrait = card.picture if card.picture and card.picture.startswith(SIGNATURE) else None
+    portrait = card.picture if card.picture and card.picture.startswith(PNG_SIGNATURE) else None
     if portrait:
-        ours["portrait"] = PORTRAIT
+        ours["portrait"] = PORTRAIT_FILE
     buffer = io.BytesIO()
     if card.picture and not portrait:
         buffer.write(card.picture)
     with zipfile.ZipFile(buffer, "w") as archive:
-        _add(archive, CARD, write_object(as_v3(card), pretty=True), zipfile.ZIP_DEFLATED)
+        _add(archive, CARD_FILE, write_object(as_v3(card), pretty=True), zipfile.ZIP_DEFLATED)
         if ours:
-            _add(archive, OURS, write_object(ours), zipfile.ZIP_DEFLATED)
+            _add(archive, COTERIE_FILE, write_object(ours), zipfile.ZIP_DEFLATED)
         if portrait:
-            _add(archive, PORTRAIT, portrait, zipfile.ZIP_STORED)
+            _add(archive, PORTRAIT_FILE, portrait, zipfile.ZIP_STORED)
         for path, content in card.files.items():
             # Pictures and sounds are packed already, and a packed blank one would look like a bomb.
             _add(archive, path, content, zipfile.ZIP_STORED)
     return buffer.getvalue()
 
 
-def _take_back(document: Document, files: dict[str, bytes], notes: list[str]) -> tuple[Document, bytes | None]:
+def _read_original(document: Document, files: dict[str, bytes], notes: list[str]) -> tuple[Document, bytes | None]:
     """The card as it was before it was made a CHARX, and its picture; told in a file of our own beside the card,
     for which the specification leaves room."""
-    text, portrait = files.pop(OURS), files.pop(PORTRAIT, None)
+    text, portrait = files.pop(COTERIE_FILE), files.pop(PORTRAIT_FILE, None)
     try:
         original = read_object(text, "coterie.json").get("original")
     except CardError as error:
         notes.append(f"coterie.json was left out: {error.what}")
         return document, portrait
-    return before_uplift(document, original) if isinstance(original, dict) else document, portrait
+    return older_if_unchanged(document, original) if isinstance(original, dict) else document, portrait
 
 
 def _unpack(data: bytes) -> _Archive:
-    if data.count(_DIRECTORY_ENTRY) > ZIP_ENTRIES:
-        raise CardTooBig(f"There are more than {ZIP_ENTRIES:,} files in this CHARX.", "Take out what is not needed.")
+    if data.count(_DIRECTORY_ENTRY) > MAX_ZIP_ENTRIES:
+        raise CardTooBig(
+            f"There are more than {MAX_ZIP_ENTRIES:,} files in this CHARX.", "Take out what is not needed."
+        )
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             wanted = [info for info in archive.infolist() if not info.is_dir()]
@@ -128,7 +130,7 @@ def _check(wanted: list[zipfile.ZipInfo], size: int) -> None:
             raise NotACard("This CHARX is locked with a password.", "Export it again without one.")
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise NotACard("This CHARX is packed in a way that is not allowed.", "Pack it again as a plain zip.")
-        most = JSON_BYTES if info.filename in (CARD, OURS) else ZIP_ENTRY_BYTES
+        most = MAX_JSON_BYTES if info.filename in (CARD_FILE, COTERIE_FILE) else MAX_ZIP_ENTRY_BYTES
         if info.file_size > most:
             raise CardTooBig(
                 f"{info.filename[:80]!r} in this CHARX unpacks to {info.file_size / 1e6:.0f} MB; "
@@ -136,8 +138,8 @@ def _check(wanted: list[zipfile.ZipInfo], size: int) -> None:
                 "Take it out, or make it smaller.",
             )
     # The texts pack far better than pictures do, and have their own limit.
-    total = sum(info.file_size for info in wanted if info.filename not in (CARD, OURS))
-    if total > min(ZIP_TOTAL_BYTES, size * ZIP_RATIO + ZIP_BLANK_BYTES):
+    total = sum(info.file_size for info in wanted if info.filename not in (CARD_FILE, COTERIE_FILE))
+    if total > min(MAX_ZIP_TOTAL_BYTES, size * MAX_ZIP_RATIO + ZIP_RATIO_ALLOWANCE):
         raise UnsafeCard(
             f"This CHARX of {size / 1e6:.1f} MB would unpack to {total / 1e6:.0f} MB.",
             "That is what a zip bomb does; do not use this file.",

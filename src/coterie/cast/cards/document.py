@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from coterie.cast.cards.limits import JSON_BYTES, JSON_DEPTH, JSON_MARKS
+from coterie.cast.cards.limits import MAX_JSON_BYTES, MAX_JSON_DEPTH, MAX_JSON_VALUES
 from coterie.cast.errors import BrokenCard, CardTooBig
 
 Document = dict[str, Any]
@@ -19,16 +19,16 @@ _ASK_AGAIN = "Export it again from where it came from, or ask its author for a s
 
 def read_object(raw: bytes, what: str) -> Document:
     """The one JSON object in `raw`; `what` names it in errors, such as "The card"."""
-    if len(raw) > JSON_BYTES:
+    if len(raw) > MAX_JSON_BYTES:
         raise CardTooBig(
-            f"{what} has {len(raw) / 1e6:.0f} MB of text; {JSON_BYTES / 1e6:.0f} MB is the most.",
+            f"{what} has {len(raw) / 1e6:.0f} MB of text; {MAX_JSON_BYTES / 1e6:.0f} MB is the most.",
             "Move pictures and sounds out of the text (a CHARX keeps them beside it).",
         )
     try:
         text = raw.decode(json.detect_encoding(raw))
     except UnicodeDecodeError as error:
         raise BrokenCard(f"{what} is not text: {error.reason} at byte {error.start}.", _ASK_AGAIN) from None
-    if text.count(",") + text.count("[") + text.count("{") > JSON_MARKS:
+    if text.count(",") + text.count("[") + text.count("{") > MAX_JSON_VALUES:
         raise CardTooBig(
             f"{what} has more than a million values.", "A card of that size cannot be used; make it smaller."
         )
@@ -43,7 +43,7 @@ def read_object(raw: bytes, what: str) -> Document:
         raise BrokenCard(f"{what} holds a number that cannot be kept: {error}.", _ASK_AGAIN) from None
     if not isinstance(value, dict):
         raise BrokenCard(f"{what} is not a JSON object.", _ASK_AGAIN)
-    if _depth(value) > JSON_DEPTH:
+    if _depth(value) > MAX_JSON_DEPTH:
         _refuse_depth(what)
     return value
 
@@ -53,7 +53,7 @@ def write_object(document: Mapping[str, Any], *, pretty: bool = False) -> bytes:
     layout: dict[str, Any] = {"indent": 2} if pretty else {"separators": (",", ":")}
     raw = json.dumps(document, ensure_ascii=False, allow_nan=False, **layout).encode(errors="backslashreplace")
     # Spaces for the eye must not make a card too big to be read again.
-    return write_object(document) if pretty and len(raw) > JSON_BYTES else raw
+    return write_object(document) if pretty and len(raw) > MAX_JSON_BYTES else raw
 
 
 def same_document(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -72,14 +72,15 @@ def _depth(value: object) -> int:
                 below.extend(item)
         level = below
         deepest += 1
-        if deepest > JSON_DEPTH + 1:
+        if deepest > MAX_JSON_DEPTH + 1:
             break
     return deepest
 
 
 def _refuse_depth(what: str) -> NoReturn:
     raise CardTooBig(
-        f"{what} is nested more than {JSON_DEPTH} levels deep.", "No card needs that; ask its author for a sound copy."
+        f"{what} is nested more than {MAX_JSON_DEPTH} levels deep.",
+        "No card needs that; ask its author for a sound copy.",
     ) from None
 
 

@@ -6,10 +6,10 @@ from typing import Literal, NamedTuple
 
 from coterie.cast.cards.card import Card
 
-Format = Literal["json", "png", "charx"]
+CardFormat = Literal["json", "png", "charx"]
 
 
-class Imported(NamedTuple):
+class ImportedCard(NamedTuple):
     card: Card
-    format: Format
+    format: CardFormat
     notes: list[str]

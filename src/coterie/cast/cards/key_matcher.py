@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import regex
 
-from coterie.cast.cards.lorebook import Entry
+from coterie.cast.cards.lorebook import LorebookEntry
 
 PATTERN_SECONDS = 0.05
 SCAN_SECONDS = 0.5
@@ -32,7 +32,7 @@ class KeyMatcher:
         self._spent = 0.0
         self._text = self._folded = ""
 
-    def found(self, key: str, text: str, entry: Entry) -> bool:
+    def is_match(self, key: str, text: str, entry: LorebookEntry) -> bool:
         slashed = _SLASHED.fullmatch(key) if key.startswith("/") else None
         if (entry.use_regex and (slashed or not entry.plain_keys)) or (entry.plain_keys and slashed):
             pattern, flags = (slashed["pattern"], slashed["flags"]) if slashed else (key, "")

@@ -11,18 +11,18 @@ from typing import Literal
 
 from coterie.cast.cards.decorators import Role, Section
 from coterie.cast.cards.key_matcher import KeyMatcher
-from coterie.cast.cards.lorebook import Entry, Lorebook
+from coterie.cast.cards.lorebook import Lorebook, LorebookEntry
 from coterie.cast.cards.macros import Macros
 
 DEFAULT_SCAN_DEPTH = 4
 _MOST_ROUNDS = 12
 """Lore calling for lore; a chain longer than this helps nobody."""
 
-Spot = Literal["before_char", "after_char", "at_depth"] | Section
+LorePosition = Literal["before_char", "after_char", "at_depth"] | Section
 
 
 @dataclass(frozen=True)
-class Moment:
+class LoreContext:
     """What the chat looks like when lore is looked up."""
 
     messages: Sequence[str]
@@ -31,7 +31,7 @@ class Moment:
     """How many messages the character has said in the whole chat."""
     greeting: int | None = None
     """0 for the first message, then the alternate greetings."""
-    told_before: Collection[int] = ()
+    matched_before: Collection[int] = ()
     """Indexes of the entries that counted at an earlier turn."""
     user_icon: str | None = None
     context_full: bool = False
@@ -39,10 +39,10 @@ class Moment:
 
 
 @dataclass(frozen=True)
-class Lore:
-    entry: Entry
+class LoreMatch:
+    entry: LorebookEntry
     text: str
-    spot: Spot
+    position: LorePosition
     depth: int
     """Messages from the newest, when the spot is `at_depth`."""
     role: Role
@@ -51,33 +51,33 @@ class Lore:
 
 
 @dataclass(frozen=True)
-class LoreFound:
-    told: list[Lore]
+class LoreResult:
+    included: list[LoreMatch]
     """In the order in which they go into the prompt."""
-    left_out: list[Lore]
+    left_out: list[LoreMatch]
     """Dropped for the token budget, the least important first."""
     refused_keys: dict[str, str] = field(default_factory=dict)
 
 
-def find_lore(book: Lorebook, moment: Moment, count_tokens: Callable[[str], int]) -> LoreFound:
-    scan = _Scan(book, moment)
-    lore = [_place(entry, why, moment, count_tokens) for entry, why in scan.run()]
+def find_lore(book: Lorebook, context: LoreContext, count_tokens: Callable[[str], int]) -> LoreResult:
+    scan = _Scan(book, context)
+    lore = [_place(entry, why, context, count_tokens) for entry, why in scan.run()]
     kept, left_out = _within_budget(lore, book.token_budget)
     kept.sort(key=lambda one: (one.entry.insertion_order, one.entry.index))
-    return LoreFound(kept, left_out, scan.matcher.refused)
+    return LoreResult(kept, left_out, scan.matcher.refused)
 
 
 class _Scan:
-    def __init__(self, book: Lorebook, moment: Moment) -> None:
+    def __init__(self, book: Lorebook, moment: LoreContext) -> None:
         self.book = book
         self.moment = moment
         self.matcher = KeyMatcher()
         self._messages = [self._seen(message) for message in moment.messages]
         self._windows: dict[int, str] = {}
 
-    def run(self) -> Iterable[tuple[Entry, str]]:
-        waiting: list[Entry] = []
-        counted: list[tuple[Entry, str]] = []
+    def run(self) -> Iterable[tuple[LorebookEntry, str]]:
+        waiting: list[LorebookEntry] = []
+        counted: list[tuple[LorebookEntry, str]] = []
         for entry in self.book.entries:
             if not self._possible(entry):
                 continue
@@ -101,13 +101,13 @@ class _Scan:
             waiting = [entry for entry in waiting if entry.index not in done]
         return counted
 
-    def _possible(self, entry: Entry) -> bool:
+    def _possible(self, entry: LorebookEntry) -> bool:
         asked, moment = entry.decorators, self.moment
         if not entry.enabled or not entry.content.strip():
             return False
         if asked.activate:
             return True
-        before = entry.index in moment.told_before
+        before = entry.index in moment.matched_before
         if asked.dont_activate or (asked.dont_activate_after_match and before):
             return False
         if asked.keep_activate_after_match and before:
@@ -120,32 +120,32 @@ class _Scan:
             and not (asked.ignore_on_max_context and moment.context_full)
         )
 
-    def _certain(self, entry: Entry) -> str:
+    def _certain(self, entry: LorebookEntry) -> str:
         """Why the entry counts whatever is said, or nothing."""
         asked = entry.decorators
         if asked.activate:
             return "@@activate"
-        if asked.keep_activate_after_match and entry.index in self.moment.told_before:
+        if asked.keep_activate_after_match and entry.index in self.moment.matched_before:
             return "@@keep_activate_after_match"
         ignored = entry.use_regex and not entry.plain_keys  # a V3 entry with patterns is never constant
         if entry.constant and not ignored and self._allowed(entry, self._window(entry)):
             return "constant"
         return ""
 
-    def _called(self, entry: Entry, text: str, where: str) -> str:
+    def _called(self, entry: LorebookEntry, text: str, where: str) -> str:
         key = self._first(entry.keys, text, entry)
         if key is None or not self._allowed(entry, text) or not self._seconded(entry, text):
             return ""
         return f"“{key}” {where}"
 
-    def _allowed(self, entry: Entry, text: str) -> bool:
+    def _allowed(self, entry: LorebookEntry, text: str) -> bool:
         asked = entry.decorators
         if asked.additional_keys and self._first(asked.additional_keys, text, entry) is None:
             return False
         patterns = entry.use_regex and not entry.plain_keys
         return not asked.exclude_keys or patterns or self._first(asked.exclude_keys, text, entry) is None
 
-    def _seconded(self, entry: Entry, text: str) -> bool:
+    def _seconded(self, entry: LorebookEntry, text: str) -> bool:
         if not entry.selective or not entry.secondary_keys or (entry.use_regex and not entry.plain_keys):
             return True
         found = [self._first([key], text, entry) is not None for key in entry.secondary_keys]
@@ -159,10 +159,10 @@ class _Scan:
             case "not_all":
                 return not all(found)
 
-    def _first(self, keys: Iterable[str], text: str, entry: Entry) -> str | None:
-        return next((key for key in keys if text and self.matcher.found(self._seen(key), text, entry)), None)
+    def _first(self, keys: Iterable[str], text: str, entry: LorebookEntry) -> str | None:
+        return next((key for key in keys if text and self.matcher.is_match(self._seen(key), text, entry)), None)
 
-    def _window(self, entry: Entry) -> str:
+    def _window(self, entry: LorebookEntry) -> str:
         own = entry.scan_depth
         depth = own if own is not None else self.book.scan_depth
         first = max(len(self._messages) - (DEFAULT_SCAN_DEPTH if depth is None else depth), 0)
@@ -175,17 +175,17 @@ class _Scan:
         return self.moment.macros.expand(text, "scan") if self.moment.macros and "{{" in text else text
 
 
-def _place(entry: Entry, why: str, moment: Moment, count_tokens: Callable[[str], int]) -> Lore:
+def _place(entry: LorebookEntry, why: str, moment: LoreContext, count_tokens: Callable[[str], int]) -> LoreMatch:
     asked = entry.decorators
-    spot: Spot = asked.position or entry.place
+    spot: LorePosition = asked.position or entry.position
     depth = entry.depth
     if asked.position is None and asked.depth is None and asked.reverse_depth is not None:
         spot, depth = "at_depth", max(len(moment.messages) - asked.reverse_depth, 0)
     text = moment.macros.expand(entry.content) if moment.macros else entry.content
-    return Lore(entry, text, spot, min(depth, len(moment.messages)), entry.role, count_tokens(text), why)
+    return LoreMatch(entry, text, spot, min(depth, len(moment.messages)), entry.role, count_tokens(text), why)
 
 
-def _within_budget(lore: list[Lore], budget: int | None) -> tuple[list[Lore], list[Lore]]:
+def _within_budget(lore: list[LoreMatch], budget: int | None) -> tuple[list[LoreMatch], list[LoreMatch]]:
     """Drop the least important until the rest fits. What could never fit takes nobody else with it."""
     if budget is None:
         return lore, []
@@ -200,6 +200,6 @@ def _within_budget(lore: list[Lore], budget: int | None) -> tuple[list[Lore], li
     return kept, left_out
 
 
-def _importance(one: Lore) -> tuple[bool, float, float, int]:
+def _importance(one: LoreMatch) -> tuple[bool, float, float, int]:
     entry = one.entry
     return (not entry.decorators.ignore_on_max_context, entry.priority or 0, entry.insertion_order, -entry.index)

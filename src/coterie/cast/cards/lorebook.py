@@ -16,7 +16,7 @@ from coterie.cast.cards.document import Document
 from coterie.cast.cards.lenient import as_flag, as_number, as_object, comma_list, text_or_empty
 from coterie.cast.errors import NotACard
 
-Place = Literal["before_char", "after_char", "at_depth"]
+EntryPosition = Literal["before_char", "after_char", "at_depth"]
 Logic = Literal["any", "not_all", "none", "all"]
 
 _LOGICS: tuple[Logic, ...] = ("any", "not_all", "none", "all")
@@ -24,7 +24,7 @@ _ROLES: tuple[Role, ...] = ("system", "user", "assistant")
 _AT_DEPTH = 4
 
 
-class Entry(BaseModel):
+class LorebookEntry(BaseModel):
     """One piece of lore: the keys that call for it, and what it says."""
 
     model_config = ConfigDict(frozen=True)
@@ -46,7 +46,7 @@ class Entry(BaseModel):
     """`use_regex` was set by a program that sets it always: only keys like `/…/i` are patterns."""
     case_sensitive: bool
     whole_words: bool
-    place: Place
+    position: EntryPosition
     depth: int
     role: Role
     scan_depth: int | None
@@ -81,18 +81,18 @@ class Lorebook(BaseModel):
 
     @property
     def scan_depth(self) -> int | None:
-        return _count(self.document.get("scan_depth"))
+        return _non_negative(self.document.get("scan_depth"))
 
     @property
     def token_budget(self) -> int | None:
-        return _count(self.document.get("token_budget"))
+        return _non_negative(self.document.get("token_budget"))
 
     @property
     def recursive_scanning(self) -> bool:
         return as_flag(self.document.get("recursive_scanning")) or False
 
     @cached_property
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[LorebookEntry]:
         """Every entry that can be understood, in the order of the file."""
         found = self.document.get("entries")
         if isinstance(found, dict):
@@ -109,13 +109,13 @@ class Lorebook(BaseModel):
         return {"spec": "lorebook_v3", "data": {"extensions": {}, **self.document, "entries": entries}}
 
 
-def _read_entry(index: int, raw: Document) -> Entry:
+def _read_entry(index: int, raw: Document) -> LorebookEntry:
     extensions = {**raw, **as_object(raw.get("extensions"))}
     # SillyTavern marks every entry it exports as a pattern, and tells the truth in its extensions.
     from_tavern = "selectiveLogic" in extensions or "display_index" in extensions or "disable" in raw
     decorators, content = split_decorators(text_or_empty(raw.get("content")))
     place, depth, role = _placement(raw, extensions, decorators)
-    return Entry(
+    return LorebookEntry(
         index=index,
         keys=_keys(raw.get("keys", raw.get("key"))),
         secondary_keys=_keys(raw.get("secondary_keys", raw.get("keysecondary"))),
@@ -131,10 +131,12 @@ def _read_entry(index: int, raw: Document) -> Entry:
         plain_keys=from_tavern,
         case_sensitive=_flag(raw.get("case_sensitive", extensions.get("caseSensitive"))),
         whole_words=_flag(extensions.get("match_whole_words", extensions.get("matchWholeWords"))),
-        place=place,
+        position=place,
         depth=depth,
         role=role,
-        scan_depth=_first(decorators.scan_depth, _count(extensions.get("scan_depth", extensions.get("scanDepth")))),
+        scan_depth=_first(
+            decorators.scan_depth, _non_negative(extensions.get("scan_depth", extensions.get("scanDepth")))
+        ),
         may_recurse=not _flag(extensions.get("prevent_recursion", extensions.get("preventRecursion"))),
         by_recursion=not _flag(extensions.get("exclude_recursion", extensions.get("excludeRecursion"))),
         name=text_or_empty(raw.get("name")) or text_or_empty(raw.get("comment")),
@@ -142,13 +144,13 @@ def _read_entry(index: int, raw: Document) -> Entry:
     )
 
 
-def _placement(raw: Document, extensions: Document, decorators: Decorators) -> tuple[Place, int, Role]:
+def _placement(raw: Document, extensions: Document, decorators: Decorators) -> tuple[EntryPosition, int, Role]:
     role: Role = decorators.role or _pick(_ROLES, extensions.get("role"))
     if decorators.depth is not None:
         return "at_depth", decorators.depth, role
     position = extensions.get("position", raw.get("position"))
     if position == _AT_DEPTH:
-        return "at_depth", _first(_count(extensions.get("depth")), 4), role
+        return "at_depth", _first(_non_negative(extensions.get("depth")), 4), role
     before = position == "before_char" or (position == 0 and not isinstance(position, bool))
     return ("before_char" if before else "after_char"), 0, role
 
@@ -192,7 +194,7 @@ def _number(value: object, *, default: float) -> float:
     return default if told is None else told
 
 
-def _count(value: object) -> int | None:
+def _non_negative(value: object) -> int | None:
     """A count that is not negative; a negative one means no limit where it is used."""
     told = as_number(value)
     return int(told) if told is not None and told >= 0 else None

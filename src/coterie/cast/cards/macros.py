@@ -22,7 +22,7 @@ _DICE = re.compile(r"(?:(?P<count>\d{0,3})d)?(?P<sides>\d{1,9})(?P<plus>[+-]\d{1
 _DEEPEST = 50
 
 
-class _Value(str):
+class _ExpandedText(str):
     """Text that a macro became: it is never taken for syntax."""
 
 
@@ -31,7 +31,7 @@ class Macros:
     char: str
     """The character's nickname, else its name."""
     user: str
-    chance: random.Random
+    rng: random.Random
     seed: str = ""
     """Of the chat: `{{pick}}` chooses the same each time."""
     original: str = ""
@@ -56,9 +56,9 @@ class Macros:
                     inside = levels.pop()
                     levels[-1].append(self._value(inside, purpose))
                 case "<bot>" | "<char>":
-                    levels[-1].append(_Value(self.char))
+                    levels[-1].append(_ExpandedText(self.char))
                 case "<user>":
-                    levels[-1].append(_Value(self.user))
+                    levels[-1].append(_ExpandedText(self.user))
                 case other:
                     levels[-1].append(other)
         levels[-1].append(text[at:])
@@ -66,13 +66,13 @@ class Macros:
 
     def _value(self, parts: list[str], purpose: Purpose) -> str:
         """What the macro with these parts becomes; one we do not know stays as it is."""
-        untouched = _Value("{{" + "".join(parts) + "}}")
-        call = _CALL.fullmatch(parts[0]) if parts and not isinstance(parts[0], _Value) else None
+        untouched = _ExpandedText("{{" + "".join(parts) + "}}")
+        call = _CALL.fullmatch(parts[0]) if parts and not isinstance(parts[0], _ExpandedText) else None
         if call is None:
             return untouched
         name, rest = call["name"].lower(), [call["rest"], *parts[1:]]
         result = self._call(name, rest, purpose)
-        return untouched if result is None else _Value(result)
+        return untouched if result is None else _ExpandedText(result)
 
     def _call(self, name: str, rest: list[str], purpose: Purpose) -> str | None:
         argument = "".join(rest)
@@ -95,7 +95,7 @@ class Macros:
             case "reverse" if not bare:
                 return argument.removeprefix(":")[::-1]
             case "random" if not bare:
-                return self.chance.choice(_options(rest))
+                return self.rng.choice(_options(rest))
             case "pick" if not bare:
                 return self._pick(_options(rest))
             case "roll" if not bare:
@@ -113,18 +113,18 @@ class Macros:
         if not found or int(found["sides"]) < 1:
             return None
         count, sides = int(found["count"] or 1), int(found["sides"])
-        return str(sum(self.chance.randint(1, sides) for _ in range(count)) + int(found["plus"] or 0))
+        return str(sum(self.rng.randint(1, sides) for _ in range(count)) + int(found["plus"] or 0))
 
 
 def _options(parts: list[str]) -> list[str]:
     """What there is to choose from: split on `::` where it is used, on commas otherwise; `\\,` is a comma."""
     first, *others = parts
     parts = [first.lstrip().removeprefix(":").removeprefix(":"), *others]
-    doubled = any("::" in part for part in parts if not isinstance(part, _Value))
+    doubled = any("::" in part for part in parts if not isinstance(part, _ExpandedText))
     separator = re.compile(r"::") if doubled else re.compile(r"(?<!\\),")
     options = [""]
     for part in parts:
-        if isinstance(part, _Value):
+        if isinstance(part, _ExpandedText):
             options[-1] += part
             continue
         head, *tail = separator.split(part)

@@ -6,19 +6,19 @@ from __future__ import annotations
 
 import unicodedata
 
-CARD = "card.json"
-OURS = "coterie.json"
-PORTRAIT = "coterie/portrait.png"
-RESERVED = (CARD, OURS, PORTRAIT)
+CARD_FILE = "card.json"
+COTERIE_FILE = "coterie.json"
+PORTRAIT_FILE = "coterie/portrait.png"
+RESERVED_PATHS = (CARD_FILE, COTERIE_FILE, PORTRAIT_FILE)
 """What a CHARX of ours has a use for itself."""
 
-_LONGEST = 500
+_MAX_PATH = 500
 
 
 def is_safe_path(path: str) -> bool:
     parts = path.split("/")
     return (
-        0 < len(path) <= _LONGEST
+        0 < len(path) <= _MAX_PATH
         and not any(part in ("", ".", "..") for part in parts)
         and "\\" not in path
         and ":" not in parts[0]

@@ -9,11 +9,11 @@ import zlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from coterie.cast.cards.limits import JSON_BYTES, PNG_CHUNKS
+from coterie.cast.cards.limits import MAX_JSON_BYTES, MAX_PNG_CHUNKS
 from coterie.cast.errors import BrokenCard, CardTooBig
 
-SIGNATURE = b"\x89PNG\r\n\x1a\n"
-_TEXT_BYTES = JSON_BYTES * 2
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_TEXT_BYTES = MAX_JSON_BYTES * 2
 """A compressed text may become this long: base64 takes four bytes for three."""
 
 
@@ -24,7 +24,7 @@ class Chunk(NamedTuple):
     """With length and checksum, as it stands in the file."""
 
 
-class Text(NamedTuple):
+class PngText(NamedTuple):
     keyword: str
     value: bytes
 
@@ -40,26 +40,26 @@ class Png(NamedTuple):
         gone = {id(chunk) for chunk in unwanted}
         return self._replace(chunks=[chunk for chunk in self.chunks if id(chunk) not in gone])
 
-    def with_texts(self, texts: Iterable[Text]) -> Png:
+    def with_texts(self, texts: Iterable[PngText]) -> Png:
         """The picture with more texts, right before its end."""
         fresh = [_text_chunk(text) for text in texts]
         end = next((at for at, chunk in enumerate(self.chunks) if chunk.kind == b"IEND"), len(self.chunks))
         return self._replace(chunks=[*self.chunks[:end], *fresh, *self.chunks[end:]])
 
     def to_bytes(self) -> bytes:
-        return SIGNATURE + b"".join(chunk.raw for chunk in self.chunks) + self.rest
+        return PNG_SIGNATURE + b"".join(chunk.raw for chunk in self.chunks) + self.rest
 
 
 def read_png(data: bytes) -> Png:
-    if not data.startswith(SIGNATURE):
+    if not data.startswith(PNG_SIGNATURE):
         raise BrokenCard("This is not a PNG picture.", "Save the card again as a PNG.")
     chunks: list[Chunk] = []
     notes: list[str] = []
-    at = len(SIGNATURE)
+    at = len(PNG_SIGNATURE)
     while at < len(data):
-        if len(chunks) >= PNG_CHUNKS:
+        if len(chunks) >= MAX_PNG_CHUNKS:
             raise CardTooBig(
-                f"The picture has more than {PNG_CHUNKS:,} chunks.", "Save it again with an image program."
+                f"The picture has more than {MAX_PNG_CHUNKS:,} chunks.", "Save it again with an image program."
             )
         if at + 12 > len(data):
             break
@@ -80,7 +80,7 @@ def read_png(data: bytes) -> Png:
     return Png(chunks, data[at:], notes, complete)
 
 
-def read_text(chunk: Chunk) -> Text | None:
+def read_text(chunk: Chunk) -> PngText | None:
     """The text in a chunk, or None when it holds none that can be read."""
     keyword, found, body = chunk.body.partition(b"\0")
     if not found:
@@ -88,16 +88,16 @@ def read_text(chunk: Chunk) -> Text | None:
     try:
         match chunk.kind:
             case b"tEXt":
-                return Text(_keyword(keyword), body)
+                return PngText(_keyword(keyword), body)
             case b"zTXt" if body[:1] == b"\0":
-                return Text(_keyword(keyword), _inflate(body[1:]))
+                return PngText(_keyword(keyword), _inflate(body[1:]))
             case b"iTXt" if len(body) >= 2:
                 compressed, method = body[0], body[1]
                 _language, _, rest = body[2:].partition(b"\0")
                 _translated, _, value = rest.partition(b"\0")
                 if compressed and method == 0:
                     value = _inflate(value)
-                return Text(_keyword(keyword), value)
+                return PngText(_keyword(keyword), value)
     except (zlib.error, ValueError):
         return None
     return None
@@ -119,10 +119,10 @@ def _inflate(packed: bytes) -> bytes:
     return value
 
 
-def _text_chunk(text: Text) -> Chunk:
-    return chunk_of(b"tEXt", text.keyword.encode() + b"\0" + text.value)
+def _text_chunk(text: PngText) -> Chunk:
+    return make_chunk(b"tEXt", text.keyword.encode() + b"\0" + text.value)
 
 
-def chunk_of(kind: bytes, body: bytes) -> Chunk:
+def make_chunk(kind: bytes, body: bytes) -> Chunk:
     checksum = zlib.crc32(body, zlib.crc32(kind))
     return Chunk(kind, body, struct.pack(">I", len(body)) + kind + body + struct.pack(">I", checksum))

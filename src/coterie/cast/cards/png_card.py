@@ -12,18 +12,18 @@ from functools import cache
 
 from coterie.cast.cards.card import Card
 from coterie.cast.cards.document import Document, read_object, write_object
-from coterie.cast.cards.imported import Imported
-from coterie.cast.cards.paths import RESERVED, is_safe_path
-from coterie.cast.cards.png import Chunk, Png, Text, chunk_of, read_png, read_text
-from coterie.cast.cards.versions import as_v3, backfill, before_uplift
+from coterie.cast.cards.imported import ImportedCard
+from coterie.cast.cards.paths import RESERVED_PATHS, is_safe_path
+from coterie.cast.cards.png import Chunk, Png, PngText, make_chunk, read_png, read_text
+from coterie.cast.cards.versions import as_v3, backfill, older_if_unchanged
 from coterie.cast.errors import BrokenCard, CardError, NotACard
 
 _CARD_KEYWORDS = ("ccv3", "chara")
 _ASSET = "chara-ext-asset_"
-_BLANK = Text("coterie", b"a blank picture: this card has none")
+_BLANK = PngText("coterie", b"a blank picture: this card has none")
 
 
-def read_png_card(data: bytes) -> Imported:
+def read_png_card(data: bytes) -> ImportedCard:
     png = read_png(data)
     texts = [(chunk, text) for chunk in png.chunks if (text := read_text(chunk))]
     cards = [(chunk, text) for chunk, text in texts if text.keyword.lower() in _CARD_KEYWORDS]
@@ -38,27 +38,27 @@ def read_png_card(data: bytes) -> Imported:
     files, asset_chunks = _read_assets(texts, notes)
     picture = png.without([*(chunk for chunk, _ in cards), *asset_chunks])
     blank = any(text == _BLANK for _, text in texts)
-    return Imported(
+    return ImportedCard(
         Card.read(document, files, picture.to_bytes() if png.complete and not blank else None), "png", notes
     )
 
 
 def write_png_card(card: Card) -> bytes:
     older = backfill(card) if card.generation >= 3 else card.document
-    texts = [Text("chara", _encode(older)), Text("ccv3", _encode(as_v3(card)))]
-    texts += [Text(f"{_ASSET}:{path}", base64.b64encode(data)) for path, data in card.files.items()]
+    texts = [PngText("chara", _encode(older)), PngText("ccv3", _encode(as_v3(card)))]
+    texts += [PngText(f"{_ASSET}:{path}", base64.b64encode(data)) for path, data in card.files.items()]
     return read_png(picture_for(card)).with_texts(texts).to_bytes()
 
 
 def picture_for(card: Card) -> bytes:
     """What to hide the card in: its picture, else its icon, else a plain one."""
     for candidate in (card.picture, card.main_icon):
-        if candidate is not None and (bare := bare_png(candidate)) is not None:
+        if candidate is not None and (bare := strip_cards(candidate)) is not None:
             return bare
     return blank_picture()
 
 
-def bare_png(data: bytes) -> bytes | None:
+def strip_cards(data: bytes) -> bytes | None:
     """The PNG without any card in it; None when it is no PNG, or not a whole one."""
     try:
         png = read_png(data)
@@ -74,11 +74,11 @@ def blank_picture() -> bytes:
     width, height = 400, 600
     header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
     rows = b"".join(b"\0" + bytes([200 - row * 120 // height]) * width for row in range(height))
-    chunks = [chunk_of(b"IHDR", header), chunk_of(b"IDAT", zlib.compress(rows, 9)), chunk_of(b"IEND", b"")]
+    chunks = [make_chunk(b"IHDR", header), make_chunk(b"IDAT", zlib.compress(rows, 9)), make_chunk(b"IEND", b"")]
     return Png(chunks, b"", [], complete=True).with_texts([_BLANK]).to_bytes()
 
 
-def _choose(texts: list[Text], notes: list[str]) -> Document:
+def _choose(texts: list[PngText], notes: list[str]) -> Document:
     """The first sound card, V3 before the others; a V3 that only repeats an older one gives way to it."""
     sound: dict[str, Document] = {}
     failure: CardError | None = None
@@ -96,11 +96,11 @@ def _choose(texts: list[Text], notes: list[str]) -> Document:
     if not sound:
         raise failure or NotACard("There is no character card in this picture.", "Download the original file.")
     if len(sound) == 2:
-        return before_uplift(sound["ccv3"], sound["chara"])
+        return older_if_unchanged(sound["ccv3"], sound["chara"])
     return next(iter(sound.values()))
 
 
-def _read_assets(texts: list[tuple[Chunk, Text]], notes: list[str]) -> tuple[dict[str, bytes], list[Chunk]]:
+def _read_assets(texts: list[tuple[Chunk, PngText]], notes: list[str]) -> tuple[dict[str, bytes], list[Chunk]]:
     files: dict[str, bytes] = {}
     chunks: list[Chunk] = []
     for chunk, text in texts:
@@ -108,7 +108,7 @@ def _read_assets(texts: list[tuple[Chunk, Text]], notes: list[str]) -> tuple[dic
             continue
         path = text.keyword[len(_ASSET) :].removeprefix(":")
         try:
-            if not is_safe_path(path) or path in RESERVED:
+            if not is_safe_path(path) or path in RESERVED_PATHS:
                 raise BrokenCard("its path leads elsewhere", "Give it another name.")
             files[path] = _unbase64(text.value)
             chunks.append(chunk)
@@ -117,7 +117,7 @@ def _read_assets(texts: list[tuple[Chunk, Text]], notes: list[str]) -> tuple[dic
     return files, chunks
 
 
-def _is_ours(text: Text) -> bool:
+def _is_ours(text: PngText) -> bool:
     keyword = text.keyword.lower()
     return keyword in _CARD_KEYWORDS or keyword.startswith(_ASSET)
 

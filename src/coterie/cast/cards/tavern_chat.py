@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, SkipValidation
 from coterie.cast.cards.document import Document, read_object, write_object
 from coterie.cast.cards.importer import check_size
 from coterie.cast.cards.lenient import as_flag, as_number, text_or_empty
-from coterie.cast.cards.limits import CHAT_MESSAGES
+from coterie.cast.cards.limits import MAX_CHAT_MESSAGES
 from coterie.cast.errors import BrokenCard, CardTooBig, NotACard
 
 Speaker = Literal["user", "character", "system"]
@@ -85,8 +85,10 @@ class TavernChat(BaseModel):
     def read(cls, data: bytes) -> Self:
         check_size(len(data))
         lines = [(number, line) for number, line in enumerate(data.split(b"\n"), 1) if line.strip()]
-        if len(lines) > CHAT_MESSAGES:
-            raise CardTooBig(f"This chat has more than {CHAT_MESSAGES:,} messages.", "Split it before importing it.")
+        if len(lines) > MAX_CHAT_MESSAGES:
+            raise CardTooBig(
+                f"This chat has more than {MAX_CHAT_MESSAGES:,} messages.", "Split it before importing it."
+            )
         documents, notes = _read_lines(lines)
         header = documents.pop(0) if documents and "mes" not in documents[0] else {}
         if not documents and not ({"user_name", "character_name", "chat_metadata"} & header.keys()):

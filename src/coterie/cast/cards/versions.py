@@ -56,7 +56,7 @@ def backfill(card: Card) -> Document:
     return {**document, "data": data}
 
 
-def before_uplift(newest: Document, older: Document) -> Document:
+def older_if_unchanged(newest: Document, older: Document) -> Document:
     """The older card, when the newest says exactly what it said; the newest otherwise."""
     try:
         card = Card.read(older)

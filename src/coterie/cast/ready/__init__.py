@@ -21,7 +21,7 @@ def _fields(name: str) -> dict[str, Any]:
     return tomllib.loads(files(__package__).joinpath(f"{name}.toml").read_text(encoding="utf-8"))
 
 
-def ready(name: str) -> Identity:
+def starter_character(name: str) -> Identity:
     """A new character from the shelf, with an id of its own."""
     wanted = name.strip().lower()
     if wanted not in NAMES:
@@ -34,12 +34,12 @@ def ready(name: str) -> Identity:
     return Identity.model_validate(fields)
 
 
-def in_short(name: str) -> str:
+def summary(name: str) -> str:
     """One line about one of them."""
     return str(_fields(name)["in_short"])
 
 
-def opening_of(kickoff: str) -> Mapping[str, Any] | None:
+def opening_for(kickoff: str) -> Mapping[str, Any] | None:
     """The scene that the opening prose of one of them sets, read beforehand; None for anybody else's prose."""
     prose = kickoff.strip()
     return next((_fields(name)["opening"] for name in NAMES if _fields(name)["kickoff"].strip() == prose), None)

@@ -3,50 +3,50 @@
 This is what surfaces may use of it; the rest is its own business.
 """
 
-from coterie.modes.crowd.drift import FOR_LIFE, TRAITS, Snapshot
-from coterie.modes.crowd.errors import AlreadyLive, CrowdError, NoSuchCrowd, Refused
+from coterie.modes.crowd.drift import MAX_TOTAL_DRIFT, TRAITS, DriftSnapshot
+from coterie.modes.crowd.errors import AlreadyLive, CrowdError, MessageRefused, NoSuchCrowd
 from coterie.modes.crowd.events import CrowdRuled, Ruling
-from coterie.modes.crowd.figures import Figures
-from coterie.modes.crowd.gateway import MOST_WAITING, Encoding
-from coterie.modes.crowd.hall import Hall, OpenRoom, Speaking
-from coterie.modes.crowd.personas import Persona, RoomFile
-from coterie.modes.crowd.personas.character import character_id, character_of
-from coterie.modes.crowd.protocol import AuditRecord, Author, ChatMessage, ChatPost, StreamContext, Trends
-from coterie.modes.crowd.reports import Stage, audits, stages, what_if, why
-from coterie.modes.crowd.session.replay import Replayed
+from coterie.modes.crowd.figures import CrowdMetrics
+from coterie.modes.crowd.gateway import MAX_OUTSTANDING_BYTES, Encoding
+from coterie.modes.crowd.hall import CrowdRoom, CrowdService, LineSource
+from coterie.modes.crowd.personas import Persona, RoomConfig
+from coterie.modes.crowd.personas.character import character_from_persona, character_id
+from coterie.modes.crowd.protocol import AuditRecord, ChatAuthor, ChatMessage, ChatPost, StreamContext, Trends
+from coterie.modes.crowd.reports import LatencyStage, audit_records, find_decision, latency_stages, replay_with_change
+from coterie.modes.crowd.session.replay import ReplayResult
 from coterie.modes.crowd.session.streams import SAMPLE
 
 __all__ = [
-    "FOR_LIFE",
-    "MOST_WAITING",
+    "MAX_TOTAL_DRIFT",
+    "MAX_OUTSTANDING_BYTES",
     "SAMPLE",
     "TRAITS",
     "AlreadyLive",
     "AuditRecord",
-    "Author",
+    "ChatAuthor",
     "ChatMessage",
     "ChatPost",
     "CrowdError",
     "CrowdRuled",
     "Encoding",
-    "Figures",
-    "Hall",
+    "CrowdMetrics",
+    "CrowdService",
     "NoSuchCrowd",
-    "OpenRoom",
+    "CrowdRoom",
     "Persona",
-    "Refused",
-    "Replayed",
-    "RoomFile",
+    "MessageRefused",
+    "ReplayResult",
+    "RoomConfig",
     "Ruling",
-    "Snapshot",
-    "Speaking",
-    "Stage",
+    "DriftSnapshot",
+    "LineSource",
+    "LatencyStage",
     "StreamContext",
     "Trends",
-    "audits",
+    "audit_records",
     "character_id",
-    "character_of",
-    "stages",
-    "what_if",
-    "why",
+    "character_from_persona",
+    "latency_stages",
+    "replay_with_change",
+    "find_decision",
 ]

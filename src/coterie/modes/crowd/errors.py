@@ -21,7 +21,7 @@ class CrowdError(CoterieError):
     pass
 
 
-class Refused(CrowdError):
+class MessageRefused(CrowdError):
     """A message that was not let in. Its sender is told, and the audit has it."""
 
     http_status = 422
@@ -32,15 +32,15 @@ class Refused(CrowdError):
         self.retry_after_s = retry_after_s
 
 
-class BadWire(CrowdError):
+class BadWireMessage(CrowdError):
     pass
 
 
-class BadRoster(ConfigError):
+class BadCrowdConfig(ConfigError):
     pass
 
 
-class NoSuchCrowd(BadRoster):
+class NoSuchCrowd(BadCrowdConfig):
     http_status = 404
 
 
@@ -56,7 +56,7 @@ class NoBroker(CrowdError):
     pass
 
 
-class NoSound(CrowdError):
+class AudioUnavailable(CrowdError):
     pass
 
 

@@ -8,13 +8,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from coterie.kernel import Payload
 from coterie.modes.crowd.protocol import AuditRecord, ChatMessage, StreamContext
-from coterie.modes.crowd.protocol.chat_message import Because
+from coterie.modes.crowd.protocol.chat_message import SpeakReason
 
 Ruling = Literal["timeout", "ban", "pardon", "slow", "followers", "follow", "kill", "revive"]
-Outcome = Literal["written", "late", "failed", "refused"]
+LineOutcome = Literal["written", "late", "failed", "refused"]
 
 
-def stream(room: str) -> str:
+def room_stream(room: str) -> str:
     return f"room:{room}"
 
 
@@ -82,13 +82,13 @@ class CrowdHeard(Payload, kind="crowd_heard"):
     """The stream's last words, what they are about, and what happened."""
 
 
-class Decided(BaseModel):
+class SpeakDecision(BaseModel):
     """A decision to speak, with every number that led to it. C6"""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     persona: str
-    because: Because
+    because: SpeakReason
     p: float
     roll: float
     parts: dict[str, float]
@@ -111,7 +111,7 @@ class CrowdTicked(Payload, kind="crowd_ticked"):
     """When, in milliseconds since 1970."""
     upto: int
     """The number of the last message they had read."""
-    spoke: tuple[Decided, ...] = ()
+    spoke: tuple[SpeakDecision, ...] = ()
     """Everybody who wants to speak, in the order of their names."""
 
 
@@ -124,7 +124,7 @@ class CrowdWritten(Payload, kind="crowd_written"):
     """The moment in which it decided to speak, as in `crowd_ticked`."""
     at_ms: int
     """When, in milliseconds since 1970."""
-    outcome: Outcome
+    outcome: LineOutcome
     """`written` and said; too `late`; `failed` by the model; `refused` by manners or the gateway."""
     text: str = ""
     """The line; a refused one may stand here too."""

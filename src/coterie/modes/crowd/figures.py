@@ -15,18 +15,18 @@ from prometheus_client.registry import Collector
 
 from coterie.kernel import Bus, WhenSlow
 from coterie.modes.crowd.events import CrowdWritten
-from coterie.modes.crowd.hall import Hall
+from coterie.modes.crowd.hall import CrowdService
 from coterie.modes.crowd.protocol import AuditRecord, ChatMessage
-from coterie.modes.crowd.reports import stages
+from coterie.modes.crowd.reports import latency_stages
 
-_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 20, 60)
-_KEPT = 10_000
-_HEARD = ("chat.*.*", "event.room.*.crowd_written")
+_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 20, 60)
+_QUEUE_LIMIT = 10_000
+_SUBJECT_PATTERNS = ("chat.*.*", "event.room.*.crowd_written")
 
 
-class Figures(Collector):
-    def __init__(self, hall: Hall, bus: Bus) -> None:
-        self._hall = hall
+class CrowdMetrics(Collector):
+    def __init__(self, hall: CrowdService, bus: Bus) -> None:
+        self._service = hall
         self._bus = bus
         self._messages: Counter[tuple[str, str]] = Counter()
         self._audits: Counter[tuple[str, str, str]] = Counter()
@@ -36,7 +36,7 @@ class Figures(Collector):
             "coterie_crowd_stage_seconds",
             "Seconds a persona's line spent in each stage, from the word or message that led to it.",
             ["room", "stage"],
-            buckets=_SECONDS,
+            buckets=_BUCKETS_S,
             registry=self._registry,
         )
         self._registry.register(self)
@@ -44,20 +44,20 @@ class Figures(Collector):
     async def run(self, stop: asyncio.Event) -> None:
         """Count, until `stop`. Who falls behind here loses counts, not messages."""
         async with asyncio.TaskGroup() as tasks:
-            counting = [tasks.create_task(self._hear(pattern)) for pattern in _HEARD]
+            counting = [tasks.create_task(self._subscribe(pattern)) for pattern in _SUBJECT_PATTERNS]
             await stop.wait()
             for task in counting:
                 task.cancel()
 
-    async def _hear(self, pattern: str) -> None:
-        async with self._bus.subscribe(pattern, limit=_KEPT, when_slow=WhenSlow.DROP_OLDEST) as heard:
+    async def _subscribe(self, pattern: str) -> None:
+        async with self._bus.subscribe(pattern, limit=_QUEUE_LIMIT, when_slow=WhenSlow.DROP_OLDEST) as heard:
             async for news in heard:
                 self.count(news.body)
 
     def count(self, body: object) -> None:
         if isinstance(body, ChatMessage):
             self._messages[body.room, body.author.kind] += 1
-            for stage in stages(body):
+            for stage in latency_stages(body):
                 self._stages.labels(body.room, stage.name).observe(stage.seconds)
         elif isinstance(body, AuditRecord):
             self._audits[body.room, body.action, body.rule] += 1
@@ -87,11 +87,11 @@ class Figures(Collector):
                 "coterie_crowd_skipped_frames", "Frames not sent to the slow.", labels=["room"]
             ),
         }
-        for room in self._hall.opened:
+        for room in self._service.open_rooms:
             name = [room.rules.name]
             gauges["readers"].add_metric(name, room.fanout.readers)
             gauges["waiting"].add_metric(name, room.gateway.waiting)
-            gauges["writing"].add_metric(name, room.live.writing if room.live is not None else 0)
+            gauges["writing"].add_metric(name, room.live.lines_in_progress if room.live is not None else 0)
             gauges["skipped"].add_metric(name, room.fanout.dropped)
         yield from gauges.values()
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from coterie.kernel import View
+from coterie.kernel import Projection
 from coterie.modes.crowd import events
-from coterie.modes.crowd.drift import Drifts
+from coterie.modes.crowd.drift import DriftProjection
 
-__all__ = ["events", "views"]
+__all__ = ["events", "projections"]
 
 
-def views() -> list[View]:
-    return [Drifts()]
+def projections() -> list[Projection]:
+    return [DriftProjection()]

@@ -7,24 +7,24 @@ from itertools import pairwise
 
 from coterie.kernel import LogReader, Store
 from coterie.modes.crowd.errors import BadRecording
-from coterie.modes.crowd.events import CrowdAudited, CrowdTicked, Decided, stream
+from coterie.modes.crowd.events import CrowdAudited, CrowdTicked, SpeakDecision, room_stream
 from coterie.modes.crowd.moderation import Moderator
 from coterie.modes.crowd.personas import Persona
 from coterie.modes.crowd.protocol import AuditRecord, ChatMessage
-from coterie.modes.crowd.session.recording import last_session
-from coterie.modes.crowd.session.replay import Replay, Replayed
+from coterie.modes.crowd.session.recording import last_session_events
+from coterie.modes.crowd.session.replay import Replay, ReplayResult
 
-_LOOKED_BACK = 1_200
+_MAX_TICKS_SEARCHED = 1_200
 """Moments: at one a second, twenty minutes."""
 
 
 @dataclass(frozen=True)
-class Stage:
+class LatencyStage:
     name: str
     seconds: float
 
 
-def stages(message: ChatMessage) -> list[Stage]:
+def latency_stages(message: ChatMessage) -> list[LatencyStage]:
     """Where the seconds went, from the word or the message that led to a line until everybody saw it. C10"""
     trace = message.trace
     if trace is None:
@@ -39,13 +39,15 @@ def stages(message: ChatMessage) -> list[Stage]:
         ("let in", message.ts),
     ]
     known = [(until, at) for until, at in moments if at is not None]
-    return [Stage(until, max(0, at - before) / 1_000) for (_, before), (until, at) in pairwise(known)]
+    return [LatencyStage(until, max(0, at - before) / 1_000) for (_, before), (until, at) in pairwise(known)]
 
 
-def why(store: Store, room: str, decision: str) -> Decided | None:
+def find_decision(store: Store, room: str, decision: str) -> SpeakDecision | None:
     """The numbers of a decision that a trace names, if it was made lately."""
     persona, _, tick = decision.rpartition("@")
-    ticked = store.reader.read(stream(room), kinds=[CrowdTicked.kind], limit=_LOOKED_BACK, newest_first=True)
+    ticked = store.reader.read(
+        room_stream(room), kinds=[CrowdTicked.kind], limit=_MAX_TICKS_SEARCHED, newest_first=True
+    )
     return next(
         (
             decided
@@ -58,15 +60,15 @@ def why(store: Store, room: str, decision: str) -> Decided | None:
     )
 
 
-def audits(store: Store, room: str, limit: int = 100) -> list[AuditRecord]:
+def audit_records(store: Store, room: str, limit: int = 100) -> list[AuditRecord]:
     """What was refused, redacted, noted or ruled, newest first."""
-    found = store.reader.read(stream(room), kinds=[CrowdAudited.kind], limit=limit, newest_first=True)
+    found = store.reader.read(room_stream(room), kinds=[CrowdAudited.kind], limit=limit, newest_first=True)
     return [event.payload.record for event in found if isinstance(event.payload, CrowdAudited)]
 
 
-def what_if(reader: LogReader, room: str, moderator: Moderator, changed: Persona) -> Replayed:
+def replay_with_change(reader: LogReader, room: str, moderator: Moderator, changed: Persona) -> ReplayResult:
     """The room's last session again, with one of them as they might have been. C17"""
-    events = last_session(reader, room)
+    events = last_session_events(reader, room)
     if not any(isinstance(event, CrowdTicked) for event in events):
         raise BadRecording(f"Nothing happened yet in {room}.", "Let an evening run for a while first.")
     return Replay(events, moderator, changed={changed.name: changed}).run()

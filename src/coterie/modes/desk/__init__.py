@@ -4,18 +4,18 @@ This is what surfaces may use of it; the rest is its own business.
 """
 
 from coterie.modes.desk.conversation import DeskConversation
-from coterie.modes.desk.desk import Desk
+from coterie.modes.desk.desk import DeskService
 from coterie.modes.desk.errors import BadSchedule, DeskError, NoSuchProcess, NoSuchSkill, NotConfirmed
-from coterie.modes.desk.officebook import DeskChat, Process, Step
-from coterie.modes.desk.sandbox import Standing
+from coterie.modes.desk.officebook import DeskChat, Process, WorkerStep
+from coterie.modes.desk.sandbox import SandboxStatus
 from coterie.modes.desk.skills import Skill
-from coterie.modes.desk.timetable import Scheduled
-from coterie.modes.desk.toolservers import ServerState
-from coterie.modes.desk.when import When
+from coterie.modes.desk.timetable import DeskSchedule
+from coterie.modes.desk.toolservers import McpServerState
+from coterie.modes.desk.when import ScheduleTime
 
 __all__ = [
     "BadSchedule",
-    "Desk",
+    "DeskService",
     "DeskChat",
     "DeskConversation",
     "DeskError",
@@ -23,10 +23,10 @@ __all__ = [
     "NoSuchSkill",
     "NotConfirmed",
     "Process",
-    "Scheduled",
-    "ServerState",
+    "DeskSchedule",
+    "McpServerState",
     "Skill",
-    "Standing",
-    "Step",
-    "When",
+    "SandboxStatus",
+    "WorkerStep",
+    "ScheduleTime",
 ]

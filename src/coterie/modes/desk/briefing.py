@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from coterie.base.clock import Clock
-from coterie.cast.roster import Roster
+from coterie.cast.roster import Characters
 from coterie.cast.workspace import Workspaces
-from coterie.llm.messages import Message
+from coterie.llm.messages import PromptMessage
 from coterie.modes.desk.bulletins import Bulletins
-from coterie.modes.desk.marking import RULE, as_data
-from coterie.modes.desk.officebook import DeskChat, Line, OfficeBook, Process
+from coterie.modes.desk.marking import UNTRUSTED_TEXT_RULE, mark_untrusted
+from coterie.modes.desk.officebook import DeskChat, DeskQueries, HistoryEntry, Process
 from coterie.modes.desk.skills import Skills
 from coterie.modes.desk.status import status_block
-from coterie.modes.desk.timetable import ScheduleBook
+from coterie.modes.desk.timetable import ScheduleQueries
 
 _CHANNEL = (
     "You are talking with a person. Answer at once with `reply`; never make them wait for work. Give work to "
@@ -43,15 +43,15 @@ _LONGEST_MEMORY = 600
 _LEFT_OUT = "[What came before is left out here; `channel_recall` in a branch finds it.]"
 
 
-class Briefing:
+class PromptBuilder:
     def __init__(
         self,
-        book: OfficeBook,
-        roster: Roster,
+        book: DeskQueries,
+        roster: Characters,
         workspaces: Workspaces,
         clock: Clock,
         bulletins: Bulletins,
-        schedules: ScheduleBook,
+        schedules: ScheduleQueries,
         skills: Skills,
         window: Callable[[], int],
     ) -> None:
@@ -65,39 +65,39 @@ class Briefing:
         self._skills = skills
         self._window = window
 
-    def channel(self, chat: DeskChat, remembered: Sequence[str] = ()) -> list[Message]:
+    def channel(self, chat: DeskChat, remembered: Sequence[str] = ()) -> list[PromptMessage]:
         """`remembered` is what comes to its mind of other times and places, by what was last said."""
-        told = [self._identity(chat), _CHANNEL, RULE, *self._at_hand(chat), self._memories(remembered)]
+        told = [self._identity(chat), _CHANNEL, UNTRUSTED_TEXT_RULE, *self._at_hand(chat), self._memories(remembered)]
         now = [self._timetable(chat), self._summaries(chat), self.status(chat)]
         return [_system([*told, *now]), *self._history(chat, None)]
 
     def status(self, chat: DeskChat) -> str:
-        return status_block(self._book.processes_of_note(chat.room), self._clock.now())
+        return status_block(self._book.status_processes(chat.room), self._clock.now())
 
-    def scheduled(self, chat: DeskChat, prompt: str, remembered: Sequence[str] = ()) -> list[Message]:
+    def scheduled(self, chat: DeskChat, prompt: str, remembered: Sequence[str] = ()) -> list[PromptMessage]:
         """A fresh channel: who it is, and what it set itself to do. D15"""
-        told = [self._identity(chat), _SCHEDULED, RULE, *self._at_hand(chat), self._memories(remembered)]
-        return [_system(told), Message(role="user", text=prompt)]
+        told = [self._identity(chat), _SCHEDULED, UNTRUSTED_TEXT_RULE, *self._at_hand(chat), self._memories(remembered)]
+        return [_system(told), PromptMessage(role="user", text=prompt)]
 
-    def branch(self, chat: DeskChat, branch: Process) -> list[Message]:
+    def branch(self, chat: DeskChat, branch: Process) -> list[PromptMessage]:
         """A clone of the conversation as it was at the fork."""
-        told = [self._identity(chat), RULE, self._summaries(chat)]
-        thought = Message(role="user", text=f"{_BRANCH}\n\nThink about: {branch.task}")
+        told = [self._identity(chat), UNTRUSTED_TEXT_RULE, self._summaries(chat)]
+        thought = PromptMessage(role="user", text=f"{_BRANCH}\n\nThink about: {branch.task}")
         return [_system(told), *self._history(chat, branch.at_seq), thought]
 
-    def worker(self, worker: Process, character: str) -> list[Message]:
+    def worker(self, worker: Process, character: str) -> list[PromptMessage]:
         """No personality, no conversation: the task, and what was done about it so far."""
         return [
-            _system([_WORKER, RULE, self._skills.told(character)]),
-            Message(role="user", text=worker.task),
-            *self._book.steps(worker.room, worker.id),
+            _system([_WORKER, UNTRUSTED_TEXT_RULE, self._skills.prompt_text(character)]),
+            PromptMessage(role="user", text=worker.task),
+            *self._book.worker_messages(worker.room, worker.id),
         ]
 
     def _at_hand(self, chat: DeskChat) -> list[str]:
         """The time, what the character should know now, and what it can read up on."""
         bulletin = self._bulletins.text(chat)
-        known = f"What you should know now:\n{as_data(bulletin, 'your memory')}" if bulletin else ""
-        return [f"It is {self._clock.now():%A, %Y-%m-%d %H:%M} UTC.", known, self._skills.told(chat.character)]
+        known = f"What you should know now:\n{mark_untrusted(bulletin, 'your memory')}" if bulletin else ""
+        return [f"It is {self._clock.now():%A, %Y-%m-%d %H:%M} UTC.", known, self._skills.prompt_text(chat.character)]
 
     def _memories(self, remembered: Sequence[str]) -> str:
         room = round(self._window() * _REMEMBERED * _LETTERS)
@@ -109,17 +109,19 @@ class Briefing:
             room -= len(line)
             kept.append(line)
         told = "\n".join(kept)
-        return f"You remember:\n{as_data(told, 'your memory')}" if kept else ""
+        return f"You remember:\n{mark_untrusted(told, 'your memory')}" if kept else ""
 
     def _timetable(self, chat: DeskChat) -> str:
         lines = [
-            f"[{each.id}] {each.when.told()}: {each.prompt[:200]}" for each in self._schedules.all(chat.room) if each.on
+            f"[{each.id}] {each.when.describe()}: {each.prompt[:200]}"
+            for each in self._schedules.all(chat.room)
+            if each.on
         ]
         return "On your timetable:\n" + "\n".join(lines) if lines else ""
 
     def _identity(self, chat: DeskChat) -> str:
-        bot = self._roster.bot(chat.character)
-        own = self._workspaces.own_words(chat.character)
+        bot = self._roster.get(chat.character)
+        own = self._workspaces.texts(chat.character)
         persona = own.identity or bot.identity.persona
         return "\n\n".join(part for part in (f"You are {bot.name}.", persona, own.soul, own.user) if part)
 
@@ -127,7 +129,7 @@ class Briefing:
         told = _newest(self._book.summaries(chat.room), round(self._window() * _SUMMARIES * _LETTERS))
         return "Earlier in this conversation:\n" + "\n\n".join(told) if told else ""
 
-    def _history(self, chat: DeskChat, upto: int | None) -> list[Message]:
+    def _history(self, chat: DeskChat, upto: int | None) -> list[PromptMessage]:
         return [_message(line, chat) for line in self._book.history(chat.room, upto)]
 
 
@@ -151,19 +153,21 @@ def results_text(results: Sequence[Process]) -> str:
     return "\n\n".join(lines)
 
 
-def result_message(text: str) -> Message:
-    return Message(role="user", text=f"(Nobody spoke: this came from your desk.)\n{as_data(text, 'your desk')}")
+def result_message(text: str) -> PromptMessage:
+    return PromptMessage(
+        role="user", text=f"(Nobody spoke: this came from your desk.)\n{mark_untrusted(text, 'your desk')}"
+    )
 
 
-def _message(line: Line, chat: DeskChat) -> Message:
+def _message(line: HistoryEntry, chat: DeskChat) -> PromptMessage:
     if line.role == "assistant":
-        return Message(role="assistant", text=line.text)
+        return PromptMessage(role="assistant", text=line.text)
     if line.role == "result":
         return result_message(line.text)
     if line.speaker in ("", chat.person):
-        return Message(role="user", text=line.text)
-    return Message(role="user", text=as_data(line.text, line.speaker))
+        return PromptMessage(role="user", text=line.text)
+    return PromptMessage(role="user", text=mark_untrusted(line.text, line.speaker))
 
 
-def _system(parts: Sequence[str]) -> Message:
-    return Message(role="system", text="\n\n".join(part for part in parts if part))
+def _system(parts: Sequence[str]) -> PromptMessage:
+    return PromptMessage(role="system", text="\n\n".join(part for part in parts if part))

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import json
 
-from coterie.kernel import Event, Rows, Store, View, on
+from coterie.kernel import Event, Projection, Rows, Store, on
 from coterie.memory import Memory
 from coterie.memory.gates import Viewpoint
-from coterie.modes.desk.company import Company
+from coterie.modes.desk.company import Audience
 from coterie.modes.desk.events import BulletinWritten
 from coterie.modes.desk.officebook import DeskChat
 
 
-class BulletinBoard(View):
+class BulletinProjection(Projection):
     name = "desk_bulletins"
     version = 2
     schema = """
@@ -32,7 +32,7 @@ class BulletinBoard(View):
 
 
 class Bulletins:
-    def __init__(self, store: Store, memory: Memory, company: Company) -> None:
+    def __init__(self, store: Store, memory: Memory, company: Audience) -> None:
         self._store = store
         self._memory = memory
         self._company = company
@@ -40,12 +40,12 @@ class Bulletins:
     def text(self, chat: DeskChat) -> str:
         """What may be told of it in this conversation: all of it or nothing."""
         text, memories = self._written(chat)
-        return text if text and self._holds(self._company.view(chat), memories) else ""
+        return text if text and self._holds(self._company.viewpoint(chat), memories) else ""
 
     def stale(self, chat: DeskChat) -> bool:
         """Whether it says what its person may not be told any more."""
         text, memories = self._written(chat)
-        return bool(text) and not self._holds(self._company.view_of_person(chat), memories)
+        return bool(text) and not self._holds(self._company.viewpoint_of_person(chat), memories)
 
     def upto(self, character: str, person: str) -> int:
         """The last change of its memory that the bulletin knows of."""
@@ -60,4 +60,4 @@ class Bulletins:
 
     def _holds(self, view: Viewpoint, memories: list[str]) -> bool:
         # One that does not say what it was made of cannot be checked, and is written anew.
-        return bool(memories) and len(self._memory.tellable(view, memories)) == len(set(memories))
+        return bool(memories) and len(self._memory.disclosable(view, memories)) == len(set(memories))

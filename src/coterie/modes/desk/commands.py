@@ -15,18 +15,18 @@ _AT_ONCE = 16_384
 
 
 @dataclass(frozen=True)
-class Ran:
+class CommandResult:
     code: int
     output: str
     """What it wrote to either stream, in the order it came."""
-    cut: bool = False
+    truncated: bool = False
     """There was more than is kept."""
     timed_out: bool = False
 
 
 async def run_command(
     argv: Sequence[str], timeout_s: float, *, cwd: Path | None = None, pass_fds: Sequence[int] = ()
-) -> Ran:
+) -> CommandResult:
     """Nothing of our environment or our open files goes along. Cancelling it ends the program."""
     ours, theirs = os.pipe()
     try:
@@ -55,7 +55,7 @@ async def run_command(
         timed_out = True
     finally:
         await _end(process)
-    return Ran(process.returncode or 0, kept.bytes.decode(errors="replace"), kept.cut, timed_out)
+    return CommandResult(process.returncode or 0, kept.bytes.decode(errors="replace"), kept.cut, timed_out)
 
 
 @asynccontextmanager

@@ -6,11 +6,11 @@ conversation it is, whoever was let into a room where it is held, and whoever ha
 
 from __future__ import annotations
 
-from coterie.cast.people import PeopleBook
+from coterie.cast.people import PeopleQueries
 from coterie.kernel import Store
 from coterie.memory import Memory
 from coterie.memory.gates import Viewpoint
-from coterie.memory.recall import Recalled
+from coterie.memory.recall import RecalledMemory
 from coterie.modes.desk.officebook import DeskChat
 
 _HERE = """
@@ -19,11 +19,11 @@ _HERE = """
 """
 
 
-class Company:
+class Audience:
     def __init__(self, store: Store, memory: Memory) -> None:
         self._store = store
         self._memory = memory
-        self._people = PeopleBook(store)
+        self._people = PeopleQueries(store)
 
     def present(self, chat: DeskChat) -> frozenset[str]:
         return frozenset([chat.person, *(person for (person,) in self._store.query(_HERE, (chat.room,)))])
@@ -32,19 +32,19 @@ class Company:
         """Of what is said there now."""
         return tuple(sorted({chat.character, *self.present(chat)}))
 
-    def view(self, chat: DeskChat) -> Viewpoint:
+    def viewpoint(self, chat: DeskChat) -> Viewpoint:
         return self._before(chat, self.present(chat), chat.room)
 
-    def view_of_person(self, chat: DeskChat) -> Viewpoint:
+    def viewpoint_of_person(self, chat: DeskChat) -> Viewpoint:
         """Before the person alone, wherever they talk: what is bound to a room is left out."""
         return self._before(chat, frozenset([chat.person]), None)
 
-    def recall(self, chat: DeskChat, question: str, k: int) -> list[Recalled]:
-        return self._memory.recall_as(self.view(chat), question, k=k)
+    def recall(self, chat: DeskChat, question: str, k: int) -> list[RecalledMemory]:
+        return self._memory.recall_as(self.viewpoint(chat), question, k=k)
 
-    def recall_of(self, other: str, chat: DeskChat, question: str, k: int) -> list[Recalled]:
+    def recall_for_other(self, other: str, chat: DeskChat, question: str, k: int) -> list[RecalledMemory]:
         """What another character remembers when it is asked from this conversation: the asker hears it too."""
-        view = self.view(chat)
+        view = self.viewpoint(chat)
         asked = Viewpoint.of(other, chat.room, [*view.present, chat.character], view.people)
         return self._memory.recall_as(asked, question, k=k)
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 
 from coterie.base.ids import new_id
-from coterie.cast.roster import Roster
-from coterie.engine.conversation import Opened, Speech, Spoken, Standing
+from coterie.cast.roster import Characters
+from coterie.engine.conversation import ChatStatus, NewChat, ReplyFinished, ReplyUpdate
 from coterie.engine.protocol import Attachment
-from coterie.engine.turns import Timeline
-from coterie.kernel import Draft, Store
-from coterie.modes.desk.desk import Desk
+from coterie.engine.turns import TurnQueries
+from coterie.kernel import NewEvent, Store
+from coterie.modes.desk.desk import DeskService
 from coterie.modes.desk.errors import DeskError
 from coterie.modes.desk.events import DeskOpened, DeskRenamed
 
@@ -23,55 +23,55 @@ _GIVEN_UP = "I could not answer this, however often I tried. Whoever runs me fin
 class DeskConversation:
     mode = "desk"
 
-    def __init__(self, store: Store, desk: Desk, roster: Roster) -> None:
+    def __init__(self, store: Store, desk: DeskService, roster: Characters) -> None:
         self._store = store
         self._desk = desk
         self._roster = roster
-        self._timeline = Timeline(store)
+        self._timeline = TurnQueries(store)
 
-    async def open(self, person: str, character: str, title: str = "", *, at_once: bool = False) -> Opened:
+    async def open(self, person: str, character: str, title: str = "", *, at_once: bool = False) -> NewChat:
         room = f"room:{new_id()}"
-        bot = self._roster.bot(character)
-        return Opened(room, [Draft(room, DeskOpened(character=bot.id, person=person, title=title), person)])
+        bot = self._roster.get(character)
+        return NewChat(room, [NewEvent(room, DeskOpened(character=bot.id, person=person, title=title), person)])
 
-    async def let_in(self, context: str, person: str) -> None:
+    async def add_person(self, context: str, person: str) -> None:
         """Every message carries who wrote it."""
 
-    async def let_go(self, context: str, person: str) -> None:
+    async def remove_person(self, context: str, person: str) -> None:
         """Nothing is kept of who was in."""
 
-    async def say(
+    async def send_message(
         self, context: str, text: str, *, person: str, key: str, attachments: Sequence[Attachment] = ()
-    ) -> AsyncIterator[Speech]:
-        chat = self._desk.book.chat(context)
-        if decided := await self._desk.decisions.take(chat, text, person):
-            yield Spoken(decided, self._roster.bot(chat.character).name)
+    ) -> AsyncIterator[ReplyUpdate]:
+        chat = self._desk.queries.chat(context)
+        if decided := await self._desk.confirmations.handle_answer(chat, text, person):
+            yield ReplyFinished(decided, self._roster.get(chat.character).name)
             return
-        turn = await self._desk.say(context, text, person=person, key=key)
+        turn = await self._desk.send_message(context, text, person=person, key=key)
         yield await self._answer(context, turn)
 
-    def retry(self, context: str, *, person: str) -> AsyncIterator[Speech]:
+    def retry(self, context: str, *, person: str) -> AsyncIterator[ReplyUpdate]:
         raise DeskError("What was done at the desk cannot be done over.", "Say what should be different.")
 
     async def stop(self, context: str) -> bool:
         """Everything that goes on in this conversation."""
-        busy = [process for process in self._desk.book.processes(context) if process.busy]
+        busy = [process for process in self._desk.queries.processes(context) if process.active]
         for process in busy:
             await self._desk.processes.cancel(context, process.id)
         return bool(busy)
 
-    def standing(self, context: str) -> Standing:
-        chat = self._desk.book.chat(context)
-        busy = [process for process in self._desk.book.processes(context) if process.busy]
+    def status(self, context: str) -> ChatStatus:
+        chat = self._desk.queries.chat(context)
+        busy = [process for process in self._desk.queries.processes(context) if process.active]
         notes = tuple((f"{process.kind} {process.id}", process.status or process.task) for process in busy)
-        return Standing(chat.title, self._roster.bot(chat.character).name, self._timeline.count(context), notes)
+        return ChatStatus(chat.title, self._roster.get(chat.character).name, self._timeline.count(context), notes)
 
     async def rename(self, context: str, title: str) -> None:
-        await self._store.append([Draft(context, DeskRenamed(title=title))])
+        await self._store.append([NewEvent(context, DeskRenamed(title=title))])
 
-    async def _answer(self, room: str, turn: str) -> Spoken:
-        name = self._roster.bot(self._desk.book.chat(room).character).name
-        answer = await self._desk.answers.wait(room, turn)
+    async def _answer(self, room: str, turn: str) -> ReplyFinished:
+        name = self._roster.get(self._desk.queries.chat(room).character).name
+        answer = await self._desk.replies.wait(room, turn)
         if answer is not None:
-            return Spoken(answer.text, name, answer.why)
-        return Spoken("", name, _GIVEN_UP if self._desk.answers.given_up(turn) else "")
+            return ReplyFinished(answer.text, name, answer.why)
+        return ReplyFinished("", name, _GIVEN_UP if self._desk.replies.given_up(turn) else "")

@@ -15,8 +15,8 @@ from datetime import datetime, timedelta
 
 from coterie.base.clock import Clock
 from coterie.base.logging import get_logger
-from coterie.base.masking import mask
-from coterie.kernel import AnyEvent, Draft, Store
+from coterie.base.masking import redact
+from coterie.kernel import AnyEvent, NewEvent, Store
 from coterie.llm.errors import ModelError
 from coterie.llm.messages import Prompt
 from coterie.llm.roles import Role
@@ -24,12 +24,12 @@ from coterie.llm.router import Caller, Models
 from coterie.memory import Memory
 from coterie.memory.events import MemoryAdded, MemoryForgotten, MemoryMerged, MemorySuperseded
 from coterie.modes.desk.bulletins import Bulletins
-from coterie.modes.desk.company import Company
+from coterie.modes.desk.company import Audience
 from coterie.modes.desk.events import BulletinWritten
 from coterie.modes.desk.leaks import LeakGuard
-from coterie.modes.desk.marking import RULE, as_data
-from coterie.modes.desk.officebook import DeskChat, OfficeBook
-from coterie.modes.desk.watch import Watch
+from coterie.modes.desk.marking import UNTRUSTED_TEXT_RULE, mark_untrusted
+from coterie.modes.desk.officebook import DeskChat, DeskQueries
+from coterie.modes.desk.watch import StalledProcesses
 
 EVERY_S = 30.0
 MOST_SIGNALS = 200
@@ -45,17 +45,17 @@ _WRITE = (
 _log = get_logger(__name__)
 
 
-class Cortex:
+class DeskMaintenance:
     def __init__(
         self,
         store: Store,
-        book: OfficeBook,
+        book: DeskQueries,
         bulletins: Bulletins,
-        company: Company,
+        company: Audience,
         memory: Memory,
         models: Models,
         clock: Clock,
-        watch: Watch,
+        watch: StalledProcesses,
     ) -> None:
         self._store = store
         self._book = book
@@ -89,7 +89,7 @@ class Cortex:
         if last == self._read_to:
             return 0
         self._notice(last)
-        await self._watch.sweep()
+        await self._watch.end_stalled()
         if not self._changed or (self._rests_until is not None and self._clock.now() < self._rests_until):
             return 0
         await asyncio.to_thread(self._memory.maintain)
@@ -142,35 +142,39 @@ class Cortex:
 
     async def _write(self, chat: DeskChat, upto: int) -> bool:
         about = "goals, plans, decisions, promises and preferences"
-        view = self._company.view_of_person(chat)
+        view = self._company.viewpoint_of_person(chat)
         recalled = await asyncio.to_thread(self._memory.recall_as, view, about, k=_MEMORIES)
         if not recalled:
             if self._bulletins.stale(chat):
                 await self._put_up(chat, "", upto, ())
             return True
-        prompt = Prompt.of(self._material(chat, [one.told for one in recalled]), system=_WRITE + RULE, max_tokens=900)
+        prompt = Prompt.of(
+            self._material(chat, [one.text_with_speaker for one in recalled]),
+            system=_WRITE + UNTRUSTED_TEXT_RULE,
+            max_tokens=900,
+        )
         try:
             answer = await self._models.ask(Role.CORTEX, prompt, caller=Caller(chat.room, chat.character))
         except ModelError as error:
             self._failed(error)
             return False
         self._failures, self._rests_until = 0, None
-        words = self._guard.cover(answer.text).split()
+        words = self._guard.redact(answer.text).split()
         await self._put_up(chat, " ".join(words[:LONGEST_WORDS]), upto, tuple(one.id for one in recalled))
         return True
 
     async def _put_up(self, chat: DeskChat, text: str, upto: int, memories: tuple[str, ...]) -> None:
         payload = BulletinWritten(character=chat.character, person=chat.person, text=text, upto=upto, memories=memories)
-        await self._store.append([Draft(f"cast:{chat.character}", payload, "cortex")])
+        await self._store.append([NewEvent(f"cast:{chat.character}", payload, "cortex")])
 
     def _material(self, chat: DeskChat, memories: Sequence[str]) -> str:
         signals = Counter(self._signals.get(chat.character, ()))
         lately = ", ".join(f"{kind} × {times}" for kind, times in signals.most_common())
-        told = as_data("\n".join(f"- {text}" for text in memories), "its memory")
+        told = mark_untrusted("\n".join(f"- {text}" for text in memories), "its memory")
         return f"{told}\n\nLately: {lately}" if lately else told
 
     def _failed(self, error: ModelError) -> None:
         self._failures += 1
-        _log.warning("no bulletin", failures=self._failures, error=mask(str(error)))
+        _log.warning("no bulletin", failures=self._failures, error=redact(str(error)))
         if self._failures >= MOST_FAILURES:
             self._rests_until, self._failures = self._clock.now() + REST, 0

@@ -7,39 +7,49 @@ from pathlib import Path
 
 from coterie.base.clock import Clock
 from coterie.base.ids import new_id
-from coterie.cast.roster import Roster
+from coterie.cast.roster import Characters
 from coterie.cast.workspace import Workspaces
 from coterie.engine.events import Segment, UserTurn
-from coterie.kernel import Draft, Job, NewJob, Store
+from coterie.kernel import Job, NewEvent, NewJob, Store
 from coterie.kernel.worker import Handler, Worker
 from coterie.llm.roles import Role
 from coterie.llm.router import Models
 from coterie.memory import Memory
-from coterie.modes.desk.answers import Answers
-from coterie.modes.desk.asking import Asking, MayTalk
+from coterie.modes.desk.answers import ReplyWaiter
+from coterie.modes.desk.asking import CharacterQuestions, MayTalk
 from coterie.modes.desk.branches import Branches
-from coterie.modes.desk.briefing import Briefing
+from coterie.modes.desk.briefing import PromptBuilder
 from coterie.modes.desk.bulletins import Bulletins
 from coterie.modes.desk.channel import Channel
 from coterie.modes.desk.compactor import UNKNOWN_WINDOW, Compactor
-from coterie.modes.desk.company import Company
-from coterie.modes.desk.cortex import Cortex
-from coterie.modes.desk.decisions import Decisions
-from coterie.modes.desk.errand import BRANCH, COMPACT, MESSAGE, PERSON_WAITS, SCHEDULE, TELL, WAKE, WORKER, Errand
+from coterie.modes.desk.company import Audience
+from coterie.modes.desk.cortex import DeskMaintenance
+from coterie.modes.desk.decisions import Confirmations
+from coterie.modes.desk.errand import (
+    BRANCH_JOB,
+    COMPACT_JOB,
+    MESSAGE_JOB,
+    MESSAGE_PRIORITY,
+    NOTIFY_JOB,
+    SCHEDULE_JOB,
+    WAKE_JOB,
+    WORKER_JOB,
+    ChannelOutcome,
+)
 from coterie.modes.desk.events import DeskOpened
-from coterie.modes.desk.kit import Kit
+from coterie.modes.desk.kit import AgentDeps
 from coterie.modes.desk.leaks import LeakGuard
-from coterie.modes.desk.officebook import OfficeBook
+from coterie.modes.desk.officebook import DeskQueries
 from coterie.modes.desk.processes import Processes
 from coterie.modes.desk.sandbox import Sandbox
-from coterie.modes.desk.schedules import Schedules
+from coterie.modes.desk.schedules import ScheduleService
 from coterie.modes.desk.settings import DeskSettings
 from coterie.modes.desk.skills import Skills
-from coterie.modes.desk.telling import Notify, Telling
-from coterie.modes.desk.timetable import ScheduleBook
-from coterie.modes.desk.tools import Tool
-from coterie.modes.desk.toolservers import ToolServers
-from coterie.modes.desk.watch import Watch
+from coterie.modes.desk.telling import Notify, ReplyNotifications
+from coterie.modes.desk.timetable import ScheduleQueries
+from coterie.modes.desk.tools import AgentTool
+from coterie.modes.desk.toolservers import McpServers
+from coterie.modes.desk.watch import StalledProcesses
 from coterie.modes.desk.workers import Workers
 from coterie.modes.desk.worktools import skill_tools, worker_tools
 
@@ -47,17 +57,17 @@ _LEASE_S = 20.0
 """After a crash, what was under way is taken up again this soon."""
 
 
-class Desk:
+class DeskService:
     def __init__(
         self,
         store: Store,
-        roster: Roster,
+        roster: Characters,
         memory: Memory,
         models: Models,
         workspaces: Workspaces,
         settings: DeskSettings,
         clock: Clock,
-        more_tools: Sequence[Tool] = (),
+        extra_tools: Sequence[AgentTool] = (),
         notify: Notify | None = None,
         *,
         may_talk: MayTalk = lambda person, character: True,
@@ -68,68 +78,86 @@ class Desk:
         self._workspaces = workspaces
         self._clock = clock
         self._lease_s = lease_s
-        self._more_tools: tuple[Tool, ...] = tuple(more_tools)
-        self._tools_of: dict[str, list[Tool]] = {}
+        self._more_tools: tuple[AgentTool, ...] = tuple(extra_tools)
+        self._tools_of: dict[str, list[AgentTool]] = {}
         self.sandbox = Sandbox(settings)
-        self.book = OfficeBook(store)
-        self.answers = Answers(store)
-        company = Company(store, memory)
-        self.processes = Processes(store, self.book, memory, company)
-        self.decisions = Decisions(self.book, self.processes)
+        self.queries = DeskQueries(store)
+        self.replies = ReplyWaiter(store)
+        company = Audience(store, memory)
+        self.processes = Processes(store, self.queries, memory, company)
+        self.confirmations = Confirmations(self.queries, self.processes)
         self.skills = Skills(store, workspaces)
         self.bulletins = Bulletins(store, memory, company)
-        timetable = ScheduleBook(store)
-        self.briefing = Briefing(
-            self.book,
+        timetable = ScheduleQueries(store)
+        self.prompts = PromptBuilder(
+            self.queries,
             roster,
             workspaces,
             clock,
             self.bulletins,
             timetable,
             self.skills,
-            lambda: models.window(Role.CHANNEL) or UNKNOWN_WINDOW,
+            lambda: models.context_window(Role.CHANNEL) or UNKNOWN_WINDOW,
         )
-        self.compactor = Compactor(store, self.book, models, self.processes)
-        kit = Kit(self.book, self.briefing, self.processes, models, LeakGuard(), timetable, self.skills)
+        self.compactor = Compactor(store, self.queries, models, self.processes)
+        kit = AgentDeps(self.queries, self.prompts, self.processes, models, LeakGuard(), timetable, self.skills)
         channel = Channel(kit, self.compactor, company, clock)
-        self.asking = Asking(store, roster, workspaces, memory, company, models, clock, may_talk, settings.asks_a_day)
-        branches = Branches(kit, company, self.asking)
+        self.character_questions = CharacterQuestions(
+            store, roster, workspaces, memory, company, models, clock, may_talk, settings.asks_a_day
+        )
+        branches = Branches(kit, company, self.character_questions)
         workers = Workers(kit, self._tools)
-        self.tool_servers = ToolServers(settings.tool_servers, self._tools_of.clear)
-        self.schedules = Schedules(store, kit, channel, clock)
-        self.watch = Watch(store, self.book, self.schedules.mend)
-        self.cortex = Cortex(store, self.book, self.bulletins, company, memory, models, clock, self.watch)
+        self.mcp_servers = McpServers(settings.tool_servers, self._tools_of.clear)
+        self.schedules = ScheduleService(store, kit, channel, clock)
+        self.stalled_processes = StalledProcesses(store, self.queries, self.schedules.fail_lost_runs)
+        self.maintenance = DeskMaintenance(
+            store, self.queries, self.bulletins, company, memory, models, clock, self.stalled_processes
+        )
         self._lanes: list[tuple[int, dict[str, Handler]]] = [
-            (16, {MESSAGE: channel.message, WAKE: channel.wake, TELL: Telling(store, notify).tell}),
-            (16, {BRANCH: branches.think, COMPACT: self.compactor.compact, SCHEDULE: self.schedules.run}),
-            (64, {WORKER: workers.work}),
+            (
+                16,
+                {
+                    MESSAGE_JOB: channel.handle_message,
+                    WAKE_JOB: channel.handle_wake,
+                    NOTIFY_JOB: ReplyNotifications(store, notify).notify,
+                },
+            ),
+            (
+                16,
+                {
+                    BRANCH_JOB: branches.run_branch,
+                    COMPACT_JOB: self.compactor.compact,
+                    SCHEDULE_JOB: self.schedules.run,
+                },
+            ),
+            (64, {WORKER_JOB: workers.run_turn}),
         ]
 
     async def open(self, character: str, person: str, title: str = "") -> str:
-        bot = self._roster.bot(character)
+        bot = self._roster.get(character)
         room = f"room:{new_id()}"
-        await self._store.append([Draft(room, DeskOpened(character=bot.id, person=person, title=title), person)])
+        await self._store.append([NewEvent(room, DeskOpened(character=bot.id, person=person, title=title), person)])
         return room
 
-    async def say(self, room: str, text: str, *, person: str, key: str | None = None) -> str:
+    async def send_message(self, room: str, text: str, *, person: str, key: str | None = None) -> str:
         """Recorded before this returns, with the work of answering it. The same key again changes nothing."""
-        self.book.chat(room)
+        self.queries.chat(room)
         turn = new_id()
         payload = UserTurn(turn=turn, author=person, text=text, segments=(Segment(kind="dialogue", text=text),))
-        job = NewJob(MESSAGE, f"{MESSAGE}:{turn}", {"room": room, "turn": turn}, priority=PERSON_WAITS)
-        told = await self._store.append([Draft(room, payload, person, key=key, turn=turn)], jobs=[job])
+        job = NewJob(MESSAGE_JOB, f"{MESSAGE_JOB}:{turn}", {"room": room, "turn": turn}, priority=MESSAGE_PRIORITY)
+        told = await self._store.append([NewEvent(room, payload, person, key=key, turn=turn)], jobs=[job])
         said = told[0].payload
         return said.turn if isinstance(said, UserTurn) else turn
 
-    async def hire(self, room: str, task: str, *, interactive: bool = False, person: str) -> str:
+    async def start_worker(self, room: str, task: str, *, interactive: bool = False, person: str) -> str:
         """A person gives a worker its task, without the character deciding it; the character hears the result."""
-        errand = Errand(self.book.chat(room), person)
-        worker = errand.hire(task, interactive)
-        drafts = [draft._replace(actor=person) for draft in errand.drafts]
+        errand = ChannelOutcome(self.queries.chat(room), person)
+        worker = errand.start_worker(task, interactive)
+        drafts = [draft._replace(actor=person) for draft in errand.new_events]
         await self._store.append(drafts, jobs=errand.jobs)
         return worker
 
-    def add_tools(self, tools: Sequence[Tool]) -> None:
+    def add_tools(self, tools: Sequence[AgentTool]) -> None:
         """For every worker from its next turn on."""
         self._more_tools += tuple(tools)
         self._tools_of.clear()
@@ -137,7 +165,7 @@ class Desk:
     def handlers(self) -> dict[str, Handler]:
         return {kind: handler for _, lane in self._lanes for kind, handler in lane.items()}
 
-    def workers(self) -> list[Worker]:
+    def job_workers(self) -> list[Worker]:
         """Each kind of process has hands of its own: however many are at work, somebody is free to talk."""
         return [
             Worker(
@@ -145,32 +173,32 @@ class Desk:
                 lane,
                 clock=self._clock,
                 bus=self._store.bus,
-                at_once=at_once,
+                concurrency=at_once,
                 lease_s=self._lease_s,
-                apart=one_word_at_a_time,
+                serialize_by=serialization_key,
             )
             for at_once, lane in self._lanes
         ]
 
-    def folder(self, character: str) -> Path:
+    def workspace_folder(self, character: str) -> Path:
         """Where a character's commands and files are: beside what its owner wrote about it, not among it."""
         folder = self._workspaces.folder(character) / "files"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         return folder
 
-    def _tools(self, character: str) -> Sequence[Tool]:
+    def _tools(self, character: str) -> Sequence[AgentTool]:
         if character not in self._tools_of:
-            skilled = skill_tools(self.skills, character, self.folder(character))
-            own = worker_tools(self.sandbox, self.folder(character))
-            self._tools_of[character] = [*own, *skilled, *self._more_tools, *self.tool_servers.tools]
+            skilled = skill_tools(self.skills, character, self.workspace_folder(character))
+            own = worker_tools(self.sandbox, self.workspace_folder(character))
+            self._tools_of[character] = [*own, *skilled, *self._more_tools, *self.mcp_servers.tools]
         return self._tools_of[character]
 
 
-def one_word_at_a_time(job: Job) -> str | None:
+def serialization_key(job: Job) -> str | None:
     """A conversation is looked at by one at a time, and so is each worker."""
     payload: Mapping[str, object] = job.payload
-    if job.kind in (MESSAGE, WAKE):
+    if job.kind in (MESSAGE_JOB, WAKE_JOB):
         return f"talk:{payload['room']}"
-    if job.kind == COMPACT:
+    if job.kind == COMPACT_JOB:
         return f"compact:{payload['room']}"
-    return f"work:{payload['room']}:{payload['worker']}" if job.kind == WORKER else None
+    return f"work:{payload['room']}:{payload['worker']}" if job.kind == WORKER_JOB else None

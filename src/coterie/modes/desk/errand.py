@@ -10,30 +10,30 @@ from dataclasses import dataclass, field
 
 from coterie.base.ids import new_id
 from coterie.engine.events import AssistantTurn, AssistantTurnStarted
-from coterie.kernel import Draft, NewJob, Payload
-from coterie.kernel.worker import Outcome
-from coterie.memory.recall import Recalled
+from coterie.kernel import NewEvent, NewJob, Payload
+from coterie.kernel.worker import JobResult
+from coterie.memory.recall import RecalledMemory
 from coterie.memory.record import MemoryType
 from coterie.memory.writing import NewMemory
 from coterie.modes.desk.events import BranchStarted, DeskReacted, DeskSkipped, ResultsInjected, WorkerStarted
 from coterie.modes.desk.officebook import DeskChat, Process
 
-BRANCH, WORKER, WAKE, MESSAGE = "desk_branch", "desk_worker", "desk_wake", "desk_message"
-COMPACT, TELL, SCHEDULE = "desk_compact", "desk_tell", "desk_schedule"
-PERSON_WAITS, LOOKS_UP, THINKS, WORKS = 10, 5, 3, 0
+BRANCH_JOB, WORKER_JOB, WAKE_JOB, MESSAGE_JOB = "desk_branch", "desk_worker", "desk_wake", "desk_message"
+COMPACT_JOB, NOTIFY_JOB, SCHEDULE_JOB = "desk_compact", "desk_tell", "desk_schedule"
+MESSAGE_PRIORITY, WAKE_PRIORITY, BRANCH_PRIORITY, WORKER_PRIORITY = 10, 5, 3, 0
 """Priorities of jobs."""
 DEBOUNCE_S = 0.5
-WOKEN = "wake:"
+WAKE_PREFIX = "wake:"
 """What the id of a look begins with that nobody asked for."""
 
 
 @dataclass
-class Errand:
+class ChannelOutcome:
     chat: DeskChat
     answers: str
     """The turn it is about; for a wake an id of its own, which begins with `WOKEN`."""
-    said: list[str] = field(default_factory=list)
-    drafts: list[Draft] = field(default_factory=list)
+    replies: list[str] = field(default_factory=list)
+    new_events: list[NewEvent] = field(default_factory=list)
     jobs: list[NewJob] = field(default_factory=list)
     skipped: bool = False
     branches: int = 0
@@ -42,70 +42,80 @@ class Errand:
 
     @property
     def answered(self) -> bool:
-        return bool(self.said) or self.skipped
+        return bool(self.replies) or self.skipped
 
-    def bring_to_mind(self, recalled: Sequence[Recalled]) -> None:
+    def note_recalled(self, recalled: Sequence[RecalledMemory]) -> None:
         self.private = self.private or any(one.memory.private for one in recalled)
 
-    def memory(self, text: str, kind: MemoryType) -> NewMemory:
+    def new_memory(self, text: str, kind: MemoryType) -> NewMemory:
         """Something that it wants to keep of this look."""
         chat = self.chat
         return NewMemory(text, chat.character, chat.room, type=kind, sources=(self.answers,), private=self.private)
 
     def inject(self, results: Sequence[Process], text: str, *, woke: bool) -> None:
         ids = tuple(process.id for process in results)
-        self.add(ResultsInjected(results=ids, text=text, woke=woke))
+        self.add_event(ResultsInjected(results=ids, text=text, woke=woke))
 
-    def branch(self, thought: str, at: int) -> str:
+    def start_branch(self, thought: str, at: int) -> str:
         name = short_id("b")
-        self.add(BranchStarted(branch=name, thought=thought, at=at))
-        self.jobs.append(NewJob(BRANCH, f"{BRANCH}:{name}", {"room": self.chat.room, "branch": name}, priority=THINKS))
+        self.add_event(BranchStarted(branch=name, thought=thought, at=at))
+        self.jobs.append(
+            NewJob(
+                BRANCH_JOB, f"{BRANCH_JOB}:{name}", {"room": self.chat.room, "branch": name}, priority=BRANCH_PRIORITY
+            )
+        )
         self.branches += 1
         return name
 
-    def hire(self, task: str, interactive: bool, by: str = "") -> str:
+    def start_worker(self, task: str, interactive: bool, by: str = "") -> str:
         name = short_id("w")
-        self.add(WorkerStarted(worker=name, task=task, interactive=interactive, by=by))
-        self.jobs.append(work_job(self.chat.room, name, 0))
+        self.add_event(WorkerStarted(worker=name, task=task, interactive=interactive, by=by))
+        self.jobs.append(worker_job(self.chat.room, name, 0))
         return name
 
     def skip(self, why: str) -> None:
         self.skipped = True
-        self.add(DeskSkipped(answers=self.answers, why=why))
+        self.add_event(DeskSkipped(answers=self.answers, why=why))
 
     def react(self, emoji: str) -> None:
-        self.add(DeskReacted(turn=self.answers, emoji=emoji))
+        self.add_event(DeskReacted(turn=self.answers, emoji=emoji))
 
-    def outcome(self, model: str = "", trouble: str = "") -> Outcome:
+    def outcome(self, model: str = "", trouble: str = "") -> JobResult:
         """Everything, the reply last: whoever reads it can rely on the rest being there."""
-        drafts = list(self.drafts)
-        if self.said or trouble:
+        drafts = list(self.new_events)
+        if self.replies or trouble:
             reply = new_id()
             who = self.chat.character
-            to = None if self.answers.startswith(WOKEN) else self.answers
+            to = None if self.answers.startswith(WAKE_PREFIX) else self.answers
             begun = AssistantTurnStarted(reply=reply, speaker=who, answers=to)
             ended = AssistantTurn(
-                reply=reply, text="\n\n".join(self.said), truncated=bool(trouble), why=trouble, model=model
+                reply=reply, text="\n\n".join(self.replies), truncated=bool(trouble), why=trouble, model=model
             )
-            drafts.append(Draft(self.chat.room, begun, who, turn=reply))
-            drafts.append(Draft(self.chat.room, ended, who, turn=reply))
+            drafts.append(NewEvent(self.chat.room, begun, who, turn=reply))
+            drafts.append(NewEvent(self.chat.room, ended, who, turn=reply))
             if to is None:  # nobody waits for it on the surface it was asked from
                 told = {"room": self.chat.room, "reply": reply}
-                return Outcome(drafts, [*self.jobs, NewJob(TELL, f"{TELL}:{reply}", told, priority=PERSON_WAITS)])
-        return Outcome(drafts, self.jobs)
+                return JobResult(
+                    drafts, [*self.jobs, NewJob(NOTIFY_JOB, f"{NOTIFY_JOB}:{reply}", told, priority=MESSAGE_PRIORITY)]
+                )
+        return JobResult(drafts, self.jobs)
 
-    def add(self, payload: Payload) -> None:
-        self.drafts.append(Draft(self.chat.room, payload, self.chat.character))
+    def add_event(self, payload: Payload) -> None:
+        self.new_events.append(NewEvent(self.chat.room, payload, self.chat.character))
 
 
-def work_job(room: str, worker: str, after: object) -> NewJob:
+def worker_job(room: str, worker: str, after: object) -> NewJob:
     """The next turn of a worker, after so many, or after a word from outside."""
-    return NewJob(WORKER, f"{WORKER}:{room}:{worker}:{after}", {"room": room, "worker": worker}, priority=WORKS)
+    return NewJob(
+        WORKER_JOB, f"{WORKER_JOB}:{room}:{worker}:{after}", {"room": room, "worker": worker}, priority=WORKER_PRIORITY
+    )
 
 
 def wake_job(room: str, result: str, mark: object) -> NewJob:
     """Look up in a moment: perhaps more arrives meanwhile."""
-    return NewJob(WAKE, f"{WAKE}:{room}:{result}:{mark}", {"room": room}, delay_s=DEBOUNCE_S, priority=LOOKS_UP)
+    return NewJob(
+        WAKE_JOB, f"{WAKE_JOB}:{room}:{result}:{mark}", {"room": room}, delay_s=DEBOUNCE_S, priority=WAKE_PRIORITY
+    )
 
 
 def short_id(letter: str) -> str:

@@ -37,7 +37,7 @@ class OutsideWorkspace(DeskError):
     pass
 
 
-class FileTrouble(DeskError):
+class WorkspaceFileError(DeskError):
     pass
 
 
@@ -73,5 +73,5 @@ class NotAsked(DeskError):
     pass
 
 
-class ToolServerTrouble(DeskError):
+class McpServerError(DeskError):
     pass

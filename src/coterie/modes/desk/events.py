@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Literal
 
 from coterie.kernel import Payload
-from coterie.llm.messages import Message
-from coterie.modes.desk.when import When
+from coterie.llm.messages import PromptMessage
+from coterie.modes.desk.when import ScheduleTime
 
 BranchEnd = Literal["done", "failed", "stale", "cancelled"]
 WorkerEnd = Literal["done", "failed", "cancelled"]
@@ -90,7 +90,7 @@ class WorkerStepped(Payload, kind="desk_worker_stepped"):
 
     worker: str
     """The worker's id, made anew in every room: `w` and eight characters."""
-    messages: tuple[Message, ...]
+    messages: tuple[PromptMessage, ...]
     """What its model said, then what each of its tools answered."""
     status: str = ""
     """What it is at, in its words; empty: as before."""
@@ -103,7 +103,7 @@ class WorkerWaiting(Payload, kind="desk_worker_waiting"):
     """The worker's id, made anew in every room: `w` and eight characters."""
     question: str
     """What it asks, or its answer where it waits for a follow-up."""
-    said: Message
+    said: PromptMessage
     """What led here. With calls in it, it is these calls that need a yes."""
 
 
@@ -158,7 +158,7 @@ class ScheduleSet(Payload, kind="desk_schedule_set"):
     """The schedule's id, made anew in every room: `s` and eight characters."""
     prompt: str
     """What the character is told when it is due, without the conversation."""
-    when: When
+    when: ScheduleTime
     """By cron, by interval or once; in which zone and hours."""
     next: datetime
     """When it is due first."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from coterie.base.ids import new_id
-from coterie.modes.desk.errors import FileTrouble, OutsideWorkspace
+from coterie.modes.desk.errors import OutsideWorkspace, WorkspaceFileError
 
 MOST_READ = 50_000
 """Bytes of a file that are read at once."""
@@ -29,14 +29,14 @@ _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @dataclass(frozen=True)
-class Listed:
+class FileEntry:
     name: str
     """Relative to the workspace; a folder ends with a slash."""
     size: int
 
 
 @dataclass(frozen=True)
-class Found:
+class FileMatch:
     name: str
     line: int
     text: str
@@ -59,7 +59,7 @@ class WorkspaceFiles:
         """The whole file, at once: whoever looks sees the old one or the new one."""
         data = text.encode()
         if len(data) > MOST_WRITTEN:
-            raise FileTrouble(f"{path} would be {len(data)} bytes.", f"Write at most {MOST_WRITTEN}.")
+            raise WorkspaceFileError(f"{path} would be {len(data)} bytes.", f"Write at most {MOST_WRITTEN}.")
         with self._parent(path, make=True) as (folder, name):
             _replace(folder, name, data, path)
 
@@ -68,28 +68,28 @@ class WorkspaceFiles:
         with self._parent(path) as (folder, name):
             with _file(folder, name, path) as file:
                 if os.fstat(file).st_size > MOST_WRITTEN:
-                    raise FileTrouble(f"{path} is too large to edit.", "Use a command for it.")
+                    raise WorkspaceFileError(f"{path} is too large to edit.", "Use a command for it.")
                 text = _all(file).decode(errors="surrogateescape")
             count = text.count(old) if old else 0
             if count != 1:
-                raise FileTrouble(
+                raise WorkspaceFileError(
                     f"The text to replace stands in {path} {count} times.", "Give a stretch that stands there once."
                 )
             _replace(folder, name, text.replace(old, new).encode(errors="surrogateescape"), path)
 
-    def entries(self, path: str = ".") -> list[Listed]:
+    def entries(self, path: str = ".") -> list[FileEntry]:
         with self._folder(path) as folder:
             prefix = "/".join(_parts(path))
             return [_listed(entry, prefix) for entry in _entries(folder)][:_MOST_LISTED]
 
-    def search(self, text: str, path: str = ".") -> list[Found]:
+    def search(self, text: str, path: str = ".") -> list[FileMatch]:
         """Lines that contain `text`, whatever the case, in the files below a folder."""
         if not text:
-            raise FileTrouble("There is nothing to search for.", "Give a text.")
-        found: list[Found] = []
+            raise WorkspaceFileError("There is nothing to search for.", "Give a text.")
+        found: list[FileMatch] = []
         with self._folder(path) as folder:
             for name, line, told in _matches(folder, "/".join(_parts(path)), text.casefold()):
-                found.append(Found(name, line, told[:300]))
+                found.append(FileMatch(name, line, told[:300]))
                 if len(found) == _MOST_FOUND:
                     break
         return found
@@ -109,7 +109,7 @@ class WorkspaceFiles:
         """The folder a path's last name stands in, held open, and that name."""
         *folders, name = _parts(path) or [""]
         if not name:
-            raise FileTrouble(f"{path!r} names no file.", "Give the name of a file in the workspace.")
+            raise WorkspaceFileError(f"{path!r} names no file.", "Give the name of a file in the workspace.")
         here = self._open_root()
         try:
             for folder in folders:
@@ -126,7 +126,7 @@ class WorkspaceFiles:
         try:
             return os.open(self._root, _FOLDER)
         except OSError as error:
-            raise FileTrouble(
+            raise WorkspaceFileError(
                 f"The workspace cannot be opened ({error.strerror}).", "See whether its folder is there."
             ) from None
 
@@ -157,7 +157,7 @@ def _file(folder: int, name: str, path: str) -> Iterator[int]:
         raise _trouble(error, path) from None
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise FileTrouble(f"{path} is not a plain file.", "Name a file; list a folder instead.")
+            raise WorkspaceFileError(f"{path} is not a plain file.", "Name a file; list a folder instead.")
         yield file
     finally:
         os.close(file)
@@ -170,7 +170,7 @@ def _replace(folder: int, name: str, data: bytes, path: str) -> None:
             raise (
                 _not_through(path)
                 if stat.S_ISLNK(there.st_mode)
-                else FileTrouble(f"{path} is not a plain file.", "Choose another name.")
+                else WorkspaceFileError(f"{path} is not a plain file.", "Choose another name.")
             )
         mode = stat.S_IMODE(there.st_mode) & 0o777
     except FileNotFoundError:
@@ -203,10 +203,10 @@ def _entries(folder: int) -> list[os.DirEntry[str]]:
         return sorted(entries, key=lambda entry: entry.name)
 
 
-def _listed(entry: os.DirEntry[str], prefix: str) -> Listed:
+def _listed(entry: os.DirEntry[str], prefix: str) -> FileEntry:
     name = f"{prefix}/{entry.name}" if prefix else entry.name
     folder = entry.is_dir(follow_symlinks=False)
-    return Listed(f"{name}/" if folder else name, 0 if folder else entry.stat(follow_symlinks=False).st_size)
+    return FileEntry(f"{name}/" if folder else name, 0 if folder else entry.stat(follow_symlinks=False).st_size)
 
 
 def _matches(folder: int, prefix: str, wanted: str) -> Iterator[tuple[str, int, str]]:
@@ -225,7 +225,7 @@ def _matches(folder: int, prefix: str, wanted: str) -> Iterator[tuple[str, int, 
                 for number, line in enumerate(text.splitlines(), start=1):
                     if wanted in line.casefold():
                         yield name, number, line
-        except (OSError, FileTrouble):
+        except (OSError, WorkspaceFileError):
             continue  # it went, or changed into something else, while we were looking
 
 
@@ -234,14 +234,14 @@ def _all(file: int) -> bytes:
         return opened.read()
 
 
-def _trouble(error: OSError, path: str) -> FileTrouble | OutsideWorkspace:
+def _trouble(error: OSError, path: str) -> WorkspaceFileError | OutsideWorkspace:
     if error.errno in (errno.ELOOP, errno.EMLINK):
         return _not_through(path)
     if error.errno == errno.ENOTDIR:
-        return FileTrouble(
+        return WorkspaceFileError(
             f"{path} leads through something that is not a folder, or a symbolic link.", "Name files by their own path."
         )
-    return FileTrouble(f"{path}: {error.strerror}.", "List the folder to see what is there.")
+    return WorkspaceFileError(f"{path}: {error.strerror}.", "List the folder to see what is there.")
 
 
 def _not_through(path: str) -> OutsideWorkspace:

@@ -21,7 +21,7 @@ _PATIENCE_S = 10.0
 _AT_MOST = 4096
 
 
-async def ended(told: int) -> None:
+async def reap_processes(told: int) -> None:
     """`told` is the file where bubblewrap said which processes it began: empty, if it failed before that."""
     said = os.pread(told, _AT_MOST, 0)
     if not said:

@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from coterie.llm.router import Models
-from coterie.modes.desk.briefing import Briefing
+from coterie.modes.desk.briefing import PromptBuilder
 from coterie.modes.desk.leaks import LeakGuard
-from coterie.modes.desk.officebook import OfficeBook
+from coterie.modes.desk.officebook import DeskQueries
 from coterie.modes.desk.processes import Processes
 from coterie.modes.desk.skills import Skills
-from coterie.modes.desk.timetable import ScheduleBook
+from coterie.modes.desk.timetable import ScheduleQueries
 
 
 @dataclass(frozen=True)
-class Kit:
-    book: OfficeBook
-    briefing: Briefing
+class AgentDeps:
+    queries: DeskQueries
+    prompts: PromptBuilder
     processes: Processes
     models: Models
     guard: LeakGuard
-    schedules: ScheduleBook
+    schedules: ScheduleQueries
     skills: Skills

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from urllib.parse import unquote_plus
 
-from coterie.base.masking import Mask, mask
+from coterie.base.masking import Redactor, redact
 from coterie.modes.desk.errors import Leak
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}")
@@ -25,23 +25,23 @@ _DEEPEST = 3
 
 
 class LeakGuard:
-    def __init__(self, known: Mask = mask) -> None:
+    def __init__(self, known: Redactor = redact) -> None:
         self._known = known
 
     def check(self, text: str, where: str) -> None:
-        if self.found_in(text):
+        if self.has_secret(text):
             raise Leak(
                 f"A secret was about to leave in {where}, and was held back.",
                 "Say it without the credential: nobody needs to see it.",
             )
 
-    def cover(self, text: str) -> str:
+    def redact(self, text: str) -> str:
         """What may be kept of a text that cannot be refused: without secrets, or nothing where one hides in it."""
         masked = self._known(text)
-        return _HELD_BACK if self.found_in(masked) else masked
+        return _HELD_BACK if self.has_secret(masked) else masked
 
-    def found_in(self, text: str) -> bool:
-        return any(self._known.found_in(reading) for reading in _readings(text, _DEEPEST))
+    def has_secret(self, text: str) -> bool:
+        return any(self._known.contains_secret(reading) for reading in _readings(text, _DEEPEST))
 
 
 def _readings(text: str, depth: int) -> Iterator[str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from coterie.kernel import View
-from coterie.modes.desk.bulletins import BulletinBoard
-from coterie.modes.desk.office import Office
-from coterie.modes.desk.skills import SkillSwitches
-from coterie.modes.desk.timetable import Timetable
+from coterie.kernel import Projection
+from coterie.modes.desk.bulletins import BulletinProjection
+from coterie.modes.desk.office import DeskProjection
+from coterie.modes.desk.skills import SkillProjection
+from coterie.modes.desk.timetable import ScheduleProjection
 
 
-def views() -> list[View]:
-    return [Office(), Timetable(), BulletinBoard(), SkillSwitches()]
+def desk_projections() -> list[Projection]:
+    return [DeskProjection(), ScheduleProjection(), BulletinProjection(), SkillProjection()]

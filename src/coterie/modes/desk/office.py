@@ -6,7 +6,7 @@ import json
 
 from coterie.base.clock import to_micros
 from coterie.engine.events import AssistantTurn, UserTurn
-from coterie.kernel import AnyEvent, Event, Rows, View, on
+from coterie.kernel import AnyEvent, Event, Projection, Rows, on
 from coterie.modes.desk.events import (
     BranchEnded,
     BranchStarted,
@@ -25,7 +25,7 @@ from coterie.modes.desk.events import (
 _SAID = "INSERT INTO desk_history(room, seq, role, speaker, text, turn) VALUES (?, ?, ?, ?, ?, ?)"
 
 
-class Office(View):
+class DeskProjection(Projection):
     name = "desk"
     line = "room"
     schema = """

@@ -12,13 +12,13 @@ from pydantic import TypeAdapter
 
 from coterie.base.clock import from_micros
 from coterie.kernel import Store
-from coterie.llm.messages import Message
+from coterie.llm.messages import PromptMessage
 from coterie.modes.desk.errors import NoSuchProcess
 
 COMPLETIONS = 5
 """How many of those that ended are of note."""
 
-_messages = TypeAdapter(tuple[Message, ...])
+_messages = TypeAdapter(tuple[PromptMessage, ...])
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class DeskChat:
 
 
 @dataclass(frozen=True)
-class Line:
+class HistoryEntry:
     seq: int
     role: str
     """`user`, `assistant`, or `result`."""
@@ -52,28 +52,28 @@ class Process:
     interactive: bool
     at_seq: int | None
     started: datetime
-    heard: datetime
+    last_activity: datetime
     ended: datetime | None
     steps: int
     calls: int
     result: str
-    fresh: bool
+    unread: bool
     """Its result has not become part of the conversation yet."""
-    held: Message | None
+    pending_message: PromptMessage | None
     allowed: bool | None
 
     @property
-    def busy(self) -> bool:
+    def active(self) -> bool:
         return self.state in ("running", "waiting")
 
     @property
-    def needs_yes(self) -> bool:
+    def needs_confirmation(self) -> bool:
         """It waits for a person's yes or no, and no follow-up will do."""
-        return self.state == "waiting" and self.held is not None and bool(self.held.calls)
+        return self.state == "waiting" and self.pending_message is not None and bool(self.pending_message.calls)
 
 
 @dataclass(frozen=True)
-class Step:
+class WorkerStep:
     """One thing a worker said, was told, or did, for people to read."""
 
     role: str
@@ -89,7 +89,7 @@ _PROCESS = (
 )
 
 
-class OfficeBook:
+class DeskQueries:
     def __init__(self, store: Store) -> None:
         self._store = store
 
@@ -106,14 +106,14 @@ class OfficeBook:
         rows = self._store.query("SELECT room, character, person, title, wakes FROM desk_chat ORDER BY at DESC")
         return [DeskChat(*row) for row in rows]
 
-    def history(self, room: str, upto: int | None = None) -> list[Line]:
+    def history(self, room: str, upto: int | None = None) -> list[HistoryEntry]:
         """What is told word by word, oldest first."""
         rows = self._store.query(
             "SELECT seq, role, speaker, text FROM desk_history"
             " WHERE room = ?1 AND told_by IS NULL AND seq <= coalesce(?2, 1 << 62) ORDER BY seq",
             (room, upto),
         )
-        return [Line(*row) for row in rows]
+        return [HistoryEntry(*row) for row in rows]
 
     def newest_message(self, room: str) -> str | None:
         """The turn in which somebody last spoke."""
@@ -122,12 +122,12 @@ class OfficeBook:
         )
         return rows[0][0] if rows else None
 
-    def archive(self, room: str) -> list[Line]:
+    def archive(self, room: str) -> list[HistoryEntry]:
         """Everything that was ever said, summarised or not."""
         rows = self._store.query(
             "SELECT seq, role, speaker, text FROM desk_history WHERE room = ? ORDER BY seq", (room,)
         )
-        return [Line(*row) for row in rows]
+        return [HistoryEntry(*row) for row in rows]
 
     def summaries(self, room: str) -> list[str]:
         return [t for (t,) in self._store.query("SELECT text FROM desk_summary WHERE room = ? ORDER BY seq", (room,))]
@@ -142,7 +142,7 @@ class OfficeBook:
         rows = self._store.query(f"SELECT {_PROCESS} FROM desk_process WHERE room = ? ORDER BY started, id", (room,))  # noqa: S608
         return [_process(row) for row in rows]
 
-    def processes_of_note(self, room: str) -> list[Process]:
+    def status_processes(self, room: str) -> list[Process]:
         """Those at work, and the newest that ended: what the status block tells, however many there ever were. D4"""
         rows = self._store.query(
             f"SELECT {_PROCESS} FROM desk_process WHERE room = ?1 AND state IN ('running', 'waiting')"  # noqa: S608
@@ -152,52 +152,55 @@ class OfficeBook:
         )
         return sorted((_process(row) for row in rows), key=lambda each: (each.started, each.id))
 
-    def busy(self) -> list[Process]:
+    def active_processes(self) -> list[Process]:
         """In every room."""
         rows = self._store.query(f"SELECT {_PROCESS} FROM desk_process WHERE state IN ('running', 'waiting')")  # noqa: S608
         return [_process(row) for row in rows]
 
-    def thinking(self, room: str) -> int:
+    def running_branches(self, room: str) -> int:
         """How many branches are at it."""
         sql = "SELECT count(*) FROM desk_process WHERE room = ? AND kind = 'branch' AND state = 'running'"
         return int(self._store.query(sql, (room,))[0][0])
 
-    def last_line(self, room: str) -> int:
+    def last_history_seq(self, room: str) -> int:
         """The number of the last line that is told word by word."""
         sql = "SELECT coalesce(max(seq), 0) FROM desk_history WHERE room = ? AND told_by IS NULL"
         return int(self._store.query(sql, (room,))[0][0])
 
-    def busy_count(self, room: str) -> int:
+    def active_count(self, room: str) -> int:
         sql = "SELECT count(*) FROM desk_process WHERE room = ? AND state IN ('running', 'waiting')"
         return int(self._store.query(sql, (room,))[0][0])
 
-    def fresh(self, room: str) -> list[Process]:
+    def unread_results(self, room: str) -> list[Process]:
         """Those with a result, or a question, that the conversation does not know of yet."""
         sql = f"SELECT {_PROCESS} FROM desk_process WHERE room = ? AND fresh ORDER BY started, id"  # noqa: S608
         rows = self._store.query(sql, (room,))
         return [_process(row) for row in rows]
 
-    def steps(self, room: str, worker: str) -> list[Message]:
+    def worker_messages(self, room: str, worker: str) -> list[PromptMessage]:
         rows = self._store.query(
             "SELECT messages FROM desk_step WHERE room = ? AND worker = ? ORDER BY seq", (room, worker)
         )
         return [message for (told,) in rows for message in _told(told)]
 
-    def done(self, process: Process) -> list[Step]:
+    def worker_steps(self, process: Process) -> list[WorkerStep]:
         """What it did so far, each tool with what came of it."""
-        messages = [*self.steps(process.room, process.id), *([process.held] if process.held else [])]
+        messages = [
+            *self.worker_messages(process.room, process.id),
+            *([process.pending_message] if process.pending_message else []),
+        ]
         made = []
         for message in messages:
             if message.role == "tool":
                 call = message.answers
-                made.append(Step("did", message.text, call.name if call else "", call.arguments if call else ""))
+                made.append(WorkerStep("did", message.text, call.name if call else "", call.arguments if call else ""))
             elif message.text:
-                made.append(Step("told" if message.role == "user" else "said", message.text))
+                made.append(WorkerStep("told" if message.role == "user" else "said", message.text))
         return made
 
 
 @lru_cache(maxsize=1_024)
-def _told(written: str) -> tuple[Message, ...]:
+def _told(written: str) -> tuple[PromptMessage, ...]:
     """With every step a worker is told all that it did before."""
     return _messages.validate_json(written)
 
@@ -215,12 +218,12 @@ def _process(row: tuple[Any, ...]) -> Process:
         interactive=bool(interactive),
         at_seq=at_seq,
         started=from_micros(started),
-        heard=from_micros(heard),
+        last_activity=from_micros(heard),
         ended=from_micros(ended) if ended is not None else None,
         steps=steps,
         calls=calls,
         result=result,
-        fresh=bool(fresh),
-        held=Message.model_validate(json.loads(held)) if held else None,
+        unread=bool(fresh),
+        pending_message=PromptMessage.model_validate(json.loads(held)) if held else None,
         allowed=None if allowed is None else bool(allowed),
     )

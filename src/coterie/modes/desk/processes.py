@@ -8,64 +8,64 @@ from dataclasses import replace
 from typing import TypeVar
 
 from coterie.base.ids import new_id
-from coterie.kernel import Draft, NewJob, Store
+from coterie.kernel import NewEvent, NewJob, Store
 from coterie.memory import Memory
 from coterie.memory.writing import NewMemory
-from coterie.modes.desk.company import Company
-from coterie.modes.desk.errand import work_job
+from coterie.modes.desk.company import Audience
+from coterie.modes.desk.errand import worker_job
 from coterie.modes.desk.errors import NoSuchProcess, NotConfirmed
 from coterie.modes.desk.events import BranchEnded, WorkerEnded, WorkerResumed
-from coterie.modes.desk.officebook import DeskChat, OfficeBook, Process
+from coterie.modes.desk.officebook import DeskChat, DeskQueries, Process
 
 T = TypeVar("T")
 
 
 class Processes:
-    def __init__(self, store: Store, book: OfficeBook, memory: Memory, company: Company) -> None:
+    def __init__(self, store: Store, book: DeskQueries, memory: Memory, company: Audience) -> None:
         self._store = store
         self._company = company
         self._book = book
         self._memory = memory
         self._at_it: dict[tuple[str, str], asyncio.Task[object]] = {}
 
-    async def route(self, room: str, worker: str, text: str, *, actor: str = "system") -> None:
+    async def send_follow_up(self, room: str, worker: str, text: str, *, actor: str = "system") -> None:
         """A follow-up for a worker that waits."""
-        draft, job = self.follow_up(room, worker, text, mark=new_id(), actor=actor)
+        draft, job = self.plan_follow_up(room, worker, text, mark=new_id(), actor=actor)
         await self._store.append([draft], jobs=[job])
 
-    def follow_up(self, room: str, worker: str, text: str, *, mark: str, actor: str) -> tuple[Draft, NewJob]:
+    def plan_follow_up(self, room: str, worker: str, text: str, *, mark: str, actor: str) -> tuple[NewEvent, NewJob]:
         """What is to be recorded for it, with whatever else belongs to it."""
         waiting = self._waiting(room, worker)
-        if waiting.held is not None and waiting.held.calls:
+        if waiting.pending_message is not None and waiting.pending_message.calls:
             raise NotConfirmed(f"{worker} waits for a person's yes or no.", "Ask the person to allow or refuse it.")
         resumed = WorkerResumed(worker=worker, text=text)
-        return Draft(room, resumed, actor), work_job(room, worker, f"resumed:{mark}")
+        return NewEvent(room, resumed, actor), worker_job(room, worker, f"resumed:{mark}")
 
-    async def answer(self, room: str, worker: str, *, allowed: bool, actor: str) -> None:
+    async def confirm(self, room: str, worker: str, *, allowed: bool, actor: str) -> None:
         """A person's yes or no to a tool that sends or spends. D20"""
         waiting = self._waiting(room, worker)
-        if waiting.held is None or not waiting.held.calls:
+        if waiting.pending_message is None or not waiting.pending_message.calls:
             raise NoSuchProcess(f"{worker} did not ask for a yes.", "Give it a follow-up instead.")
-        draft = Draft(room, WorkerResumed(worker=worker, text="", allowed=allowed), actor)
-        await self._store.append([draft], jobs=[work_job(room, worker, f"resumed:{new_id()}")])
+        draft = NewEvent(room, WorkerResumed(worker=worker, text="", allowed=allowed), actor)
+        await self._store.append([draft], jobs=[worker_job(room, worker, f"resumed:{new_id()}")])
 
     async def cancel(self, room: str, name: str, *, actor: str = "system") -> bool:
         """End it in whatever state it is; False if it had ended already."""
         process = self._book.process(room, name)
-        if not process.busy:
+        if not process.active:
             return False
         ended = cancelled(process)
-        await self._store.append([Draft(room, ended, actor, key=end_key(process))])
+        await self._store.append([NewEvent(room, ended, actor, key=end_key(process))])
         if task := self._at_it.get((room, name)):
             task.cancel()
         return True
 
-    def let_go(self) -> None:
+    def interrupt_all(self) -> None:
         """Coterie stops: what is under way is broken off, and taken up again by whoever comes next."""
         for task in list(self._at_it.values()):
             task.cancel()
 
-    async def interruptible(self, process: Process, work: Awaitable[T]) -> T | None:
+    async def run_cancellable(self, process: Process, work: Awaitable[T]) -> T | None:
         """Do some of its work, unless it is cancelled meanwhile; then None."""
         task = asyncio.ensure_future(work)
         place = (process.room, process.id)
@@ -73,17 +73,17 @@ class Processes:
         try:
             return await task
         except asyncio.CancelledError:
-            if task.cancelled() and not self._book.process(*place).busy:
+            if task.cancelled() and not self._book.process(*place).active:
                 return None
             task.cancel()
             raise
         finally:
             self._at_it.pop(place, None)
 
-    def memory_drafts(self, chat: DeskChat, wanted: NewMemory) -> list[Draft]:
+    def memory_events(self, chat: DeskChat, wanted: NewMemory) -> list[NewEvent]:
         """Whoever is there now witnessed it: before others it is not told elsewhere either. M2"""
         wanted = replace(wanted, witnesses=self._company.witnesses(chat))
-        return [draft for plan in self._memory.writing.plan([wanted], near=True) for draft in plan.drafts]
+        return [draft for plan in self._memory.writer.plan([wanted], by_meaning=True) for draft in plan.new_events]
 
     def _waiting(self, room: str, worker: str) -> Process:
         process = self._book.process(room, worker)

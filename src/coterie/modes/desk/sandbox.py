@@ -20,7 +20,7 @@ from pathlib import Path
 
 from coterie.base.logging import get_logger
 from coterie.modes.desk import household, syscalls
-from coterie.modes.desk.commands import OUTPUT_BYTES, Ran, run_command
+from coterie.modes.desk.commands import OUTPUT_BYTES, CommandResult, run_command
 from coterie.modes.desk.errors import BadCommand, SandboxUnavailable
 from coterie.modes.desk.settings import DeskSettings
 
@@ -45,7 +45,7 @@ touch probe && rm probe && echo writes-workspace
 
 
 @dataclass(frozen=True)
-class Standing:
+class SandboxStatus:
     """Whether commands are run here, and if not, why and what to do."""
 
     state: str
@@ -54,7 +54,7 @@ class Standing:
     fix: str = ""
 
 
-_UNCONFINED = Standing(
+_UNCONFINED = SandboxStatus(
     "off",
     'Commands run unconfined: sandbox = "off" is set. Whatever a model decides to run, it runs as you.',
     "Remove that line from [desk] in the settings, unless this whole machine is a sandbox.",
@@ -70,10 +70,10 @@ _ALLOW_NAMESPACES = (
 class Sandbox:
     def __init__(self, settings: DeskSettings) -> None:
         self._settings = settings
-        self._standing: Standing | None = None
+        self._standing: SandboxStatus | None = None
         self._bwrap = ""
 
-    async def standing(self) -> Standing:
+    async def status(self) -> SandboxStatus:
         """Found out once, by running it."""
         if self._standing is None:
             if self._settings.sandbox == "off":
@@ -84,8 +84,8 @@ class Sandbox:
                 _log.warning("sandbox", state=self._standing.state, why=self._standing.reason)
         return self._standing
 
-    async def run(self, argv: Sequence[str], workspace: Path, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> Ran:
-        standing = await self.standing()
+    async def run(self, argv: Sequence[str], workspace: Path, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> CommandResult:
+        standing = await self.status()
         if standing.state == "refused":
             raise SandboxUnavailable(f"Commands are not run here: {standing.reason}", standing.fix)
         if not argv or any("\0" in word for word in argv):
@@ -96,30 +96,36 @@ class Sandbox:
             return await run_command([*self._limits(timeout_s), *argv], timeout_s, cwd=workspace)
         return await self._confined(argv, workspace, timeout_s)
 
-    async def _probe(self) -> Standing:
+    async def _probe(self) -> SandboxStatus:
         if platform.system() != "Linux":
-            return Standing("refused", "there is no sandbox on this system.", "Run Coterie on Linux to run commands.")
+            return SandboxStatus(
+                "refused", "there is no sandbox on this system.", "Run Coterie on Linux to run commands."
+            )
         if not syscalls.known_here():
-            return Standing("refused", f"there is no filter for {platform.machine()}.", "Run it on x86_64 or aarch64.")
+            return SandboxStatus(
+                "refused", f"there is no filter for {platform.machine()}.", "Run it on x86_64 or aarch64."
+            )
         self._bwrap = shutil.which("bwrap") or ""
         if not self._bwrap:
-            return Standing("refused", "bubblewrap (bwrap) is not installed.", _INSTALL)
+            return SandboxStatus("refused", "bubblewrap (bwrap) is not installed.", _INSTALL)
         missing = [name for name in ("prlimit", "setpriv") if shutil.which(name) is None]
         if missing:
-            return Standing("refused", f"{' and '.join(missing)} cannot be found.", "Install util-linux, then restart.")
+            return SandboxStatus(
+                "refused", f"{' and '.join(missing)} cannot be found.", "Install util-linux, then restart."
+            )
         with _inside_and_outside() as (workspace, outside):
             ran = await self._confined(["/bin/sh", "-c", _LOOK_AROUND, "probe", str(outside)], workspace, 15.0)
         told = ran.output.split()
         if ran.timed_out or "writes-workspace" not in told:
             why = ran.output.strip()[:300] or f"it ended with {ran.code} and said nothing"
-            return Standing("refused", f"bubblewrap is installed but does not work: {why}", _ALLOW_NAMESPACES)
+            return SandboxStatus("refused", f"bubblewrap is installed but does not work: {why}", _ALLOW_NAMESPACES)
         leaks = [word for word in ("sees-outside", "writes-system") if word in told]
         networks = {word for word in told if word.startswith("net:[")}
         if leaks or not networks or _our_network() in networks:
-            return Standing("refused", f"what is installed as {self._bwrap} does not confine anything.", _INSTALL)
-        return Standing("confined")
+            return SandboxStatus("refused", f"what is installed as {self._bwrap} does not confine anything.", _INSTALL)
+        return SandboxStatus("confined")
 
-    async def _confined(self, argv: Sequence[str], workspace: Path, timeout_s: float) -> Ran:
+    async def _confined(self, argv: Sequence[str], workspace: Path, timeout_s: float) -> CommandResult:
         own_user = _given_away(workspace) if os.geteuid() == 0 else None
         with _as_file(syscalls.program()) as rules, _as_file(b"") as told:
             started = [
@@ -133,7 +139,7 @@ class Sandbox:
             try:
                 return await run_command(started, timeout_s, pass_fds=(rules, told))
             finally:
-                await asyncio.shield(household.ended(told))
+                await asyncio.shield(household.reap_processes(told))
 
     def _limits(self, timeout_s: float) -> list[str]:
         prlimit = shutil.which("prlimit")
@@ -231,4 +237,4 @@ def _as_file(data: bytes) -> Iterator[int]:
         os.close(descriptor)
 
 
-__all__ = ["DEFAULT_TIMEOUT_S", "LONGEST_TIMEOUT_S", "OUTPUT_BYTES", "Ran", "Sandbox", "Standing"]
+__all__ = ["DEFAULT_TIMEOUT_S", "LONGEST_TIMEOUT_S", "OUTPUT_BYTES", "CommandResult", "Sandbox", "SandboxStatus"]

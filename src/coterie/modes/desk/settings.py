@@ -9,7 +9,7 @@ from pydantic import Field, SecretStr, model_validator
 from coterie.base.config import Section
 
 
-class ToolServerSettings(Section):
+class McpServerSettings(Section):
     command: tuple[str, ...] = ()
     """The program and its arguments, for a server on this machine."""
     url: str = ""
@@ -43,5 +43,5 @@ class DeskSettings(Section):
     """How large a file of a command may grow."""
     asks_a_day: int = Field(default=20, ge=0)
     """How often a character may ask others in a day."""
-    tool_servers: dict[str, ToolServerSettings] = Field(default={})
+    tool_servers: dict[str, McpServerSettings] = Field(default={})
     """Servers of tools (MCP) for workers, by name."""

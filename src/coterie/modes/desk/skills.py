@@ -14,9 +14,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from coterie.base.masking import mask
+from coterie.base.masking import redact
 from coterie.cast.workspace import Workspaces
-from coterie.kernel import Draft, Event, Rows, Store, View, on
+from coterie.kernel import Event, NewEvent, Projection, Rows, Store, on
 from coterie.modes.desk.errors import NoSuchSkill
 from coterie.modes.desk.events import SkillSwitched
 from coterie.modes.desk.files import WorkspaceFiles
@@ -28,7 +28,7 @@ _LONGEST_DESCRIPTION = 300
 _MOST_FILES = 200
 
 
-class SkillSwitches(View):
+class SkillProjection(Projection):
     name = "desk_skills"
     schema = """
         CREATE TABLE desk_skill_off(character TEXT, skill TEXT, PRIMARY KEY(character, skill)) WITHOUT ROWID;
@@ -73,9 +73,9 @@ class Skills:
         if skill not in {each.name for each in self.all(character)}:
             raise NoSuchSkill(f"There is no skill {skill!r}.", f"Put one into {self._folder(character)}.")
         payload = SkillSwitched(character=character, skill=skill, on=on)
-        await self._store.append([Draft(f"cast:{character}", payload, actor)])
+        await self._store.append([NewEvent(f"cast:{character}", payload, actor)])
 
-    def told(self, character: str) -> str:
+    def prompt_text(self, character: str) -> str:
         """For prompts: names and what they are for, nothing else."""
         lines = [f"- {skill.name}: {skill.description}" for skill in self.all(character) if skill.on]
         return "Skills you can read with `read_skill` when you need them:\n" + "\n".join(lines) if lines else ""
@@ -88,16 +88,16 @@ class Skills:
             raise NoSuchSkill(f"The skill {skill} has no file {file!r}.", f"It has: {', '.join(names)}.")
         text = _text(folder / file)
         if file != "SKILL.md":
-            return mask(text)
+            return redact(text)
         settings = self._workspaces.folder(character) / "config" / f"{skill}.json"
         told = [_FRONT.sub("", text).strip()]
         if settings.is_file() and not settings.is_symlink():
             told.append(f"Settings:\n{_text(settings)}")
         if others := [name for name in names if name != "SKILL.md"]:
             told.append(f"Other files: {', '.join(others)}")
-        return mask("\n\n".join(told))
+        return redact("\n\n".join(told))
 
-    def take(self, character: str, skill: str, workspace: Path) -> str:
+    def copy_to_workspace(self, character: str, skill: str, workspace: Path) -> str:
         """Put a copy of it where commands can use it."""
         folder = self._usable(character, skill)
         files = WorkspaceFiles(workspace)
@@ -139,4 +139,4 @@ def _description(path: Path) -> str | None:
     front = _FRONT.match(_text(path))
     told = re.search(r"^description:\s*(.+)$", front[1], re.MULTILINE) if front else None
     said = " ".join(told[1].strip().strip("\"'").split()) if told else "(it does not say what it is for)"
-    return mask(said[:_LONGEST_DESCRIPTION])
+    return redact(said[:_LONGEST_DESCRIPTION])

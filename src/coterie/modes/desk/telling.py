@@ -10,20 +10,20 @@ import hashlib
 from collections.abc import Awaitable, Callable
 
 from coterie.engine.protocol import OutgoingMessage, RoomRef
-from coterie.engine.turns import Timeline
+from coterie.engine.turns import TurnQueries
 from coterie.kernel import Job, Store
-from coterie.kernel.worker import Outcome
+from coterie.kernel.worker import JobResult
 
 Notify = Callable[[OutgoingMessage, str], Awaitable[None]]
 
 
-class Telling:
+class ReplyNotifications:
     def __init__(self, store: Store, notify: Notify | None) -> None:
         self._store = store
-        self._timeline = Timeline(store)
+        self._timeline = TurnQueries(store)
         self._notify = notify
 
-    async def tell(self, job: Job) -> Outcome | None:
+    async def notify(self, job: Job) -> JobResult | None:
         room, reply = str(job.payload["room"]), str(job.payload["reply"])
         words = self._timeline.turn(room, reply).text
         held_in = self._store.query(

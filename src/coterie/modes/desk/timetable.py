@@ -7,15 +7,15 @@ from datetime import datetime
 from typing import Any
 
 from coterie.base.clock import from_micros, to_micros
-from coterie.kernel import Event, Rows, Store, View, on
+from coterie.kernel import Event, Projection, Rows, Store, on
 from coterie.modes.desk.errors import NoSuchProcess
 from coterie.modes.desk.events import ScheduleRan, ScheduleRemoved, ScheduleSet, ScheduleSwitched
-from coterie.modes.desk.when import When
+from coterie.modes.desk.when import ScheduleTime
 
 _SELECT = 'SELECT room, id, prompt, timing, "on", next, failures, why, last, last_end, last_told FROM desk_schedule'
 
 
-class Timetable(View):
+class ScheduleProjection(Projection):
     name = "desk_timetable"
     line = "room"
     schema = """
@@ -58,11 +58,11 @@ class Timetable(View):
 
 
 @dataclass(frozen=True)
-class Scheduled:
+class DeskSchedule:
     room: str
     id: str
     prompt: str
-    when: When
+    when: ScheduleTime
     on: bool
     next: datetime | None
     failures: int
@@ -71,42 +71,42 @@ class Scheduled:
     """Why it is off."""
     last: datetime | None
     last_end: str
-    last_told: str
+    last_output: str
 
 
-class ScheduleBook:
+class ScheduleQueries:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def all(self, room: str | None = None) -> list[Scheduled]:
+    def all(self, room: str | None = None) -> list[DeskSchedule]:
         rows = self._store.query(f"{_SELECT} WHERE ?1 IS NULL OR room = ?1 ORDER BY room, id", (room,))
         return [_scheduled(row) for row in rows]
 
-    def find(self, room: str, schedule: str) -> Scheduled | None:
+    def find(self, room: str, schedule: str) -> DeskSchedule | None:
         rows = self._store.query(f"{_SELECT} WHERE room = ? AND id = ?", (room, schedule))
         return _scheduled(rows[0]) if rows else None
 
-    def one(self, room: str, schedule: str) -> Scheduled:
+    def get(self, room: str, schedule: str) -> DeskSchedule:
         found = self.find(room, schedule)
         if found is None:
             raise NoSuchProcess(f"There is no schedule {schedule!r} here.", "List them, and choose one.")
         return found
 
 
-def _scheduled(row: tuple[Any, ...]) -> Scheduled:
+def _scheduled(row: tuple[Any, ...]) -> DeskSchedule:
     room, name, prompt, timing, on_, due, failures, why, last, last_end, last_told = row
-    return Scheduled(
+    return DeskSchedule(
         room=room,
         id=name,
         prompt=prompt,
-        when=When.model_validate_json(timing),
+        when=ScheduleTime.model_validate_json(timing),
         on=bool(on_),
         next=from_micros(due) if due is not None else None,
         failures=failures,
         why=why,
         last=from_micros(last) if last is not None else None,
         last_end=last_end,
-        last_told=last_told,
+        last_output=last_told,
     )
 
 

@@ -16,24 +16,24 @@ from typing import Any, get_type_hints
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from coterie.base.errors import CoterieError
-from coterie.llm.messages import Tool as ToolSchema
 from coterie.llm.messages import ToolCall
+from coterie.llm.messages import ToolSpec as ToolSchema
 from coterie.modes.desk.errors import BadTool, NotConfirmed
 from coterie.modes.desk.leaks import LeakGuard
-from coterie.modes.desk.marking import as_data
+from coterie.modes.desk.marking import mark_untrusted
 
 Use = Callable[..., Awaitable[str]]
 
 
 @dataclass(frozen=True)
-class Tool:
+class AgentTool:
     name: str
     description: str
     arguments: type[BaseModel]
     use: Use
-    outside: bool = False
+    untrusted_result: bool = False
     """Its result comes from outside: a file, a program, a page."""
-    asks: bool = False
+    needs_confirmation: bool = False
     """It sends or spends: a person has to say yes first."""
 
     @property
@@ -41,10 +41,19 @@ class Tool:
         return _schema(self.name, self.description, self.arguments)
 
 
-def tool(use: Use, *, name: str = "", outside: bool = False, asks: bool = False) -> Tool:
+def make_tool(
+    use: Use, *, name: str = "", untrusted_result: bool = False, needs_confirmation: bool = False
+) -> AgentTool:
     """A tool from a function: its name, its docstring, its parameters."""
     named = name or getattr(use, "__name__", "tool")
-    return Tool(named, inspect.cleandoc(use.__doc__ or ""), _arguments(_Signature(use), named), use, outside, asks)
+    return AgentTool(
+        named,
+        inspect.cleandoc(use.__doc__ or ""),
+        _arguments(_Signature(use), named),
+        use,
+        untrusted_result,
+        needs_confirmation,
+    )
 
 
 class _Signature:
@@ -83,7 +92,7 @@ def _schema(name: str, description: str, arguments: type[BaseModel]) -> ToolSche
 class Toolbox:
     """The tools of one process. What goes wrong is told to the model in words: it can try something else."""
 
-    def __init__(self, tools: Iterable[Tool], guard: LeakGuard | None = None) -> None:
+    def __init__(self, tools: Iterable[AgentTool], guard: LeakGuard | None = None) -> None:
         self._tools = {each.name: each for each in tools}
         self._guard = guard or LeakGuard()
 
@@ -91,9 +100,9 @@ class Toolbox:
     def schemas(self) -> tuple[ToolSchema, ...]:
         return tuple(each.schema for each in self._tools.values())
 
-    def asks(self, call: ToolCall) -> bool:
+    def needs_confirmation(self, call: ToolCall) -> bool:
         found = self._tools.get(call.name)
-        return found is not None and found.asks
+        return found is not None and found.needs_confirmation
 
     async def use(self, call: ToolCall, *, confirmed: bool = False) -> str:
         try:
@@ -105,7 +114,7 @@ class Toolbox:
         found = self._tools.get(call.name)
         if found is None:
             raise BadTool(f"There is no tool {call.name!r}.", f"There are: {', '.join(self._tools)}.")
-        if found.asks and not confirmed:
+        if found.needs_confirmation and not confirmed:
             raise NotConfirmed(f"{call.name} needs the person's yes.", "Ask them, and wait for the answer.")
         self._guard.check(call.arguments, f"the arguments of {call.name}")
         try:
@@ -115,4 +124,4 @@ class Toolbox:
             raise BadTool(f"These arguments do not fit {call.name}: {told}.", "Correct them.") from None
         given = {name: getattr(arguments, name) for name in type(arguments).model_fields}
         result = await found.use(**given, **(arguments.model_extra or {}))
-        return as_data(result, call.name) if found.outside else result
+        return mark_untrusted(result, call.name) if found.untrusted_result else result

@@ -19,12 +19,12 @@ from pydantic import ConfigDict, create_model
 
 from coterie.base.errors import ConfigError
 from coterie.base.logging import get_logger
-from coterie.base.masking import mask
+from coterie.base.masking import redact
 from coterie.kernel.jobs import backoff_s
 from coterie.modes.desk.commands import OUTPUT_BYTES
-from coterie.modes.desk.errors import ToolServerTrouble
-from coterie.modes.desk.settings import ToolServerSettings
-from coterie.modes.desk.tools import Tool
+from coterie.modes.desk.errors import McpServerError
+from coterie.modes.desk.settings import McpServerSettings
+from coterie.modes.desk.tools import AgentTool
 
 if TYPE_CHECKING:
     from mcp.client import Client
@@ -38,7 +38,7 @@ _log = get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class ServerState:
+class McpServerState:
     name: str
     connected: bool
     tools: tuple[str, ...] = ()
@@ -46,16 +46,16 @@ class ServerState:
     """Why it is not connected."""
 
 
-class ToolServers:
-    def __init__(self, servers: Mapping[str, ToolServerSettings], changed: Callable[[], None]) -> None:
+class McpServers:
+    def __init__(self, servers: Mapping[str, McpServerSettings], changed: Callable[[], None]) -> None:
         """`changed` is called when there are other tools than before."""
         self._servers = servers
         self._changed = changed
-        self._tools: dict[str, Sequence[Tool]] = {}
-        self.states = {name: ServerState(name, connected=False, why="It was not tried yet.") for name in servers}
+        self._tools: dict[str, Sequence[AgentTool]] = {}
+        self.states = {name: McpServerState(name, connected=False, why="It was not tried yet.") for name in servers}
 
     @property
-    def tools(self) -> list[Tool]:
+    def tools(self) -> list[AgentTool]:
         return [tool for tools in self._tools.values() for tool in tools]
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -63,7 +63,7 @@ class ToolServers:
             for name, settings in self._servers.items():
                 group.create_task(self._keep(name, settings, stop))
 
-    async def _keep(self, name: str, settings: ToolServerSettings, stop: asyncio.Event) -> None:
+    async def _keep(self, name: str, settings: McpServerSettings, stop: asyncio.Event) -> None:
         failures = 0
         while not stop.is_set():
             try:
@@ -73,13 +73,13 @@ class ToolServers:
                     await _until_lost(client, stop, settings.timeout_s)
             except (Exception, BaseExceptionGroup) as error:
                 failures += 1
-                self._lost(name, mask(_reason(error)))
+                self._lost(name, redact(_reason(error)))
             if not stop.is_set():
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), backoff_s(max(failures, 1), longest=_LONGEST_PAUSE_S))
+                    await asyncio.wait_for(stop.wait(), backoff_s(max(failures, 1), maximum=_LONGEST_PAUSE_S))
         self._lost(name, "Coterie is stopping.")
 
-    async def _learn(self, name: str, settings: ToolServerSettings, client: Client) -> None:
+    async def _learn(self, name: str, settings: McpServerSettings, client: Client) -> None:
         offered: list[Offered] = []
         page = await client.list_tools()
         offered += page.tools
@@ -87,18 +87,18 @@ class ToolServers:
             page = await client.list_tools(cursor=page.next_cursor)
             offered += page.tools
         self._tools[name] = [_tool(name, settings, client, one) for one in offered]
-        self.states[name] = ServerState(name, connected=True, tools=tuple(one.name for one in offered))
+        self.states[name] = McpServerState(name, connected=True, tools=tuple(one.name for one in offered))
         self._changed()
 
     def _lost(self, name: str, why: str) -> None:
         _log.warning("tool server is away", server=name, why=why)
         self._tools.pop(name, None)
-        self.states[name] = ServerState(name, connected=False, why=why)
+        self.states[name] = McpServerState(name, connected=False, why=why)
         self._changed()
 
 
 @asynccontextmanager
-async def _connected(settings: ToolServerSettings) -> AsyncIterator[Client]:
+async def _connected(settings: McpServerSettings) -> AsyncIterator[Client]:
     try:
         import httpx2
         from mcp.client import Client
@@ -130,7 +130,7 @@ async def _until_lost(client: Client, stop: asyncio.Event, every_s: float) -> No
             await client.list_tools()
 
 
-def _tool(server: str, settings: ToolServerSettings, client: Client, offered: Offered) -> Tool:
+def _tool(server: str, settings: McpServerSettings, client: Client, offered: Offered) -> AgentTool:
     name = _NAME.sub("_", f"{server}_{offered.name}")[:64]
 
     async def use(**arguments: Any) -> str:
@@ -138,16 +138,18 @@ def _tool(server: str, settings: ToolServerSettings, client: Client, offered: Of
             async with asyncio.timeout(settings.timeout_s):
                 return _told(await client.call_tool(offered.name, arguments))
         except TimeoutError:
-            raise ToolServerTrouble(f"{name} took longer than {settings.timeout_s:g} s.", "Try less at once.") from None
+            raise McpServerError(f"{name} took longer than {settings.timeout_s:g} s.", "Try less at once.") from None
         except Exception as error:
-            raise ToolServerTrouble(f"{name} failed: {mask(_reason(error))}", "Try something else.") from error
+            raise McpServerError(f"{name} failed: {redact(_reason(error))}", "Try something else.") from error
 
     schema = dict(offered.input_schema)
     # The server's own schema is what the model sees; the server checks what it is given.
     config = ConfigDict(extra="allow", json_schema_extra=lambda shown: shown.update(schema))
     arguments = create_model(name, __config__=config)
     asks = offered.name not in settings.without_asking
-    return Tool(name, offered.description or offered.name, arguments, use, outside=True, asks=asks)
+    return AgentTool(
+        name, offered.description or offered.name, arguments, use, untrusted_result=True, needs_confirmation=asks
+    )
 
 
 def _told(result: CallToolResult) -> str:

@@ -21,7 +21,7 @@ _FURTHEST = 3_000
 """Moments looked at for one within the active hours: two days of minutes, eight years of days."""
 
 
-class When(BaseModel):
+class ScheduleTime(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     cron: str = Field(default="", max_length=100)
@@ -50,7 +50,9 @@ class When(BaseModel):
         if self.every_s is not None and self.every_s < _SHORTEST_S:
             raise BadSchedule(f"It would run every {self.every_s:g} s.", f"Give it at least {_SHORTEST_S:.0f} s.")
         try:
-            self._timer().check() if self.at is None else Schedule("once", "", every_s=1.0, zone=self.zone).check()
+            self._timer().validate() if self.at is None else Schedule(
+                "once", "", every_s=1.0, zone=self.zone
+            ).validate()
         except JobError as error:
             raise BadSchedule(error.what, error.fix) from None
         if self.hours:
@@ -71,7 +73,7 @@ class When(BaseModel):
                 return due
         raise BadSchedule("This moment never comes.", "Look at its days, and at its hours.")
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """In a few words, for people and models."""
         if self.at is not None:
             said = f"once, at {self.at:%Y-%m-%d %H:%M}"

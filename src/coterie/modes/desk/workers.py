@@ -11,25 +11,25 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from coterie.base.masking import mask
-from coterie.kernel import Draft, Job
-from coterie.kernel.worker import Outcome
+from coterie.base.masking import redact
+from coterie.kernel import Job, NewEvent
+from coterie.kernel.worker import JobResult
 from coterie.llm.errors import ModelError
-from coterie.llm.messages import Message, Prompt
+from coterie.llm.messages import Prompt, PromptMessage
 from coterie.llm.roles import Role
 from coterie.llm.router import Caller
 from coterie.modes.desk.decisions import how_to_answer
-from coterie.modes.desk.errand import WOKEN, Errand, wake_job, work_job
+from coterie.modes.desk.errand import WAKE_PREFIX, ChannelOutcome, wake_job, worker_job
 from coterie.modes.desk.events import WorkerEnd, WorkerEnded, WorkerStepped, WorkerWaiting
-from coterie.modes.desk.kit import Kit
+from coterie.modes.desk.kit import AgentDeps
 from coterie.modes.desk.officebook import Process
 from coterie.modes.desk.processes import end_key
-from coterie.modes.desk.tools import Tool, Toolbox, tool
+from coterie.modes.desk.tools import AgentTool, Toolbox, make_tool
 
 MOST_TURNS = 50
 HUNG_AFTER_S = 300.0
 
-Tools = Callable[[str], Sequence[Tool]]
+Tools = Callable[[str], Sequence[AgentTool]]
 """The tools for the workspace of a character."""
 
 
@@ -37,47 +37,47 @@ Tools = Callable[[str], Sequence[Tool]]
 class _Turn:
     """What one turn came to."""
 
-    messages: list[Message]
+    messages: list[PromptMessage]
     status: str = ""
     result: str | None = None
 
 
 class Workers:
-    def __init__(self, kit: Kit, tools: Tools, *, hung_after_s: float = HUNG_AFTER_S) -> None:
+    def __init__(self, kit: AgentDeps, tools: Tools, *, hung_after_s: float = HUNG_AFTER_S) -> None:
         self._kit = kit
         self._tools = tools
         self._hung_after_s = hung_after_s
 
-    async def work(self, job: Job) -> Outcome | None:
-        worker = self._kit.book.process(str(job.payload["room"]), str(job.payload["worker"]))
+    async def run_turn(self, job: Job) -> JobResult | None:
+        worker = self._kit.queries.process(str(job.payload["room"]), str(job.payload["worker"]))
         if worker.state != "running":
             return None
         if worker.steps >= MOST_TURNS:
             return _end(worker, "failed", f"It used up its {MOST_TURNS} turns. So far: {worker.status or 'no status'}")
         try:
             async with asyncio.timeout(self._hung_after_s):
-                turned = await self._kit.processes.interruptible(worker, self._turn(worker, job.id))
+                turned = await self._kit.processes.run_cancellable(worker, self._turn(worker, job.id))
         except TimeoutError:
             return _end(worker, "failed", f"It hung: nothing was heard of it for {self._hung_after_s:.0f} s.")
         except ModelError as error:
             return _end(worker, "failed", str(error))
-        if turned is None or self._kit.book.process(worker.room, worker.id).state != "running":
+        if turned is None or self._kit.queries.process(worker.room, worker.id).state != "running":
             return None
         return turned
 
-    async def _turn(self, worker: Process, job: int) -> Outcome:
+    async def _turn(self, worker: Process, job: int) -> JobResult:
         turn = _Turn([])
-        character = self._kit.book.chat(worker.room).character
+        character = self._kit.queries.chat(worker.room).character
         box = Toolbox([*self._tools(character), *_own_tools(turn)], self._kit.guard)
-        if worker.held is not None and worker.allowed is not None:
-            said, confirmed = worker.held, worker.allowed
+        if worker.pending_message is not None and worker.allowed is not None:
+            said, confirmed = worker.pending_message, worker.allowed
         else:
-            prompt = Prompt(messages=tuple(self._kit.briefing.worker(worker, character)), tools=box.schemas)
+            prompt = Prompt(messages=tuple(self._kit.prompts.worker(worker, character)), tools=box.schemas)
             answer = await self._kit.models.ask(Role.WORKER, prompt, caller=Caller(worker.room, character))
-            text = self._kit.guard.cover(answer.text)
-            said, confirmed = Message(role="assistant", text=text, calls=answer.calls), False
+            text = self._kit.guard.redact(answer.text)
+            said, confirmed = PromptMessage(role="assistant", text=text, calls=answer.calls), False
             # One with a secret in it goes nowhere, so nobody is asked about it, and it is not kept until they answer.
-            if said.calls == self._to_keep(said).calls and any(box.asks(call) for call in said.calls):
+            if said.calls == self._to_keep(said).calls and any(box.needs_confirmation(call) for call in said.calls):
                 return self._ask(worker, said, job)
             if not answer.calls:
                 told = said.text.strip() or "It is done."
@@ -85,49 +85,49 @@ class Workers:
         kept = self._to_keep(said)
         turn.messages.append(kept)
         for call, shown in zip(said.calls, kept.calls, strict=True):
-            if box.asks(call) and worker.allowed is False:
+            if box.needs_confirmation(call) and worker.allowed is False:
                 told = "The person said no."
             else:
-                told = self._kit.guard.cover(await box.use(call, confirmed=confirmed))
-            turn.messages.append(Message(role="tool", text=told, answers=shown))
+                told = self._kit.guard.redact(await box.use(call, confirmed=confirmed))
+            turn.messages.append(PromptMessage(role="tool", text=told, answers=shown))
         return _next(worker, turn)
 
-    def _ask(self, worker: Process, said: Message, job: int) -> Outcome:
+    def _ask(self, worker: Process, said: PromptMessage, job: int) -> JobResult:
         """The person is told to the letter what it wants to do: the character might put it more kindly. D20"""
         question = _question(said)
-        errand = Errand(self._kit.book.chat(worker.room), f"{WOKEN}{job}")
-        errand.said.append(f"May I, for “{worker.task}”?\n\n{question}\n\n{how_to_answer(worker.id)}")
+        errand = ChannelOutcome(self._kit.queries.chat(worker.room), f"{WAKE_PREFIX}{job}")
+        errand.replies.append(f"May I, for “{worker.task}”?\n\n{question}\n\n{how_to_answer(worker.id)}")
         told = errand.outcome()
         waiting = WorkerWaiting(worker=worker.id, question=question, said=said)
-        return Outcome([Draft(worker.room, waiting, "worker"), *told.drafts], told.jobs)
+        return JobResult([NewEvent(worker.room, waiting, "worker"), *told.new_events], told.jobs)
 
-    def _to_keep(self, said: Message) -> Message:
+    def _to_keep(self, said: PromptMessage) -> PromptMessage:
         """As the log may hold it: arguments with a secret in them went nowhere, and are not written down either."""
-        if not any(self._kit.guard.found_in(call.arguments) for call in said.calls):
+        if not any(self._kit.guard.has_secret(call.arguments) for call in said.calls):
             return said
         calls = [
-            call.model_copy(update={"arguments": "{}"}) if self._kit.guard.found_in(call.arguments) else call
+            call.model_copy(update={"arguments": "{}"}) if self._kit.guard.has_secret(call.arguments) else call
             for call in said.calls
         ]
         return said.model_copy(update={"calls": tuple(calls)})
 
 
-def _own_tools(turn: _Turn) -> list[Tool]:
+def _own_tools(turn: _Turn) -> list[AgentTool]:
     async def set_status(text: str) -> str:
         """Say in a few words what you are at."""
-        turn.status = mask(text[:200])
+        turn.status = redact(text[:200])
         return "Noted."
 
     async def finish(result: str) -> str:
         """The task is done, and no follow-up is needed: this is the result."""
-        turn.result = mask(result)
+        turn.result = redact(result)
         return "Done."
 
-    return [tool(set_status), tool(finish)]
+    return [make_tool(set_status), make_tool(finish)]
 
 
-def _question(said: Message) -> str:
-    return mask("\n".join(f"{call.name}: {_readable(call.arguments)}" for call in said.calls))
+def _question(said: PromptMessage) -> str:
+    return redact("\n".join(f"{call.name}: {_readable(call.arguments)}" for call in said.calls))
 
 
 def _readable(arguments: str) -> str:
@@ -143,21 +143,21 @@ def _readable(arguments: str) -> str:
     return ", ".join(f"{name} “{' ⏎ '.join(value.splitlines())}”" for name, value in said.items())
 
 
-def _next(worker: Process, turn: _Turn) -> Outcome:
+def _next(worker: Process, turn: _Turn) -> JobResult:
     stepped = WorkerStepped(worker=worker.id, messages=tuple(turn.messages), status=turn.status)
-    draft = Draft(worker.room, stepped, "worker")
+    draft = NewEvent(worker.room, stepped, "worker")
     if turn.result is not None:
         end = _end(worker, "done", turn.result)
-        return Outcome([draft, *end.drafts], end.jobs)
-    return Outcome([draft], [work_job(worker.room, worker.id, worker.steps + 1)])
+        return JobResult([draft, *end.new_events], end.jobs)
+    return JobResult([draft], [worker_job(worker.room, worker.id, worker.steps + 1)])
 
 
-def _wait(worker: Process, question: str, said: Message, job: int) -> Outcome:
+def _wait(worker: Process, question: str, said: PromptMessage, job: int) -> JobResult:
     waiting = WorkerWaiting(worker=worker.id, question=question, said=said)
-    return Outcome([Draft(worker.room, waiting, "worker")], [wake_job(worker.room, worker.id, f"asks{job}")])
+    return JobResult([NewEvent(worker.room, waiting, "worker")], [wake_job(worker.room, worker.id, f"asks{job}")])
 
 
-def _end(worker: Process, state: WorkerEnd, result: str) -> Outcome:
-    ended = WorkerEnded(worker=worker.id, state=state, result=mask(result))
-    draft = Draft(worker.room, ended, "worker", key=end_key(worker))
-    return Outcome([draft], [wake_job(worker.room, worker.id, "end")])
+def _end(worker: Process, state: WorkerEnd, result: str) -> JobResult:
+    ended = WorkerEnded(worker=worker.id, state=state, result=redact(result))
+    draft = NewEvent(worker.room, ended, "worker", key=end_key(worker))
+    return JobResult([draft], [wake_job(worker.room, worker.id, "end")])

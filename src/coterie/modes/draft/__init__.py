@@ -3,67 +3,67 @@
 This is what surfaces may use of it; the rest is its own business.
 """
 
-from coterie.modes.draft.blocks import Block, Piece, Spoilt, Text
-from coterie.modes.draft.changes import Change, Waiting
-from coterie.modes.draft.commits import CHANGE, THREAD, Revision
-from coterie.modes.draft.drafting import Drafting
+from coterie.modes.draft.blocks import BrokenBlock, EditBlock, ReplyPart, ReplyText
+from coterie.modes.draft.changes import PendingDocument, Proposal
+from coterie.modes.draft.commits import CHANGE_TRAILER, THREAD_TRAILER, Revision
+from coterie.modes.draft.drafting import DraftService
 from coterie.modes.draft.errors import (
     Clash,
     DraftError,
+    LiveDocumentGone,
     NoSuchDocument,
     NotADocument,
     NotPending,
-    SheetGone,
     StaleChange,
     Unplaced,
 )
-from coterie.modes.draft.events import Member, Place
-from coterie.modes.draft.formats import parser_for, read_reply
-from coterie.modes.draft.notices import Notice
-from coterie.modes.draft.people import Person
-from coterie.modes.draft.placement import change_id
+from coterie.modes.draft.events import AnchorData, Member
+from coterie.modes.draft.formats import parse_reply, parser_for
+from coterie.modes.draft.notices import Notification
+from coterie.modes.draft.people import Contributor
+from coterie.modes.draft.placement import proposal_id
 from coterie.modes.draft.placing import Span
-from coterie.modes.draft.sheet import Sheet, Update, units
-from coterie.modes.draft.talking import Asked
+from coterie.modes.draft.sheet import LiveDocument, Update, utf16_length
+from coterie.modes.draft.talking import StartedTurn
 from coterie.modes.draft.threads import Thread, ThreadNote
-from coterie.modes.draft.wire import frames
-from coterie.modes.draft.wording import wording
-from coterie.modes.draft.workspace import Version
+from coterie.modes.draft.wire import sse_frames
+from coterie.modes.draft.wording import word_diff
+from coterie.modes.draft.workspace import DocumentVersion
 
 __all__ = [
-    "CHANGE",
-    "THREAD",
-    "Asked",
-    "Block",
-    "Change",
+    "CHANGE_TRAILER",
+    "THREAD_TRAILER",
+    "StartedTurn",
+    "EditBlock",
+    "Proposal",
     "Clash",
     "DraftError",
-    "Drafting",
+    "DraftService",
     "Member",
     "NoSuchDocument",
     "NotADocument",
     "NotPending",
-    "Notice",
-    "Person",
-    "Piece",
-    "Place",
+    "Notification",
+    "Contributor",
+    "ReplyPart",
+    "AnchorData",
     "Revision",
-    "Sheet",
-    "SheetGone",
+    "LiveDocument",
+    "LiveDocumentGone",
     "Span",
-    "Spoilt",
+    "BrokenBlock",
     "StaleChange",
-    "Text",
+    "ReplyText",
     "Thread",
     "ThreadNote",
     "Unplaced",
     "Update",
-    "Version",
-    "Waiting",
-    "change_id",
-    "frames",
+    "DocumentVersion",
+    "PendingDocument",
+    "proposal_id",
+    "sse_frames",
     "parser_for",
-    "read_reply",
-    "units",
-    "wording",
+    "parse_reply",
+    "utf16_length",
+    "word_diff",
 ]

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from coterie.modes.draft.edits import Edit, Mapping
+from coterie.modes.draft.edits import SpanMap, TextEdit
 from coterie.modes.draft.locate import locate
-from coterie.modes.draft.placing import Found, Placing, Span
+from coterie.modes.draft.placing import Match, MatchResult, Span
 
-AROUND = 64
+CONTEXT_LENGTH = 64
 """Characters of prefix and suffix that are kept."""
 
 
@@ -38,39 +38,43 @@ class Anchor:
 def anchor_at(document: str, span: Span, blob: str = "") -> Anchor:
     return Anchor(
         document[span.start : span.end],
-        document[max(0, span.start - AROUND) : span.start],
-        document[span.end : span.end + AROUND],
+        document[max(0, span.start - CONTEXT_LENGTH) : span.start],
+        document[span.end : span.end + CONTEXT_LENGTH],
         span.start,
         span.end,
         blob,
     )
 
 
-def moved(anchors: Sequence[Anchor], old: str, new: str, edits: Sequence[Edit], blob: str = "") -> list[Anchor]:
+def move_anchors(
+    anchors: Sequence[Anchor], old: str, new: str, edits: Sequence[TextEdit], blob: str = ""
+) -> list[Anchor]:
     """The anchors after an edit, each fresh or stale by nothing but its exact words."""
-    mapping = Mapping(edits)
+    mapping = SpanMap(edits)
     return [_moved(anchor, old, new, mapping, blob) for anchor in anchors]
 
 
-def reanchor(anchor: Anchor, document: str) -> Placing:
+def find_similar(anchor: Anchor, document: str) -> MatchResult:
     """Where a stale proposal could be made anew, if a person wants it."""
-    return locate(document, anchor.exact, within=Span(max(0, anchor.start - AROUND), anchor.end + AROUND))
+    return locate(
+        document, anchor.exact, within=Span(max(0, anchor.start - CONTEXT_LENGTH), anchor.end + CONTEXT_LENGTH)
+    )
 
 
-def refound(anchor: Anchor, document: str) -> Anchor | None:
+def relocate(anchor: Anchor, document: str) -> Anchor | None:
     """F3: a thread's place, which may have been rewritten a little; None if it is orphaned."""
     if anchor.fresh:
         return anchor
-    placing = reanchor(anchor, document)
-    return anchor_at(document, placing.span, anchor.blob) if isinstance(placing, Found) else None
+    placing = find_similar(anchor, document)
+    return anchor_at(document, placing.span, anchor.blob) if isinstance(placing, Match) else None
 
 
-def _moved(anchor: Anchor, old: str, new: str, mapping: Mapping, blob: str) -> Anchor:
+def _moved(anchor: Anchor, old: str, new: str, mapping: SpanMap, blob: str) -> Anchor:
     if anchor.fresh:
-        span = mapping.untouched(anchor.span)
+        span = mapping.map_unchanged(anchor.span)
         if span is not None:
             return replace(anchor, start=span.start, end=span.end, blob=blob)
-    hull = mapping.hull(anchor.span)
+    hull = mapping.map_covering(anchor.span)
     place = _back_in_place(anchor, new, hull)
     if place is None:
         place = _elsewhere(anchor, old, new)
@@ -104,7 +108,7 @@ def _elsewhere(anchor: Anchor, old: str, new: str) -> int | None:
 def _around(anchor: Anchor, new: str, at: int) -> tuple[bool, bool]:
     """Whether the same stands before and after words at a place as stood around the anchor."""
     end = at + len(anchor.exact)
-    return new[max(0, at - AROUND) : at] == anchor.prefix, new[end : end + AROUND] == anchor.suffix
+    return new[max(0, at - CONTEXT_LENGTH) : at] == anchor.prefix, new[end : end + CONTEXT_LENGTH] == anchor.suffix
 
 
 def _all(text: str, exact: str, start: int, end: int) -> list[int]:

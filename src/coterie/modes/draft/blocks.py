@@ -13,19 +13,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-LONGEST_BLOCK = 64_000
+MAX_BLOCK_LENGTH = 64_000
 """Characters. A block that grows past it will not close any more: some models forget to."""
 
-Why = Literal["unclosed", "nested", "empty", "garbled", "too long"]
+BrokenReason = Literal["unclosed", "nested", "empty", "garbled", "too long"]
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class ReplyText:
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class EditBlock:
     """A proposal, exactly as its block said it."""
 
     original: str
@@ -36,24 +36,24 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Spoilt:
+class BrokenBlock:
     """A block that could not be read was told as text; this says why."""
 
-    why: Why
+    reason: BrokenReason
 
 
-Piece = Text | Block | Spoilt
+ReplyPart = ReplyText | EditBlock | BrokenBlock
 
 
-class Parser(Protocol):
-    def feed(self, text: str) -> list[Piece]: ...
+class ReplyParser(Protocol):
+    def feed(self, text: str) -> list[ReplyPart]: ...
 
-    def end(self) -> list[Piece]:
+    def end(self) -> list[ReplyPart]:
         """The reply is over: what was held back, as what it turned out to be."""
         ...
 
 
-class Marks:
+class Markers:
     """Literal strings to look for, none of them the beginning of another."""
 
     def __init__(self, *literals: str) -> None:
@@ -79,23 +79,23 @@ class Marks:
 class BlockParser:
     """A subclass says how a block begins and reads what is inside it."""
 
-    opener: Marks
+    opener: Markers
 
-    def __init__(self, longest: int = LONGEST_BLOCK) -> None:
-        self._longest = longest
+    def __init__(self, max_length: int = MAX_BLOCK_LENGTH) -> None:
+        self._longest = max_length
         self._rest = ""
         self._raw: list[str] = []
         self._open = False
         self._length = 0
-        self._pieces: list[Piece] = []
+        self._pieces: list[ReplyPart] = []
 
-    def feed(self, text: str) -> list[Piece]:
+    def feed(self, text: str) -> list[ReplyPart]:
         self._rest += text
         while self._rest and self._step():
             pass
         return self._take()
 
-    def end(self) -> list[Piece]:
+    def end(self) -> list[ReplyPart]:
         if self._open:
             self._finish_at_end()
         if self._open:
@@ -125,16 +125,16 @@ class BlockParser:
         self._length += length
         return taken
 
-    def _spoil(self, why: Why, more: str = "") -> None:
+    def _spoil(self, why: BrokenReason, more: str = "") -> None:
         self._tell("".join(self._raw) + more)
-        self._pieces.append(Spoilt(why))
+        self._pieces.append(BrokenBlock(why))
         self._open = False
 
     def _close(self, original: str, proposed: str, reason: str) -> None:
         if original == proposed or not (original.strip() or proposed.strip()):
             self._spoil("empty")
             return
-        self._pieces.append(Block(original, proposed, reason.strip(), "".join(self._raw)))
+        self._pieces.append(EditBlock(original, proposed, reason.strip(), "".join(self._raw)))
         self._open = False
 
     # --- inside --------------------------------------------------------------------------------------------
@@ -168,43 +168,43 @@ class BlockParser:
 
     def _tell(self, text: str) -> None:
         if text:
-            self._pieces.append(Text(text))
+            self._pieces.append(ReplyText(text))
 
-    def _take(self) -> list[Piece]:
+    def _take(self) -> list[ReplyPart]:
         pieces, self._pieces = self._pieces, []
         return pieces
 
 
-def without_edges(field: str) -> str:
+def strip_edge_newlines(field: str) -> str:
     """Models put a field's text on lines of its own: one line break at each edge is not part of it."""
     field = field.removeprefix("\r\n") if field.startswith("\r\n") else field.removeprefix("\n")
     return field.removesuffix("\r\n") if field.endswith("\r\n") else field.removesuffix("\n")
 
 
-def joined(pieces: Iterable[Piece]) -> list[Piece]:
+def join_text(pieces: Iterable[ReplyPart]) -> list[ReplyPart]:
     """The pieces with neighbouring texts made one: what was said, however it was cut."""
-    result: list[Piece] = []
+    result: list[ReplyPart] = []
     for piece in pieces:
-        if isinstance(piece, Text) and result and isinstance(result[-1], Text):
-            result[-1] = Text(result[-1].text + piece.text)
+        if isinstance(piece, ReplyText) and result and isinstance(result[-1], ReplyText):
+            result[-1] = ReplyText(result[-1].text + piece.text)
         else:
             result.append(piece)
     return result
 
 
-def visible(pieces: Sequence[Piece]) -> str:
-    return "".join(piece.text for piece in pieces if isinstance(piece, Text))
+def visible_text(pieces: Sequence[ReplyPart]) -> str:
+    return "".join(piece.text for piece in pieces if isinstance(piece, ReplyText))
 
 
-class Decoded:
+class ByteParser:
     """A parser for bytes, as they come over a wire: a character may be cut in two, and not every byte is one."""
 
-    def __init__(self, parser: Parser) -> None:
+    def __init__(self, parser: ReplyParser) -> None:
         self._parser = parser
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
-    def feed(self, data: bytes) -> list[Piece]:
+    def feed(self, data: bytes) -> list[ReplyPart]:
         return self._parser.feed(self._decoder.decode(data))
 
-    def end(self) -> list[Piece]:
+    def end(self) -> list[ReplyPart]:
         return [*self._parser.feed(self._decoder.decode(b"", final=True)), *self._parser.end()]

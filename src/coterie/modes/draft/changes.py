@@ -12,26 +12,26 @@ from datetime import datetime
 from typing import Any, Literal
 
 from coterie.base.clock import from_micros, to_micros
-from coterie.kernel import Event, Rows, Store, View, on
+from coterie.kernel import Event, Projection, Rows, Store, on
 from coterie.modes.draft.anchors import Anchor
 from coterie.modes.draft.errors import NoSuchDocument
 from coterie.modes.draft.events import (
     AcceptUndone,
+    AnchorData,
     ChangeAccepted,
     ChangeDeclined,
     ChangeProposed,
     ChangeRepaired,
     ChangesMoved,
     ChangeWithdrawn,
-    Place,
 )
-from coterie.modes.draft.placing import How
+from coterie.modes.draft.placing import MatchKind
 
-State = Literal["pending", "accepted", "declined", "edited-and-accepted", "withdrawn"]
+ProposalState = Literal["pending", "accepted", "declined", "edited-and-accepted", "withdrawn"]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Proposal:
     id: str
     room: str
     reply: str
@@ -42,7 +42,7 @@ class Change:
     original: str
     proposed: str
     reason: str
-    state: State
+    state: ProposalState
     stale_since: datetime | None
     placed: bool
     exact: str
@@ -52,7 +52,7 @@ class Change:
     start: int
     end: int
     inserts: bool
-    how: How | None
+    how: MatchKind | None
     score: float
     missing: Literal["", "absent", "ambiguous"]
     repaired: bool
@@ -60,14 +60,14 @@ class Change:
     commit: str
     blob: str
     """The version that the place is about."""
-    accepted: str
+    accepted_commit: str
     """The commit that holds it, once accepted."""
-    before: str
+    blob_before: str
     """The blob before it was accepted."""
     text: str
     """What was written, once accepted."""
     comment: str
-    again: str
+    replaces: str
 
     @property
     def fresh(self) -> bool:
@@ -78,7 +78,7 @@ class Change:
         fresh = self.stale_since is None
         return Anchor(self.exact, self.prefix, self.suffix, self.start, self.end, self.blob, fresh)
 
-    def becomes(self, text: str | None = None) -> str:
+    def replacement(self, text: str | None = None) -> str:
         """What shall stand at the place."""
         proposed = self.proposed if text is None else text
         if not self.inserts:
@@ -88,7 +88,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class PendingDocument:
     """A document about which something is proposed and not decided."""
 
     workspace: str
@@ -99,7 +99,7 @@ class Waiting:
     latest: datetime
 
 
-class Changes(View):
+class ProposalProjection(Projection):
     """Proposals of one document meet, whichever thread they come from: so no line of a room has its own."""
 
     name = "draft_changes"
@@ -202,7 +202,7 @@ class Changes(View):
         )
 
 
-def _place(rows: Rows, change: str, place: Place, how: How | None, score: float | None) -> None:
+def _place(rows: Rows, change: str, place: AnchorData, how: MatchKind | None, score: float | None) -> None:
     rows.run(
         "UPDATE draft_change SET placed = 1, missing = '', exact = ?, prefix = ?, suffix = ?, start = ?, \"end\" = ?,"
         " how = coalesce(?, how), score = coalesce(?, score) WHERE id = ?",
@@ -210,18 +210,18 @@ def _place(rows: Rows, change: str, place: Place, how: How | None, score: float 
     )
 
 
-_COLUMNS = (
+_PROPOSAL_COLUMNS = (
     "id, room, reply, author, workspace, document, branch, original, proposed, reason, state, stale_since, placed,"
     ' exact, prefix, suffix, start, "end", inserts, how, score, missing, repaired, "commit", blob, accepted, before,'
     " text, comment, again"
 )
 
 
-class ChangeBook:
+class ProposalQueries:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def change(self, change_id: str) -> Change:
+    def proposal(self, change_id: str) -> Proposal:
         found = self._select("id = ?", (change_id,))
         if not found:
             raise NoSuchDocument("There is no such proposal.", "Reload the thread.")
@@ -230,19 +230,21 @@ class ChangeBook:
     def has(self, change_id: str) -> bool:
         return bool(self._store.query("SELECT 1 FROM draft_change WHERE id = ?", (change_id,)))
 
-    def of_thread(self, room: str) -> list[Change]:
+    def of_thread(self, room: str) -> list[Proposal]:
         return self._select("room = ? ORDER BY seq", (room,))
 
-    def of_reply(self, room: str, reply: str) -> list[Change]:
+    def of_reply(self, room: str, reply: str) -> list[Proposal]:
         return self._select("room = ? AND reply = ? ORDER BY seq", (room, reply))
 
-    def of_document(self, workspace: str, branch: str, document: str, state: State | None = None) -> list[Change]:
+    def of_document(
+        self, workspace: str, branch: str, document: str, state: ProposalState | None = None
+    ) -> list[Proposal]:
         return self._select(
             "workspace = ?1 AND branch = ?2 AND document = ?3 AND state = coalesce(?4, state) ORDER BY start, seq",
             (workspace, branch, document, state),
         )
 
-    def waiting(self) -> list[Waiting]:
+    def pending_documents(self) -> list[PendingDocument]:
         """In every workspace, the newest first."""
         rows = self._store.query(
             "SELECT workspace, branch, document, count(*), json_group_array(DISTINCT author), max(seq) AS newest"
@@ -250,23 +252,23 @@ class ChangeBook:
         )
         times = self._store.reader.times([newest for *_, newest in rows])
         return [
-            Waiting(workspace, branch, document, count, tuple(json.loads(authors)), times[newest])
+            PendingDocument(workspace, branch, document, count, tuple(json.loads(authors)), times[newest])
             for workspace, branch, document, count, authors, newest in rows
             if newest in times
         ]
 
-    def accepted_by(self, commit: str) -> Change | None:
+    def accepted_by(self, commit: str) -> Proposal | None:
         found = self._select("accepted = ?", (commit,))
         return found[0] if found else None
 
-    def _select(self, where: str, params: tuple[Any, ...]) -> list[Change]:
-        rows = self._store.query(f"SELECT {_COLUMNS} FROM draft_change WHERE {where}", params)  # noqa: S608
+    def _select(self, where: str, params: tuple[Any, ...]) -> list[Proposal]:
+        rows = self._store.query(f"SELECT {_PROPOSAL_COLUMNS} FROM draft_change WHERE {where}", params)  # noqa: S608
         return [_change(row) for row in rows]
 
 
-def _change(row: tuple[Any, ...]) -> Change:
+def _change(row: tuple[Any, ...]) -> Proposal:
     values = list(row)
     values[11] = from_micros(values[11]) if values[11] is not None else None
     for flag in (12, 18, 22):
         values[flag] = bool(values[flag])
-    return Change(*values)
+    return Proposal(*values)

@@ -8,12 +8,12 @@ import pygit2
 
 from coterie.base.files import write_atomic
 from coterie.base.logging import get_logger
-from coterie.modes.draft.workspace import Workspace
+from coterie.modes.draft.workspace import DocumentRepository
 
 _log = get_logger(__name__)
 
 
-def refresh_checkout(workspace: Workspace, branch: str, path: str, before: str | None, after: str) -> None:
+def refresh_checkout(workspace: DocumentRepository, branch: str, path: str, before: str | None, after: str) -> None:
     """Bring a document's file in line if its branch is checked out; a file that somebody changed is left alone."""
     repository = workspace.repository
     if repository.is_bare or repository.workdir is None or workspace.main_branch != branch:

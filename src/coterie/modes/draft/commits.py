@@ -16,19 +16,24 @@ import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-CHANGE, THREAD, PROPOSED_BY, UNDOES = "Coterie-Change", "Coterie-Thread", "Proposed-by", "Coterie-Undoes"
-CO_AUTHOR = "Co-authored-by"
+CHANGE_TRAILER, THREAD_TRAILER, PROPOSED_BY_TRAILER, UNDOES_TRAILER = (
+    "Coterie-Change",
+    "Coterie-Thread",
+    "Proposed-by",
+    "Coterie-Undoes",
+)
+CO_AUTHOR_TRAILER = "Co-authored-by"
 _SUBJECT = 72
 
 
 @dataclass(frozen=True, slots=True)
-class Author:
+class GitAuthor:
     name: str
     email: str
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class CommitMessage:
     """What a commit is to say."""
 
     subject: str
@@ -36,7 +41,7 @@ class Note:
     trailers: Mapping[str, str | list[str]] = field(default_factory=dict)
     """A name may have several values: each is a trailer of its own."""
 
-    def message(self) -> str:
+    def format(self) -> str:
         told = _one_line(self.subject) or "Change the text"
         subject = textwrap.shorten(told, _SUBJECT, placeholder="…")
         # A trailer in somebody's reason would be read as ours, so the body is never the last paragraph alone.
@@ -60,7 +65,7 @@ class Revision:
     @property
     def thread(self) -> str:
         """The talk that earned it; empty where there was none."""
-        return self.trailers.get(THREAD, "")
+        return self.trailers.get(THREAD_TRAILER, "")
 
 
 def _one_line(text: str) -> str:

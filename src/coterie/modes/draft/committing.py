@@ -16,36 +16,38 @@ from pygit2.enums import FileMode
 
 from coterie.modes.draft.branch_lock import branch_lock
 from coterie.modes.draft.checkout import refresh_checkout
-from coterie.modes.draft.commits import CHANGE, UNDOES, Author, Note, Revision
+from coterie.modes.draft.commits import CHANGE_TRAILER, UNDOES_TRAILER, CommitMessage, GitAuthor, Revision
 from coterie.modes.draft.errors import Clash, NoSuchDocument, WorkspaceError
-from coterie.modes.draft.workspace import Version, Workspace, checked_path
+from coterie.modes.draft.workspace import DocumentRepository, DocumentVersion, validate_path
 
 _ABANDONED_S = 3.0
 """Git holds a ref's lock file for milliseconds. One that is this old belongs to nobody."""
 _PATIENCE_S = 30.0
 
-Make = Callable[[Version | None], str | None]
+EditFunction = Callable[[DocumentVersion | None], str | None]
 """From the document as it is now to what it shall be; None to leave it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class CommitResult:
     commit: str
     blob: str
     text: str
-    before: Version | None
+    before: DocumentVersion | None
     """The document as the commit found it."""
 
 
 class Committer:
-    def __init__(self, workspace: Workspace, *, durable: bool = True) -> None:
+    def __init__(self, workspace: DocumentRepository, *, durable: bool = True) -> None:
         """`durable`: what is acknowledged is on the disk."""
         self._workspace = workspace
         pygit2.settings.enable_fsync_gitdir(durable)
 
-    def write(self, path: str, branch: str, make: Make, author: Author, note: Note, when: datetime) -> Written | None:
+    def write(
+        self, path: str, branch: str, make: EditFunction, author: GitAuthor, note: CommitMessage, when: datetime
+    ) -> CommitResult | None:
         """One commit that changes one document; `make` decides under the branch's lock, on its newest version."""
-        checked_path(path)
+        validate_path(path)
         with branch_lock(self._workspace.git_folder, branch):
             for _ in _until_patience_ends():
                 head = self._workspace.head(branch)
@@ -56,7 +58,7 @@ class Committer:
                 blob, commit = self._commit(path, text, head, author, note, when)
                 if self._swap(branch, head, commit, note):
                     refresh_checkout(self._workspace, branch, path, before.blob if before else None, blob)
-                    return Written(commit, blob, text, before)
+                    return CommitResult(commit, blob, text, before)
         raise WorkspaceError(f"The branch {branch} could not be written.", "Something else holds it: try again.")
 
     def find(self, branch: str, trailer: str, value: str, until: str | None = None) -> Revision | None:
@@ -65,10 +67,10 @@ class Committer:
         return next((one for one in walk if one.trailers.get(trailer) == value), None)
 
     def find_change(self, branch: str, change: str, until: str | None = None) -> Revision | None:
-        return self.find(branch, CHANGE, change, until)
+        return self.find(branch, CHANGE_TRAILER, change, until)
 
     def find_undo(self, branch: str, change: str, until: str | None = None) -> Revision | None:
-        return self.find(branch, UNDOES, change, until)
+        return self.find(branch, UNDOES_TRAILER, change, until)
 
     def create_branch(self, name: str, source: str) -> None:
         head = self._workspace.head(source)
@@ -82,7 +84,7 @@ class Committer:
         except (pygit2.AlreadyExistsError, ValueError) as error:
             raise WorkspaceError(f"There is a branch {name} already.", "Choose another name.") from error
 
-    def merge(self, source: str, target: str, author: Author, when: datetime) -> str:
+    def merge(self, source: str, target: str, author: GitAuthor, when: datetime) -> str:
         """F11: fast-forward or a merge commit; what clashes is not touched."""
         repository = self._workspace.repository
         with branch_lock(self._workspace.git_folder, target):
@@ -90,7 +92,7 @@ class Committer:
             if theirs is None or ours is None:
                 raise NoSuchDocument(f"{source} and {target} are not both there.", "List the branches.")
             base = repository.merge_base(pygit2.Oid(hex=ours), pygit2.Oid(hex=theirs))
-            note = Note(f"Merge {source} into {target}")
+            note = CommitMessage(f"Merge {source} into {target}")
             if str(base) == theirs:
                 return ours
             if str(base) == ours:
@@ -106,26 +108,26 @@ class Committer:
                 tree = index.write_tree(repository)
                 signature = _signature(author, when)
                 parents = [pygit2.Oid(hex=ours), pygit2.Oid(hex=theirs)]
-                commit = str(repository.create_commit(None, signature, signature, note.message(), tree, parents))
+                commit = str(repository.create_commit(None, signature, signature, note.format(), tree, parents))
             if not self._swap(target, ours, commit, note):
                 raise Clash(f"{target} changed meanwhile.", "Compare the branches again.")
             return commit
 
-    def _at(self, path: str, branch: str, head: str | None) -> Version | None:
+    def _at(self, path: str, branch: str, head: str | None) -> DocumentVersion | None:
         try:
             return self._workspace.read(path, branch, head)
         except NoSuchDocument:
             return None
 
     def _commit(
-        self, path: str, text: str, head: str | None, author: Author, note: Note, when: datetime
+        self, path: str, text: str, head: str | None, author: GitAuthor, note: CommitMessage, when: datetime
     ) -> tuple[str, str]:
         repository = self._workspace.repository
         blob = repository.create_blob(text.encode("utf-8", "replace"))
         tree = self._tree(repository[head].peel(pygit2.Tree) if head else None, path.split("/"), blob)
         signature = _signature(author, when)
         parents = [pygit2.Oid(hex=head)] if head else []
-        commit = repository.create_commit(None, signature, signature, note.message(), tree, parents)
+        commit = repository.create_commit(None, signature, signature, note.format(), tree, parents)
         return str(blob), str(commit)
 
     def _tree(self, tree: pygit2.Tree | None, parts: list[str], blob: pygit2.Oid) -> pygit2.Oid:
@@ -141,7 +143,7 @@ class Committer:
             builder.insert(name, inner, FileMode.TREE)
         return builder.write()
 
-    def _swap(self, branch: str, expected: str | None, commit: str, note: Note) -> bool:
+    def _swap(self, branch: str, expected: str | None, commit: str, note: CommitMessage) -> bool:
         """Move the branch from the expected commit to the new one; False if it is somewhere else by now."""
         repository, name = self._workspace.repository, f"refs/heads/{branch}"
         try:
@@ -171,7 +173,7 @@ class Committer:
             return
 
 
-def _signature(author: Author, when: datetime) -> pygit2.Signature:
+def _signature(author: GitAuthor, when: datetime) -> pygit2.Signature:
     # Git parts a name from its address by angle brackets and refuses a name that has any.
     name = author.name.replace("<", "").replace(">", "").strip()
     return pygit2.Signature(name or "Somebody", author.email, int(when.timestamp()), 0)

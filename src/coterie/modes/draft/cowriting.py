@@ -12,67 +12,69 @@ from collections.abc import Sequence
 
 from coterie.base.errors import CoterieError
 from coterie.base.logging import get_logger
-from coterie.kernel import Draft, Message
-from coterie.kernel.bus import word
-from coterie.modes.draft.commits import CO_AUTHOR, Note
-from coterie.modes.draft.committing import Written
-from coterie.modes.draft.desk import Desk
-from coterie.modes.draft.errors import SheetGone
+from coterie.kernel import BusMessage, NewEvent
+from coterie.kernel.bus import subject_token
+from coterie.modes.draft.commits import CO_AUTHOR_TRAILER, CommitMessage
+from coterie.modes.draft.committing import CommitResult
+from coterie.modes.draft.desk import Documents
+from coterie.modes.draft.errors import LiveDocumentGone
 from coterie.modes.draft.events import DocumentSaved, ThreadNoted
-from coterie.modes.draft.people import Person
-from coterie.modes.draft.sheet import Sheet, Update, kept_both
-from coterie.modes.draft.workspace import Version, title_of
+from coterie.modes.draft.people import Contributor
+from coterie.modes.draft.sheet import LiveDocument, Update, merge_keeping_both
+from coterie.modes.draft.workspace import DocumentVersion, document_title
 
-PAUSE_S = 1.5
+COMMIT_PAUSE_S = 1.5
 """Nobody typed for so long: what is there is committed."""
-LONGEST_S = 15.0
+COMMIT_LATEST_S = 15.0
 """Somebody who never pauses is committed all the same."""
 _log = get_logger(__name__)
 
 
-class Cowriting(Desk):
-    async def sheet(self, workspace: str, document: str, branch: str | None = None) -> Sheet:
+class LiveEditing(Documents):
+    async def live_document(self, workspace: str, document: str, branch: str | None = None) -> LiveDocument:
         """The document as it is being typed; the first who asks lays it out."""
         version = await self.read(workspace, document, branch)
         key = (workspace, version.branch, document)
         if key not in self._sheets:
-            self._sheets[key] = Sheet(document, version.branch, version.text, version.blob, version.text)
+            self._sheets[key] = LiveDocument(document, version.branch, version.text, version.blob, version.text)
         return self._sheets[key]
 
-    async def sheet_as_it_is(self, workspace: str, document: str, branch: str) -> Sheet:
+    async def live_document_unsynced(self, workspace: str, document: str, branch: str) -> LiveDocument:
         """The same without committing what is being typed, where somebody has it before them."""
         found = self._sheets.get((workspace, branch, document))
-        return found if found is not None else await self.sheet(workspace, document, branch)
+        return found if found is not None else await self.live_document(workspace, document, branch)
 
-    def title(self, sheet: Sheet) -> str:
-        return title_of(sheet.document, sheet.text)
+    def title(self, sheet: LiveDocument) -> str:
+        return document_title(sheet.document, sheet.text)
 
-    def open_sheet(self, workspace: str, document: str, branch: str, epoch: str) -> Sheet:
+    def live_document_of_epoch(self, workspace: str, document: str, branch: str, epoch: str) -> LiveDocument:
         """The sheet that somebody has before them."""
         sheet = self._sheets.get((workspace, branch, document))
         if sheet is None or sheet.epoch != epoch:
-            raise SheetGone("This page is about an earlier run of Coterie.", "What you typed is merged in; go on.")
+            raise LiveDocumentGone(
+                "This page is about an earlier run of Coterie.", "What you typed is merged in; go on."
+            )
         return sheet
 
-    def sheet_version(self, workspace: str, document: str, branch: str) -> int:
+    def live_version(self, workspace: str, document: str, branch: str) -> int:
         """Grows with every keystroke and every commit; 0 if nobody has the document open."""
         sheet = self._sheets.get((workspace, branch, document))
         return 0 if sheet is None else 2 * sheet.version + (not sheet.unsaved)
 
-    async def type_in(
+    async def add_updates(
         self,
         workspace: str,
-        sheet: Sheet,
+        sheet: LiveDocument,
         version: int,
         updates: Sequence[Update],
-        person: Person,
+        person: Contributor,
         room: str | None = None,
     ) -> bool:
         """Add keystrokes that count from a number; False if others typed meanwhile, and nothing was taken."""
         async with self._alone(f"{workspace}/{sheet.branch}"):
             if version != sheet.version:
                 return False
-            sheet.take(updates, person, room)
+            sheet.add_updates(updates, person, room)
         if updates:
             self._tell_sheet(workspace, sheet)
             self._commit_after_pause(workspace, sheet)
@@ -83,7 +85,7 @@ class Cowriting(Desk):
         async with self._alone(f"{workspace}/{branch}"):
             await self._sync(workspace, branch, document)
 
-    async def put_away(self) -> None:
+    async def close(self) -> None:
         """Before the house closes: whatever was typed is committed."""
         for task in self._pauses.values():
             task.cancel()
@@ -93,7 +95,7 @@ class Cowriting(Desk):
                     await self.flush(workspace, document, branch)
         self._sheets.clear()
 
-    async def _sync(self, workspace: str, branch: str, document: str) -> Version:
+    async def _sync(self, workspace: str, branch: str, document: str) -> DocumentVersion:
         sheet = self._sheets.get((workspace, branch, document))
         if sheet is not None and sheet.unsaved:
             await self._commit_sheet(workspace, sheet)
@@ -105,16 +107,16 @@ class Cowriting(Desk):
         """Git has a new version: whoever has the document open sees it."""
         sheet = self._sheets.get((workspace, branch, document))
         if sheet is not None and (sheet.blob != blob or sheet.unsaved):
-            sheet.adopt(text, blob)
+            sheet.merge_saved(text, blob)
             self._tell_sheet(workspace, sheet)
 
-    def _commit_after_pause(self, workspace: str, sheet: Sheet) -> None:
+    def _commit_after_pause(self, workspace: str, sheet: LiveDocument) -> None:
         key = (workspace, sheet.branch, sheet.document)
         now = self._clock.monotonic()
         began = self._typing.setdefault(key, now)
         if (waiting := self._pauses.get(key)) is not None:
             waiting.cancel()
-        wait = max(0.0, min(PAUSE_S, began + LONGEST_S - now))
+        wait = max(0.0, min(COMMIT_PAUSE_S, began + COMMIT_LATEST_S - now))
         self._pauses[key] = asyncio.create_task(self._commit_later(key, wait), name="pause")
 
     async def _commit_later(self, key: tuple[str, str, str], wait: float) -> None:
@@ -128,7 +130,7 @@ class Cowriting(Desk):
             # The words are still on the sheet, and in every page that has it open; the next pause tries again.
             _log.warning("typed text not committed", document=document, error=error.what)
 
-    async def _commit_sheet(self, workspace: str, sheet: Sheet) -> None:
+    async def _commit_sheet(self, workspace: str, sheet: LiveDocument) -> None:
         """With the branch's lock held."""
         written = await asyncio.to_thread(self._write_sheet, workspace, sheet)
         first, *_ = sheet.writers.values()
@@ -136,26 +138,26 @@ class Cowriting(Desk):
             saved = DocumentSaved(
                 document=sheet.document, branch=sheet.branch, commit=written.commit, blob=written.blob
             )
-            drafts = [Draft(f"draft:{workspace}", saved, first.id, key=f"save:{written.commit}")]
+            drafts = [NewEvent(f"draft:{workspace}", saved, first.id, key=f"save:{written.commit}")]
             names = " and ".join(person.name for person in sheet.writers.values())
             note = ThreadNoted(text=f"{names} edited the document.", about=written.commit)
-            drafts += [Draft(room, note, first.id) for room in sorted(sheet.rooms)]
-            sheet.become(written.text, written.blob)
+            drafts += [NewEvent(room, note, first.id) for room in sorted(sheet.rooms)]
+            sheet.mark_saved(written.text, written.blob)
             await self._store.append(drafts)
             self._tell_sheet(workspace, sheet)
 
-    def _write_sheet(self, workspace: str, sheet: Sheet) -> Written | None:
-        def make(version: Version | None) -> str | None:
+    def _write_sheet(self, workspace: str, sheet: LiveDocument) -> CommitResult | None:
+        def make(version: DocumentVersion | None) -> str | None:
             if version is None or version.blob == sheet.blob:
                 return sheet.text
-            return kept_both(sheet.base, sheet.text, version.text)
+            return merge_keeping_both(sheet.base, sheet.text, version.text)
 
         first, *others = sheet.writers.values()
-        also = {CO_AUTHOR: [f"{one.author.name} <{one.author.email}>" for one in others]}
-        note = Note(f"Edit {sheet.document}", trailers=also)
+        also = {CO_AUTHOR_TRAILER: [f"{one.author.name} <{one.author.email}>" for one in others]}
+        note = CommitMessage(f"Edit {sheet.document}", trailers=also)
         return self.committer(workspace).write(
             sheet.document, sheet.branch, make, first.author, note, self._clock.now()
         )
 
-    def _tell_sheet(self, workspace: str, sheet: Sheet) -> None:
-        self._store.bus.publish([Message(f"sheet.{word(workspace)}", sheet.version)])
+    def _tell_sheet(self, workspace: str, sheet: LiveDocument) -> None:
+        self._store.bus.publish([BusMessage(f"sheet.{subject_token(workspace)}", sheet.version)])

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import asyncio
 
-from coterie.kernel import Draft
-from coterie.modes.draft.deciding import Deciding
+from coterie.kernel import NewEvent
+from coterie.modes.draft.deciding import Proposals
 from coterie.modes.draft.events import DocumentWatched, NoticesRead
-from coterie.modes.draft.people import Person
-from coterie.modes.draft.talking import Talking
-from coterie.modes.draft.workspace import Version, checked_path
+from coterie.modes.draft.people import Contributor
+from coterie.modes.draft.talking import Threads
+from coterie.modes.draft.workspace import DocumentVersion, validate_path
 
 
-class Drafting(Talking, Deciding):
+class DraftService(Threads, Proposals):
     async def create(
-        self, workspace: str, document: str, text: str, person: Person, branch: str | None = None
-    ) -> Version:
+        self, workspace: str, document: str, text: str, person: Contributor, branch: str | None = None
+    ) -> DocumentVersion:
         """A new document, committed at once."""
-        chosen = branch or self.workspace(workspace).main_branch
-        return await self.save(workspace, checked_path(document), chosen, text, "", person)
+        chosen = branch or self.repository(workspace).main_branch
+        return await self.save(workspace, validate_path(document), chosen, text, "", person)
 
     async def create_branch(self, workspace: str, name: str, source: str) -> None:
         await asyncio.to_thread(self.committer(workspace).create_branch, name, source)
 
-    async def merge(self, workspace: str, source: str, target: str, person: Person) -> str:
+    async def merge(self, workspace: str, source: str, target: str, person: Contributor) -> str:
         """F11: one branch into another; every document of the target is then looked at again."""
         committer = self.committer(workspace)
         for of, branch, document in list(self._sheets):
@@ -34,15 +34,17 @@ class Drafting(Talking, Deciding):
             for document in typed:
                 await self._sync(workspace, target, document)
             commit = await asyncio.to_thread(committer.merge, source, target, person.author, self._clock.now())
-            for document in typed | {thread.document for thread in self.threads.threads(workspace, branch=target)}:
+            for document in typed | {
+                thread.document for thread in self.thread_queries.threads(workspace, branch=target)
+            }:
                 await self._sync(workspace, target, document)
         return commit
 
-    async def watch(self, workspace: str, document: str, person: Person, watching: bool = True) -> None:
+    async def watch(self, workspace: str, document: str, person: Contributor, watching: bool = True) -> None:
         told = DocumentWatched(person=person.id, document=document, watching=watching)
-        await self._store.append([Draft(f"draft:{workspace}", told, person.id)])
+        await self._store.append([NewEvent(f"draft:{workspace}", told, person.id)])
 
-    async def mark_read(self, person: Person) -> None:
-        unread = tuple(notice.message for notice in self.inbox.of(person.id, unread=True))
+    async def mark_read(self, person: Contributor) -> None:
+        unread = tuple(notice.message for notice in self.notification_queries.of_person(person.id, unread=True))
         if unread:
-            await self._store.append([Draft(f"inbox:{person.id}", NoticesRead(person=person.id, messages=unread))])
+            await self._store.append([NewEvent(f"inbox:{person.id}", NoticesRead(person=person.id, messages=unread))])

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from coterie.modes.draft.normal import Normal, unescaped
+from coterie.modes.draft.normal import NormalisedText, unescape
 from coterie.modes.draft.placing import Span
 
-Word = tuple[int, int]
+WordSpan = tuple[int, int]
 _LOOK_FURTHER = 6
 """Words that a quote may have left out next to its edge."""
 _WORD = re.compile(r"\S+")
@@ -29,17 +29,22 @@ _BULLETS = re.compile(r"^[ \t>]*[-*+][ \t]", re.MULTILINE)
 _SEVERAL_BLOCKS = re.compile(r"\S\s+[-*+>#]{1,6}\s")
 
 
-def words_of(text: str) -> list[Word]:
+def word_spans(text: str) -> list[WordSpan]:
     return [found.span() for found in _WORD.finditer(text)]
 
 
-def block_edge(quote: str) -> re.Pattern[str]:
+def block_boundary(quote: str) -> re.Pattern[str]:
     """What a quote's edges must not be moved across: a list item's end, unless the quote itself holds several."""
     return _BLANK_LINE if _SEVERAL_BLOCKS.search(quote) else _BLOCK_EDGE
 
 
-def counted_off(
-    document: Normal, words: Sequence[Word], firm: int, missing: Sequence[str], step: int, edge_of: re.Pattern[str]
+def extend_by_words(
+    document: NormalisedText,
+    words: Sequence[WordSpan],
+    firm: int,
+    missing: Sequence[str],
+    step: int,
+    edge_of: re.Pattern[str],
 ) -> int:
     """The word with which a quote begins (step -1) or ends (step 1), seen from a firm one.
 
@@ -66,10 +71,10 @@ def counted_off(
     return at if edge and abs(at - expected) <= _SNAP else expected
 
 
-def with_markup(document: Normal, start: int, end: int, quote: str) -> Span:
+def include_markup(document: NormalisedText, start: int, end: int, quote: str) -> Span:
     """A stretch of the bare text as a span of the source, with the signs at its edges that belong to it."""
     source = document.source
-    left, right = document.span(start, end)
+    left, right = document.to_source(start, end)
     opened = _OPENING.search(source, max(0, left - 12), left)
     closed = _CLOSING.match(source, right)
     wide_left = opened.start() if opened else left
@@ -80,7 +85,7 @@ def with_markup(document: Normal, start: int, end: int, quote: str) -> Span:
     # A sign after a space may as well open what comes next: only where everything closes by it does it belong here.
     balanced = [*choices, (wide_left, widest_right), (left, widest_right)]
     left, right = next((choice for choice in balanced if _balanced(source[slice(*choice)])), choices[0])
-    if _SIGN.match(unescaped(quote)):
+    if _SIGN.match(unescape(quote)):
         # The quote has its bullet or heading sign, so the span has it too.
         line = source.rfind("\n", 0, left) + 1
         if _SIGN.fullmatch(source, line, left):
@@ -88,7 +93,7 @@ def with_markup(document: Normal, start: int, end: int, quote: str) -> Span:
     return Span(left, right)
 
 
-def _parted(document: Normal, before: Word, after: Word, edge_of: re.Pattern[str]) -> bool:
+def _parted(document: NormalisedText, before: WordSpan, after: WordSpan, edge_of: re.Pattern[str]) -> bool:
     gap = document.source[document.ends[before[1] - 1] : document.starts[after[0]] + 1]
     return edge_of.search(gap) is not None
 

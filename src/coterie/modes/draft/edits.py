@@ -16,7 +16,7 @@ from coterie.modes.draft.placing import Span
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
+class TextEdit:
     """The old text from `start` to `end` gave way to `text`."""
 
     start: int
@@ -24,11 +24,11 @@ class Edit:
     text: str
 
     @property
-    def grows(self) -> int:
+    def length_change(self) -> int:
         return len(self.text) - (self.end - self.start)
 
 
-def edits_between(old: str, new: str) -> list[Edit]:
+def edits_between(old: str, new: str) -> list[TextEdit]:
     """In the old text's order, none touching another."""
     if old == new:
         return []
@@ -36,7 +36,7 @@ def edits_between(old: str, new: str) -> list[Edit]:
     patch = pygit2.Patch.create_from(
         old.encode("utf-8", "surrogatepass"), new.encode("utf-8", "surrogatepass"), context_lines=0, interhunk_lines=0
     )
-    found: list[Edit] = []
+    found: list[TextEdit] = []
     for hunk in patch.hunks:
         old_from = hunk.old_start - 1 if hunk.old_lines else hunk.old_start
         new_from = hunk.new_start - 1 if hunk.new_lines else hunk.new_start
@@ -46,23 +46,23 @@ def edits_between(old: str, new: str) -> list[Edit]:
     return found
 
 
-def apply(text: str, edits: Sequence[Edit]) -> str:
+def apply_edits(text: str, edits: Sequence[TextEdit]) -> str:
     for edit in reversed(edits):
         text = text[: edit.start] + edit.text + text[edit.end :]
     return text
 
 
-class Mapping:
+class SpanMap:
     """Places of an old text in the new one."""
 
-    def __init__(self, edits: Sequence[Edit]) -> None:
+    def __init__(self, edits: Sequence[TextEdit]) -> None:
         self._edits = edits
         self._starts = [edit.start for edit in edits]
         self._shifts = [0]
         for edit in edits:
-            self._shifts.append(self._shifts[-1] + edit.grows)
+            self._shifts.append(self._shifts[-1] + edit.length_change)
 
-    def untouched(self, span: Span) -> Span | None:
+    def map_unchanged(self, span: Span) -> Span | None:
         """Where it is now; None if something in it changed. What is put in at its very edge leaves it as it is."""
         shift = 0
         for number in range(max(0, bisect_left(self._starts, span.start) - 1), len(self._edits)):
@@ -74,7 +74,7 @@ class Mapping:
         shift = self._shifts[self._before(span.start)]
         return Span(span.start + shift, span.end + shift)
 
-    def hull(self, span: Span) -> Span:
+    def map_covering(self, span: Span) -> Span:
         """The stretch of the new text that stands where it stood, with all that was put in there."""
         first, last = self._place(span.start, low=True), self._place(span.end, low=False)
         return Span(first, max(first, last))
@@ -107,11 +107,11 @@ def _lines(text: str) -> list[int]:
     return starts
 
 
-def _trimmed(old: str, start: int, end: int, text: str) -> Edit:
+def _trimmed(old: str, start: int, end: int, text: str) -> TextEdit:
     replaced = old[start:end]
     head = _shared(replaced, text)
     tail = _shared(replaced[head:][::-1], text[head:][::-1])
-    return Edit(start + head, end - tail, text[head : len(text) - tail])
+    return TextEdit(start + head, end - tail, text[head : len(text) - tail])
 
 
 def _shared(one: str, other: str) -> int:

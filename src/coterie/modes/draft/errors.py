@@ -53,7 +53,7 @@ class Unplaced(DraftError):
     http_status = 409
 
 
-class SheetGone(DraftError):
+class LiveDocumentGone(DraftError):
     http_status = 410
 
 

@@ -13,13 +13,13 @@ from pydantic import BaseModel, ConfigDict
 from coterie.kernel import Payload
 from coterie.modes.draft.anchors import Anchor
 from coterie.modes.draft.formats import ChangeFormat
-from coterie.modes.draft.placing import How
+from coterie.modes.draft.placing import MatchKind
 
 ThreadKind = Literal["discussion", "anchored", "review"]
 NoticeKind = Literal["chat_reply_to_my_message", "chat_message_in_participated_thread"]
 
 
-class Place(BaseModel):
+class AnchorData(BaseModel):
     """Exact words of a document, what stood around them, and where."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -31,7 +31,7 @@ class Place(BaseModel):
     end: int
 
     @classmethod
-    def of(cls, anchor: Anchor) -> Place:
+    def of(cls, anchor: Anchor) -> AnchorData:
         return cls(exact=anchor.exact, prefix=anchor.prefix, suffix=anchor.suffix, start=anchor.start, end=anchor.end)
 
 
@@ -47,7 +47,7 @@ class Member(BaseModel):
     format: ChangeFormat = "auto"
 
 
-class Moved(BaseModel):
+class MovedAnchor(BaseModel):
     """Where a proposal's words stand after an edit, or that they are gone."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -82,7 +82,7 @@ class ThreadOpened(Payload, kind="thread_opened"):
     """The name it was given, else the document's title."""
     members: tuple[Member, ...]
     """The characters that answer, with what each is there for."""
-    place: Place | None = None
+    place: AnchorData | None = None
     """What an anchored thread is about."""
     blob: str = ""
     """The document's version then, as a Git blob."""
@@ -95,7 +95,7 @@ class SelectionQuoted(Payload, kind="selection_quoted"):
 
     turn: str
     """The message's turn, by id."""
-    place: Place
+    place: AnchorData
     """The selected words, and where they stood."""
     blob: str
     """The version of the document that it was selected in."""
@@ -135,9 +135,9 @@ class ChangeProposed(Payload, kind="change_proposed"):
     """The branch's head when it was looked for."""
     blob: str
     """The document's version then, as a Git blob."""
-    place: Place | None = None
+    place: AnchorData | None = None
     """The document's own words that are meant; None if they were not found."""
-    how: How | None = None
+    how: MatchKind | None = None
     """How the quote was matched, from `exact` to `fuzzy`; None without a place."""
     score: float = 1.0
     """How much of the quote agrees, up to 1; without a place it is 1 too."""
@@ -160,9 +160,9 @@ class ChangeRepaired(Payload, kind="change_repaired"):
     """The branch's head when it was looked for."""
     blob: str
     """The document's version then, as a Git blob."""
-    place: Place | None = None
+    place: AnchorData | None = None
     """The document's own words that are meant; None if they were not found."""
-    how: How | None = None
+    how: MatchKind | None = None
     """How the quote was matched, from `exact` to `fuzzy`; None without a place."""
     score: float = 1.0
     """How much of the quote agrees, up to 1; without a place it is 1 too."""
@@ -210,7 +210,7 @@ class AcceptUndone(Payload, kind="accept_undone"):
     """The commit that took it back."""
     blob: str
     """The document's version after it, as a Git blob."""
-    place: Place
+    place: AnchorData
     """Where its original stands again."""
 
 
@@ -238,7 +238,7 @@ class ChangesMoved(Payload, kind="changes_moved"):
     """The commit that the places are about."""
     blob: str
     """The document's version there, as a Git blob."""
-    moved: tuple[Moved, ...]
+    moved: tuple[MovedAnchor, ...]
     """The pending changes that had a place, and where it is now."""
 
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from coterie.modes.draft.blocks import Block, Parser, Piece, Text
+from coterie.modes.draft.blocks import EditBlock, ReplyParser, ReplyPart, ReplyText
 
 _LINES = re.compile(r"[^\n]*\n|[^\n]+")
 _FENCE = re.compile(r"```\w{0,16}[ \t]{0,4}\r?\n?")
 _COULD_BE = re.compile(r"`{1,2}|```\w{0,16}[ \t]{0,4}\r?")
 
 
-class Unwrapped:
+class FenceStripper:
     """A parser behind which wrapping fences are gone."""
 
-    def __init__(self, parser: Parser) -> None:
+    def __init__(self, parser: ReplyParser) -> None:
         self._parser = parser
         self._line: str | None = ""
         """What was held back of the present line, while it could still be a fence; None once it cannot."""
@@ -28,26 +28,26 @@ class Unwrapped:
         self._in_code = False
         self._wrapping = False
 
-    def feed(self, text: str) -> list[Piece]:
+    def feed(self, text: str) -> list[ReplyPart]:
         return self._pass_on(self._parser.feed(text))
 
-    def end(self) -> list[Piece]:
+    def end(self) -> list[ReplyPart]:
         told = self._pass_on(self._parser.end())
         last = "" if self._wrapping and (self._line or "").strip() == "```" else self._line or ""
         rest = self._fence + last
         self._line, self._fence = "", ""
-        return [*told, Text(rest)] if rest else told
+        return [*told, ReplyText(rest)] if rest else told
 
-    def _pass_on(self, pieces: Iterable[Piece]) -> list[Piece]:
-        told: list[Piece] = []
+    def _pass_on(self, pieces: Iterable[ReplyPart]) -> list[ReplyPart]:
+        told: list[ReplyPart] = []
         for piece in pieces:
-            if isinstance(piece, Text):
+            if isinstance(piece, ReplyText):
                 text = "".join(map(self._part, _LINES.findall(piece.text)))
-                told += [Text(text)] if text else []
-            elif isinstance(piece, Block):
+                told += [ReplyText(text)] if text else []
+            elif isinstance(piece, EditBlock):
                 self._wrapping = self._wrapping or bool(self._fence)
                 rest, self._fence, self._line = self._line or "", "", ""
-                told += [Text(rest), piece] if rest else [piece]
+                told += [ReplyText(rest), piece] if rest else [piece]
             else:
                 told.append(piece)
         return told

@@ -14,11 +14,11 @@ from pathlib import Path
 import pygit2
 
 from coterie.base.files import write_atomic
-from coterie.modes.draft.drafting import Drafting
+from coterie.modes.draft.drafting import DraftService
 from coterie.modes.draft.errors import Clash, NotADocument
-from coterie.modes.draft.merging import difference
-from coterie.modes.draft.people import Person
-from coterie.modes.draft.workspace import MAIN, Version
+from coterie.modes.draft.merging import unified_diff
+from coterie.modes.draft.people import Contributor
+from coterie.modes.draft.workspace import MAIN_BRANCH, DocumentVersion
 
 _LARGEST = 4_000_000
 
@@ -30,31 +30,33 @@ class FileDocument:
     document: str
     branch: str
     in_git: bool
-    person: Person
+    person: Contributor
     """Who commits: what the repository's own settings say, where there are any."""
 
 
-async def bind(draft: Drafting, file: Path, you: Person, shelf: Path, *, plain: bool = False) -> FileDocument:
+async def open_file(
+    draft: DraftService, file: Path, owner: Contributor, folder: Path, *, plain: bool = False
+) -> FileDocument:
     """Find or make the document that a file is. `plain` keeps a tracked file's repository out of it."""
     path = file.expanduser().resolve()  # noqa: ASYNC240 - one look at one path
     text = _read(path)
     repository = None if plain else _repository_of(path)
     if repository is not None and repository.workdir is not None:
-        return await _in_git(draft, path, text, repository, you)
+        return await _in_git(draft, path, text, repository, owner)
     name = hashlib.sha256(str(path).encode()).hexdigest()[:16]
-    workspace = await draft.open_workspace(shelf / f"file-{name}", path.name)
+    workspace = await draft.open_workspace(folder / f"file-{name}", path.name)
     document = path.name if path.name.lower().endswith((".md", ".markdown")) else f"{path.name}.md"
-    bound = FileDocument(path, workspace, document, MAIN, False, you)
-    await take_in(draft, bound)
+    bound = FileDocument(path, workspace, document, MAIN_BRANCH, False, owner)
+    await sync_from_file(draft, bound)
     return bound
 
 
-async def take_in(draft: Drafting, bound: FileDocument) -> Version:
+async def sync_from_file(draft: DraftService, bound: FileDocument) -> DocumentVersion:
     """What the file says now is what the document says: somebody may have written in it by hand."""
     if bound.in_git:
         return await draft.read(bound.workspace, bound.document, bound.branch)
     text = _read(bound.file)
-    there = dict(draft.workspace(bound.workspace).documents(bound.branch))
+    there = dict(draft.repository(bound.workspace).documents(bound.branch))
     if bound.document not in there:
         return await draft.create(bound.workspace, bound.document, text, bound.person, bound.branch)
     version = await draft.read(bound.workspace, bound.document, bound.branch)
@@ -63,7 +65,7 @@ async def take_in(draft: Drafting, bound: FileDocument) -> Version:
     return await draft.save(bound.workspace, bound.document, bound.branch, text, version.blob, bound.person)
 
 
-async def write_back(draft: Drafting, bound: FileDocument, before: str) -> None:
+async def write_to_file(draft: DraftService, bound: FileDocument, before: str) -> None:
     """Put the document into a file that is in no repository; `before` is what the file should hold."""
     if bound.in_git:
         return
@@ -75,25 +77,27 @@ async def write_back(draft: Drafting, bound: FileDocument, before: str) -> None:
         raise Clash(
             f"{bound.file.name} was changed by somebody else just now.",
             "Run the command again: it starts from what the file says.",
-            difference(now, version.text, bound.file.name),
+            unified_diff(now, version.text, bound.file.name),
         )
     write_atomic(bound.file, version.text.encode())
 
 
-async def _in_git(draft: Drafting, path: Path, text: str, repository: pygit2.Repository, you: Person) -> FileDocument:
+async def _in_git(
+    draft: DraftService, path: Path, text: str, repository: pygit2.Repository, you: Contributor
+) -> FileDocument:
     root = Path(repository.workdir or "").resolve()  # noqa: ASYNC240
     workspace = await draft.open_workspace(root, root.name)
     document = path.relative_to(root).as_posix()
-    branch = draft.workspace(workspace).main_branch
+    branch = draft.repository(workspace).main_branch
     version = await draft.read(workspace, document, branch)
     if version.text != text:
         raise Clash(
             f"{path.name} has changes that are not committed.",
             "Commit them first, or work on the file alone with --plain.",
-            difference(version.text, text, path.name),
+            unified_diff(version.text, text, path.name),
         )
     name, email = _set_in(repository, "user.name", you.name), _set_in(repository, "user.email", you.email)
-    return FileDocument(path, workspace, document, branch, True, Person(you.id, name, email))
+    return FileDocument(path, workspace, document, branch, True, Contributor(you.id, name, email))
 
 
 def _set_in(repository: pygit2.Repository, setting: str, otherwise: str) -> str:

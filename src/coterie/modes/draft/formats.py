@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Literal
 
-from coterie.modes.draft.blocks import Parser, Piece, joined
-from coterie.modes.draft.fences import Unwrapped
+from coterie.modes.draft.blocks import ReplyParser, ReplyPart, join_text
+from coterie.modes.draft.fences import FenceStripper
 from coterie.modes.draft.search_replace import SearchReplaceParser
 from coterie.modes.draft.structured import JsonParser
 from coterie.modes.draft.tags import TagParser
 
 ChangeFormat = Literal["auto", "tags", "search_replace", "json"]
 """`auto` becomes, when a thread is opened, what the settings say for the provider that answers in it."""
-BEST_KNOWN: dict[str, ChangeFormat] = {"embedded": "json"}
+DEFAULT_FORMATS: dict[str, ChangeFormat] = {"embedded": "json"}
 """What a provider's models are known to write best; tags otherwise."""
 
 _TAGS = (
@@ -20,7 +20,7 @@ _TAGS = (
     "<change><original>words copied exactly from the document</original>"
     "<proposed>the words that shall stand there instead</proposed><reason>why, in a sentence</reason></change>"
 )
-HOW_TO: dict[ChangeFormat, str] = {
+FORMAT_INSTRUCTIONS: dict[ChangeFormat, str] = {
     "auto": _TAGS,
     "tags": _TAGS,
     "json": (
@@ -35,13 +35,13 @@ HOW_TO: dict[ChangeFormat, str] = {
 }
 
 
-def parser_for(change_format: ChangeFormat) -> Parser:
+def parser_for(change_format: ChangeFormat) -> ReplyParser:
     if change_format == "json":
         return JsonParser()
-    return Unwrapped(SearchReplaceParser() if change_format == "search_replace" else TagParser())
+    return FenceStripper(SearchReplaceParser() if change_format == "search_replace" else TagParser())
 
 
-def read_reply(text: str, change_format: ChangeFormat, *, over: bool = True) -> list[Piece]:
+def parse_reply(text: str, change_format: ChangeFormat, *, complete: bool = True) -> list[ReplyPart]:
     """All pieces of a reply, or, if it is not `over` yet, those that are certain."""
     parser = parser_for(change_format)
-    return joined([*parser.feed(text), *(parser.end() if over else [])])
+    return join_text([*parser.feed(text), *(parser.end() if complete else [])])

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from coterie.modes.draft.edges import with_markup
-from coterie.modes.draft.fuzzy import nearest
-from coterie.modes.draft.normal import Depth, Normal, normal, unescaped
-from coterie.modes.draft.placing import Found, How, Missing, Placing, Span
+from coterie.modes.draft.edges import include_markup
+from coterie.modes.draft.fuzzy import find_nearest
+from coterie.modes.draft.normal import Level, NormalisedText, normalise, unescape
+from coterie.modes.draft.placing import Match, MatchKind, MatchResult, NoMatch, Span
 
 _ELLIPSIS = re.compile(r"\s*[\[(]?\.{3,}[\])]?\s*")
 _SHORTEST_PART = 4
@@ -23,40 +23,40 @@ _WIDEST_GAP = 5_000
 _PARAGRAPH = re.compile(r"\n[ \t]*\n")
 
 
-def locate(document: str, quote: str, within: Span | None = None) -> Placing:
+def locate(document: str, quote: str, within: Span | None = None) -> MatchResult:
     """`within` is where the talk is about: of several places, the one there is meant."""
     if not quote.strip():
-        return Missing("absent")
-    literal = unescaped(quote)
+        return NoMatch("absent")
+    literal = unescape(quote)
     found = _as_it_is(document, quote, within)
     if found is None and literal != quote:
         found = _as_it_is(document, literal, within)
-        found = Found(found.span, "markup") if isinstance(found, Found) else found
+        found = Match(found.span, "markup") if isinstance(found, Match) else found
     return found or _bare(document, quote, within) or _beyond_formatting(document, quote, within)
 
 
-def _as_it_is(document: str, quote: str, within: Span | None) -> Placing | None:
+def _as_it_is(document: str, quote: str, within: Span | None) -> MatchResult | None:
     """Letter by letter, or with white space, quotes and dashes evened out."""
     exact = _one([Span(at, at + len(quote)) for at in _occurrences(document, quote)], "exact", within)
     if exact is not None:
         return exact
-    text, wanted = normal(document, "plain"), _wanted(quote, "plain")
-    spans = [Span(*text.span(at, at + len(wanted))) for at in text.find_all(wanted)] if wanted else []
+    text, wanted = normalise(document, "plain"), _wanted(quote, "plain")
+    spans = [Span(*text.to_source(at, at + len(wanted))) for at in text.find_all(wanted)] if wanted else []
     return _one(spans, "normalised", within)
 
 
-def _bare(document: str, quote: str, within: Span | None) -> Placing | None:
+def _bare(document: str, quote: str, within: Span | None) -> MatchResult | None:
     """Without Markdown's signs."""
-    text, wanted = normal(document, "bare"), _wanted(quote, "bare")
-    spans = [with_markup(text, at, at + len(wanted), quote) for at in text.find_all(wanted)] if wanted else []
+    text, wanted = normalise(document, "bare"), _wanted(quote, "bare")
+    spans = [include_markup(text, at, at + len(wanted), quote) for at in text.find_all(wanted)] if wanted else []
     return _one(spans, "markup", within)
 
 
-def _beyond_formatting(document: str, quote: str, within: Span | None) -> Placing:
+def _beyond_formatting(document: str, quote: str, within: Span | None) -> MatchResult:
     return _with_ellipsis(document, quote, within) or _nearest(document, quote, within)
 
 
-def _with_ellipsis(document: str, quote: str, within: Span | None) -> Placing | None:
+def _with_ellipsis(document: str, quote: str, within: Span | None) -> MatchResult | None:
     splits = _splits(_wanted(quote, "bare"))
     for parts in splits:
         bridged = _bridged(document, quote, parts)
@@ -66,10 +66,10 @@ def _with_ellipsis(document: str, quote: str, within: Span | None) -> Placing | 
         return None
     # Three dots may be the document's own: then the quote fits well as it is, dots and all.
     literal = _nearest(document, quote, within)
-    if isinstance(literal, Found) and _ELLIPSIS.search(document, literal.span.start, literal.span.end):
+    if isinstance(literal, Match) and _ELLIPSIS.search(document, literal.span.start, literal.span.end):
         return literal
     nearly = (_bridged_nearly(document, quote, parts) for parts in splits)
-    return next((found for found in nearly if found is not None), Missing("absent"))
+    return next((found for found in nearly if found is not None), NoMatch("absent"))
 
 
 def _splits(quote: str) -> list[list[str]]:
@@ -82,17 +82,17 @@ def _splits(quote: str) -> list[list[str]]:
     return [split for split in [parts, *each] if min(len(split[0]), len(split[-1])) >= _SHORTEST_PART]
 
 
-def _wanted(quote: str, depth: Depth) -> str:
-    return normal(unescaped(quote) if depth == "bare" else quote, depth).text.strip()
+def _wanted(quote: str, depth: Level) -> str:
+    return normalise(unescape(quote) if depth == "bare" else quote, depth).text.strip()
 
 
-def _one(spans: Sequence[Span], how: How, within: Span | None) -> Placing | None:
+def _one(spans: Sequence[Span], how: MatchKind, within: Span | None) -> MatchResult | None:
     if len(spans) > 1 and within is not None:
-        inside = [span for span in spans if within.holds(span)] or [span for span in spans if within.overlaps(span)]
+        inside = [span for span in spans if within.contains(span)] or [span for span in spans if within.overlaps(span)]
         spans = inside if len(inside) == 1 else spans
     if len(spans) == 1:
-        return Found(spans[0], how)
-    return Missing("ambiguous", len(spans)) if spans else None
+        return Match(spans[0], how)
+    return NoMatch("ambiguous", len(spans)) if spans else None
 
 
 def _occurrences(document: str, quote: str) -> list[int]:
@@ -104,23 +104,23 @@ def _occurrences(document: str, quote: str) -> list[int]:
     return found
 
 
-def _bridged(document: str, quote: str, parts: Sequence[str]) -> Placing | None:
+def _bridged(document: str, quote: str, parts: Sequence[str]) -> MatchResult | None:
     """A quote with its middle left out: from where its first part begins to where its last part ends."""
-    text = normal(document, "bare")
+    text = normalise(document, "bare")
     chains: dict[int, int] = {}
     for start in text.find_all(parts[0]):
         end = _chain(text, start, parts)
         if end is not None:
             chains[end] = start  # the last start is the nearest to this end
     if len(chains) > 1:
-        return Missing("ambiguous", len(chains))
+        return NoMatch("ambiguous", len(chains))
     if chains:
         ((end, start),) = chains.items()
-        return Found(with_markup(text, start, end, quote), "ellipsis")
+        return Match(include_markup(text, start, end, quote), "ellipsis")
     return None
 
 
-def _chain(text: Normal, start: int, parts: Sequence[str]) -> int | None:
+def _chain(text: NormalisedText, start: int, parts: Sequence[str]) -> int | None:
     at = start + len(parts[0])
     for part in parts[1:-1]:
         found = text.text.find(part, at, at + _WIDEST_GAP)
@@ -129,7 +129,7 @@ def _chain(text: Normal, start: int, parts: Sequence[str]) -> int | None:
         at = found + len(part)
     last = parts[-1]
     paragraph_ends = _PARAGRAPH.search(text.source, text.ends[at - 1])
-    here = text.within(0, paragraph_ends.start())[1] if paragraph_ends else len(text.text)
+    here = text.from_source(0, paragraph_ends.start())[1] if paragraph_ends else len(text.text)
     # Of several ends in the paragraph the outermost is meant: who leaves the middle out keeps both ends.
     found = text.text.rfind(last, at, here)
     if found < 0:
@@ -137,26 +137,26 @@ def _chain(text: Normal, start: int, parts: Sequence[str]) -> int | None:
     return found + len(last) if found >= 0 else None
 
 
-def _bridged_nearly(document: str, quote: str, parts: Sequence[str]) -> Found | None:
+def _bridged_nearly(document: str, quote: str, parts: Sequence[str]) -> Match | None:
     """The same where a word at either end is wrong."""
-    text = normal(document, "bare")
-    first = nearest(text, parts[0], quote)
-    if first is None or first.rivals:
+    text = normalise(document, "bare")
+    first = find_nearest(text, parts[0], quote)
+    if first is None or first.ambiguous:
         return None
-    last = nearest(text, parts[-1], quote, first.end, first.end + _WIDEST_GAP)
-    if last is None or last.rivals:
+    last = find_nearest(text, parts[-1], quote, first.end, first.end + _WIDEST_GAP)
+    if last is None or last.ambiguous:
         return None
     score = 1 - max(first.distance, last.distance)
-    return Found(with_markup(text, first.start, last.end, quote), "ellipsis", score)
+    return Match(include_markup(text, first.start, last.end, quote), "ellipsis", score)
 
 
-def _nearest(document: str, quote: str, within: Span | None) -> Placing:
-    text, wanted = normal(document, "bare"), _wanted(quote, "bare")
-    near = nearest(text, wanted, quote)
-    if near is not None and near.rivals and within is not None:
-        near = nearest(text, wanted, quote, *text.within(within.start, within.end))
+def _nearest(document: str, quote: str, within: Span | None) -> MatchResult:
+    text, wanted = normalise(document, "bare"), _wanted(quote, "bare")
+    near = find_nearest(text, wanted, quote)
+    if near is not None and near.ambiguous and within is not None:
+        near = find_nearest(text, wanted, quote, *text.from_source(within.start, within.end))
     if near is None:
-        return Missing("absent")
-    if near.rivals:
-        return Missing("ambiguous", 2)
-    return Found(with_markup(text, near.start, near.end, quote), "fuzzy", 1 - near.distance)
+        return NoMatch("absent")
+    if near.ambiguous:
+        return NoMatch("ambiguous", 2)
+    return Match(include_markup(text, near.start, near.end, quote), "fuzzy", 1 - near.distance)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from coterie.kernel import View
-from coterie.modes.draft.changes import Changes
-from coterie.modes.draft.notices import Notices
-from coterie.modes.draft.threads import Threads
+from coterie.kernel import Projection
+from coterie.modes.draft.changes import ProposalProjection
+from coterie.modes.draft.notices import NotificationProjection
+from coterie.modes.draft.threads import ThreadProjection
 
 
-def views() -> list[View]:
-    return [Threads(), Changes(), Notices()]
+def projections() -> list[Projection]:
+    return [ThreadProjection(), ProposalProjection(), NotificationProjection()]

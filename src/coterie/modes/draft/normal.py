@@ -13,7 +13,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import Literal
 
-Depth = Literal["plain", "bare"]
+Level = Literal["plain", "bare"]
 
 _EVEN = {
     **dict.fromkeys("‘’‚‛′´", "'"),
@@ -37,7 +37,7 @@ _ESCAPE = re.compile(r"\\([!-/:-@\[-`{-~])")
 
 
 @dataclass(frozen=True)
-class Normal:
+class NormalisedText:
     source: str
     text: str
     starts: array[int]
@@ -45,25 +45,25 @@ class Normal:
     ends: array[int]
     """… and ends."""
 
-    def find_all(self, wanted: str, most: int = 50) -> list[int]:
+    def find_all(self, wanted: str, limit: int = 50) -> list[int]:
         found: list[int] = []
         at = self.text.find(wanted)
-        while at >= 0 and len(found) < most:
+        while at >= 0 and len(found) < limit:
             found.append(at)
             at = self.text.find(wanted, at + 1)
         return found
 
-    def span(self, start: int, end: int) -> tuple[int, int]:
+    def to_source(self, start: int, end: int) -> tuple[int, int]:
         """Where a stretch of the text stands in the source."""
         return self.starts[start], self.ends[end - 1]
 
-    def within(self, start: int, end: int) -> tuple[int, int]:
+    def from_source(self, start: int, end: int) -> tuple[int, int]:
         """The stretch of the text that a stretch of the source became."""
         return bisect_left(self.starts, start), bisect_right(self.ends, end)
 
 
 @functools.lru_cache(maxsize=64)
-def normal(source: str, depth: Depth) -> Normal:
+def normalise(source: str, depth: Level) -> NormalisedText:
     parts: list[str] = []
     starts, ends = array("l"), array("l")
     at, blank = 0, True
@@ -103,9 +103,9 @@ def normal(source: str, depth: Depth) -> Normal:
                 pass
     if at < len(source):
         keep_all(at, len(source))
-    return Normal(source, "".join(parts), starts, ends)
+    return NormalisedText(source, "".join(parts), starts, ends)
 
 
-def unescaped(quote: str) -> str:
+def unescape(quote: str) -> str:
     """Without backslashes in front of punctuation: some models escape what they quote."""
     return _ESCAPE.sub(r"\1", quote)

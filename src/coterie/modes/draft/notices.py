@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from coterie.kernel import Draft, Event, Rows, Store, View, on
+from coterie.kernel import Event, NewEvent, Projection, Rows, Store, on
 from coterie.modes.draft.events import DocumentWatched, NoticeGiven, NoticeKind, NoticesRead
 from coterie.modes.draft.threads import Thread
 
-DIRECT: NoticeKind = "chat_reply_to_my_message"
-CHURN: NoticeKind = "chat_message_in_participated_thread"
+OWN_THREAD: NoticeKind = "chat_reply_to_my_message"
+WATCHED_DOCUMENT: NoticeKind = "chat_message_in_participated_thread"
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class Notification:
     person: str
     message: str
     kind: NoticeKind
@@ -22,12 +22,12 @@ class Notice:
     read: bool
 
     @property
-    def churn(self) -> bool:
+    def low_priority(self) -> bool:
         """Whether it may wait for a digest."""
-        return self.kind == CHURN
+        return self.kind == WATCHED_DOCUMENT
 
 
-class Notices(View):
+class NotificationProjection(Projection):
     """An inbox is a person's, not a room's."""
 
     name = "draft_notices"
@@ -64,18 +64,18 @@ class Notices(View):
         rows.run(sql, (it.person, workspace, it.document))
 
 
-class Inbox:
+class NotificationQueries:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def of(self, person: str, *, unread: bool = False) -> list[Notice]:
+    def of_person(self, person: str, *, unread: bool = False) -> list[Notification]:
         """Newest first."""
         rows = self._store.query(
             "SELECT person, message, kind, room, read FROM draft_notice WHERE person = ?1 AND (NOT ?2 OR NOT read)"
             " ORDER BY seq DESC",
             (person, unread),
         )
-        return [Notice(who, message, kind, room, bool(read)) for who, message, kind, room, read in rows]
+        return [Notification(who, message, kind, room, bool(read)) for who, message, kind, room, read in rows]
 
     def watchers(self, workspace: str, document: str) -> set[str]:
         rows = self._store.query(
@@ -83,13 +83,15 @@ class Inbox:
         )
         return {person for (person,) in rows}
 
-    def drafts(self, thread: Thread, message: str, author: str, earlier: Iterable[str]) -> list[Draft]:
+    def events_for(self, thread: Thread, message: str, author: str, earlier: Iterable[str]) -> list[NewEvent]:
         """Notices of a new message: direct to who wrote in the thread before, churn to who watches the document."""
         direct = set(earlier) - {author}
         churn = self.watchers(thread.workspace, thread.document) - direct - {author}
-        told = [(person, DIRECT) for person in sorted(direct)] + [(person, CHURN) for person in sorted(churn)]
+        told = [(person, OWN_THREAD) for person in sorted(direct)] + [
+            (person, WATCHED_DOCUMENT) for person in sorted(churn)
+        ]
         return [
-            Draft(
+            NewEvent(
                 thread.room,
                 NoticeGiven(person=person, notice=kind, message=message),
                 author,

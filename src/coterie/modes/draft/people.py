@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coterie.modes.draft.commits import Author
+from coterie.modes.draft.commits import GitAuthor
 
 
 @dataclass(frozen=True, slots=True)
-class Person:
+class Contributor:
     id: str
     name: str
     email: str = ""
 
     @property
-    def author(self) -> Author:
-        return Author(self.name, self.email or f"{self.id}@coterie.invalid")
+    def author(self) -> GitAuthor:
+        return GitAuthor(self.name, self.email or f"{self.id}@coterie.invalid")

@@ -7,48 +7,54 @@ from dataclasses import dataclass
 from typing import Literal
 
 from coterie.modes.draft.anchors import Anchor, anchor_at
-from coterie.modes.draft.blocks import Block
-from coterie.modes.draft.events import ChangeProposed, Place
+from coterie.modes.draft.blocks import EditBlock
+from coterie.modes.draft.events import AnchorData, ChangeProposed
 from coterie.modes.draft.locate import locate
-from coterie.modes.draft.placing import Found, How, Span
+from coterie.modes.draft.placing import Match, MatchKind, Span
 from coterie.modes.draft.threads import Thread
-from coterie.modes.draft.workspace import Version
+from coterie.modes.draft.workspace import DocumentVersion
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedEdit:
     proposed: str
-    place: Place | None
-    how: How | None = None
+    place: AnchorData | None
+    how: MatchKind | None = None
     score: float = 1.0
     missing: Literal["", "absent", "ambiguous"] = ""
     inserts: bool = False
 
 
-def placed(original: str, proposed: str, version: Version, about: Anchor | None) -> Placed:
+def locate_edit(original: str, proposed: str, version: DocumentVersion, about: Anchor | None) -> PlacedEdit:
     """`about` is the selection or the thread's own place: what the talk is about."""
     within = about.span if about is not None and about.fresh else None
     if not original.strip():
         if within is None:
-            return Placed(proposed, None, missing="absent")
-        return Placed(proposed, _place(version, within), "exact", inserts=True)
+            return PlacedEdit(proposed, None, missing="absent")
+        return PlacedEdit(proposed, _place(version, within), "exact", inserts=True)
     found = locate(version.text, original, within)
-    if "&" in original and not (isinstance(found, Found) and found.how != "fuzzy"):
+    if "&" in original and not (isinstance(found, Match) and found.how != "fuzzy"):
         # Some models write entities inside tags. Only when the raw text is nowhere is that what they meant.
         decoded = locate(version.text, html.unescape(original), within)
-        if isinstance(decoded, Found) and (decoded.how != "fuzzy" or not isinstance(found, Found)):
+        if isinstance(decoded, Match) and (decoded.how != "fuzzy" or not isinstance(found, Match)):
             found, proposed = decoded, html.unescape(proposed)
-    if isinstance(found, Found):
-        return Placed(proposed, _place(version, found.span), found.how, found.score)
-    return Placed(proposed, None, missing=found.why)
+    if isinstance(found, Match):
+        return PlacedEdit(proposed, _place(version, found.span), found.how, found.score)
+    return PlacedEdit(proposed, None, missing=found.reason)
 
 
-def proposal(
-    thread: Thread, reply: str, number: int, author: str, block: Block, version: Version, about: Anchor | None
+def proposal_event(
+    thread: Thread,
+    reply: str,
+    number: int,
+    author: str,
+    block: EditBlock,
+    version: DocumentVersion,
+    about: Anchor | None,
 ) -> ChangeProposed:
-    where = placed(block.original, block.proposed, version, about)
+    where = locate_edit(block.original, block.proposed, version, about)
     return ChangeProposed(
-        change=change_id(reply, number),
+        change=proposal_id(reply, number),
         reply=reply,
         author=author,
         workspace=thread.workspace,
@@ -67,10 +73,10 @@ def proposal(
     )
 
 
-def change_id(reply: str, number: int) -> str:
+def proposal_id(reply: str, number: int) -> str:
     """The same block of the same reply is always the same change: nothing is proposed twice."""
     return f"{reply}-{number}"
 
 
-def _place(version: Version, span: Span) -> Place:
-    return Place.of(anchor_at(version.text, span))
+def _place(version: DocumentVersion, span: Span) -> AnchorData:
+    return AnchorData.of(anchor_at(version.text, span))

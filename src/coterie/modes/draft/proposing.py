@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from coterie.llm.errors import ModelError
-from coterie.llm.messages import Answer, Chunk, TextDelta
-from coterie.llm.reply import Reply
-from coterie.modes.draft.blocks import Block, Parser, Piece
+from coterie.llm.messages import Chunk, ModelAnswer, TextDelta
+from coterie.llm.reply import StreamedReply
+from coterie.modes.draft.blocks import EditBlock, ReplyParser, ReplyPart
 
-OnBlock = Callable[[int, Block], Awaitable[None]]
+OnBlock = Callable[[int, EditBlock], Awaitable[None]]
 
 
-class ProposingReply(Reply):
+class ReplyWithProposals(StreamedReply):
     """In place of the reply it is made from; `on_block` has recorded a proposal before the next words are told."""
 
-    def __init__(self, reply: Reply, parser: Parser, on_block: OnBlock) -> None:
+    def __init__(self, reply: StreamedReply, parser: ReplyParser, on_block: OnBlock) -> None:
         self._reply = reply
         self._parser = parser
         self._on_block = on_block
@@ -30,7 +30,7 @@ class ProposingReply(Reply):
         return self._reply.model
 
     @property
-    def answer(self) -> Answer:
+    def answer(self) -> ModelAnswer:
         return self._reply.answer
 
     async def stop(self) -> None:
@@ -46,8 +46,8 @@ class ProposingReply(Reply):
             await self._pass_on(self._parser.feed(chunk.text))
         return chunk
 
-    async def _pass_on(self, pieces: list[Piece]) -> None:
+    async def _pass_on(self, pieces: list[ReplyPart]) -> None:
         for piece in pieces:
-            if isinstance(piece, Block):
+            if isinstance(piece, EditBlock):
                 self._blocks += 1
                 await self._on_block(self._blocks, piece)

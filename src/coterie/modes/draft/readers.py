@@ -8,26 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from coterie.cast.people import PeopleBook
-from coterie.cast.roster import YOU
+from coterie.cast.people import PeopleQueries
+from coterie.cast.roster import OWNER
 from coterie.kernel import Store
 from coterie.memory import Memory
 from coterie.memory.gates import Viewpoint
 from coterie.modes.draft.threads import Thread
 
-MayOpen = Callable[[], Collection[str]]
+ListReaders = Callable[[], Collection[str]]
 """Who beside the owner can open documents."""
 _MEMORIES = 6
 
 
-class Readers:
-    def __init__(self, store: Store, memory: Memory, may_open: MayOpen) -> None:
-        self._people = PeopleBook(store)
+class ThreadMemory:
+    def __init__(self, store: Store, memory: Memory, may_open: ListReaders) -> None:
+        self._people = PeopleQueries(store)
         self._memory = memory
         self._may_open = may_open
 
-    def view(self, thread: Thread, owner: str, wrote: Collection[str]) -> Viewpoint:
-        reading = {YOU, *self._may_open(), *wrote}
+    def viewpoint(self, thread: Thread, owner: str, wrote: Collection[str]) -> Viewpoint:
+        reading = {OWNER, *self._may_open(), *wrote}
         members = [member.bot for member in thread.members]
         return Viewpoint.of(owner, thread.room, [*reading, *members], [*self._people.ids(), *reading])
 
@@ -35,5 +35,5 @@ class Readers:
         """What comes to a character's mind of other times and places."""
         if not question.strip():
             return []
-        found = self._memory.recall_as(self.view(thread, owner, wrote), question, k=_MEMORIES)
-        return [one.told for one in found]
+        found = self._memory.recall_as(self.viewpoint(thread, owner, wrote), question, k=_MEMORIES)
+        return [one.text_with_speaker for one in found]

@@ -9,7 +9,7 @@ what shall stand there
 
 from __future__ import annotations
 
-from coterie.modes.draft.blocks import BlockParser, Marks
+from coterie.modes.draft.blocks import BlockParser, Markers
 
 _SEARCH, _DIVIDE, _REPLACE = "<<<<<<< SEARCH\n", "\n=======\n", "\n>>>>>>> REPLACE"
 
@@ -17,10 +17,10 @@ _SEARCH, _DIVIDE, _REPLACE = "<<<<<<< SEARCH\n", "\n=======\n", "\n>>>>>>> REPLA
 class SearchReplaceParser(BlockParser):
     """Each mark stands on a line of its own. The line break that ends a mark begins what comes after it."""
 
-    opener = Marks(_SEARCH, _SEARCH.replace("\n", "\r\n"))
-    _in_original = Marks(_DIVIDE, _DIVIDE[:-1] + "\r\n", "\n" + _SEARCH, _REPLACE)
-    _in_proposed = Marks(_REPLACE, "\n" + _SEARCH)
-    _in_reason = Marks("\n")
+    opener = Markers(_SEARCH, _SEARCH.replace("\n", "\r\n"))
+    _in_original = Markers(_DIVIDE, _DIVIDE[:-1] + "\r\n", "\n" + _SEARCH, _REPLACE)
+    _in_proposed = Markers(_REPLACE, "\n" + _SEARCH)
+    _in_reason = Markers("\n")
 
     def _begin(self) -> None:
         self._give_back(1)

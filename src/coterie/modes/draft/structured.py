@@ -11,9 +11,9 @@ import re
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from coterie.llm.messages import Shape
-from coterie.modes.draft.blocks import Block, Parser, Piece, Spoilt, Text
-from coterie.modes.draft.fences import Unwrapped
+from coterie.llm.messages import OutputSchema
+from coterie.modes.draft.blocks import BrokenBlock, EditBlock, ReplyParser, ReplyPart, ReplyText
+from coterie.modes.draft.fences import FenceStripper
 from coterie.modes.draft.tags import TagParser
 
 _SENTENCE = re.compile(r"[^\s#>|`*+-][^\n]*?(?:[.!?](?=\s|\Z)|(?=\n)|\Z)")
@@ -41,42 +41,42 @@ class JsonParser:
 
     def __init__(self) -> None:
         self._parts: list[str] = []
-        self._tags: Parser | None = None
+        self._tags: ReplyParser | None = None
         self._is_json = False
 
-    def feed(self, text: str) -> list[Piece]:
+    def feed(self, text: str) -> list[ReplyPart]:
         if self._tags is not None:
             return self._tags.feed(text)
         self._parts.append(text)
         self._is_json = self._is_json or text.lstrip().startswith("{")
         if self._is_json or not text.strip():
             return []
-        self._tags = Unwrapped(TagParser())
+        self._tags = FenceStripper(TagParser())
         return self._tags.feed("".join(self._parts))
 
-    def end(self) -> list[Piece]:
+    def end(self) -> list[ReplyPart]:
         if self._tags is not None:
             return self._tags.end()
         raw = "".join(self._parts)
         self._parts = []
         if not raw.strip():
-            return [Text(raw)] if raw else []
+            return [ReplyText(raw)] if raw else []
         try:
             reply = _Reply.model_validate(json.loads(raw))
         except (ValueError, ValidationError, RecursionError):
-            return [Text(raw), Spoilt("garbled")]
-        said: list[Piece] = [Text(reply.say)] if reply.say else []
+            return [ReplyText(raw), BrokenBlock("garbled")]
+        said: list[ReplyPart] = [ReplyText(reply.say)] if reply.say else []
         # Small models repeat themselves.
         for change in {(one.original, one.proposed): one for one in reply.changes}.values():
             if change.original != change.proposed and (change.original.strip() or change.proposed.strip()):
                 block = change.model_dump_json()
-                said.append(Block(change.original, change.proposed, change.reason.strip(), block))
+                said.append(EditBlock(change.original, change.proposed, change.reason.strip(), block))
         return said
 
 
-def reply_shape(document: str) -> Shape:
+def reply_schema(document: str) -> OutputSchema:
     """What a reply about this document may be."""
-    sentences = sentences_of(document)
+    sentences = quotable_sentences(document)
     original: dict[str, object] = {"type": "string", "enum": sentences} if sentences else {"type": "string"}
     text = {"type": "string", "maxLength": 400}
     change = {
@@ -85,7 +85,7 @@ def reply_shape(document: str) -> Shape:
         "required": ["original", "proposed", "reason"],
         "additionalProperties": False,
     }
-    return Shape(
+    return OutputSchema(
         name="Reply",
         definition={
             "type": "object",
@@ -96,7 +96,7 @@ def reply_shape(document: str) -> Shape:
     )
 
 
-def sentences_of(document: str) -> list[str]:
+def quotable_sentences(document: str) -> list[str]:
     """Sentences of the prose that stand there once: code is left alone."""
     prose = _FENCED.sub(lambda code: "\n" * code.group().count("\n"), document)
     found = dict.fromkeys(match.group().strip() for match in _SENTENCE.finditer(prose))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from coterie.modes.draft.blocks import BlockParser, Marks, without_edges
+from coterie.modes.draft.blocks import BlockParser, Markers, strip_edge_newlines
 
 FIELDS = ("original", "proposed", "reason")
 _NEEDED = ("original", "proposed")
@@ -14,10 +14,10 @@ _SPACE = re.compile(r"\s+")
 class TagParser(BlockParser):
     """Fields may come in any order, each once; only white space may stand between them."""
 
-    opener = Marks("<change>")
+    opener = Markers("<change>")
     # A field that holds a block's own tags is one that was not closed.
-    _closers = {name: Marks(f"</{name}>", "<change>", "</change>") for name in FIELDS}  # noqa: RUF012
-    _between = Marks(*(f"<{name}>" for name in FIELDS), "<change>", "</change>")
+    _closers = {name: Markers(f"</{name}>", "<change>", "</change>") for name in FIELDS}  # noqa: RUF012
+    _between = Markers(*(f"<{name}>" for name in FIELDS), "<change>", "</change>")
 
     def _begin(self) -> None:
         self._fields: dict[str, str] = {}
@@ -42,7 +42,7 @@ class TagParser(BlockParser):
             self._spoil("garbled")
         else:
             self._consume(found.end() - found.start())
-            self._fields[self._field] = without_edges("".join(self._told))
+            self._fields[self._field] = strip_edge_newlines("".join(self._told))
             self._field = ""
         return True
 

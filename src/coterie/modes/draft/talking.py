@@ -19,36 +19,36 @@ from coterie.cast.errors import NoSuchCharacter
 from coterie.engine.errors import Busy
 from coterie.engine.events import AssistantTurnStarted, Segment, UserTurn
 from coterie.engine.turns import Turn
-from coterie.kernel import Draft, Job, NewJob
-from coterie.kernel.worker import Handler, Outcome
+from coterie.kernel import Job, NewEvent, NewJob
+from coterie.kernel.worker import Handler, JobResult
 from coterie.llm.errors import ModelError
 from coterie.llm.roles import Role
 from coterie.llm.router import Caller
-from coterie.modes.draft.anchors import AROUND, Anchor, anchor_at, moved, refound
-from coterie.modes.draft.blocks import Block, Spoilt
-from coterie.modes.draft.changes import Change
-from coterie.modes.draft.desk import Desk
+from coterie.modes.draft.anchors import CONTEXT_LENGTH, Anchor, anchor_at, move_anchors, relocate
+from coterie.modes.draft.blocks import BrokenBlock, EditBlock
+from coterie.modes.draft.changes import Proposal
+from coterie.modes.draft.desk import Documents
 from coterie.modes.draft.edits import edits_between
 from coterie.modes.draft.errors import NoSuchDocument, Unplaced
 from coterie.modes.draft.events import (
+    AnchorData,
     ChangeRepaired,
     Member,
-    Place,
     SelectionQuoted,
     ThreadKind,
     ThreadNoted,
     ThreadOpened,
 )
-from coterie.modes.draft.formats import BEST_KNOWN, parser_for, read_reply
-from coterie.modes.draft.people import Person
-from coterie.modes.draft.placement import change_id, placed, proposal
+from coterie.modes.draft.formats import DEFAULT_FORMATS, parse_reply, parser_for
+from coterie.modes.draft.people import Contributor
+from coterie.modes.draft.placement import locate_edit, proposal_event, proposal_id
 from coterie.modes.draft.placing import Span
-from coterie.modes.draft.prompting import prompt_for, repair_prompt
-from coterie.modes.draft.proposing import ProposingReply
+from coterie.modes.draft.prompting import quote_repair_prompt, thread_prompt
+from coterie.modes.draft.proposing import ReplyWithProposals
 from coterie.modes.draft.threads import Thread
-from coterie.modes.draft.workspace import Version
+from coterie.modes.draft.workspace import DocumentVersion
 
-SETTLE = "draft_settle"
+FINISH_REPLY_JOB = "draft_settle"
 _MOST_TURNS = 60
 _ASKED_WITH = 2
 """So many of the last messages say what it is about."""
@@ -57,7 +57,7 @@ _log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class StartedTurn:
     """A turn that has begun: the message is durable, and the reply is on its way."""
 
     turn: str
@@ -65,14 +65,15 @@ class Asked:
     speaker: str
 
 
-class Talking(Desk):
+class Threads(Documents):
     def handlers(self) -> dict[str, Handler]:
-        return {SETTLE: self._settle}
+        return {FINISH_REPLY_JOB: self._settle}
 
     async def recover(self) -> int:
         """Replies that a crash left open are closed, and what they proposed until then is kept."""
         return await self.replies.recover(
-            lambda turn: lambda _: self._jobs_after(turn.room, turn.id), lambda turn: self.threads.is_thread(turn.room)
+            lambda turn: lambda _: self._jobs_after(turn.room, turn.id),
+            lambda turn: self.thread_queries.is_thread(turn.room),
         )
 
     async def open_thread(
@@ -80,7 +81,7 @@ class Talking(Desk):
         workspace: str,
         document: str,
         members: Sequence[Member],
-        person: Person,
+        person: Contributor,
         *,
         branch: str | None = None,
         title: str = "",
@@ -91,7 +92,7 @@ class Talking(Desk):
         """Beside a document, or about a stretch of it; with `against`, a review of one branch beside another."""
         version = await self.read(workspace, document, branch)
         for member in members:
-            self._roster.bot(member.bot)
+            self._roster.get(member.bot)
         if not members:
             raise NoSuchCharacter("Nobody is in the thread to answer.", "Choose a character for it.")
         kind: ThreadKind = "review" if against else "anchored" if selection is not None else "discussion"
@@ -108,26 +109,26 @@ class Talking(Desk):
             against=against,
         )
         room = f"room:{new_id()}"
-        await self._store.append([Draft(room, opened, person.id)])
-        return self.threads.thread(room)
+        await self._store.append([NewEvent(room, opened, person.id)])
+        return self.thread_queries.thread(room)
 
-    async def say(
+    async def send_message(
         self,
         room: str,
         text: str,
-        person: Person,
+        person: Contributor,
         *,
         to: str | None = None,
         selection: Span | None = None,
         exact: str = "",
         key: str | None = None,
-    ) -> Asked:
+    ) -> StartedTurn:
         """F4: a message and the reply to it, which comes in the background."""
         async with self._alone(room):
             mark = None if key is None else f"say:{room}:{key}"
             if mark is not None and (before := self._said_before(room, mark)) is not None:
                 return before
-            thread = self.threads.thread(room)
+            thread = self.thread_queries.thread(room)
             if self.timeline.open_replies(room):
                 raise Busy("Somebody is still writing in this thread.", "Wait for the reply, or stop it.")
             if not text.strip():
@@ -137,42 +138,44 @@ class Talking(Desk):
             turn = new_id()
             segment = Segment(kind="dialogue", text=text)
             said = UserTurn(turn=turn, author=person.id, text=text, segments=(segment,))
-            drafts = [Draft(room, said, person.id, key=mark, turn=turn)]
+            drafts = [NewEvent(room, said, person.id, key=mark, turn=turn)]
             if selection is not None:
                 quoted = SelectionQuoted(turn=turn, place=self._place(version, selection, exact), blob=version.blob)
-                drafts.append(Draft(room, quoted, person.id, turn=turn))
-            drafts += self.inbox.drafts(thread, turn, person.id, self._people(room))
+                drafts.append(NewEvent(room, quoted, person.id, turn=turn))
+            drafts += self.notification_queries.events_for(thread, turn, person.id, self._people(room))
             await self._store.append(drafts)
             return await self._answer(thread, member, version, turn)
 
-    async def stop(self, room: str) -> bool:
-        self.threads.thread(room)
+    async def stop_reply(self, room: str) -> bool:
+        self.thread_queries.thread(room)
         return await self.replies.stop(room)
 
-    def place_of(self, thread: Thread, version: Version) -> Anchor | None:
+    def current_anchor(self, thread: Thread, version: DocumentVersion) -> Anchor | None:
         """F3: where an anchored thread's words stand now; None if it has none, or is orphaned."""
         return self._about(thread, version, thread.place, thread.blob)
 
-    def anchor_of(self, thread: Thread, text: str, blob: str) -> Anchor | None:
+    def anchor_in(self, thread: Thread, text: str, blob: str) -> Anchor | None:
         """The same in a text that is at hand."""
-        return self.place_of(thread, Version(thread.document, thread.branch, "", blob, text))
+        return self.current_anchor(thread, DocumentVersion(thread.document, thread.branch, "", blob, text))
 
     # --- a reply -------------------------------------------------------------------------------------------------
 
-    async def _answer(self, thread: Thread, member: Member, version: Version, turn: str) -> Asked:
+    async def _answer(self, thread: Thread, member: Member, version: DocumentVersion, turn: str) -> StartedTurn:
         reply = new_id()
         started = AssistantTurnStarted(reply=reply, speaker=member.bot, answers=turn)
-        await self._store.append([Draft(thread.room, started, member.bot, turn=reply)])
-        bot = self._roster.bot(member.bot)
+        await self._store.append([NewEvent(thread.room, started, member.bot, turn=reply)])
+        bot = self._roster.get(member.bot)
         turns = [one for one in self.timeline.latest(thread.room, _MOST_TURNS) if one.id != reply]
-        quotes = {one.id: place for one in turns if (place := self.threads.quote(thread.room, one.id)) is not None}
-        declined = [one for one in self.changes.of_thread(thread.room) if one.state == "declined"]
+        quotes = {
+            one.id: place for one in turns if (place := self.thread_queries.quote(thread.room, one.id)) is not None
+        }
+        declined = [one for one in self.proposal_queries.of_thread(thread.room) if one.state == "declined"]
         asked = " ".join(one.text for one in turns[-_ASKED_WITH:])
         wrote = self._people(thread.room)
-        remembered = await asyncio.to_thread(self.readers.recall, thread, bot.id, wrote, asked)
+        remembered = await asyncio.to_thread(self.thread_memory.recall, thread, bot.id, wrote, asked)
         task = member.model or None
         target = self._models.catalogue.chain(Role.DRAFT, task)[0]
-        prompt = prompt_for(
+        prompt = thread_prompt(
             bot,
             member,
             remembered,
@@ -183,58 +186,60 @@ class Talking(Desk):
             declined,
             self._settings,
             self._models.tokens.counter(target),
-            self._models.window(Role.DRAFT, task),
+            self._models.context_window(Role.DRAFT, task),
         )
         stream = self._models.stream(Role.DRAFT, prompt, caller=Caller(thread.room, member.bot), task=task)
 
-        async def on_block(number: int, block: Block) -> None:
+        async def on_block(number: int, block: EditBlock) -> None:
             await self._propose(thread, member.bot, turn, reply, number, block)
 
-        proposing = ProposingReply(stream, parser_for(member.format), on_block)
+        proposing = ReplyWithProposals(stream, parser_for(member.format), on_block)
         await self.replies.start(
             thread.room, reply, proposing, member.bot, lambda _: self._jobs_after(thread.room, reply)
         )
-        return Asked(turn, reply, member.bot)
+        return StartedTurn(turn, reply, member.bot)
 
-    async def _propose(self, thread: Thread, author: str, turn: str, reply: str, number: int, block: Block) -> None:
+    async def _propose(self, thread: Thread, author: str, turn: str, reply: str, number: int, block: EditBlock) -> None:
         version = await self.read(thread.workspace, thread.document, thread.branch)
-        selected = self.threads.selection(thread.room, turn)
+        selected = self.thread_queries.selection(thread.room, turn)
         about = self._about(thread, version, *(selected or (thread.place, thread.blob)))
-        told = await asyncio.to_thread(proposal, thread, reply, number, author, block, version, about)
-        draft = Draft(thread.room, told, author, key=f"change:{told.change}", turn=reply)
+        told = await asyncio.to_thread(proposal_event, thread, reply, number, author, block, version, about)
+        draft = NewEvent(thread.room, told, author, key=f"change:{told.change}", turn=reply)
         await self._store.append([draft])
 
     def _jobs_after(self, room: str, reply: str) -> list[NewJob]:
-        return [NewJob(SETTLE, key=f"{SETTLE}:{reply}", payload={"room": room, "reply": reply})]
+        return [NewJob(FINISH_REPLY_JOB, key=f"{FINISH_REPLY_JOB}:{reply}", payload={"room": room, "reply": reply})]
 
-    async def _settle(self, job: Job) -> Outcome:
+    async def _settle(self, job: Job) -> JobResult:
         """All that a reply leaves to be done, in a way that may be repeated."""
         room, reply = str(job.payload["room"]), str(job.payload["reply"])
-        thread = self.threads.thread(room)
+        thread = self.thread_queries.thread(room)
         turn = self.timeline.turn(room, reply)
-        pieces = read_reply(turn.text, thread.member(turn.speaker).format)
-        blocks = [piece for piece in pieces if isinstance(piece, Block)]
+        pieces = parse_reply(turn.text, thread.member(turn.speaker).format)
+        blocks = [piece for piece in pieces if isinstance(piece, EditBlock)]
         for number, block in enumerate(blocks, start=1):
-            if not self.changes.has(change_id(reply, number)):
+            if not self.proposal_queries.has(proposal_id(reply, number)):
                 await self._propose(thread, turn.speaker, turn.answers or "", reply, number, block)
-        for change in self.changes.of_reply(room, reply):
+        for change in self.proposal_queries.of_reply(room, reply):
             if change.state == "pending" and not change.placed and not change.repaired:
                 await self._repair(thread, change)
-        notes = [_SPOILT[piece.why] for piece in pieces if isinstance(piece, Spoilt)]
-        noted = [Draft(room, ThreadNoted(text=text, about=reply)) for text in notes]
-        return Outcome([*noted, *self.inbox.drafts(thread, reply, turn.speaker, self._people(room))])
+        notes = [_SPOILT[piece.reason] for piece in pieces if isinstance(piece, BrokenBlock)]
+        noted = [NewEvent(room, ThreadNoted(text=text, about=reply)) for text in notes]
+        return JobResult(
+            [*noted, *self.notification_queries.events_for(thread, reply, turn.speaker, self._people(room))]
+        )
 
-    async def _repair(self, thread: Thread, change: Change) -> None:
+    async def _repair(self, thread: Thread, change: Proposal) -> None:
         """F6: a quote that is nowhere, or in two places, is asked for once more."""
         version = await self.read(thread.workspace, thread.document, thread.branch)
         task = thread.member(change.author).model or None
         target = self._models.catalogue.chain(Role.DRAFT, task)[0]
-        prompt = repair_prompt(
+        prompt = quote_repair_prompt(
             version,
             change,
             self._settings,
             self._models.tokens.counter(target),
-            self._models.window(Role.DRAFT, task),
+            self._models.context_window(Role.DRAFT, task),
         )
         quote = ""
         try:
@@ -243,8 +248,8 @@ class Talking(Desk):
             quote = found.group(1) if found else ""
         except ModelError as error:
             _log.info("no better quote", change=change.id, error=error.what)
-        about = self.place_of(thread, version)
-        where = placed(quote, change.proposed, version, about) if quote.strip() else None
+        about = self.current_anchor(thread, version)
+        where = locate_edit(quote, change.proposed, version, about) if quote.strip() else None
         told = ChangeRepaired(
             change=change.id,
             quote=quote,
@@ -254,39 +259,39 @@ class Talking(Desk):
             how=where.how if where else None,
             score=where.score if where else 1.0,
         )
-        await self._store.append([Draft(thread.room, told, change.author, key=f"repair:{change.id}")])
+        await self._store.append([NewEvent(thread.room, told, change.author, key=f"repair:{change.id}")])
 
     # --- who and where -------------------------------------------------------------------------------------------
 
-    def _about(self, thread: Thread, version: Version, place: Place | None, blob: str) -> Anchor | None:
+    def _about(self, thread: Thread, version: DocumentVersion, place: AnchorData | None, blob: str) -> Anchor | None:
         if place is None:
             return None
         kept = Anchor(place.exact, place.prefix, place.suffix, place.start, place.end, blob)
         if version.text[place.start : place.end] == place.exact:
             return kept
         try:
-            old = self.workspace(thread.workspace).blob_text(blob)
+            old = self.repository(thread.workspace).blob_text(blob)
         except NoSuchDocument:
             old = ""
-        (anchor,) = moved([kept], old, version.text, edits_between(old, version.text), version.blob)
-        return refound(anchor, version.text)
+        (anchor,) = move_anchors([kept], old, version.text, edits_between(old, version.text), version.blob)
+        return relocate(anchor, version.text)
 
-    def _place(self, version: Version, span: Span, exact: str = "") -> Place:
+    def _place(self, version: DocumentVersion, span: Span, exact: str = "") -> AnchorData:
         """`exact` are the words that were selected: others may have typed before them since."""
         if exact and version.text[span.start : span.end] != exact:
-            near = version.text.find(exact, max(0, span.start - AROUND))
+            near = version.text.find(exact, max(0, span.start - CONTEXT_LENGTH))
             start = near if near >= 0 else version.text.find(exact)
             span = Span(start, start + len(exact))
         if not 0 <= span.start < span.end <= len(version.text):
             raise Unplaced("The selection is not in the document.", "Select it again.")
-        return Place.of(anchor_at(version.text, span))
+        return AnchorData.of(anchor_at(version.text, span))
 
     def _resolved(self, member: Member) -> Member:
         """With the format that its provider writes best, where none was asked for."""
         if member.format != "auto":
             return member
         provider = self._models.catalogue.chain(Role.DRAFT, member.model or None)[0].provider
-        chosen = self._settings.formats.get(provider) or BEST_KNOWN.get(provider, "tags")
+        chosen = self._settings.formats.get(provider) or DEFAULT_FORMATS.get(provider, "tags")
         return member.model_copy(update={"format": chosen})
 
     def _addressed(self, thread: Thread, text: str, to: str | None) -> Member:
@@ -296,7 +301,7 @@ class Talking(Desk):
             for member in thread.members:
                 if to in (member.bot, names[member.bot]) or to.lower() == names[member.bot].lower():
                     return member
-            asked = next((bot.name for bot in self._roster.bots() if bot.id == to), to)
+            asked = next((bot.name for bot in self._roster.all() if bot.id == to), to)
             raise NoSuchCharacter(f"{asked} is not in this thread.", f"Here are: {', '.join(names.values())}.")
         named = [
             (found.start(), number)
@@ -306,18 +311,18 @@ class Talking(Desk):
         return thread.members[min(named)[1] if named else 0]
 
     def _names(self, thread: Thread) -> dict[str, str]:
-        return {member.bot: self._roster.bot(member.bot).name for member in thread.members}
+        return {member.bot: self._roster.get(member.bot).name for member in thread.members}
 
     def _people(self, room: str) -> set[str]:
         """Everybody who wrote in the thread so far."""
         return {turn.speaker for turn in self.timeline.latest(room, 10_000) if turn.by_person}
 
-    def _said_before(self, room: str, mark: str) -> Asked | None:
+    def _said_before(self, room: str, mark: str) -> StartedTurn | None:
         turn = self._store.reader.turn_by_key(mark)
         if turn is None:
             return None
         replies: list[Turn] = [one for one in self.timeline.latest(room, _MOST_TURNS) if one.answers == turn]
-        return Asked(turn, replies[0].id, replies[0].speaker) if replies else Asked(turn, "", "")
+        return StartedTurn(turn, replies[0].id, replies[0].speaker) if replies else StartedTurn(turn, "", "")
 
 
 _SPOILT = {

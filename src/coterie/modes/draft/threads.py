@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from coterie.engine.errors import NoSuchRoom
-from coterie.kernel import Event, Rows, Store, View, on
+from coterie.kernel import Event, Projection, Rows, Store, on
 from coterie.modes.draft.errors import NoSuchDocument
 from coterie.modes.draft.events import (
+    AnchorData,
     Member,
-    Place,
     SelectionQuoted,
     ThreadKind,
     ThreadNoted,
@@ -31,7 +31,7 @@ class Thread:
     kind: ThreadKind
     title: str
     members: tuple[Member, ...]
-    place: Place | None
+    place: AnchorData | None
     blob: str
     against: str
 
@@ -39,8 +39,8 @@ class Thread:
     def id(self) -> str:
         return self.room.partition(":")[2]
 
-    def member(self, bot: str) -> Member:
-        return next(member for member in self.members if member.bot == bot)
+    def member(self, character: str) -> Member:
+        return next(member for member in self.members if member.bot == character)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class ThreadNote:
     about: str
 
 
-class Threads(View):
+class ThreadProjection(Projection):
     name = "draft_threads"
     line = "room"
     schema = """
@@ -102,10 +102,10 @@ class Threads(View):
         rows.run("INSERT INTO draft_note VALUES (?, ?, ?, ?)", (event.stream, event.seq, it.text, it.about))
 
 
-_COLUMNS = "room, seq, workspace, document, branch, kind, title, members, place, blob, against"
+_THREAD_COLUMNS = "room, seq, workspace, document, branch, kind, title, members, place, blob, against"
 
 
-class ThreadBook:
+class ThreadQueries:
     def __init__(self, store: Store) -> None:
         self._store = store
 
@@ -121,7 +121,7 @@ class ThreadBook:
         return found[1]
 
     def thread(self, room: str) -> Thread:
-        rows = self._store.query(f"SELECT {_COLUMNS} FROM draft_thread WHERE room = ?", (room,))  # noqa: S608
+        rows = self._store.query(f"SELECT {_THREAD_COLUMNS} FROM draft_thread WHERE room = ?", (room,))  # noqa: S608
         if not rows:
             raise NoSuchRoom("There is no such thread.", "List the threads of the document.")
         return _thread(rows[0])
@@ -131,30 +131,30 @@ class ThreadBook:
 
     def threads(self, workspace: str, document: str | None = None, branch: str | None = None) -> list[Thread]:
         rows = self._store.query(
-            f"SELECT {_COLUMNS} FROM draft_thread WHERE workspace = ?1 AND document = coalesce(?2, document)"  # noqa: S608
+            f"SELECT {_THREAD_COLUMNS} FROM draft_thread WHERE workspace = ?1 AND document = coalesce(?2, document)"  # noqa: S608
             " AND branch = coalesce(?3, branch) ORDER BY seq",
             (workspace, document, branch),
         )
         return [_thread(row) for row in rows]
 
-    def of_member(self, bot: str) -> list[Thread]:
+    def of_character(self, character: str) -> list[Thread]:
         """Those in which a character answers, the newest first."""
         rows = self._store.query(
-            f"SELECT {_COLUMNS} FROM draft_thread WHERE EXISTS (SELECT 1 FROM json_each(members)"  # noqa: S608
+            f"SELECT {_THREAD_COLUMNS} FROM draft_thread WHERE EXISTS (SELECT 1 FROM json_each(members)"  # noqa: S608
             " WHERE json_extract(value, '$.bot') = ?) ORDER BY seq DESC",
-            (bot,),
+            (character,),
         )
         return [_thread(row) for row in rows]
 
-    def quote(self, room: str, turn: str) -> Place | None:
+    def quote(self, room: str, turn: str) -> AnchorData | None:
         """The words that a message is about."""
         found = self.selection(room, turn)
         return found[0] if found else None
 
-    def selection(self, room: str, turn: str) -> tuple[Place, str] | None:
+    def selection(self, room: str, turn: str) -> tuple[AnchorData, str] | None:
         """The same, with the version of the document that they were selected in."""
         rows = self._store.query("SELECT place, blob FROM draft_quote WHERE room = ? AND turn = ?", (room, turn))
-        return (Place.model_validate_json(rows[0][0]), rows[0][1]) if rows else None
+        return (AnchorData.model_validate_json(rows[0][0]), rows[0][1]) if rows else None
 
     def notes(self, room: str) -> list[ThreadNote]:
         rows = self._store.query("SELECT seq, text, about FROM draft_note WHERE room = ? ORDER BY seq", (room,))
@@ -164,5 +164,5 @@ class ThreadBook:
 def _thread(row: tuple[Any, ...]) -> Thread:
     room, seq, workspace, document, branch, kind, title, members, place, blob, against = row
     read = tuple(Member.model_validate(member) for member in json.loads(members))
-    where = Place.model_validate_json(place) if place else None
+    where = AnchorData.model_validate_json(place) if place else None
     return Thread(room, seq, workspace, document, branch, kind, title, read, where, blob, against)

@@ -13,18 +13,18 @@ from collections.abc import AsyncIterator
 
 from coterie.engine.events import AssistantTurn
 from coterie.engine.feed import Feed
-from coterie.engine.replies import Live
-from coterie.engine.turns import Timeline
-from coterie.modes.draft.blocks import Block, Parser, Piece, Text
-from coterie.modes.draft.placement import change_id
+from coterie.engine.replies import LiveText
+from coterie.engine.turns import TurnQueries
+from coterie.modes.draft.blocks import EditBlock, ReplyParser, ReplyPart, ReplyText
+from coterie.modes.draft.placement import proposal_id
 
 _CHUNK = re.compile(r"\S{1,48}\s{0,8}|\s{1,8}")
 
 
-class Chunks:
+class ReplyChunker:
     """The visible words of a reply in pieces that do not depend on how it came."""
 
-    def __init__(self, parser: Parser) -> None:
+    def __init__(self, parser: ReplyParser) -> None:
         self._parser = parser
         self._rest = ""
         self.blocks = 0
@@ -37,10 +37,10 @@ class Chunks:
         self._take(self._parser.end())
         return self._cut(over=True)
 
-    def _take(self, pieces: list[Piece]) -> None:
+    def _take(self, pieces: list[ReplyPart]) -> None:
         for piece in pieces:
-            self._rest += piece.text if isinstance(piece, Text) else ""
-            self.blocks += isinstance(piece, Block)
+            self._rest += piece.text if isinstance(piece, ReplyText) else ""
+            self.blocks += isinstance(piece, EditBlock)
 
     def _cut(self, *, over: bool) -> list[str]:
         """What ends where more text came is certain; what ends where the text ends might yet grow."""
@@ -53,30 +53,30 @@ class Chunks:
         return found
 
 
-async def frames(
-    feed: Feed, timeline: Timeline, room: str, reply: str, parser: Parser, after: int = 0
+async def sse_frames(
+    feed: Feed, timeline: TurnQueries, room: str, reply: str, parser: ReplyParser, after: int = 0
 ) -> AsyncIterator[str]:
     """The frames of a reply from the one after `after` on, as they come; of one that ended long ago, at once."""
     number = 0
-    chunks = Chunks(parser)
+    chunks = ReplyChunker(parser)
     async for raw, over in _spoken(feed, timeline, room, reply):
         for text in [*chunks.feed(raw), *(chunks.end() if over else [])]:
             number += 1
             if number > after:
-                yield frame(number, base64.b64encode(text.encode("utf-8", "surrogatepass")).decode("ascii"))
-    changes = [change_id(reply, place) for place in range(1, chunks.blocks + 1)]
+                yield sse_frame(number, base64.b64encode(text.encode("utf-8", "surrogatepass")).decode("ascii"))
+    changes = [proposal_id(reply, place) for place in range(1, chunks.blocks + 1)]
     told = json.dumps({"message_id": reply, "change_ids": changes, "count": len(changes)}, separators=(",", ":"))
     for data, event in ((told, "changes"), ("DONE", "")):
         number += 1
         if number > after:
-            yield frame(number, data, event)
+            yield sse_frame(number, data, event)
 
 
-def frame(number: int, data: str, event: str = "") -> str:
+def sse_frame(number: int, data: str, event: str = "") -> str:
     return f"id: {number}\n" + (f"event: {event}\n" if event else "") + f"data: {data}\n\n"
 
 
-async def _spoken(feed: Feed, timeline: Timeline, room: str, reply: str) -> AsyncIterator[tuple[str, bool]]:
+async def _spoken(feed: Feed, timeline: TurnQueries, room: str, reply: str) -> AsyncIterator[tuple[str, bool]]:
     """A reply's words in order, each once, and whether that was all."""
     told = 0
     async with feed.follow(room) as following:
@@ -85,7 +85,7 @@ async def _spoken(feed: Feed, timeline: Timeline, room: str, reply: str) -> Asyn
             yield turn.text, True
             return
         async for news in following:
-            if isinstance(news, Live):
+            if isinstance(news, LiveText):
                 if news.reply == reply and news.offset + len(news.text) > told:
                     yield news.text[told - news.offset :], False
                     told = news.offset + len(news.text)

@@ -17,7 +17,7 @@ _HARDLY_ALIKE = 0.35
 
 
 @lru_cache(maxsize=1_024)
-def wording(original: str, proposed: str) -> tuple[tuple[Mark, str], ...]:
+def word_diff(original: str, proposed: str) -> tuple[tuple[Mark, str], ...]:
     """In order; without what was put in it is the original, without what was struck the proposal."""
     by = _WORDS if len(original) + len(proposed) < 6 * _MOST_WORDS else _LINES
     old, new = by.findall(original), by.findall(proposed)

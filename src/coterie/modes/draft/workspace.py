@@ -19,7 +19,7 @@ from pygit2.enums import FileMode, SortMode
 from coterie.modes.draft.commits import Revision
 from coterie.modes.draft.errors import NoSuchDocument, NotADocument, WorkspaceError
 
-MAIN = "main"
+MAIN_BRANCH = "main"
 _TITLE = re.compile(r"^#[ \t]+(.+?)[ \t]*#*[ \t]*$", re.MULTILINE)
 _PLAIN_FILES = (FileMode.BLOB, FileMode.BLOB_EXECUTABLE)
 _MARKDOWN = (".md", ".markdown")
@@ -28,7 +28,7 @@ _LOOKED_BACK = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class DocumentVersion:
     """A document as a branch has it."""
 
     path: str
@@ -39,11 +39,11 @@ class Version:
 
     @property
     def title(self) -> str:
-        return title_of(self.path, self.text)
+        return document_title(self.path, self.text)
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class DocumentDiff:
     """How a document differs between two branches, as a patch."""
 
     path: str
@@ -51,23 +51,23 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Touched:
+class RecentDocument:
     """A document, and when it was changed last."""
 
     path: str
     title: str
-    when: int
+    changed_at: int
     """Seconds since 1970."""
 
 
-class Workspace:
+class DocumentRepository:
     def __init__(self, folder: Path) -> None:
         """Open the repository in a folder, or make one there."""
         self.folder = folder
         self._handles = threading.local()
         if not _is_repository(folder):
             folder.mkdir(parents=True, exist_ok=True)
-            pygit2.init_repository(str(folder), bare=True, initial_head=MAIN)
+            pygit2.init_repository(str(folder), bare=True, initial_head=MAIN_BRANCH)
         self.git_folder = Path(self.repository.path)
 
     @property
@@ -88,7 +88,7 @@ class Workspace:
         """What HEAD names, whether it has commits or not."""
         head = self.repository.lookup_reference("HEAD").raw_target
         named = head.decode() if isinstance(head, bytes) else ""
-        return named.removeprefix("refs/heads/") or MAIN
+        return named.removeprefix("refs/heads/") or MAIN_BRANCH
 
     def branches(self) -> list[str]:
         return sorted(self.repository.branches.local)
@@ -108,24 +108,24 @@ class Workspace:
             return []
         found = []
         for path, blob in _markdown(self.repository[head].peel(pygit2.Tree), PurePosixPath()):
-            found.append((path, title_of(path, blob.data.decode("utf-8", "replace"))))
+            found.append((path, document_title(path, blob.data.decode("utf-8", "replace"))))
         return sorted(found)
 
-    def latest(self, branch: str, many: int) -> list[Touched]:
+    def recent(self, branch: str, limit: int) -> list[RecentDocument]:
         """The documents that were changed last, newest first. It looks no further back than a few dozen commits."""
         head = self.head(branch)
-        found: dict[str, Touched] = {}
+        found: dict[str, RecentDocument] = {}
         if head is None:
             return []
         for commit in islice(self.repository.walk(head, SortMode.TOPOLOGICAL), _LOOKED_BACK):
             for path in self._paths_of(commit):
-                blob = self.entry(head, path) if path not in found else None
+                blob = self.blob_at(head, path) if path not in found else None
                 if blob is not None:
-                    title = title_of(path, blob.data.decode("utf-8", "replace"))
-                    found[path] = Touched(path, title, commit.commit_time)
-            if len(found) >= many:
+                    title = document_title(path, blob.data.decode("utf-8", "replace"))
+                    found[path] = RecentDocument(path, title, commit.commit_time)
+            if len(found) >= limit:
                 break
-        return list(found.values())[:many]
+        return list(found.values())[:limit]
 
     def _paths_of(self, commit: pygit2.Commit) -> list[str]:
         """The documents that a commit changed."""
@@ -136,21 +136,21 @@ class Workspace:
         paths = (delta.new_file.path for delta in deltas)
         return [path for path in paths if path.lower().endswith(_MARKDOWN)]
 
-    def read(self, path: str, branch: str, commit: str | None = None) -> Version:
-        checked_path(path)
+    def read(self, path: str, branch: str, commit: str | None = None) -> DocumentVersion:
+        validate_path(path)
         at = commit or self.head(branch)
-        entry = self.entry(at, path) if at is not None else None
+        entry = self.blob_at(at, path) if at is not None else None
         if at is None or entry is None:
             raise NoSuchDocument(f"There is no document {path} on {branch}.", "List the documents of the branch.")
-        return Version(path, branch, at, str(entry.id), text_of(entry, path))
+        return DocumentVersion(path, branch, at, str(entry.id), decode_blob(entry, path))
 
     def blob_text(self, blob: str) -> str:
         found = self.repository.get(blob)
         if not isinstance(found, pygit2.Blob):
             raise NoSuchDocument("This version of the document is not in the repository.", "Reload the document.")
-        return text_of(found, "The document")
+        return decode_blob(found, "The document")
 
-    def entry(self, commit: str, path: str) -> pygit2.Blob | None:
+    def blob_at(self, commit: str, path: str) -> pygit2.Blob | None:
         try:
             found = self.repository[commit].peel(pygit2.Tree)[path]
         except KeyError:
@@ -172,7 +172,7 @@ class Workspace:
             if path is None or self._changed(commit, path):
                 yield revision(commit)
 
-    def compare(self, source: str, target: str) -> list[Difference]:
+    def compare(self, source: str, target: str) -> list[DocumentDiff]:
         """F11: what each document would become if one branch were merged into another, as far as they differ."""
         heads = self.head(target), self.head(source)
         if heads[0] is None or heads[1] is None:
@@ -180,13 +180,13 @@ class Workspace:
         ours, theirs = pygit2.Oid(hex=heads[0]), pygit2.Oid(hex=heads[1])
         base = self.repository.merge_base(ours, theirs)
         patches = self.repository.diff(str(base) if base is not None else heads[0], heads[1], context_lines=3)
-        found: list[Difference] = []
+        found: list[DocumentDiff] = []
         for patch in patches:
             if patch is None:
                 continue
             path = patch.delta.new_file.path
             if path.lower().endswith(_MARKDOWN):
-                found.append(Difference(path, patch.text or ""))
+                found.append(DocumentDiff(path, patch.text or ""))
         return found
 
     def blame(self, branch: str, path: str, line: int) -> Revision | None:
@@ -202,8 +202,8 @@ class Workspace:
         return revision(found.peel(pygit2.Commit))
 
     def _changed(self, commit: pygit2.Commit, path: str) -> bool:
-        mine = self.entry(str(commit.id), path)
-        before = [self.entry(str(parent), path) for parent in commit.parent_ids]
+        mine = self.blob_at(str(commit.id), path)
+        before = [self.blob_at(str(parent), path) for parent in commit.parent_ids]
         here = mine.id if mine else None
         return all(here != (one.id if one else None) for one in before) if before else mine is not None
 
@@ -214,12 +214,12 @@ def revision(commit: pygit2.Commit) -> Revision:
     return Revision(str(commit.id), author.name, commit.commit_time, subject, dict(commit.message_trailers))
 
 
-def title_of(path: str, text: str) -> str:
+def document_title(path: str, text: str) -> str:
     found = _TITLE.search(text)
     return found.group(1) if found else PurePosixPath(path).stem
 
 
-def checked_path(path: str) -> str:
+def validate_path(path: str) -> str:
     """A document's path: relative, within the workspace, Markdown."""
     parts = PurePosixPath(path).parts
     strange = (
@@ -236,7 +236,7 @@ def checked_path(path: str) -> str:
     return path
 
 
-def text_of(blob: pygit2.Blob, name: str) -> str:
+def decode_blob(blob: pygit2.Blob, name: str) -> str:
     if blob.size > _LARGEST:
         raise NotADocument(f"{name} is larger than {_LARGEST // 1_000_000} MB.", "Split it into several documents.")
     try:

@@ -8,31 +8,31 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from coterie.base.logging import get_logger
-from coterie.base.masking import mask
+from coterie.base.masking import redact
 from coterie.cast.errors import NoSuchCharacter
-from coterie.cast.roster import Bot, Roster
+from coterie.cast.roster import Character, Characters
 from coterie.engine.agents import REMOTE, STAND_IN, AgentEntry, AgentRegistry
-from coterie.engine.protocol import Lasting, OutgoingNotification, RoomRef
-from coterie.modes.remote.chats import RemoteBook
+from coterie.engine.protocol import Deliverable, OutgoingNotification, RoomRef
+from coterie.modes.remote.chats import RemoteChatQueries
 from coterie.modes.remote.errors import AgentUnreachable
-from coterie.modes.remote.line import AgentLine
-from coterie.modes.remote.link import AgentLink
+from coterie.modes.remote.line import AgentConnection
+from coterie.modes.remote.link import WebSocketConnection
 from coterie.modes.remote.settings import AgentsSettings
-from coterie.modes.remote.stand_in import StandIn
-from coterie.modes.remote.wire import Push
+from coterie.modes.remote.stand_in import ScriptedConnection
+from coterie.modes.remote.wire import PushFrame
 
-Notify = Callable[[Lasting, str], Awaitable[None]]
-_LOOK_EVERY_S = 1.0
-_LONGEST_PUSH = 4_000
+Notify = Callable[[Deliverable, str], Awaitable[None]]
+_SYNC_INTERVAL_S = 1.0
+_MAX_PUSH_LENGTH = 4_000
 _log = get_logger(__name__)
 
 
-class RemoteAgents:
+class AgentConnections:
     def __init__(
         self,
         registry: AgentRegistry,
-        roster: Roster,
-        book: RemoteBook,
+        roster: Characters,
+        chats: RemoteChatQueries,
         settings: AgentsSettings,
         notify: Notify,
         room_of: Callable[[str], RoomRef | None],
@@ -40,68 +40,68 @@ class RemoteAgents:
         """`room_of` tells in which room a chat is held."""
         self._registry = registry
         self._roster = roster
-        self._book = book
+        self._chats = chats
         self._settings = settings
         self._notify = notify
         self._room_of = room_of
-        self._lines: dict[str, tuple[AgentEntry, AgentLine]] = {}
+        self._connections: dict[str, tuple[AgentEntry, AgentConnection]] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Keep a line to every agent there is, for what they push; follow the registry as it changes."""
         while not stop.is_set():
-            self.look()
+            self.sync_registry()
             with suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), _LOOK_EVERY_S)
+                await asyncio.wait_for(stop.wait(), _SYNC_INTERVAL_S)
         await self.close()
 
-    def look(self) -> None:
+    def sync_registry(self) -> None:
         played: set[str] = set()
-        for name, entry in self._registry.now.characters.items():
+        for name, entry in self._registry.current.characters.items():
             with suppress(NoSuchCharacter):  # `coterie agent list` tells of those
                 bot = self._roster.find(name)
                 played.add(bot.id)
                 if entry.backend == REMOTE:
-                    self.line(bot)
-        for gone in set(self._lines) - played:
-            self._hang_up(gone)
+                    self.connection(bot)
+        for gone in set(self._connections) - played:
+            self._disconnect(gone)
 
-    def line(self, bot: Bot) -> AgentLine:
+    def connection(self, bot: Character) -> AgentConnection:
         entry = self._registry.entry(bot)
         if entry is None or entry.backend not in (REMOTE, STAND_IN):
             raise AgentUnreachable(f"Nobody plays {bot.name} at the moment.", "Whoever runs me has to look.")
-        known = self._lines.get(bot.id)
+        known = self._connections.get(bot.id)
         if known is not None and known[0] == entry:
             return known[1]
         if known is not None:
-            self._hang_up(bot.id)
-        line: AgentLine
+            self._disconnect(bot.id)
+        line: AgentConnection
         if entry.backend == STAND_IN:
-            line = StandIn(entry)
+            line = ScriptedConnection(entry)
         else:
-            link = AgentLink(bot.name, entry, self._settings, lambda push: self._pushed(bot, push))
+            link = WebSocketConnection(bot.name, entry, self._settings, lambda push: self._deliver_push(bot, push))
             link.start()
             line = link
-        self._lines[bot.id] = (entry, line)
+        self._connections[bot.id] = (entry, line)
         return line
 
     async def close(self) -> None:
-        for bot in list(self._lines):
-            self._hang_up(bot)
+        for bot in list(self._connections):
+            self._disconnect(bot)
         await asyncio.gather(*self._closing, return_exceptions=True)
 
-    def _hang_up(self, bot: str) -> None:
-        _, line = self._lines.pop(bot)
+    def _disconnect(self, bot: str) -> None:
+        _, line = self._connections.pop(bot)
         task = asyncio.create_task(line.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
-    async def _pushed(self, bot: Bot, push: Push) -> None:
+    async def _deliver_push(self, bot: Character, push: PushFrame) -> None:
         """Once, however often it is sent; and only into chats that this agent holds."""
         room = self._room_of(push.chat)
-        if room is None or self._book.character_of(push.chat) != bot.id:
+        if room is None or self._chats.character_of(push.chat) != bot.id:
             _log.warning("an agent told something for a chat it does not hold", agent=bot.name, push=push.type)
             return
-        text = mask(push.text.strip()[:_LONGEST_PUSH]) or push.type.replace("_", " ")
+        text = redact(push.text.strip()[:_MAX_PUSH_LENGTH]) or push.type.replace("_", " ")
         token = hashlib.sha256(f"agent push\n{bot.id}\n{push.id}".encode()).hexdigest()[:20]
         await self._notify(OutgoingNotification(room=room, text=f"{bot.name}: {text}"), token)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from coterie.engine.errors import NoSuchRoom
-from coterie.kernel import Event, Rows, Store, View, on
+from coterie.kernel import Event, Projection, Rows, Store, on
 from coterie.modes.remote.events import RemoteOpened, RemoteRenamed
 
 
@@ -18,7 +18,7 @@ class RemoteChat:
     title: str
 
 
-class RemoteChats(View):
+class RemoteChatProjection(Projection):
     name = "remote_chats"
     schema = """
         CREATE TABLE remote_chat(room TEXT PRIMARY KEY, character TEXT NOT NULL, person TEXT NOT NULL,
@@ -35,7 +35,7 @@ class RemoteChats(View):
         rows.run("UPDATE remote_chat SET title = ? WHERE room = ?", (event.payload.title, event.stream))
 
 
-class RemoteBook:
+class RemoteChatQueries:
     def __init__(self, store: Store) -> None:
         self._store = store
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from coterie.base.errors import CoterieError
 
-AGAIN = "Ask again in a while."
+TRY_AGAIN = "Ask again in a while."
 
 
 class AgentError(CoterieError):
     exit_code = 34
 
-    def __init__(self, what: str, fix: str = AGAIN) -> None:
+    def __init__(self, what: str, fix: str = TRY_AGAIN) -> None:
         super().__init__(what, fix)
 
 

@@ -10,29 +10,29 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from coterie.engine.protocol import Attachment
-from coterie.modes.remote.wire import Say, Step
+from coterie.modes.remote.wire import MessageFrame, Step
 
 
 @dataclass(frozen=True)
-class Anew:
+class AgentRestarted:
     """Whoever answered has forgotten it and begins again: what it said so far does not count."""
 
 
-News = Step | Anew
+AgentUpdate = Step | AgentRestarted
 
 
 @dataclass(frozen=True)
-class Asking:
+class AgentRequest:
     """A message on its way to an agent."""
 
-    say: Say
+    message: MessageFrame
     attachments: tuple[Attachment, ...] = ()
     read: Callable[[Attachment], AsyncIterator[bytes]] | None = None
     """How an attachment's bytes are had."""
 
 
-class AgentLine(Protocol):
-    def ask(self, asking: Asking) -> AsyncIterator[News]:
+class AgentConnection(Protocol):
+    def ask(self, request: AgentRequest) -> AsyncIterator[AgentUpdate]:
         """Every step until `Done` or `Failed`, each once. `AgentError` where nothing (more) comes."""
         ...
 
@@ -40,7 +40,7 @@ class AgentLine(Protocol):
         """It need not go on with this one: `ask` ends."""
         ...
 
-    async def settle(self, message: str) -> None:
+    async def acknowledge(self, message: str) -> None:
         """What it said is kept: it may forget it."""
         ...
 

@@ -15,262 +15,266 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosedError, InvalidStatus, WebSocketException
 
 from coterie.base.logging import get_logger
-from coterie.base.masking import mask
+from coterie.base.masking import redact
 from coterie.engine.agents import AgentEntry
 from coterie.kernel.jobs import backoff_s
 from coterie.modes.remote.errors import AgentError, AgentGarbled, AgentRefused, AgentSilent, AgentUnreachable
-from coterie.modes.remote.line import Anew, Asking, News
+from coterie.modes.remote.line import AgentRequest, AgentRestarted, AgentUpdate
 from coterie.modes.remote.settings import AgentsSettings
 from coterie.modes.remote.wire import (
-    LARGEST_FRAME,
-    PIECE,
-    VERSION,
-    Beat,
-    Done,
-    Failed,
-    FilePiece,
-    FromAgent,
-    Hello,
-    Push,
-    Settled,
-    Stop,
-    ToAgent,
-    from_agent,
-    packed,
+    CHUNK_SIZE,
+    MAX_FRAME_SIZE,
+    PROTOCOL_VERSION,
+    AgentFrame,
+    DoneStep,
+    FailedStep,
+    FileChunkFrame,
+    HeartbeatFrame,
+    HelloFrame,
+    PushFrame,
+    ServerFrame,
+    SettledFrame,
+    StopFrame,
+    encode_data,
+    parse_agent_frame,
 )
 
-OnPush = Callable[[Push], Awaitable[None]]
-_QUICK_S = 0.1
-_ITS_FAULT = frozenset({1002, 1003, 1007, 1009})
+OnPush = Callable[[PushFrame], Awaitable[None]]
+_RETRY_WHILE_WAITING_S = 0.1
+_PROTOCOL_VIOLATIONS = frozenset({1002, 1003, 1007, 1009})
 """With these we hang up by ourselves: what came was no frame, no text, or too large."""
 _log = get_logger(__name__)
 
 
-class _Open:
+class _PendingRequest:
     """A message whose answer is under way."""
 
-    def __init__(self, asking: Asking) -> None:
-        self.asking = asking
-        self.news: asyncio.Queue[News | Beat | AgentError] = asyncio.Queue()
+    def __init__(self, asking: AgentRequest) -> None:
+        self.request = asking
+        self.updates: asyncio.Queue[AgentUpdate | HeartbeatFrame | AgentError] = asyncio.Queue()
         self.after = 0
         """The number of the last step that we have."""
         self.epoch = ""
-        self.trouble: AgentError | None = None
+        self.error: AgentError | None = None
         """What went wrong since anything was last heard of it."""
 
 
-class AgentLink:
+class WebSocketConnection:
     def __init__(self, name: str, entry: AgentEntry, settings: AgentsSettings, on_push: OnPush) -> None:
         """`name` is the character's, for what people are told."""
         self._name = name
         self._entry = entry
         self._settings = settings
         self._on_push = on_push
-        self._open: dict[str, _Open] = {}
+        self._pending: dict[str, _PendingRequest] = {}
         self._socket: ClientConnection | None = None
         self._epoch = ""
-        self._trouble: AgentError | None = None
-        self._hurry = asyncio.Event()
-        self._known = asyncio.Event()
+        self._last_error: AgentError | None = None
+        self._retry_now = asyncio.Event()
+        self._outcome_known = asyncio.Event()
         """Set once it is known how things stand: there is a line, or there can be none."""
-        self._keeping: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        if self._keeping is None:
-            self._keeping = asyncio.create_task(self._keep(), name=f"agent {self._name}")
+        if self._task is None:
+            self._task = asyncio.create_task(self._keep_connected(), name=f"agent {self._name}")
 
     async def close(self) -> None:
-        if self._keeping is not None:
-            self._keeping.cancel()
-            await asyncio.gather(self._keeping, return_exceptions=True)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
 
-    async def ask(self, asking: Asking) -> AsyncIterator[News]:
+    async def ask(self, request: AgentRequest) -> AsyncIterator[AgentUpdate]:
         self.start()
-        message = asking.say.id
-        under_way = self._open[message] = _Open(asking)
+        message = request.message.id
+        under_way = self._pending[message] = _PendingRequest(request)
         try:
             if self._socket is None:
-                self._hurry.set()
+                self._retry_now.set()
             else:
-                await self._begin(self._socket, under_way)
+                await self._send_request(self._socket, under_way)
             while True:
                 try:
-                    news = await asyncio.wait_for(under_way.news.get(), self._settings.patience_s)
+                    news = await asyncio.wait_for(under_way.updates.get(), self._settings.silence_timeout_s)
                 except TimeoutError:
-                    raise self._nothing_came(under_way.trouble) from None
+                    raise self._timeout_error(under_way.error) from None
                 if isinstance(news, AgentError):
                     raise news
-                if not isinstance(news, Beat):
+                if not isinstance(news, HeartbeatFrame):
                     yield news
-                if isinstance(news, Done | Failed):
+                if isinstance(news, DoneStep | FailedStep):
                     return
         finally:
-            self._open.pop(message, None)
+            self._pending.pop(message, None)
 
     async def stop(self, message: str) -> None:
-        if (under_way := self._open.get(message)) is not None:
+        if (under_way := self._pending.get(message)) is not None:
             # Whether the agent listens or not: nobody waits for it any more.
-            under_way.news.put_nowait(Done(message=message, number=under_way.after + 1))
-        await self._tell(Stop(message=message))
+            under_way.updates.put_nowait(DoneStep(message=message, number=under_way.after + 1))
+        await self._send_if_connected(StopFrame(message=message))
 
-    async def settle(self, message: str) -> None:
-        await self._tell(Settled(message=message))
+    async def acknowledge(self, message: str) -> None:
+        await self._send_if_connected(SettledFrame(message=message))
 
-    async def reached(self) -> None:
+    async def wait_connected(self) -> None:
         """Until the line stands; the reason if it does not in time. For `coterie agent check`."""
         self.start()
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._known.wait(), self._settings.patience_s)
+            await asyncio.wait_for(self._outcome_known.wait(), self._settings.silence_timeout_s)
         if self._socket is None:
-            raise self._nothing_came(self._trouble)
+            raise self._timeout_error(self._last_error)
 
     # --- the line --------------------------------------------------------------------------------------------
 
-    async def _keep(self) -> None:
+    async def _keep_connected(self) -> None:
         tries = 0
         while True:
             try:
-                async with self._connected() as socket:
+                async with self._connect() as socket:
                     tries = 0
                     await self._listen(socket)
             except AgentUnreachable as error:
-                self._gave_trouble(error)
+                self._record_error(error)
             except AgentError as error:
-                self._gave_trouble(error, at_once=True)
+                self._record_error(error, at_once=True)
             except InvalidStatus as error:
-                self._gave_trouble(*self._refusal(error.response.status_code))
+                self._record_error(*self._status_error(error.response.status_code))
             except ConnectionClosedError as error:
-                garbled = error.sent is not None and error.sent.code in _ITS_FAULT
+                garbled = error.sent is not None and error.sent.code in _PROTOCOL_VIOLATIONS
                 told = f"The line to {self._name} broke off."
                 trouble = AgentGarbled(str(error)) if garbled else AgentUnreachable(told)
-                self._gave_trouble(trouble, at_once=garbled, cause=str(error))
+                self._record_error(trouble, at_once=garbled, cause=str(error))
             except (OSError, WebSocketException, TimeoutError) as error:
                 told = f"{self._name} cannot be reached at the moment."
-                self._gave_trouble(AgentUnreachable(told), cause=f"{type(error).__name__}: {error}")
+                self._record_error(AgentUnreachable(told), cause=f"{type(error).__name__}: {error}")
             except Exception:
                 _log.exception("the line to an agent failed", agent=self._name)
-                self._gave_trouble(AgentUnreachable(f"The line to {self._name} does not work."))
+                self._record_error(AgentUnreachable(f"The line to {self._name} does not work."))
             finally:
                 self._socket = None
             tries += 1
             # While somebody waits, soon; otherwise with growing pauses, until somebody does.
-            pause = _QUICK_S if self._open else backoff_s(tries, longest=self._settings.longest_pause_s)
+            pause = (
+                _RETRY_WHILE_WAITING_S if self._pending else backoff_s(tries, maximum=self._settings.max_retry_pause_s)
+            )
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._hurry.wait(), pause)
-            self._hurry.clear()
+                await asyncio.wait_for(self._retry_now.wait(), pause)
+            self._retry_now.clear()
 
-    def _connected(self) -> connect:
+    def _connect(self) -> connect:
         token = self._entry.token
         headers = {"Authorization": f"Bearer {token.get_secret_value()}"} if token is not None else {}
         return connect(
             self._entry.base_url,
             additional_headers=headers,
-            open_timeout=self._settings.patience_s,
+            open_timeout=self._settings.silence_timeout_s,
             close_timeout=1.0,
             ping_interval=self._settings.heartbeat_s,
             ping_timeout=self._settings.heartbeat_s,
-            max_size=LARGEST_FRAME,
+            max_size=MAX_FRAME_SIZE,
             proxy=None,
         )
 
     async def _listen(self, socket: ClientConnection) -> None:
-        await socket.send(Hello(name=self._name).line())
-        async with asyncio.timeout(self._settings.patience_s):
-            hello = from_agent(await socket.recv())
-        if not isinstance(hello, Hello) or hello.version != VERSION:
+        await socket.send(HelloFrame(name=self._name).to_json())
+        async with asyncio.timeout(self._settings.silence_timeout_s):
+            hello = parse_agent_frame(await socket.recv())
+        if not isinstance(hello, HelloFrame) or hello.version != PROTOCOL_VERSION:
             raise AgentGarbled(f"{self._name} speaks another protocol than I do.", "Whoever runs me has to look.")
-        self._epoch, self._socket, self._trouble = hello.epoch, socket, None
-        self._known.set()
+        self._epoch, self._socket, self._last_error = hello.epoch, socket, None
+        self._outcome_known.set()
         _log.info("an agent is there", agent=self._name)
         # Beside the reading: a large file on its way must not keep others from being heard.
-        sending = [asyncio.create_task(self._begin(socket, one)) for one in self._open.values()]
+        sending = [asyncio.create_task(self._send_request(socket, one)) for one in self._pending.values()]
         try:
             async for frame in socket:
-                await self._take(socket, from_agent(frame))
+                await self._handle_frame(socket, parse_agent_frame(frame))
         finally:
             for task in sending:
                 task.cancel()
             await asyncio.gather(*sending, return_exceptions=True)
         raise AgentUnreachable(f"The line to {self._name} broke off.")
 
-    async def _begin(self, socket: ClientConnection, under_way: _Open) -> None:
+    async def _send_request(self, socket: ClientConnection, under_way: _PendingRequest) -> None:
         """Send a message, for the first time or again. What breaks here breaks the line, and it is sent on the next."""
         if under_way.after and under_way.epoch != self._epoch:
             under_way.after = 0
-            under_way.news.put_nowait(Anew())
+            under_way.updates.put_nowait(AgentRestarted())
         under_way.epoch = self._epoch
-        asking = under_way.asking
+        asking = under_way.request
         try:
-            await socket.send(asking.say.model_copy(update={"after": under_way.after}).line())
+            await socket.send(asking.message.model_copy(update={"after": under_way.after}).to_json())
             for number, attachment in enumerate(asking.attachments):
                 if asking.read is None:
                     break
                 waiting = b""
                 async for chunk in asking.read(attachment):
                     waiting += chunk
-                    while len(waiting) >= PIECE:
-                        piece, waiting = waiting[:PIECE], waiting[PIECE:]
-                        await socket.send(FilePiece(message=asking.say.id, file=number, data=packed(piece)).line())
-                        under_way.news.put_nowait(Beat())  # it is we who are busy
-                last = FilePiece(message=asking.say.id, file=number, data=packed(waiting), last=True)
-                await socket.send(last.line())
+                    while len(waiting) >= CHUNK_SIZE:
+                        piece, waiting = waiting[:CHUNK_SIZE], waiting[CHUNK_SIZE:]
+                        await socket.send(
+                            FileChunkFrame(message=asking.message.id, file=number, data=encode_data(piece)).to_json()
+                        )
+                        under_way.updates.put_nowait(HeartbeatFrame())  # it is we who are busy
+                last = FileChunkFrame(message=asking.message.id, file=number, data=encode_data(waiting), last=True)
+                await socket.send(last.to_json())
         except WebSocketException:
             return
 
-    async def _take(self, socket: ClientConnection, frame: FromAgent) -> None:
-        if isinstance(frame, Hello):
+    async def _handle_frame(self, socket: ClientConnection, frame: AgentFrame) -> None:
+        if isinstance(frame, HelloFrame):
             return
-        if isinstance(frame, Push):
+        if isinstance(frame, PushFrame):
             await self._on_push(frame)
-            await socket.send(Settled(push=frame.id).line())
+            await socket.send(SettledFrame(push=frame.id).to_json())
             return
-        if isinstance(frame, Beat):
+        if isinstance(frame, HeartbeatFrame):
             for message in frame.messages:
-                if (under_way := self._open.get(message)) is not None:
-                    under_way.news.put_nowait(frame)
+                if (under_way := self._pending.get(message)) is not None:
+                    under_way.updates.put_nowait(frame)
             return
-        under_way = self._open.get(frame.message)
+        under_way = self._pending.get(frame.message)
         if under_way is None or frame.number <= under_way.after:
             return  # nobody waits for it any more, or it was told before
         if frame.number != under_way.after + 1:
             raise AgentGarbled(f"{self._name} left something out.")
-        under_way.after, under_way.trouble = frame.number, None
-        under_way.news.put_nowait(frame)
+        under_way.after, under_way.error = frame.number, None
+        under_way.updates.put_nowait(frame)
 
-    async def _tell(self, frame: ToAgent) -> None:
+    async def _send_if_connected(self, frame: ServerFrame) -> None:
         """What it need not hear: a line that breaks takes it along."""
         if self._socket is not None:
             with suppress(WebSocketException):
-                await self._socket.send(frame.line())
+                await self._socket.send(frame.to_json())
 
     # --- trouble ---------------------------------------------------------------------------------------------
 
-    def _gave_trouble(self, error: AgentError, at_once: bool = False, cause: str = "") -> None:
+    def _record_error(self, error: AgentError, at_once: bool = False, cause: str = "") -> None:
         """Remembered for whoever gives up waiting; told at once where waiting cannot help."""
-        if str(error) != str(self._trouble):
-            _log.warning("an agent gives trouble", agent=self._name, error=mask(str(error)), cause=mask(cause))
-        self._trouble = error
-        for under_way in self._open.values():
-            under_way.trouble = error
+        if str(error) != str(self._last_error):
+            _log.warning("an agent gives trouble", agent=self._name, error=redact(str(error)), cause=redact(cause))
+        self._last_error = error
+        for under_way in self._pending.values():
+            under_way.error = error
             if at_once:
-                under_way.news.put_nowait(self._for_people(error))
+                under_way.updates.put_nowait(self._user_error(error))
         if at_once:
-            self._known.set()
+            self._outcome_known.set()
 
-    def _nothing_came(self, trouble: AgentError | None) -> AgentError:
+    def _timeout_error(self, trouble: AgentError | None) -> AgentError:
         if trouble is not None:
-            return self._for_people(trouble)
+            return self._user_error(trouble)
         if self._socket is None:
             return AgentUnreachable(f"{self._name} cannot be reached at the moment.")
         return AgentSilent(f"{self._name} does not answer.")
 
-    def _for_people(self, error: AgentError) -> AgentError:
+    def _user_error(self, error: AgentError) -> AgentError:
         """How a frame was wrong is for the log; that something is wrong is for the person."""
         if isinstance(error, AgentGarbled):
             return AgentGarbled(f"What {self._name} answered cannot be understood.")
         return error
 
-    def _refusal(self, status: int) -> tuple[AgentError, bool]:
+    def _status_error(self, status: int) -> tuple[AgentError, bool]:
         if status in (401, 403):
             return AgentRefused(f"{self._name} does not let me in.", "Whoever runs me has to look at its token."), True
         return AgentUnreachable(f"{self._name} is not well: it answered {status}."), False

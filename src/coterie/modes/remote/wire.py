@@ -16,10 +16,10 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from coterie.modes.remote.errors import AgentGarbled
 
-VERSION = 1
-PIECE = 192 * 1024
+PROTOCOL_VERSION = 1
+CHUNK_SIZE = 192 * 1024
 """Bytes of a file in one frame; as text they take a third more."""
-LARGEST_FRAME = 1024 * 1024
+MAX_FRAME_SIZE = 1024 * 1024
 _Id = Annotated[str, Field(min_length=1, max_length=200)]
 _Text = Annotated[str, Field(max_length=200_000)]
 
@@ -27,44 +27,44 @@ _Text = Annotated[str, Field(max_length=200_000)]
 class _Frame(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
 
-    def line(self) -> str:
+    def to_json(self) -> str:
         return self.model_dump_json()
 
 
-class Hello(_Frame):
+class HelloFrame(_Frame):
     type: Literal["hello"] = "hello"
-    version: int = VERSION
+    version: int = PROTOCOL_VERSION
     name: _Text = ""
     """Of the character, from the house; of the program, from the agent."""
     epoch: _Text = ""
     """The agent's: another one means that it started anew and knows nothing of what was going on."""
 
 
-class Who(_Frame):
+class PersonInfo(_Frame):
     id: str
     name: str
 
 
-class FileNote(_Frame):
+class FileInfo(_Frame):
     name: str
     media_type: str = "application/octet-stream"
     size: int = 0
 
 
-class Say(_Frame):
+class MessageFrame(_Frame):
     """A message of a person. The same id again is the same message: tell what comes after `after`."""
 
     type: Literal["message"] = "message"
     id: str
     chat: str
-    person: Who
+    person: PersonInfo
     text: str
-    files: tuple[FileNote, ...] = ()
+    files: tuple[FileInfo, ...] = ()
     """They follow, piece by piece, in this order."""
     after: int = 0
 
 
-class FilePiece(_Frame):
+class FileChunkFrame(_Frame):
     type: Literal["file_piece"] = "file_piece"
     message: str
     file: int
@@ -73,12 +73,12 @@ class FilePiece(_Frame):
     last: bool = False
 
 
-class Stop(_Frame):
+class StopFrame(_Frame):
     type: Literal["stop"] = "stop"
     message: str
 
 
-class Settled(_Frame):
+class SettledFrame(_Frame):
     """The house has kept what there was: the agent may forget it."""
 
     type: Literal["settled"] = "settled"
@@ -86,37 +86,37 @@ class Settled(_Frame):
     push: str = ""
 
 
-ToAgent = Hello | Say | FilePiece | Stop | Settled
+ServerFrame = HelloFrame | MessageFrame | FileChunkFrame | StopFrame | SettledFrame
 
 
-class _Numbered(_Frame):
+class _StepFrame(_Frame):
     message: _Id
     number: int = Field(ge=1)
 
 
-class TextChunk(_Numbered):
+class TextStep(_StepFrame):
     type: Literal["text"] = "text"
     text: _Text
 
 
-class ToolCall(_Numbered):
+class ToolCallStep(_StepFrame):
     type: Literal["tool_call"] = "tool_call"
     name: _Text
     text: _Text = ""
 
 
-class ToolResult(_Numbered):
+class ToolResultStep(_StepFrame):
     type: Literal["tool_result"] = "tool_result"
     name: _Text
     text: _Text = ""
 
 
-class Progress(_Numbered):
+class ProgressStep(_StepFrame):
     type: Literal["progress"] = "progress"
     text: _Text
 
 
-class SendFile(_Numbered):
+class FileStep(_StepFrame):
     """A piece of a file for the person; the name and type of its first piece count."""
 
     type: Literal["file"] = "file"
@@ -126,26 +126,26 @@ class SendFile(_Numbered):
     last: bool = True
 
 
-class Done(_Numbered):
+class DoneStep(_StepFrame):
     type: Literal["done"] = "done"
 
 
-class Failed(_Numbered):
+class FailedStep(_StepFrame):
     type: Literal["error"] = "error"
     text: _Text = ""
 
 
-Step = TextChunk | ToolCall | ToolResult | Progress | SendFile | Done | Failed
+Step = TextStep | ToolCallStep | ToolResultStep | ProgressStep | FileStep | DoneStep | FailedStep
 
 
-class Beat(_Frame):
+class HeartbeatFrame(_Frame):
     """Still working on these. Said at least every second or two, because silence means that something hangs."""
 
     type: Literal["beat"] = "beat"
     messages: tuple[str, ...] = ()
 
 
-class Push(_Frame):
+class PushFrame(_Frame):
     """Something nobody asked for just now, for the room where a chat is held."""
 
     type: Literal["task_done", "task_error", "task_progress"]
@@ -154,30 +154,30 @@ class Push(_Frame):
     text: _Text
 
 
-FromAgent = Hello | Step | Beat | Push
-_FROM_AGENT: TypeAdapter[FromAgent] = TypeAdapter(Annotated[FromAgent, Field(discriminator="type")])
-_TO_AGENT: TypeAdapter[ToAgent] = TypeAdapter(Annotated[ToAgent, Field(discriminator="type")])
+AgentFrame = HelloFrame | Step | HeartbeatFrame | PushFrame
+_AGENT_FRAME: TypeAdapter[AgentFrame] = TypeAdapter(Annotated[AgentFrame, Field(discriminator="type")])
+_SERVER_FRAME: TypeAdapter[ServerFrame] = TypeAdapter(Annotated[ServerFrame, Field(discriminator="type")])
 
 
-def from_agent(frame: str | bytes) -> FromAgent:
+def parse_agent_frame(frame: str | bytes) -> AgentFrame:
     try:
-        return _FROM_AGENT.validate_json(frame)
+        return _AGENT_FRAME.validate_json(frame)
     except ValidationError as error:
         raise AgentGarbled("What the agent sent cannot be understood.", _reason(error)) from None
 
 
-def to_agent(frame: str | bytes) -> ToAgent:
+def parse_server_frame(frame: str | bytes) -> ServerFrame:
     try:
-        return _TO_AGENT.validate_json(frame)
+        return _SERVER_FRAME.validate_json(frame)
     except ValidationError as error:
         raise AgentGarbled("What the house sent cannot be understood.", _reason(error)) from None
 
 
-def packed(data: bytes) -> str:
+def encode_data(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def unpacked(text: str) -> bytes:
+def decode_data(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):

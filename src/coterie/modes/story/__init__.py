@@ -3,47 +3,47 @@
 This is what surfaces may use of it; the rest is its own business.
 """
 
-from coterie.modes.story.arriving import Arrivals
+from coterie.modes.story.arriving import CharacterImporter
 from coterie.modes.story.chats import Chat
 from coterie.modes.story.conversation import StoryConversation
-from coterie.modes.story.drawer import Drawer, open_drawer
-from coterie.modes.story.editing import FIELDS, Edit
+from coterie.modes.story.drawer import ChatDetails, chat_details
+from coterie.modes.story.editing import EDITABLE_FIELDS, FieldEdit
 from coterie.modes.story.errors import BadEdit
-from coterie.modes.story.events import Part
+from coterie.modes.story.events import SentPromptPart
 from coterie.modes.story.exporting import ExportFormat, export_chat
-from coterie.modes.story.impact import RewindImpact, told
+from coterie.modes.story.impact import ChatRewindImpact, describe_impact
 from coterie.modes.story.importing import import_tavern_chat
-from coterie.modes.story.kickoff import Opening, Proposal
-from coterie.modes.story.luggage import adopted, pack
-from coterie.modes.story.prompts import Inspected, PromptBook
-from coterie.modes.story.reading import Bookmarks
-from coterie.modes.story.searching import Hit, search
-from coterie.modes.story.story import Begun, Story
+from coterie.modes.story.kickoff import Opening, OpeningProposal
+from coterie.modes.story.luggage import export_character, reassign_memories
+from coterie.modes.story.prompts import InspectedPrompt, PromptQueries
+from coterie.modes.story.reading import ReadMarks
+from coterie.modes.story.searching import SearchHit, search_chats
+from coterie.modes.story.story import StartedTurn, StoryService
 
 __all__ = [
-    "FIELDS",
-    "Arrivals",
+    "EDITABLE_FIELDS",
+    "CharacterImporter",
     "BadEdit",
-    "Begun",
-    "Bookmarks",
+    "StartedTurn",
+    "ReadMarks",
     "Chat",
-    "Drawer",
-    "Edit",
+    "ChatDetails",
+    "FieldEdit",
     "ExportFormat",
-    "Hit",
-    "Inspected",
+    "SearchHit",
+    "InspectedPrompt",
     "Opening",
-    "Part",
-    "PromptBook",
-    "Proposal",
-    "RewindImpact",
-    "Story",
+    "SentPromptPart",
+    "PromptQueries",
+    "OpeningProposal",
+    "ChatRewindImpact",
+    "StoryService",
     "StoryConversation",
-    "adopted",
+    "reassign_memories",
     "export_chat",
     "import_tavern_chat",
-    "open_drawer",
-    "pack",
-    "search",
-    "told",
+    "chat_details",
+    "export_character",
+    "search_chats",
+    "describe_impact",
 ]

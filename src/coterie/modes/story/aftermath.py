@@ -16,29 +16,34 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from coterie.engine.events import AssistantTurn
-from coterie.engine.turns import Timeline, Turn
-from coterie.kernel import Draft, Job, NewJob, Store
-from coterie.kernel.worker import Handler, Outcome
+from coterie.engine.turns import Turn, TurnQueries
+from coterie.kernel import Job, NewEvent, NewJob, Store
+from coterie.kernel.worker import Handler, JobResult
 from coterie.llm.messages import Prompt
 from coterie.llm.router import Caller, Models
 from coterie.llm.structured import classify
 from coterie.memory import Memory
 from coterie.memory.events import MemoryEdited
 from coterie.memory.writing import NewMemory
-from coterie.modes.story.chats import Chat, ChatBook
-from coterie.modes.story.events import ClockMoved, EdgeUpdate
+from coterie.modes.story.chats import Chat, ChatQueries
+from coterie.modes.story.events import ClockMoved, RelationshipUpdated
 from coterie.modes.story.pins import Pins
-from coterie.modes.story.prompting import Prompter
-from coterie.modes.story.segments import spoken
+from coterie.modes.story.prompting import PromptBuilder
+from coterie.modes.story.segments import turn_text
 
-MEMORY, STATE, SIGNIFICANCE, SCENE = "story_memory", "story_state", "story_significance", "story_scene"
-CLOSE = "story_close"
-_MOST_DELTA = 10
+MEMORY_JOB, RELATIONSHIP_JOB, SIGNIFICANCE_JOB, SCENE_CHECK_JOB = (
+    "story_memory",
+    "story_state",
+    "story_significance",
+    "story_scene",
+)
+SCENE_CLOSE_JOB = "story_close"
+_MAX_DELTA = 10
 
-_DONE = re.compile(
+_SCENE_END = re.compile(
     r"\b(we(?:'|’)?re done here|we are done here|the end|fade to black|end (?:of )?(?:the )?scene)\b", re.I
 )
-_SKIPS = (
+_TIME_SKIPS = (
     (re.compile(r"\bthe next (?:morning|day)\b|\btomorrow comes\b", re.I), timedelta(hours=12)),
     (re.compile(r"\b(?:a few|several|some) hours (?:later|pass)", re.I), timedelta(hours=3)),
     (re.compile(r"\b(?:an|one) hour (?:later|passes)\b", re.I), timedelta(hours=1)),
@@ -71,14 +76,14 @@ class Weight(BaseModel):
     significance: Literal[0, 1, 2, 3] = 1
 
 
-class Aftermath:
-    def __init__(self, store: Store, models: Models, memory: Memory, prompter: Prompter) -> None:
+class PostTurnJobs:
+    def __init__(self, store: Store, models: Models, memory: Memory, prompter: PromptBuilder) -> None:
         self._store = store
         self._models = models
         self._memory = memory
         self._prompter = prompter
-        self._timeline = Timeline(store)
-        self._chats = ChatBook(store)
+        self._timeline = TurnQueries(store)
+        self._chats = ChatQueries(store)
         self._pins = Pins(store)
 
     def jobs_after(self, room: str, ended: AssistantTurn) -> Sequence[NewJob]:
@@ -86,25 +91,28 @@ class Aftermath:
         if not ended.text.strip():
             return ()
         payload = {"room": room, "reply": ended.reply}
-        return [NewJob(kind, key=f"{kind}:{room}:{ended.reply}", payload=payload) for kind in (MEMORY, STATE, SCENE)]
+        return [
+            NewJob(kind, key=f"{kind}:{room}:{ended.reply}", payload=payload)
+            for kind in (MEMORY_JOB, RELATIONSHIP_JOB, SCENE_CHECK_JOB)
+        ]
 
     def handlers(self) -> dict[str, Handler]:
         return {
-            MEMORY: self._remember,
-            STATE: self._feel,
-            SIGNIFICANCE: self._weigh,
-            SCENE: self._look_at_scene,
+            MEMORY_JOB: self._remember,
+            RELATIONSHIP_JOB: self._update_relationships,
+            SIGNIFICANCE_JOB: self._rate_significance,
+            SCENE_CHECK_JOB: self._check_scene,
         }
 
-    async def _remember(self, job: Job) -> Outcome:
+    async def _remember(self, job: Job) -> JobResult:
         """A memory per witness of what was said: word for word, because that is what is recalled best."""
         chat, reply, question = self._exchange(job)
         names, people = self._prompter.names(chat), self._chats.people()
         new: list[NewMemory] = []
         for turn in (question, reply):
-            if turn is None or not (text := spoken(turn)):
+            if turn is None or not (text := turn_text(turn)):
                 continue
-            witnesses = self._prompter.witnesses.of(chat, turn)
+            witnesses = self._prompter.witnesses.of_turns(chat, turn)
             new += [
                 NewMemory(
                     text,
@@ -120,25 +128,27 @@ class Aftermath:
                 for bot in witnesses
                 if bot not in people
             ]
-        planned = self._memory.writing.plan(new, near=False, actor="story", turn=reply.id)
-        drafts = [draft for plan in planned for draft in plan.drafts]
+        planned = self._memory.writer.plan(new, by_meaning=False, actor="story", turn=reply.id)
+        drafts = [draft for plan in planned for draft in plan.new_events]
         added: dict[str, list[str]] = {}
         for memory, plan in zip(new, planned, strict=True):
             if plan.verdict == "added":
                 added.setdefault(memory.owner, []).append(plan.id)
-        weigh = NewJob(SIGNIFICANCE, f"{SIGNIFICANCE}:{chat.room}:{reply.id}", {**job.payload, "memories": added})
-        return Outcome(drafts, [weigh] if added else [])
+        weigh = NewJob(
+            SIGNIFICANCE_JOB, f"{SIGNIFICANCE_JOB}:{chat.room}:{reply.id}", {**job.payload, "memories": added}
+        )
+        return JobResult(drafts, [weigh] if added else [])
 
-    async def _feel(self, job: Job) -> Outcome:
+    async def _update_relationships(self, job: Job) -> JobResult:
         """How everybody present feels about everybody else now, silent witnesses too."""
         chat, reply, question = self._exchange(job)
-        heard = self._prompter.witnesses.of(chat, *(turn for turn in (question, reply) if turn))
+        heard = self._prompter.witnesses.of_turns(chat, *(turn for turn in (question, reply) if turn))
         present, people = self._prompter.names(chat), self._chats.people()
         names = {entity: self._prompter.name(present, entity) for entity in heard}
         ids = {name.lower(): entity for entity, name in names.items()} | {entity: entity for entity in names}
         pairs = [(of, toward) for of in heard for toward in names if of != toward and of not in people]
         if not pairs:
-            return Outcome()
+            return JobResult()
         asked = "; ".join(f"{names[of]} toward {names[toward]}" for of, toward in pairs)
         prompt = Prompt.of(
             f"{self._transcript(chat, question, reply)}\n\nPairs: {asked}",
@@ -150,7 +160,7 @@ class Aftermath:
         )
         caller = Caller(room=chat.room, character=reply.speaker)
         found = await classify(self._models, StateUpdate, prompt, caller=caller)
-        drafts: list[Draft] = []
+        drafts: list[NewEvent] = []
         changed: set[tuple[str, str]] = set()
         for update in found.value.pairs:
             pair = (ids.get(update.of.lower(), ""), ids.get(update.toward.lower(), ""))
@@ -158,25 +168,29 @@ class Aftermath:
                 continue
             changed.add(pair)
             drafts.append(
-                self._edge(
+                self._relationship_update(
                     chat,
                     reply,
                     pair,
-                    affinity_delta=_small(update.affinity_delta),
-                    trust_delta=_small(update.trust_delta),
+                    affinity_delta=_clamped(update.affinity_delta),
+                    trust_delta=_clamped(update.trust_delta),
                     # What was whispered is kept as a private memory, not as common knowledge.
                     knowledge=() if reply.to else _facts(update.knowledge_facts),
                 )
             )
         # Having met is something, even when nothing changed: the last interaction is noted.
-        drafts += [self._edge(chat, reply, pair) for pair in pairs if pair not in changed and pair[1] in people]
-        return Outcome(drafts)
+        drafts += [
+            self._relationship_update(chat, reply, pair) for pair in pairs if pair not in changed and pair[1] in people
+        ]
+        return JobResult(drafts)
 
-    async def _weigh(self, job: Job) -> Outcome:
+    async def _rate_significance(self, job: Job) -> JobResult:
         """How much it matters, 0 to 3. What matters most is pinned; the weakest automatic pin makes room."""
         chat, reply, question = self._exchange(job)
         for owner in job.payload["memories"]:
-            await asyncio.to_thread(self._memory.warm, owner)  # nobody waits now; before the next reply somebody does
+            await asyncio.to_thread(
+                self._memory.preload, owner
+            )  # nobody waits now; before the next reply somebody does
         prompt = Prompt.of(
             self._transcript(chat, question, reply),
             system="How significant is this exchange for the people in it? 0 trivial, 1 ordinary, 2 important, 3 "
@@ -184,23 +198,23 @@ class Aftermath:
         )
         caller = Caller(room=chat.room, character=reply.speaker)
         weight = (await classify(self._models, Weight, prompt, caller=caller)).value.significance
-        drafts: list[Draft] = []
+        drafts: list[NewEvent] = []
         ordinary = Weight().significance
         for owner, ids in sorted(job.payload["memories"].items()):
             if weight != ordinary:
                 edits = [MemoryEdited(id=memory_id, significance=weight) for memory_id in ids]
-                drafts += [Draft(chat.room, edit, "story", turn=reply.id) for edit in edits]
+                drafts += [NewEvent(chat.room, edit, "story", turn=reply.id) for edit in edits]
             if weight == 3:
                 # One exchange, one pin: what was said last is what it came to.
                 drafts += self._pins.pin(chat.room, owner, ids[-1:], reply.id)
-        return Outcome(drafts)
+        return JobResult(drafts)
 
-    async def _look_at_scene(self, job: Job) -> Outcome:
+    async def _check_scene(self, job: Job) -> JobResult:
         """Did the scene end, and how much time went by? Clear words decide by themselves."""
         chat, reply, question = self._exchange(job)
-        text = f"{spoken(question) if question else ''}\n{reply.text}"
-        skip = next((length for pattern, length in _SKIPS if pattern.search(text)), None)
-        done = bool(_DONE.search(text))
+        text = f"{turn_text(question) if question else ''}\n{reply.text}"
+        skip = next((length for pattern, length in _TIME_SKIPS if pattern.search(text)), None)
+        done = bool(_SCENE_END.search(text))
         if skip is None and not done:
             prompt = Prompt.of(
                 self._transcript(chat, question, reply),
@@ -212,14 +226,14 @@ class Aftermath:
         else:
             minutes = int((skip or timedelta(minutes=2)).total_seconds() // 60)
             check = SceneCheck(closed=True, why="time" if skip else "done", minutes=minutes)
-        drafts: list[Draft] = []
+        drafts: list[NewEvent] = []
         if check.minutes or check.closed:
-            drafts.append(Draft(chat.room, ClockMoved(minutes=check.minutes, why=check.why), "story", turn=reply.id))
+            drafts.append(NewEvent(chat.room, ClockMoved(minutes=check.minutes, why=check.why), "story", turn=reply.id))
         jobs: list[NewJob] = []
         if check.closed and chat.scene is not None and self._timeline.count(chat.room) > 2:
             payload = {"room": chat.room, "scene": chat.scene, "why": check.why, "turn": reply.id}
-            jobs.append(NewJob(CLOSE, f"{CLOSE}:{chat.room}:{reply.id}", payload))
-        return Outcome(drafts, jobs)
+            jobs.append(NewJob(SCENE_CLOSE_JOB, f"{SCENE_CLOSE_JOB}:{chat.room}:{reply.id}", payload))
+        return JobResult(drafts, jobs)
 
     def _exchange(self, job: Job) -> tuple[Chat, Turn, Turn | None]:
         chat = self._chats.chat(str(job.payload["room"]))
@@ -229,10 +243,10 @@ class Aftermath:
 
     def _transcript(self, chat: Chat, *turns: Turn | None) -> str:
         names = self._prompter.names(chat)
-        said = [turn for turn in turns if turn is not None and spoken(turn)]
-        return "\n".join(f"{self._prompter.name(names, turn.speaker)}: {spoken(turn)}" for turn in said)
+        said = [turn for turn in turns if turn is not None and turn_text(turn)]
+        return "\n".join(f"{self._prompter.name(names, turn.speaker)}: {turn_text(turn)}" for turn in said)
 
-    def _edge(
+    def _relationship_update(
         self,
         chat: Chat,
         reply: Turn,
@@ -241,8 +255,8 @@ class Aftermath:
         affinity_delta: int = 0,
         trust_delta: int = 0,
         knowledge: tuple[str, ...] = (),
-    ) -> Draft:
-        payload = EdgeUpdate(
+    ) -> NewEvent:
+        payload = RelationshipUpdated(
             world=chat.world,
             of=pair[0],
             toward=pair[1],
@@ -252,12 +266,12 @@ class Aftermath:
             chat=chat.room,
             when=chat.clock,
         )
-        return Draft(chat.room, payload, "story", turn=reply.id)
+        return NewEvent(chat.room, payload, "story", turn=reply.id)
 
 
 def _facts(facts: Sequence[str]) -> tuple[str, ...]:
     return tuple(fact.strip()[:300] for fact in facts[:5] if fact.strip())
 
 
-def _small(delta: int) -> int:
-    return max(-_MOST_DELTA, min(_MOST_DELTA, delta))
+def _clamped(delta: int) -> int:
+    return max(-_MAX_DELTA, min(_MAX_DELTA, delta))

@@ -8,20 +8,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from coterie.modes.story.editing import Edit, Editing
-from coterie.modes.story.past import Past
+from coterie.modes.story.editing import EditPlanner, FieldEdit
+from coterie.modes.story.past import Rewind
 from coterie.modes.story.pins import Pins
 from coterie.modes.story.room import Decision
 
 
-class ByHand(Past):
-    async def edit(self, room: str, edits: Sequence[Edit]) -> bool:
+class Edits(Rewind):
+    async def edit(self, room: str, edits: Sequence[FieldEdit]) -> bool:
         """All of these corrections, or none of them. False if everything was so already."""
 
         async def decide() -> Decision:
-            return Editing(self._store).drafts(self.chats.chat(room), edits), ()
+            return EditPlanner(self._store).plan(self.chats.chat(room), edits), ()
 
-        return bool(await self._decide(room, decide))
+        return bool(await self.decide_and_append(room, decide))
 
     async def pin(self, room: str, memory_id: str, pinned: bool) -> bool:
         """S14: at most eight, and the weakest automatic pin makes room. False if it was so already.
@@ -30,12 +30,12 @@ class ByHand(Past):
         """
 
         async def decide() -> Decision:
-            memory = Editing(self._store).memory(room, memory_id)
-            return Pins(self._store).by_hand(memory, pinned), ()
+            memory = EditPlanner(self._store).memory(room, memory_id)
+            return Pins(self._store).set_by_hand(memory, pinned), ()
 
-        return bool(await self._decide(room, decide))
+        return bool(await self.decide_and_append(room, decide))
 
     async def forget(self, room: str, memory_id: str) -> None:
         """A tombstone: neither this memory nor one that says the same comes back, in any line of the chat."""
-        memory = Editing(self._store).memory(room, memory_id)
+        memory = EditPlanner(self._store).memory(room, memory_id)
         await asyncio.to_thread(self._memory.forget, memory.id)

@@ -8,14 +8,14 @@ from datetime import datetime
 from typing import Any
 
 from coterie.base.clock import from_micros, to_micros
-from coterie.cast.roster import YOU
+from coterie.cast.roster import OWNER
 from coterie.engine.errors import NoSuchRoom
-from coterie.kernel import Event, Rows, Store, View, on
+from coterie.kernel import Event, Projection, Rows, Store, on
 from coterie.modes.story.events import (
     Activity,
     ActivityChange,
     ChatCreated,
-    ChatLineOpened,
+    ChatForkOpened,
     ClockMoved,
     ContainerCreated,
     DialogueSummarised,
@@ -34,7 +34,7 @@ from coterie.modes.story.events import (
 class Guest:
     version: int
     """Of the character, as it joined."""
-    since: int
+    joined_seq: int
     """The number of the event with which they joined: what came before, they did not witness."""
 
 
@@ -42,7 +42,7 @@ class Guest:
 class Chat:
     room: str
     host: str
-    bot_version: int
+    host_version: int
     title: str
     clock: datetime
     weather: str
@@ -50,7 +50,7 @@ class Chat:
     world: str
     scene: str | None
     guests: dict[str, Guest]
-    people: tuple[str, ...] = (YOU,)
+    people: tuple[str, ...] = (OWNER,)
     """The people in it, first of all whose chat it is."""
 
     @property
@@ -58,19 +58,19 @@ class Chat:
         return self.people[0]
 
     @property
-    def everybody(self) -> list[str]:
+    def participants(self) -> list[str]:
         return [*self.people, *self.characters]
 
     @property
     def id(self) -> str:
         return self.room.partition(":")[2]
 
-    def version_of(self, bot: str) -> int:
+    def version_of(self, character_id: str) -> int:
         """S1: identity is fixed while a scene lasts, so a chat keeps the version that its scene began with."""
-        return self.bot_version if bot == self.host else self.guests[bot].version
+        return self.host_version if character_id == self.host else self.guests[character_id].version
 
-    def since(self, bot: str) -> int:
-        return self.guests[bot].since if bot in self.guests else 0
+    def joined_seq(self, character_id: str) -> int:
+        return self.guests[character_id].joined_seq if character_id in self.guests else 0
 
     @property
     def characters(self) -> list[str]:
@@ -78,7 +78,7 @@ class Chat:
 
 
 @dataclass(frozen=True)
-class Scene:
+class StoryScene:
     id: str
     container: str
     participants: tuple[str, ...]
@@ -100,7 +100,7 @@ class Container:
     audible: str
 
 
-class Chats(View):
+class ChatProjection(Projection):
     name = "story_chats"
     line = "room"
     schema = """
@@ -128,22 +128,22 @@ class Chats(View):
             "INSERT OR REPLACE INTO chat VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL)",
             (event.stream, it.host, it.bot_version, it.title, to_micros(it.clock), it.weather, it.anchor, it.world),
         )
-        self._arrived(rows, event.stream, it.person, 0)
+        self._add_person(rows, event.stream, it.person, 0)
 
     @on(PersonJoined)
     def person_joined(self, rows: Rows, event: Event[PersonJoined]) -> None:
-        self._arrived(rows, event.stream, event.payload.person, event.seq)
+        self._add_person(rows, event.stream, event.payload.person, event.seq)
 
     @on(PersonLeft)
     def person_left(self, rows: Rows, event: Event[PersonLeft]) -> None:
         told = (event.stream, event.payload.person)
         rows.run("UPDATE chat_person SET here = 0 WHERE room = ? AND person = ?", told)
 
-    def _arrived(self, rows: Rows, room: str, person: str, since: int) -> None:
+    def _add_person(self, rows: Rows, room: str, person: str, since: int) -> None:
         rows.run("INSERT OR REPLACE INTO chat_person VALUES (?, ?, ?, 1)", (room, person, since))
 
-    @on(ChatLineOpened)
-    def line_opened(self, rows: Rows, event: Event[ChatLineOpened]) -> None:
+    @on(ChatForkOpened)
+    def fork_opened(self, rows: Rows, event: Event[ChatForkOpened]) -> None:
         it = event.payload
         rows.run("UPDATE chat SET title = ?, world = ? WHERE room = ?", (it.title, it.world, event.stream))
 
@@ -217,7 +217,7 @@ class Chats(View):
             case ["scene", scene, "container"]:
                 rows.run("UPDATE scene SET container = ? WHERE room = ? AND id = ?", (value, event.stream, scene))
             case ["activity", entity, *path]:
-                activity = _corrected(rows, event.stream, entity, path, value)
+                activity = _edited_activity(rows, event.stream, entity, path, value)
                 rows.run("INSERT OR REPLACE INTO activity VALUES (?, ?, ?)", (event.stream, entity, activity))
             case ["container", container, "name" | "type" | "parent" | "moving" | "public" | "audible" as column]:
                 sql = f"UPDATE container SET {column} = ? WHERE room = ? AND id = ?"  # noqa: S608
@@ -226,7 +226,7 @@ class Chats(View):
                 return  # an edge or a memory: another view's
 
 
-def _corrected(rows: Rows, room: str, entity: str, path: list[str], value: object) -> str:
+def _edited_activity(rows: Rows, room: str, entity: str, path: list[str], value: object) -> str:
     """An activity with one field, or all of it, put right by hand."""
     if not path:
         return Activity.model_validate(value).model_dump_json()
@@ -239,14 +239,14 @@ def _corrected(rows: Rows, room: str, entity: str, path: list[str], value: objec
     return Activity.model_validate(told).model_dump_json()
 
 
-class ChatBook:
+class ChatQueries:
     """Reading chats."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def chat(self, room: str) -> Chat:
-        rows = self._store.query(f"SELECT {_CHAT} FROM chat WHERE room = ?", (room,))  # noqa: S608
+        rows = self._store.query(f"SELECT {_CHAT_COLUMNS} FROM chat WHERE room = ?", (room,))  # noqa: S608
         if not rows:
             raise NoSuchRoom("There is no such chat.", "Choose one from the list of chats.")
         return self._chat(rows[0])
@@ -254,28 +254,28 @@ class ChatBook:
     def chats(self, host: str | None = None, person: str | None = None) -> list[Chat]:
         """The newest first; with a character or a person, only those they are in as host or as one of the people."""
         rows = self._store.query(
-            f"SELECT {_CHAT} FROM chat WHERE ?1 IS NULL OR host = ?1 ORDER BY room DESC",  # noqa: S608
+            f"SELECT {_CHAT_COLUMNS} FROM chat WHERE ?1 IS NULL OR host = ?1 ORDER BY room DESC",  # noqa: S608
             (host,),
         )
         found = [self._chat(row) for row in rows]
         return [chat for chat in found if person is None or person in chat.people]
 
-    def rooms_with(self, bot: str) -> list[Chat]:
+    def chats_with(self, character_id: str) -> list[Chat]:
         """Chats that a character hosts or visits."""
-        return [chat for chat in self.chats() if bot in chat.characters]
+        return [chat for chat in self.chats() if character_id in chat.characters]
 
     def people(self) -> frozenset[str]:
         """Everybody who is a person in any chat, or was."""
         return frozenset(person for (person,) in self._store.query("SELECT DISTINCT person FROM chat_person"))
 
-    def scene(self, room: str, scene: str) -> Scene:
+    def scene(self, room: str, scene: str) -> StoryScene:
         rows = self._store.query(
             "SELECT id, container, participants, starts, ends, seq FROM scene WHERE room = ? AND id = ?", (room, scene)
         )
         if not rows:
             raise NoSuchRoom("There is no such scene.", "It may have been taken back: reload the chat.")
         scene_id, container, participants, starts, ends, seq = rows[0]
-        return Scene(
+        return StoryScene(
             scene_id,
             container,
             tuple(json.loads(participants)),
@@ -327,4 +327,4 @@ class ChatBook:
         return Chat(room, host, version, title, from_micros(clock), weather, anchor, world, scene, guests, people)
 
 
-_CHAT = "room, host, bot_version, title, clock, weather, anchor, world, scene"
+_CHAT_COLUMNS = "room, host, bot_version, title, clock, weather, anchor, world, scene"

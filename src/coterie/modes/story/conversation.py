@@ -11,18 +11,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from coterie.base.ids import new_id
 from coterie.base.logging import get_logger
-from coterie.cast.roster import YOU, Roster
-from coterie.engine.conversation import Opened, Speech, Spoken, Standing, Words
-from coterie.engine.errors import Busy, NotAllowed
+from coterie.cast.roster import OWNER, Characters
+from coterie.engine.conversation import ChatStatus, NewChat, ReplyFinished, ReplyText, ReplyUpdate
+from coterie.engine.errors import Busy, PermissionDenied
 from coterie.engine.events import AssistantTurn
-from coterie.engine.feed import Feed, Following
+from coterie.engine.feed import Feed, FeedSubscription
 from coterie.engine.protocol import Attachment
-from coterie.engine.replies import Live
+from coterie.engine.replies import LiveText
 from coterie.engine.turns import Turn
-from coterie.kernel import Draft, Store
+from coterie.kernel import NewEvent, Store
 from coterie.modes.story.events import ManualEdit
 from coterie.modes.story.kickoff import Opening
-from coterie.modes.story.story import Begun, Story
+from coterie.modes.story.story import StartedTurn, StoryService
 
 _OPENING_S = 4.0
 """A person who wrote the first word should not wait longer for the scene to be set."""
@@ -33,36 +33,36 @@ _log = get_logger(__name__)
 class StoryConversation:
     mode = "story"
 
-    def __init__(self, store: Store, story: Story, roster: Roster, feed: Feed) -> None:
+    def __init__(self, store: Store, story: StoryService, roster: Characters, feed: Feed) -> None:
         self._store = store
         self._story = story
         self._roster = roster
         self._feed = feed
 
-    async def open(self, person: str, character: str, title: str = "", *, at_once: bool = False) -> Opened:
-        bot, room = self._roster.bot(character), f"room:{new_id()}"
+    async def open(self, person: str, character: str, title: str = "", *, at_once: bool = False) -> NewChat:
+        bot, room = self._roster.get(character), f"room:{new_id()}"
         opening = self._plain_opening(character) if at_once else await self._opening(character, person)
         if title:
             opening = opening.model_copy(update={"title": title})
-        drafts = self._story.beginning(room, bot, opening, person)
+        drafts = self._story.opening_events(room, bot, opening, person)
         greeting = next((d.payload.text for d in drafts if isinstance(d.payload, AssistantTurn)), "")
-        return Opened(room, drafts, greeting)
+        return NewChat(room, drafts, greeting)
 
-    async def let_in(self, context: str, person: str) -> None:
-        await self._story.let_in(context, person)
+    async def add_person(self, context: str, person: str) -> None:
+        await self._story.add_person(context, person)
 
-    async def let_go(self, context: str, person: str) -> None:
-        await self._story.let_go(context, person)
+    async def remove_person(self, context: str, person: str) -> None:
+        await self._story.remove_person(context, person)
 
-    async def say(
+    async def send_message(
         self, context: str, text: str, *, person: str, key: str, attachments: Sequence[Attachment] = ()
-    ) -> AsyncIterator[Speech]:
+    ) -> AsyncIterator[ReplyUpdate]:
         self._check(context, person)
         told = "\n".join([text, *map(_handed_over, attachments)]).strip()
         async for speech in self._turn(context, lambda: self._story.say(context, told, key=key, author=person)):
             yield speech
 
-    async def retry(self, context: str, *, person: str) -> AsyncIterator[Speech]:
+    async def retry(self, context: str, *, person: str) -> AsyncIterator[ReplyUpdate]:
         self._check(context, person)
         async for speech in self._turn(context, lambda: self._story.regenerate(context)):
             yield speech
@@ -70,31 +70,31 @@ class StoryConversation:
     async def stop(self, context: str) -> bool:
         return await self._story.stop(context)
 
-    def standing(self, context: str) -> Standing:
+    def status(self, context: str) -> ChatStatus:
         chat = self._story.chats.chat(context)
-        host = self._roster.bot(chat.host).name
+        host = self._roster.get(chat.host).name
         notes = [("time", f"{chat.clock:%A %H:%M}"), ("weather", chat.weather)]
-        return Standing(
+        return ChatStatus(
             chat.title, host, self._story.timeline.count(context), tuple((name, it) for name, it in notes if it)
         )
 
     async def rename(self, context: str, title: str) -> None:
         prior = self._story.chats.chat(context).title
-        await self._store.append([Draft(context, ManualEdit(what="title", value=title, prior=prior), YOU)])
+        await self._store.append([NewEvent(context, ManualEdit(what="title", value=title, prior=prior), OWNER)])
 
     async def _opening(self, character: str, person: str) -> Opening:
         try:
             async with asyncio.timeout(_OPENING_S):
-                return (await self._story.propose(character, person)).opening
+                return (await self._story.propose_opening(character, person)).opening
         except TimeoutError:
             return self._plain_opening(character)
 
     def _plain_opening(self, character: str) -> Opening:
-        bot = self._roster.bot(character)
+        bot = self._roster.get(character)
         greeting = bot.card.data.first_mes if bot.card else ""
         return Opening(greeting=greeting or bot.identity.kickoff)
 
-    async def _turn(self, context: str, begin: Callable[[], Awaitable[Begun]]) -> AsyncIterator[Speech]:
+    async def _turn(self, context: str, begin: Callable[[], Awaitable[StartedTurn]]) -> AsyncIterator[ReplyUpdate]:
         async with self._feed.follow(context) as following:
             begun = await self._begin(context, begin)
             if not begun.reply:
@@ -110,7 +110,7 @@ class StoryConversation:
                 turn = self._story.timeline.turn(context, begun.reply)
             yield self._spoken(turn)
 
-    async def _begin(self, context: str, begin: Callable[[], Awaitable[Begun]]) -> Begun:
+    async def _begin(self, context: str, begin: Callable[[], Awaitable[StartedTurn]]) -> StartedTurn:
         """Somebody may be speaking, asked from another window: then it is our turn after them."""
         for _ in range(_TRIES):
             try:
@@ -121,19 +121,19 @@ class StoryConversation:
 
     def _check(self, context: str, person: str) -> None:
         if person not in self._story.chats.chat(context).people:
-            raise NotAllowed("This story is somebody else's.", "Begin one of your own, or ask to be let in.")
+            raise PermissionDenied("This story is somebody else's.", "Begin one of your own, or ask to be let in.")
 
-    def _spoken(self, turn: Turn) -> Spoken:
-        name = self._roster.bot(turn.speaker).name
+    def _spoken(self, turn: Turn) -> ReplyFinished:
+        name = self._roster.get(turn.speaker).name
         own_end = turn.state != "truncated" or turn.why in ("stopped", "length")
-        return Spoken(turn.text, name, "" if own_end else turn.why)
+        return ReplyFinished(turn.text, name, "" if own_end else turn.why)
 
 
-async def _heard(following: Following, reply: str) -> AsyncIterator[Words]:
+async def _heard(following: FeedSubscription, reply: str) -> AsyncIterator[ReplyText]:
     async for news in following:
-        if isinstance(news, Live):
+        if isinstance(news, LiveText):
             if news.reply == reply:
-                yield Words(news.text)
+                yield ReplyText(news.text)
         elif isinstance(news.payload, AssistantTurn) and news.payload.reply == reply:
             return
 

@@ -6,42 +6,42 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from coterie.cast.cards.macros import Macros
-from coterie.cast.roster import Bot
-from coterie.modes.story.budget import Piece, Role, Tier
+from coterie.cast.roster import Character
+from coterie.modes.story.budget import MessageRole, PromptPart, Tier
 
 SYSTEM, DIALOGUE = 0, 1
 """The two places a piece can stand in."""
 
 
-class Desk:
-    def __init__(self, count: Callable[[str], int], names: dict[str, str], bot: Bot, macros: Macros) -> None:
-        self.count = count
+class PromptDraft:
+    def __init__(self, count: Callable[[str], int], names: dict[str, str], bot: Character, macros: Macros) -> None:
+        self.count_tokens = count
         self.names = names
-        self.bot = bot
+        self.character = bot
         self.macros = macros
-        self.pieces: list[Piece] = []
+        self.parts: list[PromptPart] = []
         self._names: dict[str, int] = {}
 
-    def add(self, name: str, tier: Tier, text: str, *, give_up: int = 0, label: str = "") -> None:
+    def add(self, name: str, tier: Tier, text: str, *, drop_order: int = 0, label: str = "") -> None:
         if text.strip() and (told := self.macros.expand(text)).strip():
-            self.put(self.piece(name, tier, told, give_up=give_up, label=label))
+            self.append(self.part(name, tier, told, drop_order=drop_order, label=label))
 
-    def put(self, piece: Piece) -> None:
+    def append(self, part: PromptPart) -> None:
         """Two pieces never share a name: two lore entries may."""
-        times = self._names[piece.name] = self._names.get(piece.name, 0) + 1
-        self.pieces.append(piece if times == 1 else replace(piece, name=f"{piece.name} ({times})"))
+        times = self._names[part.name] = self._names.get(part.name, 0) + 1
+        self.parts.append(part if times == 1 else replace(part, name=f"{part.name} ({times})"))
 
-    def piece(
+    def part(
         self,
         name: str,
         tier: Tier,
         text: str,
         *,
-        role: Role = "system",
+        role: MessageRole = "system",
         order: tuple[int, float] | None = None,
-        give_up: int = 0,
+        drop_order: int = 0,
         label: str = "",
-        instead: Piece | None = None,
-    ) -> Piece:
-        place = order or (SYSTEM, len(self.pieces))
-        return Piece(name, tier, role, text, self.count(text), place, give_up, label, instead)
+        replacement: PromptPart | None = None,
+    ) -> PromptPart:
+        place = order or (SYSTEM, len(self.parts))
+        return PromptPart(name, tier, role, text, self.count_tokens(text), place, drop_order, label, replacement)

@@ -8,21 +8,21 @@ from itertools import permutations
 from pydantic import BaseModel, ConfigDict
 
 from coterie.memory import Memory
-from coterie.memory.library import MOST_PINS
+from coterie.memory.library import MAX_PINS
 from coterie.memory.record import MemoryRecord
-from coterie.modes.story.chats import Chat, ChatBook, Container
-from coterie.modes.story.edges import EdgeBook
-from coterie.modes.story.events import Activity, Edge
+from coterie.modes.story.chats import Chat, ChatQueries, Container
+from coterie.modes.story.edges import RelationshipQueries
+from coterie.modes.story.events import Activity, Relationship
 from coterie.modes.story.pins import Pins
 
-RECENT = 12
+RECENT_MEMORIES = 12
 
 
-class _Seen(BaseModel):
+class _Details(BaseModel):
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
 
-class SceneSeen(_Seen):
+class SceneDetails(_Details):
     id: str
     container: str
     place: str
@@ -31,7 +31,7 @@ class SceneSeen(_Seen):
     starts: datetime
 
 
-class MemorySeen(_Seen):
+class MemoryDetails(_Details):
     id: str
     text: str
     speaker: str | None
@@ -43,50 +43,52 @@ class MemorySeen(_Seen):
     happened: datetime | None
 
 
-class CharacterSeen(_Seen):
+class CharacterDetails(_Details):
     name: str
-    memories: list[MemorySeen]
+    memories: list[MemoryDetails]
     """The newest that it witnessed in this chat."""
     pins: int
-    most_pins: int = MOST_PINS
+    most_pins: int = MAX_PINS
 
 
-class Drawer(_Seen):
+class ChatDetails(_Details):
     title: str
     names: dict[str, str]
     """Everybody present, by the name that prose uses."""
     clock: datetime
     weather: str
     anchor: str
-    scene: SceneSeen | None
+    scene: SceneDetails | None
     places: dict[str, str]
     """Their names."""
     containers: dict[str, Container]
     """The same places with their properties."""
     activities: dict[str, Activity]
-    edges: list[Edge]
+    edges: list[Relationship]
     """Both ways, between everybody present."""
-    characters: dict[str, CharacterSeen]
+    characters: dict[str, CharacterDetails]
 
 
-def open_drawer(chat: Chat, names: dict[str, str], chats: ChatBook, edges: EdgeBook, memory: Memory) -> Drawer:
+def chat_details(
+    chat: Chat, names: dict[str, str], chats: ChatQueries, edges: RelationshipQueries, memory: Memory
+) -> ChatDetails:
     scene = None
     if chat.scene is not None:
         found = chats.scene(chat.room, chat.scene)
         place = chats.container_name(chat.room, found.container)
-        scene = SceneSeen(
+        scene = SceneDetails(
             id=found.id,
             container=found.container,
             place=place,
             participants=list(found.participants),
             starts=found.starts,
         )
-    felt = {(edge.of, edge.toward): edge for edge in edges.edges(chat.world)}
-    pairs = permutations(chat.everybody, 2)
+    felt = {(edge.of, edge.toward): edge for edge in edges.in_world(chat.world)}
+    pairs = permutations(chat.participants, 2)
     containers = chats.containers(chat.room)
     doing = chats.activities(chat.room)
     pins = Pins(memory.store)
-    return Drawer(
+    return ChatDetails(
         title=chat.title,
         names=names,
         clock=chat.clock,
@@ -95,12 +97,14 @@ def open_drawer(chat: Chat, names: dict[str, str], chats: ChatBook, edges: EdgeB
         scene=scene,
         places={place.id: place.name for place in containers.values()},
         containers=containers,
-        activities={entity: doing.get(entity, Activity()) for entity in chat.everybody},
-        edges=[felt.get(pair) or Edge(of=pair[0], toward=pair[1]) for pair in pairs],
+        activities={entity: doing.get(entity, Activity()) for entity in chat.participants},
+        edges=[felt.get(pair) or Relationship(of=pair[0], toward=pair[1]) for pair in pairs],
         characters={
-            bot: CharacterSeen(
+            bot: CharacterDetails(
                 name=names[bot],
-                memories=[_memory(record) for record in memory.latest(owner=bot, room=chat.room, limit=RECENT)],
+                memories=[
+                    _memory(record) for record in memory.latest(owner=bot, room=chat.room, limit=RECENT_MEMORIES)
+                ],
                 pins=len(pins.pinned(chat.room, bot)),
             )
             for bot in chat.characters
@@ -108,8 +112,8 @@ def open_drawer(chat: Chat, names: dict[str, str], chats: ChatBook, edges: EdgeB
     )
 
 
-def _memory(record: MemoryRecord) -> MemorySeen:
-    return MemorySeen(
+def _memory(record: MemoryRecord) -> MemoryDetails:
+    return MemoryDetails(
         id=record.id,
         text=record.text,
         speaker=record.speaker,

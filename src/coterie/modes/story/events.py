@@ -7,18 +7,18 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from coterie.cast.roster import YOU
+from coterie.cast.roster import OWNER
 from coterie.kernel import Payload
 
-MAIN = "main"
+MAIN_WORLD = "main"
 """The world that all chats share which are not forks."""
 
 
-class _Value(BaseModel):
+class _StoryValue(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Action(_Value):
+class Action(_StoryValue):
     verb: str = ""
     interruptible: bool = True
     attention: Literal["low", "medium", "high"] = "low"
@@ -27,7 +27,7 @@ class Action(_Value):
     """How long it is expected to take."""
 
 
-class Activity(_Value):
+class Activity(_StoryValue):
     """What somebody is doing, and where."""
 
     container: str = ""
@@ -55,13 +55,13 @@ class ChatCreated(Payload, kind="chat_created"):
     """In a few words; empty where nobody said."""
     anchor: str = ""
     """What day one is: "Day 1 = the morning after the storm"."""
-    world: str = MAIN
+    world: str = MAIN_WORLD
     """The world whose feelings it shares; a fork gets one of its own."""
-    person: str = YOU
+    person: str = OWNER
     """Whose chat it is."""
 
 
-class ChatLineOpened(Payload, kind="chat_line_opened"):
+class ChatForkOpened(Payload, kind="chat_line_opened"):
     """A fork of a chat has its own title, and a world of its own in which nothing else happens."""
 
     title: str
@@ -150,7 +150,7 @@ class DialogueSummarised(Payload, kind="dialogue_summarised"):
     """What was said aloud until then, with what the summary before told."""
 
 
-class EdgeUpdate(Payload, kind="edge_update"):
+class RelationshipUpdated(Payload, kind="edge_update"):
     """How one feels about another changed. Deltas are clamped to 0..100 when they are folded. S3"""
 
     world: str
@@ -173,7 +173,7 @@ class EdgeUpdate(Payload, kind="edge_update"):
     """In the fiction."""
 
 
-class EdgeSummaryRewritten(Payload, kind="edge_summary_rewritten"):
+class RelationshipSummaryRewritten(Payload, kind="edge_summary_rewritten"):
     """How one sees another, in words, rewritten at scene close."""
 
     world: str
@@ -188,7 +188,7 @@ class EdgeSummaryRewritten(Payload, kind="edge_summary_rewritten"):
     """The fingerprint of the sentence it was made from: if that was never so, neither was this."""
 
 
-class Edge(_Value):
+class Relationship(_StoryValue):
     of: str
     toward: str
     affinity: int = 50
@@ -199,16 +199,16 @@ class Edge(_Value):
     when: datetime | None = None
 
 
-class EdgesSet(Payload, kind="edges_set"):
+class RelationshipsSet(Payload, kind="edges_set"):
     """A forked line begins with feelings as they were at that moment."""
 
     world: str
     """The fork's own stream."""
-    edges: tuple[Edge, ...]
+    edges: tuple[Relationship, ...]
     """All there are in that world."""
 
 
-class EdgesCleared(Payload, kind="edges_cleared"):
+class RelationshipsCleared(Payload, kind="edges_cleared"):
     """These feelings start over. S25"""
 
     pairs: tuple[tuple[str, str, str], ...]
@@ -265,7 +265,7 @@ class ManualEdit(Payload, kind="manual_edit"):
     """What it said before."""
 
 
-class Part(_Value):
+class SentPromptPart(_StoryValue):
     """One piece of a prompt."""
 
     name: str
@@ -289,7 +289,7 @@ class PromptSent(Payload, kind="prompt_sent"):
     """The budget in tokens: beyond it `nice` parts go first, then `should` ones."""
     hard: int
     """The most tokens it may have, for what must be in it."""
-    parts: tuple[Part, ...]
+    parts: tuple[SentPromptPart, ...]
     """In the order they were sent."""
     texts: dict[str, str]
     """Hash → text, for parts this chat had not sent before."""

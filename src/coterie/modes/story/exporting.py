@@ -10,16 +10,16 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from coterie.base.masking import mask
+from coterie.base.masking import redact
 from coterie.cast.cards.tavern_chat import TavernChat, TavernTurn
 from coterie.engine.events import AssistantTurn
 from coterie.engine.turns import Turn
 from coterie.modes.story.chats import Chat
-from coterie.modes.story.story import Story
+from coterie.modes.story.story import StoryService
 
 ExportFormat = Literal["md", "json", "jsonl"]
-_PAGE = 1_000
-VERSION = 1
+_EXPORT_PAGE = 1_000
+CHAT_FORMAT_VERSION = 1
 
 
 class ExportedTurn(BaseModel):
@@ -38,7 +38,7 @@ class ExportedTurn(BaseModel):
 
 class ExportedChat(BaseModel):
     format: Literal["coterie-chat"] = "coterie-chat"
-    version: int = VERSION
+    version: int = CHAT_FORMAT_VERSION
     title: str
     host: str
     characters: dict[str, str]
@@ -47,24 +47,24 @@ class ExportedChat(BaseModel):
     turns: list[ExportedTurn]
 
 
-async def export_chat(story: Story, room: str, kind: ExportFormat) -> bytes:
+async def export_chat(story: StoryService, room: str, kind: ExportFormat) -> bytes:
     chat = story.chats.chat(room)
-    exported = await _exported(story, chat)
+    exported = await _collect_chat(story, chat)
     match kind:
         case "json":
             return (exported.model_dump_json(indent=2) + "\n").encode()
         case "jsonl":
-            return _tavern(exported).to_bytes() + b"\n"
+            return _as_tavern_chat(exported).to_bytes() + b"\n"
         case "md":
             return _markdown(exported).encode()
 
 
-async def _exported(story: Story, chat: Chat) -> ExportedChat:
-    names = story.prompter.names(chat)
-    others = await story.swipes.everywhere(chat.room)
-    turns = [_turn(turn, names, others.get(turn.answers, ())) for turn in _all_turns(story, chat.room)]
+async def _collect_chat(story: StoryService, chat: Chat) -> ExportedChat:
+    names = story.participants.names(chat)
+    others = await story.swipes.for_chat(chat.room)
+    turns = [_exported_turn(turn, names, others.get(turn.answers, ())) for turn in _all_turns(story, chat.room)]
     return ExportedChat(
-        title=mask(chat.title),
+        title=redact(chat.title),
         host=chat.host,
         characters={bot: name for bot, name in names.items() if bot not in chat.people},
         you=names[chat.person],
@@ -73,14 +73,14 @@ async def _exported(story: Story, chat: Chat) -> ExportedChat:
     )
 
 
-def _all_turns(story: Story, room: str) -> list[Turn]:
+def _all_turns(story: StoryService, room: str) -> list[Turn]:
     turns: list[Turn] = []
-    while page := story.timeline.latest(room, _PAGE, turns[0].seq if turns else None):
+    while page := story.timeline.latest(room, _EXPORT_PAGE, turns[0].seq if turns else None):
         turns = [*page, *turns]
     return turns
 
 
-def _turn(turn: Turn, names: dict[str, str], given: list[AssistantTurn] | tuple[()]) -> ExportedTurn:
+def _exported_turn(turn: Turn, names: dict[str, str], given: list[AssistantTurn] | tuple[()]) -> ExportedTurn:
     ids = [reply.reply for reply in given]
     swiped = not turn.by_person and len(ids) > 1 and turn.id in ids
     return ExportedTurn(
@@ -88,16 +88,16 @@ def _turn(turn: Turn, names: dict[str, str], given: list[AssistantTurn] | tuple[
         speaker=turn.speaker,
         name=names.get(turn.speaker, turn.speaker),
         by_person=turn.by_person,
-        text=mask(turn.text),
+        text=redact(turn.text),
         at=turn.shown_at,
         truncated=turn.state != "done",
         to=list(turn.to),
-        alternatives=[mask(reply.text) for reply in given] if swiped else [],
+        alternatives=[redact(reply.text) for reply in given] if swiped else [],
         chosen=ids.index(turn.id) if swiped else 0,
     )
 
 
-def _tavern(chat: ExportedChat) -> TavernChat:
+def _as_tavern_chat(chat: ExportedChat) -> TavernChat:
     turns = [
         TavernTurn(
             speaker="user" if turn.by_person else "character",
@@ -115,14 +115,14 @@ def _tavern(chat: ExportedChat) -> TavernChat:
 
 def _markdown(chat: ExportedChat) -> str:
     company = ", ".join([chat.you, *chat.characters.values()])
-    parts = [f"# {_line(chat.title)}", f"*{_line(company)}*"]
+    parts = [f"# {_one_line(chat.title)}", f"*{_one_line(company)}*"]
     for turn in chat.turns:
         whisper = " (whispered)" if turn.to else ""
         cut = " […]" if turn.truncated else ""
-        parts.append(f"**{_line(turn.name)}**{whisper}: {turn.text.strip()}{cut}")
+        parts.append(f"**{_one_line(turn.name)}**{whisper}: {turn.text.strip()}{cut}")
     return "\n\n".join(parts) + "\n"
 
 
-def _line(text: str) -> str:
+def _one_line(text: str) -> str:
     """A name or title is one line: it must not become a heading of its own."""
     return " ".join(text.split())

@@ -8,44 +8,44 @@ from typing import Literal
 from pydantic import BaseModel
 
 from coterie.engine.events import AssistantTurn, UserTurn
-from coterie.kernel import AnyEvent, Impact
+from coterie.kernel import AnyEvent, RewindImpact
 from coterie.memory.events import MemoryAdded
 from coterie.modes.story.events import (
-    EdgesSet,
-    EdgeSummaryRewritten,
-    EdgeUpdate,
     GuestJoined,
     GuestLeft,
     ManualEdit,
+    RelationshipsSet,
+    RelationshipSummaryRewritten,
+    RelationshipUpdated,
     SceneClosed,
     SceneOpened,
 )
 
-What = Literal["turns", "scenes", "edges", "memories", "guests", "edits"]
-_LONGEST = 120
+LostKind = Literal["turns", "scenes", "edges", "memories", "guests", "edits"]
+_LOST_TEXT_LENGTH = 120
 
 
-class Lost(BaseModel):
-    what: What
+class LostItem(BaseModel):
+    what: LostKind
     event: int
     text: str
 
 
-class RewindImpact(BaseModel):
+class ChatRewindImpact(BaseModel):
     turns: int = 0
     scenes: int = 0
     edges: int = 0
     memories: int = 0
     guests: int = 0
     edits: int = 0
-    lost: list[Lost] = []
+    lost: list[LostItem] = []
     """Everything counted above, oldest first."""
 
 
-def told(impact: Impact) -> RewindImpact:
-    lost = [found for event in impact.dropped if (found := _lost(event)) is not None]
+def describe_impact(impact: RewindImpact) -> ChatRewindImpact:
+    lost = [found for event in impact.dropped if (found := _lost_item(event)) is not None]
     counts = Counter(one.what for one in lost)
-    return RewindImpact(
+    return ChatRewindImpact(
         turns=counts["turns"],
         scenes=counts["scenes"],
         edges=counts["edges"],
@@ -56,25 +56,25 @@ def told(impact: Impact) -> RewindImpact:
     )
 
 
-def _lost(event: AnyEvent) -> Lost | None:
+def _lost_item(event: AnyEvent) -> LostItem | None:
     match event.payload:
         case UserTurn() | AssistantTurn() as turn:
-            return Lost(what="turns", event=event.id, text=_short(turn.text))
+            return LostItem(what="turns", event=event.id, text=_shortened(turn.text))
         case SceneOpened() | SceneClosed() as scene:
-            return Lost(what="scenes", event=event.id, text=f"{scene.kind.replace('_', ' ')} {scene.scene}")
-        case EdgeUpdate() | EdgeSummaryRewritten() as edge:
-            return Lost(what="edges", event=event.id, text=f"{edge.of} toward {edge.toward}")
-        case EdgesSet():
-            return Lost(what="edges", event=event.id, text="all")
+            return LostItem(what="scenes", event=event.id, text=f"{scene.kind.replace('_', ' ')} {scene.scene}")
+        case RelationshipUpdated() | RelationshipSummaryRewritten() as edge:
+            return LostItem(what="edges", event=event.id, text=f"{edge.of} toward {edge.toward}")
+        case RelationshipsSet():
+            return LostItem(what="edges", event=event.id, text="all")
         case MemoryAdded() as memory:
-            return Lost(what="memories", event=event.id, text=_short(memory.text))
+            return LostItem(what="memories", event=event.id, text=_shortened(memory.text))
         case GuestJoined() | GuestLeft() as guest:
-            return Lost(what="guests", event=event.id, text=f"{guest.kind.replace('_', ' ')}: {guest.guest}")
+            return LostItem(what="guests", event=event.id, text=f"{guest.kind.replace('_', ' ')}: {guest.guest}")
         case ManualEdit() as edit:
-            return Lost(what="edits", event=event.id, text=_short(f"{edit.what}: {edit.value}"))
+            return LostItem(what="edits", event=event.id, text=_shortened(f"{edit.what}: {edit.value}"))
         case _:
             return None
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LOST_TEXT_LENGTH else f"{text[: _LOST_TEXT_LENGTH - 1]}…"

@@ -6,15 +6,15 @@ from datetime import UTC, datetime, time
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from coterie.cast.ready import opening_of
-from coterie.cast.roster import Bot, You
+from coterie.cast.ready import opening_for
+from coterie.cast.roster import Character, OwnerProfile
 from coterie.llm.messages import Prompt
 from coterie.llm.router import Caller, Models
 from coterie.llm.structured import classify
 from coterie.modes.story.events import Activity
 
 
-class Place(BaseModel):
+class OpeningPlace(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     name: str = ""
@@ -29,7 +29,7 @@ class Opening(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     title: str = ""
-    place: Place = Place()
+    place: OpeningPlace = OpeningPlace()
     time: str = ""
     """ISO 8601, UTC: a moment, or an hour of the day on which it begins."""
     weather: str = ""
@@ -41,7 +41,7 @@ class Opening(BaseModel):
     greeting: str = ""
     """What the character says first; empty leaves the first word to the person."""
 
-    def starts(self, fallback: datetime) -> datetime:
+    def start_time(self, fallback: datetime) -> datetime:
         try:
             if len(self.time) == len("17:40"):
                 return datetime.combine(fallback.date(), time.fromisoformat(self.time), tzinfo=UTC)
@@ -51,26 +51,26 @@ class Opening(BaseModel):
         return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-class Proposal(BaseModel):
+class OpeningProposal(BaseModel):
     """What the person sees and may change. A classifier that fails leaves the form empty, with a notice."""
 
     opening: Opening
     notice: str = ""
 
 
-async def propose(models: Models, bot: Bot, you: You) -> Proposal:
-    who = bot.identity
-    greeting = bot.card.data.first_mes if bot.card else ""
+async def propose_opening(models: Models, character: Character, person: OwnerProfile) -> OpeningProposal:
+    who = character.identity
+    greeting = character.card.data.first_mes if character.card else ""
     if not (who.kickoff or who.initial_relationship):
-        return Proposal(
+        return OpeningProposal(
             opening=Opening(greeting=greeting),
             notice=f"{who.name} has no kickoff prose yet. Fill in what you like; everything may stay empty.",
         )
-    if (read := opening_of(who.kickoff)) is not None:
+    if (read := opening_for(who.kickoff)) is not None:
         here = {"greeting": greeting or who.kickoff, "relationship": who.initial_relationship}
-        return Proposal(opening=Opening.model_validate({**read, **here}))
+        return OpeningProposal(opening=Opening.model_validate({**read, **here}))
     prompt = Prompt.of(
-        f"Character: {who.name}\nPersona: {who.persona}\nThe person: {you.name}. {you.persona}\n"
+        f"Character: {who.name}\nPersona: {who.persona}\nThe person: {person.name}. {person.persona}\n"
         f"Their relationship: {who.initial_relationship}\n\nOpening prose:\n{who.kickoff}",
         system=(
             "Read the opening of a story and give its structure as JSON: a short title, the place, the time as ISO "
@@ -78,10 +78,12 @@ async def propose(models: Models, bot: Bot, you: You) -> Proposal:
             "character sees the person, and facts it knows about them. Leave out what the prose does not say."
         ),
     )
-    caller = Caller(character=bot.id)
+    caller = Caller(character=character.id)
     found = await classify(models, Opening, prompt, caller=caller)
     opening = found.value.model_copy(update={"greeting": greeting or who.kickoff})
     if found.ok:
-        return Proposal(opening=opening)
+        return OpeningProposal(opening=opening)
     why = found.error.what if found.error is not None else "What the model answered could not be used."
-    return Proposal(opening=opening, notice=f"The opening could not be read from the prose. {why} Fill it in by hand.")
+    return OpeningProposal(
+        opening=opening, notice=f"The opening could not be read from the prose. {why} Fill it in by hand."
+    )

@@ -11,100 +11,100 @@ from collections.abc import Iterable, Sequence
 
 from coterie.base.errors import BadPoint
 from coterie.base.ids import new_id
-from coterie.cast.events import BotReset
-from coterie.cast.roster import YOU, confirmed, reset_draft
-from coterie.kernel import AnyEvent, Draft, Reset, Rewound, Superseded
+from coterie.cast.events import CharacterReset
+from coterie.cast.roster import OWNER, require_confirmation, reset_event
+from coterie.kernel import AnyEvent, NewEvent, Reset, Rewound, Superseded
 from coterie.kernel.ranges import Ranges
 from coterie.memory.events import MemoryForgotten
-from coterie.modes.story.events import EdgesCleared, GuestLeft, SceneSummarised
-from coterie.modes.story.room import Room, superseded
+from coterie.modes.story.events import GuestLeft, RelationshipsCleared, SceneSummarised
+from coterie.modes.story.room import ChatContext, supersede
 
 
-class Lives(Room):
-    async def reset(self, bot_id: str, confirm: str) -> None:
+class CharacterReset(ChatContext):
+    async def reset(self, character_id: str, confirm: str) -> None:
         """S25: everything a character lived through starts over; who it is stays."""
-        bot = self._roster.bot(bot_id)
-        confirmed(bot, confirm, "reset")
+        bot = self._roster.get(character_id)
+        require_confirmation(bot, confirm, "reset")
         if self._before_rewind is not None:
             await self._before_rewind()
-        drafts = [reset_draft(bot.id)]
+        drafts = [reset_event(bot.id)]
         hosted = {chat.room for chat in self.chats.chats(host=bot.id)}
         for room in sorted(hosted):
             await self.replies.stop(room)
-            drafts.append(Draft(room, Reset(), YOU))
+            drafts.append(NewEvent(room, Reset(), OWNER))
         visited = [chat for chat in self.chats.chats() if chat.room not in hosted]
-        drafts += [Draft(chat.room, GuestLeft(guest=bot.id), YOU) for chat in visited if bot.id in chat.guests]
+        drafts += [NewEvent(chat.room, GuestLeft(guest=bot.id), OWNER) for chat in visited if bot.id in chat.guests]
         lived = {chat.room for chat in visited} | {
             room for (room,) in self._store.query("SELECT DISTINCT stream FROM memory WHERE owner = ?", (bot.id,))
         }
         for room in sorted(lived - hosted):
-            if remembered := _remembered(await self._store.history(room), {bot.id}):
-                drafts.append(Draft(room, superseded([event.seq for event in remembered]), YOU))
+            if remembered := _memory_events(await self._store.history(room), {bot.id}):
+                drafts.append(NewEvent(room, supersede([event.seq for event in remembered]), OWNER))
         # Also feelings that a rewind has taken back for now: an undo must not bring them into the new life.
         felt = self._store.query("SELECT world, of, toward FROM edge")
         recorded = self._store.reader.distinct_payload_fields("edge_update", ("world", "of", "toward"))
         pairs = sorted({(world, of, toward) for world, of, toward in (*felt, *recorded) if bot.id in (of, toward)})
         if pairs:
-            cleared = EdgesCleared(pairs=tuple(pairs))
-            drafts.append(Draft(f"cast:{bot.id}", cleared, YOU))
+            cleared = RelationshipsCleared(pairs=tuple(pairs))
+            drafts.append(NewEvent(f"cast:{bot.id}", cleared, OWNER))
         mark = new_id()
         await self._store.append([draft._replace(key=f"reset:{mark}:{n}") for n, draft in enumerate(drafts)])
 
-    async def _life_again(self, reset: AnyEvent) -> list[Draft]:
+    async def undo_events(self, reset: AnyEvent) -> list[NewEvent]:
         """What takes a whole reset back, given one of its events."""
         mark = (reset.key or "").rpartition(":")[0]
         events = self._store.reader.by_key_prefix(f"{mark}:")
-        bot = next(event.payload.bot for event in events if isinstance(event.payload, BotReset))
-        drafts: list[Draft] = []
+        bot = next(event.payload.bot for event in events if isinstance(event.payload, CharacterReset))
+        drafts: list[NewEvent] = []
         for event in events:
             match event.payload:
-                case BotReset():
-                    if any(later.key != event.key for later in await self._resets_from(event)):
-                        name = self._roster.bot(bot).name
+                case CharacterReset():
+                    if any(later.key != event.key for later in await self._resets_since(event)):
+                        name = self._roster.get(bot).name
                         raise BadPoint(
                             f"{name} has started over once more since.", "Only the last reset can be undone."
                         )
-                    drafts.append(Draft(event.stream, superseded([event.seq]), YOU))
+                    drafts.append(NewEvent(event.stream, supersede([event.seq]), OWNER))
                 case Reset():
-                    self._still_empty(event)
-                    drafts.append(Draft(event.stream, Rewound(to=event.seq - 1, redo=True), YOU))
-                    if ended := await self._ended_lives(event.stream, event.seq - 1, living=bot):
-                        drafts.append(Draft(event.stream, superseded(ended), YOU))
+                    self._require_not_restarted(event)
+                    drafts.append(NewEvent(event.stream, Rewound(to=event.seq - 1, redo=True), OWNER))
+                    if ended := await self.before_reset(event.stream, event.seq - 1, except_character=bot):
+                        drafts.append(NewEvent(event.stream, supersede(ended), OWNER))
                 case Superseded(drop=drop):
-                    if kept := await self._still_happened(event, Ranges(drop)):
-                        drafts.append(Draft(event.stream, superseded((), kept), YOU))
+                    if kept := await self._still_counting(event, Ranges(drop)):
+                        drafts.append(NewEvent(event.stream, supersede((), kept), OWNER))
                 case _:
-                    drafts.append(Draft(event.stream, superseded([event.seq]), YOU))
+                    drafts.append(NewEvent(event.stream, supersede([event.seq]), OWNER))
         return drafts
 
-    async def _ended_lives(self, room: str, at: int, living: str = "") -> list[int]:
+    async def before_reset(self, room: str, at: int, except_character: str = "") -> list[int]:
         """What counted in a room at a moment, and was remembered by those who have started over since: its numbers."""
-        ended = {bot: when for bot, when in self._roster.resets().items() if bot != living}
+        ended = {bot: when for bot, when in self._roster.reset_times().items() if bot != except_character}
         if not ended:
             return []
         restored = (await self._store.preview_rewind(room, at)).restored
-        return [event.seq for event in _remembered(restored, ended) if event.ts <= ended[_owner(event)]]
+        return [event.seq for event in _memory_events(restored, ended) if event.ts <= ended[_owner(event)]]
 
-    def _still_known(self, room: str, seqs: Sequence[int]) -> list[int]:
+    def without_reset(self, room: str, seqs: Sequence[int]) -> list[int]:
         """These numbers without what was remembered in lives that have ended."""
-        ended = self._roster.resets()
+        ended = self._roster.reset_times()
         if not seqs or not ended:
             return list(seqs)
-        events = self._store.reader.numbered(room, Ranges((seq, seq) for seq in seqs))
-        gone = {event.seq for event in _remembered(events, ended) if event.ts <= ended[_owner(event)]}
+        events = self._store.reader.events_at(room, Ranges((seq, seq) for seq in seqs))
+        gone = {event.seq for event in _memory_events(events, ended) if event.ts <= ended[_owner(event)]}
         return [seq for seq in seqs if seq not in gone]
 
-    async def _resets_from(self, event: AnyEvent) -> list[AnyEvent]:
+    async def _resets_since(self, event: AnyEvent) -> list[AnyEvent]:
         """Of one character, from this one on: those that count."""
         later = await self._store.history(event.stream, after=event.seq - 1)
-        return [one for one in later if isinstance(one.payload, BotReset)]
+        return [one for one in later if isinstance(one.payload, CharacterReset)]
 
-    def _still_empty(self, reset: AnyEvent) -> None:
+    def _require_not_restarted(self, reset: AnyEvent) -> None:
         """A chat that has begun again since is another one now."""
         if self._store.query("SELECT 1 FROM chat WHERE room = ?", (reset.stream,)):
             raise BadPoint("This chat has begun again since the reset.", "What was before it stays in the log.")
 
-    async def _still_happened(self, taken: AnyEvent, wanted: Ranges) -> list[int]:
+    async def _still_counting(self, taken: AnyEvent, wanted: Ranges) -> list[int]:
         """Of what a visitor forgot, what has not been taken back since in that chat for other reasons."""
         room = taken.stream
         turns = self.timeline.ids_after(room, 0)
@@ -117,7 +117,7 @@ class Lives(Room):
         ]
 
 
-def _remembered(events: Iterable[AnyEvent], owners: Iterable[str]) -> Sequence[AnyEvent]:
+def _memory_events(events: Iterable[AnyEvent], owners: Iterable[str]) -> Sequence[AnyEvent]:
     """What these remember, in their own memories and in what scenes were to them. A wish to forget stands."""
     wanted = set(owners)
     return [

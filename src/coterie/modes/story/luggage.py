@@ -16,27 +16,27 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from coterie.base.ids import new_id
-from coterie.base.masking import mask
+from coterie.base.masking import redact
 from coterie.cast.cards.card import Card
 from coterie.cast.cards.document import read_object
 from coterie.cast.cards.importer import check_size
 from coterie.cast.errors import BrokenCard, CardError, NotACard
-from coterie.cast.events import BotAuthored
+from coterie.cast.events import CharacterAuthored
 from coterie.cast.identity import Identity
-from coterie.cast.roster import YOU, Bot, Roster
-from coterie.kernel import Draft, Store
+from coterie.cast.roster import OWNER, Character, Characters
+from coterie.kernel import NewEvent, Store
 from coterie.memory import Memory
-from coterie.memory.library import MOST_PINS
+from coterie.memory.library import MAX_PINS
 from coterie.memory.portable import export_lines, import_lines
-from coterie.modes.story.edges import EdgeBook
-from coterie.modes.story.events import MAIN, Edge, EdgeUpdate
+from coterie.modes.story.edges import RelationshipQueries
+from coterie.modes.story.events import MAIN_WORLD, Relationship, RelationshipUpdated
 from coterie.modes.story.pins import Pins
 
-FORMAT: Final = "coterie-character"
-VERSION: Final = 1
+CHARACTER_FORMAT: Final = "coterie-character"
+CHARACTER_FORMAT_VERSION: Final = 1
 
 
-class PackedCard(BaseModel):
+class ArchivedCard(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     document: dict[str, Any]
@@ -45,11 +45,11 @@ class PackedCard(BaseModel):
     picture: str | None = None
 
     @classmethod
-    def of(cls, card: Card) -> PackedCard:
+    def of(cls, card: Card) -> ArchivedCard:
         return cls(
             document=card.document,
-            files={path: _packed(data) for path, data in card.files.items()},
-            picture=None if card.picture is None else _packed(card.picture),
+            files={path: _base64(data) for path, data in card.files.items()},
+            picture=None if card.picture is None else _base64(card.picture),
         )
 
     def card(self) -> Card:
@@ -61,82 +61,86 @@ class PackedCard(BaseModel):
         return Card.read(self.document, files, picture)
 
 
-class Luggage(BaseModel):
+class CharacterArchive(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    format: Literal["coterie-character"] = FORMAT
-    version: Literal[1] = VERSION
+    format: Literal["coterie-character"] = CHARACTER_FORMAT
+    version: Literal[1] = CHARACTER_FORMAT_VERSION
     versions: list[Identity] = Field(min_length=1)
     """Every version there was, the newest last."""
-    card: PackedCard | None = None
+    card: ArchivedCard | None = None
     memories: list[dict[str, Any]] = []
-    edges: list[Edge] = []
+    edges: list[Relationship] = []
 
 
-def pack(store: Store, roster: Roster, bot: Bot, card: Card | None) -> bytes:
+def export_character(store: Store, roster: Characters, character: Character, card: Card | None) -> bytes:
     """`card` with its pictures, if it came from one. What happened only in a fork stays there."""
     forks = store.reader.forks()
-    memories = [json.loads(line) for line in export_lines(store, bot.id)][1:]
-    luggage = Luggage(
-        versions=[version.identity for version in roster.versions(bot.id)],
-        card=None if card is None else PackedCard.of(card),
-        memories=[_masked(entry) for entry in memories if entry["room"] not in forks],
-        edges=[edge for edge in EdgeBook(store).edges(MAIN) if bot.id in (edge.of, edge.toward)],
+    memories = [json.loads(line) for line in export_lines(store, character.id)][1:]
+    luggage = CharacterArchive(
+        versions=[version.identity for version in roster.versions(character.id)],
+        card=None if card is None else ArchivedCard.of(card),
+        memories=[_redacted(entry) for entry in memories if entry["room"] not in forks],
+        edges=[
+            edge for edge in RelationshipQueries(store).in_world(MAIN_WORLD) if character.id in (edge.of, edge.toward)
+        ],
     )
     return (luggage.model_dump_json(indent=1) + "\n").encode()
 
 
-def is_luggage(data: bytes) -> bool:
-    return data.lstrip()[:1] == b"{" and f'"{FORMAT}"'.encode() in data[:200]
+def is_character_archive(data: bytes) -> bool:
+    return data.lstrip()[:1] == b"{" and f'"{CHARACTER_FORMAT}"'.encode() in data[:200]
 
 
-def read(data: bytes) -> Luggage:
+def read_character_archive(data: bytes) -> CharacterArchive:
     check_size(len(data))
     document = read_object(data, "The character's file")
-    if document.get("format") != FORMAT:
+    if document.get("format") != CHARACTER_FORMAT:
         raise NotACard("This is not a character exported from Coterie.", "Choose a file made by Export character.")
-    if document.get("version") != VERSION:
+    if document.get("version") != CHARACTER_FORMAT_VERSION:
         raise NotACard(
-            f"The file is of version {str(document.get('version'))[:20]}; this Coterie reads version {VERSION}.",
+            f"The file is of version {str(document.get('version'))[:20]}; this Coterie reads version {CHARACTER_FORMAT_VERSION}.",
             "Upgrade Coterie.",
         )
     try:
-        return Luggage.model_validate(document)
+        return CharacterArchive.model_validate(document)
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"]))
         raise BrokenCard(f"The file's {where} does not fit.", "Export the character again.") from None
 
 
-async def unpack(store: Store, roster: Roster, memory: Memory, luggage: Luggage) -> tuple[Bot, Card | None]:
+async def import_character(
+    store: Store, roster: Characters, memory: Memory, archive: CharacterArchive
+) -> tuple[Character, Card | None]:
     """The character as it is known here now, and its card with pictures."""
-    old = luggage.versions[-1].id
-    known = {bot.id for bot in roster.bots()}
+    old = archive.versions[-1].id
+    known = {bot.id for bot in roster.all()}
     new = new_id() if old in known or not _is_id(old) else old
-    card = luggage.card.card() if luggage.card is not None else None
+    card = archive.card.card() if archive.card is not None else None
     room = f"memory:{new}"
-    entries = [_moved(entry, old, new, fresh=new != old) for entry in luggage.memories]
+    entries = [_reassigned(entry, old, new, fresh=new != old) for entry in archive.memories]
     planned = [json.dumps(entry, ensure_ascii=False) for entry in entries]
     document = card.document if card is not None else None
     drafts = [
-        Draft(f"cast:{new}", BotAuthored(identity=one.model_copy(update={"id": new}), card=document), YOU)
-        for one in luggage.versions
+        NewEvent(f"cast:{new}", CharacterAuthored(identity=one.model_copy(update={"id": new}), card=document), OWNER)
+        for one in archive.versions
     ]
-    for edge in luggage.edges:
+    for edge in archive.edges:
         of, toward = (new if entity == old else entity for entity in (edge.of, edge.toward))
-        if {of, toward} <= {new, YOU, *known}:
-            drafts.append(Draft(f"cast:{new}", _felt(edge, of, toward), YOU))
+        if {of, toward} <= {new, OWNER, *known}:
+            drafts.append(NewEvent(f"cast:{new}", _relationship_update(edge, of, toward), OWNER))
     # First what may not fit: a file that is refused leaves nobody behind.
-    await asyncio.to_thread(import_lines, store, memory.writing, planned, owner=new, room=room)
+    await asyncio.to_thread(import_lines, store, memory.writer, planned, owner=new, room=room)
     await store.append(drafts)
-    return roster.bot(new), card
+    return roster.get(new), card
 
 
-def adopted(store: Store, lines: Sequence[str], owner: str) -> list[str]:
+def reassign_memories(store: Store, lines: Sequence[str], owner: str) -> list[str]:
     """Exported memories as another's own: who remembered them was there, and now this one was.
 
     What is no memory is left as it is, for whoever reads it to say so. Pins hold to their number.
     """
-    pins_left = MOST_PINS - len(Pins(store).pinned(f"memory:{owner}", owner))
+    pins_left = MAX_PINS - len(Pins(store).pinned(f"memory:{owner}", owner))
     told: list[str] = []
     for line in lines:
         try:
@@ -149,13 +153,15 @@ def adopted(store: Store, lines: Sequence[str], owner: str) -> list[str]:
         old = str(entry.get("owner"))
         pinned = bool(entry.get("pinned")) and pins_left > 0
         pins_left -= pinned
-        told.append(json.dumps({**_moved(entry, old, owner, fresh=old != owner), "pinned": pinned}, ensure_ascii=False))
+        told.append(
+            json.dumps({**_reassigned(entry, old, owner, fresh=old != owner), "pinned": pinned}, ensure_ascii=False)
+        )
     return told
 
 
-def _felt(edge: Edge, of: str, toward: str) -> EdgeUpdate:
-    return EdgeUpdate(
-        world=MAIN,
+def _relationship_update(edge: Relationship, of: str, toward: str) -> RelationshipUpdated:
+    return RelationshipUpdated(
+        world=MAIN_WORLD,
         of=of,
         toward=toward,
         affinity_delta=max(-100, min(100, edge.affinity - 50)),
@@ -166,7 +172,7 @@ def _felt(edge: Edge, of: str, toward: str) -> EdgeUpdate:
     )
 
 
-def _moved(entry: dict[str, Any], old: str, new: str, *, fresh: bool) -> dict[str, Any]:
+def _reassigned(entry: dict[str, Any], old: str, new: str, *, fresh: bool) -> dict[str, Any]:
     """A memory of somebody who has another id now; beside the former self, ids are new too."""
     if not isinstance(entry.get("text"), str):
         raise CardError("A memory in the file has no text.", "Export the character again.")
@@ -189,14 +195,14 @@ def _is_id(text: str) -> bool:
     return text.isascii() and text.isalnum() and len(text) <= 40
 
 
-def _masked(value: Any) -> Any:
+def _redacted(value: Any) -> Any:
     """S29: a secret that was pasted somewhere does not leave the house."""
     if isinstance(value, str):
-        return mask(value)
+        return redact(value)
     if isinstance(value, dict):
-        return {key: _masked(one) for key, one in value.items()}
-    return [_masked(one) for one in value] if isinstance(value, list) else value
+        return {key: _redacted(one) for key, one in value.items()}
+    return [_redacted(one) for one in value] if isinstance(value, list) else value
 
 
-def _packed(data: bytes) -> str:
+def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode()

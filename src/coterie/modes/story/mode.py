@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from coterie.kernel import Job, View
-from coterie.modes.story.chats import Chats
-from coterie.modes.story.edges import Edges
-from coterie.modes.story.prompts import Prompts
-from coterie.modes.story.reading import Reading
+from coterie.kernel import Job, Projection
+from coterie.modes.story.chats import ChatProjection
+from coterie.modes.story.edges import RelationshipProjection
+from coterie.modes.story.prompts import PromptProjection
+from coterie.modes.story.reading import ReadMarkProjection
 
 
-def views() -> list[View]:
-    return [Chats(), Edges(), Prompts(), Reading()]
+def projections() -> list[Projection]:
+    return [ChatProjection(), RelationshipProjection(), PromptProjection(), ReadMarkProjection()]
 
 
-def one_chat_at_a_time(job: Job) -> str | None:
+def exclusive_chat(job: Job) -> str | None:
     """What a job makes of a turn depends on what the one before made of its own: the scene, the pins, the summary."""
     return str(job.payload["room"]) if job.kind.startswith("story_") else None

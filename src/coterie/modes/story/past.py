@@ -10,29 +10,29 @@ from collections.abc import Sequence
 
 from coterie.base.errors import BadPoint
 from coterie.base.ids import new_id
-from coterie.cast.roster import YOU
+from coterie.cast.roster import OWNER
 from coterie.engine.errors import Busy
 from coterie.engine.events import AssistantTurnStarted, UserTurn
-from coterie.kernel import AnyEvent, Draft, Forked, Impact, NewJob, Reset, Rewound, Superseded
+from coterie.kernel import AnyEvent, Forked, NewEvent, NewJob, Reset, RewindImpact, Rewound, Superseded
 from coterie.modes.story.chats import Chat
-from coterie.modes.story.edges import KINDS as EDGE_KINDS
+from coterie.modes.story.edges import RELATIONSHIP_KINDS as EDGE_KINDS
 from coterie.modes.story.events import (
-    ChatLineOpened,
-    EdgesSet,
+    ChatForkOpened,
+    RelationshipsSet,
 )
-from coterie.modes.story.room import Decision, superseded
-from coterie.modes.story.worlds import TOLD_AGAIN, Worlds
+from coterie.modes.story.room import Decision, supersede
+from coterie.modes.story.worlds import COPIED_KEY_PREFIX, Fork
 
-_PART_OF_A_REWIND = (Superseded.kind, EdgesSet.kind, ChatLineOpened.kind)
+_REWIND_KINDS = (Superseded.kind, RelationshipsSet.kind, ChatForkOpened.kind)
 
 
-class Past(Worlds):
-    async def preview_rewind(self, room: str, turn: str) -> Impact:
+class Rewind(Fork):
+    async def preview_rewind(self, room: str, turn: str) -> RewindImpact:
         """S23: what would be taken back."""
-        to = self._end_of(room, turn)
+        to = self.end_of_turn(room, turn)
         impact = await self._store.preview_rewind(room, to)
-        late = {event.seq for event in await self._late(room, to)}
-        return Impact([event for event in impact.dropped if event.seq not in late], impact.restored)
+        late = {event.seq for event in await self.late_events(room, to)}
+        return RewindImpact([event for event in impact.dropped if event.seq not in late], impact.restored)
 
     async def rewind(self, room: str, turn: str) -> AnyEvent:
         """S23: back to how things were right after a turn, with all that the turn led to."""
@@ -40,39 +40,39 @@ class Past(Worlds):
         await self.replies.stop(room)
         if self._before_rewind is not None:
             await self._before_rewind()
-        async with self._alone(room):
+        async with self.lock(room):
             await self.replies.stop(room)
 
             async def decide() -> Decision:
-                chat, to = self.chats.chat(room), self._end_of(room, turn)
-                late, ended = await self._late(room, to), await self._ended_lives(room, to)
-                line = await self._line_again(chat, to, late, turn)
+                chat, to = self.chats.chat(room), self.end_of_turn(room, turn)
+                late, ended = await self.late_events(room, to), await self.before_reset(room, to)
+                line = await self._reopened_fork(chat, to, late, turn)
                 again = late if not line else [event for event in late if event.kind not in EDGE_KINDS]
-                drafts = [Draft(room, Rewound(to=to), YOU)]
+                drafts = [NewEvent(room, Rewound(to=to), OWNER)]
                 if again or ended:
-                    drafts.append(Draft(room, superseded(ended, [event.seq for event in again]), YOU))
+                    drafts.append(NewEvent(room, supersede(ended, [event.seq for event in again]), OWNER))
                 return [*drafts, *line], ()
 
-            return (await self._decide(room, decide))[0]
+            return (await self.decide_and_append(room, decide))[0]
 
     async def undo_rewind(self, room: str) -> AnyEvent:
         """S23: as if it had not been rewound; once something new was said, fork instead."""
         if not await self._store.head(room):
             self.chats.chat(room)
-        async with self._alone(room):
+        async with self.lock(room):
 
             async def decide() -> Decision:
-                rewound, since = await self._last_rewind(room)
+                rewound, since = await self._undoable_rewind(room)
                 if isinstance(rewound.payload, Reset):
-                    return await self._life_again(rewound), ()
-                drafts = [Draft(room, Rewound(to=rewound.seq - 1, redo=True), YOU)]
+                    return await self.undo_events(rewound), ()
+                drafts = [NewEvent(room, Rewound(to=rewound.seq - 1, redo=True), OWNER)]
                 # Jobs of turns that were kept may have finished since.
-                ended = await self._ended_lives(room, rewound.seq - 1)
+                ended = await self.before_reset(room, rewound.seq - 1)
                 if since or ended:
-                    drafts.append(Draft(room, superseded(ended, since), YOU))
+                    drafts.append(NewEvent(room, supersede(ended, since), OWNER))
                 return drafts, ()
 
-            return (await self._decide(room, decide))[0]
+            return (await self.decide_and_append(room, decide))[0]
 
     async def fork(self, room: str, turn: str, title: str | None = None) -> Chat:
         """S24: a new chat that shares the past up to a turn, and nothing that comes after."""
@@ -80,62 +80,62 @@ class Past(Worlds):
 
         async def decide() -> Decision:
             chat = self.chats.chat(room)
-            at, late, later = await self._split(room, turn)
+            at, late, later = await self._split_at(room, turn)
             if any(reply.seq <= at for reply in self.timeline.open_replies(room)):
                 raise Busy("Somebody is still speaking.", "Wait for the reply, or press Stop, and fork then.")
-            opened = ChatLineOpened(title=title or f"{chat.title} (fork)", world=line, forked_from=room)
+            opened = ChatForkOpened(title=title or f"{chat.title} (fork)", world=line, forked_from=room)
             # A fork is made once: its parent must not have moved on between reading and writing.
-            ended = await self._ended_lives(room, at)
+            ended = await self.before_reset(room, at)
             drafts = [
-                Draft(line, Forked(parent=room, at=at), YOU),
-                Draft(line, opened, YOU),
-                *await self._felt_anew(chat, at, late, turn, line),
-                *([Draft(line, superseded(ended), YOU)] if ended else ()),
-                *(Draft(line, e.payload, e.actor, turn=e.turn) for e in late if e.kind not in EDGE_KINDS),
+                NewEvent(line, Forked(parent=room, at=at), OWNER),
+                NewEvent(line, opened, OWNER),
+                *await self.relationship_events(chat, at, late, turn, line),
+                *([NewEvent(line, supersede(ended), OWNER)] if ended else ()),
+                *(NewEvent(line, e.payload, e.actor, turn=e.turn) for e in late if e.kind not in EDGE_KINDS),
             ]
-            return drafts, self._owed(room, line, later)
+            return drafts, self._unfinished_jobs(room, line, later)
 
-        await self._decide(room, decide)
+        await self.decide_and_append(room, decide)
         return self.chats.chat(line)
 
-    async def _late(self, room: str, to: int) -> list[AnyEvent]:
+    async def late_events(self, room: str, to: int) -> list[AnyEvent]:
         """What turns up to a point led to, and was recorded after it."""
         later = self.timeline.ids_after(room, to)
         events = await self._store.history(room, after=to)
         return [event for event in events if event.turn is not None and event.turn not in later]
 
-    async def _split(self, room: str, turn: str) -> tuple[int, list[AnyEvent], set[str]]:
+    async def _split_at(self, room: str, turn: str) -> tuple[int, list[AnyEvent], set[str]]:
         """The number of a turn's end; what turns up to there led to after it; and the turns that followed.
 
         A turn that was taken back is looked for on the line as it was when the turn last counted: what can no longer be
         undone can be forked. S23
         """
         begun = self._store.reader.turn_seqs(room, turn)
-        if not begun or begun[0] in self._store.reader.counted(room):
-            at = self._end_of(room, turn)
-            return at, await self._late(room, at), self.timeline.ids_after(room, at)
-        moment = await self._last_counted(room, begun[0])
-        events = self._store.reader.numbered(room, self._store.reader.counted(room, moment).after(begun[0]))
+        if not begun or begun[0] in self._store.reader.active(room):
+            at = self.end_of_turn(room, turn)
+            return at, await self.late_events(room, at), self.timeline.ids_after(room, at)
+        moment = await self.last_counted(room, begun[0])
+        events = self._store.reader.events_at(room, self._store.reader.active(room, moment).after(begun[0]))
         turns = [event for event in events if isinstance(event.payload, UserTurn | AssistantTurnStarted)]
         at, later = (turns[0].seq - 1 if turns else moment), {str(event.turn) for event in turns}
         late = [event for event in events if event.seq > at and event.turn is not None and event.turn not in later]
         return at, late, later
 
-    async def _last_rewind(self, room: str) -> tuple[AnyEvent, list[int]]:
+    async def _undoable_rewind(self, room: str) -> tuple[AnyEvent, list[int]]:
         """The rewind that can still be undone, and what was recorded since that is to stay."""
         found = await self._store.read(room, kinds=[Rewound.kind, Reset.kind], limit=1, newest_first=True)
         if found and not (isinstance(found[0].payload, Rewound) and found[0].payload.redo):
             since = await self._store.read(room, after=found[0].seq, limit=10_000)
             jobs = [event for event in since if event.actor == "story" and event.turn is not None]
-            told = [event for event in since if event not in jobs and event.kind not in _PART_OF_A_REWIND]
-            jobs = [event for event in jobs if not (event.key or "").startswith(TOLD_AGAIN)]
+            told = [event for event in since if event not in jobs and event.kind not in _REWIND_KINDS]
+            jobs = [event for event in jobs if not (event.key or "").startswith(COPIED_KEY_PREFIX)]
             if not told:
                 return found[0], [event.seq for event in jobs]
         raise BadPoint(
             "There is no rewind to undo: something has been said since.", "Fork at the turn you want back instead."
         )
 
-    def _owed(self, room: str, line: str, later: set[str]) -> list[NewJob]:
+    def _unfinished_jobs(self, room: str, line: str, later: set[str]) -> list[NewJob]:
         """Work that is still to be done for turns both lines share is done for both."""
         return [
             NewJob(job.kind, f"{job.key}@{line}", {**job.payload, "room": line})
@@ -143,15 +143,15 @@ class Past(Worlds):
             if job.payload.get("reply") is not None and job.payload["reply"] not in later
         ]
 
-    def _end_of(self, room: str, turn: str) -> int:
+    def end_of_turn(self, room: str, turn: str) -> int:
         """The number of the last event before the next turn begins."""
         following = self.timeline.next_seq(room, self.timeline.turn(room, turn))
         return following - 1 if following is not None else self._store.reader.head(room)
 
-    async def _line_again(self, chat: Chat, to: int, late: Sequence[AnyEvent], turn: str) -> list[Draft]:
+    async def _reopened_fork(self, chat: Chat, to: int, late: Sequence[AnyEvent], turn: str) -> list[NewEvent]:
         """A fork that is rewound into what it inherited is still its own line, with feelings as they were then."""
-        origin = self._store.reader.origin(chat.room)
+        origin = self._store.reader.fork_origin(chat.room)
         if origin is None or to > origin[1] + 2:
             return []
-        opened = ChatLineOpened(title=chat.title, world=chat.room, forked_from=origin[0])
-        return [Draft(chat.room, opened, YOU), *await self._felt_anew(chat, to, late, turn, chat.room)]
+        opened = ChatForkOpened(title=chat.title, world=chat.room, forked_from=origin[0])
+        return [NewEvent(chat.room, opened, OWNER), *await self.relationship_events(chat, to, late, turn, chat.room)]

@@ -8,60 +8,60 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from coterie.cast.roster import YOU
-from coterie.kernel import Draft, Store
+from coterie.cast.roster import OWNER
+from coterie.kernel import NewEvent, Store
 from coterie.memory.errors import BadMemory
 from coterie.memory.events import MemoryPinChanged
-from coterie.memory.library import MOST_PINS
+from coterie.memory.library import MAX_PINS
 from coterie.memory.reading import all_records
-from coterie.memory.record import Lines, MemoryRecord
+from coterie.memory.record import MemoryRecord, StreamForks
 
 
 class Pins:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def pin(self, room: str, owner: str, ids: Sequence[str], turn: str | None) -> list[Draft]:
+    def pin(self, room: str, owner: str, ids: Sequence[str], turn: str | None) -> list[NewEvent]:
         """The drafts that pin these memories of one owner in a room."""
         pinned = self.pinned(room, owner)
-        drafts: list[Draft] = []
-        fresh = [memory_id for memory_id in ids if memory_id not in pinned][:MOST_PINS]
+        drafts: list[NewEvent] = []
+        fresh = [memory_id for memory_id in ids if memory_id not in pinned][:MAX_PINS]
         weak = _weakest_first(room, pinned.values())
-        free = MOST_PINS - len(pinned)
+        free = MAX_PINS - len(pinned)
         for memory_id in fresh:
             if free > 0:
                 free -= 1
             elif weak:
                 weakest = weak.pop(0)
                 out = MemoryPinChanged(id=weakest.id, pinned=False)
-                drafts.append(Draft(weakest.room, out, "story", turn=turn))
+                drafts.append(NewEvent(weakest.room, out, "story", turn=turn))
             else:
                 break
             pin = MemoryPinChanged(id=memory_id, pinned=True, auto=True)
-            drafts.append(Draft(room, pin, "story", turn=turn))
+            drafts.append(NewEvent(room, pin, "story", turn=turn))
         return drafts
 
-    def by_hand(self, memory: MemoryRecord, pinned: bool) -> list[Draft]:
+    def set_by_hand(self, memory: MemoryRecord, pinned: bool) -> list[NewEvent]:
         """The drafts with which a person pins a memory, or no longer wants it pinned."""
         if pinned == memory.pinned and not memory.auto_pinned:
             return []
-        drafts = [Draft(memory.room, MemoryPinChanged(id=memory.id, pinned=pinned), YOU)]
+        drafts = [NewEvent(memory.room, MemoryPinChanged(id=memory.id, pinned=pinned), OWNER)]
         others = self.pinned(memory.room, memory.owner)
         others.pop(memory.id, None)
-        if not pinned or len(others) < MOST_PINS:
+        if not pinned or len(others) < MAX_PINS:
             return drafts
         weak = _weakest_first(memory.room, others.values())
         if not weak:
-            raise BadMemory(f"{MOST_PINS} memories are pinned by hand already.", "Unpin one of them first.")
-        return [Draft(weak[0].room, MemoryPinChanged(id=weak[0].id, pinned=False), YOU), *drafts]
+            raise BadMemory(f"{MAX_PINS} memories are pinned by hand already.", "Unpin one of them first.")
+        return [NewEvent(weak[0].room, MemoryPinChanged(id=weak[0].id, pinned=False), OWNER), *drafts]
 
     def pinned(self, room: str, owner: str) -> dict[str, MemoryRecord]:
         """Another line of the same chat has pins of its own; where a memory is in this room too, that one is meant."""
-        lines = Lines(self._store.reader.roots())
+        lines = StreamForks(self._store.reader.roots())
         pinned = all_records(self._store, "owner = ? AND pin > 0", (owner,))
         found: dict[str, MemoryRecord] = {}
         for record in sorted(pinned, key=lambda record: record.room != room):
-            if not lines.hidden(record.room, room):
+            if not lines.is_other_branch(record.room, room):
                 found.setdefault(record.id, record)
         return found
 

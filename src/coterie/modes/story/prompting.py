@@ -13,57 +13,57 @@ from dataclasses import dataclass
 
 from coterie.base.clock import Clock
 from coterie.cast.cards.macros import Macros
-from coterie.cast.people import PeopleBook
-from coterie.cast.roster import YOU, Bot, Roster, You
-from coterie.cast.workspace import OwnWords, Workspaces
-from coterie.engine.breath import Breath
-from coterie.engine.turns import Timeline, Turn
-from coterie.engine.voice import OneVoice
+from coterie.cast.people import PeopleQueries
+from coterie.cast.roster import OWNER, Character, Characters, OwnerProfile
+from coterie.cast.workspace import Workspaces, WorkspaceTexts
+from coterie.engine.breath import LengthLimit
+from coterie.engine.turns import Turn, TurnQueries
+from coterie.engine.voice import SpeakerGuard
 from coterie.kernel import Store
-from coterie.llm.messages import Message, Prompt
+from coterie.llm.messages import Prompt, PromptMessage
 from coterie.llm.roles import Role
 from coterie.llm.router import Models
 from coterie.memory import Memory
-from coterie.memory.recall import Recalled
-from coterie.modes.story.budget import Piece, Tier, fit
-from coterie.modes.story.chats import Chat, ChatBook
-from coterie.modes.story.desk import DIALOGUE, SYSTEM, Desk
-from coterie.modes.story.edges import EdgeBook
-from coterie.modes.story.events import Activity, Part, PromptSent
-from coterie.modes.story.lore import LoreHere
-from coterie.modes.story.segments import spoken
+from coterie.memory.recall import RecalledMemory
+from coterie.modes.story.budget import PromptPart, Tier, fit_to_budget
+from coterie.modes.story.chats import Chat, ChatQueries
+from coterie.modes.story.desk import DIALOGUE, SYSTEM, PromptDraft
+from coterie.modes.story.edges import RelationshipQueries
+from coterie.modes.story.events import Activity, PromptSent, SentPromptPart
+from coterie.modes.story.lore import ActiveLore
+from coterie.modes.story.segments import turn_text
 from coterie.modes.story.settings import StorySettings
 from coterie.modes.story.witnesses import Witnesses
 
-_LAST_TURNS, _FEWEST_TURNS = 6, 2
+_LAST_TURNS, _MIN_LAST_TURNS = 6, 2
 """How many of the newest turns are always told: fewer where they would take more than half of a small context."""
-_MOST_TURNS, _PAGE = 200, 50
-_FEW = 2
-_MOST_RECALLED = 100
-_ANYBODY = ("You", "User")
+_MAX_TURNS, _PAGE = 200, 50
+_SHOULD_RECALLED = 2
+_MAX_RECALLED = 100
+_GENERIC_NAMES = ("You", "User")
 """What models call the person, whatever their name is."""
-_MOST_STOPS = 4
+_MAX_STOPS = 4
 """Providers take no more."""
-_MARKS = 6
+_OVERHEAD_TOKENS = 6
 """Tokens that go into the marks around a message or between two parts."""
 
 
 @dataclass(frozen=True)
-class Assembled:
+class AssembledPrompt:
     prompt: Prompt
     sent: PromptSent
-    recalled: list[Recalled]
-    untold: int | None
+    recalled: list[RecalledMemory]
+    first_turn_seq: int | None
     """The number of the first turn that was told as dialogue, if earlier ones had to be left out."""
-    voice: OneVoice
+    speaker_guard: SpeakerGuard
     """Ends the reply where it would begin to speak for others."""
 
 
-class Prompter:
+class PromptBuilder:
     def __init__(
         self,
         store: Store,
-        roster: Roster,
+        roster: Characters,
         memory: Memory,
         models: Models,
         settings: StorySettings,
@@ -77,38 +77,42 @@ class Prompter:
         self._models = models
         self._settings = settings
         self._clock = clock
-        self._timeline = Timeline(store)
-        self._chats = ChatBook(store)
-        self._edges = EdgeBook(store)
+        self._timeline = TurnQueries(store)
+        self._chats = ChatQueries(store)
+        self._relationship_queries = RelationshipQueries(store)
         self.witnesses = Witnesses(roster)
 
     def names(self, chat: Chat) -> dict[str, str]:
         """Everybody present, by the name that prose uses."""
-        bots = {bot: self._roster.bot(bot, chat.version_of(bot)).name for bot in chat.characters}
-        return {**{person: self.somebody(person).name for person in chat.people}, **bots}
+        bots = {bot: self._roster.get(bot, chat.version_of(bot)).name for bot in chat.characters}
+        return {**{person: self.person(person).name for person in chat.people}, **bots}
 
     def name(self, names: dict[str, str], entity: str) -> str:
         """The name of somebody who may have left."""
         if entity in names:
             return names[entity]
-        return self.somebody(entity).name if entity in self._chats.people() else self._roster.bot(entity).name
+        return self.person(entity).name if entity in self._chats.people() else self._roster.get(entity).name
 
-    def somebody(self, person: str) -> You:
+    def person(self, person: str) -> OwnerProfile:
         """A person as characters know them; of others than the owner that is their name."""
-        return self._roster.you() if person == YOU else You(name=PeopleBook(self._store).person(person).name)
+        return (
+            self._roster.owner()
+            if person == OWNER
+            else OwnerProfile(name=PeopleQueries(self._store).person(person).name)
+        )
 
     def _people(self) -> frozenset[str]:
         """Everybody who is a person, also those who only talk elsewhere: what they said there is theirs too. M2"""
-        return self._chats.people() | PeopleBook(self._store).ids()
+        return self._chats.people() | PeopleQueries(self._store).ids()
 
-    def assemble(self, chat: Chat, speaker: str, reply: str, to: Sequence[str] = ()) -> Assembled:
+    def assemble(self, chat: Chat, speaker: str, reply: str, to: Sequence[str] = ()) -> AssembledPrompt:
         """The prompt for a speaker's next reply, spoken before everybody or to those a whisper was for."""
-        bot = self._roster.bot(speaker, chat.version_of(speaker))
+        bot = self._roster.get(speaker, chat.version_of(speaker))
         names = self.names(chat)
-        saw = self.witnesses.eyes(chat, speaker)
+        saw = self.witnesses.turns_seen_by(chat, speaker)
         soft, hard = self._budgets()
-        desk = Desk(self._counter(), names, bot, self._macros(chat, bot, names))
-        heard = {self._asker(chat), *to} if to else set(chat.everybody)
+        desk = PromptDraft(self._counter(), names, bot, self._macros(chat, bot, names))
+        heard = {self._last_person(chat), *to} if to else set(chat.participants)
 
         def may_tell(turn: Turn) -> bool:
             known = saw(turn) and (turn.text or turn.state != "open")
@@ -116,17 +120,17 @@ class Prompter:
 
         turns, more = self._last_turns(desk, chat.room, may_tell, soft)
         recalled = self._recall(chat, speaker, turns, heard)
-        said = [turn for turn in turns if spoken(turn)]
-        lore = LoreHere.find(self._store, desk, said)
+        said = [turn for turn in turns if turn_text(turn)]
+        lore = ActiveLore.find(self._store, desk, said)
         self._identity(desk, chat, lore)
         self._scene(desk, chat)
-        lore.tell(desk, "scenario")
-        self._feelings(desk, chat)
+        lore.add_to(desk, "scenario")
+        self._relationships(desk, chat)
         self._memories(desk, chat, recalled, heard)
-        lore.tell_in_dialogue(desk, said)
+        lore.add_to_dialogue(desk, said)
         self._dialogue(desk, chat, said, hard, more=more)
-        fitted = fit(desk.pieces, soft=soft, hard=hard)
-        known = self._known_texts(chat.room, [piece.sha for piece in fitted.pieces])
+        fitted = fit_to_budget(desk.parts, soft=soft, hard=hard)
+        known = self._known_texts(chat.room, [piece.sha for piece in fitted.parts])
         target = self._models.catalogue.chain(Role.NARRATIVE)[0]
         sent = PromptSent(
             reply=reply,
@@ -134,40 +138,42 @@ class Prompter:
             tokens=fitted.tokens,
             soft=soft,
             hard=hard,
-            parts=tuple(Part(name=p.name, tier=p.tier, role=p.role, tokens=p.tokens, sha=p.sha) for p in fitted.pieces),
-            texts={p.sha: p.text for p in fitted.pieces if p.sha not in known},
+            parts=tuple(
+                SentPromptPart(name=p.name, tier=p.tier, role=p.role, tokens=p.tokens, sha=p.sha) for p in fitted.parts
+            ),
+            texts={p.sha: p.text for p in fitted.parts if p.sha not in known},
             trimmed=tuple(fitted.trimmed),
             recalled={memory.id: memory.parts for memory in recalled},
         )
-        used = {piece.name for piece in fitted.pieces}
+        used = {piece.name for piece in fitted.parts}
         kept = [memory for memory in recalled if f"memory {memory.id}" in used]
-        told = [int(piece.order[1]) for piece in fitted.pieces if piece.name.startswith("turn ")]
+        told = [int(piece.order[1]) for piece in fitted.parts if piece.name.startswith("turn ")]
         shortened = more or any(line.startswith("turn ") for line in fitted.trimmed)
         others = [name for entity, name in names.items() if entity != speaker]
-        return Assembled(
-            self.as_prompt(fitted.pieces, others),
+        return AssembledPrompt(
+            self.to_prompt(fitted.parts, others),
             sent,
             kept,
             min(told) if told and shortened else None,
-            OneVoice([bot.name, desk.macros.char], [*others, *_ANYBODY], self._breath()),
+            SpeakerGuard([bot.name, desk.macros.char], [*others, *_GENERIC_NAMES], self._length_limit()),
         )
 
-    def as_prompt(self, pieces: Sequence[Piece], others: Sequence[str] = ()) -> Prompt:
+    def to_prompt(self, pieces: Sequence[PromptPart], others: Sequence[str] = ()) -> Prompt:
         system = "\n\n".join(piece.text for piece in pieces if piece.order[0] == SYSTEM)
-        messages = [Message(role="system", text=system)]
+        messages = [PromptMessage(role="system", text=system)]
         for piece in pieces:
             if piece.order[0] == SYSTEM:
                 continue
             if messages[-1].role == piece.role:  # providers want people and model to take turns
                 joined = f"{messages[-1].text}\n\n{piece.text}"
-                messages[-1] = Message(role=piece.role, text=joined)
+                messages[-1] = PromptMessage(role=piece.role, text=joined)
             else:
-                messages.append(Message(role=piece.role, text=piece.text))
+                messages.append(PromptMessage(role=piece.role, text=piece.text))
         # Who would speak for others stops by itself, where the provider knows how.
-        stop = tuple(f"\n{name}:" for name in others[:_MOST_STOPS])
+        stop = tuple(f"\n{name}:" for name in others[:_MAX_STOPS])
         return Prompt(messages=tuple(messages), max_tokens=self._settings.reply_tokens, temperature=0.9, stop=stop)
 
-    def _asker(self, chat: Chat) -> str:
+    def _last_person(self, chat: Chat) -> str:
         """Who spoke last of the people: a whisper is answered to them alone."""
         latest = self._timeline.latest(chat.room, _LAST_TURNS)
         return next((turn.speaker for turn in reversed(latest) if turn.by_person), chat.person)
@@ -181,27 +187,27 @@ class Prompter:
             hard = min(hard, context - min(self._settings.reply_tokens, context // 4) - 64)
         return min(self._settings.narrative_budget_soft, hard * 3 // 4), hard
 
-    def _breath(self) -> Breath:
+    def _length_limit(self) -> LengthLimit:
         target = self._models.catalogue.chain(Role.NARRATIVE)[0]
-        return Breath(self._models.catalogue.details(target).steady_words)
+        return LengthLimit(self._models.catalogue.details(target).max_story_words)
 
     def _counter(self) -> Callable[[str], int]:
         target = self._models.catalogue.chain(Role.NARRATIVE)[0]
         count = self._models.tokens.counter(target)
-        return lambda text: count(text) + _MARKS
+        return lambda text: count(text) + _OVERHEAD_TOKENS
 
-    def _macros(self, chat: Chat, bot: Bot, names: dict[str, str]) -> Macros:
+    def _macros(self, chat: Chat, bot: Character, names: dict[str, str]) -> Macros:
         char = (bot.card.data.nickname if bot.card else "") or bot.name
-        return Macros(char=char, user=names[chat.person], chance=random.Random(chat.room), seed=chat.room)  # noqa: S311
+        return Macros(char=char, user=names[chat.person], rng=random.Random(chat.room), seed=chat.room)  # noqa: S311
 
-    def _identity(self, desk: Desk, chat: Chat, lore: LoreHere) -> None:
-        who, company = desk.bot.identity, [self.somebody(person) for person in chat.people]
-        own = self._workspaces.own_words(who.id) if self._workspaces is not None else OwnWords()
-        about = own.user if YOU in chat.people else ""  # USER.md is about the owner
-        card = desk.bot.card.data if desk.bot.card else None
+    def _identity(self, desk: PromptDraft, chat: Chat, lore: ActiveLore) -> None:
+        who, company = desk.character.identity, [self.person(person) for person in chat.people]
+        own = self._workspaces.texts(who.id) if self._workspaces is not None else WorkspaceTexts()
+        about = own.user if OWNER in chat.people else ""  # USER.md is about the owner
+        card = desk.character.card.data if desk.character.card else None
         names = " or ".join(you.name for you in company)
         only = f" You write only what {who.name} says and does, in prose, never what {names} does."
-        lore.tell(desk, "before_char", "before_desc")
+        lore.add_to(desk, "before_char", "before_desc")
         parts = [
             card.system_prompt if card else "",
             f"You are {who.name}.{'' if lore.replaces_instructions else only}",
@@ -210,19 +216,19 @@ class Prompter:
             who.backstory,
         ]
         desk.add("identity", "must", "\n\n".join(part for part in parts if part), label=f"who {who.name} is")
-        lore.tell(desk, "after_desc", "personality", "after_char")
-        present = "\n".join(_with_you(you, about, alone=len(company) == 1) for you in company)
+        lore.add_to(desk, "after_desc", "personality", "after_char")
+        present = "\n".join(_person_text(you, about, alone=len(company) == 1) for you in company)
         desk.add("you", "must", present, label="who you are")
         desk.add("soul", "must", own.soul, label="SOUL.md")
         for number, sample in enumerate(who.voice_samples):
-            desk.add(f"voice {number + 1}", "should", f"How {who.name} sounds:\n{sample}", give_up=2 + number)
+            desk.add(f"voice {number + 1}", "should", f"How {who.name} sounds:\n{sample}", drop_order=2 + number)
         if card and card.post_history_instructions:
             desk.add("instructions", "must", card.post_history_instructions, label="the card's instructions")
         others = [desk.names[bot] for bot in chat.characters if bot != who.id]
         if others:
             desk.add("others", "must", f"Also here: {', '.join(others)}. They speak for themselves.")
 
-    def _scene(self, desk: Desk, chat: Chat) -> None:
+    def _scene(self, desk: PromptDraft, chat: Chat) -> None:
         where = ""
         if chat.scene is not None:
             scene = self._chats.scene(chat.room, chat.scene)
@@ -231,14 +237,14 @@ class Prompter:
         desk.add("scene", "must", f"It is {chat.clock:%A, %d %B %Y, %H:%M}{where}.{anchor}")
         places = {place.id: place.name for place in self._chats.containers(chat.room).values()}
         for entity, activity in self._chats.activities(chat.room).items():
-            text = _activity(desk.names.get(entity, entity), activity, places)
-            desk.add(f"activity of {entity}", "should", text, give_up=8)
+            text = _activity_text(desk.names.get(entity, entity), activity, places)
+            desk.add(f"activity of {entity}", "should", text, drop_order=8)
         if chat.weather:
-            desk.add("weather", "nice", f"The weather: {chat.weather}.", give_up=_MOST_RECALLED + 1)
+            desk.add("weather", "nice", f"The weather: {chat.weather}.", drop_order=_MAX_RECALLED + 1)
 
-    def _feelings(self, desk: Desk, chat: Chat) -> None:
-        for edge in self._edges.edges(chat.world):
-            if edge.of != desk.bot.id or edge.toward not in desk.names:
+    def _relationships(self, desk: PromptDraft, chat: Chat) -> None:
+        for edge in self._relationship_queries.in_world(chat.world):
+            if edge.of != desk.character.id or edge.toward not in desk.names:
                 continue
             name = desk.names[edge.toward]
             known = "".join(f"\n- {fact}" for fact in edge.knowledge[-12:])
@@ -247,11 +253,11 @@ class Prompter:
             if edge.toward in chat.people and len(chat.people) > 1:
                 told = ""  # what is known of one person is not for another to hear
             text = f"You feel for {name}: affinity {edge.affinity} of 100, trust {edge.trust}. {told}"
-            desk.add(f"feelings toward {edge.toward}", "should", text.strip(), give_up=9)
+            desk.add(f"feelings toward {edge.toward}", "should", text.strip(), drop_order=9)
 
-    def _memories(self, desk: Desk, chat: Chat, recalled: list[Recalled], heard: set[str]) -> None:
+    def _memories(self, desk: PromptDraft, chat: Chat, recalled: list[RecalledMemory], heard: set[str]) -> None:
         pinned = self._memory.recall(
-            owner=desk.bot.id,
+            owner=desk.character.id,
             room=chat.room,
             present=heard,
             people=self._people(),
@@ -263,76 +269,76 @@ class Prompter:
         shown: set[str] = set()
         for memory in pinned:
             shown.add(memory.id)
-            desk.add(f"pinned {memory.id}", "should", f"You will never forget: {memory.text}", give_up=10)
+            desk.add(f"pinned {memory.id}", "should", f"You will never forget: {memory.text}", drop_order=10)
         for rank, memory in enumerate(recalled):
             if memory.id in shown:
                 continue
-            tier: Tier = "should" if rank < _FEW else "nice"
+            tier: Tier = "should" if rank < _SHOULD_RECALLED else "nice"
             # Among what is nice, after older dialogue; the less it fits, the sooner.
-            last = 5 if tier == "should" else _MOST_RECALLED
-            desk.add(f"memory {memory.id}", tier, f"You remember: {memory.text}", give_up=last - rank)
+            last = 5 if tier == "should" else _MAX_RECALLED
+            desk.add(f"memory {memory.id}", tier, f"You remember: {memory.text}", drop_order=last - rank)
 
-    def _dialogue(self, desk: Desk, chat: Chat, turns: Sequence[Turn], hard: int, *, more: bool) -> None:
+    def _dialogue(self, desk: PromptDraft, chat: Chat, turns: Sequence[Turn], hard: int, *, more: bool) -> None:
         """The turns; `more` says that there are earlier ones than these."""
         summary = self._summary_piece(desk, chat)
         if summary is not None and more:
-            desk.put(summary)
+            desk.append(summary)
         room = hard // 2
         for number, turn in enumerate(reversed(turns)):
-            mine = turn.speaker == desk.bot.id
-            text = self._line(desk, turn)
-            room -= desk.count(text) if number < _LAST_TURNS else 0
-            always = number < _FEWEST_TURNS or (number < _LAST_TURNS and room >= 0)
-            piece = desk.piece(
+            mine = turn.speaker == desk.character.id
+            text = self._turn_text(desk, turn)
+            room -= desk.count_tokens(text) if number < _LAST_TURNS else 0
+            always = number < _MIN_LAST_TURNS or (number < _LAST_TURNS and room >= 0)
+            piece = desk.part(
                 f"turn {turn.id}",
                 "must" if always else "nice",
                 text,
                 role="assistant" if mine else "user",
                 order=(DIALOGUE, turn.seq),
                 label="your message" if number == 0 else f'the earlier turn "{text[:40]}…"',
-                instead=None if always else summary,
+                replacement=None if always else summary,
             )
-            desk.put(piece)
+            desk.append(piece)
 
     def _last_turns(
-        self, desk: Desk, room: str, may_tell: Callable[[Turn], bool], budget: int
+        self, desk: PromptDraft, room: str, may_tell: Callable[[Turn], bool], budget: int
     ) -> tuple[list[Turn], bool]:
         """The newest turns, oldest first, until they alone fill the budget; and whether there are earlier ones."""
         turns: list[Turn] = []
         before = None
-        for _ in range(_MOST_TURNS // _PAGE):
+        for _ in range(_MAX_TURNS // _PAGE):
             page = self._timeline.latest(room, _PAGE, before)
             told = [turn for turn in page if may_tell(turn)]
             turns = told + turns
             if len(page) < _PAGE:
                 return turns, False
-            budget -= sum(desk.count(self._line(desk, turn)) for turn in told)
+            budget -= sum(desk.count_tokens(self._turn_text(desk, turn)) for turn in told)
             if budget < 0:
                 break
             before = page[0].seq
         return turns, True
 
-    def _line(self, desk: Desk, turn: Turn) -> str:
+    def _turn_text(self, desk: PromptDraft, turn: Turn) -> str:
         """A turn as it stands in the prompt."""
-        told = spoken(turn)
-        return told if turn.speaker == desk.bot.id else f"{self.name(desk.names, turn.speaker)}: {told}"
+        told = turn_text(turn)
+        return told if turn.speaker == desk.character.id else f"{self.name(desk.names, turn.speaker)}: {told}"
 
-    def _summary_piece(self, desk: Desk, chat: Chat) -> Piece | None:
+    def _summary_piece(self, desk: PromptDraft, chat: Chat) -> PromptPart | None:
         """What stands in for older dialogue: the scenes as this character saw them, and the talk in short."""
-        summaries = [text for _, text in self._chats.scene_summaries(chat.room, desk.bot.id)][-5:]
+        summaries = [text for _, text in self._chats.scene_summaries(chat.room, desk.character.id)][-5:]
         talk = self._chats.dialogue_summary(chat.room)
-        if talk is not None and desk.bot.id == chat.host:  # who is always there may know all that was said aloud
+        if talk is not None and desk.character.id == chat.host:  # who is always there may know all that was said aloud
             summaries.append(talk[1])
         if not summaries:
             return None
         text = "What happened before, in short:\n" + "\n".join(summaries)
-        return desk.piece("summary", "should", text, order=(SYSTEM, 900), give_up=7)
+        return desk.part("summary", "should", text, order=(SYSTEM, 900), drop_order=7)
 
-    def _recall(self, chat: Chat, speaker: str, turns: Sequence[Turn], heard: set[str]) -> list[Recalled]:
+    def _recall(self, chat: Chat, speaker: str, turns: Sequence[Turn], heard: set[str]) -> list[RecalledMemory]:
         if not turns or not self._settings.retrieval_k:
             return []
         shown = {turn.id for turn in turns[-_LAST_TURNS * 2 :]}
-        question = " ".join(spoken(turn) for turn in turns[-2:])
+        question = " ".join(turn_text(turn) for turn in turns[-2:])
         found = self._memory.recall(
             question,
             owner=speaker,
@@ -352,13 +358,13 @@ class Prompter:
         return {sha for (sha,) in self._store.query(sql, (room, *shas))}
 
 
-def _with_you(you: You, about: str, *, alone: bool) -> str:
+def _person_text(you: OwnerProfile, about: str, *, alone: bool) -> str:
     pronouns = you.pronouns and f" ({you.pronouns})"
     told = (about or you.persona) if alone else you.persona
     return f"{you.name}{pronouns} is {'the person' if alone else 'one of those'} you are with." + (told and f"\n{told}")
 
 
-def _activity(name: str, activity: Activity, places: dict[str, str]) -> str:
+def _activity_text(name: str, activity: Activity, places: dict[str, str]) -> str:
     parts = [
         f"in {places.get(activity.container, activity.container)}" if activity.container else "",
         activity.slot,

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from coterie.engine.errors import NoSuchTurn
-from coterie.kernel import Event, Rows, Store, View, on
-from coterie.modes.story.events import Part, PromptSent
+from coterie.kernel import Event, Projection, Rows, Store, on
+from coterie.modes.story.events import PromptSent, SentPromptPart
 
 
 @dataclass(frozen=True)
-class Inspected:
+class InspectedPrompt:
     sent: PromptSent
-    parts: list[tuple[Part, str]]
+    parts: list[tuple[SentPromptPart, str]]
     """Each part with its text, in the order it was sent."""
 
 
-class Prompts(View):
+class PromptProjection(Projection):
     name = "story_prompts"
     line = "room"
     schema = """
@@ -35,14 +35,14 @@ class Prompts(View):
         )
 
 
-class PromptBook:
+class PromptQueries:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def inspect(self, room: str, reply: str) -> Inspected:
+    def inspect(self, room: str, reply: str) -> InspectedPrompt:
         rows = self._store.query("SELECT sent FROM prompt WHERE room = ? AND reply = ?", (room, reply))
         if not rows:
             raise NoSuchTurn("Nothing was sent to a model for this turn.", "Choose a turn that a model wrote.")
         sent = PromptSent.model_validate_json(rows[0][0])
         texts: dict[str, str] = dict(self._store.query("SELECT sha, text FROM prompt_text WHERE room = ?", (room,)))
-        return Inspected(sent, [(part, texts.get(part.sha, "")) for part in sent.parts])
+        return InspectedPrompt(sent, [(part, texts.get(part.sha, "")) for part in sent.parts])

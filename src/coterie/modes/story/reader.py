@@ -15,7 +15,7 @@ from coterie.engine.events import Segment
 from coterie.llm.messages import Prompt
 from coterie.llm.router import Caller, Models
 from coterie.llm.structured import classify
-from coterie.modes.story.segments import unmarked
+from coterie.modes.story.segments import unmarked_segment
 
 
 class Stretch(BaseModel):
@@ -27,11 +27,11 @@ class Stretches(BaseModel):
     stretches: list[Stretch] = Field(default_factory=list)
 
 
-async def read_unmarked(
+async def classify_unmarked(
     models: Models, segments: Sequence[Segment], *, words: int, caller: Caller
 ) -> tuple[Segment, ...] | None:
     """The segments as a reader sees them; None where there was nothing to ask, or its answer cannot be used."""
-    unclear = unmarked(segments, words)
+    unclear = unmarked_segment(segments, words)
     if unclear is None:
         return None
     prompt = Prompt.of(

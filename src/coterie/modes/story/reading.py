@@ -6,10 +6,10 @@ keeps a rewind from being undone.
 
 from __future__ import annotations
 
-from coterie.cast.roster import YOU
-from coterie.kernel import Draft, Event, Payload, Rows, Store, View, on
+from coterie.cast.roster import OWNER
+from coterie.kernel import Event, NewEvent, Payload, Projection, Rows, Store, on
 
-STREAM = "reading"
+READ_MARKS_STREAM = "reading"
 
 
 class ChatRead(Payload, kind="chat_read"):
@@ -21,7 +21,7 @@ class ChatRead(Payload, kind="chat_read"):
     """The number of the last turn that was read, in the chat's stream."""
 
 
-class Reading(View):
+class ReadMarkProjection(Projection):
     name = "story_reading"
     schema = "CREATE TABLE chat_read(room TEXT PRIMARY KEY, seq INTEGER NOT NULL) WITHOUT ROWID;"
 
@@ -30,13 +30,13 @@ class Reading(View):
         rows.run("INSERT OR REPLACE INTO chat_read VALUES (?, ?)", (event.payload.chat, event.payload.seq))
 
 
-class Bookmarks:
+class ReadMarks:
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def unread(self, room: str) -> int:
         """Replies that came after what was read. Who says something has read what came before."""
-        origin = self._store.reader.origin(room)
+        origin = self._store.reader.fork_origin(room)
         return int(
             self._store.query(
                 "SELECT count(*) FROM turn WHERE room = ?1 AND segments IS NULL AND state <> 'open' AND seq > max(?2,"
@@ -50,4 +50,4 @@ class Bookmarks:
         """Everything there is. A chat without anything new gets no event."""
         if self.unread(room):
             last = self._store.query("SELECT max(seq) FROM turn WHERE room = ?", (room,))[0][0]
-            await self._store.append([Draft(STREAM, ChatRead(chat=room, seq=last), YOU)])
+            await self._store.append([NewEvent(READ_MARKS_STREAM, ChatRead(chat=room, seq=last), OWNER)])

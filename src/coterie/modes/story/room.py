@@ -9,29 +9,29 @@ from weakref import WeakValueDictionary
 from coterie.base.clock import Clock
 from coterie.base.errors import Conflict
 from coterie.cast.errors import NoSuchCharacter
-from coterie.cast.roster import Roster
+from coterie.cast.roster import Characters
 from coterie.cast.workspace import Workspaces
 from coterie.engine.errors import Busy
 from coterie.engine.replies import Replies
-from coterie.engine.turns import Timeline
-from coterie.kernel import AnyEvent, Draft, NewJob, Store, Superseded
+from coterie.engine.turns import TurnQueries
+from coterie.kernel import AnyEvent, NewEvent, NewJob, Store, Superseded
 from coterie.kernel.ranges import Ranges
 from coterie.llm.router import Models
 from coterie.memory import Memory
-from coterie.modes.story.chats import Chat, ChatBook
-from coterie.modes.story.edges import EdgeBook
-from coterie.modes.story.prompting import Prompter
+from coterie.modes.story.chats import Chat, ChatQueries
+from coterie.modes.story.edges import RelationshipQueries
+from coterie.modes.story.prompting import PromptBuilder
 from coterie.modes.story.settings import StorySettings
 
-Decision = tuple[Sequence[Draft], Sequence[NewJob]]
+Decision = tuple[Sequence[NewEvent], Sequence[NewJob]]
 _TRIES = 50
 
 
-class Room:
+class ChatContext:
     def __init__(
         self,
         store: Store,
-        roster: Roster,
+        roster: Characters,
         memory: Memory,
         models: Models,
         settings: StorySettings,
@@ -40,10 +40,10 @@ class Room:
         workspaces: Workspaces | None = None,
     ) -> None:
         """`before_rewind` is called before anything is taken back: S23 wants a snapshot file then."""
-        self.chats = ChatBook(store)
-        self.timeline = Timeline(store)
-        self.edges = EdgeBook(store)
-        self.prompter = Prompter(store, roster, memory, models, settings, clock, workspaces)
+        self.chats = ChatQueries(store)
+        self.timeline = TurnQueries(store)
+        self.relationships = RelationshipQueries(store)
+        self.participants = PromptBuilder(store, roster, memory, models, settings, clock, workspaces)
         self.replies = Replies(store)
         self._store = store
         self._roster = roster
@@ -59,11 +59,11 @@ class Room:
         """What begins a note that no character sees."""
         return self._settings.ooc_marker
 
-    def _alone(self, room: str) -> asyncio.Lock:
+    def lock(self, room: str) -> asyncio.Lock:
         """Two windows may not both begin a turn: the second waits, and then finds somebody speaking."""
         return self._locks.setdefault(room, asyncio.Lock())
 
-    async def _decide(self, room: str, decide: Callable[[], Awaitable[Decision]]) -> list[AnyEvent]:
+    async def decide_and_append(self, room: str, decide: Callable[[], Awaitable[Decision]]) -> list[AnyEvent]:
         """Record what follows from how things stand; if a job recorded something meanwhile, decide again."""
         for _ in range(_TRIES):
             head = self._store.reader.head(room)
@@ -76,21 +76,21 @@ class Room:
                 continue
         raise Busy("This chat changes too quickly to be changed by hand.", "Try again in a moment.")
 
-    def _quiet(self, room: str) -> None:
+    def require_no_open_reply(self, room: str) -> None:
         if self.timeline.open_replies(room):
             raise Busy("Somebody is still speaking.", "Wait for the reply, or press Stop.")
 
-    def _present(self, chat: Chat, bot: str) -> str:
-        if bot in chat.characters:
-            return bot
-        names = self.prompter.names(chat)
+    def find_character(self, chat: Chat, name_or_id: str) -> str:
+        if name_or_id in chat.characters:
+            return name_or_id
+        names = self.participants.names(chat)
         for entity, name in names.items():
-            if entity not in chat.people and name.lower() == bot.lower():
+            if entity not in chat.people and name.lower() == name_or_id.lower():
                 return entity
         here = ", ".join(names[entity] for entity in chat.characters)
-        raise NoSuchCharacter(f"{bot} is not here.", f"Here are: {here}.")
+        raise NoSuchCharacter(f"{name_or_id} is not here.", f"Here are: {here}.")
 
 
-def superseded(drop: Sequence[int], restore: Sequence[int] = ()) -> Superseded:
+def supersede(drop: Sequence[int], restore: Sequence[int] = ()) -> Superseded:
     pairs = [Ranges((seq, seq) for seq in seqs).pairs for seqs in (drop, restore)]
     return Superseded(drop=pairs[0], restore=pairs[1])

@@ -9,17 +9,17 @@ from pydantic import BaseModel, ConfigDict
 from coterie.engine import search as engine_search
 from coterie.engine.errors import NoSuchRoom
 from coterie.kernel import Store
-from coterie.modes.story.story import Story
+from coterie.modes.story.story import StoryService
 
 
-class Piece(BaseModel):
+class SnippetPart(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     text: str
     hit: bool
 
 
-class Hit(BaseModel):
+class SearchHit(BaseModel):
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
     chat: str
@@ -31,24 +31,24 @@ class Hit(BaseModel):
     """Who said it."""
     by_person: bool
     at: datetime
-    snippet: list[Piece]
+    snippet: list[SnippetPart]
     """Plain text in pieces; what was looked for is a `hit`."""
 
 
-def search(
-    story: Story, store: Store, question: str, *, room: str | None = None, limit: int = 50, offset: int = 0
-) -> list[Hit]:
-    found: list[Hit] = []
+def search_chats(
+    story: StoryService, store: Store, question: str, *, room: str | None = None, limit: int = 50, offset: int = 0
+) -> list[SearchHit]:
+    found: list[SearchHit] = []
     for one in engine_search.search(store, question, room=room, limit=limit, offset=offset):
         try:
             chat = story.chats.chat(one.room)
         except NoSuchRoom:
             continue  # a room of another mode
         turn = story.timeline.turn(one.room, one.turn)
-        name = story.prompter.name(story.prompter.names(chat), turn.speaker)
-        pieces = [Piece(text=stretch.text, hit=stretch.hit) for stretch in one.snippet]
+        name = story.participants.name(story.participants.names(chat), turn.speaker)
+        pieces = [SnippetPart(text=stretch.text, hit=stretch.hit) for stretch in one.snippet]
         found.append(
-            Hit(
+            SearchHit(
                 chat=chat.id,
                 title=chat.title,
                 turn=turn.id,

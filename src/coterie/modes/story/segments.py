@@ -17,10 +17,10 @@ OOC_MARKER = "(("
 _CLOSERS = {"((": "))", "//": "\n", "[[": "]]", "{{": "}}", "<<": ">>", "(": ")", "[": "]"}
 _QUOTES = {'"': '"', "“": "”", "«": "»", "„": "“", "‹": "›"}
 
-Kind = Literal["dialogue", "action", "ooc"]
+SegmentKind = Literal["dialogue", "action", "ooc"]
 
 
-def split(text: str, ooc_marker: str = OOC_MARKER) -> list[Segment]:
+def parse_segments(text: str, ooc_marker: str = OOC_MARKER) -> list[Segment]:
     """The segments of a text, in order. Everything that was written is in exactly one of them, marks aside."""
     found: list[Segment] = []
     plain = ""
@@ -39,7 +39,7 @@ def split(text: str, ooc_marker: str = OOC_MARKER) -> list[Segment]:
     return _with_narration(found)
 
 
-def unmarked(segments: Sequence[Segment], words: int) -> Segment | None:
+def unmarked_segment(segments: Sequence[Segment], words: int) -> Segment | None:
     """The stretch of which only a reader could tell what is speech and what action: no marks, and not short."""
     shown = [segment for segment in segments if segment.kind != "ooc"]
     if not words or len(shown) != 1 or shown[0].kind != "dialogue" or shown[0].text[0] in _QUOTES:
@@ -47,7 +47,7 @@ def unmarked(segments: Sequence[Segment], words: int) -> Segment | None:
     return shown[0] if len(shown[0].text.split()) >= words else None
 
 
-def told(segments: Sequence[Segment]) -> str:
+def visible_text(segments: Sequence[Segment]) -> str:
     """What a character may see of it: everything but notes to the player."""
     parts = []
     for segment in segments:
@@ -58,12 +58,12 @@ def told(segments: Sequence[Segment]) -> str:
     return " ".join(parts).strip()
 
 
-def spoken(turn: Turn) -> str:
+def turn_text(turn: Turn) -> str:
     """A turn as characters may hear it."""
-    return told(turn.segments) if turn.by_person else turn.text.strip()
+    return visible_text(turn.segments) if turn.by_person else turn.text.strip()
 
 
-def _marked(text: str, at: int, ooc_marker: str) -> tuple[Kind, str, int] | None:
+def _marked(text: str, at: int, ooc_marker: str) -> tuple[SegmentKind, str, int] | None:
     """The marked stretch that begins here, if one does: its kind, what it holds, and where it ends."""
     if ooc_marker and text.startswith(ooc_marker, at):
         closer = _CLOSERS.get(ooc_marker, ooc_marker[::-1])
@@ -84,7 +84,7 @@ def _marked(text: str, at: int, ooc_marker: str) -> tuple[Kind, str, int] | None
     return None
 
 
-def _add(found: list[Segment], kind: Kind, text: str, *, bare: bool = False) -> None:
+def _add(found: list[Segment], kind: SegmentKind, text: str, *, bare: bool = False) -> None:
     text = text.strip()
     if not text:
         return

@@ -8,23 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from coterie.cast.roster import Roster
+from coterie.cast.roster import Characters
 from coterie.engine.turns import Turn
 from coterie.modes.story.chats import Chat
 
-Eyes = Callable[[Turn], bool]
+TurnFilter = Callable[[Turn], bool]
 
 
 class Witnesses:
-    def __init__(self, roster: Roster) -> None:
+    def __init__(self, roster: Characters) -> None:
         self._roster = roster
 
-    def eyes(self, chat: Chat, entity: str) -> Eyes:
+    def turns_seen_by(self, chat: Chat, entity: str) -> TurnFilter:
         """Whether somebody saw a turn."""
         if entity == chat.person:
             return lambda turn: True  # whose chat it is reads everything
         started_over = self._roster.reset_at(entity)
-        since = chat.since(entity)
+        since = chat.joined_seq(entity)
 
         def saw(turn: Turn) -> bool:
             if not turn.heard_by(entity) or not (turn.present or turn.seq > since):
@@ -33,10 +33,10 @@ class Witnesses:
 
         return saw
 
-    def of(self, chat: Chat, *turns: Turn) -> list[str]:
+    def of_turns(self, chat: Chat, *turns: Turn) -> list[str]:
         """Everybody who saw all of these, also who has left since: people first."""
-        there = dict.fromkeys(chat.everybody)
+        there = dict.fromkeys(chat.participants)
         for turn in turns:
             there |= dict.fromkeys(turn.present)
-        seen = {entity: self.eyes(chat, entity) for entity in there}
+        seen = {entity: self.turns_seen_by(chat, entity) for entity in there}
         return [entity for entity, saw in seen.items() if all(map(saw, turns))]

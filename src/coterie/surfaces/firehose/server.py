@@ -17,9 +17,9 @@ from pydantic import ValidationError
 
 from coterie.base.errors import CoterieError, MissingExtra
 from coterie.base.network import is_loopback_url
-from coterie.modes.crowd.errors import Refused
-from coterie.modes.crowd.gateway import MOST_WAITING, Encoding, Room
-from coterie.modes.crowd.protocol import Author, ChatPost
+from coterie.modes.crowd.errors import MessageRefused
+from coterie.modes.crowd.gateway import MAX_OUTSTANDING_BYTES, ChatRoom, Encoding
+from coterie.modes.crowd.protocol import ChatAuthor, ChatPost
 
 try:
     from picows import WSFrame, WSListener, WSMsgType, WSTransport, WSUpgradeRequest, ws_create_server
@@ -29,12 +29,12 @@ except ImportError as error:  # pragma: no cover - the extra is part of every de
 _LARGEST_POST = 16_384
 
 
-class _Reader(WSListener):
+class _Connection(WSListener):
     encoding: Encoding = "websocket"
 
-    def __init__(self, room: Room, name: str, after: int | None) -> None:
+    def __init__(self, room: ChatRoom, name: str, after: int | None) -> None:
         self._room = room
-        self._author = Author(name=name, kind="human")
+        self._author = ChatAuthor(name=name, kind="human")
         self._after = after
         self._transport: WSTransport | None = None
         self._slow = False
@@ -44,7 +44,7 @@ class _Reader(WSListener):
         self._transport = transport
         # Beneath the WebSocket: frames that are the same for everybody are written there as they are.
         beneath: asyncio.Transport = transport.underlying_transport
-        beneath.set_write_buffer_limits(high=MOST_WAITING, low=0)
+        beneath.set_write_buffer_limits(high=MAX_OUTSTANDING_BYTES, low=0)
         self.write = beneath.write
         if self._after is None:
             self._room.fanout.join(self)
@@ -64,26 +64,26 @@ class _Reader(WSListener):
 
     def pause_writing(self) -> None:
         self._slow = True
-        self._room.fanout.hold(self)
+        self._room.fanout.pause(self)
 
     def resume_writing(self) -> None:
         self._slow = False
-        self._room.fanout.drained(self)
+        self._room.fanout.resume(self)
 
     async def _resume(self, after: int) -> None:
         missed = await self._room.gateway.after(after)
         if self._transport is not None:
             self._room.fanout.join(self, missed)
             if self._slow:  # it fell behind before it had joined
-                self._room.fanout.hold(self)
+                self._room.fanout.pause(self)
 
     async def _post(self, raw: bytes) -> None:
         try:
-            sent = ChatPost.read(raw)
+            sent = ChatPost.from_json(raw)
             message = await self._room.gateway.post(sent.model_copy(update={"author": self._author, "trace": None}))
             self._answer({"type": "posted", "id": sent.id, "message": message.id})
         except CoterieError as error:
-            rule = error.rule if isinstance(error, Refused) else "shape"
+            rule = error.rule if isinstance(error, MessageRefused) else "shape"
             self._answer({"type": "error", "rule": rule, "error": error.what, "fix": error.fix})
 
     def _answer(self, told: Mapping[str, Any]) -> None:
@@ -96,10 +96,10 @@ class _Reader(WSListener):
         task.add_done_callback(self._tasks.discard)
 
 
-async def serve(rooms: Mapping[str, Room], host: str = "127.0.0.1", port: int = 0) -> asyncio.Server:
+async def serve(rooms: Mapping[str, ChatRoom], host: str = "127.0.0.1", port: int = 0) -> asyncio.Server:
     """Listen. Stop it by closing the server that is returned."""
 
-    def listener(request: WSUpgradeRequest) -> _Reader | None:
+    def listener(request: WSUpgradeRequest) -> _Connection | None:
         headers = {name.lower(): value for name, value in request.headers.items()}
         if not _is_ours(headers):
             return None
@@ -111,7 +111,7 @@ async def serve(rooms: Mapping[str, Room], host: str = "127.0.0.1", port: int = 
             return (
                 None
                 if room is None
-                else _Reader(room, asked.get("name", ["guest"])[0], int(after) if after.isdecimal() else None)
+                else _Connection(room, asked.get("name", ["guest"])[0], int(after) if after.isdecimal() else None)
             )
         except ValidationError:
             return None  # no name a person can have here

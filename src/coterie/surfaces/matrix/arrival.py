@@ -13,24 +13,24 @@ from pathlib import Path
 from coterie.base.errors import Corrupt
 from coterie.base.logging import get_logger
 from coterie.engine.surface_errors import SurfaceError
-from coterie.kernel.cabinet import Cabinet
-from coterie.surfaces.matrix.crypto.machine import Crypto, give_up_device
+from coterie.kernel.cabinet import KeyStore
+from coterie.surfaces.matrix.crypto.machine import OlmMachine, discard_device_keys
 from coterie.surfaces.matrix.errors import KeysLost, MatrixRefused
 from coterie.surfaces.matrix.homeserver import Homeserver
 from coterie.surfaces.matrix.login import Login, log_in
 from coterie.surfaces.matrix.settings import MatrixSettings
 
-LOGIN, KEYS, IDENTITY = "login.json", "keys.db", "identity.json"
+LOGIN_FILE, KEYS_FILE, IDENTITY_FILE = "login.json", "keys.db", "identity.json"
 _log = get_logger(__name__)
 
 
-async def arrive(settings: MatrixSettings, folder: Path) -> tuple[Homeserver, Login, Crypto]:
+async def connect(settings: MatrixSettings, folder: Path) -> tuple[Homeserver, Login, OlmMachine]:
     """Logged in, with keys that fit the login."""
     password = settings.password.get_secret_value() if settings.password is not None else None
-    server, login = await log_in(settings, folder / LOGIN)
-    cabinet = _cabinet(folder / KEYS)
+    server, login = await log_in(settings, folder / LOGIN_FILE)
+    cabinet = _open_keystore(folder / KEYS_FILE)
     try:
-        crypto = Crypto(cabinet, server, login.user, login.device)
+        crypto = OlmMachine(cabinet, server, login.user, login.device)
         if not (crypto.own.is_new and await _has_keys(server, login)) and await _started(crypto, folder, password):
             return server, login, crypto
         _log.warning("the keys of this device are lost: a new device takes its place", device=login.device)
@@ -40,12 +40,12 @@ async def arrive(settings: MatrixSettings, folder: Path) -> tuple[Homeserver, Lo
                 "Set matrix.password and start again.",
             )
         old = login.device
-        await asyncio.to_thread((folder / LOGIN).unlink, missing_ok=True)
+        await asyncio.to_thread((folder / LOGIN_FILE).unlink, missing_ok=True)
         await server.close()
-        server, login = await log_in(settings, folder / LOGIN)
-        give_up_device(cabinet)
-        crypto = Crypto(cabinet, server, login.user, login.device)
-        await crypto.start(folder / IDENTITY, password)
+        server, login = await log_in(settings, folder / LOGIN_FILE)
+        discard_device_keys(cabinet)
+        crypto = OlmMachine(cabinet, server, login.user, login.device)
+        await crypto.start(folder / IDENTITY_FILE, password)
         await _remove(server, old, login.user, password)
         return server, login, crypto
     except BaseException:
@@ -54,22 +54,22 @@ async def arrive(settings: MatrixSettings, folder: Path) -> tuple[Homeserver, Lo
         raise
 
 
-def _cabinet(file: Path) -> Cabinet:
+def _open_keystore(file: Path) -> KeyStore:
     try:
-        return Cabinet(file)
+        return KeyStore(file)
     except Corrupt as error:
         aside = file.with_name(f"{file.name}.damaged")
         _log.error("the key store is damaged and was put aside", aside=aside.name, error=str(error))
         for one in file.parent.glob(f"{file.name}-*"):
             one.unlink()
         file.replace(aside)
-        return Cabinet(file)
+        return KeyStore(file)
 
 
-async def _started(crypto: Crypto, folder: Path, password: str | None) -> bool:
+async def _started(crypto: OlmMachine, folder: Path, password: str | None) -> bool:
     """False where the homeserver has newer keys of this device than we do: what we have is an old copy."""
     try:
-        await crypto.start(folder / IDENTITY, password)
+        await crypto.start(folder / IDENTITY_FILE, password)
     except MatrixRefused as error:
         _log.warning("the homeserver does not take the keys of this device", error=str(error))
         return False

@@ -9,10 +9,10 @@ KeysLost          our device's keys are gone, and without the password no new de
 from __future__ import annotations
 
 from coterie.base.errors import CoterieError
-from coterie.engine.surface_errors import Refused, SurfaceError
+from coterie.engine.surface_errors import PlatformRefused, SurfaceError
 
 
-class MatrixRefused(Refused):
+class MatrixRefused(PlatformRefused):
     def __init__(self, code: str, told: str, login_session: str = "") -> None:
         """`login_session` where the homeserver would do it if the password came with it."""
         super().__init__(f"The homeserver refused: {told} ({code}).", "Look at the account's rights there.")

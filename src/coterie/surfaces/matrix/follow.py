@@ -13,14 +13,14 @@ from coterie.engine.errors import RoomError
 from coterie.engine.files import RoomFiles
 from coterie.engine.inbox import SurfaceSynced
 from coterie.engine.protocol import Incoming, IncomingMessage, MemberChange, RoomRef
-from coterie.engine.reception import Reception
-from coterie.engine.surface_errors import RateLimited, SurfaceError, Unreachable
+from coterie.engine.reception import InboundProcessor
+from coterie.engine.surface_errors import PlatformRateLimited, PlatformUnreachable, SurfaceError
 from coterie.kernel.jobs import backoff_s
-from coterie.surfaces.matrix.crypto.attachments import opened
-from coterie.surfaces.matrix.crypto.machine import Crypto
+from coterie.surfaces.matrix.crypto.attachments import decrypt_file
+from coterie.surfaces.matrix.crypto.machine import OlmMachine
 from coterie.surfaces.matrix.errors import MatrixRefused
 from coterie.surfaces.matrix.homeserver import Homeserver, Json
-from coterie.surfaces.matrix.inbound import MEDIA, NAME, read_event, read_invite, with_file
+from coterie.surfaces.matrix.inbound import MEDIA_TYPES, SURFACE, read_event, read_invite, with_file
 
 _MOST_PAGES = 100
 _SOON_S = 2.0
@@ -28,53 +28,55 @@ _SOON_S = 2.0
 _log = get_logger(__name__)
 
 
-class Following:
+class SyncLoop:
     def __init__(
         self,
         server: Homeserver,
         own: str,
-        reception: Reception,
+        inbound: InboundProcessor,
         files: Callable[[RoomRef], RoomFiles],
-        unknown: Callable[[str], Awaitable[None]],
+        on_unknown_room: Callable[[str], Awaitable[None]],
         wait_s: float,
-        crypto: Crypto,
-        unread: Callable[[str, str, str], Awaitable[None]],
+        crypto: OlmMachine,
+        on_undecryptable: Callable[[str, str, str], Awaitable[None]],
     ) -> None:
         """`unknown` is asked about each room that something is said in, before it is handed over; `unread` is told
         the room, the person and the key of what will not be opened any more."""
         self._server = server
         self._own = own
-        self._reception = reception
+        self._reception = inbound
         self._files = files
-        self._unknown = unknown
+        self._unknown = on_unknown_room
         self._wait_s = wait_s
         self._crypto = crypto
-        self._unread = unread
+        self._unread = on_undecryptable
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until told to stop. A homeserver that is away is waited for, ever more patiently."""
         tries = 0
         while not stop.is_set():
             try:
-                await self.once()
+                await self.sync_once()
                 tries = 0
-            except RateLimited as error:
+            except PlatformRateLimited as error:
                 await _pause(stop, error.retry_after_s)
-            except Unreachable as error:
+            except PlatformUnreachable as error:
                 tries += 1
                 _log.warning("the homeserver is away", tries=tries, error=str(error))
-                await _pause(stop, backoff_s(tries, longest=60.0))
+                await _pause(stop, backoff_s(tries, maximum=60.0))
 
-    async def once(self, wait_s: float | None = None) -> None:
-        since = self._reception.inbox.cursor(NAME)
+    async def sync_once(self, wait_s: float | None = None) -> None:
+        since = self._reception.inbox.cursor(SURFACE)
         wait_s = self._wait_s if wait_s is None else wait_s
-        told = await self._server.sync(since, min(wait_s, _SOON_S) if self._crypto.waits else wait_s)
+        told = await self._server.sync(since, min(wait_s, _SOON_S) if self._crypto.has_pending else wait_s)
         rooms = told.get("rooms", {})
         for room, info in rooms.get("join", {}).items():
-            self._crypto.look_at(room, [*info.get("state", {}).get("events", []), *info["timeline"].get("events", [])])
+            self._crypto.observe_state(
+                room, [*info.get("state", {}).get("events", []), *info["timeline"].get("events", [])]
+            )
             if info["timeline"].get("limited"):
                 self._crypto.forget_members(room)
-        waited = await self._crypto.hear(told, first=since is None)
+        waited = await self._crypto.receive_sync(told, first=since is None)
         incoming: list[Incoming] = []
         for room, event in waited:
             incoming += await self._read(room, [event])
@@ -87,15 +89,15 @@ class Following:
                 incoming += await self._heard(room, info["timeline"], since)
             except MatrixRefused as error:  # we may have been sent away: one room's trouble is no other's
                 _log.warning("a room could not be read", room=room, error=str(error))
-        self._crypto.settle()
-        await self._reception.accept(incoming, SurfaceSynced(surface=NAME, cursor=told["next_batch"]))
+        self._crypto.save_progress()
+        await self._reception.accept(incoming, SurfaceSynced(surface=SURFACE, cursor=told["next_batch"]))
         self._crypto.release(waited)
         for room in invites:
             await self._join(room)
         await self._acknowledge(incoming)
-        for lost in await self._crypto.ask():
+        for lost in await self._crypto.request_missing_keys():
             await self._unread(lost.room, lost.sender, lost.session)
-            self._crypto.told(lost)
+            self._crypto.mark_notified(lost)
 
     async def _heard(self, room: str, timeline: Json, since: str | None) -> list[Incoming]:
         events = list(timeline.get("events", []))
@@ -114,13 +116,13 @@ class Following:
     async def _read(self, room: str, events: list[Json]) -> list[Incoming]:
         found: list[Incoming] = []
         for sealed in events:
-            event = self._crypto.open(room, sealed)
+            event = self._crypto.decrypt(room, sealed)
             incoming = read_event(room, event, self._own) if event is not None else None
             if incoming is None or self._reception.inbox.find(incoming) is not None:
                 continue
             if not found:
                 await self._unknown(room)
-            if isinstance(incoming, IncomingMessage) and event and event["content"].get("msgtype") in MEDIA:
+            if isinstance(incoming, IncomingMessage) and event and event["content"].get("msgtype") in MEDIA_TYPES:
                 incoming = await self._with_file(incoming, event["content"])
             found.append(incoming)
         return found
@@ -139,7 +141,7 @@ class Following:
 
     async def _with_file(self, incoming: IncomingMessage, content: Json) -> IncomingMessage:
         """The file is saved before the message counts as heard; one that cannot be had is said to be missing."""
-        if not self._reception.admits(incoming.account):
+        if not self._reception.is_known(incoming.account):
             return incoming
         name = str(content.get("filename") or content.get("body") or "file")
         media_type = str(content.get("info", {}).get("mimetype", "application/octet-stream"))
@@ -147,8 +149,8 @@ class Following:
             sealed = content.get("file")
             uri = sealed["url"] if isinstance(sealed, dict) else content["url"]
             async with self._server.download(str(uri)) as chunks:
-                plain = opened(chunks, sealed) if isinstance(sealed, dict) else chunks
-                kept = await self._files(incoming.room).keep(incoming.room, name, plain, media_type)
+                plain = decrypt_file(chunks, sealed) if isinstance(sealed, dict) else chunks
+                kept = await self._files(incoming.room).save(incoming.room, name, plain, media_type)
             return with_file(incoming, kept)
         except (RoomError, SurfaceError, KeyError) as error:
             _log.warning("a file was not kept", room=incoming.room.id, error=str(error))

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import httpx
 
-from coterie.engine.surface_errors import RateLimited, Unreachable
+from coterie.engine.surface_errors import PlatformRateLimited, PlatformUnreachable
 from coterie.surfaces.matrix.errors import LoggedOut, MatrixRefused
 
 Json = dict[str, Any]
@@ -48,7 +48,7 @@ class Homeserver:
         """The device and its published keys go with it."""
         await self.call("POST", f"{_CLIENT}/logout", {})
 
-    async def look_around(self, kinds: Sequence[str]) -> dict[str, list[Json]]:
+    async def state_of_joined_rooms(self, kinds: Sequence[str]) -> dict[str, list[Json]]:
         """What all rooms that we are in say of these kinds, in one request and without what was said in them."""
         nothing = {"not_types": ["*"]}
         room = {"timeline": nothing, "ephemeral": nothing, "account_data": nothing, "state": {"types": list(kinds)}}
@@ -61,27 +61,27 @@ class Homeserver:
     async def messages_before(self, room: str, start: str | None, stop: str | None) -> Json:
         """A page of what was said, newest first: before a place, or from the end."""
         query = {"dir": "b", "limit": "100"} | ({"from": start} if start else {}) | ({"to": stop} if stop else {})
-        return dict(await self.call("GET", f"{_CLIENT}/rooms/{_part(room)}/messages", query=query))
+        return dict(await self.call("GET", f"{_CLIENT}/rooms/{_quoted(room)}/messages", query=query))
 
     async def send(self, room: str, kind: str, content: Json, transaction: str) -> str:
-        path = f"{_CLIENT}/rooms/{_part(room)}/send/{_part(kind)}/{_part(transaction)}"
+        path = f"{_CLIENT}/rooms/{_quoted(room)}/send/{_quoted(kind)}/{_quoted(transaction)}"
         return str((await self.call("PUT", path, content))["event_id"])
 
-    async def create_room(self, told: Json) -> str:
-        return str((await self.call("POST", f"{_CLIENT}/createRoom", told))["room_id"])
+    async def create_room(self, options: Json) -> str:
+        return str((await self.call("POST", f"{_CLIENT}/createRoom", options))["room_id"])
 
     async def join(self, room: str) -> None:
-        await self.call("POST", f"{_CLIENT}/join/{_part(room)}", {})
+        await self.call("POST", f"{_CLIENT}/join/{_quoted(room)}", {})
 
     async def leave(self, room: str) -> None:
-        await self.call("POST", f"{_CLIENT}/rooms/{_part(room)}/leave", {})
+        await self.call("POST", f"{_CLIENT}/rooms/{_quoted(room)}/leave", {})
 
     async def forget(self, room: str) -> None:
-        await self.call("POST", f"{_CLIENT}/rooms/{_part(room)}/forget", {})
+        await self.call("POST", f"{_CLIENT}/rooms/{_quoted(room)}/forget", {})
 
     async def invite(self, room: str, user: str) -> None:
         try:
-            await self.call("POST", f"{_CLIENT}/rooms/{_part(room)}/invite", {"user_id": user})
+            await self.call("POST", f"{_CLIENT}/rooms/{_quoted(room)}/invite", {"user_id": user})
         except MatrixRefused as error:
             if error.code != "M_FORBIDDEN":  # trap 5: they are there already
                 raise
@@ -90,26 +90,26 @@ class Homeserver:
         return list((await self.call("GET", f"{_CLIENT}/joined_rooms"))["joined_rooms"])
 
     async def state(self, room: str) -> list[Json]:
-        return list(await self.call("GET", f"{_CLIENT}/rooms/{_part(room)}/state"))
+        return list(await self.call("GET", f"{_CLIENT}/rooms/{_quoted(room)}/state"))
 
     async def put_state(self, room: str, kind: str, key: str, content: Json) -> None:
-        await self.call("PUT", f"{_CLIENT}/rooms/{_part(room)}/state/{_part(kind)}/{_part(key)}", content)
+        await self.call("PUT", f"{_CLIENT}/rooms/{_quoted(room)}/state/{_quoted(kind)}/{_quoted(key)}", content)
 
     async def state_event(self, room: str, kind: str) -> Json:
-        return dict(await self.call("GET", f"{_CLIENT}/rooms/{_part(room)}/state/{_part(kind)}/"))
+        return dict(await self.call("GET", f"{_CLIENT}/rooms/{_quoted(room)}/state/{_quoted(kind)}/"))
 
     async def members(self, room: str) -> list[str]:
         """Who is there, and who is invited: they will want to read what was said meanwhile."""
-        told = await self.call("GET", f"{_CLIENT}/rooms/{_part(room)}/members", query={"not_membership": "leave"})
+        told = await self.call("GET", f"{_CLIENT}/rooms/{_quoted(room)}/members", query={"not_membership": "leave"})
         chunk = told.get("chunk", [])
         return [one["state_key"] for one in chunk if one["content"].get("membership") in ("join", "invite")]
 
     async def receipt(self, room: str, event: str) -> None:
-        await self.call("POST", f"{_CLIENT}/rooms/{_part(room)}/receipt/m.read/{_part(event)}", {})
+        await self.call("POST", f"{_CLIENT}/rooms/{_quoted(room)}/receipt/m.read/{_quoted(event)}", {})
 
     async def typing(self, room: str, user: str, on: bool) -> None:
         told = {"typing": on} | ({"timeout": 30_000} if on else {})
-        await self.call("PUT", f"{_CLIENT}/rooms/{_part(room)}/typing/{_part(user)}", told)
+        await self.call("PUT", f"{_CLIENT}/rooms/{_quoted(room)}/typing/{_quoted(user)}", told)
 
     async def upload(self, chunks: AsyncIterator[bytes], size: int, media_type: str, name: str) -> str:
         headers = {"Content-Type": media_type, "Content-Length": str(size)}
@@ -118,8 +118,8 @@ class Homeserver:
         told = await self.call("POST", path, query=query, content=chunks, headers=headers, wait_s=_FILE_S)
         return str(told["content_uri"])
 
-    async def upload_keys(self, told: Json) -> None:
-        await self.call("POST", f"{_CLIENT}/keys/upload", told)
+    async def upload_keys(self, keys: Json) -> None:
+        await self.call("POST", f"{_CLIENT}/keys/upload", keys)
 
     async def query_keys(self, users: Sequence[str]) -> Json:
         told = {"device_keys": {user: [] for user in users}, "timeout": 10_000}
@@ -130,48 +130,48 @@ class Homeserver:
         return dict(await self.call("POST", f"{_CLIENT}/keys/claim", told))
 
     async def send_to_device(self, kind: str, messages: Json, transaction: str) -> None:
-        path = f"{_CLIENT}/sendToDevice/{_part(kind)}/{_part(transaction)}"
+        path = f"{_CLIENT}/sendToDevice/{_quoted(kind)}/{_quoted(transaction)}"
         await self.call("PUT", path, {"messages": messages})
 
     async def upload_identity(self, keys: Json, user: str, password: str | None) -> None:
-        await self._as_owner("POST", f"{_CLIENT}/keys/device_signing/upload", keys, user, password)
+        await self._call_with_password("POST", f"{_CLIENT}/keys/device_signing/upload", keys, user, password)
 
-    async def upload_signatures(self, told: Json) -> None:
-        await self.call("POST", f"{_CLIENT}/keys/signatures/upload", told)
+    async def upload_signatures(self, signatures: Json) -> None:
+        await self.call("POST", f"{_CLIENT}/keys/signatures/upload", signatures)
 
     async def delete_device(self, device: str, user: str, password: str | None) -> None:
-        await self._as_owner("DELETE", f"{_CLIENT}/devices/{_part(device)}", {}, user, password)
+        await self._call_with_password("DELETE", f"{_CLIENT}/devices/{_quoted(device)}", {}, user, password)
 
-    async def _as_owner(self, method: str, path: str, told: Json, user: str, password: str | None) -> None:
+    async def _call_with_password(self, method: str, path: str, body: Json, user: str, password: str | None) -> None:
         """What the homeserver does only for somebody who says the password again."""
         try:
-            await self.call(method, path, told)
+            await self.call(method, path, body)
         except MatrixRefused as error:
             if not error.login_session or password is None:
                 raise
             identifier = {"type": "m.id.user", "user": user}
             proof = {"type": "m.login.password", "identifier": identifier, "password": password}
-            await self.call(method, path, {**told, "auth": {**proof, "session": error.login_session}})
+            await self.call(method, path, {**body, "auth": {**proof, "session": error.login_session}})
 
     @asynccontextmanager
     async def download(self, uri: str) -> AsyncIterator[AsyncIterator[bytes]]:
         """Trap 9: only the authenticated way gives anything."""
         server, _, media = uri.removeprefix("mxc://").partition("/")
-        path = f"/_matrix/client/v1/media/download/{_part(server)}/{_part(media)}"
+        path = f"/_matrix/client/v1/media/download/{_quoted(server)}/{_quoted(media)}"
         try:
-            async with self._line().stream("GET", path, headers=self._headers({}), timeout=_FILE_S) as answer:
+            async with self._client().stream("GET", path, headers=self._headers({}), timeout=_FILE_S) as answer:
                 if not answer.is_success:
                     await answer.aread()
                     self._check(answer)
                 yield answer.aiter_bytes(65_536)
         except httpx.TransportError as error:
-            raise Unreachable(f"The file could not be fetched ({type(error).__name__}).") from error
+            raise PlatformUnreachable(f"The file could not be fetched ({type(error).__name__}).") from error
 
     async def call(
         self,
         method: str,
         path: str,
-        told: Json | None = None,
+        body: Json | None = None,
         *,
         query: Mapping[str, str] | None = None,
         content: AsyncIterator[bytes] | None = None,
@@ -179,10 +179,10 @@ class Homeserver:
         wait_s: float = 30.0,
     ) -> Any:
         try:
-            answer = await self._line().request(
+            answer = await self._client().request(
                 method,
                 path,
-                json=told,
+                json=body,
                 params=dict(query or {}),
                 content=content,
                 headers=self._headers(headers or {}),
@@ -190,14 +190,16 @@ class Homeserver:
             )
         except httpx.TransportError as error:
             sent = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
-            raise Unreachable(f"The homeserver does not answer ({type(error).__name__}).", ambiguous=sent) from error
+            raise PlatformUnreachable(
+                f"The homeserver does not answer ({type(error).__name__}).", ambiguous=sent
+            ) from error
         self._check(answer)
         return answer.json()
 
-    def _line(self) -> httpx.AsyncClient:
+    def _client(self) -> httpx.AsyncClient:
         """Whoever has something to say after it was hung up hears that, and says it when it is there again."""
         if self._http.is_closed:
-            raise Unreachable("Matrix was left.", ambiguous=False)
+            raise PlatformUnreachable("Matrix was left.", ambiguous=False)
         return self._http
 
     def _headers(self, more: Mapping[str, str]) -> dict[str, str]:
@@ -214,13 +216,13 @@ class Homeserver:
         if answer.status_code == 429:
             header = answer.headers.get("retry-after", "")
             wait = float(header) if header.isdecimal() else float(told.get("retry_after_ms", _PATIENCE_S * 1000)) / 1000
-            raise RateLimited("The homeserver asks for patience.", wait)
+            raise PlatformRateLimited("The homeserver asks for patience.", wait)
         if code == "M_UNKNOWN_TOKEN":
             raise LoggedOut("The homeserver no longer knows this login.", "Set matrix.password and start again.")
         if answer.status_code >= 500:
-            raise Unreachable(f"The homeserver answered {answer.status_code}.")
+            raise PlatformUnreachable(f"The homeserver answered {answer.status_code}.")
         raise MatrixRefused(code, what[:200], str(told.get("session", "")))
 
 
-def _part(text: str) -> str:
+def _quoted(text: str) -> str:
     return quote(text, safe="")

@@ -17,15 +17,15 @@ from coterie.engine.protocol import (
 )
 from coterie.surfaces.matrix.homeserver import Json
 
-NAME = "matrix"
-MARK = "!"
+SURFACE = "matrix"
+COMMAND_PREFIX = "!"
 _FALLBACK = re.compile(r"\A(?:> [^\n]*\n)+\n?")
 _TEXTS = ("m.text", "m.emote")
-MEDIA = ("m.file", "m.image", "m.audio", "m.video")
+MEDIA_TYPES = ("m.file", "m.image", "m.audio", "m.video")
 
 
 def room_ref(room: str) -> RoomRef:
-    return RoomRef(surface=NAME, id=room)
+    return RoomRef(surface=SURFACE, id=room)
 
 
 def read_event(room: str, event: Json, own: str) -> Incoming | None:
@@ -35,10 +35,10 @@ def read_event(room: str, event: Json, own: str) -> Incoming | None:
         return None
     relation = content.get("m.relates_to")
     relation = relation if isinstance(relation, dict) else {}
-    if relation.get("rel_type") == "m.replace" or content.get("msgtype") not in (*_TEXTS, *MEDIA):
+    if relation.get("rel_type") == "m.replace" or content.get("msgtype") not in (*_TEXTS, *MEDIA_TYPES):
         return None
     base: dict[str, Any] = {
-        "account": Account(surface=NAME, id=str(event["sender"]), name=_localpart(str(event["sender"]))),
+        "account": Account(surface=SURFACE, id=str(event["sender"]), name=_localpart(str(event["sender"]))),
         "room": room_ref(room),
         "key": str(event["event_id"]),
         "at": datetime.fromtimestamp(int(event.get("origin_server_ts", 0)) / 1000, UTC),
@@ -46,9 +46,9 @@ def read_event(room: str, event: Json, own: str) -> Incoming | None:
     }
     text = _FALLBACK.sub("", str(content.get("body", "")), count=1) if "m.in_reply_to" in relation else None
     text = str(content.get("body", "")) if text is None else text
-    if content["msgtype"] in MEDIA:
+    if content["msgtype"] in MEDIA_TYPES:
         return IncomingMessage(**base, text=_caption(content))
-    if text.startswith(MARK) and text[1:2].isalpha():
+    if text.startswith(COMMAND_PREFIX) and text[1:2].isalpha():
         name, _, rest = text[1:].partition(" ")
         return IncomingCommand(**base, name=name.lower(), arguments=rest)
     reply = relation.get("m.in_reply_to", {}).get("event_id") if not relation.get("is_falling_back") else None
@@ -59,7 +59,7 @@ def read_invite(room: str, info: Json, own: str) -> MemberChange | None:
     for event in info.get("invite_state", {}).get("events", []):
         if event.get("type") == "m.room.member" and event.get("state_key") == own:
             sender = str(event["sender"])
-            account = Account(surface=NAME, id=sender, name=_localpart(sender))
+            account = Account(surface=SURFACE, id=sender, name=_localpart(sender))
             return MemberChange(account=account, room=room_ref(room), key=f"invite {sender}", change="invited")
     return None
 

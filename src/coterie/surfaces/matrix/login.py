@@ -8,7 +8,7 @@ from pathlib import Path
 
 from coterie.base.errors import ConfigError
 from coterie.base.files import write_private_json
-from coterie.base.masking import mask
+from coterie.base.masking import redact
 from coterie.surfaces.matrix.homeserver import Homeserver
 from coterie.surfaces.matrix.settings import MatrixSettings
 
@@ -22,7 +22,7 @@ class Login:
 
 async def log_in(settings: MatrixSettings, file: Path) -> tuple[Homeserver, Login]:
     """With the login that was kept, or with the password, once."""
-    login = _kept(file)
+    login = _read_login(file)
     if login is None:
         if settings.password is None:
             raise ConfigError("There is no login for Matrix yet.", "Set matrix.password, for the first start at least.")
@@ -32,12 +32,12 @@ async def log_in(settings: MatrixSettings, file: Path) -> tuple[Homeserver, Logi
         write_private_json(file, asdict(login))
     else:
         server = Homeserver(settings.homeserver)
-    mask.register(login.token)
+    redact.register(login.token)
     server.token = login.token
     return server, login
 
 
-def _kept(file: Path) -> Login | None:
+def _read_login(file: Path) -> Login | None:
     try:
         return Login(**json.loads(file.read_text(encoding="utf-8")))
     except FileNotFoundError:

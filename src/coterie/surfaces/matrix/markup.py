@@ -8,13 +8,13 @@ from markdown_it import MarkdownIt
 
 
 @cache
-def _reader() -> MarkdownIt:
+def _markdown() -> MarkdownIt:
     # Raw HTML is shown as text, and a single line break stays one, as people write in chats.
     return MarkdownIt("commonmark", {"html": False, "breaks": True}).enable("strikethrough").disable("image")
 
 
-def formatted(text: str) -> str | None:
+def to_html(text: str) -> str | None:
     """None where the plain text says it all."""
-    html = str(_reader().render(text)).strip()
+    html = str(_markdown().render(text)).strip()
     inner = html.removeprefix("<p>").removesuffix("</p>")
     return None if inner == text else html

@@ -13,20 +13,20 @@ from coterie.base.errors import CoterieError
 from coterie.base.logging import get_logger
 from coterie.cast.errors import NoSuchCharacter, NoSuchPerson
 from coterie.cast.people import Person
-from coterie.engine.conversation import Opened
+from coterie.engine.conversation import NewChat
 from coterie.engine.errors import NoSuchRoom
-from coterie.engine.rooms import Bound
-from coterie.engine.surface_errors import RateLimited
-from coterie.engine.switchboard import Switchboard
-from coterie.surfaces.matrix.inbound import NAME, room_ref
-from coterie.surfaces.matrix.topology import MadeRoom, Topology
+from coterie.engine.rooms import RoomBinding
+from coterie.engine.surface_errors import PlatformRateLimited
+from coterie.engine.switchboard import MessageRouter
+from coterie.surfaces.matrix.inbound import SURFACE, room_ref
+from coterie.surfaces.matrix.topology import CreatedRoom, MatrixRooms
 
 _AT_ONCE = 64
 _log = get_logger(__name__)
 
 
 @dataclass
-class Report:
+class ReconcileReport:
     restored: list[str] = field(default_factory=list)
     repaired: list[str] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
@@ -40,22 +40,22 @@ class Report:
 
 
 class Reconciler:
-    def __init__(self, board: Switchboard, topology: Topology) -> None:
-        self._board = board
-        self._talk = board.talk
+    def __init__(self, router: MessageRouter, topology: MatrixRooms) -> None:
+        self._board = router
+        self._talk = router.chats
         self._topology = topology
         self._behind: dict[str, dict[str, object]] = {}
         """Rooms that say something else about themselves than is so."""
         self._noting = asyncio.Lock()
 
-    async def run(self) -> Report:
-        report = Report()
+    async def run(self) -> ReconcileReport:
+        report = ReconcileReport()
         made = [one for one in self._topology.rooms.values() if not one.is_space]
         self._look_for_conflicts(report)
         # Those with a number of their own can be made right at the same time; the others get what is left then.
         numbers: set[tuple[str, int | None]] = set()
-        sure: list[MadeRoom] = []
-        unsure: list[MadeRoom] = []
+        sure: list[CreatedRoom] = []
+        unsure: list[CreatedRoom] = []
         for room in sorted(made, key=lambda one: one.room):
             mine = (room.account, _number(room))
             (unsure if mine in numbers or mine[1] is None else sure).append(room)
@@ -63,20 +63,20 @@ class Reconciler:
         # One room of each account first: who it belongs to is found out once.
         first = {one.account: one for one in reversed(sure)}
         for room in first.values():
-            await self.one(room, report)
+            await self.reconcile_room(room, report)
         gate = asyncio.Semaphore(_AT_ONCE)
 
-        async def gated(room: MadeRoom) -> None:
+        async def gated(room: CreatedRoom) -> None:
             async with gate:
-                await self.one(room, report)
+                await self.reconcile_room(room, report)
 
         await asyncio.gather(*(gated(room) for room in sure if first[room.account] is not room))
         for room in unsure:
-            await self.one(room, report)
+            await self.reconcile_room(room, report)
         report.restored.sort()
         return report
 
-    async def one(self, made: MadeRoom, report: Report) -> None:
+    async def reconcile_room(self, made: CreatedRoom, report: ReconcileReport) -> None:
         """Make one room right."""
         try:
             bound = self._talk.rooms.find(room_ref(made.room)) or await self._restore(made, report)
@@ -85,90 +85,92 @@ class Reconciler:
             _log.warning("a room was not reconciled", room=made.room, error=str(error))
             report.skipped.append(f"{made.room}: {error.what}")
 
-    async def _restore(self, made: MadeRoom, report: Report) -> Bound:
+    async def _restore(self, made: CreatedRoom, report: ReconcileReport) -> RoomBinding:
         person = await self._person(made)
         bot = self._character(made, person)
         mode, opened = await self._context(made, person, bot, report)
         number = _number(made)
-        if number is not None and self._talk.rooms.has_number(person.id, NAME, number):
+        if number is not None and self._talk.rooms.has_number(person.id, SURFACE, number):
             report.conflicts.append(f"{made.room}: number {number} is taken")
             number = None
-        title = made.title or self._talk.roster.bot(bot).name
+        title = made.title or self._talk.characters.get(bot).name
         bound = await self._talk.rooms.bind(room_ref(made.room), person.id, mode, bot, opened, title, number)
         report.restored.append(made.room)
         return bound
 
-    async def _person(self, made: MadeRoom) -> Person:
-        known = self._board.people.of(NAME, made.account)
+    async def _person(self, made: CreatedRoom) -> Person:
+        known = self._board.people.by_account(SURFACE, made.account)
         if known is not None:
             return known
-        person = str(made.about.get("person", ""))
+        person = str(made.metadata.get("person", ""))
         if not person:
             raise NoSuchPerson(f"Nobody knows who {made.account} is.", "Link the account with a code.")
-        return await self._board.people.restore(person, str(made.about.get("name", "")), NAME, made.account)
+        return await self._board.people.restore(person, str(made.metadata.get("name", "")), SURFACE, made.account)
 
-    def _character(self, made: MadeRoom, person: Person) -> str:
-        roster = self._talk.roster
-        for wanted in (made.about.get("character"), made.about.get("character_name")):
+    def _character(self, made: CreatedRoom, person: Person) -> str:
+        roster = self._talk.characters
+        for wanted in (made.metadata.get("character"), made.metadata.get("character_name")):
             try:
                 return roster.find(str(wanted)).id
             except NoSuchCharacter:
                 continue
-        return roster.find(self._talk.default_for(room_ref(made.room), person)).id
+        return roster.find(self._talk.default_character(room_ref(made.room), person)).id
 
-    async def _context(self, made: MadeRoom, person: Person, bot: str, report: Report) -> tuple[str, Opened]:
+    async def _context(
+        self, made: CreatedRoom, person: Person, bot: str, report: ReconcileReport
+    ) -> tuple[str, NewChat]:
         """The chat the room was about, or a fresh one if it is lost with the rest."""
-        mode, context = str(made.about.get("mode", "")), str(made.about.get("context", ""))
+        mode, context = str(made.metadata.get("mode", "")), str(made.metadata.get("context", ""))
         if context and mode in self._talk.modes:
             try:
-                self._talk.conversation(mode).standing(context)
-                return mode, Opened(context, ())
+                self._talk.conversation(mode).status(context)
+                return mode, NewChat(context, ())
             except NoSuchRoom:
                 pass
         report.repaired.append(f"{made.room}: a new context")
-        return await self._talk.open(person, bot, made.title, at_once=True)
+        return await self._talk.create_chat(person, bot, made.title, at_once=True)
 
-    def _compare(self, made: MadeRoom, bound: Bound, report: Report) -> None:
-        told = about(bound, self._board)
-        if {**made.about, **told} != made.about:
+    def _compare(self, made: CreatedRoom, bound: RoomBinding, report: ReconcileReport) -> None:
+        told = room_metadata(bound, self._board)
+        if {**made.metadata, **told} != made.metadata:
             self._behind[made.room] = told
             if made.room not in report.restored:
                 report.repaired.append(f"{made.room}: what it says about itself")
 
-    async def note(self) -> None:
+    async def write_metadata(self) -> None:
         """Let rooms say what is so, each once. What is not written now is written after the next start."""
         async with self._noting:
             while self._behind:
                 room = next(iter(self._behind))
                 try:
-                    await self._topology.note(room, **self._behind[room])
-                except RateLimited as error:
+                    await self._topology.update_metadata(room, **self._behind[room])
+                except PlatformRateLimited as error:
                     await asyncio.sleep(error.retry_after_s)
                     continue
                 except CoterieError as error:
                     _log.info("a room was not noted", room=room, error=str(error))
                 self._behind.pop(room, None)
 
-    def _look_for_conflicts(self, report: Report) -> None:
+    def _look_for_conflicts(self, report: ReconcileReport) -> None:
         spaces: dict[str, str] = {}
         for one in self._topology.rooms.values():
             if one.is_space and spaces.setdefault(one.account, one.room) != one.room:
                 report.conflicts.append(f"{one.account} has two Spaces: {spaces[one.account]} and {one.room}")
 
 
-def about(bound: Bound, board: Switchboard) -> dict[str, object]:
+def room_metadata(bound: RoomBinding, router: MessageRouter) -> dict[str, object]:
     """What a room's state event says of its chat."""
     return {
         "person": bound.person,
-        "name": board.people.person(bound.person).name,
+        "name": router.people.person(bound.person).name,
         "number": bound.number,
         "mode": bound.mode,
         "context": bound.context,
         "character": bound.character,
-        "character_name": board.talk.roster.bot(bound.character).name,
+        "character_name": router.chats.characters.get(bound.character).name,
     }
 
 
-def _number(made: MadeRoom) -> int | None:
-    number = made.about.get("number")
+def _number(made: CreatedRoom) -> int | None:
+    number = made.metadata.get("number")
     return number if isinstance(number, int) and number > 0 else None

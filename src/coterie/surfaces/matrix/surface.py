@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from coterie.engine.files import RoomFiles
-from coterie.engine.pacing import Pace
+from coterie.engine.pacing import EditPace
 from coterie.engine.protocol import (
     Account,
     Attachment,
-    Lasting,
+    Deliverable,
     OutgoingMessage,
     OutgoingNotification,
     OutgoingReaction,
     OutgoingUI,
     RoomRef,
 )
-from coterie.engine.surface import Abilities
-from coterie.surfaces.matrix.crypto.attachments import SealedFile
-from coterie.surfaces.matrix.crypto.machine import Crypto
+from coterie.engine.surface import Capabilities
+from coterie.surfaces.matrix.crypto.attachments import EncryptedFile
+from coterie.surfaces.matrix.crypto.machine import OlmMachine
 from coterie.surfaces.matrix.homeserver import Homeserver, Json
-from coterie.surfaces.matrix.inbound import MARK, NAME, room_ref
-from coterie.surfaces.matrix.markup import formatted
-from coterie.surfaces.matrix.topology import Topology
+from coterie.surfaces.matrix.inbound import COMMAND_PREFIX, SURFACE, room_ref
+from coterie.surfaces.matrix.markup import to_html
+from coterie.surfaces.matrix.topology import MatrixRooms
 
 FilesOf = Callable[[RoomRef], RoomFiles]
 """The workspace of whoever answers in a room."""
@@ -34,25 +34,25 @@ _KINDS = {"image": "m.image", "audio": "m.audio", "video": "m.video"}
 
 
 class MatrixSurface:
-    name = NAME
-    abilities = Abilities(
-        longest=_LONGEST,
-        in_bytes=True,
-        dedupes=True,
-        edits=True,
-        makes_rooms=True,
-        mark=MARK,
+    name = SURFACE
+    capabilities = Capabilities(
+        max_length=_LONGEST,
+        length_in_bytes=True,
+        deduplicates=True,
+        can_edit=True,
+        can_create_rooms=True,
+        command_prefix=COMMAND_PREFIX,
         # Trap 8: homeservers allow a message every five seconds in the long run.
-        pace=Pace(least_s=1.0, most_s=3.0, rest_s=1.0, edits=30),
+        pace=EditPace(min_interval_s=1.0, max_interval_s=3.0, idle_s=1.0, max_edits=30),
     )
 
-    def __init__(self, server: Homeserver, crypto: Crypto, topology: Topology, files: FilesOf) -> None:
+    def __init__(self, server: Homeserver, crypto: OlmMachine, topology: MatrixRooms, files: FilesOf) -> None:
         self._server = server
         self._crypto = crypto
         self._topology = topology
         self._files = files
 
-    async def send(self, outgoing: Lasting, token: str) -> str:
+    async def send(self, outgoing: Deliverable, token: str) -> str:
         room = outgoing.room.id
         if isinstance(outgoing, OutgoingReaction):
             relation = {"rel_type": "m.annotation", "event_id": outgoing.to, "key": outgoing.emoji}
@@ -65,7 +65,7 @@ class MatrixSurface:
             message = message or sent
         return message
 
-    async def edit(self, outgoing: Lasting, message: str, token: str) -> None:
+    async def edit(self, outgoing: Deliverable, message: str, token: str) -> None:
         new = _content(outgoing)
         relation = {"rel_type": "m.replace", "event_id": message}
         new.pop("m.relates_to", None)  # what it replaces stands in its thread already
@@ -77,14 +77,14 @@ class MatrixSurface:
     async def typing(self, room: RoomRef, on: bool) -> None:
         await self._server.typing(room.id, self._topology.user, on)
 
-    async def make_room(self, person: Account, title: str, key: str) -> RoomRef:
+    async def create_room(self, person: Account, title: str, key: str) -> RoomRef:
         return room_ref(await self._topology.room_for(person.id, title, "A chat of its own.", {"key": key}))
 
     async def rename_room(self, room: RoomRef, title: str) -> None:
         if room.id in self._topology.rooms:
             await self._server.put_state(room.id, "m.room.name", "", {"name": title})
 
-    async def _send_file(self, outgoing: Lasting, file: Attachment, token: str) -> str:
+    async def _send_file(self, outgoing: Deliverable, file: Attachment, token: str) -> str:
         chunks = self._files(outgoing.room).read(file)
         content: Json = {
             "msgtype": _KINDS.get(file.media_type.partition("/")[0], "m.file"),
@@ -92,10 +92,10 @@ class MatrixSurface:
             "filename": file.name,
             "info": {"mimetype": file.media_type, "size": file.size},
         }
-        if await self._crypto.is_sealed(outgoing.room.id):
-            sealed = SealedFile(chunks)
+        if await self._crypto.is_encrypted(outgoing.room.id):
+            sealed = EncryptedFile(chunks)
             uri = await self._server.upload(sealed.chunks(), file.size, "application/octet-stream", "")
-            content["file"] = sealed.told(uri)
+            content["file"] = sealed.metadata(uri)
         else:
             content["url"] = await self._server.upload(chunks, file.size, file.media_type, file.name)
         if outgoing.thread is not None:
@@ -103,7 +103,7 @@ class MatrixSurface:
         return await self._crypto.send(outgoing.room.id, "m.room.message", content, token)
 
 
-def _text(outgoing: Lasting) -> str:
+def _text(outgoing: Deliverable) -> str:
     if isinstance(outgoing, OutgoingReaction):
         return outgoing.emoji
     if isinstance(outgoing, OutgoingUI) and outgoing.fallback:
@@ -111,14 +111,14 @@ def _text(outgoing: Lasting) -> str:
     return outgoing.text
 
 
-def _attachments(outgoing: Lasting) -> tuple[Attachment, ...]:
+def _attachments(outgoing: Deliverable) -> tuple[Attachment, ...]:
     return outgoing.attachments if isinstance(outgoing, OutgoingMessage) else ()
 
 
-def _content(outgoing: Lasting) -> Json:
+def _content(outgoing: Deliverable) -> Json:
     text = _text(outgoing)
     content: Json = {"msgtype": "m.notice" if isinstance(outgoing, OutgoingNotification) else "m.text", "body": text}
-    html = formatted(text) if isinstance(outgoing, OutgoingMessage) else None
+    html = to_html(text) if isinstance(outgoing, OutgoingMessage) else None
     if html is not None and len(html.encode()) <= _LONGEST_HTML:
         content |= {"format": "org.matrix.custom.html", "formatted_body": html}
     reply = outgoing.reply_to if isinstance(outgoing, OutgoingMessage) else None

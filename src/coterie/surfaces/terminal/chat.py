@@ -19,16 +19,16 @@ from textual.widgets import Footer, Header, Input, Markdown, Static
 from coterie.base.errors import CoterieError
 from coterie.base.ids import new_id
 from coterie.base.logging import get_logger
-from coterie.base.masking import mask
-from coterie.base.text import shown
-from coterie.engine.conversation import Conversation, Doing, Speech, Words
+from coterie.base.masking import redact
+from coterie.base.text import escape_controls
+from coterie.engine.conversation import Conversation, ReplyActivity, ReplyText, ReplyUpdate
 
 HELP = "/retry another reply · /stop (Esc) end a reply · /context how the chat stands · /quit (Ctrl-Q) leave"
 _log = get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class Line:
+class PastMessage:
     """Something that was said before."""
 
     speaker: str
@@ -37,7 +37,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Talking:
+class TerminalConversation:
     """A chat as the screen needs it."""
 
     conversation: Conversation
@@ -45,7 +45,7 @@ class Talking:
     person: str
     character: str
     """The name above what is said."""
-    history: Callable[[], Sequence[Line]]
+    history: Callable[[], Sequence[PastMessage]]
 
 
 class TerminalChat(App[None]):
@@ -70,7 +70,7 @@ class TerminalChat(App[None]):
     ]
     ENABLE_COMMAND_PALETTE = False
 
-    def __init__(self, talking: Talking) -> None:
+    def __init__(self, talking: TerminalConversation) -> None:
         super().__init__()
         self._talking = talking
         self._speaking = False
@@ -78,11 +78,11 @@ class TerminalChat(App[None]):
     def compose(self) -> ComposeResult:
         yield Header(icon="")
         yield VerticalScroll(id="said")
-        yield Input(placeholder=f"Write to {shown(self._talking.character)}, or /help", id="write")
+        yield Input(placeholder=f"Write to {escape_controls(self._talking.character)}, or /help", id="write")
         yield Footer()
 
     async def on_mount(self) -> None:
-        self.title = shown(self._talking.conversation.standing(self._talking.context).title)
+        self.title = escape_controls(self._talking.conversation.status(self._talking.context).title)
         for line in self._talking.history():
             await self._tell(line)
         self.query_one("#write", Input).focus()
@@ -107,9 +107,9 @@ class TerminalChat(App[None]):
                 event.input.value = text
                 await self._notice(f"{self._talking.character} is still speaking. Esc ends it.")
             case _:
-                await self._tell(Line("You", text, mine=True))
+                await self._tell(PastMessage("You", text, mine=True))
                 talking = self._talking
-                said = talking.conversation.say(
+                said = talking.conversation.send_message(
                     talking.context, text, person=talking.person, key=f"terminal:{new_id()}"
                 )
                 self._hear(said)
@@ -126,26 +126,26 @@ class TerminalChat(App[None]):
             self._hear(talking.conversation.retry(talking.context, person=talking.person))
 
     @work
-    async def _hear(self, speech: AsyncIterator[Speech]) -> None:
+    async def _hear(self, speech: AsyncIterator[ReplyUpdate]) -> None:
         """A reply, word by word. Only its last block is laid out anew, so that a long one stays quick."""
         self._speaking = True
-        await self._put(Static(shown(self._talking.character), classes="speaker", markup=False))
+        await self._put(Static(escape_controls(self._talking.character), classes="speaker", markup=False))
         body = Markdown(open_links=False)
         await self._put(body)
         stream, told = Markdown.get_stream(body), ""
         try:
             async for one in speech:
-                if isinstance(one, Words):
+                if isinstance(one, ReplyText):
                     told += one.text
-                    await stream.write(shown(one.text))
+                    await stream.write(escape_controls(one.text))
                     continue
-                if isinstance(one, Doing):
-                    self.sub_title = shown(one.what)
+                if isinstance(one, ReplyActivity):
+                    self.sub_title = escape_controls(one.text)
                     continue
                 if one.text.startswith(told):
-                    await stream.write(shown(one.text[len(told) :]))  # words that came with the end
-                if one.trouble:
-                    await self._notice(one.trouble)
+                    await stream.write(escape_controls(one.text[len(told) :]))  # words that came with the end
+                if one.error:
+                    await self._notice(one.error)
         except CoterieError as error:
             await self._notice(str(error))
         except Exception:
@@ -155,15 +155,15 @@ class TerminalChat(App[None]):
             await stream.stop()
             self._speaking, self.sub_title = False, ""
 
-    async def _tell(self, line: Line) -> None:
+    async def _tell(self, line: PastMessage) -> None:
         if line.mine:
-            await self._put(Static(f"> {shown(line.text)}", classes="mine", markup=False))
+            await self._put(Static(f"> {escape_controls(line.text)}", classes="mine", markup=False))
             return
-        await self._put(Static(shown(line.speaker), classes="speaker", markup=False))
-        await self._put(Markdown(shown(line.text), open_links=False))
+        await self._put(Static(escape_controls(line.speaker), classes="speaker", markup=False))
+        await self._put(Markdown(escape_controls(line.text), open_links=False))
 
     async def _notice(self, text: str) -> None:
-        await self._put(Static(shown(mask(text)), classes="notice", markup=False))
+        await self._put(Static(escape_controls(redact(text)), classes="notice", markup=False))
 
     async def _put(self, widget: Static | Markdown) -> None:
         said = self.query_one("#said", VerticalScroll)
@@ -171,6 +171,6 @@ class TerminalChat(App[None]):
         said.anchor()
 
     def _standing(self) -> str:
-        standing = self._talking.conversation.standing(self._talking.context)
+        standing = self._talking.conversation.status(self._talking.context)
         notes = ", ".join(f"{name}: {what}" for name, what in standing.notes)
         return f"{standing.title}, with {standing.character}: {standing.turns} turns. {notes}".strip()

@@ -11,28 +11,28 @@ from dataclasses import dataclass
 
 from fastapi import APIRouter, BackgroundTasks, Request, status
 
-from coterie.ops.copies import Copy
+from coterie.ops.copies import StoredCopy
 from coterie.ops.errors import NotFromHere
-from coterie.surfaces.web.errors import TROUBLES
+from coterie.surfaces.web.errors import ERROR_RESPONSES
 from coterie.surfaces.web.house import Here
 
-backups_router = APIRouter(prefix="/backups", tags=["ops"], responses=TROUBLES)
+backups_router = APIRouter(prefix="/backups", tags=["ops"], responses=ERROR_RESPONSES)
 
 
 @dataclass(frozen=True)
-class Restoring:
+class RestoreResponse:
     file: str
     run: str
     """The server that was asked; the next one has the backup."""
 
 
 @backups_router.get("", summary="The backups there are, newest first")
-async def backups(house: Here) -> list[Copy]:
+async def backups(house: Here) -> list[StoredCopy]:
     return house.copies.backups()
 
 
 @backups_router.post("", summary="Take a backup now, while playing goes on", status_code=status.HTTP_201_CREATED)
-async def take(house: Here) -> Copy:
+async def take(house: Here) -> StoredCopy:
     return await house.copies.take_backup()
 
 
@@ -41,13 +41,13 @@ async def take(house: Here) -> Copy:
     summary="Put a backup in the place of what is there, which is kept: checked, then Coterie starts anew with it",
     status_code=status.HTTP_202_ACCEPTED,
 )
-async def restore(request: Request, house: Here, file: str, later: BackgroundTasks) -> Restoring:
+async def restore(request: Request, house: Here, file: str, later: BackgroundTasks) -> RestoreResponse:
     start_anew: Callable[[], None] | None = request.app.state.start_anew
     if start_anew is None:
         raise NotFromHere(
             "This Coterie does not start itself anew.",
             f"Stop it, then say in a terminal: coterie restore {house.copies.folder / file}",
         )
-    await house.copies.want(file)
+    await house.copies.request_restore(file)
     later.add_task(start_anew)
-    return Restoring(file, request.app.state.run)
+    return RestoreResponse(file, request.app.state.run)

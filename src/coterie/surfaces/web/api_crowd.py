@@ -11,27 +11,27 @@ from coterie.base.ids import new_id
 from coterie.modes.crowd import (
     SAMPLE,
     AuditRecord,
-    Author,
+    ChatAuthor,
     ChatMessage,
     ChatPost,
+    CrowdRoom,
     CrowdRuled,
-    OpenRoom,
+    LineSource,
     Persona,
-    RoomFile,
+    RoomConfig,
     Ruling,
-    Speaking,
-    audits,
-    character_of,
+    audit_records,
+    character_from_persona,
 )
-from coterie.surfaces.web.errors import TROUBLES
+from coterie.surfaces.web.errors import ERROR_RESPONSES
 from coterie.surfaces.web.house import Here, House
-from coterie.surfaces.web.shapes import BotShape, Done, Given, Taken
+from coterie.surfaces.web.shapes import CharacterResponse, DoneResponse, RequestModel, ResponseModel
 
-router = APIRouter(prefix="/crowd", tags=["crowd"], responses=TROUBLES)
-_MOST = 500
+router = APIRouter(prefix="/crowd", tags=["crowd"], responses=ERROR_RESPONSES)
+_MAX_LISTED = 500
 
 
-class CrowdShape(Given):
+class CrowdRoomResponse(ResponseModel):
     name: str
     title: str
     about: str
@@ -46,35 +46,35 @@ class CrowdShape(Given):
     """The number of the room's last message."""
 
     @classmethod
-    def of(cls, room: OpenRoom) -> CrowdShape:
+    def of(cls, room: CrowdRoom) -> CrowdRoomResponse:
         return cls(
             name=room.rules.name,
             title=room.rules.title,
             about=room.rules.about,
-            personas=[persona.name for persona in room.authored],
+            personas=[persona.name for persona in room.authored_personas],
             state=room.state,
             stream=room.stream,
-            speaking=room.speaking,
-            trouble=room.trouble,
+            speaking=room.line_source,
+            trouble=room.problem,
             readers=room.fanout.readers,
-            last=room.gateway.door.number,
+            last=room.gateway.admission.last_number,
         )
 
 
-class EveningTaken(Taken):
+class StartSessionRequest(RequestModel):
     stream: str = Field(default=SAMPLE, max_length=2_000)
     """`sample`, a file of this machine (script, subtitles, text, sound), or an address of a stream."""
-    speaking: Speaking = "model"
+    speaking: LineSource = "model"
 
 
-class LineTaken(Taken):
+class ChatLineRequest(RequestModel):
     text: str = Field(min_length=1, max_length=4_000)
     reply_to: str | None = Field(default=None, max_length=64)
     id: str | None = Field(default=None, max_length=64, pattern=r"^[!-~]+$")
     """Yours: the same again is the same message."""
 
 
-class RulingTaken(Taken):
+class ModerationRequest(RequestModel):
     what: Ruling
     who: str = Field(default="", max_length=40)
     seconds: float | None = Field(default=None, ge=0, le=10_000_000)
@@ -82,74 +82,74 @@ class RulingTaken(Taken):
     reason: str = Field(default="", max_length=300)
 
 
-class RevertTaken(Taken):
+class RevertRequest(RequestModel):
     to: int = Field(ge=0)
 
 
-class FreezeTaken(Taken):
+class FreezeRequest(RequestModel):
     frozen: bool
 
 
-class SeatTaken(Taken):
+class AddMemberRequest(RequestModel):
     character: str = Field(min_length=1, max_length=200)
     """Of the cast, by id or name."""
 
 
-class TempoTaken(Taken):
+class TempoRequest(RequestModel):
     lines_per_minute: float = Field(gt=0, le=10_000)
     rest_s: float = Field(ge=0, le=86_400)
     stand_in: bool
 
 
-class PolicyTaken(Taken):
+class ModerationPolicyRequest(RequestModel):
     mild: Literal["allow", "flag", "refuse"]
     coarse: Literal["allow", "flag", "refuse"]
     links: Literal["allow", "listed", "none"]
 
 
-class RulesTaken(Taken):
+class RoomRulesRequest(RequestModel):
     """Limits and moderation count at once, the tempo from the next evening on."""
 
-    tempo: TempoTaken
-    moderation: PolicyTaken
+    tempo: TempoRequest
+    moderation: ModerationPolicyRequest
 
 
-def your_name(house: House) -> str:
+def owner_chat_name(house: House) -> str:
     """As the chat knows you: one line, no sign that would make it a mention."""
-    name = "".join(letter for letter in house.roster.you().name if letter.isprintable() and letter != "@")
+    name = "".join(letter for letter in house.roster.owner().name if letter.isprintable() and letter != "@")
     return name.strip()[:40] or "You"
 
 
 @router.get("", summary="Every room, and whether an evening runs in it")
-async def rooms(house: Here) -> list[CrowdShape]:
-    return [CrowdShape.of(await house.crowd.room(name)) for name in house.crowd.roster.rooms()]
+async def rooms(house: Here) -> list[CrowdRoomResponse]:
+    return [CrowdRoomResponse.of(await house.crowd.room(name)) for name in house.crowd.configs.rooms()]
 
 
 @router.get("/personas", summary="Everybody who can be in a room")
 async def personas(house: Here) -> list[Persona]:
-    return list(house.crowd.roster.personas().values())
+    return list(house.crowd.configs.personas().values())
 
 
 @router.post("/personas/{name}/meet", summary="Take somebody into the cast, to be met in a story")
-async def meet(house: Here, name: str) -> BotShape:
-    persona = house.crowd.roster.persona(name)
+async def meet(house: Here, name: str) -> CharacterResponse:
+    persona = house.crowd.configs.persona(name)
     if persona.character:  # they came from there
-        return BotShape.of(house.roster.bot(persona.character))
-    return BotShape.of(await house.arrivals.author(character_of(persona)))
+        return CharacterResponse.of(house.roster.get(persona.character))
+    return CharacterResponse.of(await house.arrivals.author(character_from_persona(persona)))
 
 
 @router.get("/{room}", summary="One room")
-async def one(house: Here, room: str) -> CrowdShape:
-    return CrowdShape.of(await house.crowd.room(room))
+async def one(house: Here, room: str) -> CrowdRoomResponse:
+    return CrowdRoomResponse.of(await house.crowd.room(room))
 
 
 @router.get("/{room}/rules", summary="The room's file: tempo, limits, moderation, and the numbers behind decisions")
-async def rules(house: Here, room: str) -> RoomFile:
-    return house.crowd.roster.room(room)
+async def rules(house: Here, room: str) -> RoomConfig:
+    return house.crowd.configs.room(room)
 
 
 @router.put("/{room}/rules", summary="Change the room's tempo and moderation; kept as a file of your own")
-async def change_rules(house: Here, room: str, told: RulesTaken) -> RoomFile:
+async def change_rules(house: Here, room: str, told: RoomRulesRequest) -> RoomConfig:
     return (await house.crowd.change_rules(room, told.model_dump())).rules
 
 
@@ -158,7 +158,7 @@ async def messages(
     house: Here,
     room: str,
     before: Annotated[int | None, Query(ge=1)] = None,
-    limit: Annotated[int, Query(ge=1, le=_MOST)] = 100,
+    limit: Annotated[int, Query(ge=1, le=_MAX_LISTED)] = 100,
 ) -> list[ChatMessage]:
     gateway = (await house.crowd.room(room)).gateway
     if before is None:
@@ -168,49 +168,49 @@ async def messages(
 
 
 @router.post("/{room}/messages", summary="Say something, as yourself")
-async def say(house: Here, room: str, told: LineTaken) -> ChatMessage:
+async def say(house: Here, room: str, told: ChatLineRequest) -> ChatMessage:
     gateway = (await house.crowd.room(room)).gateway
-    author = Author(name=your_name(house), kind="human")
+    author = ChatAuthor(name=owner_chat_name(house), kind="human")
     post = ChatPost(id=told.id or new_id(), room=room, author=author, text=told.text, reply_to=told.reply_to)
     return await gateway.post(post)
 
 
 @router.post("/{room}/seats", summary="Let somebody of the cast sit in a room, from the next evening on")
-async def seat(house: Here, room: str, told: SeatTaken) -> Persona:
-    return await house.crowd.seat(room, house.roster.find(told.character).identity)
+async def seat(house: Here, room: str, told: AddMemberRequest) -> Persona:
+    return await house.crowd.add_member(room, house.roster.find(told.character).identity)
 
 
 @router.post("/{room}/start", summary="Begin an evening around a stream")
-async def start(house: Here, room: str, told: EveningTaken) -> CrowdShape:
-    return CrowdShape.of(await house.crowd.start(room, told.stream.strip() or SAMPLE, speaking=told.speaking))
+async def start(house: Here, room: str, told: StartSessionRequest) -> CrowdRoomResponse:
+    return CrowdRoomResponse.of(await house.crowd.start(room, told.stream.strip() or SAMPLE, line_source=told.speaking))
 
 
 @router.post("/{room}/stop", summary="End the evening; everybody looks back")
-async def stop(house: Here, room: str) -> CrowdShape:
-    return CrowdShape.of(await house.crowd.stop(room))
+async def stop(house: Here, room: str) -> CrowdRoomResponse:
+    return CrowdRoomResponse.of(await house.crowd.stop(room))
 
 
 @router.post("/{room}/rulings", summary="Time out, ban, pardon, slow down, followers only, switch off")
-async def rule(house: Here, room: str, told: RulingTaken) -> Done:
+async def rule(house: Here, room: str, told: ModerationRequest) -> DoneResponse:
     gateway = (await house.crowd.room(room)).gateway
-    await gateway.rule(CrowdRuled(at_ms=gateway.now_ms(), by=your_name(house), **told.model_dump()))
-    return Done()
+    await gateway.moderate(CrowdRuled(at_ms=gateway.now_ms(), by=owner_chat_name(house), **told.model_dump()))
+    return DoneResponse()
 
 
 @router.get("/{room}/audit", summary="What was refused, redacted, noted or ruled, newest first")
-async def audit(house: Here, room: str, limit: Annotated[int, Query(ge=1, le=_MOST)] = 100) -> list[AuditRecord]:
-    return audits(house.store, (await house.crowd.room(room)).rules.name, limit)
+async def audit(house: Here, room: str, limit: Annotated[int, Query(ge=1, le=_MAX_LISTED)] = 100) -> list[AuditRecord]:
+    return audit_records(house.store, (await house.crowd.room(room)).rules.name, limit)
 
 
 @router.post("/{room}/people/{name}/revert", summary="Take somebody back to an earlier snapshot, exactly")
-async def revert(house: Here, room: str, name: str, told: RevertTaken) -> Done:
+async def revert(house: Here, room: str, name: str, told: RevertRequest) -> DoneResponse:
     opened = await house.crowd.room(room)
     await opened.drift.revert(opened.persona(name), told.to)
-    return Done()
+    return DoneResponse()
 
 
 @router.post("/{room}/people/{name}/freeze", summary="Forbid somebody to change, or allow it again")
-async def freeze(house: Here, room: str, name: str, told: FreezeTaken) -> Done:
+async def freeze(house: Here, room: str, name: str, told: FreezeRequest) -> DoneResponse:
     opened = await house.crowd.room(room)
     await opened.drift.freeze(opened.persona(name), told.frozen)
-    return Done()
+    return DoneResponse()

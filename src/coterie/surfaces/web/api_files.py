@@ -10,13 +10,13 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Request, Response, status
 
 from coterie.cast.cards import TavernChat, export_card
-from coterie.modes.story import ExportFormat, export_chat, import_tavern_chat, pack
-from coterie.surfaces.web.body import FILE, whole_body
-from coterie.surfaces.web.errors import TROUBLES
+from coterie.modes.story import ExportFormat, export_character, export_chat, import_tavern_chat
+from coterie.surfaces.web.body import FILE_BODY, read_upload
+from coterie.surfaces.web.errors import ERROR_RESPONSES
 from coterie.surfaces.web.house import Here
-from coterie.surfaces.web.shapes import BotShape, ChatShape, Imported
+from coterie.surfaces.web.shapes import CharacterResponse, ChatResponse, ImportResponse
 
-files_router = APIRouter(tags=["files"], responses=TROUBLES)
+files_router = APIRouter(tags=["files"], responses=ERROR_RESPONSES)
 BotFormat = Literal["json", "png", "charx", "character"]
 _TYPES = {
     "json": "application/json",
@@ -32,35 +32,35 @@ _TYPES = {
     "/bots/import",
     summary="Take in a character: a card (JSON, PNG, CHARX) or a whole character exported here",
     status_code=status.HTTP_201_CREATED,
-    openapi_extra=FILE,
+    openapi_extra=FILE_BODY,
 )
-async def import_bot(house: Here, request: Request, name: Annotated[str, Query(max_length=200)] = "") -> Imported:
-    bot, notes = await house.arrivals.take_in(await whole_body(request), name)
-    return Imported(bot=BotShape.of(bot), notes=notes)
+async def import_bot(house: Here, request: Request, name: Annotated[str, Query(max_length=200)] = "") -> ImportResponse:
+    bot, notes = await house.arrivals.import_file(await read_upload(request), name)
+    return ImportResponse(bot=CharacterResponse.of(bot), notes=notes)
 
 
 @files_router.get("/bots/{bot}/export", summary="A character as a card, or whole with its memories as one file")
 async def export_bot(house: Here, bot: str, kind: Annotated[BotFormat, Query(alias="format")] = "json") -> Response:
-    found = house.roster.bot(bot)
+    found = house.roster.get(bot)
     if kind == "character":
-        card = house.workspaces.whole_card(found) if found.card is not None else None
-        return _file(pack(house.store, house.roster, found, card), kind, f"{found.id}.character.json")
-    return _file(export_card(house.workspaces.whole_card(found), kind).data, kind, f"{found.id}.{kind}")
+        card = house.workspaces.card_with_files(found) if found.card is not None else None
+        return _file(export_character(house.store, house.roster, found, card), kind, f"{found.id}.character.json")
+    return _file(export_card(house.workspaces.card_with_files(found), kind).data, kind, f"{found.id}.{kind}")
 
 
 @files_router.post(
     "/bots/{bot}/chats/import",
     summary="Take in a SillyTavern chat (JSONL) with its turns and swipes",
     status_code=status.HTTP_201_CREATED,
-    openapi_extra=FILE,
+    openapi_extra=FILE_BODY,
 )
 async def import_chat(
     house: Here, bot: str, request: Request, title: Annotated[str, Query(max_length=200)] = ""
-) -> ChatShape:
-    found = house.roster.bot(bot)
-    chat = TavernChat.read(await whole_body(request))
+) -> ChatResponse:
+    found = house.roster.get(bot)
+    chat = TavernChat.read(await read_upload(request))
     made = await import_tavern_chat(house.story, house.store, house.memory, found, chat, title)
-    return ChatShape.of(house, made)
+    return ChatResponse.of(house, made)
 
 
 @files_router.get("/chats/{chat}/export", summary="A chat as Markdown, JSON or SillyTavern JSONL")

@@ -13,18 +13,23 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request, status
 from fastapi.responses import StreamingResponse
 
-from coterie.base.masking import mask
+from coterie.base.masking import redact
 from coterie.memory.errors import BadImport
 from coterie.memory.portable import export_lines, import_lines
 from coterie.memory.record import MemoryType
-from coterie.modes.story import adopted
-from coterie.surfaces.web.body import FILE, whole_body
-from coterie.surfaces.web.errors import TROUBLES
+from coterie.modes.story import reassign_memories
+from coterie.surfaces.web.body import FILE_BODY, read_upload
+from coterie.surfaces.web.errors import ERROR_RESPONSES
 from coterie.surfaces.web.house import Here, House
-from coterie.surfaces.web.memory_shapes import LinkShape, MemoryChanges, MemoryShape, TakenIn
-from coterie.surfaces.web.shapes import Done, Pinned
+from coterie.surfaces.web.memory_shapes import (
+    MemoryEditRequest,
+    MemoryImportResponse,
+    MemoryLinkResponse,
+    MemoryResponse,
+)
+from coterie.surfaces.web.shapes import DoneResponse, PinRequest
 
-router = APIRouter(prefix="/memories", tags=["memories"], responses=TROUBLES)
+router = APIRouter(prefix="/memories", tags=["memories"], responses=ERROR_RESPONSES)
 Line = Annotated[
     str | None, Query(max_length=200, description="`room:` and a chat's id, or `memory:` and a character's.")
 ]
@@ -41,26 +46,26 @@ async def memories(
     until: datetime | None = None,
     limit: Annotated[int, Query(ge=1, le=500)] = 50,
     offset: Annotated[int, Query(ge=0)] = 0,
-) -> list[MemoryShape]:
+) -> list[MemoryResponse]:
     if not q.strip():
         page = house.memory.page(
             owner=owner, room=room, kind=kind, since=since, until=until, limit=limit, offset=offset
         )
-        return [MemoryShape.of(record) for record in page]
+        return [MemoryResponse.of(record) for record in page]
     return await asyncio.to_thread(_recalled, house, owner, q, kind, room, limit)
 
 
 @router.get("/links", summary="Which memories belong together")
-async def links(house: Here, owner: Annotated[str, Query(max_length=200)]) -> list[LinkShape]:
+async def links(house: Here, owner: Annotated[str, Query(max_length=200)]) -> list[MemoryLinkResponse]:
     found = house.memory.links(owner)
-    return [LinkShape(source=source, relation=relation, target=target) for source, relation, target in found]
+    return [MemoryLinkResponse(source=source, relation=relation, target=target) for source, relation, target in found]
 
 
 @router.get("/export", summary="Memories as lines of JSON", response_class=StreamingResponse)
 async def export(house: Here, owner: Annotated[str | None, Query(max_length=200)] = None) -> StreamingResponse:
     def lines() -> Iterator[str]:
         for line in export_lines(house.store, owner):
-            yield f"{mask(line)}\n"
+            yield f"{redact(line)}\n"
 
     headers = {"Content-Disposition": 'attachment; filename="memories.jsonl"'}
     return StreamingResponse(lines(), media_type="application/x-ndjson", headers=headers)
@@ -70,53 +75,55 @@ async def export(house: Here, owner: Annotated[str | None, Query(max_length=200)
     "/import",
     summary="Take in an export for one character; what it knows already is not stored again",
     status_code=status.HTTP_201_CREATED,
-    openapi_extra=FILE,
+    openapi_extra=FILE_BODY,
 )
-async def take_in(house: Here, request: Request, owner: Annotated[str, Query(max_length=200)]) -> TakenIn:
-    bot = house.roster.bot(owner)
+async def import_memories(
+    house: Here, request: Request, owner: Annotated[str, Query(max_length=200)]
+) -> MemoryImportResponse:
+    bot = house.roster.get(owner)
     try:
-        lines = (await whole_body(request)).decode().split("\n")
+        lines = (await read_upload(request)).decode().split("\n")
     except UnicodeDecodeError:
         raise BadImport("This is not text.", "Choose a file of JSON lines, exported here.") from None
-    moved = adopted(house.store, lines, bot.id)
+    moved = reassign_memories(house.store, lines, bot.id)
     # Whatever rooms the file names, they are rooms of another house.
     stream = f"memory:{bot.id}"
-    added = await asyncio.to_thread(import_lines, house.store, house.memory.writing, moved, owner=bot.id, room=stream)
-    return TakenIn(added=added)
+    added = await asyncio.to_thread(import_lines, house.store, house.memory.writer, moved, owner=bot.id, room=stream)
+    return MemoryImportResponse(added=added)
 
 
 @router.get("/{memory}", summary="A memory")
-async def show(house: Here, memory: str, room: Line = None) -> MemoryShape:
-    return MemoryShape.of(house.memory.get(memory, room))
+async def show(house: Here, memory: str, room: Line = None) -> MemoryResponse:
+    return MemoryResponse.of(house.memory.get(memory, room))
 
 
 @router.patch("/{memory}", summary="Correct a memory")
-async def correct(house: Here, memory: str, told: MemoryChanges, room: Line = None) -> MemoryShape:
+async def correct(house: Here, memory: str, told: MemoryEditRequest, room: Line = None) -> MemoryResponse:
     record = house.memory.get(memory, room)
     changes = told.model_dump(exclude_none=True)
     if changes:
         await asyncio.to_thread(lambda: house.memory.edit(memory, room=record.room, **changes))
-    return MemoryShape.of(house.memory.get(memory, record.room))
+    return MemoryResponse.of(house.memory.get(memory, record.room))
 
 
 @router.put("/{memory}/pin", summary="Pin a memory, or no longer; at most eight of a character are pinned")
-async def pin(house: Here, memory: str, told: Pinned, room: Line = None) -> MemoryShape:
+async def pin(house: Here, memory: str, told: PinRequest, room: Line = None) -> MemoryResponse:
     record = house.memory.get(memory, room)
     await house.story.pin(record.room, memory, told.pinned)
-    return MemoryShape.of(house.memory.get(memory, record.room))
+    return MemoryResponse.of(house.memory.get(memory, record.room))
 
 
 @router.delete("/{memory}", summary="Forget a memory for good: it does not come back, nor what says the same")
-async def forget(house: Here, memory: str) -> Done:
+async def forget(house: Here, memory: str) -> DoneResponse:
     await asyncio.to_thread(house.memory.forget, memory)
-    return Done()
+    return DoneResponse()
 
 
 def _recalled(
     house: House, owner: str | None, q: str, kind: str | None, room: str | None, limit: int
-) -> list[MemoryShape]:
+) -> list[MemoryResponse]:
     """What would come to the owner's mind, alone: what has faded or been superseded too, since a person asks."""
-    owners = [owner] if owner else [bot.id for bot in house.roster.bots()]
+    owners = [owner] if owner else [bot.id for bot in house.roster.all()]
     types = [kind] if kind else []
     found = [
         one
@@ -125,4 +132,4 @@ def _recalled(
         if (room is None or one.memory.room == room) and (kind is None or one.memory.type == kind)
     ]
     found.sort(key=lambda one: -one.score)
-    return [MemoryShape.of(one.memory, one.score, one.parts) for one in found[:limit]]
+    return [MemoryResponse.of(one.memory, one.score, one.parts) for one in found[:limit]]

@@ -7,33 +7,33 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
-from coterie.base.masking import mask
-from coterie.kernel.jobs import Job, State
+from coterie.base.masking import redact
+from coterie.kernel.jobs import Job, JobState
 from coterie.llm.catalogue import Target
 from coterie.llm.errors import RoleUnset
 from coterie.llm.roles import Role
-from coterie.llm.trial import try_out
-from coterie.llm.usage import Failure, Spending, UsageBook
-from coterie.surfaces.web.errors import TROUBLES
+from coterie.llm.trial import probe_model
+from coterie.llm.usage import ClassifierFailure, DailyUsage, UsageQueries
+from coterie.surfaces.web.errors import ERROR_RESPONSES
 from coterie.surfaces.web.house import Here, House
-from coterie.surfaces.web.shapes import Done, Given, Taken
+from coterie.surfaces.web.shapes import DoneResponse, RequestModel, ResponseModel
 
-router = APIRouter(tags=["ops"], responses=TROUBLES)
+router = APIRouter(tags=["ops"], responses=ERROR_RESPONSES)
 
 
-class JobShape(Given):
+class JobResponse(ResponseModel):
     id: int
     kind: str
     key: str
     payload: dict[str, Any]
-    state: State
+    state: JobState
     attempt: int
     max_attempts: int
     run_at: str
     error: str | None
 
     @classmethod
-    def of(cls, job: Job) -> JobShape:
+    def of(cls, job: Job) -> JobResponse:
         return cls(
             id=job.id,
             kind=job.kind,
@@ -43,18 +43,18 @@ class JobShape(Given):
             attempt=job.attempt,
             max_attempts=job.max_attempts,
             run_at=job.run_at.isoformat(),
-            error=None if job.error is None else mask(job.error),
+            error=None if job.error is None else redact(job.error),
         )
 
 
-class JobsShape(Given):
+class JobsResponse(ResponseModel):
     counts: dict[str, int]
     """Jobs by state."""
-    jobs: list[JobShape]
+    jobs: list[JobResponse]
     """Newest first."""
 
 
-class ModelShape(Given):
+class ModelResponse(ResponseModel):
     role: str
     model: str
     """`provider/model`; the first of a role is asked, the others when it fails."""
@@ -67,12 +67,12 @@ class ModelShape(Given):
     failed_today: int
 
 
-class ModelToTest(Taken):
+class ModelTestRequest(RequestModel):
     model: str
     """A role (`narrative`), or `provider/model`."""
 
 
-class TrialShape(Given):
+class ModelTestResponse(ResponseModel):
     model: str
     text: str
     first_token_ms: float | None
@@ -88,56 +88,58 @@ class TrialShape(Given):
 
 
 @router.get("/ops/jobs", summary="Work in the background: what waits, what is done, what died")
-async def jobs(house: Here, state: State | None = None, limit: Annotated[int, Query(ge=1, le=500)] = 100) -> JobsShape:
+async def jobs(
+    house: Here, state: JobState | None = None, limit: Annotated[int, Query(ge=1, le=500)] = 100
+) -> JobsResponse:
     counts = house.store.reader.jobs.count_by_state()
     found = await house.store.jobs.find(state=state, limit=limit)
-    return JobsShape(counts=counts, jobs=[JobShape.of(job) for job in found])
+    return JobsResponse(counts=counts, jobs=[JobResponse.of(job) for job in found])
 
 
 @router.post("/ops/jobs/{job}/retry", summary="Try a dead job again, with all its attempts")
-async def retry(house: Here, job: int) -> Done:
+async def retry(house: Here, job: int) -> DoneResponse:
     await house.store.jobs.retry(job)
-    return Done()
+    return DoneResponse()
 
 
 @router.get("/ops/failures", summary="Structured answers that could not be had; the default was used")
 async def failures(
     house: Here, limit: Annotated[int, Query(ge=1, le=500)] = 100, before: Annotated[int | None, Query(ge=1)] = None
-) -> list[Failure]:
-    return UsageBook(house.store).failures(limit, before)
+) -> list[ClassifierFailure]:
+    return UsageQueries(house.store).failures(limit, before)
 
 
 @router.get("/ops/spend", summary="What models did and cost, per day, role and model")
-async def spend(house: Here, days: Annotated[int, Query(ge=1, le=3_660)] = 30) -> list[Spending]:
+async def spend(house: Here, days: Annotated[int, Query(ge=1, le=3_660)] = 30) -> list[DailyUsage]:
     today = date.fromisoformat(house.models.ledger.today)
-    return UsageBook(house.store).spending((today - timedelta(days=days - 1)).isoformat())
+    return UsageQueries(house.store).daily((today - timedelta(days=days - 1)).isoformat())
 
 
 @router.get("/ops/models", summary="Which model does what, and how it is")
-async def models(house: Here) -> list[ModelShape]:
-    today = UsageBook(house.store).spending(house.models.ledger.today)
+async def models(house: Here) -> list[ModelResponse]:
+    today = UsageQueries(house.store).daily(house.models.ledger.today)
     return [_model(house, role, target, today) for role in Role for target in _chain(house, role)]
 
 
 @router.post(
     "/models/test", summary="Ask a model something, without fallbacks: does it stream, how fast, can it do JSON"
 )
-async def test_model(house: Here, told: ModelToTest) -> TrialShape:
+async def test_model(house: Here, told: ModelTestRequest) -> ModelTestResponse:
     which = told.model
     target = house.models.catalogue.chain(Role(which))[0] if which in list(Role) else Target.parse(which)
     house.models.catalogue.spec(target.provider)
     said: list[str] = []
-    trial = await try_out(house.models.settings, target, said.append, beside=house.models)
-    return TrialShape(
+    trial = await probe_model(house.models.settings, target, said.append, running=house.models)
+    return ModelTestResponse(
         model=trial.answer.model,
-        text=mask("".join(said)),
+        text=redact("".join(said)),
         first_token_ms=trial.answer.first_token_ms,
         total_ms=trial.answer.total_ms,
         tokens_per_s=trial.tokens_per_s,
         tokens_in=trial.answer.tokens.input,
         tokens_out=trial.answer.tokens.output,
-        json_ok=trial.form.failure is None,
-        json_failure=trial.form.failure.failure if trial.form.failure else "",
+        json_ok=trial.structured.failure is None,
+        json_failure=trial.structured.failure.failure if trial.structured.failure else "",
         memory_mb=trial.memory_mb,
     )
 
@@ -149,16 +151,16 @@ def _chain(house: House, role: Role) -> tuple[Target, ...]:
         return ()
 
 
-def _model(house: House, role: Role, target: Target, today: list[Spending]) -> ModelShape:
+def _model(house: House, role: Role, target: Target, today: list[DailyUsage]) -> ModelResponse:
     spec = house.models.catalogue.spec(target.provider)
     calls = [one for one in today if (one.role, one.model) == (role.value, str(target))]
-    return ModelShape(
+    return ModelResponse(
         role=role.value,
         model=str(target),
         free=spec.free,
         has_key=spec.api_key is not None,
         context=house.models.catalogue.details(target).context,
-        resting_s=round(house.models.rest_left(target), 1),
+        resting_s=round(house.models.cooldown_remaining(target), 1),
         calls_today=sum(one.calls for one in calls),
         failed_today=sum(one.failed for one in calls),
     )

@@ -6,11 +6,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from coterie.modes.story import Hit, search
-from coterie.surfaces.web.errors import TROUBLES
+from coterie.modes.story import SearchHit, search_chats
+from coterie.surfaces.web.errors import ERROR_RESPONSES
 from coterie.surfaces.web.house import Here
 
-search_router = APIRouter(tags=["search"], responses=TROUBLES)
+search_router = APIRouter(tags=["search"], responses=ERROR_RESPONSES)
 
 
 @search_router.get("/search", summary="What was said in any chat, the best match first")
@@ -20,6 +20,6 @@ async def find(
     chat: Annotated[str | None, Query(description="Only in this chat.")] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
-) -> list[Hit]:
+) -> list[SearchHit]:
     room = house.story.chats.chat(f"room:{chat}").room if chat is not None else None
-    return search(house.story, house.store, q, room=room, limit=limit, offset=offset)
+    return search_chats(house.story, house.store, q, room=room, limit=limit, offset=offset)

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from coterie.cast.roster import You
-from coterie.surfaces.web.draft_person import Who
-from coterie.surfaces.web.errors import TROUBLES
+from coterie.cast.roster import OwnerProfile
+from coterie.surfaces.web.draft_person import CurrentPerson
+from coterie.surfaces.web.errors import ERROR_RESPONSES
 from coterie.surfaces.web.house import Here
-from coterie.surfaces.web.shapes import Done, YouShape, YouTaken
+from coterie.surfaces.web.shapes import DoneResponse, OwnerRequest, OwnerResponse
 
-owner_router = APIRouter(tags=["you"], responses=TROUBLES)
+owner_router = APIRouter(tags=["you"], responses=ERROR_RESPONSES)
 
 
 @owner_router.get("/you", summary="Who you are to the characters")
-async def you(house: Here) -> YouShape:
-    return YouShape.of(house.roster.you(), house.roster.knows_you())
+async def you(house: Here) -> OwnerResponse:
+    return OwnerResponse.of(house.roster.owner(), house.roster.has_owner_profile())
 
 
 @owner_router.put("/you", summary="Say who you are")
-async def author_you(house: Here, told: YouTaken) -> YouShape:
-    await house.roster.author_you(You(name=told.name, pronouns=told.pronouns, persona=told.persona))
-    return YouShape.of(house.roster.you(), authored=True)
+async def set_owner(house: Here, told: OwnerRequest) -> OwnerResponse:
+    await house.roster.save_owner(OwnerProfile(name=told.name, pronouns=told.pronouns, persona=told.persona))
+    return OwnerResponse.of(house.roster.owner(), authored=True)
 
 
 @owner_router.post("/you/here", summary="You are looking at a page: what happens after it is news")
-async def here(house: Here, who: Who) -> Done:
-    await house.visits.note(who.id)
-    return Done()
+async def record_visit(house: Here, who: CurrentPerson) -> DoneResponse:
+    await house.visits.record(who.id)
+    return DoneResponse()

@@ -8,11 +8,11 @@ from fastapi import Request
 
 from coterie.cast.cards import check_size
 
-FILE: dict[str, Any] = {"requestBody": {"required": True, "content": {"application/octet-stream": {}}}}
+FILE_BODY: dict[str, Any] = {"requestBody": {"required": True, "content": {"application/octet-stream": {}}}}
 """For the API's description."""
 
 
-async def whole_body(request: Request) -> bytes:
+async def read_upload(request: Request) -> bytes:
     """The file, refused as soon as it is too large: a length that was announced may be a lie."""
     parts: list[bytes] = []
     size = 0

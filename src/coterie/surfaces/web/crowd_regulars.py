@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from coterie.modes.crowd import TRAITS, OpenRoom, Persona, Snapshot
+from coterie.modes.crowd import TRAITS, CrowdRoom, DriftSnapshot, Persona
 
 
 @dataclass(frozen=True)
-class Regular:
+class MemberView:
     """Somebody of a room, as they are by now."""
 
     persona: Persona
-    history: list[Snapshot]
-    now: Snapshot
+    history: list[DriftSnapshot]
+    now: DriftSnapshot
     mood: str
     """What they are up to."""
 
@@ -30,11 +30,11 @@ class Regular:
         return [(trait, written[trait], now[trait]) for trait in TRAITS if now[trait] != written[trait]]
 
 
-def regular(room: OpenRoom, persona: Persona) -> Regular:
+def member_view(room: CrowdRoom, persona: Persona) -> MemberView:
     mood = "away"
     if room.live is not None:
-        mind = room.live.evening.minds.get(persona.name)
+        mind = room.live.session.deciders.get(persona.name)
         at_ms = room.gateway.now_ms()
         if mind is not None:
-            mood = "typing" if mind.typing else "asleep" if persona.asleep(at_ms) else "watching"
-    return Regular(persona, room.drift.history(persona), room.drift.now(persona), mood)
+            mood = "typing" if mind.typing else "asleep" if persona.is_asleep(at_ms) else "watching"
+    return MemberView(persona, room.drift.history(persona), room.drift.current(persona), mood)

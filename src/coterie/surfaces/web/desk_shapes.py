@@ -6,13 +6,22 @@ from datetime import datetime
 
 from pydantic import Field
 
-from coterie.base.masking import mask
-from coterie.modes.desk import DeskChat, Process, Scheduled, ServerState, Skill, Standing, Step, When
+from coterie.base.masking import redact
+from coterie.modes.desk import (
+    DeskChat,
+    DeskSchedule,
+    McpServerState,
+    Process,
+    SandboxStatus,
+    ScheduleTime,
+    Skill,
+    WorkerStep,
+)
 from coterie.surfaces.web.house import House
-from coterie.surfaces.web.shapes import Given, Name, Prose, Taken
+from coterie.surfaces.web.shapes import Name, Prose, RequestModel, ResponseModel
 
 
-class DeskTaken(Taken):
+class DeskChatRequest(RequestModel):
     character: Name
     """By name or id."""
     title: str = Field(default="", max_length=200)
@@ -20,48 +29,48 @@ class DeskTaken(Taken):
     """A room of `POST /webhook` that is to be this conversation."""
 
 
-class MessageTaken(Taken):
+class DeskMessageRequest(RequestModel):
     text: Prose = Field(min_length=1)
     key: str | None = Field(default=None, max_length=200)
     """The same key again is the same message: nothing is said twice."""
 
 
-class FollowUp(Taken):
+class FollowUpRequest(RequestModel):
     text: Prose = Field(min_length=1)
 
 
-class TaskTaken(Taken):
+class TaskRequest(RequestModel):
     task: Prose = Field(min_length=1)
     interactive: bool = False
     """Keep the worker, to give it follow-ups."""
 
 
-class YesOrNo(Taken):
+class ConfirmationRequest(RequestModel):
     allowed: bool
 
 
-class ScheduleTaken(Taken):
+class ScheduleRequest(RequestModel):
     prompt: Prose = Field(min_length=1)
     """What the character is told when it is due."""
-    when: When
+    when: ScheduleTime
 
 
-class Switch(Taken):
+class SwitchRequest(RequestModel):
     on: bool
 
 
-class StandingShape(Given):
+class SandboxStatusResponse(ResponseModel):
     state: str
     """`confined`, `refused` or `off`."""
     reason: str
     fix: str
 
     @classmethod
-    def of(cls, standing: Standing) -> StandingShape:
+    def of(cls, standing: SandboxStatus) -> SandboxStatusResponse:
         return cls(state=standing.state, reason=standing.reason, fix=standing.fix)
 
 
-class ProcessShape(Given):
+class ProcessResponse(ResponseModel):
     id: str
     kind: str
     """`branch` or `worker`."""
@@ -79,11 +88,11 @@ class ProcessShape(Given):
     """It waits for your yes or no, and for nothing else."""
 
     @classmethod
-    def of(cls, process: Process) -> ProcessShape:
+    def of(cls, process: Process) -> ProcessResponse:
         return cls(
             id=process.id,
             kind=process.kind,
-            task=mask(process.task),
+            task=redact(process.task),
             state=process.state,
             status=process.status,
             interactive=process.interactive,
@@ -92,11 +101,11 @@ class ProcessShape(Given):
             steps=process.steps,
             calls=process.calls,
             result=process.result,
-            needs_yes=process.needs_yes,
+            needs_yes=process.needs_confirmation,
         )
 
 
-class StepShape(Given):
+class StepResponse(ResponseModel):
     """One thing a worker said or did."""
 
     role: str
@@ -105,19 +114,19 @@ class StepShape(Given):
     arguments: str
 
     @classmethod
-    def of(cls, step: Step) -> StepShape:
-        return cls(role=step.role, text=mask(step.text), tool=step.tool, arguments=mask(step.arguments))
+    def of(cls, step: WorkerStep) -> StepResponse:
+        return cls(role=step.role, text=redact(step.text), tool=step.tool, arguments=redact(step.arguments))
 
 
-class WorkShape(ProcessShape):
-    done: list[StepShape]
+class ProcessDetailResponse(ProcessResponse):
+    done: list[StepResponse]
     """Step by step, oldest first."""
 
 
-class ScheduleShape(Given):
+class ScheduleResponse(ResponseModel):
     id: str
     prompt: str
-    when: When
+    when: ScheduleTime
     told: str
     """When, in words."""
     on: bool
@@ -132,33 +141,33 @@ class ScheduleShape(Given):
     last_told: str
 
     @classmethod
-    def of(cls, found: Scheduled) -> ScheduleShape:
+    def of(cls, found: DeskSchedule) -> ScheduleResponse:
         return cls(
             id=found.id,
-            prompt=mask(found.prompt),
+            prompt=redact(found.prompt),
             when=found.when,
-            told=found.when.told(),
+            told=found.when.describe(),
             on=found.on,
             next=found.next,
             failures=found.failures,
             why=found.why,
             last=found.last,
             last_end=found.last_end,
-            last_told=found.last_told,
+            last_told=found.last_output,
         )
 
 
-class SkillShape(Given):
+class SkillResponse(ResponseModel):
     name: str
     description: str
     on: bool
 
     @classmethod
-    def of(cls, skill: Skill) -> SkillShape:
+    def of(cls, skill: Skill) -> SkillResponse:
         return cls(name=skill.name, description=skill.description, on=skill.on)
 
 
-class ToolServerShape(Given):
+class ToolServerResponse(ResponseModel):
     name: str
     connected: bool
     tools: list[str]
@@ -166,11 +175,11 @@ class ToolServerShape(Given):
     """Why it is not connected."""
 
     @classmethod
-    def of(cls, state: ServerState) -> ToolServerShape:
+    def of(cls, state: McpServerState) -> ToolServerResponse:
         return cls(name=state.name, connected=state.connected, tools=list(state.tools), why=state.why)
 
 
-class DeskShape(Given):
+class DeskChatResponse(ResponseModel):
     id: str
     title: str
     character: str
@@ -180,9 +189,9 @@ class DeskShape(Given):
     """How many branches and workers are at it."""
 
     @classmethod
-    def of(cls, house: House, chat: DeskChat) -> DeskShape:
-        name = house.roster.bot(chat.character).name
-        busy = house.desk.book.busy_count(chat.room)
+    def of(cls, house: House, chat: DeskChat) -> DeskChatResponse:
+        name = house.roster.get(chat.character).name
+        busy = house.desk.queries.active_count(chat.room)
         return cls(
             id=chat.room.removeprefix("room:"),
             title=chat.title or name,
@@ -192,24 +201,24 @@ class DeskShape(Given):
         )
 
 
-class SpentShape(Given):
+class SpendingResponse(ResponseModel):
     calls: int
     tokens: int
     usd: float
 
 
-class DeskWhole(DeskShape):
+class DeskChatDetailResponse(DeskChatResponse):
     status: str
     """The status block, as the character reads it."""
     bulletin: str
     """What the character should know now, as it last noted it."""
-    processes: list[ProcessShape]
-    schedules: list[ScheduleShape]
-    sandbox: StandingShape
-    spent_today: SpentShape
+    processes: list[ProcessResponse]
+    schedules: list[ScheduleResponse]
+    sandbox: SandboxStatusResponse
+    spent_today: SpendingResponse
 
 
-class LineShape(Given):
+class DeskTurnResponse(ResponseModel):
     id: str
     seq: int
     speaker: str
@@ -221,11 +230,11 @@ class LineShape(Given):
     answers: str | None
 
 
-class AnswerShape(Given):
+class DeskReplyResponse(ResponseModel):
     turn: str = ""
     """Of your message."""
     decided: str = ""
     """It was your yes or no to a worker, and this became of it."""
-    reply: LineShape | None = None
+    reply: DeskTurnResponse | None = None
     """With `wait=true`; null where nothing was said."""
     trouble: str = ""

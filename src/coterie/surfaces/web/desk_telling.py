@@ -9,24 +9,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from coterie.engine.replies import Live
+from coterie.engine.replies import LiveText
 from coterie.surfaces.web.house import House
-from coterie.surfaces.web.telling import News, resumed
+from coterie.surfaces.web.telling import LiveUpdate, can_resume
 
 _TICK_S = 0.5
 
 
-async def desk_news(house: House, room: str, after: int) -> AsyncIterator[News]:
-    whole = not resumed(house, after)
+async def desk_updates(house: House, room: str, after: int) -> AsyncIterator[LiveUpdate]:
+    whole = not can_resume(house, after)
     async with house.feed.follow(room, None if whole else after) as following:
-        yield News("timeline" if whole else "caught-up", {}, following.after)
+        yield LiveUpdate("timeline" if whole else "caught-up", {}, following.after)
         told = 0.0
         loop = asyncio.get_running_loop()
         async for news in following:
-            if isinstance(news, Live):
+            if isinstance(news, LiveText):
                 continue
             # The last of a burst is told too: the wait is before telling, and what comes meanwhile is read with it.
             if (rest := told + _TICK_S - loop.time()) > 0:
                 await asyncio.sleep(rest)
             told = loop.time()
-            yield News("aside", {"kind": news.kind, "model": ""}, news.id)
+            yield LiveUpdate("aside", {"kind": news.kind, "model": ""}, news.id)

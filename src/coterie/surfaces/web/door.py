@@ -15,17 +15,17 @@ from pydantic import SecretStr
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from coterie.surfaces.web.errors import TROUBLES, answer
-from coterie.surfaces.web.negotiation import wants_page
-from coterie.surfaces.web.paper import page
-from coterie.surfaces.web.sessions import LASTS_S, Sessions, TooManyTries, WrongPassword
-from coterie.surfaces.web.shapes import Done, Taken
+from coterie.surfaces.web.errors import ERROR_RESPONSES, error_response
+from coterie.surfaces.web.negotiation import accepts_html
+from coterie.surfaces.web.paper import page_response
+from coterie.surfaces.web.sessions import SESSION_SECONDS, Sessions, TooManyTries, WrongPassword
+from coterie.surfaces.web.shapes import DoneResponse, RequestModel
 
-COOKIE = "coterie"
-_OPEN = ("/login", "/health")
+SESSION_COOKIE = "coterie"
+_PUBLIC_PATHS = ("/login", "/health")
 
 
-class Door:
+class LoginMiddleware:
     def __init__(self, app: ASGIApp, sessions: Sessions, keyed: tuple[str, ...] = ()) -> None:
         """`keyed` are paths that ask for a key themselves, with all that is below them."""
         self._app = app
@@ -33,74 +33,74 @@ class Door:
         self._keyed = keyed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or self._may_pass(scope["path"], Headers(scope=scope)):
+        if scope["type"] != "http" or self._is_allowed(scope["path"], Headers(scope=scope)):
             await self._app(scope, receive, send)
             return
-        await _turned_away(scope)(scope, receive, send)
+        await _login_required(scope)(scope, receive, send)
 
-    def _may_pass(self, path: str, headers: Headers) -> bool:
-        if path in _OPEN or path.startswith("/static/"):
+    def _is_allowed(self, path: str, headers: Headers) -> bool:
+        if path in _PUBLIC_PATHS or path.startswith("/static/"):
             return True
         if any(path == one or path.startswith(f"{one}/") for one in self._keyed):
             return True
-        return self._sessions.known(_token(headers))
+        return self._sessions.is_valid(_session_token(headers))
 
 
-def _turned_away(scope: Scope) -> Response:
+def _login_required(scope: Scope) -> Response:
     headers = Headers(scope=scope)
-    if scope["method"] in ("GET", "HEAD") and wants_page(headers) and "hx-request" not in headers:
+    if scope["method"] in ("GET", "HEAD") and accepts_html(headers) and "hx-request" not in headers:
         asked = scope["path"] + (f"?{scope['query_string'].decode()}" if scope["query_string"] else "")
         return RedirectResponse(f"/login?next={quote(asked)}", 303)
-    return answer(401, "This house asks for its password.", "Log in at /login first, and keep the cookie.")
+    return error_response(401, "This house asks for its password.", "Log in at /login first, and keep the cookie.")
 
 
-def _token(headers: Headers) -> str:
+def _session_token(headers: Headers) -> str:
     try:
-        found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+        found = SimpleCookie(headers.get("cookie", "")).get(SESSION_COOKIE)
     except CookieError:
         return ""
     return found.value if found else ""
 
 
-class Password(Taken):
+class Password(RequestModel):
     password: SecretStr
 
 
-def door_routes(sessions: Sessions) -> APIRouter:
-    router = APIRouter(tags=["login"], responses=TROUBLES)
+def login_routes(sessions: Sessions) -> APIRouter:
+    router = APIRouter(tags=["login"], responses=ERROR_RESPONSES)
 
     @router.get("/login", include_in_schema=False)
     async def ask(request: Request, next: str = "/") -> Response:  # noqa: A002 - the name people know
-        if sessions.known(_token(request.headers)):
-            return RedirectResponse(_within(next), 303)
-        return page(request, "login.html", next=_within(next))
+        if sessions.is_valid(_session_token(request.headers)):
+            return RedirectResponse(_local_path(next), 303)
+        return page_response(request, "login.html", next=_local_path(next))
 
     @router.post("/login", summary="Come in with the password; the answer sets a session cookie")
     async def come_in(request: Request, told: Password) -> Response:
         caller = request.client.host if request.client else ""
         try:
-            token = await sessions.open(told.password.get_secret_value(), caller)
+            token = await sessions.log_in(told.password.get_secret_value(), caller)
         except TooManyTries as error:
-            refused = answer(error.http_status, f"password: {error.what}", error.fix)
+            refused = error_response(error.http_status, f"password: {error.what}", error.fix)
             refused.headers["Retry-After"] = str(ceil(error.wait_s))
             return refused
         except WrongPassword as error:
-            return answer(error.http_status, f"password: {error.what}", error.fix)
+            return error_response(error.http_status, f"password: {error.what}", error.fix)
         done = JSONResponse({"done": True})
         secure = request.url.scheme == "https"
-        done.set_cookie(COOKIE, token, LASTS_S, httponly=True, samesite="strict", secure=secure)
+        done.set_cookie(SESSION_COOKIE, token, SESSION_SECONDS, httponly=True, samesite="strict", secure=secure)
         return done
 
     @router.post("/logout", summary="Go out: this session ends")
-    async def go_out(request: Request, response: Response) -> Done:
-        sessions.close(_token(request.headers))
-        response.delete_cookie(COOKIE)
-        return Done()
+    async def go_out(request: Request, response: Response) -> DoneResponse:
+        sessions.log_out(_session_token(request.headers))
+        response.delete_cookie(SESSION_COOKIE)
+        return DoneResponse()
 
     return router
 
 
-def _within(address: str) -> str:
+def _local_path(address: str) -> str:
     """Where to go afterwards, and nowhere but in this house."""
     inside = address.startswith("/") and not address.startswith("//") and "\\" not in address
     return address if inside and address.isprintable() else "/"

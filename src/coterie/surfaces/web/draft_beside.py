@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from coterie.base.masking import mask
+from coterie.base.masking import redact
 from coterie.cast.errors import NoSuchCharacter, NoSuchPerson
 from coterie.engine.turns import Turn
-from coterie.modes.draft import Change, Sheet, Text, Thread, read_reply, units, wording
+from coterie.modes.draft import LiveDocument, Proposal, ReplyText, Thread, parse_reply, utf16_length, word_diff
 from coterie.surfaces.web.house import House
-from coterie.surfaces.web.paper import hue
-from coterie.surfaces.web.trouble import Told, trouble_of
-from coterie.surfaces.web.typeset import harmless, harmless_within, inline
+from coterie.surfaces.web.paper import hue_class
+from coterie.surfaces.web.trouble import ReplyError, reply_error
+from coterie.surfaces.web.typeset import clean_fragment, clean_line, excerpt
 
 _MOST_DECIDED = 30
 HOW = {
@@ -31,8 +31,8 @@ MISSING = {
 
 
 @dataclass(frozen=True)
-class Card:
-    change: Change
+class ProposalCard:
+    change: Proposal
     author: str
     pieces: tuple[tuple[str, str], ...]
     how: str
@@ -52,7 +52,7 @@ class Card:
 
 
 @dataclass(frozen=True)
-class Listed:
+class ThreadRow:
     """A thread as the list shows it."""
 
     id: str
@@ -64,7 +64,7 @@ class Listed:
 
 
 @dataclass(frozen=True)
-class Said:
+class ThreadMessage:
     """A message of a thread, or a note that nobody said."""
 
     id: str
@@ -77,19 +77,19 @@ class Said:
     state: str = "done"
     at: datetime | None = None
     model: str = ""
-    trouble: Told | None = None
+    trouble: ReplyError | None = None
     proposals: tuple[tuple[str, str], ...] = ()
     """Of each the id, and what became of it."""
 
 
-class Names:
+class NameCache:
     def __init__(self, house: House) -> None:
         self._house = house
         self._known: dict[str, str] = {}
 
     def __getitem__(self, who: str) -> str:
         if who not in self._known:
-            self._known[who] = harmless(self._name(who)) or "Somebody"
+            self._known[who] = clean_line(self._name(who)) or "Somebody"
         return self._known[who]
 
     def _name(self, who: str) -> str:
@@ -98,130 +98,132 @@ class Names:
         except NoSuchPerson:
             pass
         try:
-            return self._house.roster.bot(who).name
+            return self._house.roster.get(who).name
         except NoSuchCharacter:
             return "Somebody"
 
 
-def cards(house: House, workspace: str, branch: str, path: str) -> tuple[list[Card], list[Card]]:
+def proposal_cards(
+    house: House, workspace: str, branch: str, path: str
+) -> tuple[list[ProposalCard], list[ProposalCard]]:
     """Those that wait, in the document's order, and those decided last."""
-    names = Names(house)
-    found = house.draft.changes.of_document(workspace, branch, path)
+    names = NameCache(house)
+    found = house.draft.proposal_queries.of_document(workspace, branch, path)
     made = [_card(names, change) for change in found]
     waiting = sorted((card for card in made if card.open), key=lambda card: (not card.change.placed, card.change.start))
     decided = sorted((card for card in made if not card.open), key=lambda card: card.change.id, reverse=True)
     return waiting, decided[:_MOST_DECIDED]
 
 
-def card(house: House, change: str) -> Card:
-    return _card(Names(house), house.draft.changes.change(change))
+def card(house: House, change: str) -> ProposalCard:
+    return _card(NameCache(house), house.draft.proposal_queries.proposal(change))
 
 
-def _card(names: Names, change: Change) -> Card:
+def _card(names: NameCache, change: Proposal) -> ProposalCard:
     shown = "" if change.inserts else change.exact if change.placed else change.original
     decided = change.text if change.state == "edited-and-accepted" else change.proposed
-    pieces = tuple((mark, harmless_text(text)) for mark, text in wording(shown, decided))
+    pieces = tuple((mark, clean_text(text)) for mark, text in word_diff(shown, decided))
     how = HOW.get(change.how or "", "") if change.placed else ""
-    return Card(change, names[change.author], pieces, how, MISSING.get(change.missing, ""))
+    return ProposalCard(change, names[change.author], pieces, how, MISSING.get(change.missing, ""))
 
 
-def harmless_text(text: str) -> str:
+def clean_text(text: str) -> str:
     """Lines stay lines; what acts unseen goes."""
-    return "\n".join(harmless_within(line) for line in text.split("\n"))
+    return "\n".join(clean_fragment(line) for line in text.split("\n"))
 
 
-def marks(house: House, workspace: str, sheet: Sheet) -> list[dict[str, Any]]:
+def proposal_marks(house: House, workspace: str, sheet: LiveDocument) -> list[dict[str, Any]]:
     """Where each fresh proposal stands in the text that Git has, in the units of browsers."""
-    names = Names(house)
+    names = NameCache(house)
     found: list[dict[str, Any]] = []
-    for change in house.draft.changes.of_document(workspace, sheet.branch, sheet.document, "pending"):
+    for change in house.draft.proposal_queries.of_document(workspace, sheet.branch, sheet.document, "pending"):
         if not change.fresh or change.blob != sheet.blob:
             continue
-        pieces = wording(change.exact, change.becomes())
+        pieces = word_diff(change.exact, change.replacement())
         name = names[change.author]
-        start = units(sheet.base[: change.start])
-        found.append({"id": change.id, "start": start, "pieces": pieces, "name": name, "hue": hue(name)})
+        start = utf16_length(sheet.base[: change.start])
+        found.append({"id": change.id, "start": start, "pieces": pieces, "name": name, "hue": hue_class(name)})
     return found
 
 
-def threads(house: House, workspace: str, branch: str, path: str, sheet: Sheet | None) -> list[Listed]:
+def thread_rows(house: House, workspace: str, branch: str, path: str, sheet: LiveDocument | None) -> list[ThreadRow]:
     found = []
-    for thread in house.draft.threads.threads(workspace, path, branch):
-        place = house.draft.anchor_of(thread, sheet.base, sheet.blob) if sheet is not None else None
+    for thread in house.draft.thread_queries.threads(workspace, path, branch):
+        place = house.draft.anchor_in(thread, sheet.base, sheet.blob) if sheet is not None else None
         found.append(
-            Listed(
+            ThreadRow(
                 thread.id,
-                harmless(thread.title),
-                inline(thread.place.exact, 80) if thread.place else "",
+                clean_line(thread.title),
+                excerpt(thread.place.exact, 80) if thread.place else "",
                 thread.place is not None and sheet is not None and place is None,
                 len(house.draft.timeline.latest(thread.room, 500)),
-                house.draft.replies.speaking(thread.room),
+                house.draft.replies.is_running(thread.room),
             )
         )
     return found
 
 
-def anchors(house: House, workspace: str, sheet: Sheet) -> list[dict[str, Any]]:
+def thread_anchors(house: House, workspace: str, sheet: LiveDocument) -> list[dict[str, Any]]:
     """F3: where the words that threads are about stand now."""
     found: list[dict[str, Any]] = []
-    for thread in house.draft.threads.threads(workspace, sheet.document, sheet.branch):
-        place = house.draft.anchor_of(thread, sheet.base, sheet.blob)
+    for thread in house.draft.thread_queries.threads(workspace, sheet.document, sheet.branch):
+        place = house.draft.anchor_in(thread, sheet.base, sheet.blob)
         if place is not None:
-            start = units(sheet.base[: place.start])
-            length = units(sheet.base[place.start : place.end])
+            start = utf16_length(sheet.base[: place.start])
+            length = utf16_length(sheet.base[place.start : place.end])
             found.append({"thread": thread.id, "start": start, "end": start + length})
     return found
 
 
-def talk(house: House, thread: Thread) -> list[Said]:
+def thread_messages(house: House, thread: Thread) -> list[ThreadMessage]:
     """Messages and notes in the order they came; the same note again and again is told once."""
-    names = Names(house)
+    names = NameCache(house)
     said = [*_messages(house, thread, names), *_notes(house, thread)]
     return sorted(said, key=lambda one: one.seq)
 
 
-def _messages(house: House, thread: Thread, names: Names) -> Iterator[Said]:
+def _messages(house: House, thread: Thread, names: NameCache) -> Iterator[ThreadMessage]:
     draft = house.draft
-    changes = draft.changes.of_thread(thread.room)
-    so_far = draft.replies.so_far(thread.room)
+    changes = draft.proposal_queries.of_thread(thread.room)
+    so_far = draft.replies.partial(thread.room)
     for turn in draft.timeline.latest(thread.room, 500):
-        quote = draft.threads.quote(thread.room, turn.id)
+        quote = draft.thread_queries.quote(thread.room, turn.id)
         spoken = so_far.text if so_far is not None and so_far.reply == turn.id else turn.text
-        yield Said(
+        yield ThreadMessage(
             id=turn.id,
             seq=turn.seq,
             name=names[turn.speaker],
             text=_visible(turn, thread, spoken),
             by_person=turn.by_person,
-            quote=inline(quote.exact, 240) if quote else "",
+            quote=excerpt(quote.exact, 240) if quote else "",
             state=turn.state,
             at=turn.at,
-            model=harmless(turn.model),
-            trouble=trouble_of(mask(turn.why), turn.status) if turn.state == "truncated" else None,
-            proposals=tuple((one.id, _became(one)) for one in changes if one.reply == turn.id and not one.again),
+            model=clean_line(turn.model),
+            trouble=reply_error(redact(turn.why), turn.status) if turn.state == "truncated" else None,
+            proposals=tuple((one.id, _became(one)) for one in changes if one.reply == turn.id and not one.replaces),
         )
 
 
 def _visible(turn: Turn, thread: Thread, text: str) -> str:
     if turn.by_person:
         return text
-    pieces = read_reply(text, thread.member(turn.speaker).format, over=turn.state != "open")
-    return "".join(piece.text for piece in pieces if isinstance(piece, Text))
+    pieces = parse_reply(text, thread.member(turn.speaker).format, complete=turn.state != "open")
+    return "".join(piece.text for piece in pieces if isinstance(piece, ReplyText))
 
 
-def _notes(house: House, thread: Thread) -> Iterator[Said]:
+def _notes(house: House, thread: Thread) -> Iterator[ThreadMessage]:
     last = ""
-    for note in house.draft.threads.notes(thread.room):
+    for note in house.draft.thread_queries.notes(thread.room):
         if note.text != last:
-            yield Said(f"note-{note.seq}", note.seq, "", harmless_text(note.text), note=True)
+            yield ThreadMessage(f"note-{note.seq}", note.seq, "", clean_text(note.text), note=True)
         last = note.text
 
 
-def _became(change: Change) -> str:
+def _became(change: Proposal) -> str:
     if change.state == "pending":
         return "waits" if change.fresh else "stale" if change.placed else "not found"
     return {"edited-and-accepted": "accepted, edited"}.get(change.state, change.state)
 
 
-def when(seconds: int) -> datetime:
+def from_timestamp(seconds: int) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)

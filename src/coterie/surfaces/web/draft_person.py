@@ -14,11 +14,11 @@ from fastapi import Cookie, Depends
 
 from coterie.base.errors import CoterieError
 from coterie.cast.people import Person as Known
-from coterie.modes.draft import Person
+from coterie.modes.draft import Contributor
 from coterie.surfaces.web import SURFACE
 from coterie.surfaces.web.house import Here, House
 
-COOKIE = "coterie-person"
+PERSON_COOKIE = "coterie-person"
 
 
 class NotLinked(CoterieError):
@@ -36,7 +36,7 @@ class OwnerOnly(CoterieError):
 def person_of(house: House, token: str) -> Known:
     if not token:
         return house.people.find("owner")
-    found = house.people.of(SURFACE, account_of(token))
+    found = house.people.by_account(SURFACE, account_of(token))
     if found is None:
         raise NotLinked(
             "This browser is not linked to anybody any more.", "Ask for a new link, or go on as the owner at /join."
@@ -52,9 +52,9 @@ def account_of(token: str) -> str:
     return hashlib.sha256(f"coterie web {token}".encode()).hexdigest()[:32]
 
 
-def _who(house: Here, token: Annotated[str, Cookie(alias=COOKIE)] = "") -> Person:
+def _current_person(house: Here, token: Annotated[str, Cookie(alias=PERSON_COOKIE)] = "") -> Contributor:
     known = person_of(house, token)
-    return Person(known.id, known.name)
+    return Contributor(known.id, known.name)
 
 
-Who = Annotated[Person, Depends(_who)]
+CurrentPerson = Annotated[Contributor, Depends(_current_person)]

@@ -9,7 +9,7 @@ from fastapi import Depends, Header, Request, Response
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 
-from coterie.base.masking import mask
+from coterie.base.masking import redact
 from coterie.modes.draft import Clash
 
 
@@ -21,16 +21,16 @@ class DraftRoute(APIRoute):
             try:
                 return await handle(request)
             except Clash as error:
-                body = {"error": mask(error.what), "fix": mask(error.fix), "difference": error.difference}
+                body = {"error": redact(error.what), "fix": redact(error.fix), "difference": error.difference}
                 return JSONResponse(body, status_code=error.http_status)
 
         return told
 
 
-def _number(last_event_id: Annotated[str | None, Header(alias="Last-Event-ID")] = None) -> int | None:
+def _last_event_id(last_event_id: Annotated[str | None, Header(alias="Last-Event-ID")] = None) -> int | None:
     told = last_event_id or ""
     return int(told) if told.isascii() and told.isdecimal() and len(told) < 19 else None
 
 
-LastEvent = Annotated[int | None, Depends(_number)]
+LastEventId = Annotated[int | None, Depends(_last_event_id)]
 """The number of the last event that a listener who comes back has."""

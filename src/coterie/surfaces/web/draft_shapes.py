@@ -9,36 +9,36 @@ from pydantic import Field, StringConstraints
 
 from coterie.engine.turns import Turn
 from coterie.modes.draft import (
-    CHANGE,
-    THREAD,
-    Asked,
-    Change,
-    Drafting,
+    CHANGE_TRAILER,
+    THREAD_TRAILER,
+    AnchorData,
+    DocumentVersion,
+    DraftService,
+    LiveDocument,
     Member,
-    Notice,
-    Place,
+    Notification,
+    Proposal,
+    ReplyText,
     Revision,
-    Sheet,
     Span,
-    Text,
+    StartedTurn,
     Thread,
     ThreadNote,
     Update,
-    Version,
-    read_reply,
+    parse_reply,
 )
-from coterie.surfaces.web.shapes import Given, Name, Prose, Taken
+from coterie.surfaces.web.shapes import Name, Prose, RequestModel, ResponseModel
 
 Document = Annotated[str, StringConstraints(max_length=4_000_000)]
 
 
-class WorkspaceTaken(Taken):
+class WorkspaceRequest(RequestModel):
     name: Name
     folder: str | None = None
     """A repository that is there already; without it a new one is made."""
 
 
-class WorkspaceShape(Given):
+class WorkspaceResponse(ResponseModel):
     id: str
     name: str
     folder: str
@@ -46,12 +46,12 @@ class WorkspaceShape(Given):
     """The branch that HEAD names."""
 
 
-class DocumentShape(Given):
+class DocumentResponse(ResponseModel):
     path: str
     title: str
 
 
-class VersionShape(Given):
+class DocumentVersionResponse(ResponseModel):
     path: str
     title: str
     branch: str
@@ -61,7 +61,7 @@ class VersionShape(Given):
     text: str
 
     @classmethod
-    def of(cls, version: Version) -> VersionShape:
+    def of(cls, version: DocumentVersion) -> DocumentVersionResponse:
         return cls(
             path=version.path,
             title=version.title,
@@ -72,7 +72,7 @@ class VersionShape(Given):
         )
 
 
-class SaveTaken(Taken):
+class SaveRequest(RequestModel):
     text: Document
     base: str = ""
     """Of the version it was made from; empty for a new document."""
@@ -81,24 +81,24 @@ class SaveTaken(Taken):
     """Where the edit is noted."""
 
 
-class UpdateTaken(Taken):
+class EditorUpdateRequest(RequestModel):
     client: Annotated[str, StringConstraints(max_length=100)]
     """The page's own id, by which it knows its keystrokes again."""
     changes: list[int | list[int | str]]
     """A set of changes as CodeMirror writes it: a number is kept, a list is replaced."""
 
 
-class TypedTaken(Taken):
+class EditRequest(RequestModel):
     branch: str
     epoch: str
     version: int = Field(ge=0)
     """The number up to which everything is known."""
-    updates: Annotated[list[UpdateTaken], Field(max_length=1_000)]
+    updates: Annotated[list[EditorUpdateRequest], Field(max_length=1_000)]
     thread: str | None = None
     """Where the edit is noted once it is committed."""
 
 
-class SheetShape(Given):
+class LiveDocumentResponse(ResponseModel):
     branch: str
     epoch: str
     version: int
@@ -108,7 +108,7 @@ class SheetShape(Given):
     saved: bool
 
     @classmethod
-    def of(cls, sheet: Sheet) -> SheetShape:
+    def of(cls, sheet: LiveDocument) -> LiveDocumentResponse:
         return cls(
             branch=sheet.branch,
             epoch=sheet.epoch,
@@ -119,36 +119,36 @@ class SheetShape(Given):
         )
 
 
-class UpdateShape(Given):
+class EditorUpdateResponse(ResponseModel):
     client: str
     changes: list[int | list[int | str]]
 
 
-class TypedShape(Given):
+class EditResponse(ResponseModel):
     taken: bool
     """Whether what was sent is in; if not, others typed meanwhile: put yours after theirs, and send it again."""
-    updates: list[UpdateShape]
+    updates: list[EditorUpdateResponse]
     """Everything after the number that was named, one's own included."""
     base: str
     saved: bool
 
     @classmethod
-    def of(cls, sheet: Sheet, since: list[Update], *, taken: bool = True) -> TypedShape:
-        updates = [UpdateShape(client=one.client, changes=one.changes) for one in since]
+    def of(cls, sheet: LiveDocument, since: list[Update], *, taken: bool = True) -> EditResponse:
+        updates = [EditorUpdateResponse(client=one.client, changes=one.changes) for one in since]
         return cls(taken=taken, updates=updates, base=sheet.blob, saved=not sheet.unsaved)
 
 
-class BranchTaken(Taken):
+class BranchRequest(RequestModel):
     name: Name
     source: str
 
 
-class MergeTaken(Taken):
+class MergeRequest(RequestModel):
     source: str
     target: str
 
 
-class Selection(Taken):
+class Selection(RequestModel):
     start: int = Field(ge=0)
     end: int = Field(ge=1)
     exact: Document = ""
@@ -158,7 +158,7 @@ class Selection(Taken):
         return Span(self.start, self.end)
 
 
-class ThreadTaken(Taken):
+class ThreadRequest(RequestModel):
     document: str
     branch: str | None = None
     title: Prose = ""
@@ -167,7 +167,7 @@ class ThreadTaken(Taken):
     against: str = ""
 
 
-class SayTaken(Taken):
+class ThreadMessageRequest(RequestModel):
     text: Prose
     to: str | None = None
     """Who is asked; else who is named in the text, else the first of the thread."""
@@ -176,31 +176,31 @@ class SayTaken(Taken):
     """The same key again is the same message."""
 
 
-class AskedShape(Given):
+class StartedTurnResponse(ResponseModel):
     turn: str
     reply: str
     speaker: str
 
     @classmethod
-    def of(cls, asked: Asked) -> AskedShape:
+    def of(cls, asked: StartedTurn) -> StartedTurnResponse:
         return cls(turn=asked.turn, reply=asked.reply, speaker=asked.speaker)
 
 
-class AcceptTaken(Taken):
+class AcceptRequest(RequestModel):
     text: Document | None = None
     """What shall stand there instead of what was proposed."""
 
 
-class DeclineTaken(Taken):
+class DeclineRequest(RequestModel):
     comment: Prose = ""
 
 
-class WatchTaken(Taken):
+class WatchRequest(RequestModel):
     document: str
     watching: bool = True
 
 
-class ThreadShape(Given):
+class ThreadResponse(ResponseModel):
     id: str
     workspace: str
     document: str
@@ -212,7 +212,7 @@ class ThreadShape(Given):
     """The words an anchored thread is about."""
 
     @classmethod
-    def of(cls, thread: Thread) -> ThreadShape:
+    def of(cls, thread: Thread) -> ThreadResponse:
         return cls(
             id=thread.id,
             workspace=thread.workspace,
@@ -225,7 +225,7 @@ class ThreadShape(Given):
         )
 
 
-class MessageShape(Given):
+class ThreadMessageResponse(ResponseModel):
     id: str
     role: Literal["person", "character"]
     author: str
@@ -238,11 +238,11 @@ class MessageShape(Given):
     at: datetime
 
     @classmethod
-    def of(cls, turn: Turn, thread: Thread, quote: Place | None) -> MessageShape:
+    def of(cls, turn: Turn, thread: Thread, quote: AnchorData | None) -> ThreadMessageResponse:
         text = turn.text
         if not turn.by_person:
-            pieces = read_reply(turn.text, thread.member(turn.speaker).format)
-            text = "".join(piece.text for piece in pieces if isinstance(piece, Text))
+            pieces = parse_reply(turn.text, thread.member(turn.speaker).format)
+            text = "".join(piece.text for piece in pieces if isinstance(piece, ReplyText))
         return cls(
             id=turn.id,
             role="person" if turn.by_person else "character",
@@ -256,16 +256,16 @@ class MessageShape(Given):
         )
 
 
-class NoteShape(Given):
+class ThreadNoteResponse(ResponseModel):
     text: str
     about: str
 
     @classmethod
-    def of(cls, note: ThreadNote) -> NoteShape:
+    def of(cls, note: ThreadNote) -> ThreadNoteResponse:
         return cls(text=note.text, about=note.about)
 
 
-class ChangeShape(Given):
+class ProposalResponse(ResponseModel):
     id: str
     thread: str
     reply: str
@@ -288,7 +288,7 @@ class ChangeShape(Given):
     comment: str
 
     @classmethod
-    def of(cls, change: Change) -> ChangeShape:
+    def of(cls, change: Proposal) -> ProposalResponse:
         return cls(
             id=change.id,
             thread=change.room.partition(":")[2],
@@ -306,29 +306,32 @@ class ChangeShape(Given):
             inserts=change.inserts,
             how=change.how,
             missing=change.missing,
-            commit=change.accepted or None,
+            commit=change.accepted_commit or None,
             comment=change.comment,
         )
 
 
-class ThreadWhole(Given):
-    thread: ThreadShape
-    messages: list[MessageShape]
-    notes: list[NoteShape]
-    changes: list[ChangeShape]
+class ThreadDetailResponse(ResponseModel):
+    thread: ThreadResponse
+    messages: list[ThreadMessageResponse]
+    notes: list[ThreadNoteResponse]
+    changes: list[ProposalResponse]
 
     @classmethod
-    def of(cls, draft: Drafting, thread: Thread) -> ThreadWhole:
+    def of(cls, draft: DraftService, thread: Thread) -> ThreadDetailResponse:
         turns = draft.timeline.latest(thread.room, 500)
         return cls(
-            thread=ThreadShape.of(thread),
-            messages=[MessageShape.of(turn, thread, draft.threads.quote(thread.room, turn.id)) for turn in turns],
-            notes=[NoteShape.of(note) for note in draft.threads.notes(thread.room)],
-            changes=[ChangeShape.of(change) for change in draft.changes.of_thread(thread.room)],
+            thread=ThreadResponse.of(thread),
+            messages=[
+                ThreadMessageResponse.of(turn, thread, draft.thread_queries.quote(thread.room, turn.id))
+                for turn in turns
+            ],
+            notes=[ThreadNoteResponse.of(note) for note in draft.thread_queries.notes(thread.room)],
+            changes=[ProposalResponse.of(change) for change in draft.proposal_queries.of_thread(thread.room)],
         )
 
 
-class RevisionShape(Given):
+class CommitResponse(ResponseModel):
     commit: str
     author: str
     when: int
@@ -337,32 +340,32 @@ class RevisionShape(Given):
     thread: str | None
 
     @classmethod
-    def of(cls, revision: Revision) -> RevisionShape:
+    def of(cls, revision: Revision) -> CommitResponse:
         return cls(
             commit=revision.id,
             author=revision.author,
             when=revision.when,
             subject=revision.subject,
-            change=revision.trailers.get(CHANGE),
-            thread=revision.trailers.get(THREAD),
+            change=revision.trailers.get(CHANGE_TRAILER),
+            thread=revision.trailers.get(THREAD_TRAILER),
         )
 
 
-class NoticeShape(Given):
+class NotificationResponse(ResponseModel):
     message: str
     thread: str
     kind: str
     read: bool
 
     @classmethod
-    def of(cls, notice: Notice) -> NoticeShape:
+    def of(cls, notice: Notification) -> NotificationResponse:
         return cls(message=notice.message, thread=notice.room.partition(":")[2], kind=notice.kind, read=notice.read)
 
 
-class DifferenceShape(Given):
+class DocumentDiffResponse(ResponseModel):
     path: str
     patch: str
 
 
-class Merged(Given):
+class MergeResponse(ResponseModel):
     commit: str

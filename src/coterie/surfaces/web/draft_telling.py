@@ -14,11 +14,11 @@ from urllib.parse import quote, unquote
 
 from coterie.engine.events import AssistantTurn, AssistantTurnStarted, UserTurn
 from coterie.kernel import AnyEvent, WhenSlow
-from coterie.kernel.bus import word
-from coterie.modes.draft import NoSuchDocument, Text, Thread, read_reply
+from coterie.kernel.bus import subject_token
+from coterie.modes.draft import NoSuchDocument, ReplyText, Thread, parse_reply
 from coterie.surfaces.web.house import House
-from coterie.surfaces.web.telling import News, resumed
-from coterie.surfaces.web.typeset import block, blocks
+from coterie.surfaces.web.telling import LiveUpdate, can_resume
+from coterie.surfaces.web.typeset import render_block, split_blocks
 
 PREFIX = "draft:"
 _TALK = (UserTurn, AssistantTurnStarted, AssistantTurn)
@@ -26,11 +26,11 @@ _TALK_KINDS = ("thread_noted", "selection_quoted")
 _TOGETHER_S = 0.05
 
 
-def channel(workspace: str, branch: str, path: str) -> str:
+def channel_name(workspace: str, branch: str, path: str) -> str:
     return PREFIX + ":".join(quote(part, safe="") for part in (workspace, branch, path))
 
 
-class DraftTeller:
+class DocumentUpdates:
     def __init__(self, house: House, followed: str, after: int) -> None:
         parts = [unquote(part) for part in followed.removeprefix(PREFIX).split(":")]
         if len(parts) != 3:
@@ -42,23 +42,23 @@ class DraftTeller:
         self._spoken: dict[str, tuple[str, str, int]] = {}
         """Of each thread the reply that is being given, how it was told last, and its finished blocks."""
 
-    async def news(self) -> AsyncIterator[News]:
+    async def updates(self) -> AsyncIterator[LiveUpdate]:
         news = asyncio.Event()
         async with AsyncExitStack() as ears:
-            for subject in ("event.>", "live.>", f"sheet.{word(self._workspace)}"):
+            for subject in ("event.>", "live.>", f"sheet.{subject_token(self._workspace)}"):
                 source = self._house.store.bus.subscribe(subject, limit=1, when_slow=WhenSlow.DROP_OLDEST)
                 ear = asyncio.create_task(_hear(await ears.enter_async_context(source), news))
                 ears.callback(ear.cancel)
-            everything = not resumed(self._house, self._after)
+            everything = not can_resume(self._house, self._after)
             if everything:
                 self._after = self._house.feed.last_id()
-            yield News("draft", {"beside": True, "talk": ["*"], "sheet": True}, self._after)
+            yield LiveUpdate("draft", {"beside": True, "talk": ["*"], "sheet": True}, self._after)
             while True:
                 told = self._changed()
                 for words in self._words():
-                    yield News("words", words, self._after)
+                    yield LiveUpdate("words", words, self._after)
                 if told:
-                    yield News("draft", told, self._after)
+                    yield LiveUpdate("draft", told, self._after)
                 await news.wait()
                 news.clear()
                 # What comes in quick succession is told together.
@@ -76,7 +76,7 @@ class DraftTeller:
                     self._sort(event, told, talk)
         if talk:
             told["talk"] = sorted(talk)
-        sheet = self._house.draft.sheet_version(self._workspace, self._path, self._branch)
+        sheet = self._house.draft.live_version(self._workspace, self._path, self._branch)
         if sheet != self._sheet:
             self._sheet = sheet
             told["sheet"] = True
@@ -96,7 +96,7 @@ class DraftTeller:
         draft = self._house.draft
         found: list[dict[str, Any]] = []
         for thread in self._threads():
-            so_far = draft.replies.so_far(thread.room)
+            so_far = draft.replies.partial(thread.room)
             if so_far is None:
                 continue
             reply, before, finished = self._spoken.get(thread.room, ("", "", 0))
@@ -105,15 +105,15 @@ class DraftTeller:
             if before == so_far.text:
                 continue
             speaker = draft.timeline.turn(thread.room, so_far.reply).speaker
-            pieces = read_reply(so_far.text, thread.member(speaker).format, over=False)
-            parts = blocks("".join(piece.text for piece in pieces if isinstance(piece, Text)))
+            pieces = parse_reply(so_far.text, thread.member(speaker).format, complete=False)
+            parts = split_blocks("".join(piece.text for piece in pieces if isinstance(piece, ReplyText)))
             self._spoken[thread.room] = (so_far.reply, so_far.text, max(finished, len(parts) - 1))
             told = {"thread": thread.id, "reply": so_far.reply, "from": finished}
-            found.append({**told, "blocks": [block(part) for part in parts[finished:]]})
+            found.append({**told, "blocks": [render_block(part) for part in parts[finished:]]})
         return found
 
     def _threads(self) -> list[Thread]:
-        return self._house.draft.threads.threads(self._workspace, self._path, self._branch)
+        return self._house.draft.thread_queries.threads(self._workspace, self._path, self._branch)
 
 
 async def _hear(source: AsyncIterator[Any], news: asyncio.Event) -> None:

@@ -17,14 +17,14 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from coterie.base.errors import CoterieError
-from coterie.base.masking import mask
-from coterie.surfaces.web.negotiation import wants_page
-from coterie.surfaces.web.paper import page
+from coterie.base.masking import redact
+from coterie.surfaces.web.negotiation import accepts_html
+from coterie.surfaces.web.paper import page_response
 
 _FIXES = {404: "See /openapi.json for what there is.", 405: "See /openapi.json for what can be done here."}
 
 
-_UNFIT = {
+_VALIDATION_MESSAGES = {
     "string_too_short": "This cannot be empty",
     "missing": "This is needed",
     "string_too_long": "This is too long",
@@ -32,36 +32,36 @@ _UNFIT = {
 """What a field is told where the validator's own words are for programmers."""
 
 
-class Trouble(BaseModel):
+class ErrorBody(BaseModel):
     """What every error looks like."""
 
     error: str
     fix: str
 
 
-TROUBLES: dict[int | str, dict[str, object]] = {
-    400: {"model": Trouble, "description": "Something in the request does not fit."},
-    403: {"model": Trouble, "description": "The request came from another site."},
-    404: {"model": Trouble, "description": "There is no such thing (any more)."},
-    409: {"model": Trouble, "description": "Somebody is speaking, or somebody was quicker."},
-    422: {"model": Trouble, "description": "A value does not fit; nothing was changed."},
-    503: {"model": Trouble, "description": "The disk or the database would not take it, or the server stops."},
+ERROR_RESPONSES: dict[int | str, dict[str, object]] = {
+    400: {"model": ErrorBody, "description": "Something in the request does not fit."},
+    403: {"model": ErrorBody, "description": "The request came from another site."},
+    404: {"model": ErrorBody, "description": "There is no such thing (any more)."},
+    409: {"model": ErrorBody, "description": "Somebody is speaking, or somebody was quicker."},
+    422: {"model": ErrorBody, "description": "A value does not fit; nothing was changed."},
+    503: {"model": ErrorBody, "description": "The disk or the database would not take it, or the server stops."},
 }
 """For the API's description."""
 
 
-def answer(status: int, error: str, fix: str) -> JSONResponse:
-    return JSONResponse({"error": mask(error), "fix": mask(fix)}, status_code=status)
+def error_response(status: int, error: str, fix: str) -> JSONResponse:
+    return JSONResponse({"error": redact(error), "fix": redact(fix)}, status_code=status)
 
 
-def told(request: Request, status: int, error: str, fix: str) -> Response:
+def negotiated_error(request: Request, status: int, error: str, fix: str) -> Response:
     """As a page to a browser that navigates; htmx and scripts want the sentence alone."""
-    if request.method in ("GET", "HEAD") and wants_page(request.headers) and "hx-request" not in request.headers:
-        return page(request, "trouble.html", status=status, what=mask(error), fix=mask(fix))
-    return answer(status, error, fix)
+    if request.method in ("GET", "HEAD") and accepts_html(request.headers) and "hx-request" not in request.headers:
+        return page_response(request, "trouble.html", status=status, what=redact(error), fix=redact(fix))
+    return error_response(status, error, fix)
 
 
-class Leaving:
+class ShutdownMiddleware:
     """A server that stops waits a while for open requests, then ends them: who still waits is told what happened."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -81,29 +81,31 @@ class Leaving:
             if begun or scope["type"] != "http":
                 raise
             what = "Coterie was stopped before this was answered."
-            await answer(503, what, "Start it again; what was said until then is kept.")(scope, receive, send)
+            await error_response(503, what, "Start it again; what was said until then is kept.")(scope, receive, send)
 
 
-def tell_errors(web: FastAPI) -> None:
+def add_error_handlers(web: FastAPI) -> None:
     @web.exception_handler(CoterieError)
     async def ours(request: Request, error: CoterieError) -> Response:
-        return told(request, error.http_status, error.what, error.fix)
+        return negotiated_error(request, error.http_status, error.what, error.fix)
 
     @web.exception_handler(RequestValidationError)
     async def unfit(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"] if part != "body") or "the request"
         # Only what is wrong, never what was sent: it may be long, or a secret in the wrong place.
-        what = _UNFIT.get(first["type"], first["msg"])
-        return told(request, 400, f"{where}: {what}.", "Correct it; /openapi.json describes every request.")
+        what = _VALIDATION_MESSAGES.get(first["type"], first["msg"])
+        return negotiated_error(request, 400, f"{where}: {what}.", "Correct it; /openapi.json describes every request.")
 
     @web.exception_handler(HTTPException)
     async def plain(request: Request, error: HTTPException) -> Response:
-        if error.status_code == 404 and wants_page(request.headers):
-            return told(request, 404, "There is nothing here.", "The address may be old, or misspelt.")
-        return told(request, error.status_code, f"{error.detail}.", _FIXES.get(error.status_code, "Try again."))
+        if error.status_code == 404 and accepts_html(request.headers):
+            return negotiated_error(request, 404, "There is nothing here.", "The address may be old, or misspelt.")
+        return negotiated_error(
+            request, error.status_code, f"{error.detail}.", _FIXES.get(error.status_code, "Try again.")
+        )
 
     @web.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> Response:
         what = f"Something unexpected went wrong ({type(error).__name__})."
-        return told(request, 500, what, "Look at the log of the server; `coterie doctor` may know more.")
+        return negotiated_error(request, 500, what, "Look at the log of the server; `coterie doctor` may know more.")

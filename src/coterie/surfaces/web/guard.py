@@ -14,10 +14,10 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from coterie.base.network import is_loopback
-from coterie.surfaces.web.errors import answer
+from coterie.surfaces.web.errors import error_response
 
 
-def policy(nonce: str = "") -> str:
+def content_security_policy(nonce: str = "") -> str:
     """What a page may load and run; with a nonce, also the style sheets that bear it."""
     style = f"'self' 'nonce-{nonce}'" if nonce else "'self'"
     return (
@@ -27,17 +27,17 @@ def policy(nonce: str = "") -> str:
 
 
 _HEADERS = {
-    "Content-Security-Policy": policy(),
+    "Content-Security-Policy": content_security_policy(),
     "Referrer-Policy": "same-origin",
     "X-Content-Type-Options": "nosniff",
 }
-_HARMLESS = ("GET", "HEAD", "OPTIONS")
-_MOST_BYTES = 4_000_000
-_MOST_FILE_BYTES = 101_000_000
+_SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+_MAX_BYTES = 4_000_000
+_MAX_FILE_BYTES = 101_000_000
 """A little more than a card may have: the card's own error is the better one."""
 
 
-class Guard:
+class SecurityMiddleware:
     def __init__(self, app: ASGIApp, *, any_name: bool = False) -> None:
         self._app = app
         self._any_name = any_name
@@ -54,29 +54,29 @@ class Guard:
                     headers.setdefault(name, value)
             await send(message)
 
-        refusal = _refused(scope["method"], scope["path"], Headers(scope=scope), self._any_name)
+        refusal = _refusal(scope["method"], scope["path"], Headers(scope=scope), self._any_name)
         if refusal is not None:
-            await answer(*refusal)(scope, receive, with_headers)
+            await error_response(*refusal)(scope, receive, with_headers)
             return
         await self._app(scope, receive, with_headers)
 
 
-def _refused(method: str, path: str, headers: Headers, any_name: bool) -> tuple[int, str, str] | None:
+def _refusal(method: str, path: str, headers: Headers, any_name: bool) -> tuple[int, str, str] | None:
     host = headers.get("host", "")
     if not any_name and not is_this_machine(host):
         return 421, f"{host or 'No host'} is not a name of this machine.", "Open Coterie at http://127.0.0.1:8000."
-    if _from_elsewhere(method, headers, host):
+    if _is_cross_origin(method, headers, host):
         return 403, "Another site asked for this, and it was refused.", "Do it from Coterie's own page."
     size = headers.get("content-length", "0")
-    most = _MOST_FILE_BYTES if path.endswith(("/import", "/webhook/files")) else _MOST_BYTES
+    most = _MAX_FILE_BYTES if path.endswith(("/import", "/webhook/files")) else _MAX_BYTES
     if not size.isdecimal() or int(size) > most:
         return 413, f"The request is larger than {most / 1e6:.0f} MB.", "Send less at once."
     return None
 
 
-def _from_elsewhere(method: str, headers: Headers, host: str) -> bool:
+def _is_cross_origin(method: str, headers: Headers, host: str) -> bool:
     site = headers.get("sec-fetch-site")
-    if method in _HARMLESS:
+    if method in _SAFE_METHODS:
         # Looking is harmless, but asking for a proposal costs a model call.
         return site == "cross-site" and headers.get("sec-fetch-mode") != "navigate"
     if site is not None and site not in ("same-origin", "none"):

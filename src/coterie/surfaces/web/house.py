@@ -6,38 +6,38 @@ from typing import Annotated, Protocol
 
 from fastapi import Depends, Request
 
-from coterie.cast.people import PeopleDesk
-from coterie.cast.roster import Roster
-from coterie.cast.visits import VisitBook
+from coterie.cast.people import People
+from coterie.cast.roster import Characters
+from coterie.cast.visits import Visits
 from coterie.cast.workspace import Workspaces
 from coterie.engine.feed import Feed
 from coterie.kernel import Store
 from coterie.llm.router import Models
 from coterie.memory import Memory
-from coterie.modes.crowd import Hall
-from coterie.modes.desk import Desk
-from coterie.modes.draft import Drafting
-from coterie.modes.story import Arrivals, Story
-from coterie.ops.configuration import Configuration
-from coterie.ops.copies import Copies
+from coterie.modes.crowd import CrowdService
+from coterie.modes.desk import DeskService
+from coterie.modes.draft import DraftService
+from coterie.modes.story import CharacterImporter, StoryService
+from coterie.ops.configuration import SettingsEditor
+from coterie.ops.copies import BackupService
 
 
 class House(Protocol):
     store: Store
-    roster: Roster
-    people: PeopleDesk
-    visits: VisitBook
+    roster: Characters
+    people: People
+    visits: Visits
     memory: Memory
-    story: Story
-    draft: Drafting
-    crowd: Hall
-    desk: Desk
+    story: StoryService
+    draft: DraftService
+    crowd: CrowdService
+    desk: DeskService
     workspaces: Workspaces
-    arrivals: Arrivals
+    arrivals: CharacterImporter
     feed: Feed
     models: Models
-    configuration: Configuration
-    copies: Copies
+    configuration: SettingsEditor
+    copies: BackupService
 
     @property
     def code_minutes(self) -> int:

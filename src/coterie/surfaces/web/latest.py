@@ -7,22 +7,22 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from urllib.parse import quote
 
-from coterie.engine.turns import Timeline, Turn
-from coterie.modes.crowd import OpenRoom
+from coterie.engine.turns import Turn, TurnQueries
+from coterie.modes.crowd import CrowdRoom
 from coterie.modes.desk import DeskChat
 from coterie.modes.draft import DraftError
-from coterie.modes.story import Bookmarks, Chat
-from coterie.surfaces.web.draft_beside import Names, when
+from coterie.modes.story import Chat, ReadMarks
+from coterie.surfaces.web.draft_beside import NameCache, from_timestamp
 from coterie.surfaces.web.house import House
-from coterie.surfaces.web.typeset import harmless, inline
+from coterie.surfaces.web.typeset import clean_line, excerpt
 
-SHOWN = 4
-_A_FEW = 10
+ITEMS_SHOWN = 4
+_TURNS_READ = 10
 _LONG_AGO = datetime.fromtimestamp(0, UTC)
 
 
 @dataclass(frozen=True)
-class Thing:
+class RecentItem:
     """A chat, a document, a room: whatever can be opened."""
 
     title: str
@@ -37,7 +37,7 @@ class Thing:
 
 
 @dataclass(frozen=True)
-class Mode:
+class ModeOverview:
     label: str
     path: str
     icon: str
@@ -45,19 +45,19 @@ class Mode:
     """One line, for whoever has nothing there yet."""
     begins: tuple[str, str]
     """How one begins: what the button says, and where it leads."""
-    things: list[Thing] = field(default_factory=list)
+    things: list[RecentItem] = field(default_factory=list)
     more: int = 0
     """How many there are beyond those shown."""
 
 
-async def modes(house: House) -> list[Mode]:
+async def mode_overviews(house: House) -> list[ModeOverview]:
     return [stories(house), await drafts(house), await crowds(house), desks(house)]
 
 
-def stories(house: House) -> Mode:
+def stories(house: House) -> ModeOverview:
     found = [_story(house, chat) for chat in house.story.chats.chats()]
     return _mode(
-        Mode(
+        ModeOverview(
             "Stories",
             "/chats",
             "book-open",
@@ -68,10 +68,12 @@ def stories(house: House) -> Mode:
     )
 
 
-async def drafts(house: House) -> Mode:
-    found = [thing for workspace in house.draft.threads.workspaces() for thing in await _documents(house, workspace)]
+async def drafts(house: House) -> ModeOverview:
+    found = [
+        thing for workspace in house.draft.thread_queries.workspaces() for thing in await _documents(house, workspace)
+    ]
     return _mode(
-        Mode(
+        ModeOverview(
             "Drafts",
             "/draft",
             "file-text",
@@ -82,11 +84,11 @@ async def drafts(house: House) -> Mode:
     )
 
 
-async def crowds(house: House) -> Mode:
-    opened = [await house.crowd.room(name) for name in house.crowd.roster.rooms()]
-    found = [_room(room) for room in opened if room.gateway.door.number or room.state != "quiet"]
+async def crowds(house: House) -> ModeOverview:
+    opened = [await house.crowd.room(name) for name in house.crowd.configs.rooms()]
+    found = [_room(room) for room in opened if room.gateway.admission.last_number or room.state != "quiet"]
     return _mode(
-        Mode(
+        ModeOverview(
             "Crowd",
             "/crowd",
             "radio",
@@ -97,11 +99,11 @@ async def crowds(house: House) -> Mode:
     )
 
 
-def desks(house: House) -> Mode:
-    names = Names(house)
-    found = [desk(house, chat, names[chat.character]) for chat in house.desk.book.chats()]
+def desks(house: House) -> ModeOverview:
+    names = NameCache(house)
+    found = [desk_item(house, chat, names[chat.character]) for chat in house.desk.queries.chats()]
     return _mode(
-        Mode(
+        ModeOverview(
             "Desk",
             "/desk",
             "lamp-desk",
@@ -117,66 +119,66 @@ def replies_beside_questions(house: House, room: str, many: int) -> list[Turn]:
 
     A worker's question is told in the conversation with its id, so that it can be answered in words.
     """
-    waiting = [one.id for one in house.desk.book.processes_of_note(room) if one.state == "waiting"]
-    said = Timeline(house.store).latest(room, many) if many else []
+    waiting = [one.id for one in house.desk.queries.status_processes(room) if one.state == "waiting"]
+    said = TurnQueries(house.store).latest(room, many) if many else []
     return [turn for turn in said if not any(one in turn.text for one in waiting)]
 
 
-def desk(house: House, chat: DeskChat, name: str) -> Thing:
-    said = replies_beside_questions(house, chat.room, _A_FEW)
+def desk_item(house: House, chat: DeskChat, name: str) -> RecentItem:
+    said = replies_beside_questions(house, chat.room, _TURNS_READ)
     latest = said[-1] if said else None
-    processes = [one for one in house.desk.book.processes_of_note(chat.room) if one.busy]
+    processes = [one for one in house.desk.queries.status_processes(chat.room) if one.active]
     asks = sum(one.state == "waiting" for one in processes)
     busy = len(processes) - asks
-    return Thing(
-        title=harmless(chat.title) or name,
+    return RecentItem(
+        title=clean_line(chat.title) or name,
         href=f"/desk/{chat.room.removeprefix('room:')}",
         who=name,
         at=latest.at if latest else None,
-        snippet=inline(latest.text) if latest else "",
+        snippet=excerpt(latest.text) if latest else "",
         mark="asks you" if asks else f"{busy} at work" if busy else "",
-        unread=Bookmarks(house.store).unread(chat.room),
+        unread=ReadMarks(house.store).unread(chat.room),
     )
 
 
-def document_address(workspace: str, path: str, branch: str = "") -> str:
+def document_url(workspace: str, path: str, branch: str = "") -> str:
     on = f"?branch={quote(branch, safe='')}" if branch else ""
     return f"/draft/workspaces/{workspace}/documents/{quote(path)}{on}"
 
 
-def _mode(mode: Mode, found: list[Thing]) -> Mode:
+def _mode(mode: ModeOverview, found: list[RecentItem]) -> ModeOverview:
     newest = sorted(found, key=lambda thing: thing.at or _LONG_AGO, reverse=True)
-    return Mode(**{**mode.__dict__, "things": newest[:SHOWN], "more": max(0, len(newest) - SHOWN)})
+    return ModeOverview(**{**mode.__dict__, "things": newest[:ITEMS_SHOWN], "more": max(0, len(newest) - ITEMS_SHOWN)})
 
 
-def _story(house: House, chat: Chat) -> Thing:
-    latest = Timeline(house.store).last_said(chat.room)
-    return Thing(
-        title=harmless(chat.title),
+def _story(house: House, chat: Chat) -> RecentItem:
+    latest = TurnQueries(house.store).last_with_text(chat.room)
+    return RecentItem(
+        title=clean_line(chat.title),
         href=f"/chats/{chat.id}",
-        who=harmless(house.story.prompter.names(chat)[chat.host]),
+        who=clean_line(house.story.participants.names(chat)[chat.host]),
         at=latest.at if latest else None,
-        snippet=inline(latest.text) if latest else "",
-        mark="speaking" if house.story.replies.speaking(chat.room) else "",
-        unread=Bookmarks(house.store).unread(chat.room),
+        snippet=excerpt(latest.text) if latest else "",
+        mark="speaking" if house.story.replies.is_running(chat.room) else "",
+        unread=ReadMarks(house.store).unread(chat.room),
     )
 
 
-async def _documents(house: House, workspace: str) -> list[Thing]:
-    name = harmless(house.draft.threads.workspaces()[workspace][0])
+async def _documents(house: House, workspace: str) -> list[RecentItem]:
+    name = clean_line(house.draft.thread_queries.workspaces()[workspace][0])
     try:
-        text = house.draft.workspace(workspace)
+        text = house.draft.repository(workspace)
         branch = text.main_branch
-        found = await asyncio.to_thread(text.latest, branch, SHOWN)
+        found = await asyncio.to_thread(text.recent, branch, ITEMS_SHOWN)
     except DraftError:
         return []  # the list of folders says what is wrong with it
-    waiting = [len(house.draft.changes.of_document(workspace, branch, one.path, "pending")) for one in found]
+    waiting = [len(house.draft.proposal_queries.of_document(workspace, branch, one.path, "pending")) for one in found]
     return [
-        Thing(
-            title=harmless(one.title),
-            href=document_address(workspace, one.path),
-            at=when(one.when),
-            snippet=f"{name} · {harmless(one.path)}",
+        RecentItem(
+            title=clean_line(one.title),
+            href=document_url(workspace, one.path),
+            at=from_timestamp(one.changed_at),
+            snippet=f"{name} · {clean_line(one.path)}",
             mark=proposals(count) if count else "",
         )
         for one, count in zip(found, waiting, strict=True)
@@ -187,13 +189,13 @@ def proposals(count: int) -> str:
     return "1 proposal" if count == 1 else f"{count} proposals"
 
 
-def _room(room: OpenRoom) -> Thing:
+def _room(room: CrowdRoom) -> RecentItem:
     latest = room.gateway.latest(1)
     said = latest[0] if latest else None
-    return Thing(
-        title=harmless(room.rules.title),
+    return RecentItem(
+        title=clean_line(room.rules.title),
         href=f"/crowd/{room.rules.name}",
-        at=when(said.ts // 1_000) if said else None,
-        snippet=f"{harmless(said.author.name)}: {inline(said.text)}" if said else "",
+        at=from_timestamp(said.ts // 1_000) if said else None,
+        snippet=f"{clean_line(said.author.name)}: {excerpt(said.text)}" if said else "",
         mark={"live": "live", "waking": "waking up"}.get(room.state, ""),
     )

@@ -14,18 +14,18 @@ import uvicorn
 from fastapi import FastAPI
 
 from coterie.base.errors import InUse
-from coterie.base.heap import settle
+from coterie.base.heap import tune_gc
 from coterie.surfaces.web.settings import ServerSettings
 
 
-class Ended(NamedTuple):
+class ServerExit(NamedTuple):
     port: int
     by_signal: bool
 
 
-def listen(
+def run_server(
     web: FastAPI, settings: ServerSettings, *, within: AbstractAsyncContextManager[None], anew: bool = False
-) -> Ended:
+) -> ServerExit:
     """Blocks. A port that is taken is told before anything starts; `within` is entered first and left last.
 
     `anew`: the caller starts a server again at the same port, so that a page may ask for that.
@@ -54,13 +54,13 @@ def listen(
             web.state.start_anew = partial(setattr, server, "should_exit", True)
         with _signals_stop(server) as signals:
             asyncio.run(_serve(server, door, within))
-        return Ended(port, bool(signals))
+        return ServerExit(port, bool(signals))
 
 
 async def _serve(server: uvicorn.Server, door: socket.socket, within: AbstractAsyncContextManager[None]) -> None:
     # Not as the framework's lifespan: there an error at the start becomes a traceback, here it stays a sentence.
     async with within:
-        settle()
+        tune_gc()
         door.listen(server.config.backlog)  # whoever reads the address and comes at once waits, and is not turned away
         host, port = door.getsockname()[:2]
         print(f"Coterie is at http://{f'[{host}]' if ':' in host else host}:{port}  (Ctrl-C stops it)", flush=True)

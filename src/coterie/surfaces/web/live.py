@@ -16,17 +16,17 @@ import anyio
 from fastapi import APIRouter, Header
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
-from coterie.engine.feed import Feed, Following
-from coterie.engine.replies import Live
+from coterie.engine.feed import Feed, FeedSubscription
+from coterie.engine.replies import LiveText
 from coterie.kernel import AnyEvent
-from coterie.surfaces.web.errors import TROUBLES
+from coterie.surfaces.web.errors import ERROR_RESPONSES
 from coterie.surfaces.web.house import Here, House
-from coterie.surfaces.web.shapes import ChatShape, TurnShape
+from coterie.surfaces.web.shapes import ChatResponse, TurnResponse
 
-router = APIRouter(tags=["live"], responses=TROUBLES)
-_LAST_TURNS = 50
+router = APIRouter(tags=["live"], responses=ERROR_RESPONSES)
+_SNAPSHOT_TURNS = 50
 _HEARTBEAT_S = 15
-_TOO_LONG_AGO = 5_000
+_MAX_MISSED_EVENTS = 5_000
 """After this many events a fresh snapshot is less to read than what was missed."""
 
 
@@ -40,7 +40,7 @@ async def events(house: Here, chat: str, last_event_id: Annotated[str | None, He
     stopping = anyio.Event()
     # htmx 4 splits an event when CR and LF come in different chunks, hence LF alone.
     return EventSourceResponse(
-        _stream(house, room, _resumed(house.feed, last_event_id), stopping),
+        _stream(house, room, _resume_position(house.feed, last_event_id), stopping),
         sep="\n",
         ping=_HEARTBEAT_S,
         send_timeout=60,
@@ -49,44 +49,44 @@ async def events(house: Here, chat: str, last_event_id: Annotated[str | None, He
     )
 
 
-def _resumed(feed: Feed, told: str | None) -> int | None:
+def _resume_position(feed: Feed, told: str | None) -> int | None:
     if told is None or not told.isdecimal():
         return None
     after, last = int(told), feed.last_id()
-    return after if last - _TOO_LONG_AGO <= after <= last else None
+    return after if last - _MAX_MISSED_EVENTS <= after <= last else None
 
 
 async def _stream(house: House, room: str, after: int | None, stopping: anyio.Event) -> AsyncIterator[ServerSentEvent]:
     async with house.feed.follow(room, after) as following:
-        ending = asyncio.create_task(_end_with(stopping, following))
+        ending = asyncio.create_task(_end_on_shutdown(stopping, following))
         try:
             if after is None:
                 yield _snapshot(house, room, following)
             async for news in following:
-                if isinstance(news, Live):
+                if isinstance(news, LiveText):
                     yield _event("token", {"reply": news.reply, "offset": news.offset, "text": news.text})
                 else:
-                    yield _event("change", _change(news), news.id)
+                    yield _event("change", _change_data(news), news.id)
         finally:
             ending.cancel()
 
 
-async def _end_with(stopping: anyio.Event, following: Following) -> None:
+async def _end_on_shutdown(stopping: anyio.Event, following: FeedSubscription) -> None:
     """A server that stops ends its streams in order; whoever listened comes back with the last id."""
     await stopping.wait()
-    following.end()
+    following.close()
 
 
-def _snapshot(house: House, room: str, following: Following) -> ServerSentEvent:
+def _snapshot(house: House, room: str, following: FeedSubscription) -> ServerSentEvent:
     """All of it at one moment: if something happens while it is put together, it is put together again."""
     story = house.story
     while True:
         following.after = house.feed.last_id()
         chat = story.chats.chat(room)
-        names = story.prompter.names(chat)
-        turns = story.timeline.latest(room, _LAST_TURNS)
-        speaking = story.replies.so_far(room)
-        state = ChatShape.of(house, chat).model_dump(mode="json")
+        names = story.participants.names(chat)
+        turns = story.timeline.latest(room, _SNAPSHOT_TURNS)
+        speaking = story.replies.partial(room)
+        state = ChatResponse.of(house, chat).model_dump(mode="json")
         if house.feed.last_id() == following.after:
             break
     shown: list[dict[str, Any]] = []
@@ -94,12 +94,12 @@ def _snapshot(house: House, room: str, following: Following) -> ServerSentEvent:
         text = None
         if speaking is not None and turn.id == speaking.reply:
             text = speaking.text
-            following.knows(turn.id, len(text))
-        shown.append(TurnShape.of(turn, names, text).model_dump(mode="json"))
+            following.mark_sent(turn.id, len(text))
+        shown.append(TurnResponse.of(turn, names, text).model_dump(mode="json"))
     return _event("snapshot", {"chat": state, "turns": shown}, following.after)
 
 
-def _change(event: AnyEvent) -> dict[str, Any]:
+def _change_data(event: AnyEvent) -> dict[str, Any]:
     payload = event.payload.model_dump(mode="json")
     if event.kind == "prompt_sent":
         payload = {"reply": payload["reply"], "tokens": payload["tokens"]}  # the inspector shows the rest

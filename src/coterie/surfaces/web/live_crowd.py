@@ -15,37 +15,37 @@ from fastapi import APIRouter, Header, Query
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from coterie.kernel import WhenSlow
-from coterie.modes.crowd import MOST_WAITING, AuditRecord, Encoding, OpenRoom, StreamContext, Trends
-from coterie.surfaces.web.api_crowd import CrowdShape
-from coterie.surfaces.web.errors import TROUBLES
+from coterie.modes.crowd import MAX_OUTSTANDING_BYTES, AuditRecord, CrowdRoom, Encoding, StreamContext, Trends
+from coterie.surfaces.web.api_crowd import CrowdRoomResponse
+from coterie.surfaces.web.errors import ERROR_RESPONSES
 from coterie.surfaces.web.house import Here, House
 
-router = APIRouter(tags=["crowd"], responses=TROUBLES)
+router = APIRouter(tags=["crowd"], responses=ERROR_RESPONSES)
 _HEARTBEAT_S = 15
-_News = tuple[str, str, int | None]
-_NAMES: dict[type[Any], str] = {StreamContext: "context", Trends: "trends", AuditRecord: "audit"}
+_Outgoing = tuple[str, str, int | None]
+_EVENT_NAMES: dict[type[Any], str] = {StreamContext: "context", Trends: "trends", AuditRecord: "audit"}
 
 
-class _Reader:
+class _PageReader:
     """A page, as the fan-out sees it: what was handed over and not yet written is what waits."""
 
     encoding: Encoding = "text"
 
-    def __init__(self, room: OpenRoom) -> None:
+    def __init__(self, room: CrowdRoom) -> None:
         self._room = room
         self._waiting = 0
-        self.news: asyncio.Queue[_News | None] = asyncio.Queue()
+        self.outgoing: asyncio.Queue[_Outgoing | None] = asyncio.Queue()
 
     def write(self, data: bytes) -> None:
         self._waiting += len(data)
-        self.news.put_nowait(("frame", data.decode(), self._room.fanout.told))
-        if self._waiting > MOST_WAITING:
-            self._room.fanout.hold(self)
+        self.outgoing.put_nowait(("frame", data.decode(), self._room.fanout.last_sent))
+        if self._waiting > MAX_OUTSTANDING_BYTES:
+            self._room.fanout.pause(self)
 
     def written(self, data: str) -> None:
         self._waiting -= len(data.encode())
         if not self._waiting:
-            self._room.fanout.drained(self)
+            self._room.fanout.resume(self)
 
 
 @router.get(
@@ -74,17 +74,20 @@ async def live(
 
 
 async def _stream(
-    house: House, room: OpenRoom, after: int | None, stopping: anyio.Event
+    house: House, room: CrowdRoom, after: int | None, stopping: anyio.Event
 ) -> AsyncIterator[ServerSentEvent]:
-    reader = _Reader(room)
+    reader = _PageReader(room)
     missed = None if after is None else await room.gateway.after(after)
-    beside = [asyncio.create_task(_listen(house, room, reader)), asyncio.create_task(_end_with(stopping, reader))]
+    beside = [
+        asyncio.create_task(_listen(house, room, reader)),
+        asyncio.create_task(_end_on_shutdown(stopping, reader)),
+    ]
     try:
-        yield _event("state", CrowdShape.of(room).model_dump_json())
+        yield _event("state", CrowdRoomResponse.of(room).model_dump_json())
         for context in room.contexts:
-            yield _event("context", context.wire())
+            yield _event("context", context.to_json())
         room.fanout.join(reader, missed)
-        while (news := await reader.news.get()) is not None:
+        while (news := await reader.outgoing.get()) is not None:
             name, data, number = news
             yield _event(name, data, number)
             if name == "frame":
@@ -95,19 +98,19 @@ async def _stream(
             task.cancel()
 
 
-async def _listen(house: House, room: OpenRoom, reader: _Reader) -> None:
+async def _listen(house: House, room: CrowdRoom, reader: _PageReader) -> None:
     pattern = f"*.*.{room.rules.name}"
     async with house.store.bus.subscribe(pattern, limit=10_000, when_slow=WhenSlow.DROP_OLDEST) as heard:
         async for message in heard:
-            if (name := _NAMES.get(type(message.body))) is not None:
-                reader.news.put_nowait((name, message.body.wire(), None))
+            if (name := _EVENT_NAMES.get(type(message.body))) is not None:
+                reader.outgoing.put_nowait((name, message.body.wire(), None))
             elif message.subject.startswith("crowd.state."):
-                reader.news.put_nowait(("state", CrowdShape.of(room).model_dump_json(), None))
+                reader.outgoing.put_nowait(("state", CrowdRoomResponse.of(room).model_dump_json(), None))
 
 
-async def _end_with(stopping: anyio.Event, reader: _Reader) -> None:
+async def _end_on_shutdown(stopping: anyio.Event, reader: _PageReader) -> None:
     await stopping.wait()
-    reader.news.put_nowait(None)
+    reader.outgoing.put_nowait(None)
 
 
 def _event(name: str, data: str, number: int | None = None) -> ServerSentEvent:

@@ -13,14 +13,14 @@ import numpy as np
 
 from coterie.memory.record import MemoryRecord
 
-MOST = 80
+MAX_MEMORIES = 80
 WIDTH, HEIGHT = 1000.0, 640.0
 _ROUNDS = 220
 _MARGIN = 60.0
 
 
 @dataclass(frozen=True)
-class Person:
+class PersonNode:
     name: str
     x: float
     y: float
@@ -28,7 +28,7 @@ class Person:
 
 
 @dataclass(frozen=True)
-class Dot:
+class MemoryNode:
     record: MemoryRecord
     x: float
     y: float
@@ -36,7 +36,7 @@ class Dot:
 
 
 @dataclass(frozen=True)
-class Line:
+class GraphEdge:
     x1: float
     y1: float
     x2: float
@@ -47,26 +47,28 @@ class Line:
 
 @dataclass(frozen=True)
 class Graph:
-    people: list[Person]
-    dots: list[Dot]
-    lines: list[Line]
+    people: list[PersonNode]
+    dots: list[MemoryNode]
+    lines: list[GraphEdge]
 
 
 def graph(records: Sequence[MemoryRecord], links: Sequence[tuple[str, str, str]], name: Callable[[str], str]) -> Graph:
     """Of at most `MOST` memories: what is pinned and matters most comes first, then what is newest."""
     unique = {record.id: record for record in records}
-    kept = sorted(unique.values(), key=lambda r: (not r.pinned, -r.significance, -r.when.timestamp(), r.id))[:MOST]
+    kept = sorted(unique.values(), key=lambda r: (not r.pinned, -r.significance, -r.when.timestamp(), r.id))[
+        :MAX_MEMORIES
+    ]
     who = {record.id: _people(record, name) for record in kept}
     people = sorted({person for in_it in who.values() for person in in_it})
     at = {key: place for place, key in enumerate([*people, *who])}
     ties = [(at[person], at[memory], "") for memory, in_it in who.items() for person in in_it]
     ties += [(at[source], at[target], relation) for source, relation, target in links if source in at and target in at]
-    place = _arranged(len(at), len(people), [(a, b) for a, b, _ in ties])
+    place = _layout(len(at), len(people), [(a, b) for a, b, _ in ties])
     count = {person: sum(person in in_it for in_it in who.values()) for person in people}
     return Graph(
-        [Person(person, *place[at[person]], count[person]) for person in people],
-        [Dot(record, *place[at[record.id]], 4.0 + 2.0 * record.significance) for record in kept],
-        [Line(*place[a], *place[b], relation) for a, b, relation in ties],
+        [PersonNode(person, *place[at[person]], count[person]) for person in people],
+        [MemoryNode(record, *place[at[record.id]], 4.0 + 2.0 * record.significance) for record in kept],
+        [GraphEdge(*place[a], *place[b], relation) for a, b, relation in ties],
     )
 
 
@@ -76,7 +78,7 @@ def _people(record: MemoryRecord, name: Callable[[str], str]) -> set[str]:
     return named - {"", name(record.owner)}
 
 
-def _arranged(count: int, people: int, ties: list[tuple[int, int]]) -> list[tuple[float, float]]:
+def _layout(count: int, people: int, ties: list[tuple[int, int]]) -> list[tuple[float, float]]:
     if not count:
         return []
     turn = np.arange(count) * 2.399963  # the golden angle: no two begin in one place

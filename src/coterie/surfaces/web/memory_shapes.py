@@ -7,14 +7,14 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from coterie.base.masking import mask
+from coterie.base.masking import redact
 from coterie.memory.record import Disclosure, MemoryRecord, MemoryType
-from coterie.surfaces.web.shapes import Given, Taken
+from coterie.surfaces.web.shapes import RequestModel, ResponseModel
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=20_000)]
 
 
-class MemoryShape(Given):
+class MemoryResponse(ResponseModel):
     id: str
     owner: str
     room: str
@@ -44,12 +44,14 @@ class MemoryShape(Given):
     """What the score is made of; the parts sum to it."""
 
     @classmethod
-    def of(cls, record: MemoryRecord, score: float | None = None, parts: dict[str, float] | None = None) -> MemoryShape:
+    def of(
+        cls, record: MemoryRecord, score: float | None = None, parts: dict[str, float] | None = None
+    ) -> MemoryResponse:
         return cls(
             id=record.id,
             owner=record.owner,
             room=record.room,
-            text=mask(record.text),
+            text=redact(record.text),
             type=record.type,
             speaker=record.speaker,
             told_by=record.told_by,
@@ -71,13 +73,13 @@ class MemoryShape(Given):
         )
 
 
-class LinkShape(Given):
+class MemoryLinkResponse(ResponseModel):
     source: str
     relation: str
     target: str
 
 
-class MemoryChanges(Taken):
+class MemoryEditRequest(RequestModel):
     """What is left out stays as it is."""
 
     text: Text | None = None
@@ -88,6 +90,6 @@ class MemoryChanges(Taken):
     disclosure: Disclosure | None = None
 
 
-class TakenIn(Given):
+class MemoryImportResponse(ResponseModel):
     added: int
     """How many were new."""

@@ -15,22 +15,22 @@ from starlette.routing import Match
 from starlette.types import Scope
 
 
-def wants_page(headers: Headers) -> bool:
+def accepts_html(headers: Headers) -> bool:
     """Whether the request names HTML; what takes anything (`*/*`: curl, scripts) does not."""
     kinds = (part.partition(";") for part in headers.get("accept", "").lower().split(","))
     return any(kind.strip() == "text/html" and more.strip() != "q=0" for kind, _, more in kinds)
 
 
-class PageRoute(APIRoute):
+class HtmlRoute(APIRoute):
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         match, child = super().matches(scope)
-        if match is not Match.FULL or not wants_page(Headers(scope=scope)):
+        if match is not Match.FULL or not accepts_html(Headers(scope=scope)):
             return Match.NONE, {}
         return match, child
 
 
-class Pages(APIRouter):
+class PageRouter(APIRouter):
     """Pages that share their paths with the API, which describes them."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(route_class=PageRoute, include_in_schema=False, **options)
+        super().__init__(route_class=HtmlRoute, include_in_schema=False, **options)

@@ -9,18 +9,18 @@ from typing import Annotated
 from fastapi import Query, Request, Response
 
 from coterie.cast import ready as shelf
-from coterie.modes.story import Bookmarks, Chat, open_drawer, told
+from coterie.modes.story import Chat, ReadMarks, chat_details, describe_impact
 from coterie.surfaces.web.house import Here, House
-from coterie.surfaces.web.negotiation import Pages
-from coterie.surfaces.web.paper import fragment, page
-from coterie.surfaces.web.telling import last_turns
-from coterie.surfaces.web.typeset import harmless, inline
+from coterie.surfaces.web.negotiation import PageRouter
+from coterie.surfaces.web.paper import fragment_response, page_response
+from coterie.surfaces.web.telling import latest_turns_html
+from coterie.surfaces.web.typeset import clean_line, excerpt
 
-router = Pages(prefix="/chats")
+router = PageRouter(prefix="/chats")
 
 
 @dataclass(frozen=True)
-class Listed:
+class ChatRow:
     """A chat as the list shows it."""
 
     id: str
@@ -38,23 +38,23 @@ class Listed:
 
 @router.get("")
 async def chats(house: Here, request: Request) -> Response:
-    listed = sorted((_listed(house, chat) for chat in house.story.chats.chats()), key=_latest, reverse=True)
-    bots = house.roster.bots()
-    meet = [(key, shelf.ready(key).name, shelf.in_short(key)) for key in shelf.NAMES] if not bots else []
-    return page(request, "chats.html", chats=listed, bots=bots, meet=meet)
+    listed = sorted((_chat_row(house, chat) for chat in house.story.chats.chats()), key=_latest, reverse=True)
+    bots = house.roster.all()
+    meet = [(key, shelf.starter_character(key).name, shelf.summary(key)) for key in shelf.NAMES] if not bots else []
+    return page_response(request, "chats.html", chats=listed, bots=bots, meet=meet)
 
 
 @router.get("/{chat}")
 async def show(house: Here, request: Request, chat: str) -> Response:
     found = house.story.chats.chat(f"room:{chat}")
-    at, html, before = await last_turns(house, found.room)
-    others = [bot for bot in house.roster.bots() if bot.id not in found.characters]
-    return page(
+    at, html, before = await latest_turns_html(house, found.room)
+    others = [bot for bot in house.roster.all() if bot.id not in found.characters]
+    return page_response(
         request,
         "chat.html",
         chat=found,
-        cast=_cast(house, found),
-        host=house.roster.bot(found.host),
+        cast=_speakers(house, found),
+        host=house.roster.get(found.host),
         others=others,
         turns=html,
         before=before,
@@ -66,15 +66,15 @@ async def show(house: Here, request: Request, chat: str) -> Response:
 @router.get("/{chat}/head")
 async def head(house: Here, chat: str) -> Response:
     found = house.story.chats.chat(f"room:{chat}")
-    others = [bot for bot in house.roster.bots() if bot.id not in found.characters]
-    return fragment("chat_head.html", chat=found, cast=_cast(house, found), others=others)
+    others = [bot for bot in house.roster.all() if bot.id not in found.characters]
+    return fragment_response("chat_head.html", chat=found, cast=_speakers(house, found), others=others)
 
 
 @router.get("/{chat}/turns")
 async def older(house: Here, chat: str, before: Annotated[int, Query(ge=1)]) -> Response:
     """The stretch before a turn, as the page puts it above; its header says where the next one ends."""
     found = house.story.chats.chat(f"room:{chat}")
-    _, html, further = await last_turns(house, found.room, before)
+    _, html, further = await latest_turns_html(house, found.room, before)
     return Response(html, media_type="text/html", headers={"X-Before": str(further or ""), "Vary": "Accept"})
 
 
@@ -82,47 +82,47 @@ async def older(house: Here, chat: str, before: Annotated[int, Query(ge=1)]) -> 
 async def drawer(house: Here, chat: str) -> Response:
     story = house.story
     found = story.chats.chat(f"room:{chat}")
-    names = {entity: harmless(name) for entity, name in story.prompter.names(found).items()}
-    seen = open_drawer(found, names, story.chats, story.edges, house.memory)
+    names = {entity: clean_line(name) for entity, name in story.participants.names(found).items()}
+    seen = chat_details(found, names, story.chats, story.relationships, house.memory)
     here = story.chats.scene(found.room, found.scene).container if found.scene is not None else ""
-    return fragment("drawer.html", chat=found, names=names, drawer=seen, here=here)
+    return fragment_response("drawer.html", chat=found, names=names, drawer=seen, here=here)
 
 
 @router.get("/{chat}/rewind/{turn}")
 async def rewind(house: Here, chat: str, turn: str) -> Response:
-    impact = told(await house.story.preview_rewind(f"room:{chat}", turn))
-    return fragment("rewind.html", chat=chat, turn=turn, impact=impact)
+    impact = describe_impact(await house.story.preview_rewind(f"room:{chat}", turn))
+    return fragment_response("rewind.html", chat=chat, turn=turn, impact=impact)
 
 
-def _cast(house: House, chat: Chat) -> list[tuple[str, str]]:
+def _speakers(house: House, chat: Chat) -> list[tuple[str, str]]:
     """Who can answer: the host first, then the guests."""
-    names = house.story.prompter.names(chat)
-    return [(bot, harmless(names[bot])) for bot in chat.characters]
+    names = house.story.participants.names(chat)
+    return [(bot, clean_line(names[bot])) for bot in chat.characters]
 
 
-def _listed(house: House, chat: Chat) -> Listed:
-    latest = house.story.timeline.last_said(chat.room)
-    names = {entity: harmless(name) for entity, name in house.story.prompter.names(chat).items()}
-    return Listed(
+def _chat_row(house: House, chat: Chat) -> ChatRow:
+    latest = house.story.timeline.last_with_text(chat.room)
+    names = {entity: clean_line(name) for entity, name in house.story.participants.names(chat).items()}
+    return ChatRow(
         id=chat.id,
-        title=harmless(chat.title),
+        title=clean_line(chat.title),
         host=names[chat.host],
         guests=[names[guest] for guest in chat.guests],
-        snippet=inline(latest.text) if latest else "",
+        snippet=excerpt(latest.text) if latest else "",
         snippet_by=names.get(latest.speaker, "") if latest else "",
         clock=chat.clock,
         at=latest.at if latest else None,
-        unread=Bookmarks(house.store).unread(chat.room),
-        speaking=house.story.replies.speaking(chat.room),
+        unread=ReadMarks(house.store).unread(chat.room),
+        speaking=house.story.replies.is_running(chat.room),
         forked=chat.world == chat.room,
     )
 
 
-def _latest(chat: Listed) -> tuple[bool, datetime | None]:
+def _latest(chat: ChatRow) -> tuple[bool, datetime | None]:
     return chat.at is not None, chat.at
 
 
 def _spent(house: House) -> str:
     """What models cost today, as the status line says it."""
-    micros = house.models.ledger.spent().usd_micros
+    micros = house.models.ledger.total().usd_micros
     return f"${micros / 1e6:.2f} today" if micros else "nothing spent today"

@@ -7,15 +7,24 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from coterie.modes.crowd import FOR_LIFE, TRAITS, ChatMessage, OpenRoom, audits, stages, what_if, why
-from coterie.surfaces.web.api_crowd import CrowdShape, your_name
-from coterie.surfaces.web.crowd_regulars import regular
+from coterie.modes.crowd import (
+    MAX_TOTAL_DRIFT,
+    TRAITS,
+    ChatMessage,
+    CrowdRoom,
+    audit_records,
+    find_decision,
+    latency_stages,
+    replay_with_change,
+)
+from coterie.surfaces.web.api_crowd import CrowdRoomResponse, owner_chat_name
+from coterie.surfaces.web.crowd_regulars import member_view
 from coterie.surfaces.web.house import Here, House
-from coterie.surfaces.web.negotiation import Pages
-from coterie.surfaces.web.paper import fragment, hue, page
+from coterie.surfaces.web.negotiation import PageRouter
+from coterie.surfaces.web.paper import fragment_response, hue_class, page_response
 
-router = Pages(prefix="/crowd")
-parts = APIRouter(prefix="/crowd", include_in_schema=False)
+router = PageRouter(prefix="/crowd")
+crowd_fragments = APIRouter(prefix="/crowd", include_in_schema=False)
 _AUDITS = 60
 _THOUGHTS = 8
 _SHOWN = 200
@@ -23,59 +32,62 @@ _SHOWN = 200
 
 @router.get("")
 async def rooms(house: Here, request: Request) -> Response:
-    found = [CrowdShape.of(await house.crowd.room(name)) for name in house.crowd.roster.rooms()]
-    return page(request, "crowds.html", rooms=found)
+    found = [CrowdRoomResponse.of(await house.crowd.room(name)) for name in house.crowd.configs.rooms()]
+    return page_response(request, "crowds.html", rooms=found)
 
 
 @router.get("/{room}")
 async def room(house: Here, request: Request, room: str) -> Response:
     opened = await house.crowd.room(room)
-    return page(
+    return page_response(
         request,
         "crowd.html",
-        room=CrowdShape.of(opened),
+        room=CrowdRoomResponse.of(opened),
         rules=opened.rules,
-        hues={persona.name: hue(persona.name) for persona in opened.authored},
-        emotes=sorted({*opened.rules.emotes, *(emote for one in opened.authored for emote in one.emotes)}),
-        you=your_name(house),
-        people=[(persona.name, persona.name) for persona in opened.authored],
-        traits={persona.name: persona.traits.model_dump() for persona in opened.drift.drifted(opened.authored)},
-        rulings=opened.gateway.door.rulings,
+        hues={persona.name: hue_class(persona.name) for persona in opened.authored_personas},
+        emotes=sorted({*opened.rules.emotes, *(emote for one in opened.authored_personas for emote in one.emotes)}),
+        you=owner_chat_name(house),
+        people=[(persona.name, persona.name) for persona in opened.authored_personas],
+        traits={
+            persona.name: persona.traits.model_dump()
+            for persona in opened.drift.apply_current(opened.authored_personas)
+        },
+        rulings=opened.gateway.admission.moderation_state,
         **_audit(house, opened),
     )
 
 
-@parts.get("/{room}/overlay")
+@crowd_fragments.get("/{room}/overlay")
 async def overlay(house: Here, request: Request, room: str) -> Response:
     """The chat alone on nothing, for OBS."""
     opened = await house.crowd.room(room)
-    hues = {persona.name: hue(persona.name) for persona in opened.authored}
-    return page(request, "crowd_overlay.html", room=CrowdShape.of(opened), hues=hues)
+    hues = {persona.name: hue_class(persona.name) for persona in opened.authored_personas}
+    return page_response(request, "crowd_overlay.html", room=CrowdRoomResponse.of(opened), hues=hues)
 
 
-@parts.get("/{room}/people")
+@crowd_fragments.get("/{room}/people")
 async def people(house: Here, room: str) -> Response:
     opened = await house.crowd.room(room)
-    regulars = [regular(opened, persona) for persona in opened.authored]
-    return fragment("crowd_people.html", room=opened.rules, regulars=regulars, traits=TRAITS)
+    regulars = [member_view(opened, persona) for persona in opened.authored_personas]
+    return fragment_response("crowd_people.html", room=opened.rules, regulars=regulars, traits=TRAITS)
 
 
-@parts.get("/{room}/people/{name}")
+@crowd_fragments.get("/{room}/people/{name}")
 async def person(house: Here, room: str, name: str) -> Response:
     opened = await house.crowd.room(room)
-    found = regular(opened, opened.persona(name))
-    thoughts = list(opened.live.evening.thoughts[name])[-_THOUGHTS:] if opened.live is not None else []
-    return fragment(
+    found = member_view(opened, opened.persona(name))
+    thoughts = list(opened.live.session.recent_decisions[name])[-_THOUGHTS:] if opened.live is not None else []
+    return fragment_response(
         "crowd_person.html",
         room=opened.rules,
         one=found,
         traits=TRAITS,
-        for_life=FOR_LIFE,
+        for_life=MAX_TOTAL_DRIFT,
         thoughts=thoughts[::-1],
     )
 
 
-@parts.get("/{room}/said/{number}")
+@crowd_fragments.get("/{room}/said/{number}")
 async def said(house: Here, room: str, number: int) -> Response:
     """One message: where its seconds went, why it was said, and what a moderator can do."""
     opened = await house.crowd.room(room)
@@ -83,25 +95,25 @@ async def said(house: Here, room: str, number: int) -> Response:
     message = found[0] if found else None
     decided = None
     if message is not None and message.trace is not None and message.trace.decision is not None:
-        decided = why(house.store, opened.rules.name, message.trace.decision)
+        decided = find_decision(house.store, opened.rules.name, message.trace.decision)
     answers = await _answered(opened, message)
-    return fragment(
+    return fragment_response(
         "crowd_said.html",
         room=opened.rules,
         message=message,
-        stages=stages(message) if message is not None else [],
+        stages=latency_stages(message) if message is not None else [],
         decided=decided,
         answers=answers,
     )
 
 
-@parts.get("/{room}/audit/rows")
+@crowd_fragments.get("/{room}/audit/rows")
 async def audit_rows(house: Here, room: str) -> Response:
-    return fragment("crowd_audit.html", **_audit(house, await house.crowd.room(room)))
+    return fragment_response("crowd_audit.html", **_audit(house, await house.crowd.room(room)))
 
 
-@parts.get("/{room}/what-if")
-async def wonder(
+@crowd_fragments.get("/{room}/what-if")
+async def what_if_replay(
     house: Here,
     room: str,
     persona: Annotated[str, Query(max_length=40)],
@@ -116,10 +128,10 @@ async def wonder(
     told = dict(zip(TRAITS, (talkativeness, meme_level, helpfulness, contrarian, warmth), strict=True))
     authored = opened.persona(persona)
     changed = authored.model_copy(update={"traits": authored.traits.model_copy(update=told)})
-    moderator = house.crowd.roster.moderator(opened.rules)
-    replayed = await asyncio.to_thread(what_if, house.store.reader, opened.rules.name, moderator, changed)
-    gone, come = replayed.only_then(), replayed.only_now()
-    return fragment(
+    moderator = house.crowd.configs.moderator(opened.rules)
+    replayed = await asyncio.to_thread(replay_with_change, house.store.reader, opened.rules.name, moderator, changed)
+    gone, come = replayed.only_recorded(), replayed.only_replayed()
+    return fragment_response(
         "crowd_what_if.html",
         replayed=replayed,
         gone=len(gone),
@@ -134,7 +146,7 @@ async def wonder(
     )
 
 
-async def _answered(room: OpenRoom, message: ChatMessage | None) -> ChatMessage | None:
+async def _answered(room: CrowdRoom, message: ChatMessage | None) -> ChatMessage | None:
     number = (message.reply_to or "").rpartition("-")[2] if message is not None else ""
     if not number.isdecimal():
         return None
@@ -142,5 +154,5 @@ async def _answered(room: OpenRoom, message: ChatMessage | None) -> ChatMessage 
     return found[0] if found and found[0].number == int(number) else None
 
 
-def _audit(house: House, room: OpenRoom) -> dict[str, Any]:
-    return {"audit": audits(house.store, room.rules.name, _AUDITS)}
+def _audit(house: House, room: CrowdRoom) -> dict[str, Any]:
+    return {"audit": audit_records(house.store, room.rules.name, _AUDITS)}

@@ -17,20 +17,20 @@ from fastapi.responses import JSONResponse, RedirectResponse
 
 from coterie.modes.draft import DraftError, Revision, Thread
 from coterie.surfaces.web import draft_beside as beside
-from coterie.surfaces.web.draft_person import Who
-from coterie.surfaces.web.draft_telling import channel
-from coterie.surfaces.web.guard import policy
+from coterie.surfaces.web.draft_person import CurrentPerson
+from coterie.surfaces.web.draft_telling import channel_name
+from coterie.surfaces.web.guard import content_security_policy
 from coterie.surfaces.web.house import Here, House
-from coterie.surfaces.web.negotiation import Pages
-from coterie.surfaces.web.paper import fragment, page, render
-from coterie.surfaces.web.typeset import harmless, inline
+from coterie.surfaces.web.negotiation import PageRouter
+from coterie.surfaces.web.paper import fragment_response, page_response, render
+from coterie.surfaces.web.typeset import clean_line, excerpt
 
-router = Pages(prefix="/draft")
+router = PageRouter(prefix="/draft")
 _ONE = "/workspaces/{workspace}"
 
 
 @dataclass(frozen=True)
-class Folder:
+class WorkspaceRow:
     """A workspace as the list shows it."""
 
     id: str
@@ -43,7 +43,7 @@ class Folder:
 
 
 @dataclass(frozen=True)
-class Past:
+class CommitRow:
     """A commit as history shows it."""
 
     id: str
@@ -55,56 +55,56 @@ class Past:
 
 
 @router.get("")
-async def drafts(house: Here, request: Request, who: Who) -> Response:
-    folders = [await _folder(house, workspace) for workspace in house.draft.threads.workspaces()]
-    unread = len(house.draft.inbox.of(who.id, unread=True))
-    return page(request, "drafts.html", folders=folders, unread=unread, you=harmless(who.name))
+async def drafts(house: Here, request: Request, who: CurrentPerson) -> Response:
+    folders = [await _workspace_row(house, workspace) for workspace in house.draft.thread_queries.workspaces()]
+    unread = len(house.draft.notification_queries.of_person(who.id, unread=True))
+    return page_response(request, "drafts.html", folders=folders, unread=unread, you=clean_line(who.name))
 
 
 @router.get(_ONE + "/documents/{path:path}")
 async def document(
-    house: Here, request: Request, who: Who, workspace: str, path: str, branch: str = "", thread: str = ""
+    house: Here, request: Request, who: CurrentPerson, workspace: str, path: str, branch: str = "", thread: str = ""
 ) -> Response:
     at = house.feed.last_id()
-    sheet = await house.draft.sheet(workspace, path, branch or None)
-    branches = await asyncio.to_thread(house.draft.workspace(workspace).branches)
-    waiting, decided = beside.cards(house, workspace, sheet.branch, path)
+    sheet = await house.draft.live_document(workspace, path, branch or None)
+    branches = await asyncio.to_thread(house.draft.repository(workspace).branches)
+    waiting, decided = beside.proposal_cards(house, workspace, sheet.branch, path)
     nonce = secrets.token_urlsafe(16)
-    shown = page(
+    shown = page_response(
         request,
         "document.html",
         workspace=workspace,
-        folder=harmless(house.draft.threads.workspaces()[workspace][0]),
+        folder=clean_line(house.draft.thread_queries.workspaces()[workspace][0]),
         sheet=sheet,
-        title=harmless(house.draft.title(sheet)),
+        title=clean_line(house.draft.title(sheet)),
         branches=branches,
         waiting=waiting,
         decided=decided,
-        bots=house.roster.bots(),
+        bots=house.roster.all(),
         thread=thread,
         at=at,
-        channel=channel(workspace, sheet.branch, path),
+        channel=channel_name(workspace, sheet.branch, path),
         nonce=nonce,
-        you=harmless(who.name),
-        watching=who.id in house.draft.inbox.watchers(workspace, path),
-        unread=len(house.draft.inbox.of(who.id, unread=True)),
+        you=clean_line(who.name),
+        watching=who.id in house.draft.notification_queries.watchers(workspace, path),
+        unread=len(house.draft.notification_queries.of_person(who.id, unread=True)),
         here="/draft",
     )
     # The editor makes its style sheet in the page; with a nonce that one may, and nothing else.
-    shown.headers["Content-Security-Policy"] = policy(nonce)
+    shown.headers["Content-Security-Policy"] = content_security_policy(nonce)
     return shown
 
 
 @router.get(_ONE + "/beside/{path:path}")
-async def what_stands_beside(house: Here, workspace: str, path: str, branch: str, thread: str = "") -> Response:
-    sheet = await house.draft.sheet_as_it_is(workspace, path, branch)
-    waiting, decided = beside.cards(house, workspace, branch, path)
-    listed = beside.threads(house, workspace, branch, path, sheet)
+async def sidebar(house: Here, workspace: str, path: str, branch: str, thread: str = "") -> Response:
+    sheet = await house.draft.live_document_unsynced(workspace, path, branch)
+    waiting, decided = beside.proposal_cards(house, workspace, branch, path)
+    listed = beside.thread_rows(house, workspace, branch, path, sheet)
     told: dict[str, Any] = {
         "epoch": sheet.epoch,
-        "version": sheet.settled,
-        "marks": beside.marks(house, workspace, sheet),
-        "anchors": beside.anchors(house, workspace, sheet),
+        "version": sheet.saved_version,
+        "marks": beside.proposal_marks(house, workspace, sheet),
+        "anchors": beside.thread_anchors(house, workspace, sheet),
         "waiting": len(waiting),
         "cards": render("draft_cards.html", waiting=waiting, decided=decided),
         "threads": render("draft_threads.html", threads=listed, chosen=thread),
@@ -113,75 +113,79 @@ async def what_stands_beside(house: Here, workspace: str, path: str, branch: str
 
 
 @router.get(_ONE + "/past/{path:path}")
-async def past(house: Here, workspace: str, path: str, branch: str) -> Response:
-    text = house.draft.workspace(workspace)
+async def history_fragment(house: Here, workspace: str, path: str, branch: str) -> Response:
+    text = house.draft.repository(workspace)
     found = await asyncio.to_thread(text.history, branch, 200, path)
-    return fragment("draft_past.html", past=[_past(one) for one in found])
+    return fragment_response("draft_past.html", past=[_commit_row(one) for one in found])
 
 
 @router.get(_ONE + "/compare")
 async def compare(house: Here, request: Request, workspace: str, source: str = "", target: str = "") -> Response:
-    text = house.draft.workspace(workspace)
+    text = house.draft.repository(workspace)
     branches = await asyncio.to_thread(text.branches)
     target = target or text.main_branch
     source = source or next((one for one in branches if one != target), target)
     found = await asyncio.to_thread(text.compare, source, target) if source != target else []
     hunks = [(one.path, _lines(one.patch)) for one in found]
-    name = harmless(house.draft.threads.workspaces()[workspace][0])
+    name = clean_line(house.draft.thread_queries.workspaces()[workspace][0])
     told: dict[str, Any] = {
         "branches": branches,
         "source": source,
         "target": target,
         "hunks": hunks,
-        "bots": house.roster.bots(),
+        "bots": house.roster.all(),
     }
-    return page(request, "compare.html", workspace=workspace, folder=name, here="/draft", **told)
+    return page_response(request, "compare.html", workspace=workspace, folder=name, here="/draft", **told)
 
 
 @router.get("/threads/{thread}")
 async def to_thread(house: Here, thread: str) -> Response:
     """Where a thread is shown: beside its document."""
-    found = house.draft.threads.thread(f"room:{thread}")
+    found = house.draft.thread_queries.thread(f"room:{thread}")
     return RedirectResponse(_address(found), 303)
 
 
 @router.get("/threads/{thread}/talk")
-async def talk(house: Here, thread: str) -> Response:
-    found = house.draft.threads.thread(f"room:{thread}")
-    names = beside.Names(house)
-    members = [(one.bot, names[one.bot], harmless(one.brief)) for one in found.members]
-    return fragment("draft_talk.html", thread=found, said=beside.talk(house, found), members=members)
+async def thread_fragment(house: Here, thread: str) -> Response:
+    found = house.draft.thread_queries.thread(f"room:{thread}")
+    names = beside.NameCache(house)
+    members = [(one.bot, names[one.bot], clean_line(one.brief)) for one in found.members]
+    return fragment_response(
+        "draft_talk.html", thread=found, said=beside.thread_messages(house, found), members=members
+    )
 
 
 @router.get("/inbox")
-async def inbox(house: Here, request: Request, who: Who) -> Response:
-    names = beside.Names(house)
+async def inbox(house: Here, request: Request, who: CurrentPerson) -> Response:
+    names = beside.NameCache(house)
     told = []
-    for notice in house.draft.inbox.of(who.id)[:200]:
-        thread = house.draft.threads.thread(notice.room)
+    for notice in house.draft.notification_queries.of_person(who.id)[:200]:
+        thread = house.draft.thread_queries.thread(notice.room)
         message = next(
-            (one for one in beside.talk(house, thread) if one.id == notice.message),
+            (one for one in beside.thread_messages(house, thread) if one.id == notice.message),
             None,
         )
-        title = harmless(thread.title)
-        by, text = (message.name, inline(message.text, 200)) if message else (names[""], "")
+        title = clean_line(thread.title)
+        by, text = (message.name, excerpt(message.text, 200)) if message else (names[""], "")
         told.append((notice, thread.id, title, by, text, message.at if message else None))
-    return page(request, "inbox.html", notices=told, here="/draft", unread=any(not one[0].read for one in told))
+    return page_response(
+        request, "inbox.html", notices=told, here="/draft", unread=any(not one[0].read for one in told)
+    )
 
 
-async def _folder(house: House, workspace: str) -> Folder:
-    name, where = house.draft.threads.workspaces()[workspace]
+async def _workspace_row(house: House, workspace: str) -> WorkspaceRow:
+    name, where = house.draft.thread_queries.workspaces()[workspace]
     try:
-        text = house.draft.workspace(workspace)
+        text = house.draft.repository(workspace)
         branch = text.main_branch
         found = await asyncio.to_thread(text.documents, branch)
     except DraftError as error:
-        return Folder(workspace, harmless(name), str(where), "", [], error.what)
+        return WorkspaceRow(workspace, clean_line(name), str(where), "", [], error.what)
     waiting = [
-        (path, harmless(title), len(house.draft.changes.of_document(workspace, branch, path, "pending")))
+        (path, clean_line(title), len(house.draft.proposal_queries.of_document(workspace, branch, path, "pending")))
         for path, title in found
     ]
-    return Folder(workspace, harmless(name), str(where), branch, waiting)
+    return WorkspaceRow(workspace, clean_line(name), str(where), branch, waiting)
 
 
 def _address(thread: Thread) -> str:
@@ -189,14 +193,14 @@ def _address(thread: Thread) -> str:
     return f"/draft/workspaces/{thread.workspace}/documents/{quote(thread.document)}?branch={branch}&thread={thread.id}"
 
 
-def _past(revision: Revision) -> Past:
-    return Past(
+def _commit_row(revision: Revision) -> CommitRow:
+    return CommitRow(
         revision.id,
-        harmless(revision.author),
-        harmless(revision.subject),
-        beside.when(revision.when),
+        clean_line(revision.author),
+        clean_line(revision.subject),
+        beside.from_timestamp(revision.when),
         revision.thread,
-        harmless(revision.trailers.get("Proposed-by", "")),
+        clean_line(revision.trailers.get("Proposed-by", "")),
     )
 
 

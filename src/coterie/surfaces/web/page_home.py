@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from fastapi import APIRouter, Request, Response, status
 from fastapi.responses import RedirectResponse
 
-from coterie.surfaces.web.away import news
-from coterie.surfaces.web.draft_person import Who
+from coterie.surfaces.web.away import inbox_items
+from coterie.surfaces.web.draft_person import CurrentPerson
 from coterie.surfaces.web.house import Here, House
-from coterie.surfaces.web.latest import modes
-from coterie.surfaces.web.paper import page
-from coterie.surfaces.web.portraits import portrait
-from coterie.surfaces.web.typeset import harmless
+from coterie.surfaces.web.latest import mode_overviews
+from coterie.surfaces.web.paper import page_response
+from coterie.surfaces.web.portraits import portrait_url
+from coterie.surfaces.web.typeset import clean_line
 
 router = APIRouter(include_in_schema=False)
 _FACES = 12
 
 
 @dataclass(frozen=True)
-class Face:
+class CharacterLink:
     id: str
     name: str
     portrait: str
@@ -28,25 +28,25 @@ class Face:
 
 @router.head("/")
 @router.get("/")
-async def home(house: Here, request: Request, who: Who) -> Response:
+async def home(house: Here, request: Request, who: CurrentPerson) -> Response:
     """Whoever is new says who they are, then meets somebody; whoever comes back is home."""
-    if not house.roster.knows_you():
+    if not house.roster.has_owner_profile():
         return RedirectResponse("/settings", status.HTTP_303_SEE_OTHER)
-    bots = house.roster.bots()
+    bots = house.roster.all()
     if not bots:
         return RedirectResponse("/bots/new", status.HTTP_303_SEE_OTHER)
-    since = house.visits.last_there(who.id)
-    return page(
+    since = house.visits.previous_visit_end(who.id)
+    return page_response(
         request,
         "home.html",
-        you=harmless(who.name),
+        you=clean_line(who.name),
         since=since,
-        news=await news(house, who, since),
-        modes=await modes(house),
-        faces=[_face(house, bot.id, bot.name) for bot in bots[:_FACES]],
+        news=await inbox_items(house, who, since),
+        modes=await mode_overviews(house),
+        faces=[_character_link(house, bot.id, bot.name) for bot in bots[:_FACES]],
         others=max(0, len(bots) - _FACES),
     )
 
 
-def _face(house: House, bot: str, name: str) -> Face:
-    return Face(bot, harmless(name), portrait(house, bot))
+def _character_link(house: House, bot: str, name: str) -> CharacterLink:
+    return CharacterLink(bot, clean_line(name), portrait_url(house, bot))

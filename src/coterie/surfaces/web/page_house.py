@@ -8,8 +8,8 @@ from importlib.resources import files
 from fastapi import APIRouter, Request, Response
 
 from coterie.surfaces.web.house import Here
-from coterie.surfaces.web.paper import page
-from coterie.surfaces.web.styleguide import samples
+from coterie.surfaces.web.paper import page_response
+from coterie.surfaces.web.styleguide import styleguide_samples
 
 about_router = APIRouter(include_in_schema=False)
 
@@ -18,9 +18,9 @@ about_router = APIRouter(include_in_schema=False)
 @about_router.get("/about")
 async def about(house: Here, request: Request) -> Response:
     vendored = tomllib.loads(files("coterie.surfaces.web").joinpath("vendor.toml").read_text(encoding="utf-8"))
-    return page(request, "about.html", rows=house.summary(), vendored=vendored)
+    return page_response(request, "about.html", rows=house.summary(), vendored=vendored)
 
 
 @about_router.get("/styleguide")
 async def styleguide(request: Request) -> Response:
-    return page(request, "styleguide.html", **samples())
+    return page_response(request, "styleguide.html", **styleguide_samples())

@@ -17,26 +17,26 @@ from fastapi import APIRouter, Header, Query
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from coterie.base.logging import get_logger
-from coterie.base.masking import mask
-from coterie.surfaces.web.desk_telling import desk_news
-from coterie.surfaces.web.draft_telling import PREFIX, DraftTeller
+from coterie.base.masking import redact
+from coterie.surfaces.web.desk_telling import desk_updates
+from coterie.surfaces.web.draft_telling import PREFIX, DocumentUpdates
 from coterie.surfaces.web.house import Here, House
-from coterie.surfaces.web.telling import INSTANCE, News, Teller, troubles
+from coterie.surfaces.web.telling import INSTANCE, ChatUpdates, LiveUpdate, failed_job_updates
 
 router = APIRouter(include_in_schema=False)
 _log = get_logger(__name__)
 _HEARTBEAT_S = 15
-_MOST_CHATS = 100
-_WAITING = 64
+_MAX_CHATS = 100
+_QUEUE_SIZE = 64
 
 
 @router.get("/live", response_class=EventSourceResponse)
 async def live(
     house: Here,
-    follow: Annotated[list[str], Query(max_length=_MOST_CHATS)],
+    follow: Annotated[list[str], Query(max_length=_MAX_CHATS)],
     last_event_id: Annotated[str | None, Header()] = None,
 ) -> EventSourceResponse:
-    places = _places(follow) | _places((last_event_id or "").split(","))
+    places = _positions(follow) | _positions((last_event_id or "").split(","))
     stopping = anyio.Event()
     return EventSourceResponse(
         _stream(house, places, stopping),
@@ -48,20 +48,20 @@ async def live(
     )
 
 
-def _places(told: list[str]) -> dict[str, int]:
+def _positions(told: list[str]) -> dict[str, int]:
     """CHAT:EVENT pairs; what is no such pair is left out."""
     pairs = (one.rpartition(":") for one in told)
     return {chat: int(after) for chat, _, after in pairs if chat and after.isdecimal()}
 
 
 async def _stream(house: House, places: dict[str, int], stopping: anyio.Event) -> AsyncIterator[ServerSentEvent]:
-    told: asyncio.Queue[tuple[str, News] | None] = asyncio.Queue(_WAITING)
-    tasks = [asyncio.create_task(_tell(house, chat, after, told)) for chat, after in places.items()]
-    tasks.append(asyncio.create_task(_end_with(stopping, told)))
+    told: asyncio.Queue[tuple[str, LiveUpdate] | None] = asyncio.Queue(_QUEUE_SIZE)
+    tasks = [asyncio.create_task(_forward(house, chat, after, told)) for chat, after in places.items()]
+    tasks.append(asyncio.create_task(_close_on_shutdown(stopping, told)))
     try:
         while (news := await told.get()) is not None:
             chat, one = news
-            places[chat] = max(places[chat], one.at)
+            places[chat] = max(places[chat], one.event_id)
             yield _event(chat, one, places)
     finally:
         for task in tasks:
@@ -70,16 +70,16 @@ async def _stream(house: House, places: dict[str, int], stopping: anyio.Event) -
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _tell(house: House, chat: str, after: int, told: asyncio.Queue[tuple[str, News] | None]) -> None:
+async def _forward(house: House, chat: str, after: int, told: asyncio.Queue[tuple[str, LiveUpdate] | None]) -> None:
     try:
         if chat == INSTANCE:
-            heard = troubles(house, after)
+            heard = failed_job_updates(house, after)
         elif chat.startswith(PREFIX):
-            heard = DraftTeller(house, chat, after).news()
-        elif house.desk.book.is_desk(f"room:{chat}"):
-            heard = desk_news(house, f"room:{chat}", after)
+            heard = DocumentUpdates(house, chat, after).updates()
+        elif house.desk.queries.is_desk(f"room:{chat}"):
+            heard = desk_updates(house, f"room:{chat}", after)
         else:
-            heard = Teller(house, f"room:{chat}", after).news()
+            heard = ChatUpdates(house, f"room:{chat}", after).updates()
         async for news in heard:
             await told.put((chat, news))
     except Exception:
@@ -88,13 +88,13 @@ async def _tell(house: House, chat: str, after: int, told: asyncio.Queue[tuple[s
     await told.put(None)
 
 
-async def _end_with(stopping: anyio.Event, told: asyncio.Queue[tuple[str, News] | None]) -> None:
+async def _close_on_shutdown(stopping: anyio.Event, told: asyncio.Queue[tuple[str, LiveUpdate] | None]) -> None:
     await stopping.wait()
     await told.put(None)
 
 
-def _event(chat: str, news: News, places: dict[str, int]) -> ServerSentEvent:
+def _event(chat: str, news: LiveUpdate, places: dict[str, int]) -> ServerSentEvent:
     # In JSON no text holds a line break, so none can end the event early; htmx 4 wants LF alone.
-    data = mask(json.dumps({"chat": chat, "at": places[chat], **news.told}, ensure_ascii=True))
+    data = redact(json.dumps({"chat": chat, "at": places[chat], **news.data}, ensure_ascii=True))
     at = ",".join(f"{one}:{after}" for one, after in places.items())
     return ServerSentEvent(data, event=news.name, id=at, retry=1_000, sep="\n")

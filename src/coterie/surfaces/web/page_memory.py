@@ -14,9 +14,9 @@ from coterie.memory.record import DISCLOSURES, TYPES
 from coterie.surfaces.web import api_memories
 from coterie.surfaces.web.house import Here, House
 from coterie.surfaces.web.memory_graph import HEIGHT, WIDTH, graph
-from coterie.surfaces.web.memory_shapes import MemoryShape
-from coterie.surfaces.web.paper import fragment, page
-from coterie.surfaces.web.people import People
+from coterie.surfaces.web.memory_shapes import MemoryResponse
+from coterie.surfaces.web.paper import fragment_response, page_response
+from coterie.surfaces.web.people import DisplayNames
 
 router = APIRouter(prefix="/memory", include_in_schema=False)
 _PAGE = 40
@@ -24,7 +24,7 @@ _BARS = 60
 
 
 @dataclass(frozen=True)
-class Asked:
+class MemoryFilter:
     """What somebody looks for."""
 
     q: str = ""
@@ -40,7 +40,7 @@ class Asked:
 
     @property
     def empty(self) -> bool:
-        return self == Asked()
+        return self == MemoryFilter()
 
     def moments(self) -> tuple[datetime | None, datetime | None]:
         since = datetime.combine(self.since, time(), UTC) if self.since else None
@@ -61,11 +61,13 @@ async def browse(
     view: str = "list",
     offset: Annotated[int, Query(ge=0)] = 0,
 ) -> Response:
-    asked = Asked(q.strip(), owner, type if type in TYPES else "", room, _day(since), _day(until))
-    people = People(house)
+    asked = MemoryFilter(q.strip(), owner, type if type in TYPES else "", room, _day(since), _day(until))
+    people = DisplayNames(house)
     if offset:
-        found = _by_story(house, asked)[offset:][:_PAGE] if view == "timeline" else await _found(house, asked, offset)
-        return fragment("memory_rows.html", people=people, **_listed(asked, found, offset, view))
+        found = (
+            _chronological(house, asked)[offset:][:_PAGE] if view == "timeline" else await _found(house, asked, offset)
+        )
+        return fragment_response("memory_rows.html", people=people, **_listed(asked, found, offset, view))
     told_by_story = view == "timeline" and not asked.q
     common: dict[str, Any] = {
         "asked": asked,
@@ -73,7 +75,7 @@ async def browse(
         "view": view if not asked.q else "list",
         "types": TYPES,
         "total": house.memory.count(asked.owner or None),
-        "embedding": house.memory.background.status(),
+        "embedding": house.memory.embedding_worker.status(),
     }
     if view == "graph" and not asked.q:
         chosen = asked.owner or max(people.bots, key=house.memory.count, default="")
@@ -81,25 +83,25 @@ async def browse(
         records = house.memory.page(owner=chosen, room=asked.room or None, kind=asked.type or None, since=since_at,
                                     until=until_at, limit=500)  # fmt: skip
         drawn = graph(records, house.memory.links(chosen), people.name)
-        return page(request, "memory.html", **common, graph=drawn, chosen=chosen, width=WIDTH, height=HEIGHT)
-    found = _by_story(house, asked) if told_by_story else await _found(house, asked)
-    bars = _bars(found, asked) if told_by_story else []
-    return page(request, "memory.html", **common, bars=bars, **_listed(asked, found[:_PAGE], 0, view))
+        return page_response(request, "memory.html", **common, graph=drawn, chosen=chosen, width=WIDTH, height=HEIGHT)
+    found = _chronological(house, asked) if told_by_story else await _found(house, asked)
+    bars = _counts_by_day(found, asked) if told_by_story else []
+    return page_response(request, "memory.html", **common, bars=bars, **_listed(asked, found[:_PAGE], 0, view))
 
 
 @router.get("/{memory}/edit")
 async def edit(house: Here, memory: str, room: str | None = None) -> Response:
     record = house.memory.get(memory, room)
-    return fragment("memory_edit.html", memory=MemoryShape.of(record), types=TYPES, disclosures=DISCLOSURES)
+    return fragment_response("memory_edit.html", memory=MemoryResponse.of(record), types=TYPES, disclosures=DISCLOSURES)
 
 
 @router.get("/{memory}/row")
 async def row(house: Here, memory: str, room: str | None = None) -> Response:
-    shape = MemoryShape.of(house.memory.get(memory, room))
-    return fragment("memory_row.html", memory=shape, people=People(house))
+    shape = MemoryResponse.of(house.memory.get(memory, room))
+    return fragment_response("memory_row.html", memory=shape, people=DisplayNames(house))
 
 
-async def _found(house: House, asked: Asked, offset: int = 0) -> list[MemoryShape]:
+async def _found(house: House, asked: MemoryFilter, offset: int = 0) -> list[MemoryResponse]:
     since, until = asked.moments()
     found = await api_memories.memories(
         house,
@@ -116,15 +118,15 @@ async def _found(house: House, asked: Asked, offset: int = 0) -> list[MemoryShap
     return [] if asked.q and offset else inside
 
 
-def _within(shape: MemoryShape, since: datetime | None, until: datetime | None) -> bool:
+def _within(shape: MemoryResponse, since: datetime | None, until: datetime | None) -> bool:
     when = shape.happened or shape.made
     return (since is None or when >= since) and (until is None or when < until)
 
 
-def _listed(asked: Asked, found: list[MemoryShape], offset: int, view: str) -> dict[str, Any]:
+def _listed(asked: MemoryFilter, found: list[MemoryResponse], offset: int, view: str) -> dict[str, Any]:
     """By the day it was kept, or on the timeline by the day it happened."""
     more = asked.address(offset=offset + _PAGE, view=view) if len(found) == _PAGE and not asked.q else ""
-    days: list[tuple[date | None, list[MemoryShape]]] = []
+    days: list[tuple[date | None, list[MemoryResponse]]] = []
     for memory in found:
         told = (memory.happened or memory.made) if view == "timeline" else memory.made
         day = None if asked.q else told.date()
@@ -136,26 +138,27 @@ def _listed(asked: Asked, found: list[MemoryShape], offset: int, view: str) -> d
 
 
 @dataclass(frozen=True)
-class Bar:
+class DayCount:
     day: date
     count: int
     href: str
 
 
-def _by_story(house: House, asked: Asked) -> list[MemoryShape]:
+def _chronological(house: House, asked: MemoryFilter) -> list[MemoryResponse]:
     """What happened last comes first, whenever it was written down."""
     since, until = asked.moments()
     records = house.memory.browse(
         owner=asked.owner or None, room=asked.room or None, kind=asked.type or None, since=since, until=until
     )
-    return [MemoryShape.of(record) for record in sorted(records, key=lambda one: one.when, reverse=True)]
+    return [MemoryResponse.of(record) for record in sorted(records, key=lambda one: one.when, reverse=True)]
 
 
-def _bars(found: list[MemoryShape], asked: Asked) -> list[Bar]:
+def _counts_by_day(found: list[MemoryResponse], asked: MemoryFilter) -> list[DayCount]:
     """How many memories there are of each day, of the last days there are any."""
     counted = Counter((one.happened or one.made).date() for one in found)
     return [
-        Bar(day, counted[day], asked.address(view="timeline", since=day, until=day)) for day in sorted(counted)[-_BARS:]
+        DayCount(day, counted[day], asked.address(view="timeline", since=day, until=day))
+        for day in sorted(counted)[-_BARS:]
     ]
 
 

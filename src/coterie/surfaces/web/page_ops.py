@@ -9,13 +9,13 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from coterie.base.masking import mask
+from coterie.base.masking import redact
 from coterie.llm.roles import Role
-from coterie.llm.usage import Spending, UsageBook
+from coterie.llm.usage import DailyUsage, UsageQueries
 from coterie.surfaces.web import api_ops
 from coterie.surfaces.web.house import Here, House
-from coterie.surfaces.web.paper import fragment, page
-from coterie.surfaces.web.people import People
+from coterie.surfaces.web.paper import fragment_response, page_response
+from coterie.surfaces.web.people import DisplayNames
 
 router = APIRouter(prefix="/ops", include_in_schema=False)
 _DAYS = 30
@@ -24,7 +24,7 @@ _JOBS = 12
 
 
 @dataclass(frozen=True)
-class Day:
+class DayUsage:
     day: date
     usd: float
     tokens: int
@@ -33,7 +33,7 @@ class Day:
 
 
 @dataclass(frozen=True)
-class Used:
+class ModelUsage:
     """What one model did in all those days."""
 
     model: str
@@ -46,36 +46,36 @@ class Used:
 
 
 @router.get("")
-async def workshop(house: Here, request: Request) -> Response:
+async def status_page(house: Here, request: Request) -> Response:
     today = date.fromisoformat(house.models.ledger.today)
-    spending = UsageBook(house.store).spending((today - timedelta(days=_DAYS - 1)).isoformat())
-    failures = UsageBook(house.store).failures(_FAILURES)
-    return page(
+    spending = UsageQueries(house.store).daily((today - timedelta(days=_DAYS - 1)).isoformat())
+    failures = UsageQueries(house.store).failures(_FAILURES)
+    return page_response(
         request,
         "ops.html",
         **await _now(house),
-        days=_days(spending, today),
-        used=_used(spending),
-        failures=[(one, mask(one.raw)) for one in failures],
-        models=[one for one in await api_ops.models(house) if one.calls_today or Role(one.role).stands_in is None],
-        people=People(house),
+        days=_usage_by_day(spending, today),
+        used=_usage_by_model(spending),
+        failures=[(one, redact(one.raw)) for one in failures],
+        models=[one for one in await api_ops.models(house) if one.calls_today or Role(one.role).fallback_role is None],
+        people=DisplayNames(house),
         snapshots=house.copies.snapshots(),
         backups=house.copies.backups(),
-        embedding=house.memory.background.status(),
-        sandbox=await house.desk.sandbox.standing(),
-        tool_servers=list(house.desk.tool_servers.states.values()),
+        embedding=house.memory.embedding_worker.status(),
+        sandbox=await house.desk.sandbox.status(),
+        tool_servers=list(house.desk.mcp_servers.states.values()),
     )
 
 
 @router.get("/now")
 async def now(house: Here) -> Response:
     """What changes by itself while somebody looks."""
-    return fragment("ops_now.html", **await _now(house))
+    return fragment_response("ops_now.html", **await _now(house))
 
 
 @router.get("/embedding")
 async def embedding(house: Here) -> Response:
-    return fragment("embedding.html", embedding=house.memory.background.status())
+    return fragment_response("embedding.html", embedding=house.memory.embedding_worker.status())
 
 
 async def _now(house: House) -> dict[str, Any]:
@@ -86,14 +86,14 @@ async def _now(house: House) -> dict[str, Any]:
         "counts": dead.counts,
         "dead": dead.jobs,
         "recent": recent.jobs,
-        "spent": ledger.spent(),
+        "spent": ledger.total(),
         "caps": house.models.settings.caps,
         "healthy": house.healthy(),
     }
 
 
-def _days(spending: list[Spending], today: date) -> list[Day]:
-    found: dict[str, list[Spending]] = defaultdict(list)
+def _usage_by_day(spending: list[DailyUsage], today: date) -> list[DayUsage]:
+    found: dict[str, list[DailyUsage]] = defaultdict(list)
     for one in spending:
         found[one.day].append(one)
     made = []
@@ -101,16 +101,16 @@ def _days(spending: list[Spending], today: date) -> list[Day]:
         day = today - timedelta(days=back)
         of = found[day.isoformat()]
         tokens = sum(one.tokens_in + one.tokens_out for one in of)
-        made.append(Day(day, sum(o.usd for o in of), tokens, sum(o.calls for o in of), sum(o.failed for o in of)))
+        made.append(DayUsage(day, sum(o.usd for o in of), tokens, sum(o.calls for o in of), sum(o.failed for o in of)))
     return made
 
 
-def _used(spending: list[Spending]) -> list[Used]:
-    found: dict[str, list[Spending]] = defaultdict(list)
+def _usage_by_model(spending: list[DailyUsage]) -> list[ModelUsage]:
+    found: dict[str, list[DailyUsage]] = defaultdict(list)
     for one in spending:
         found[one.model].append(one)
     made = [
-        Used(
+        ModelUsage(
             model,
             sum(one.calls for one in of),
             sum(one.failed for one in of),

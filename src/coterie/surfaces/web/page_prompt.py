@@ -10,19 +10,19 @@ from dataclasses import dataclass
 from fastapi import Request, Response
 
 from coterie.engine.errors import NoSuchTurn
-from coterie.modes.story import Chat, PromptBook
+from coterie.modes.story import Chat, PromptQueries
 from coterie.surfaces.web.house import Here, House
-from coterie.surfaces.web.negotiation import Pages
-from coterie.surfaces.web.paper import page
-from coterie.surfaces.web.shapes import PartShape, PromptShape
-from coterie.surfaces.web.typeset import inline, visible
+from coterie.surfaces.web.negotiation import PageRouter
+from coterie.surfaces.web.paper import page_response
+from coterie.surfaces.web.shapes import PromptPartResponse, PromptResponse
+from coterie.surfaces.web.typeset import excerpt, show_invisible
 
-prompt_pages = Pages(prefix="/chats")
+prompt_pages = PageRouter(prefix="/chats")
 _TIERS = {"must": "Always there", "should": "There if it fits", "nice": "There while there is room"}
 
 
 @dataclass(frozen=True)
-class Slice:
+class PromptSlice:
     """Parts of one sort: `memory abc` and `memory def` are both memories."""
 
     label: str
@@ -33,12 +33,12 @@ class Slice:
 @prompt_pages.get("/{chat}/prompt/{reply}")
 async def inspect(house: Here, request: Request, chat: str, reply: str) -> Response:
     found = house.story.chats.chat(f"room:{chat}")
-    told = PromptShape.of(PromptBook(house.store).inspect(found.room, reply))
-    names = house.story.prompter.names(found)
+    told = PromptResponse.of(PromptQueries(house.store).inspect(found.room, reply))
+    names = house.story.participants.names(found)
     turn = house.story.timeline.turn(found.room, reply)
     labels = _Labels(house, found, names)
-    parts = [part.model_copy(update={"name": visible(labels.of(part.name))}) for part in told.parts]
-    return page(
+    parts = [part.model_copy(update={"name": show_invisible(labels.of(part.name))}) for part in told.parts]
+    return page_response(
         request,
         "prompt.html",
         chat=found,
@@ -46,9 +46,9 @@ async def inspect(house: Here, request: Request, chat: str, reply: str) -> Respo
         parts=parts,
         slices=_slices(parts),
         tiers=_TIERS,
-        speaker=house.story.prompter.name(names, turn.speaker),
+        speaker=house.story.participants.name(names, turn.speaker),
         turn=turn,
-        said=inline(turn.text, 160).strip('"“”'),
+        said=excerpt(turn.text, 160).strip('"“”'),
         most=max((abs(v) for why in told.why for name, v in why.parts.items() if name != "start"), default=1.0) or 1.0,
     )
 
@@ -74,16 +74,16 @@ class _Labels:
             found = self._house.story.timeline.turn(self._chat.room, turn)
         except NoSuchTurn:
             return "taken back since"
-        return self._house.story.prompter.name(self._names, found.speaker)
+        return self._house.story.participants.name(self._names, found.speaker)
 
 
-def _slices(parts: list[PartShape]) -> list[Slice]:
+def _slices(parts: list[PromptPartResponse]) -> list[PromptSlice]:
     found: dict[tuple[str, str], int] = {}
     for part in parts:
         key = (_sort(part.name), part.tier)
         found[key] = found.get(key, 0) + part.tokens
     order = list(_TIERS)
-    made = [Slice(label, tokens, tier) for (label, tier), tokens in found.items()]
+    made = [PromptSlice(label, tokens, tier) for (label, tier), tokens in found.items()]
     return sorted(made, key=lambda one: order.index(one.tier))
 
 

@@ -6,13 +6,13 @@ from typing import Annotated, Any
 
 from fastapi import Query, Request, Response
 
-from coterie.modes.story import search
+from coterie.modes.story import search_chats
 from coterie.surfaces.web.house import Here
-from coterie.surfaces.web.negotiation import Pages
-from coterie.surfaces.web.paper import fragment, page
-from coterie.surfaces.web.people import People
+from coterie.surfaces.web.negotiation import PageRouter
+from coterie.surfaces.web.paper import fragment_response, page_response
+from coterie.surfaces.web.people import DisplayNames
 
-search_pages = Pages(prefix="/search")
+search_pages = PageRouter(prefix="/search")
 _PAGE = 30
 
 
@@ -26,10 +26,10 @@ async def find(
 ) -> Response:
     room = house.story.chats.chat(f"room:{chat}").room if chat else None
     asked = q.strip()
-    hits = search(house.story, house.store, asked, room=room, limit=_PAGE, offset=offset) if asked else []
+    hits = search_chats(house.story, house.store, asked, room=room, limit=_PAGE, offset=offset) if asked else []
     more = offset + _PAGE if len(hits) == _PAGE else 0
     told: dict[str, Any] = {"hits": hits, "q": asked, "chat": chat, "more": more}
     if offset:
-        return fragment("search_hits.html", **told)
-    chats = {room.partition(":")[2]: title for room, title in People(house).rooms.items()}
-    return page(request, "search.html", here="/chats", chats=chats, **told)
+        return fragment_response("search_hits.html", **told)
+    chats = {room.partition(":")[2]: title for room, title in DisplayNames(house).rooms.items()}
+    return page_response(request, "search.html", here="/chats", chats=chats, **told)

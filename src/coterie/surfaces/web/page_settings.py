@@ -16,13 +16,13 @@ from coterie.llm.errors import RoleUnset
 from coterie.llm.presets import PRESETS
 from coterie.llm.roles import Role
 from coterie.ops.configuration import Setting
-from coterie.surfaces.web.api_people import everybody
-from coterie.surfaces.web.door import COOKIE
+from coterie.surfaces.web.api_people import people_overview
+from coterie.surfaces.web.door import SESSION_COOKIE
 from coterie.surfaces.web.house import Here, House
-from coterie.surfaces.web.negotiation import Pages
-from coterie.surfaces.web.paper import fragment, page
+from coterie.surfaces.web.negotiation import PageRouter
+from coterie.surfaces.web.paper import fragment_response, page_response
 
-router = Pages(prefix="/settings")
+router = PageRouter(prefix="/settings")
 
 _LABELS = {
     "models.provider": "Provider",
@@ -68,7 +68,7 @@ _ANY = "openai-compatible"
 
 
 @dataclass(frozen=True)
-class Field:
+class SettingField:
     """A setting as a form shows it."""
 
     key: str
@@ -87,7 +87,7 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Seat:
+class RoleModels:
     """A role and who does it."""
 
     role: str
@@ -97,7 +97,7 @@ class Seat:
 
 
 @dataclass(frozen=True)
-class Provider:
+class ProviderForm:
     """A provider of one's own, as its form shows it."""
 
     name: str
@@ -108,79 +108,79 @@ class Provider:
 
 @router.get("")
 async def settings(house: Here, request: Request) -> Response:
-    if not house.roster.knows_you():
-        return page(request, "welcome.html")
-    fields = {one.key: _field(one) for one in await asyncio.to_thread(house.configuration.shown)}
+    if not house.roster.has_owner_profile():
+        return page_response(request, "welcome.html")
+    fields = {one.key: _field(one) for one in await asyncio.to_thread(house.configuration.settings)}
     groups = {name: [fields[key] for key in keys if key in fields] for name, keys in _GROUPS.items()}
     shown = {key for keys in _GROUPS.values() for key in keys}
-    return page(
+    return page_response(
         request,
         "settings.html",
-        you=house.roster.you(),
+        you=house.roster.owner(),
         groups=groups,
         others=[field for key, field in fields.items() if key not in shown and key not in _TABLES],
         restart=any(field.pending for field in fields.values()),
-        seats=_seats(house),
+        seats=_role_models(house),
         tasks=[(task, list(chain)) for task, chain in house.models.settings.tasks.items()],
         providers=_providers(house),
         presets=[(name, "Any that speaks OpenAI's protocol" if name == _ANY else name) for name in PRESETS],
         backups=house.copies.backups(),
-        put_back=house.copies.put_back,
+        put_back=house.copies.last_restore,
         folder=str(house.copies.folder),
-        door=COOKIE in request.cookies,
-        people=everybody(house),
+        door=SESSION_COOKIE in request.cookies,
+        people=people_overview(house),
         bots=_bots(house),
     )
 
 
 @router.get("/backups")
 async def backups(house: Here) -> Response:
-    return fragment("backup_list.html", backups=house.copies.backups())
+    return fragment_response("backup_list.html", backups=house.copies.backups())
 
 
 @router.get("/people")
 async def people(house: Here) -> Response:
-    return fragment("people_list.html", people=everybody(house), bots=_bots(house))
+    return fragment_response("people_list.html", people=people_overview(house), bots=_bots(house))
 
 
 def _bots(house: House) -> list[dict[str, str]]:
-    return [{"id": bot.id, "name": bot.name} for bot in house.roster.bots()]
+    return [{"id": bot.id, "name": bot.name} for bot in house.roster.all()]
 
 
-def _seats(house: House) -> list[Seat]:
+def _role_models(house: House) -> list[RoleModels]:
     """One for each chain of models, under the first role that has it."""
-    found: dict[tuple[str, ...], Seat] = {}
+    found: dict[tuple[str, ...], RoleModels] = {}
     for role in Role:
         try:
             chain = tuple(str(target) for target in house.models.catalogue.chain(role))
         except RoleUnset:
             continue
-        own = role.stands_in is None or role in house.models.settings.roles
+        own = role.fallback_role is None or role in house.models.settings.roles
         if own or chain not in found:
-            found[(*chain, role.value) if chain in found else chain] = Seat(role.value, list(chain), [])
+            found[(*chain, role.value) if chain in found else chain] = RoleModels(role.value, list(chain), [])
         else:
             found[chain].also.append(role.value)
     return list(found.values())
 
 
-def _providers(house: House) -> list[Provider]:
+def _providers(house: House) -> list[ProviderForm]:
     return [
-        Provider(name, one.preset, one.base_url or "", one.api_key is not None)
+        ProviderForm(name, one.preset, one.base_url or "", one.api_key is not None)
         for name, one in house.models.settings.providers.items()
     ]
 
 
-def _field(setting: Setting) -> Field:
+def _field(setting: Setting) -> SettingField:
     kind = _kind(setting)
     options = [(name, name) for name in PRESETS if name != _ANY]
-    return Field(
+    return SettingField(
         key=setting.key,
         label=_LABELS.get(setting.key, setting.key),
         about=setting.about.replace("`", ""),
         kind=kind,
-        value="" if setting.secret else _told(setting.value),
+        value="" if setting.secret else _display_value(setting.value),
         is_set=bool(setting.value),
-        default="" if setting.secret else _told(setting.default),
+        default="" if setting.secret else _display_value(setting.default),
         origin="" if setting.origin == "default" else setting.origin,
         locked=setting.origin.startswith("environment variable"),
         live=setting.live,
@@ -204,7 +204,7 @@ def _kind(setting: Setting) -> str:
     return "list" if isinstance(sample, list) or setting.key.endswith("fallbacks") else "text"
 
 
-def _told(value: Any) -> str:
+def _display_value(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, list):

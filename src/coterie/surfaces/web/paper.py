@@ -20,11 +20,11 @@ from markupsafe import Markup
 
 from coterie import __version__
 from coterie.surfaces.web import assets
-from coterie.surfaces.web.rail import ON_A_PHONE
-from coterie.surfaces.web.reasons import why, work
-from coterie.surfaces.web.typeset import harmless, harmless_within, inline, prose, visible
+from coterie.surfaces.web.rail import PHONE_ITEMS
+from coterie.surfaces.web.reasons import job_label, score_part_label
+from coterie.surfaces.web.typeset import clean_fragment, clean_line, excerpt, render_prose, show_invisible
 
-HUES = 24
+HUE_COUNT = 24
 
 
 @cache
@@ -40,20 +40,22 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         auto_reload=False,
     )
-    jinja.globals.update(asset=assets.address, modules=assets.modules, on_a_phone=ON_A_PHONE, version=__version__)
+    jinja.globals.update(
+        asset=assets.asset_url, modules=assets.module_urls, on_a_phone=PHONE_ITEMS, version=__version__
+    )
     jinja.filters.update(
-        hue=hue,
+        hue=hue_class,
         initials=initials,
-        harmless=harmless,
-        harmless_within=harmless_within,
-        prose=prose,
-        inline=inline,
-        visible=visible,
-        moment=moment,
+        harmless=clean_line,
+        harmless_within=clean_fragment,
+        prose=render_prose,
+        inline=excerpt,
+        visible=show_invisible,
+        moment=iso_timestamp,
         story_time=story_time,
         kind_of_memory=lambda kind: (kind, kind.replace("_", " ").capitalize()),
-        why=why,
-        work=work,
+        why=score_part_label,
+        work=job_label,
         set_by_us=Markup,
         twice=lambda value: (value, value),
         json_data=lambda value: json.dumps(value, ensure_ascii=True),
@@ -66,7 +68,7 @@ def render(name: str, /, **context: Any) -> str:
     return _environment().get_template(name).render(**context)
 
 
-def page(request: Request, name: str, /, *, status: int = 200, **context: Any) -> HTMLResponse:
+def page_response(request: Request, name: str, /, *, status: int = 200, **context: Any) -> HTMLResponse:
     """A whole page. `here` is the part of the house that the rail marks."""
     here = "/" + request.url.path.strip("/").partition("/")[0]
     around = {"here": here, "path": request.url.path, "rail": request.app.state.rail}
@@ -74,23 +76,23 @@ def page(request: Request, name: str, /, *, status: int = 200, **context: Any) -
     return HTMLResponse(html, status, headers={"Cache-Control": "no-store", "Vary": "Accept"})
 
 
-def fragment(name: str, /, **context: Any) -> HTMLResponse:
+def fragment_response(name: str, /, **context: Any) -> HTMLResponse:
     """A part of a page, for htmx to put in its place."""
     return HTMLResponse(render(name, **context), headers={"Cache-Control": "no-store", "Vary": "Accept"})
 
 
-def hue(name: str) -> str:
+def hue_class(name: str) -> str:
     """A character's accent, from its name: one of a ring of hues, at a lightness and chroma that always read well."""
-    return f"hue-{hashlib.sha256(name.casefold().encode()).digest()[0] % HUES}"
+    return f"hue-{hashlib.sha256(name.casefold().encode()).digest()[0] % HUE_COUNT}"
 
 
 def initials(name: str) -> str:
     """What stands where there is no portrait."""
-    words = harmless(name).split()
+    words = clean_line(name).split()
     return "".join(word[0] for word in (words[:1] + words[-1:] if len(words) > 1 else words)).upper() or "?"
 
 
-def moment(at: datetime) -> str:
+def iso_timestamp(at: datetime) -> str:
     """A moment for machines; the page tells it in the reader's own words and zone."""
     return at.astimezone(UTC).isoformat(timespec="seconds")
 

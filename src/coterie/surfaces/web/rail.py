@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
 
-ON_A_PHONE = 4
+PHONE_ITEMS = 4
 
 
 @dataclass(frozen=True)
-class Place:
+class NavigationItem:
     path: str
     label: str
     icon: str
@@ -26,19 +26,19 @@ class Place:
     """Whether one is with characters there; the rest of the house serves that."""
 
 
-PLACES = (
-    Place("/chats", "Stories", "book-open", "c", mode=True),
-    Place("/draft", "Drafts", "file-text", "d", mode=True),
-    Place("/crowd", "Crowd", "radio", "w", mode=True),
-    Place("/desk", "Desk", "lamp-desk", "t", mode=True),
-    Place("/bots", "Characters", "users-round", "p"),
-    Place("/memory", "Memory", "brain", "m"),
-    Place("/ops", "Workshop", "activity", "o"),
-    Place("/settings", "Settings", "settings", "s"),
+NAVIGATION_ITEMS = (
+    NavigationItem("/chats", "Stories", "book-open", "c", mode=True),
+    NavigationItem("/draft", "Drafts", "file-text", "d", mode=True),
+    NavigationItem("/crowd", "Crowd", "radio", "w", mode=True),
+    NavigationItem("/desk", "Desk", "lamp-desk", "t", mode=True),
+    NavigationItem("/bots", "Characters", "users-round", "p"),
+    NavigationItem("/memory", "Memory", "brain", "m"),
+    NavigationItem("/ops", "Workshop", "activity", "o"),
+    NavigationItem("/settings", "Settings", "settings", "s"),
 )
 
 
-def rail(pages: Iterable[APIRouter]) -> tuple[Place, ...]:
+def available_items(pages: Iterable[APIRouter]) -> tuple[NavigationItem, ...]:
     """The places that these routers have a page for."""
     served = {route.path for router in pages for route in router.routes if isinstance(route, APIRoute)}
-    return tuple(place for place in PLACES if place.path in served)
+    return tuple(place for place in NAVIGATION_ITEMS if place.path in served)

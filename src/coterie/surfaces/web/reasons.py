@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_WHY = {
+_SCORE_PARTS = {
     "words": "the same words",
     "vectors": "what it means",
     "maxsim": "words that mean the same",
@@ -21,12 +21,12 @@ _WHY = {
 }
 
 
-def why(source: str) -> str:
+def score_part_label(source: str) -> str:
     """A part of a memory's score, as a person would name it."""
-    return _WHY.get(source, source.replace("_", " "))
+    return _SCORE_PARTS.get(source, source.replace("_", " "))
 
 
-_WORK = {
+_JOB_KINDS = {
     "backup": "the nightly backup",
     "story_memory": "remembering a turn",
     "story_state": "how a turn changed feelings",
@@ -44,6 +44,6 @@ _WORK = {
 }
 
 
-def work(kind: str) -> str:
+def job_label(kind: str) -> str:
     """A kind of job, as a person would name it."""
-    return _WORK.get(kind, kind.replace("_", " "))
+    return _JOB_KINDS.get(kind, kind.replace("_", " "))

@@ -25,19 +25,19 @@ from coterie.surfaces.web.api_people import router as people_router
 from coterie.surfaces.web.api_search import search_router
 from coterie.surfaces.web.api_settings import router as settings_router
 from coterie.surfaces.web.api_turns import turns_router
-from coterie.surfaces.web.api_writers import pages as join_pages
+from coterie.surfaces.web.api_writers import join_pages as join_pages
 from coterie.surfaces.web.api_writers import writers_router
 from coterie.surfaces.web.api_you import owner_router
 from coterie.surfaces.web.assets import router as assets_router
-from coterie.surfaces.web.door import Door, door_routes
-from coterie.surfaces.web.errors import Leaving, tell_errors
-from coterie.surfaces.web.guard import Guard
+from coterie.surfaces.web.door import LoginMiddleware, login_routes
+from coterie.surfaces.web.errors import ShutdownMiddleware, add_error_handlers
+from coterie.surfaces.web.guard import SecurityMiddleware
 from coterie.surfaces.web.house import House
 from coterie.surfaces.web.live import router as chat_events_router
 from coterie.surfaces.web.live_crowd import router as crowd_events_router
 from coterie.surfaces.web.page_bots import router as character_pages
 from coterie.surfaces.web.page_chats import router as chat_pages
-from coterie.surfaces.web.page_crowd import parts as crowd_fragments
+from coterie.surfaces.web.page_crowd import crowd_fragments as crowd_fragments
 from coterie.surfaces.web.page_crowd import router as crowd_pages
 from coterie.surfaces.web.page_desk import router as desk_pages
 from coterie.surfaces.web.page_draft import router as draft_pages
@@ -50,7 +50,7 @@ from coterie.surfaces.web.page_prompt import prompt_pages
 from coterie.surfaces.web.page_search import search_pages
 from coterie.surfaces.web.page_settings import router as settings_pages
 from coterie.surfaces.web.portraits import portrait_router
-from coterie.surfaces.web.rail import rail
+from coterie.surfaces.web.rail import available_items
 from coterie.surfaces.web.sessions import Sessions
 
 # Pages are asked first and step aside for whoever does not want HTML.
@@ -111,17 +111,17 @@ def create_web(house: House, password: SecretStr | None = None, keyed: tuple[str
         redoc_url=None,
     )
     web.state.house = house
-    web.state.rail = rail(_PAGES)
+    web.state.rail = available_items(_PAGES)
     web.state.start_anew = None
     web.state.run = new_id()
     web.add_middleware(GZipMiddleware, minimum_size=1_000, compresslevel=6)
     if password is not None:
         sessions = Sessions(password.get_secret_value())
-        web.add_middleware(Door, sessions=sessions, keyed=keyed)
-        web.include_router(door_routes(sessions))
-    web.add_middleware(Guard, any_name=password is not None)
-    web.add_middleware(Leaving)
-    tell_errors(web)
+        web.add_middleware(LoginMiddleware, sessions=sessions, keyed=keyed)
+        web.include_router(login_routes(sessions))
+    web.add_middleware(SecurityMiddleware, any_name=password is not None)
+    web.add_middleware(ShutdownMiddleware)
+    add_error_handlers(web)
     for router in (*_PAGES, *_API):
         web.include_router(router)
 

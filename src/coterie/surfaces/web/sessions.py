@@ -17,7 +17,7 @@ from argon2.exceptions import InvalidHashError, VerificationError
 from coterie.base.clock import Clock, SystemClock
 from coterie.base.errors import CoterieError
 
-LASTS_S = 30 * 86_400
+SESSION_SECONDS = 30 * 86_400
 _FREE_TRIES = 5
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 30.0, 900.0
 _MOST_CALLERS = 10_000
@@ -36,21 +36,21 @@ class TooManyTries(CoterieError):
         self.wait_s = wait_s
 
 
-def hashed(password: str) -> str:
+def hash_password(password: str) -> str:
     return password if password.startswith(_HASHED) else PasswordHasher().hash(password)
 
 
 class Sessions:
     def __init__(self, password: str, clock: Clock | None = None) -> None:
         """`password` as it is, or the Argon2 hash of it."""
-        self._hash = hashed(password)
+        self._hash = hash_password(password)
         self._clock = clock or SystemClock()
         self._until: dict[bytes, float] = {}
         self._wrong: dict[str, tuple[int, float]] = {}
         # Argon2 takes 64 MB a time: a crowd at the door must not fill the house.
         self._one_at_a_time = asyncio.Semaphore(1)
 
-    async def open(self, password: str, caller: str) -> str:
+    async def log_in(self, password: str, caller: str) -> str:
         """A new session's token. Each wrong password of a caller, after a few, makes it wait twice as long."""
         async with self._one_at_a_time:
             now = self._clock.monotonic()
@@ -63,14 +63,14 @@ class Sessions:
             self._wrong.pop(caller, None)
             self._until = {digest: until for digest, until in self._until.items() if until > now}
             token = secrets.token_urlsafe(32)
-            self._until[_digest(token)] = now + LASTS_S
+            self._until[_digest(token)] = now + SESSION_SECONDS
             return token
 
-    def known(self, token: str) -> bool:
+    def is_valid(self, token: str) -> bool:
         until = self._until.get(_digest(token))
         return until is not None and until > self._clock.monotonic()
 
-    def close(self, token: str) -> None:
+    def log_out(self, token: str) -> None:
         self._until.pop(_digest(token), None)
 
     def _right(self, password: str) -> bool:

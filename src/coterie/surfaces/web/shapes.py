@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from coterie.base.masking import mask
-from coterie.cast.roster import Bot, You
+from coterie.base.masking import redact
+from coterie.cast.roster import Character, OwnerProfile
 from coterie.engine.events import Segment
 from coterie.engine.turns import Turn
-from coterie.modes.story import Begun, Bookmarks, Chat, Edit, Inspected, Story
+from coterie.modes.story import Chat, FieldEdit, InspectedPrompt, ReadMarks, StartedTurn, StoryService
 from coterie.surfaces.web.house import House
 
 Prose = Annotated[str, StringConstraints(max_length=200_000)]
@@ -19,17 +19,17 @@ Name = Annotated[str, StringConstraints(min_length=1, max_length=200, strip_whit
 _SNIPPET = 140
 
 
-class Taken(BaseModel):
+class RequestModel(BaseModel):
     """What a request may hold; a misspelt field is an error, not nothing."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
 
-class Given(BaseModel):
+class ResponseModel(BaseModel):
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
 
-class YouShape(Given):
+class OwnerResponse(ResponseModel):
     name: str
     pronouns: str
     persona: str
@@ -37,17 +37,17 @@ class YouShape(Given):
     """Whether anybody has said yet who they are."""
 
     @classmethod
-    def of(cls, you: You, authored: bool) -> YouShape:
+    def of(cls, you: OwnerProfile, authored: bool) -> OwnerResponse:
         return cls(name=you.name, pronouns=you.pronouns, persona=you.persona, authored=authored)
 
 
-class YouTaken(Taken):
+class OwnerRequest(RequestModel):
     name: Name
     pronouns: Prose = ""
     persona: Prose = ""
 
 
-class BotTaken(Taken):
+class CharacterRequest(RequestModel):
     name: Name
     persona: Prose = ""
     voice_samples: list[Prose] = []
@@ -58,37 +58,37 @@ class BotTaken(Taken):
     """Prose from which the opening scene is made."""
 
 
-class BotShape(BotTaken):
+class CharacterResponse(CharacterRequest):
     id: str
     version: int
     has_card: bool
 
     @classmethod
-    def of(cls, bot: Bot) -> BotShape:
+    def of(cls, bot: Character) -> CharacterResponse:
         return cls(**bot.identity.model_dump(), version=bot.version, has_card=bot.card is not None)
 
 
-class BotWithVersions(BotShape):
-    versions: list[BotShape]
+class CharacterWithVersions(CharacterResponse):
+    versions: list[CharacterResponse]
     """Every version there was, oldest first."""
 
 
-class Imported(Given):
-    bot: BotShape
+class ImportResponse(ResponseModel):
+    bot: CharacterResponse
     notes: list[str]
     """What was odd about the file."""
 
 
-class Entity(Given):
+class NamedReference(ResponseModel):
     id: str
     name: str
 
 
-class ChatShape(Given):
+class ChatResponse(ResponseModel):
     id: str
     title: str
-    host: Entity
-    guests: list[Entity]
+    host: NamedReference
+    guests: list[NamedReference]
     clock: datetime
     """In the fiction."""
     weather: str
@@ -104,15 +104,15 @@ class ChatShape(Given):
     """Whether a reply is being given."""
 
     @classmethod
-    def of(cls, house: House, chat: Chat) -> ChatShape:
+    def of(cls, house: House, chat: Chat) -> ChatResponse:
         story = house.story
-        names = story.prompter.names(chat)
+        names = story.participants.names(chat)
         latest = story.timeline.latest_reply(chat.room)
         return cls(
             id=chat.id,
             title=chat.title,
-            host=Entity(id=chat.host, name=names[chat.host]),
-            guests=[Entity(id=guest, name=names[guest]) for guest in chat.guests],
+            host=NamedReference(id=chat.host, name=names[chat.host]),
+            guests=[NamedReference(id=guest, name=names[guest]) for guest in chat.guests],
             clock=chat.clock,
             weather=chat.weather,
             anchor=chat.anchor,
@@ -120,12 +120,12 @@ class ChatShape(Given):
             forked=chat.world == chat.room,
             turns=story.timeline.count(chat.room),
             snippet=latest.text[:_SNIPPET] if latest else "",
-            unread=Bookmarks(house.store).unread(chat.room),
-            speaking=story.replies.speaking(chat.room),
+            unread=ReadMarks(house.store).unread(chat.room),
+            speaking=story.replies.is_running(chat.room),
         )
 
 
-class TurnShape(Given):
+class TurnResponse(ResponseModel):
     id: str
     seq: int
     """Its place; `before` of the next page."""
@@ -147,7 +147,7 @@ class TurnShape(Given):
     """When it was said, in an imported chat too."""
 
     @classmethod
-    def of(cls, turn: Turn, names: dict[str, str], text: str | None = None) -> TurnShape:
+    def of(cls, turn: Turn, names: dict[str, str], text: str | None = None) -> TurnResponse:
         return cls(
             id=turn.id,
             seq=turn.seq,
@@ -157,7 +157,7 @@ class TurnShape(Given):
             text=turn.text if text is None else text,
             segments=list(turn.segments),
             state=turn.state,
-            why=mask(turn.why),
+            why=redact(turn.why),
             status=turn.status,
             answers=turn.answers,
             to=list(turn.to),
@@ -166,7 +166,7 @@ class TurnShape(Given):
         )
 
 
-class ReplyShape(Given):
+class ReplyResponse(ResponseModel):
     turn: str
     """The message."""
     reply: str
@@ -180,11 +180,11 @@ class ReplyShape(Given):
     """What the provider refused it with, if it did."""
 
     @classmethod
-    def of(cls, begun: Begun) -> ReplyShape:
+    def of(cls, begun: StartedTurn) -> ReplyResponse:
         return cls(turn=begun.turn, reply=begun.reply, speaker=begun.speaker)
 
     @classmethod
-    async def finished(cls, story: Story, room: str, begun: Begun) -> ReplyShape:
+    async def finished(cls, story: StoryService, room: str, begun: StartedTurn) -> ReplyResponse:
         await story.replies.wait(room)
         said = story.timeline.turn(room, begun.reply)
         return cls(
@@ -193,12 +193,12 @@ class ReplyShape(Given):
             speaker=begun.speaker,
             text=said.text,
             state=said.state,
-            why=mask(said.why),
+            why=redact(said.why),
             status=said.status,
         )
 
 
-class PartShape(Given):
+class PromptPartResponse(ResponseModel):
     name: str
     tier: Literal["must", "should", "nice"]
     role: Literal["system", "user", "assistant"]
@@ -206,7 +206,7 @@ class PartShape(Given):
     text: str
 
 
-class WhyRecalled(Given):
+class RecalledMemoryResponse(ResponseModel):
     """S16: a memory that came to mind for a reply, and why."""
 
     memory: str
@@ -219,22 +219,22 @@ class WhyRecalled(Given):
     """Whether there was room for it."""
 
 
-class PromptShape(Given):
+class PromptResponse(ResponseModel):
     reply: str
     model: str
     tokens: int
     soft: int
     hard: int
-    parts: list[PartShape]
+    parts: list[PromptPartResponse]
     trimmed: list[str]
     """What was left out, and why."""
     recalled: dict[str, dict[str, float]]
     """Memory → what its score was made of."""
-    why: list[WhyRecalled]
+    why: list[RecalledMemoryResponse]
     """The same in order, the best first, with what was told."""
 
     @classmethod
-    def of(cls, seen: Inspected) -> PromptShape:
+    def of(cls, seen: InspectedPrompt) -> PromptResponse:
         sent = seen.sent
         return cls(
             reply=sent.reply,
@@ -243,7 +243,9 @@ class PromptShape(Given):
             soft=sent.soft,
             hard=sent.hard,
             parts=[
-                PartShape(name=part.name, tier=part.tier, role=part.role, tokens=part.tokens, text=mask(text))
+                PromptPartResponse(
+                    name=part.name, tier=part.tier, role=part.role, tokens=part.tokens, text=redact(text)
+                )
                 for part, text in seen.parts
             ],
             trimmed=list(sent.trimmed),
@@ -252,34 +254,34 @@ class PromptShape(Given):
         )
 
 
-def _why(memory: str, parts: dict[str, float], seen: Inspected) -> WhyRecalled:
+def _why(memory: str, parts: dict[str, float], seen: InspectedPrompt) -> RecalledMemoryResponse:
     names = (f"memory {memory}", f"pinned {memory}")
     text = next((text for part, text in seen.parts if part.name in names), None)
-    return WhyRecalled(
-        memory=memory, text=mask(text or ""), score=sum(parts.values()), parts=parts, told=text is not None
+    return RecalledMemoryResponse(
+        memory=memory, text=redact(text or ""), score=sum(parts.values()), parts=parts, told=text is not None
     )
 
 
-class Page(Given):
-    turns: list[TurnShape]
+class TurnPage(ResponseModel):
+    turns: list[TurnResponse]
     """Oldest first."""
     before: int | None
     """Give this as `before` to go further back; null at the beginning."""
 
 
-class Alternative(Given):
+class AlternativeReply(ResponseModel):
     reply: str
     text: str
     truncated: bool
     chosen: bool
 
 
-class Ready(Given):
+class ReadyMadeCharacter(ResponseModel):
     name: str
     in_short: str
 
 
-class Say(Taken):
+class MessageRequest(RequestModel):
     text: Prose = Field(min_length=1)
     speaker: str | None = None
     """Who should answer, by id or name; chosen by the story otherwise."""
@@ -289,41 +291,41 @@ class Say(Taken):
     """The same key again is the same message: nothing is said twice."""
 
 
-class Again(Taken):
+class RegenerateRequest(RequestModel):
     text: Prose | None = None
     """The message, changed."""
     speaker: str | None = None
 
 
-class Choice(Taken):
+class ChooseReplyRequest(RequestModel):
     reply: str
 
 
-class At(Taken):
+class RewindRequest(RequestModel):
     turn: str
 
 
-class ForkAt(At):
+class ForkRequest(RewindRequest):
     title: str | None = Field(default=None, max_length=200)
 
 
-class Confirm(Taken):
+class ConfirmRequest(RequestModel):
     confirm: str
     """The character's name, typed exactly."""
 
 
-class Invite(Taken):
+class InviteRequest(RequestModel):
     bot: str
 
 
-class Edits(Taken):
-    edits: list[Edit] = Field(min_length=1, max_length=100)
+class EditsRequest(RequestModel):
+    edits: list[FieldEdit] = Field(min_length=1, max_length=100)
     """All of them are made, or none."""
 
 
-class Pinned(Taken):
+class PinRequest(RequestModel):
     pinned: bool
 
 
-class Done(Given):
+class DoneResponse(ResponseModel):
     done: bool = True

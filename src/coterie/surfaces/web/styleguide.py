@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from coterie.surfaces.web.timeline import Shown, Swipes
-from coterie.surfaces.web.trouble import trouble_of
+from coterie.surfaces.web.timeline import Swipes, TurnView
+from coterie.surfaces.web.trouble import reply_error
 
 _OPENING = (
     "*The lamp turns once, and the rain shows for a moment like a curtain of wire.*\n\n"
@@ -15,9 +15,9 @@ _OPENING = (
 )
 
 
-def samples() -> dict[str, Any]:
+def styleguide_samples() -> dict[str, Any]:
     turns = [
-        Shown(
+        TurnView(
             "sample-1",
             1,
             "Maren",
@@ -26,7 +26,7 @@ def samples() -> dict[str, Any]:
             state="done",
             swipes=Swipes(("a", "sample-1"), "sample-1"),
         ),
-        Shown(
+        TurnView(
             "sample-2",
             2,
             "You",
@@ -34,15 +34,15 @@ def samples() -> dict[str, Any]:
             by_person=True,
             state="done",
         ),
-        Shown("sample-3", 3, "Teodor", "He looks up from the", by_person=False, state="open"),
-        Shown(
+        TurnView("sample-3", 3, "Teodor", "He looks up from the", by_person=False, state="open"),
+        TurnView(
             "sample-4",
             4,
             "Io",
             "Before the second bell",
             by_person=False,
             state="truncated",
-            trouble=trouble_of("The model is limiting how often it may be asked. Wait a little.", 429),
+            trouble=reply_error("The model is limiting how often it may be asked. Wait a little.", 429),
         ),
     ]
     return {

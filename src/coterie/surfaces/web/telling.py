@@ -12,36 +12,36 @@ from typing import Any
 
 from coterie.engine.errors import NoSuchRoom, NoSuchTurn
 from coterie.engine.events import AssistantTurn, AssistantTurnStarted, UserTurn, UserTurnEdit
-from coterie.engine.feed import News as Heard
-from coterie.engine.replies import Live
+from coterie.engine.feed import FeedItem as Heard
+from coterie.engine.replies import LiveText
 from coterie.engine.turns import Turn
 from coterie.kernel import Reset, Rewound, Superseded
 from coterie.kernel.jobs import JobDied
 from coterie.surfaces.web.house import House
-from coterie.surfaces.web.timeline import Setter
-from coterie.surfaces.web.typeset import block, blocks
+from coterie.surfaces.web.timeline import TurnRenderer
+from coterie.surfaces.web.typeset import render_block, split_blocks
 
-LAST = 50
+PAGE_TURNS = 50
 """How many turns a page begins with."""
 INSTANCE = "instance"
-_TOO_LONG_AGO = 5_000
+_MAX_MISSED = 5_000
 
 
 @dataclass(frozen=True)
-class News:
+class LiveUpdate:
     """One thing that a page is told, and the event up to which it then knows."""
 
     name: str
-    told: dict[str, Any]
-    at: int
+    data: dict[str, Any]
+    event_id: int
 
 
-def resumed(house: House, after: int) -> bool:
+def can_resume(house: House, after: int) -> bool:
     """Whether somebody who knows everything up to an event is better told what came since than all anew."""
-    return house.feed.last_id() - _TOO_LONG_AGO <= after <= house.feed.last_id()
+    return house.feed.last_id() - _MAX_MISSED <= after <= house.feed.last_id()
 
 
-class Teller:
+class ChatUpdates:
     def __init__(self, house: House, room: str, after: int) -> None:
         self._house = house
         self._room = room
@@ -50,30 +50,30 @@ class Teller:
         self._finished = 0
         """How many blocks of the reply have been told for good."""
 
-    async def news(self) -> AsyncIterator[News]:
-        whole = not resumed(self._house, self._after)
+    async def updates(self) -> AsyncIterator[LiveUpdate]:
+        whole = not can_resume(self._house, self._after)
         async with self._house.feed.follow(self._room, None if whole else self._after) as following:
             if whole:
-                yield News("timeline", await self._timeline(), following.after)
+                yield LiveUpdate("timeline", await self._timeline_update(), following.after)
             else:
-                yield News("caught-up", {}, following.after)
+                yield LiveUpdate("caught-up", {}, following.after)
             self._after = following.after
-            async for look in following.looks():
+            async for look in following.batches():
                 # Who leaves between two of these is told all of them again, so only the last says how far it is.
-                told = [News(name, what, self._after) async for name, what in self._told(look)]
+                told = [LiveUpdate(name, what, self._after) async for name, what in self._updates_of(look)]
                 self._after = following.after
                 for news in told[:-1]:
                     yield news
                 for news in told[-1:]:
-                    yield News(news.name, news.told, following.after)
+                    yield LiveUpdate(news.name, news.data, following.after)
 
-    async def _told(self, look: list[Heard]) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+    async def _updates_of(self, look: list[Heard]) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         """A page shows how things stand, so it is told of each turn once, or of all the last turns instead."""
         turns: dict[str, None] = {}
         asides: dict[str, str] = {}
         taken_back = False
         for news in look:
-            if isinstance(news, Live):
+            if isinstance(news, LiveText):
                 continue
             match news.payload:
                 case UserTurn(turn=turn) | UserTurnEdit(turn=turn):
@@ -85,75 +85,75 @@ class Teller:
                 case other:
                     asides[news.kind] = getattr(other, "model", "")
         if taken_back:
-            yield "timeline", await self._timeline()
+            yield "timeline", await self._timeline_update()
         else:
             for turn in turns:
-                if (told := await self._turn(turn)) is not None:
+                if (told := await self._turn_update(turn)) is not None:
                     yield "turn", told
         for kind, model in asides.items():
             yield "aside", {"kind": kind, "model": model}
-        if isinstance(look[-1], Live) and (words := self._words(look[-1].reply)) is not None:
+        if isinstance(look[-1], LiveText) and (words := self._words_update(look[-1].reply)) is not None:
             yield "words", words
 
-    async def _turn(self, turn_id: str) -> dict[str, Any] | None:
+    async def _turn_update(self, turn_id: str) -> dict[str, Any] | None:
         story = self._house.story
         try:
             turn = story.timeline.turn(self._room, turn_id)
-            setter = Setter(self._house, story.chats.chat(self._room))
+            setter = TurnRenderer(self._house, story.chats.chat(self._room))
         except (NoSuchTurn, NoSuchRoom):
             return None  # taken back since; that is told next
         return {
             "id": turn.id,
             "seq": turn.seq,
             "state": turn.state,
-            "html": await shown(self._house, setter, turn, last=True),
+            "html": await turn_html(self._house, setter, turn, last=True),
         }
 
-    async def _timeline(self) -> dict[str, Any]:
+    async def _timeline_update(self) -> dict[str, Any]:
         """The last turns, and which one comes before them."""
         try:
-            _, html, before = await last_turns(self._house, self._room)
+            _, html, before = await latest_turns_html(self._house, self._room)
         except NoSuchRoom:
             return {"html": "", "before": None, "gone": True}
         return {"html": html, "before": before, "gone": False}
 
-    def _words(self, reply: str) -> dict[str, Any] | None:
-        so_far = self._house.story.replies.so_far(self._room)
+    def _words_update(self, reply: str) -> dict[str, Any] | None:
+        so_far = self._house.story.replies.partial(self._room)
         if so_far is None or so_far.reply != reply:
             return None
         if reply != self._reply:
             self._reply, self._finished = reply, 0
-        parts = blocks(so_far.text)
+        parts = split_blocks(so_far.text)
         start = self._finished
         self._finished = max(start, len(parts) - 1)
         marker = self._house.story.ooc_marker
-        return {"reply": reply, "from": start, "blocks": [block(part, marker) for part in parts[start:]]}
+        return {"reply": reply, "from": start, "blocks": [render_block(part, marker) for part in parts[start:]]}
 
 
-async def shown(house: House, setter: Setter, turn: Turn, last: bool) -> str:
+async def turn_html(house: House, setter: TurnRenderer, turn: Turn, last: bool) -> str:
     """A turn as HTML; the last one with the other replies there were, and an open one with its words so far."""
-    so_far = house.story.replies.so_far(turn.room)
+    so_far = house.story.replies.partial(turn.room)
     text = so_far.text if so_far is not None and so_far.reply == turn.id else None
-    return setter.shown(turn, text, await setter.swipes(turn) if last else None).html()
+    return setter.view(turn, text, await setter.swipes(turn) if last else None).html()
 
 
-async def last_turns(house: House, room: str, before: int | None = None) -> tuple[int, str, int | None]:
+async def latest_turns_html(house: House, room: str, before: int | None = None) -> tuple[int, str, int | None]:
     """The event they are true of, their HTML, and the number of the turn before them, if there is one."""
     story = house.story
     while True:
         at = house.feed.last_id()
-        turns = story.timeline.latest(room, LAST + 1, before)
-        setter = Setter(house, story.chats.chat(room))
-        page = turns[-LAST:]
-        parts = [await shown(house, setter, turn, turn is page[-1] and before is None) for turn in page]
+        turns = story.timeline.latest(room, PAGE_TURNS + 1, before)
+        setter = TurnRenderer(house, story.chats.chat(room))
+        page = turns[-PAGE_TURNS:]
+        parts = [await turn_html(house, setter, turn, turn is page[-1] and before is None) for turn in page]
         if house.feed.last_id() == at or before is not None:
-            return at, "".join(parts), turns[0].seq if len(turns) > LAST else None
+            return at, "".join(parts), turns[0].seq if len(turns) > PAGE_TURNS else None
 
 
-async def troubles(house: House, after: int) -> AsyncIterator[News]:
+async def failed_job_updates(house: House, after: int) -> AsyncIterator[LiveUpdate]:
     """Work in the background that failed for good, in any chat."""
-    async with house.feed.follow(INSTANCE, after if resumed(house, after) else None) as following:
+    async with house.feed.follow(INSTANCE, after if can_resume(house, after) else None) as following:
         async for news in following:
-            if not isinstance(news, Live) and isinstance(news.payload, JobDied):
+            if not isinstance(news, LiveText) and isinstance(news.payload, JobDied):
                 told = {"kind": news.payload.job_kind, "error": news.payload.error}
-                yield News("trouble", told, news.id)
+                yield LiveUpdate("trouble", told, news.id)

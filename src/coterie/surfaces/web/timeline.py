@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from coterie.base.masking import mask
-from coterie.cast.roster import YOU
+from coterie.base.masking import redact
+from coterie.cast.roster import OWNER
 from coterie.engine.errors import NoSuchTurn
 from coterie.engine.turns import State, Turn
 from coterie.modes.story import Chat
 from coterie.surfaces.web.house import House
 from coterie.surfaces.web.paper import render
-from coterie.surfaces.web.portraits import portrait
-from coterie.surfaces.web.trouble import Told, trouble_of
-from coterie.surfaces.web.typeset import MARKER, harmless
+from coterie.surfaces.web.portraits import portrait_url
+from coterie.surfaces.web.trouble import ReplyError, reply_error
+from coterie.surfaces.web.typeset import NOTE_MARKER, clean_line
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Swipes:
 
 
 @dataclass(frozen=True)
-class Shown:
+class TurnView:
     id: str
     seq: int
     name: str
@@ -47,31 +47,31 @@ class Shown:
     state: State
     portrait: str = ""
     whispered_to: str = ""
-    trouble: Told | None = None
+    trouble: ReplyError | None = None
     swipes: Swipes | None = None
-    marker: str = MARKER
+    marker: str = NOTE_MARKER
 
     def html(self) -> str:
         return _html(self)
 
 
 @lru_cache(maxsize=4_096)
-def _html(turn: Shown) -> str:
+def _html(turn: TurnView) -> str:
     """Most turns never change again, and every tab and reload asks for the same ones."""
     return render("turn.html", turn=turn)
 
 
-class Setter:
+class TurnRenderer:
     """Turns of one chat, as they are shown."""
 
     def __init__(self, house: House, chat: Chat) -> None:
         self._house = house
         self._chat = chat
         self._portraits: dict[str, str] = {}
-        self._names = {entity: harmless(name) for entity, name in house.story.prompter.names(chat).items()}
+        self._names = {entity: clean_line(name) for entity, name in house.story.participants.names(chat).items()}
 
-    def shown(self, turn: Turn, text: str | None = None, swipes: Swipes | None = None) -> Shown:
-        return Shown(
+    def view(self, turn: Turn, text: str | None = None, swipes: Swipes | None = None) -> TurnView:
+        return TurnView(
             id=turn.id,
             seq=turn.seq,
             name=self.name(turn.speaker),
@@ -79,24 +79,24 @@ class Setter:
             by_person=turn.by_person,
             state=turn.state,
             portrait="" if turn.by_person else self._portrait(turn.speaker),
-            whispered_to=", ".join(self.name(one) for one in turn.to if one not in (YOU, turn.speaker)),
-            trouble=trouble_of(mask(turn.why), turn.status) if turn.state == "truncated" else None,
+            whispered_to=", ".join(self.name(one) for one in turn.to if one not in (OWNER, turn.speaker)),
+            trouble=reply_error(redact(turn.why), turn.status) if turn.state == "truncated" else None,
             swipes=swipes,
             marker=self._house.story.ooc_marker,
         )
 
     def _portrait(self, entity: str) -> str:
         if entity not in self._portraits:
-            self._portraits[entity] = portrait(self._house, entity)
+            self._portraits[entity] = portrait_url(self._house, entity)
         return self._portraits[entity]
 
     def name(self, entity: str) -> str:
         if entity in self._names:
             return self._names[entity]
         # Somebody who left is still named where they spoke.
-        bots = {bot.id: bot.name for bot in self._house.roster.bots()}
-        people = {person.id: person.name for person in self._house.people.everybody()}
-        return harmless({**people, **bots}.get(entity, "Somebody"))
+        bots = {bot.id: bot.name for bot in self._house.roster.all()}
+        people = {person.id: person.name for person in self._house.people.all()}
+        return clean_line({**people, **bots}.get(entity, "Somebody"))
 
     async def swipes(self, turn: Turn) -> Swipes | None:
         if turn.by_person or turn.state == "open":

@@ -9,7 +9,7 @@ _MODELS = ("Settings → Models", "/settings#models")
 
 
 @dataclass(frozen=True)
-class Told:
+class ReplyError:
     code: str
     """For tests and styles: `stopped`, `length`, `restart`, `401`, `429`, `5xx`, `lost`."""
     kind: Literal["info", "warn", "danger"]
@@ -20,25 +20,25 @@ class Told:
 
 
 _KNOWN = {
-    "stopped": Told("stopped", "info", "You stopped this reply.", "What was said is kept."),
-    "length": Told("length", "info", "The reply reached its longest length.", "What was said is kept."),
-    "restart": Told("restart", "warn", "Coterie stopped in the middle of this reply.", "What was said is kept."),
+    "stopped": ReplyError("stopped", "info", "You stopped this reply.", "What was said is kept."),
+    "length": ReplyError("length", "info", "The reply reached its longest length.", "What was said is kept."),
+    "restart": ReplyError("restart", "warn", "Coterie stopped in the middle of this reply.", "What was said is kept."),
 }
 
 
-def trouble_of(why: str, status: int | None = None) -> Told:
+def reply_error(why: str, status: int | None = None) -> ReplyError:
     """`why` is what the log says of the end of a reply, `status` what the provider refused it with."""
     if why in _KNOWN:
         return _KNOWN[why]
     status = status or 0
     if status in (401, 403):
-        return Told("401", "danger", "The provider refused the key.", why, "Retry", _MODELS)
+        return ReplyError("401", "danger", "The provider refused the key.", why, "Retry", _MODELS)
     if status == 402:
-        return Told("402", "danger", "The provider wants to be paid first.", why, "Retry", _MODELS)
+        return ReplyError("402", "danger", "The provider wants to be paid first.", why, "Retry", _MODELS)
     if status == 429:
-        return Told("429", "warn", "The provider asks to slow down.", why, "Retry")
+        return ReplyError("429", "warn", "The provider asks to slow down.", why, "Retry")
     if status >= 500:
-        return Told("5xx", "warn", "The provider has trouble of its own.", why, "Retry")
+        return ReplyError("5xx", "warn", "The provider has trouble of its own.", why, "Retry")
     if status >= 400:
-        return Told("4xx", "danger", "The provider did not take the request.", why, "Retry", _MODELS)
-    return Told("lost", "warn", "Connection lost, partial reply saved.", why)
+        return ReplyError("4xx", "danger", "The provider did not take the request.", why, "Retry", _MODELS)
+    return ReplyError("lost", "warn", "Connection lost, partial reply saved.", why)

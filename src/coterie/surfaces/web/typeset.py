@@ -21,67 +21,69 @@ _DIRECTION = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 _INVISIBLE = "\u00ad\u180e\u200b\u2060\ufeff"
 _CONTROL = "\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff"
 _UNREADABLE = re.compile(f"[{_DIRECTION}{_INVISIBLE}{_CONTROL}]")
-MARKER = "(("
+NOTE_MARKER = "(("
 
 
-def harmless(text: str) -> str:
+def clean_line(text: str) -> str:
     """A name or a line without characters that are not seen but act: controls, directions, zero width."""
     return "".join(c for c in text if unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Zl", "Zp")).strip()
 
 
-def harmless_within(text: str) -> str:
+def clean_fragment(text: str) -> str:
     """The same for a piece of a line, whose spaces at its ends part it from the next."""
-    return "".join(" " if c in "\n\t" else c for c in _readable(text))
+    return "".join(" " if c in "\n\t" else c for c in _strip_invisible(text))
 
 
-def visible(text: str) -> str:
+def show_invisible(text: str) -> str:
     """Every character to be seen, where a text is shown exactly as it is: what acts unseen is named."""
-    return "".join(c if c in "\n\t" or not _acts(c) else f"⟨U+{ord(c):04X}⟩" for c in text)
+    return "".join(c if c in "\n\t" or not _is_invisible(c) else f"⟨U+{ord(c):04X}⟩" for c in text)
 
 
-def _acts(character: str) -> bool:
+def _is_invisible(character: str) -> bool:
     return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
-def blocks(text: str) -> list[str]:
+def split_blocks(text: str) -> list[str]:
     """The blocks of a text, in order. All but the last are finished, whatever comes after."""
     return [block for block in _BREAK.split(text.replace("\r\n", "\n").strip("\n")) if block.strip()]
 
 
-def prose(text: str, marker: str = MARKER) -> Markup:
+def render_prose(text: str, marker: str = NOTE_MARKER) -> Markup:
     """The whole text, each block in a place of its own."""
-    made = (Markup('<div class="block" dir="auto">{}</div>').format(block(one, marker)) for one in blocks(text))
+    made = (
+        Markup('<div class="block" dir="auto">{}</div>').format(render_block(one, marker)) for one in split_blocks(text)
+    )
     return Markup("").join(made)
 
 
 @lru_cache(maxsize=2048)
-def block(text: str, marker: str = MARKER) -> Markup:
+def render_block(text: str, marker: str = NOTE_MARKER) -> Markup:
     """One block. It is kept for a while: several tabs are told the same words."""
-    return Markup(_setter(marker).render(_readable(text)))  # noqa: S704 - the setter escapes all it is given
+    return Markup(_markdown(marker).render(_strip_invisible(text)))  # noqa: S704 - the setter escapes all it is given
 
 
-def inline(text: str, longest: int = 140) -> str:
+def excerpt(text: str, max_length: int = 140) -> str:
     """The beginning of a text in one line, without its marks."""
-    line = re.sub(r"[*_]{1,3}(?=\S)|(?<=\S)[*_]{1,3}", "", " ".join(harmless(text.replace("\n", " ")).split()))
-    return line if len(line) <= longest else line[: longest - 1].rstrip() + "…"
+    line = re.sub(r"[*_]{1,3}(?=\S)|(?<=\S)[*_]{1,3}", "", " ".join(clean_line(text.replace("\n", " ")).split()))
+    return line if len(line) <= max_length else line[: max_length - 1].rstrip() + "…"
 
 
-def _readable(text: str) -> str:
+def _strip_invisible(text: str) -> str:
     """Direction, zero-width and control characters go, so that nothing reads otherwise than it is written."""
     return _UNREADABLE.sub("", text)
 
 
 @lru_cache(maxsize=8)
-def _setter(marker: str) -> MarkdownIt:
+def _markdown(marker: str) -> MarkdownIt:
     made = MarkdownIt("zero", {"html": False, "breaks": True, "typographer": True, "quotes": "“”‘’"})
     made.enable(["emphasis", "balance_pairs", "fragments_join", "blockquote", "newline", "smartquotes", "escape"])
-    made.inline.ruler.at("text", _Words(marker))
-    made.inline.ruler.after("text", "ooc", _Notes(marker))
+    made.inline.ruler.at("text", _TextRule(marker))
+    made.inline.ruler.after("text", "ooc", _NoteRule(marker))
     made.add_render_rule("ooc", _render_note)
     return made
 
 
-class _Words:
+class _TextRule:
     """Plain text, up to where something may begin: a mark, or a note."""
 
     def __init__(self, marker: str) -> None:
@@ -98,7 +100,7 @@ class _Words:
         return True
 
 
-class _Notes:
+class _NoteRule:
     """A note to oneself, from its marker to the marker's mirror image."""
 
     def __init__(self, marker: str) -> None:

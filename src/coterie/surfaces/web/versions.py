@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from coterie.cast.identity import Identity
-from coterie.cast.roster import Bot
+from coterie.cast.roster import Character
 
 FIELDS = {
     "name": "Name",
@@ -22,40 +22,40 @@ FIELDS = {
 
 
 @dataclass(frozen=True)
-class Change:
+class FieldChange:
     label: str
     lines: list[tuple[str, str]]
     """With the mark `+`, `-` or a space."""
 
 
 @dataclass(frozen=True)
-class Version:
+class CharacterVersion:
     number: int
     identity: Identity
     written: datetime | None
-    changes: list[Change]
+    changes: list[FieldChange]
     """Against the version before; of the first there are none."""
 
 
-def versions(bots: Sequence[Bot], written: Mapping[int, datetime]) -> list[Version]:
+def version_history(bots: Sequence[Character], written: Mapping[int, datetime]) -> list[CharacterVersion]:
     """Newest first."""
     made = []
     before: Identity | None = None
     for bot in bots:
         changes = _changes(before, bot.identity) if before is not None else []
-        made.append(Version(bot.version, bot.identity, written.get(bot.version), changes))
+        made.append(CharacterVersion(bot.version, bot.identity, written.get(bot.version), changes))
         before = bot.identity
     return made[::-1]
 
 
-def _changes(before: Identity, after: Identity) -> list[Change]:
+def _changes(before: Identity, after: Identity) -> list[FieldChange]:
     found = []
     for name, label in FIELDS.items():
         old, new = _lines(getattr(before, name)), _lines(getattr(after, name))
         if old != new:
             # Lines that only hint where in a line something changed are for terminals.
             marked = [line for line in difflib.ndiff(old, new) if not line.startswith("?")]
-            found.append(Change(label, [(line[0], line[2:]) for line in marked]))
+            found.append(FieldChange(label, [(line[0], line[2:]) for line in marked]))
     return found
 
 

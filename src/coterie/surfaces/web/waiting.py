@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Self
 
-from coterie.surfaces.web.guard import policy
+from coterie.surfaces.web.guard import content_security_policy
 
 _WHAT = "A backup is being put back."
 _FIX = "Wait a moment: everything is here again when that is done."
@@ -24,13 +24,13 @@ _PAGE = (
 )
 
 
-class WaitingRoom:
+class RestorePage:
     def __init__(self, host: str, port: int) -> None:
         self._host = host
         self._port = port
         self._at = ("", 0, 0)
 
-    def tell(self, what: str, done: int, most: int) -> None:
+    def set_progress(self, what: str, done: int, most: int) -> None:
         """What is being done now, and how far it is; `most` is 0 where nobody knows."""
         self._at = (what, done, most)
 
@@ -43,12 +43,12 @@ class WaitingRoom:
 
         class Answer(BaseHTTPRequestHandler):
             def answer(self) -> None:
-                kind, body = room.told(wants_page="text/html" in self.headers.get("Accept", ""))
+                kind, body = room.body(wants_page="text/html" in self.headers.get("Accept", ""))
                 self.send_response(503)
                 self.send_header("Retry-After", "1")
                 self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(body)))
-                self.send_header("Content-Security-Policy", policy())
+                self.send_header("Content-Security-Policy", content_security_policy())
                 self.send_header("Cache-Control", "no-store")
                 self.end_headers()
                 if self.command != "HEAD":
@@ -75,7 +75,7 @@ class WaitingRoom:
         self._thread.join()
         self._server.server_close()
 
-    def told(self, *, wants_page: bool) -> tuple[str, bytes]:
+    def body(self, *, wants_page: bool) -> tuple[str, bytes]:
         step, done, most = self._at
         if not wants_page:
             told = {"error": _WHAT, "fix": _FIX, "restoring": {"what": step, "done": done, "most": most}}

@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from coterie.base.masking import mask
-from coterie.engine.turns import Timeline
+from coterie.base.masking import redact
+from coterie.engine.turns import TurnQueries
 from coterie.modes.crowd import character_id
 from coterie.modes.draft import Thread
-from coterie.modes.story import Bookmarks, Chat
-from coterie.surfaces.web.crowd_regulars import Regular, regular
+from coterie.modes.story import Chat, ReadMarks
+from coterie.surfaces.web.crowd_regulars import MemberView, member_view
 from coterie.surfaces.web.house import House
-from coterie.surfaces.web.latest import Thing, desk
-from coterie.surfaces.web.typeset import harmless, inline
+from coterie.surfaces.web.latest import RecentItem, desk_item
+from coterie.surfaces.web.typeset import clean_line, excerpt
 
 _REMEMBERED = 6
 
 
 @dataclass(frozen=True)
-class Played:
+class StoryActivity:
     """A story it is in."""
 
     id: str
@@ -32,7 +32,7 @@ class Played:
 
 
 @dataclass(frozen=True)
-class Written:
+class ThreadActivity:
     """A thread it answers in, beside a document."""
 
     id: str
@@ -44,32 +44,32 @@ class Written:
 
 
 @dataclass(frozen=True)
-class Attended:
+class CrowdActivity:
     """A room of the crowd where it is a regular."""
 
     name: str
     title: str
     live: bool
-    regular: Regular
+    regular: MemberView
 
 
 @dataclass(frozen=True)
-class Worked:
+class DeskActivity:
     """A conversation at the desk, and what is being done in it."""
 
-    desk: Thing
+    desk: RecentItem
     running: list[tuple[str, str]]
     """Each task, and how it stands."""
 
 
 @dataclass(frozen=True)
-class Whereabouts:
-    stories: list[Played]
-    drafts: list[Written]
-    crowds: list[Attended]
+class CharacterActivity:
+    stories: list[StoryActivity]
+    drafts: list[ThreadActivity]
+    crowds: list[CrowdActivity]
     seats: list[tuple[str, str]]
     """Rooms in which it could sit, by name and title."""
-    desks: list[Worked]
+    desks: list[DeskActivity]
     memories: int
     remembered: list[str]
     """What it took to mind last."""
@@ -79,68 +79,68 @@ class Whereabouts:
         return len(self.stories) + len(self.drafts) + len(self.crowds) + len(self.desks)
 
 
-async def whereabouts(house: House, bot: str) -> Whereabouts:
+async def character_activity(house: House, bot: str) -> CharacterActivity:
     crowds = await _attended(house, bot)
     there = {one.name for one in crowds}
-    rooms = house.crowd.roster.rooms().values()
-    return Whereabouts(
+    rooms = house.crowd.configs.rooms().values()
+    return CharacterActivity(
         stories=[_played(house, bot, chat) for chat in house.story.chats.chats() if bot in chat.characters],
-        drafts=[_written(house, bot, thread) for thread in house.draft.threads.of_member(bot)],
+        drafts=[_written(house, bot, thread) for thread in house.draft.thread_queries.of_character(bot)],
         crowds=crowds,
-        seats=[(room.name, harmless(room.title)) for room in rooms if room.name not in there],
+        seats=[(room.name, clean_line(room.title)) for room in rooms if room.name not in there],
         desks=_worked(house, bot),
         memories=house.memory.count(bot),
-        remembered=[inline(one.text, 240) for one in house.memory.page(owner=bot, limit=_REMEMBERED)],
+        remembered=[excerpt(one.text, 240) for one in house.memory.page(owner=bot, limit=_REMEMBERED)],
     )
 
 
-def _played(house: House, bot: str, chat: Chat) -> Played:
-    names = house.story.prompter.names(chat)
-    latest = house.story.timeline.last_said(chat.room)
-    return Played(
+def _played(house: House, bot: str, chat: Chat) -> StoryActivity:
+    names = house.story.participants.names(chat)
+    latest = house.story.timeline.last_with_text(chat.room)
+    return StoryActivity(
         id=chat.id,
-        title=harmless(chat.title),
+        title=clean_line(chat.title),
         turns=house.story.timeline.count(chat.room),
-        snippet=inline(latest.text) if latest else "",
-        others=[harmless(names[other]) for other in chat.characters if other != bot],
+        snippet=excerpt(latest.text) if latest else "",
+        others=[clean_line(names[other]) for other in chat.characters if other != bot],
         at=latest.at if latest else None,
-        unread=Bookmarks(house.store).unread(chat.room),
+        unread=ReadMarks(house.store).unread(chat.room),
     )
 
 
-def _written(house: House, bot: str, thread: Thread) -> Written:
-    folder = house.draft.threads.workspaces().get(thread.workspace)
-    latest = Timeline(house.store).last_said(thread.room)
-    pending = [one for one in house.draft.changes.of_thread(thread.room) if one.state == "pending"]
-    return Written(
+def _written(house: House, bot: str, thread: Thread) -> ThreadActivity:
+    folder = house.draft.thread_queries.workspaces().get(thread.workspace)
+    latest = TurnQueries(house.store).last_with_text(thread.room)
+    pending = [one for one in house.draft.proposal_queries.of_thread(thread.room) if one.state == "pending"]
+    return ThreadActivity(
         id=thread.id,
-        title=harmless(thread.title) or harmless(thread.document),
-        document=harmless(thread.document),
-        folder=harmless(folder[0]) if folder else "",
+        title=clean_line(thread.title) or clean_line(thread.document),
+        document=clean_line(thread.document),
+        folder=clean_line(folder[0]) if folder else "",
         at=latest.at if latest else None,
         waiting=sum(one.author == bot for one in pending),
     )
 
 
-async def _attended(house: House, bot: str) -> list[Attended]:
-    roster = house.crowd.roster
+async def _attended(house: House, bot: str) -> list[CrowdActivity]:
+    roster = house.crowd.configs
     names = {name for name, persona in roster.personas().items() if character_id(persona) == bot}
     found = []
     for room in roster.rooms().values():
-        persona = next((one for one in roster.of(room) if one.name in names), None)
+        persona = next((one for one in roster.personas_in(room) if one.name in names), None)
         if persona is not None:
             opened = await house.crowd.room(room.name)
-            title = harmless(room.title)
-            found.append(Attended(room.name, title, opened.state == "live", regular(opened, persona)))
+            title = clean_line(room.title)
+            found.append(CrowdActivity(room.name, title, opened.state == "live", member_view(opened, persona)))
     return found
 
 
-def _worked(house: House, bot: str) -> list[Worked]:
-    name = harmless(house.roster.bot(bot).name)
+def _worked(house: House, bot: str) -> list[DeskActivity]:
+    name = clean_line(house.roster.get(bot).name)
     found = []
-    for chat in house.desk.book.chats():
+    for chat in house.desk.queries.chats():
         if chat.character == bot:
-            busy = [one for one in house.desk.book.processes_of_note(chat.room) if one.busy]
-            running = [(inline(mask(one.task)), harmless(one.status) or one.state) for one in busy]
-            found.append(Worked(desk(house, chat, name), running))
+            busy = [one for one in house.desk.queries.status_processes(chat.room) if one.active]
+            running = [(excerpt(redact(one.task)), clean_line(one.status) or one.state) for one in busy]
+            found.append(DeskActivity(desk_item(house, chat, name), running))
     return found

@@ -7,10 +7,10 @@ from typing import Any
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from coterie.llm.estimate import estimate, weights_for
+from coterie.llm.estimate import estimate_tokens, token_weights_for
 
 
-class Said(BaseModel):
+class CompletionMessage(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     role: str
@@ -22,78 +22,78 @@ class Said(BaseModel):
         return self.content or ""
 
 
-class Asked(BaseModel):
+class CompletionRequest(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     model: str
-    messages: list[Said] = Field(min_length=1)
+    messages: list[CompletionMessage] = Field(min_length=1)
     stream: bool = False
     stream_options: dict[str, Any] | None = None
     user: str | None = Field(default=None, max_length=200)
     mode: str = Field(default="", max_length=40)
     """Ours: which kind of chat a new conversation is; the usual one without it."""
 
-    def last(self) -> str:
+    def last_user_text(self) -> str:
         """What the person said just now."""
         text = self.messages[-1].text().strip() if self.messages[-1].role == "user" else ""
         if not text:
             raise ValueError("the last message has to be the user's, with some text")
         return text
 
-    def first(self) -> str:
+    def first_user_text(self) -> str:
         return next((said.text() for said in self.messages if said.role == "user"), "")
 
-    def goes_on(self) -> bool:
+    def has_reply(self) -> bool:
         return any(said.role == "assistant" for said in self.messages)
 
     def wants_usage(self) -> bool:
         return bool(self.stream_options and self.stream_options.get("include_usage"))
 
 
-class _Shape:
+class _Renderer:
     kind = ""
 
-    def __init__(self, completion: str, asked: Asked, now: int) -> None:
+    def __init__(self, completion: str, asked: CompletionRequest, now: int) -> None:
         self._base = {"id": completion, "object": self.kind, "created": now, "model": asked.model}
         self._asked = asked
 
     def _usage(self, text: str) -> dict[str, int]:
         """What the conversation takes as text; a character's own prompt is another matter, told by the ledger."""
-        weights = weights_for(self._asked.model)
-        prompt = round(sum(estimate(said.text(), weights) for said in self._asked.messages))
-        reply = round(estimate(text, weights))
+        weights = token_weights_for(self._asked.model)
+        prompt = round(sum(estimate_tokens(said.text(), weights) for said in self._asked.messages))
+        reply = round(estimate_tokens(text, weights))
         return {"prompt_tokens": prompt, "completion_tokens": reply, "total_tokens": prompt + reply}
 
 
-class Whole(_Shape):
+class CompletionRenderer(_Renderer):
     kind = "chat.completion"
 
-    def told(self, text: str, *, cut: bool) -> dict[str, object]:
+    def render(self, text: str, *, cut: bool) -> dict[str, object]:
         message = {"role": "assistant", "content": text}
         choice = {"index": 0, "message": message, "finish_reason": "length" if cut else "stop", "logprobs": None}
         return {**self._base, "choices": [choice], "usage": self._usage(text)}
 
 
-class Piece(_Shape):
+class ChunkRenderer(_Renderer):
     kind = "chat.completion.chunk"
 
     def begin(self) -> dict[str, object]:
-        return self._told({"role": "assistant", "content": ""})
+        return self._render({"role": "assistant", "content": ""})
 
-    def more(self, text: str) -> dict[str, object]:
-        return self._told({"content": text})
+    def text(self, text: str) -> dict[str, object]:
+        return self._render({"content": text})
 
     def end(self) -> dict[str, object]:
-        return self._told({}, "stop")
+        return self._render({}, "stop")
 
     def usage(self, text: str) -> dict[str, object]:
         return {**self._base, "choices": [], "usage": self._usage(text)}
 
-    def _told(self, delta: dict[str, str], finish: str | None = None) -> dict[str, object]:
+    def _render(self, delta: dict[str, str], finish: str | None = None) -> dict[str, object]:
         return {**self._base, "choices": [{"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}]}
 
 
-def problem(status: int, message: str, kind: str, code: str | None = None) -> JSONResponse:
+def error_response(status: int, message: str, kind: str, code: str | None = None) -> JSONResponse:
     """An error as these clients know it."""
     told = {"message": message, "type": kind, "param": None, "code": code}
     return JSONResponse({"error": told}, status_code=status)

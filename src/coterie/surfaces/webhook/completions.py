@@ -21,15 +21,20 @@ from coterie.base.clock import Clock
 from coterie.base.errors import CoterieError
 from coterie.base.ids import new_id
 from coterie.base.logging import get_logger
-from coterie.base.masking import mask
+from coterie.base.masking import redact
 from coterie.cast.errors import NoSuchCharacter
 from coterie.cast.people import Person
-from coterie.cast.roster import YOU
-from coterie.engine.conversation import Speech, Spoken, Words
+from coterie.cast.roster import OWNER
+from coterie.engine.conversation import ReplyFinished, ReplyText, ReplyUpdate
 from coterie.engine.protocol import RoomRef
-from coterie.engine.switchboard import Switchboard
+from coterie.engine.switchboard import MessageRouter
 from coterie.surfaces.webhook.api_settings import ApiSettings
-from coterie.surfaces.webhook.completion_shapes import Asked, Piece, Whole, problem
+from coterie.surfaces.webhook.completion_shapes import (
+    ChunkRenderer,
+    CompletionRenderer,
+    CompletionRequest,
+    error_response,
+)
 
 NAME = "api"
 _REMEMBERED = 1_000
@@ -37,7 +42,7 @@ _log = get_logger(__name__)
 
 
 class Completions:
-    def __init__(self, board: Switchboard, clock: Clock) -> None:
+    def __init__(self, board: MessageRouter, clock: Clock) -> None:
         self._board = board
         self._clock = clock
         self._heard: OrderedDict[str, None] = OrderedDict()
@@ -46,28 +51,28 @@ class Completions:
     def models(self) -> list[dict[str, object]]:
         return [
             {"id": bot.name, "object": "model", "created": 0, "owned_by": "coterie"}
-            for bot in self._board.talk.roster.bots()
+            for bot in self._board.chats.characters.all()
         ]
 
-    async def speak(self, asked: Asked, *, again: bool) -> AsyncIterator[Speech]:
+    async def reply(self, asked: CompletionRequest, *, again: bool) -> AsyncIterator[ReplyUpdate]:
         """What the character says. `again` where the client repeats a call that it got no answer to."""
-        talk = self._board.talk
-        bot = talk.roster.find(asked.model)
-        you, text, key = self._you(), asked.last(), _fingerprint(asked)
-        first = hashlib.sha256(asked.first().encode()).hexdigest()[:16]
+        talk = self._board.chats
+        bot = talk.characters.find(asked.model)
+        you, text, key = self._you(), asked.last_user_text(), _fingerprint(asked)
+        first = hashlib.sha256(asked.first_user_text().encode()).hexdigest()[:16]
         room = RoomRef(surface=NAME, id=f"{bot.id}/{asked.user or ''}/{first}")
         bound = talk.rooms.find(room)
         if bound is None:
-            bound, _ = await talk.begin(room, you, bot.id, mode=asked.mode)
-        elif not asked.goes_on() and not again:
-            await talk.start_over(bound, you, mode=asked.mode)
-            bound = talk.rooms.room(room)
+            bound, _ = await talk.begin_chat(room, you, bot.id, mode=asked.mode)
+        elif not asked.has_reply() and not again:
+            await talk.restart_chat(bound, you, mode=asked.mode)
+            bound = talk.rooms.get(room)
             self._heard.pop(key, None)
         conversation = talk.conversation(bound.mode)
         if key in self._heard and not again:
             speech = conversation.retry(bound.context, person=you.id)
         else:
-            speech = conversation.say(bound.context, text, person=you.id, key=f"{NAME}:{key}")
+            speech = conversation.send_message(bound.context, text, person=you.id, key=f"{NAME}:{key}")
         async for one in speech:
             yield one
         self._heard[key] = None
@@ -78,10 +83,10 @@ class Completions:
         return int(self._clock.now().timestamp())
 
     def _you(self) -> Person:
-        return self._board.people.person(YOU)
+        return self._board.people.person(OWNER)
 
 
-def api_router(board: Switchboard, settings: ApiSettings, clock: Clock) -> APIRouter:
+def openai_router(board: MessageRouter, settings: ApiSettings, clock: Clock) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["openai"])
     completions = Completions(board, clock)
 
@@ -95,7 +100,9 @@ def api_router(board: Switchboard, settings: ApiSettings, clock: Clock) -> APIRo
         "/chat/completions",
         summary="Say something to a character; `stream` gives the reply as it is spoken",
         response_model=None,
-        openapi_extra={"requestBody": {"content": {"application/json": {"schema": Asked.model_json_schema()}}}},
+        openapi_extra={
+            "requestBody": {"content": {"application/json": {"schema": CompletionRequest.model_json_schema()}}}
+        },
     )
     async def complete(
         request: Request,
@@ -105,17 +112,17 @@ def api_router(board: Switchboard, settings: ApiSettings, clock: Clock) -> APIRo
         if (refused := _refused(settings, authorization)) is not None:
             return refused
         try:
-            asked = Asked.model_validate_json(await request.body())
-            asked.last()
+            asked = CompletionRequest.model_validate_json(await request.body())
+            asked.last_user_text()
         except (ValidationError, ValueError) as error:
             told = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-            return problem(400, f"The request does not fit: {told}", "invalid_request_error")
-        speech = completions.speak(asked, again=retry_count > 0)
+            return error_response(400, f"The request does not fit: {told}", "invalid_request_error")
+        speech = completions.reply(asked, again=retry_count > 0)
         if asked.stream:
             try:
                 first = await anext(speech)  # what fails at once is an error, not a stream
             except CoterieError as error:
-                return _problem(error)
+                return _coterie_error(error)
             told_parts = _stream(first, speech, asked, completions.now())
             return StreamingResponse(told_parts, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
         return await _whole(speech, asked, completions.now())
@@ -123,47 +130,49 @@ def api_router(board: Switchboard, settings: ApiSettings, clock: Clock) -> APIRo
     return router
 
 
-async def _whole(speech: AsyncIterator[Speech], asked: Asked, now: int) -> JSONResponse:
-    spoken = Spoken("", "")
+async def _whole(speech: AsyncIterator[ReplyUpdate], asked: CompletionRequest, now: int) -> JSONResponse:
+    spoken = ReplyFinished("", "")
     try:
         async for one in speech:
-            if isinstance(one, Spoken):
+            if isinstance(one, ReplyFinished):
                 spoken = one
     except CoterieError as error:
-        return _problem(error)
-    if spoken.trouble and not spoken.text:
-        return problem(502, mask(spoken.trouble), "server_error")
-    return JSONResponse(Whole(_id(), asked, now).told(spoken.text, cut=bool(spoken.trouble)))
+        return _coterie_error(error)
+    if spoken.error and not spoken.text:
+        return error_response(502, redact(spoken.error), "server_error")
+    return JSONResponse(CompletionRenderer(_id(), asked, now).render(spoken.text, cut=bool(spoken.error)))
 
 
-async def _stream(first: Speech, rest: AsyncIterator[Speech], asked: Asked, now: int) -> AsyncIterator[str]:
-    piece = Piece(_id(), asked, now)
+async def _stream(
+    first: ReplyUpdate, rest: AsyncIterator[ReplyUpdate], asked: CompletionRequest, now: int
+) -> AsyncIterator[str]:
+    piece = ChunkRenderer(_id(), asked, now)
     yield _sse(piece.begin())
-    told, spoken = "", Spoken("", "")
+    told, spoken = "", ReplyFinished("", "")
     try:
         async for one in _joined(first, rest):
-            if isinstance(one, Words):
+            if isinstance(one, ReplyText):
                 told += one.text
-                yield _sse(piece.more(one.text))
-            elif isinstance(one, Spoken):
+                yield _sse(piece.text(one.text))
+            elif isinstance(one, ReplyFinished):
                 spoken = one
         if spoken.text.startswith(told) and len(spoken.text) > len(told):
-            yield _sse(piece.more(spoken.text[len(told) :]))  # words that came with the end
-        if spoken.trouble:
-            yield _sse({"error": {"message": mask(spoken.trouble), "type": "server_error"}})
+            yield _sse(piece.text(spoken.text[len(told) :]))  # words that came with the end
+        if spoken.error:
+            yield _sse({"error": {"message": redact(spoken.error), "type": "server_error"}})
         else:
             yield _sse(piece.end())
             if asked.wants_usage():
                 yield _sse(piece.usage(spoken.text))
     except CoterieError as error:
-        yield _sse({"error": {"message": mask(str(error)), "type": "server_error"}})
+        yield _sse({"error": {"message": redact(str(error)), "type": "server_error"}})
     except Exception:
         _log.exception("a completion failed")
         yield _sse({"error": {"message": "Something unexpected went wrong.", "type": "server_error"}})
     yield "data: [DONE]\n\n"
 
 
-async def _joined(first: Speech, rest: AsyncIterator[Speech]) -> AsyncIterator[Speech]:
+async def _joined(first: ReplyUpdate, rest: AsyncIterator[ReplyUpdate]) -> AsyncIterator[ReplyUpdate]:
     yield first
     async for one in rest:
         yield one
@@ -175,16 +184,16 @@ def _refused(settings: ApiSettings, authorization: str) -> JSONResponse | None:
     given = authorization.removeprefix("Bearer ").strip()
     if hmac.compare_digest(settings.key.get_secret_value().encode(), given.encode()):
         return None
-    return problem(401, "The API key is missing or wrong.", "invalid_request_error", "invalid_api_key")
+    return error_response(401, "The API key is missing or wrong.", "invalid_request_error", "invalid_api_key")
 
 
-def _problem(error: CoterieError) -> JSONResponse:
+def _coterie_error(error: CoterieError) -> JSONResponse:
     if isinstance(error, NoSuchCharacter):
-        return problem(404, mask(str(error)), "invalid_request_error", "model_not_found")
-    return problem(502, mask(str(error)), "server_error")
+        return error_response(404, redact(str(error)), "invalid_request_error", "model_not_found")
+    return error_response(502, redact(str(error)), "server_error")
 
 
-def _fingerprint(asked: Asked) -> str:
+def _fingerprint(asked: CompletionRequest) -> str:
     told = json.dumps([asked.model, asked.user, [(m.role, m.text()) for m in asked.messages]])
     return hashlib.sha256(told.encode()).hexdigest()[:32]
 

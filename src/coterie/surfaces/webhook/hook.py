@@ -10,18 +10,18 @@ from fastapi import APIRouter, Header, HTTPException, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from coterie.base.ids import new_id
-from coterie.engine.outbox import Queued
+from coterie.engine.outbox import QueuedMessage
 from coterie.engine.protocol import Account, Incoming, IncomingCommand, IncomingMessage, RoomRef
-from coterie.engine.switchboard import Switchboard
-from coterie.surfaces.webhook.files import FilesOf, HookFiles, Sent, Shown, shown
-from coterie.surfaces.webhook.settings import WebhookSettings, may_call
+from coterie.engine.switchboard import MessageRouter
+from coterie.surfaces.webhook.files import FilesOf, ReplyFile, UploadedFile, WebhookFiles, reply_files
+from coterie.surfaces.webhook.settings import WebhookSettings, is_allowed_callback
 from coterie.surfaces.webhook.surface import CALLER, NAME, text_of
 
 Secret = Annotated[str, Header(alias="X-Webhook-Secret")]
 _NAME_PATTERN = r"^[^\x00-\x1f\x7f]+$"
 
 
-class Call(BaseModel):
+class WebhookRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", populate_by_name=True, use_attribute_docstrings=True)
 
     text: str = Field(min_length=1, max_length=100_000)
@@ -41,7 +41,7 @@ class Call(BaseModel):
     """Where the reply is posted to; it must be allowed in `webhook.callbacks`."""
 
 
-class Reply(BaseModel):
+class WebhookReply(BaseModel):
     type: str
     """`message` is a character speaking, `notification` the house, `ui` a question."""
     text: str
@@ -49,48 +49,48 @@ class Reply(BaseModel):
     """`waiting`, `delivered` or `failed`."""
 
 
-class Answer(BaseModel):
+class WebhookResponse(BaseModel):
     id: str
     room: str
     status: str
     """`accepted` while it is being answered, `answered` afterwards."""
     text: str = ""
     """Everything characters said, joined."""
-    files: list[Shown] = Field(default_factory=list)
+    files: list[ReplyFile] = Field(default_factory=list)
     """What they sent; to be fetched from `/webhook/{id}/files/{number}`."""
-    replies: list[Reply] = Field(default_factory=list)
+    replies: list[WebhookReply] = Field(default_factory=list)
 
 
-def hook_router(board: Switchboard, settings: WebhookSettings, files_of: FilesOf) -> APIRouter:
+def webhook_router(router: MessageRouter, settings: WebhookSettings, files_of: FilesOf) -> APIRouter:
     router = APIRouter(tags=["webhook"])
-    files = HookFiles(board, files_of)
+    files = WebhookFiles(router, files_of)
 
     @router.post(
         "/webhook",
         status_code=202,
         summary="A message from a program; with `wait` the answer is the reply",
-        responses={200: {"model": Answer, "description": "With `wait`: the reply."}},
+        responses={200: {"model": WebhookResponse, "description": "With `wait`: the reply."}},
     )
-    async def call(told: Call, response: Response, x_webhook_secret: Secret = "") -> Answer:
+    async def call(told: WebhookRequest, response: Response, x_webhook_secret: Secret = "") -> WebhookResponse:
         _check(settings.secret, x_webhook_secret)
-        if told.callback is not None and not may_call(told.callback, settings.callbacks):
+        if told.callback is not None and not is_allowed_callback(told.callback, settings.callbacks):
             raise HTTPException(400, "This callback address is not allowed; add it to webhook.callbacks in config.toml")
         await _know(told.sender)
         incoming = _incoming(told)
         if told.files and isinstance(incoming, IncomingMessage):
-            kept = files.named(incoming.account, incoming.room, told.files)
+            kept = files.attachments(incoming.account, incoming.room, told.files)
             incoming = incoming.model_copy(update={"attachments": kept})
         if told.mode:
             await _begin(incoming, told.mode)
-        (received,) = await board.reception.accept([incoming])
+        (received,) = await router.inbound.accept([incoming])
         if told.wait:
             try:
                 async with asyncio.timeout(settings.wait_s):
-                    await board.reception.answered(received)
+                    await router.inbound.wait_answered(received)
                 response.status_code = 200
             except TimeoutError:
                 pass  # it goes on being answered; the caller may look later
-        return _answer(board, incoming, received)
+        return _answer(router, incoming, received)
 
     @router.post("/webhook/files", status_code=201, summary="A file for the next message; the body is the file")
     async def send_file(
@@ -99,50 +99,50 @@ def hook_router(board: Switchboard, settings: WebhookSettings, files_of: FilesOf
         room: Annotated[str, Query(max_length=200, pattern=_NAME_PATTERN)] = "main",
         sender: Annotated[str, Query(alias="from", max_length=200, pattern=_NAME_PATTERN)] = CALLER,
         x_webhook_secret: Secret = "",
-    ) -> Sent:
+    ) -> UploadedFile:
         _check(settings.secret, x_webhook_secret)
         await _know(sender)
         account = Account(surface=NAME, id=sender, name=sender)
-        return await files.keep(request, account, RoomRef(surface=NAME, id=room), name)
+        return await files.save(request, account, RoomRef(surface=NAME, id=room), name)
 
     @router.get("/webhook/{message}/files/{number}", summary="A file that came with a reply", response_model=None)
     async def fetch_file(message: str, number: int, room: str = "main", x_webhook_secret: Secret = "") -> Response:
         _check(settings.secret, x_webhook_secret)
-        sought = _incoming(Call(text="?", room=room, id=message))
-        received = board.reception.inbox.find(sought)
-        sent = shown(_replies(board, received)) if received is not None else []
+        sought = _incoming(WebhookRequest(text="?", room=room, id=message))
+        received = router.inbound.inbox.find(sought)
+        sent = reply_files(_replies(router, received)) if received is not None else []
         if not 0 <= number < len(sent):
             raise HTTPException(404, "There is no such file in this room")
         return files.stream(sought.room, sent[number][1])
 
     @router.get("/webhook/{message}", summary="How a message stands, and what was replied")
-    async def look(message: str, room: str = "main", x_webhook_secret: Secret = "") -> Answer:
+    async def look(message: str, room: str = "main", x_webhook_secret: Secret = "") -> WebhookResponse:
         _check(settings.secret, x_webhook_secret)
-        sought = _incoming(Call(text="?", room=room, id=message))
-        received = board.reception.inbox.find(sought)
+        sought = _incoming(WebhookRequest(text="?", room=room, id=message))
+        received = router.inbound.inbox.find(sought)
         if received is None:
             raise HTTPException(404, "There is no such message in this room")
-        return _answer(board, sought, received)
+        return _answer(router, sought, received)
 
     async def _know(sender: str) -> None:
         if sender == CALLER:
-            await board.people.link_owner(NAME, CALLER)
+            await router.people.link_owner(NAME, CALLER)
 
     async def _begin(incoming: Incoming, mode: str) -> None:
-        person = board.people.of(NAME, incoming.account.id)
-        if person is not None and board.talk.rooms.find(incoming.room) is None:
-            await board.talk.begin(incoming.room, person, mode=mode)
+        person = router.people.by_account(NAME, incoming.account.id)
+        if person is not None and router.chats.rooms.find(incoming.room) is None:
+            await router.chats.begin_chat(incoming.room, person, mode=mode)
 
     return router
 
 
-def _replies(board: Switchboard, received: int) -> list[Queued]:
-    inbox = board.reception.inbox
+def _replies(board: MessageRouter, received: int) -> list[QueuedMessage]:
+    inbox = board.inbound.inbox
     answered = inbox.state(received) == "answered"
-    return board.postman.book.answers_to(inbox.answered_with(received)) if answered else []
+    return board.delivery.outbox.answers_to(inbox.batch_first(received)) if answered else []
 
 
-def _incoming(told: Call) -> Incoming:
+def _incoming(told: WebhookRequest) -> Incoming:
     whole: dict[str, Any] = {
         "account": Account(surface=NAME, id=told.sender, name=told.sender),
         "room": RoomRef(surface=NAME, id=told.room),
@@ -155,20 +155,20 @@ def _incoming(told: Call) -> Incoming:
     return IncomingMessage(**whole, text=told.text)
 
 
-def _answer(board: Switchboard, incoming: Incoming, received: int) -> Answer:
+def _answer(board: MessageRouter, incoming: Incoming, received: int) -> WebhookResponse:
     replies = _replies(board, received)
-    return Answer(
+    return WebhookResponse(
         id=incoming.key,
         room=incoming.room.id,
-        status="answered" if board.reception.inbox.state(received) == "answered" else "accepted",
-        files=[file for file, _ in shown(replies)],
+        status="answered" if board.inbound.inbox.state(received) == "answered" else "accepted",
+        files=[file for file, _ in reply_files(replies)],
         text="\n\n".join(text_of(one.outgoing) for one in replies if one.outgoing.type == "message"),
         replies=[_shape(one) for one in replies],
     )
 
 
-def _shape(queued: Queued) -> Reply:
-    return Reply(type=queued.outgoing.type, text=text_of(queued.outgoing), state=queued.state)
+def _shape(queued: QueuedMessage) -> WebhookReply:
+    return WebhookReply(type=queued.outgoing.type, text=text_of(queued.outgoing), state=queued.state)
 
 
 def _check(secret: SecretStr | None, given: str) -> None:

@@ -20,7 +20,7 @@ class WebhookSettings(Section):
     """How long a caller may wait for the reply."""
 
 
-def may_call(url: str, allowed: tuple[str, ...]) -> bool:
+def is_allowed_callback(url: str, allowed: tuple[str, ...]) -> bool:
     """Whether an address is one of the allowed, or below one: same scheme, host and port, and the path within."""
     try:
         asked = urlsplit(url)

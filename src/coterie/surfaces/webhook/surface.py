@@ -12,11 +12,11 @@ from email.utils import parsedate_to_datetime
 
 import httpx
 
-from coterie.engine.protocol import Account, Lasting, OutgoingReaction, RoomRef
-from coterie.engine.surface import Abilities
-from coterie.engine.surface_errors import RateLimited, Refused, Unreachable
-from coterie.engine.switchboard import Switchboard
-from coterie.surfaces.webhook.settings import WebhookSettings, may_call
+from coterie.engine.protocol import Account, Deliverable, OutgoingReaction, RoomRef
+from coterie.engine.surface import Capabilities
+from coterie.engine.surface_errors import PlatformRateLimited, PlatformRefused, PlatformUnreachable
+from coterie.engine.switchboard import MessageRouter
+from coterie.surfaces.webhook.settings import WebhookSettings, is_allowed_callback
 
 NAME = "webhook"
 CALLER = "caller"
@@ -26,7 +26,7 @@ _PATIENCE_S = 30.0
 
 class WebhookSurface:
     name = NAME
-    abilities = Abilities(longest=100_000, mark="/")
+    capabilities = Capabilities(max_length=100_000, command_prefix="/")
 
     def __init__(self, settings: WebhookSettings, client: httpx.AsyncClient | None = None) -> None:
         self._settings = settings
@@ -36,11 +36,13 @@ class WebhookSurface:
     async def close(self) -> None:
         await self._client.aclose()
 
-    async def send(self, outgoing: Lasting, token: str) -> str:
+    async def send(self, outgoing: Deliverable, token: str) -> str:
         if outgoing.thread is None:
             return token  # it stands in the outbox, where the caller reads it
-        if not may_call(outgoing.thread, self._settings.callbacks):
-            raise Refused("This callback address is not allowed.", "Add it to webhook.callbacks in config.toml.")
+        if not is_allowed_callback(outgoing.thread, self._settings.callbacks):
+            raise PlatformRefused(
+                "This callback address is not allowed.", "Add it to webhook.callbacks in config.toml."
+            )
         told = {"room": outgoing.room.id, "token": token, "type": outgoing.type, "text": text_of(outgoing)}
         headers = {"Idempotency-Key": token}
         if self._settings.secret is not None:
@@ -48,27 +50,27 @@ class WebhookSurface:
         try:
             answer = await self._client.post(outgoing.thread, json=told, headers=headers)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            raise Unreachable(f"The callback cannot be reached ({error}).", ambiguous=False) from error
+            raise PlatformUnreachable(f"The callback cannot be reached ({error}).", ambiguous=False) from error
         except httpx.HTTPError as error:
-            raise Unreachable(f"The callback broke off ({type(error).__name__}).") from error
+            raise PlatformUnreachable(f"The callback broke off ({type(error).__name__}).") from error
         _check(answer)
         return token
 
-    async def edit(self, outgoing: Lasting, message: str, token: str) -> None:
-        raise Refused("What was posted cannot be changed.", "Nothing is to be done.")
+    async def edit(self, outgoing: Deliverable, message: str, token: str) -> None:
+        raise PlatformRefused("What was posted cannot be changed.", "Nothing is to be done.")
 
     async def typing(self, room: RoomRef, on: bool) -> None:
         """Programs do not watch."""
 
-    async def make_room(self, person: Account, title: str, key: str) -> RoomRef:
-        raise Refused("Rooms of the webhook are made by naming them.", "Send a message to a room of that name.")
+    async def create_room(self, person: Account, title: str, key: str) -> RoomRef:
+        raise PlatformRefused("Rooms of the webhook are made by naming them.", "Send a message to a room of that name.")
 
     async def rename_room(self, room: RoomRef, title: str) -> None:
         """Their names are the callers'."""
 
 
 @asynccontextmanager
-async def attached(board: Switchboard, settings: WebhookSettings) -> AsyncIterator[WebhookSurface]:
+async def attached(board: MessageRouter, settings: WebhookSettings) -> AsyncIterator[WebhookSurface]:
     surface = WebhookSurface(settings)
     board.attach(surface)
     try:
@@ -78,7 +80,7 @@ async def attached(board: Switchboard, settings: WebhookSettings) -> AsyncIterat
         await surface.close()
 
 
-def text_of(outgoing: Lasting) -> str:
+def text_of(outgoing: Deliverable) -> str:
     return outgoing.emoji if isinstance(outgoing, OutgoingReaction) else outgoing.text
 
 
@@ -86,10 +88,10 @@ def _check(answer: httpx.Response) -> None:
     if answer.is_success:
         return
     if answer.status_code == 429 or (answer.status_code == 503 and "retry-after" in answer.headers):
-        raise RateLimited("The callback asks for patience.", _retry_after(answer.headers.get("retry-after")))
+        raise PlatformRateLimited("The callback asks for patience.", _retry_after(answer.headers.get("retry-after")))
     if answer.status_code in (408, 425) or answer.status_code >= 500:
-        raise Unreachable(f"The callback answered {answer.status_code}.", ambiguous=False)
-    raise Refused(f"The callback answered {answer.status_code}.", "It is not tried again.")
+        raise PlatformUnreachable(f"The callback answered {answer.status_code}.", ambiguous=False)
+    raise PlatformRefused(f"The callback answered {answer.status_code}.", "It is not tried again.")
 
 
 def _retry_after(told: str | None) -> float:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from coterie.kernel.cabinet import Cabinet
-from coterie.surfaces.matrix.crypto.machine import Crypto
+from coterie.kernel.cabinet import KeyStore
+from coterie.surfaces.matrix.crypto.machine import OlmMachine
 from coterie.surfaces.matrix.homeserver import Homeserver, Json
 
 ROOM = "!room"
@@ -82,7 +82,7 @@ class Party:
         self.line = Line(post, user, device)
         self.file = folder / f"{user}-{device}.db"
         self.post, self.user, self.device = post, user, device
-        self.crypto = Crypto(Cabinet(self.file), self.line, user, device)
+        self.crypto = OlmMachine(KeyStore(self.file), self.line, user, device)
 
     async def arrive(self) -> None:
         await self.crypto.own.publish(self.line)
@@ -90,7 +90,7 @@ class Party:
 
     def crash(self) -> None:
         self.crypto.close()
-        self.crypto = Crypto(Cabinet(self.file), self.line, self.user, self.device)
+        self.crypto = OlmMachine(KeyStore(self.file), self.line, self.user, self.device)
 
     async def say(self, text: str, token: str) -> str:
         return await self.crypto.send(ROOM, "m.room.message", {"msgtype": "m.text", "body": text}, token)
@@ -100,12 +100,12 @@ class Party:
         mail = self.post.mail[self.user, self.device]
         left = {"signed_curve25519": len(self.post.once[self.user, self.device])}
         told = {"to_device": {"events": list(mail)}, "device_one_time_keys_count": left, **more}
-        opened = await self.crypto.hear(told, first=False)
+        opened = await self.crypto.receive_sync(told, first=False)
         mail.clear()
         return opened
 
     def read(self, event: Json) -> str | None:
-        opened = self.crypto.open(ROOM, event)
+        opened = self.crypto.decrypt(ROOM, event)
         return str(opened["content"]["body"]) if opened is not None else None
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from nio.crypto.attachments import decrypt_attachment
 
 from coterie.engine.surface_errors import BadFile
-from coterie.surfaces.matrix.crypto.attachments import SealedFile, opened
-from coterie.surfaces.matrix.crypto.encoding import to_bytes, to_text
+from coterie.surfaces.matrix.crypto.attachments import EncryptedFile, decrypt_file
+from coterie.surfaces.matrix.crypto.encoding import from_base64, to_base64
 
 
 async def pieces(*parts: bytes) -> AsyncIterator[bytes]:
@@ -25,25 +25,25 @@ async def read(chunks: AsyncIterator[bytes]) -> bytes:
 
 @given(st.lists(st.binary(max_size=100), max_size=8))
 async def test_p6_a_file_is_the_same_on_the_other_side_however_it_is_cut(parts: list[bytes]) -> None:
-    file = SealedFile(pieces(*parts))
+    file = EncryptedFile(pieces(*parts))
     sealed = await read(file.chunks())
-    told, whole = file.told("mxc://here/1"), b"".join(parts)
-    assert await read(opened(pieces(sealed[:3], sealed[3:]), told)) == whole
+    told, whole = file.metadata("mxc://here/1"), b"".join(parts)
+    assert await read(decrypt_file(pieces(sealed[:3], sealed[3:]), told)) == whole
     theirs = decrypt_attachment(sealed, told["key"]["k"], told["hashes"]["sha256"], told["iv"])
     assert theirs == whole, "another client reads it too"
 
 
 async def test_p6_what_was_changed_on_the_way_is_not_taken() -> None:
-    file = SealedFile(pieces(b"the tide is high"))
+    file = EncryptedFile(pieces(b"the tide is high"))
     sealed = await read(file.chunks())
-    told = file.told("mxc://here/1")
+    told = file.metadata("mxc://here/1")
     with pytest.raises(BadFile):
-        await read(opened(pieces(sealed[:-1] + b"?"), told))
+        await read(decrypt_file(pieces(sealed[:-1] + b"?"), told))
     for broken in (None, {}, {**told, "iv": "?"}, {**told, "key": {"k": "AAAA"}}, {**told, "hashes": {}}):
         with pytest.raises(BadFile):
-            await read(opened(pieces(sealed), broken))
+            await read(decrypt_file(pieces(sealed), broken))
 
 
 @given(st.binary(max_size=60), st.booleans())
 def test_base64_without_padding_goes_both_ways(data: bytes, url: bool) -> None:
-    assert to_bytes(to_text(data, url=url), url=url) == data
+    assert from_base64(to_base64(data, url=url), url=url) == data

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from coterie.kernel.cabinet import Cabinet
+from coterie.kernel.cabinet import KeyStore
 from coterie.surfaces.matrix.crypto import held, machine, speaking
-from coterie.surfaces.matrix.crypto.key_requests import REQUEST
+from coterie.surfaces.matrix.crypto.key_requests import KEY_REQUEST
 from coterie.surfaces.matrix.errors import KeysRefused, MatrixRefused
 from coterie.surfaces.matrix.homeserver import Json
 from tests.surfaces.matrix.crypto.conftest import ROOM, Party, Post
@@ -63,8 +63,8 @@ async def test_p7_a_crash_in_the_step_itself_leaves_it_undone(
         raise OSError("the power went")
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="power"):
-        patch.setattr(Cabinet, "put", full)
-        await bot.crypto.hear({"to_device": {"events": mail}}, first=False)
+        patch.setattr(KeyStore, "put", full)
+        await bot.crypto.receive_sync({"to_device": {"events": mail}}, first=False)
     bot.crash()
     await bot.collect()
     assert bot.read(post.said[-1]) == "hello"
@@ -76,7 +76,7 @@ async def test_p7_what_came_before_its_key_waits_for_it_across_a_restart(party: 
     await ana.say("bird", "t2")
     late = list(post.mail["@bot", "HOUSE"])
     post.mail["@bot", "HOUSE"].clear()
-    assert [bot.read(event) for event in post.said] == [None, None] and bot.crypto.waits
+    assert [bot.read(event) for event in post.said] == [None, None] and bot.crypto.has_pending
     bot.crash()
     assert await bot.collect() == []
     post.mail["@bot", "HOUSE"] += late
@@ -88,7 +88,7 @@ async def test_p7_what_came_before_its_key_waits_for_it_across_a_restart(party: 
     assert [event["event_id"] for _, event in again] == ["$e0", "$e1"], "not handed over yet: told again"
     bot.crypto.release(again)
     bot.crash()
-    assert await bot.collect() == [] and not bot.crypto.waits
+    assert await bot.collect() == [] and not bot.crypto.has_pending
 
 
 async def test_p7_a_missing_key_is_asked_for_and_given_again(
@@ -99,16 +99,16 @@ async def test_p7_a_missing_key_is_asked_for_and_given_again(
     await ana.say("lost on the way", "t")
     post.mail["@bot", "HOUSE"].clear()
     assert bot.read(post.said[-1]) is None
-    assert await bot.crypto.ask() == []
-    assert [event["type"] for event in post.mail["@ana", "PHONE"]] == [REQUEST]
+    assert await bot.crypto.request_missing_keys() == []
+    assert [event["type"] for event in post.mail["@ana", "PHONE"]] == [KEY_REQUEST]
     await ana.collect()
     ((_, event),) = await bot.collect()
     assert event["content"]["body"] == "lost on the way"
     monkeypatch.setattr(machine, "TELL_AFTER_S", -1.0)
-    (lost,) = await bot.crypto.ask()
+    (lost,) = await bot.crypto.request_missing_keys()
     assert lost.sender == "@ana"
-    bot.crypto.told(lost)
-    assert await bot.crypto.ask() == [], "told once"
+    bot.crypto.mark_notified(lost)
+    assert await bot.crypto.request_missing_keys() == [], "told once"
 
 
 async def test_p7_a_key_is_not_given_to_whom_it_was_not_given_before(party: Make, post: Post) -> None:
@@ -119,9 +119,9 @@ async def test_p7_a_key_is_not_given_to_whom_it_was_not_given_before(party: Make
     await eve.arrive()
     body = {"algorithm": "m.megolm.v1.aes-sha2", "room_id": ROOM, "session_id": session}
     asked = {"action": "request", "requesting_device_id": "X", "request_id": "1", "body": body}
-    await eve.line.send_to_device(REQUEST, {"@ana": {"PHONE": asked}}, "x")
-    await eve.line.send_to_device(REQUEST, {"@ana": {"PHONE": {**asked, "requesting_device_id": "HOUSE"}}}, "y")
-    await eve.line.send_to_device(REQUEST, {"@ana": {"PHONE": {"action": "request", "body": "nonsense"}}}, "z")
+    await eve.line.send_to_device(KEY_REQUEST, {"@ana": {"PHONE": asked}}, "x")
+    await eve.line.send_to_device(KEY_REQUEST, {"@ana": {"PHONE": {**asked, "requesting_device_id": "HOUSE"}}}, "y")
+    await eve.line.send_to_device(KEY_REQUEST, {"@ana": {"PHONE": {"action": "request", "body": "nonsense"}}}, "z")
     await ana.collect()
     assert post.mail["@eve", "X"] == []
     assert bot.crypto.own.user == "@bot"
@@ -138,7 +138,7 @@ async def test_p7_nobody_speaks_in_anothers_name(party: Make, post: Post) -> Non
     replayed = {**post.said[-1], "event_id": "$other"}
     assert bot.read(replayed) is None, "a place in a key's row is one event"
     elsewhere = copy.deepcopy(post.said[-1])
-    assert bot.crypto.open("!other", elsewhere) is None
+    assert bot.crypto.decrypt("!other", elsewhere) is None
     assert ana.crypto.own.user == "@ana"
 
 
@@ -175,7 +175,7 @@ async def test_p7_nonsense_between_devices_stops_nothing(party: Make, post: Post
             for content in ({}, "x", {"ciphertext": 3})
         ),
         {"type": "m.room.encrypted"},
-        {"type": REQUEST, "sender": "@ana", "content": {"action": "request"}},
+        {"type": KEY_REQUEST, "sender": "@ana", "content": {"action": "request"}},
         {**good, "sender": "@eve"},
         broken,
     ]
@@ -184,7 +184,7 @@ async def test_p7_nonsense_between_devices_stops_nothing(party: Make, post: Post
     assert bot.read(post.said[-1]) == "first"
     for content in ({}, {"algorithm": "m.megolm.v1.aes-sha2"}, {"algorithm": "x", "ciphertext": "y"}, "words"):
         event = {"type": "m.room.encrypted", "sender": "@ana", "event_id": "$x", "content": content}
-        assert bot.crypto.open(ROOM, event) in (None, event)
+        assert bot.crypto.decrypt(ROOM, event) in (None, event)
 
 
 async def test_p7_a_broken_line_is_renewed(party: Make, post: Post) -> None:
@@ -192,12 +192,12 @@ async def test_p7_a_broken_line_is_renewed(party: Make, post: Post) -> None:
     await ana.say("first", "t1")
     await bot.collect()
     cabinet = bot.crypto._cabinet
-    cabinet.put({("olm", name): None for name in cabinet.drawer("olm")})
+    cabinet.put({("olm", name): None for name in cabinet.entries("olm")})
     bot.crash()
-    ana.crypto.speaking.forget_key(ROOM)
+    ana.crypto.outbound.discard_key(ROOM)
     await bot.say("and I", "t2")
     await ana.collect()
-    ana.crypto.speaking.forget_key(ROOM)
+    ana.crypto.outbound.discard_key(ROOM)
     await ana.say("second", "t3")
     await bot.collect()
     assert bot.read(post.said[-1]) == "second"
@@ -229,7 +229,7 @@ async def test_p4_a_token_is_sealed_once_and_forgotten_after_the_next(party: Mak
     bot.crash()
     assert await bot.say("something else", "t1") == first and len(post.said) == 1
     await bot.say("next", "t2")
-    assert list(bot.crypto._cabinet.drawer("sent")) == [f"{ROOM} t2"]
+    assert list(bot.crypto._cabinet.entries("sent")) == [f"{ROOM} t2"]
 
 
 async def test_p7_one_time_keys_are_kept_filled_across_a_crash(party: Make, post: Post) -> None:
@@ -273,7 +273,7 @@ async def test_p7_an_old_copy_of_the_keys_is_noticed_and_given_up(party: Make, p
         with pytest.raises(MatrixRefused):
             await bot.crypto.own.publish(bot.line)
     before = bot.crypto.own.curve25519
-    machine.give_up_device(bot.crypto._cabinet)
+    machine.discard_device_keys(bot.crypto._cabinet)
     bot.crash()
     await bot.crypto.own.publish(bot.line)
     assert bot.crypto.own.is_new and bot.crypto.own.curve25519 != before
@@ -288,5 +288,5 @@ async def test_what_waits_is_bounded(party: Make, monkeypatch: pytest.MonkeyPatc
     await ana.say("x", "t")
     event = bot.line.post.said[-1]
     for n in range(9):
-        assert bot.crypto.open(ROOM, {**event, "event_id": f"${n}"}) is None
-    assert len(bot.crypto._cabinet.drawer("held")) == 3
+        assert bot.crypto.decrypt(ROOM, {**event, "event_id": f"${n}"}) is None
+    assert len(bot.crypto._cabinet.entries("held")) == 3

@@ -13,12 +13,12 @@ from typing import Any
 from coterie.base.errors import MissingExtra
 from coterie.modes.crowd.errors import NoBroker
 
-INGEST, TOLD = "CROWD_INGEST", "CROWD_TOLD"
-_ASKED = ("chat.ingest.*",)
-_ANNOUNCED = ("chat.firehose.*", "stream.context.*", "chat.trends.*", "chat.audit.*")
-_A_DAY_S = 86_400
-_SEEN_S = 120
-_PATIENCE_S = 5
+INGEST_STREAM, OUTPUT_STREAM = "CROWD_INGEST", "CROWD_TOLD"
+_INGEST_SUBJECTS = ("chat.ingest.*",)
+_OUTPUT_SUBJECTS = ("chat.firehose.*", "stream.context.*", "chat.trends.*", "chat.audit.*")
+_RETENTION_S = 86_400
+_DUPLICATE_WINDOW_S = 120
+_TIMEOUT_S = 5
 
 
 class Broker:
@@ -36,26 +36,26 @@ class Broker:
         except ImportError:
             raise MissingExtra("cluster", "A crowd on several machines") from None
         try:
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout(_TIMEOUT_S):
                 connection = await nats.connect(
-                    address, max_reconnect_attempts=-1, reconnect_time_wait=0.2, error_cb=_nothing
+                    address, max_reconnect_attempts=-1, reconnect_time_wait=0.2, error_cb=_ignore_error
                 )
         except (OSError, Error, TimeoutError) as error:
             raise NoBroker(
                 f"The NATS server at {address} does not answer ({error}).", "Start it with JetStream: nats-server -js"
             ) from error
-        jetstream = connection.jetstream(timeout=_PATIENCE_S)
+        jetstream = connection.jetstream(timeout=_TIMEOUT_S)
         for name, subjects, retention in (
-            (INGEST, _ASKED, RetentionPolicy.WORK_QUEUE),
-            (TOLD, _ANNOUNCED, RetentionPolicy.LIMITS),
+            (INGEST_STREAM, _INGEST_SUBJECTS, RetentionPolicy.WORK_QUEUE),
+            (OUTPUT_STREAM, _OUTPUT_SUBJECTS, RetentionPolicy.LIMITS),
         ):
             await jetstream.add_stream(
                 StreamConfig(
                     name=name,
                     subjects=list(subjects),
                     retention=retention,
-                    max_age=_A_DAY_S,
-                    duplicate_window=_SEEN_S,
+                    max_age=_RETENTION_S,
+                    duplicate_window=_DUPLICATE_WINDOW_S,
                 )
             )
         return cls(connection, jetstream)
@@ -64,5 +64,5 @@ class Broker:
         await self.nats.close()
 
 
-async def _nothing(_error: Exception) -> None:
+async def _ignore_error(_error: Exception) -> None:
     """Being without a server for a while is what reconnecting is for."""

@@ -10,14 +10,14 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 
-from coterie.modes.crowd.cluster.broker import INGEST, TOLD, Broker
-from coterie.modes.crowd.errors import NoBroker, Refused
+from coterie.modes.crowd.cluster.broker import INGEST_STREAM, OUTPUT_STREAM, Broker
+from coterie.modes.crowd.errors import MessageRefused, NoBroker
 from coterie.modes.crowd.protocol import ChatMessage, ChatPost, Subjects
 
-_ANSWER_S = 2.0
+_ANSWER_TIMEOUT_S = 2.0
 
 
-class Remote:
+class ClusterClient:
     def __init__(self, broker: Broker, room: str) -> None:
         self._broker = broker
         self._subjects = Subjects(room)
@@ -37,16 +37,16 @@ class Remote:
                 try:
                     headers = {"Nats-Msg-Id": key, "Answer-To": inbox}
                     await self._broker.jetstream.publish(
-                        self._subjects.ingest, post.wire().encode(), stream=INGEST, headers=headers
+                        self._subjects.ingest, post.to_json().encode(), stream=INGEST_STREAM, headers=headers
                     )
-                    answer = json.loads((await answers.next_msg(timeout=_ANSWER_S)).data)
+                    answer = json.loads((await answers.next_msg(timeout=_ANSWER_TIMEOUT_S)).data)
                 except (Error, OSError, TimeoutError):
                     attempt += 1
                     await asyncio.sleep(0.1)
                     continue
                 if "message" in answer:
                     return ChatMessage.model_validate(answer["message"])
-                raise Refused(answer["rule"], answer["error"], answer["fix"])
+                raise MessageRefused(answer["rule"], answer["error"], answer["fix"])
         finally:
             await answers.unsubscribe()
         raise NoBroker(
@@ -58,11 +58,13 @@ class Remote:
         """Every message after a number, then each new one, in order and once."""
         from nats.errors import TimeoutError as NothingYet
 
-        heard = await self._broker.jetstream.subscribe(self._subjects.firehose, stream=TOLD, ordered_consumer=True)
+        heard = await self._broker.jetstream.subscribe(
+            self._subjects.firehose, stream=OUTPUT_STREAM, ordered_consumer=True
+        )
         try:
             while True:
                 try:
-                    told = ChatMessage.read((await heard.next_msg(timeout=1)).data)
+                    told = ChatMessage.from_json((await heard.next_msg(timeout=1)).data)
                 except NothingYet:
                     continue
                 if told.number > after:

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from pathlib import Path
 
-SHIPPED = Path(__file__).parent
+SHIPPED_CONFIGS = Path(__file__).parent

@@ -1,21 +1,21 @@
 """The gateway: validates, moderates, numbers, stores and broadcasts. Fast and boring; no model on its path. C3, C4"""
 
-from coterie.modes.crowd.gateway.door import Admitted, Door, Stopped
-from coterie.modes.crowd.gateway.fanout import MOST_WAITING, Encoding, Fanout, Frame, Socket
+from coterie.modes.crowd.gateway.door import Admission, Admitted, Rejected
+from coterie.modes.crowd.gateway.fanout import MAX_OUTSTANDING_BYTES, Encoding, Fanout, Frame, Socket
 from coterie.modes.crowd.gateway.gateway import Gateway
 from coterie.modes.crowd.gateway.limits import RoomLimits
-from coterie.modes.crowd.gateway.room import Room
+from coterie.modes.crowd.gateway.room import ChatRoom
 
 __all__ = [
-    "MOST_WAITING",
+    "MAX_OUTSTANDING_BYTES",
     "Admitted",
-    "Door",
+    "Admission",
     "Encoding",
     "Fanout",
     "Frame",
     "Gateway",
-    "Room",
+    "ChatRoom",
     "RoomLimits",
     "Socket",
-    "Stopped",
+    "Rejected",
 ]

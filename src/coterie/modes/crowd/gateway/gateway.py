@@ -11,51 +11,53 @@ from collections import deque
 from collections.abc import Sequence
 
 from coterie.base.clock import Clock
-from coterie.kernel import Draft, Message, Payload, Store
-from coterie.modes.crowd.events import CrowdAudited, CrowdRuled, CrowdSaid, stream
-from coterie.modes.crowd.gateway.door import Admitted, Door
-from coterie.modes.crowd.protocol import AuditRecord, Author, ChatMessage, ChatPost, Subjects
+from coterie.kernel import BusMessage, NewEvent, Payload, Store
+from coterie.modes.crowd.events import CrowdAudited, CrowdRuled, CrowdSaid, room_stream
+from coterie.modes.crowd.gateway.door import Admission, Admitted
+from coterie.modes.crowd.protocol import AuditRecord, ChatAuthor, ChatMessage, ChatPost, Subjects
 
-_KEPT = 5_000
+_MAX_RECENT = 5_000
 """Messages at hand for whoever comes back; older ones are read from the log."""
-_PAGE = 1_000
+_PAGE_SIZE = 1_000
 _Waiting = tuple[ChatMessage, asyncio.Future[ChatMessage]]
-_MODERATOR = {"timeout": "timeout", "ban": "ban", "pardon": "pardon", "kill": "killed", "revive": "revived"}
+_AUDIT_ACTIONS = {"timeout": "timeout", "ban": "ban", "pardon": "pardon", "kill": "killed", "revive": "revived"}
 
 
 class Gateway:
-    def __init__(self, store: Store, door: Door, clock: Clock) -> None:
+    def __init__(self, store: Store, door: Admission, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self.door = door
-        self.stream = stream(door.room)
+        self.admission = door
+        self.stream = room_stream(door.room)
         self._subjects = Subjects(door.room)
-        self._recent: deque[ChatMessage] = deque(maxlen=_KEPT)
-        self._drafts: list[Draft] = []
+        self._recent: deque[ChatMessage] = deque(maxlen=_MAX_RECENT)
+        self._new_events: list[NewEvent] = []
         self._waiting: list[_Waiting] = []
         self._writing: asyncio.Task[None] | None = None
 
     async def recover(self) -> None:
         """Know again what was said before this process began: numbers go on, and no sender's id counts twice."""
-        said = await self._store.read(self.stream, kinds=["crowd_said"], limit=_KEPT, newest_first=True)
+        said = await self._store.read(self.stream, kinds=["crowd_said"], limit=_MAX_RECENT, newest_first=True)
         for event in reversed(said):
             if isinstance(event.payload, CrowdSaid):
-                self.door.remember(event.payload.message)
+                self.admission.remember(event.payload.message)
                 self._recent.append(event.payload.message)
         for event in await self._store.read(self.stream, kinds=["crowd_ruled"], limit=100_000):
             if isinstance(event.payload, CrowdRuled):
-                self.door.rulings.apply(event.payload)
+                self.admission.moderation_state.apply(event.payload)
 
     def post(self, post: ChatPost) -> asyncio.Future[ChatMessage]:
         """To be awaited: the message as everybody sees it, once it is durable; or `Refused`."""
         loop = asyncio.get_running_loop()
-        decided = self.door.admit(post, self.now_ms())
+        decided = self.admission.admit(post, self.now_ms())
         answer: asyncio.Future[ChatMessage] = loop.create_future()
         if decided.audits:
-            self._drafts.extend(Draft(self.stream, CrowdAudited(record=audit), "gateway") for audit in decided.audits)
+            self._new_events.extend(
+                NewEvent(self.stream, CrowdAudited(record=audit), "gateway") for audit in decided.audits
+            )
         if isinstance(decided, Admitted):
-            if not decided.again:
-                self._drafts.append(Draft(self.stream, CrowdSaid(message=decided.message), post.author.name))
+            if not decided.duplicate:
+                self._new_events.append(NewEvent(self.stream, CrowdSaid(message=decided.message), post.author.name))
             self._waiting.append((decided.message, answer))
         else:
             answer.set_exception(decided.error)
@@ -63,33 +65,33 @@ class Gateway:
             self._writing = loop.create_task(self._write())
         return answer
 
-    def note(self, payload: Payload, actor: str = "crowd") -> None:
+    def record(self, payload: Payload, actor: str = "crowd") -> None:
         """Write something else of this room, in its place among the messages: a replay depends on that order."""
-        self._drafts.append(Draft(self.stream, payload, actor))
+        self._new_events.append(NewEvent(self.stream, payload, actor))
         if self._writing is None:
             self._writing = asyncio.get_running_loop().create_task(self._write())
 
-    async def rule(self, ruling: CrowdRuled) -> None:
+    async def moderate(self, ruling: CrowdRuled) -> None:
         """A moderator's decision, in force at once and in the audit."""
-        self.door.rulings.apply(ruling)
+        self.admission.moderation_state.apply(ruling)
         record = AuditRecord(
-            room=self.door.room,
+            room=self.admission.room,
             ts=ruling.at_ms,
-            action=_MODERATOR.get(ruling.what, "setting"),
+            action=_AUDIT_ACTIONS.get(ruling.what, "setting"),
             rule=ruling.what,
             reason=ruling.reason or f"{ruling.what} by {ruling.by}",
-            author=Author(name=ruling.who or "room", kind="human" if ruling.who else "system"),
+            author=ChatAuthor(name=ruling.who or "room", kind="human" if ruling.who else "system"),
             by=ruling.by,
         )
         await self._store.append(
             [
-                Draft(self.stream, ruling, ruling.by),
-                Draft(self.stream, CrowdAudited(record=record), ruling.by),
+                NewEvent(self.stream, ruling, ruling.by),
+                NewEvent(self.stream, CrowdAudited(record=record), ruling.by),
             ]
         )
-        self._store.bus.publish([Message(self._subjects.audit, record)])
+        self._store.bus.publish([BusMessage(self._subjects.audit, record)])
 
-    async def settle(self) -> None:
+    async def flush(self) -> None:
         """Until everything posted so far is durable."""
         while self._writing is not None:
             await self._writing
@@ -110,8 +112,8 @@ class Gateway:
         found: list[ChatMessage] = []
         seq = await self._store.head(self.stream) + 1
         while seq > 1 and (not found or found[-1].number > number + 1):
-            seq = max(1, seq - _PAGE)
-            page = await self._store.read(self.stream, after=seq - 1, limit=_PAGE, kinds=["crowd_said"])
+            seq = max(1, seq - _PAGE_SIZE)
+            page = await self._store.read(self.stream, after=seq - 1, limit=_PAGE_SIZE, kinds=["crowd_said"])
             said = [event.payload.message for event in page if isinstance(event.payload, CrowdSaid)]
             known = found[-1].number if found else 2**62
             found.extend(message for message in reversed(said) if number < message.number < known)
@@ -124,8 +126,8 @@ class Gateway:
 
     async def _write(self) -> None:
         try:
-            while self._drafts or self._waiting:
-                drafts, self._drafts = self._drafts, []
+            while self._new_events or self._waiting:
+                drafts, self._new_events = self._new_events, []
                 waiting, self._waiting = self._waiting, []
                 try:
                     if drafts:
@@ -135,19 +137,19 @@ class Gateway:
                         if not answer.done():
                             answer.set_exception(error)
                     continue
-                self._tell(drafts, waiting)
+                self._publish(drafts, waiting)
         finally:
             self._writing = None
 
-    def _tell(self, drafts: Sequence[Draft], waiting: Sequence[_Waiting]) -> None:
-        news: list[Message] = []
+    def _publish(self, drafts: Sequence[NewEvent], waiting: Sequence[_Waiting]) -> None:
+        news: list[BusMessage] = []
         for draft in drafts:
             payload = draft.payload
             if isinstance(payload, CrowdSaid):
                 self._recent.append(payload.message)
-                news.append(Message(self._subjects.firehose, payload.message))
+                news.append(BusMessage(self._subjects.firehose, payload.message))
             elif isinstance(payload, CrowdAudited):
-                news.append(Message(self._subjects.audit, payload.record))
+                news.append(BusMessage(self._subjects.audit, payload.record))
         self._store.bus.publish(news)
         for message, answer in waiting:
             if not answer.done():

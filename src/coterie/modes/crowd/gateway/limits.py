@@ -6,7 +6,7 @@ from pydantic import Field
 
 from coterie.base.config import Section
 
-_MOST_AUTHORS = 50_000
+_MAX_AUTHORS = 50_000
 
 
 class RoomLimits(Section):
@@ -21,7 +21,7 @@ class RoomLimits(Section):
     followers_only: bool = False
 
 
-class Buckets:
+class TokenBuckets:
     """One bucket per author. Whoever has not spoken for long enough has a full one, and need not be remembered."""
 
     def __init__(self, limits: RoomLimits) -> None:
@@ -36,12 +36,12 @@ class Buckets:
         left = min(self._burst, left + (now_ms - since) * self._per_ms)
         if left < 1:
             return (1 - left) / self._per_ms / 1_000
-        if len(self._left) >= _MOST_AUTHORS and author not in self._left:
-            self._forget_full(now_ms)
+        if len(self._left) >= _MAX_AUTHORS and author not in self._left:
+            self._drop_full(now_ms)
         self._left[author] = (left - 1, now_ms)
         return 0.0
 
-    def _forget_full(self, now_ms: int) -> None:
+    def _drop_full(self, now_ms: int) -> None:
         self._left = {
             author: (left, since)
             for author, (left, since) in self._left.items()

@@ -1,8 +1,16 @@
 """From sound to context: where sound comes from, when somebody speaks, what they say. No sound leaves here. C9"""
 
-from coterie.modes.crowd.listening.ear import listened
-from coterie.modes.crowd.listening.recogniser import Recogniser, recogniser_named
-from coterie.modes.crowd.listening.sound import Sound, is_sound
-from coterie.modes.crowd.listening.utterances import Utterance, Utterances
+from coterie.modes.crowd.listening.ear import transcribe_stream
+from coterie.modes.crowd.listening.recogniser import Recogniser, create_recogniser
+from coterie.modes.crowd.listening.sound import AudioSource, is_audio_source
+from coterie.modes.crowd.listening.utterances import Utterance, UtteranceDetector
 
-__all__ = ["Recogniser", "Sound", "Utterance", "Utterances", "is_sound", "listened", "recogniser_named"]
+__all__ = [
+    "Recogniser",
+    "AudioSource",
+    "Utterance",
+    "UtteranceDetector",
+    "is_audio_source",
+    "transcribe_stream",
+    "create_recogniser",
+]

@@ -14,26 +14,26 @@ import numpy as np
 
 from coterie.base.clock import Clock, to_micros
 from coterie.modes.crowd.listening.recogniser import Recogniser
-from coterie.modes.crowd.listening.sound import PIECE_S, RATE
-from coterie.modes.crowd.listening.utterances import Utterance, Utterances
-from coterie.modes.crowd.listening.wording import sentences
+from coterie.modes.crowd.listening.sound import CHUNK_S, SAMPLE_RATE
+from coterie.modes.crowd.listening.utterances import Utterance, UtteranceDetector
+from coterie.modes.crowd.listening.wording import fixed_sentences
 from coterie.modes.crowd.protocol import StreamContext
-from coterie.modes.crowd.session.moments import moment
-from coterie.modes.crowd.session.script import Rolling
+from coterie.modes.crowd.session.moments import detect_event
+from coterie.modes.crowd.session.script import RollingContext
 
-_MOST_AT_ONCE_S = 20.0
-_LONGEST_LINE = 500
+_MAX_JOINED_S = 20.0
+_MAX_LINE_CHARS = 500
 
 
-async def listened(
+async def transcribe_stream(
     sound: AsyncIterator[bytes],
     recogniser: Recogniser,
     room: str,
     clock: Clock,
-    utterances: Utterances | None = None,
+    utterances: UtteranceDetector | None = None,
 ) -> AsyncIterator[StreamContext]:
     """Contexts of a room from pieces of sound, until it ends. Their windows end when the words did."""
-    cutting = utterances or Utterances()
+    cutting = utterances or UtteranceDetector()
     heard: asyncio.Queue[tuple[Utterance, int] | None] = asyncio.Queue()
 
     async def hear() -> None:
@@ -41,15 +41,15 @@ async def listened(
         try:
             async for piece in sound:
                 number += 1
-                if (utterance := cutting.hear(piece)) is not None:
-                    ago_ms = round((number * PIECE_S - utterance.end_s) * 1_000)
+                if (utterance := cutting.add(piece)) is not None:
+                    ago_ms = round((number * CHUNK_S - utterance.end_s) * 1_000)
                     heard.put_nowait((utterance, _now(clock) - ago_ms))
-            if (utterance := cutting.rest()) is not None:
+            if (utterance := cutting.finish()) is not None:
                 heard.put_nowait((utterance, _now(clock)))
         finally:
             heard.put_nowait(None)
 
-    rolling = Rolling(room)
+    rolling = RollingContext(room)
     loop = asyncio.get_running_loop()
     hearing = asyncio.create_task(hear())
     try:
@@ -57,10 +57,10 @@ async def listened(
             while (waiting := await _next(heard)) is not None:
                 utterance, ended_ms = waiting
                 text = await loop.run_in_executor(aside, recogniser.transcribe, utterance.samples)
-                for sentence in sentences(text):
-                    if line := sentence[:_LONGEST_LINE]:
-                        kind, confidence = moment(line) or (None, 0.0)
-                        yield rolling.hear(line, ended_ms, kind, confidence)
+                for sentence in fixed_sentences(text):
+                    if line := sentence[:_MAX_LINE_CHARS]:
+                        kind, confidence = detect_event(line) or (None, 0.0)
+                        yield rolling.add(line, ended_ms, kind, confidence)
         await hearing  # what went wrong with the sound is told here
     finally:
         hearing.cancel()
@@ -75,13 +75,13 @@ async def _next(heard: asyncio.Queue[tuple[Utterance, int] | None]) -> tuple[Utt
         if second is None:
             heard.put_nowait(None)
             break
-        first = (_joined(first[0], second[0]), second[1])
+        first = (_concatenate(first[0], second[0]), second[1])
     return first
 
 
-def _joined(one: Utterance, other: Utterance) -> Utterance:
-    pause = np.zeros(round(0.3 * RATE), dtype=np.float32)
-    samples = np.concatenate([one.samples, pause, other.samples])[-round(_MOST_AT_ONCE_S * RATE) :]
+def _concatenate(one: Utterance, other: Utterance) -> Utterance:
+    pause = np.zeros(round(0.3 * SAMPLE_RATE), dtype=np.float32)
+    samples = np.concatenate([one.samples, pause, other.samples])[-round(_MAX_JOINED_S * SAMPLE_RATE) :]
     return Utterance(samples, one.start_s, other.end_s)
 
 

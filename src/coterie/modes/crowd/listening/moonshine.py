@@ -20,62 +20,62 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.base.errors import MissingExtra
-from coterie.modes.crowd.errors import NoSound
-from coterie.modes.crowd.listening.beam import Found, LogChances, searched
-from coterie.modes.crowd.listening.expected import WORD, Expected
-from coterie.modes.crowd.listening.prior import Prior
-from coterie.modes.crowd.listening.sound import RATE
+from coterie.modes.crowd.errors import AudioUnavailable
+from coterie.modes.crowd.listening.beam import Hypothesis, LogProbabilities, beam_search
+from coterie.modes.crowd.listening.expected import WORD_START, WordBoost
+from coterie.modes.crowd.listening.prior import LanguageModelPrior
+from coterie.modes.crowd.listening.sound import SAMPLE_RATE
 from coterie.modes.crowd.listening.utterances import Samples
 
-_EXPECTED = ("chat",)
-_AROUND_S = 0.3
-_NOISE = 0.001
-_LOUD = 0.9
-_MOST_LOUDER = 20.0
-_WIDTH = 4
+_EXPECTED_WORDS = ("chat",)
+_PADDING_S = 0.3
+_NOISE_LEVEL = 0.001
+_TARGET_PEAK = 0.9
+_MAX_GAIN = 20.0
+_BEAM_WIDTH = 4
 _TOKENS_A_SECOND = 6.5
 """More than anybody says: where it goes on and on, it repeats itself."""
-_BEGIN, _END = 1, 2
-_LAST_SIGN = 2
-_LEAST = 1_600
-_READS = 0.25
+_START_TOKEN, _END_TOKEN = 1, 2
+_LAST_SPECIAL_TOKEN = 2
+_MIN_SAMPLES = 1_600
+_PRIOR_WEIGHT = 0.25
 """How much it counts that words are likely after one another, beside how they sound."""
 _HEADS, _HEAD_SIZE = 8, 36
-_SAMPLES_A_PIECE = 384
-_NO_WORD = re.compile(r"[\W_]+")
+_SAMPLES_PER_FRAME = 384
+_NON_WORD = re.compile(r"[\W_]+")
 
 
 @dataclass(frozen=True)
-class Hearing:
-    longer: float = 1.0
+class AudioVariant:
+    stretch: float = 1.0
     """How many times as long the sound is made, and as much lower."""
-    brighter: float = 0.0
+    pre_emphasis: float = 0.0
     """How much of each sample is taken from the next: what is low in the sound gets quieter."""
 
-    def changed(self, samples: Samples) -> Samples:
-        if self.longer != 1:
+    def apply(self, samples: Samples) -> Samples:
+        if self.stretch != 1:
             # By way of its frequencies: between two samples there is no straight line.
-            length = round(len(samples) * self.longer)
-            samples = (np.fft.irfft(np.fft.rfft(samples), length) * self.longer).astype(np.float32)
-        if self.brighter:
-            samples = samples - np.float32(self.brighter) * np.pad(samples, (1, 0))[:-1]
+            length = round(len(samples) * self.stretch)
+            samples = (np.fft.irfft(np.fft.rfft(samples), length) * self.stretch).astype(np.float32)
+        if self.pre_emphasis:
+            samples = samples - np.float32(self.pre_emphasis) * np.pad(samples, (1, 0))[:-1]
         return samples
 
 
 @dataclass(frozen=True)
-class Heard:
+class Transcription:
     text: str
     score: float
 
 
-_FIRST = (Hearing(), Hearing(longer=1.07))
-_IN_DOUBT = Hearing(longer=1.15, brighter=0.5)
+_VARIANTS = (AudioVariant(), AudioVariant(stretch=1.07))
+_TIE_BREAK_VARIANT = AudioVariant(stretch=1.15, pre_emphasis=0.5)
 
 
 class Moonshine:
     name = "moonshine-tiny-en"
 
-    def __init__(self, expected: Iterable[str] = _EXPECTED) -> None:
+    def __init__(self, expected: Iterable[str] = _EXPECTED_WORDS) -> None:
         try:
             import onnxruntime
             from moonshine_voice import get_assets_path
@@ -83,51 +83,60 @@ class Moonshine:
             raise MissingExtra("audio", "Understanding what a stream says") from None
         weights = Path(get_assets_path()) / "tiny-en"
         if not weights.is_dir():
-            raise NoSound(
+            raise AudioUnavailable(
                 "This moonshine-voice carries no weights.", 'Install the one that does: pip install "coterie[audio]"'
             )
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1  # there is a house around it that wants the other cores
         self._encoder: Any = onnxruntime.InferenceSession(str(weights / "encoder_model.ort"), options)
         self._decoder: Any = onnxruntime.InferenceSession(str(weights / "decoder_model_merged.ort"), options)
-        self._past = [each.name for each in self._decoder.get_inputs() if each.name.startswith("past_key_values")]
-        self._given = [each.name for each in self._decoder.get_outputs()]
-        self._tokens = _tokens((weights / "tokenizer.bin").read_bytes())
-        self._expected = Expected(expected, self._tokens)
-        self._prior = Prior()
+        self._cache_names = [
+            each.name for each in self._decoder.get_inputs() if each.name.startswith("past_key_values")
+        ]
+        self._output_names = [each.name for each in self._decoder.get_outputs()]
+        self._tokens = _parse_tokens((weights / "tokenizer.bin").read_bytes())
+        self._expected = WordBoost(expected, self._tokens)
+        self._prior = LanguageModelPrior()
         # Both first hearings at the same time: nobody should wait for a long sentence twice.
-        self._ears = ThreadPoolExecutor(len(_FIRST), thread_name_prefix="ear")
+        self._executor = ThreadPoolExecutor(len(_VARIANTS), thread_name_prefix="ear")
 
     def transcribe(self, samples: Samples) -> str:
-        if len(samples) < _LEAST:
+        if len(samples) < _MIN_SAMPLES:
             return ""
-        heard = list(self._ears.map(lambda each: self._heard(each.changed(samples)), _FIRST))
-        if len({_NO_WORD.sub(" ", each.text).strip().casefold() for each in heard}) > 1:
-            heard.append(self._heard(_IN_DOUBT.changed(samples)))
+        heard = list(self._executor.map(lambda each: self._transcribe_once(each.changed(samples)), _VARIANTS))
+        if len({_NON_WORD.sub(" ", each.text).strip().casefold() for each in heard}) > 1:
+            heard.append(self._transcribe_once(_TIE_BREAK_VARIANT.apply(samples)))
         return max(heard, key=lambda each: each.score).text
 
-    def _written(self, found: Found) -> str:
-        written = b"".join(self._tokens[token] for token in found.tokens if token > _LAST_SIGN)
-        return written.decode("utf-8", "ignore").replace(WORD, " ").strip()
+    def _decode_tokens(self, found: Hypothesis) -> str:
+        written = b"".join(self._tokens[token] for token in found.tokens if token > _LAST_SPECIAL_TOKEN)
+        return written.decode("utf-8", "ignore").replace(WORD_START, " ").strip()
 
-    def _heard(self, samples: Samples) -> Heard:
+    def _transcribe_once(self, samples: Samples) -> Transcription:
         # No recording it was taught with is perfectly silent: with a little noise it mishears less.
-        sound = np.pad(_loud(samples), round(_AROUND_S * RATE))
-        sound = sound + np.random.default_rng(0).normal(0, _NOISE, len(sound)).astype(np.float32)
+        sound = np.pad(_normalise_volume(samples), round(_PADDING_S * SAMPLE_RATE))
+        sound = sound + np.random.default_rng(0).normal(0, _NOISE_LEVEL, len(sound)).astype(np.float32)
         (hidden,) = self._encoder.run(
             None, {"input_values": sound[None], "attention_mask": np.ones((1, len(sound)), np.int64)}
         )
-        decoding = _Decoding(self._decoder, self._past, self._given, hidden)
-        most = round(len(sound) / RATE * _TOKENS_A_SECOND)
-        found = searched(decoding.first(), decoding.step, end=_END, most=most, width=_WIDTH, bonus=self._expected.bonus)
-        return max(map(self._judged, found), key=lambda each: each.score)
+        decoding = _Decoder(self._decoder, self._cache_names, self._output_names, hidden)
+        most = round(len(sound) / SAMPLE_RATE * _TOKENS_A_SECOND)
+        found = beam_search(
+            decoding.first(),
+            decoding.step,
+            end=_END_TOKEN,
+            max_tokens=most,
+            width=_BEAM_WIDTH,
+            bonus=self._expected.bonus,
+        )
+        return max(map(self._scored, found), key=lambda each: each.score)
 
-    def _judged(self, found: Found) -> Heard:
-        text = self._written(found)
-        return Heard(text, found.score(_READS * self._prior.log_chance(text)))
+    def _scored(self, found: Hypothesis) -> Transcription:
+        text = self._decode_tokens(found)
+        return Transcription(text, found.score(_PRIOR_WEIGHT * self._prior.log_probability(text)))
 
 
-class _Decoding:
+class _Decoder:
     """One sound's words, token after token, for several beginnings at once."""
 
     def __init__(self, decoder: Any, past: list[str], given: list[str], hidden: npt.NDArray[np.float32]) -> None:
@@ -136,10 +145,10 @@ class _Decoding:
         self._hidden = hidden
         self._state = {name: np.zeros((1, _HEADS, 0, _HEAD_SIZE), np.float32) for name in past}
 
-    def first(self) -> LogChances:
-        return self._run([_BEGIN], goes_on=False).reshape(-1)
+    def first(self) -> LogProbabilities:
+        return self._run([_START_TOKEN], goes_on=False).reshape(-1)
 
-    def step(self, places: list[int], tokens: list[int]) -> LogChances:
+    def step(self, places: list[int], tokens: list[int]) -> LogProbabilities:
         # What it knows of the sound is the same for all beginnings: only their number may have changed.
         self._state = {
             name: each[places] if ".decoder." in name or len(each) != len(places) else each
@@ -147,7 +156,7 @@ class _Decoding:
         }
         return self._run(tokens, goes_on=True)
 
-    def _run(self, tokens: list[int], *, goes_on: bool) -> LogChances:
+    def _run(self, tokens: list[int], *, goes_on: bool) -> LogProbabilities:
         count, length = len(tokens), self._hidden.shape[1]
         given = self._decoder.run(
             None,
@@ -155,7 +164,7 @@ class _Decoding:
                 "input_ids": np.array(tokens, np.int64)[:, None],
                 "encoder_hidden_states": np.repeat(self._hidden, count, axis=0),
                 # Counted in samples: one for each piece went well up to nine seconds, and failed beyond.
-                "encoder_attention_mask": np.ones((count, length * _SAMPLES_A_PIECE), np.int64),
+                "encoder_attention_mask": np.ones((count, length * _SAMPLES_PER_FRAME), np.int64),
                 "use_cache_branch": np.array([goes_on]),
                 **self._state,
             },
@@ -165,22 +174,22 @@ class _Decoding:
             # What it knows of the sound is made once, at the beginning; afterwards it gives none.
             if not goes_on or ".decoder." in name:
                 self._state[name] = named[name.replace("past_key_values", "present")]
-        return _log_chances(named["logits"][:, -1])
+        return _log_softmax(named["logits"][:, -1])
 
 
-def _log_chances(logits: npt.NDArray[np.float32]) -> LogChances:
+def _log_softmax(logits: npt.NDArray[np.float32]) -> LogProbabilities:
     above = logits - logits.max(axis=-1, keepdims=True)
-    chances: LogChances = above - np.log(np.exp(above).sum(axis=-1, keepdims=True))
+    chances: LogProbabilities = above - np.log(np.exp(above).sum(axis=-1, keepdims=True))
     return chances
 
 
-def _loud(samples: Samples) -> Samples:
+def _normalise_volume(samples: Samples) -> Samples:
     """As loud as it may be: a quiet microphone is no worse understood than a loud one."""
     peak = float(np.abs(samples).max(initial=0.0))
-    return samples * np.float32(min(_LOUD / peak, _MOST_LOUDER)) if peak else samples
+    return samples * np.float32(min(_TARGET_PEAK / peak, _MAX_GAIN)) if peak else samples
 
 
-def _tokens(file: bytes) -> list[bytes]:
+def _parse_tokens(file: bytes) -> list[bytes]:
     """Each is its length, in one byte or in two, and its bytes."""
     found: list[bytes] = []
     at = 0

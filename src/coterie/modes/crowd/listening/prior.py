@@ -13,27 +13,27 @@ from typing import Any
 from coterie.base.errors import MissingExtra
 
 _WORD = re.compile(r"[a-z]+(?:'[a-z]+)*")
-_BEGIN, _END = "<s>", "</s>"
+_SENTENCE_START, _SENTENCE_END = "<s>", "</s>"
 _HISTORY = 2
-_RAREST = -18.0
+_MIN_LOG_PROBABILITY = -18.0
 """A name that nobody wrote down is no worse than the rarest word."""
 
 
-class Prior:
+class LanguageModelPrior:
     def __init__(self) -> None:
         try:
             import pocketsphinx
         except ImportError:
             raise MissingExtra("audio", "Understanding what a stream says") from None
         model = Path(pocketsphinx.get_model_path("en-us")) / "en-us.lm.bin"
-        self._logarithms: Any = pocketsphinx.LogMath()
-        self._words: Any = pocketsphinx.NGramModel(pocketsphinx.Config(), self._logarithms, str(model))
+        self._log_math: Any = pocketsphinx.LogMath()
+        self._ngrams: Any = pocketsphinx.NGramModel(pocketsphinx.Config(), self._log_math, str(model))
 
-    def log_chance(self, text: str) -> float:
+    def log_probability(self, text: str) -> float:
         """Of these words together, as a sentence of their own. Capitals and marks do not count."""
-        words = [_BEGIN, *_WORD.findall(text.casefold().replace("’", "'")), _END]
-        return sum(self._after(words[max(0, at - _HISTORY) : at + 1]) for at in range(1, len(words)))
+        words = [_SENTENCE_START, *_WORD.findall(text.casefold().replace("’", "'")), _SENTENCE_END]
+        return sum(self._conditional(words[max(0, at - _HISTORY) : at + 1]) for at in range(1, len(words)))
 
-    def _after(self, words: list[str]) -> float:
+    def _conditional(self, words: list[str]) -> float:
         """The last of them, after the others."""
-        return max(float(self._logarithms.log_to_ln(self._words.prob(words[::-1]))), _RAREST)
+        return max(float(self._log_math.log_to_ln(self._ngrams.prob(words[::-1]))), _MIN_LOG_PROBABILITY)

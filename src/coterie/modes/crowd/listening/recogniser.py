@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from coterie.base.errors import MissingExtra
-from coterie.modes.crowd.errors import NoSound
+from coterie.modes.crowd.errors import AudioUnavailable
 from coterie.modes.crowd.listening.moonshine import Moonshine
 from coterie.modes.crowd.listening.utterances import Samples
 
@@ -32,7 +32,7 @@ class Whisper:
         except ImportError:
             raise MissingExtra("whisper", "faster-whisper") from None
         if not (weights / "model.bin").is_file():
-            raise NoSound(
+            raise AudioUnavailable(
                 f"There are no faster-whisper weights in {weights}.", "Name a folder that holds its model.bin."
             )
         self.name = f"whisper:{weights.name}"
@@ -43,11 +43,13 @@ class Whisper:
         return " ".join(segment.text.strip() for segment in found).strip()
 
 
-def recogniser_named(name: str = "moonshine") -> Recogniser:
+def create_recogniser(name: str = "moonshine") -> Recogniser:
     """`moonshine`, or `whisper:FOLDER`."""
     kind, _, folder = name.partition(":")
     if kind == "moonshine" and not folder:
         return Moonshine()
     if kind == "whisper" and folder:
         return Whisper(Path(folder).expanduser())
-    raise NoSound(f"There is no recogniser {name}.", "Say moonshine, or whisper:FOLDER with its weights in it.")
+    raise AudioUnavailable(
+        f"There is no recogniser {name}.", "Say moonshine, or whisper:FOLDER with its weights in it."
+    )

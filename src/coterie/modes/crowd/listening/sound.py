@@ -14,25 +14,27 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from coterie.base.clock import Clock
-from coterie.modes.crowd.errors import NoSound
+from coterie.modes.crowd.errors import AudioUnavailable
 
-RATE = 16_000
-PIECE = 512
+SAMPLE_RATE = 16_000
+CHUNK_SAMPLES = 512
 """Samples: what voice activity detection looks at at a time."""
-PIECE_BYTES = 2 * PIECE
-PIECE_S = PIECE / RATE
-_ADDRESSES = frozenset(["http", "https", "rtmp", "rtmps", "rtsp", "srt"])
-_FILES = frozenset([".wav", ".mp3", ".flac", ".ogg", ".opus", ".m4a", ".aac", ".webm", ".mp4", ".mkv", ".mov", ".ts"])
-_REACH = "http,https,httpproxy,tcp,tls,crypto,rtmp,rtmps,rtsp,rtp,udp,srt"
-_LAST_WORDS = 300
+CHUNK_BYTES = 2 * CHUNK_SAMPLES
+CHUNK_S = CHUNK_SAMPLES / SAMPLE_RATE
+_URL_SCHEMES = frozenset(["http", "https", "rtmp", "rtmps", "rtsp", "srt"])
+_FILE_SUFFIXES = frozenset(
+    [".wav", ".mp3", ".flac", ".ogg", ".opus", ".m4a", ".aac", ".webm", ".mp4", ".mkv", ".mov", ".ts"]
+)
+_NETWORK_PROTOCOLS = "http,https,httpproxy,tcp,tls,crypto,rtmp,rtmps,rtsp,rtp,udp,srt"
+_MAX_STDERR_CHARS = 300
 
 
-def is_sound(source: str) -> bool:
+def is_audio_source(source: str) -> bool:
     """Whether this names sound: an address of a stream, or a file that holds sound by its name."""
-    return urlsplit(source).scheme in _ADDRESSES or Path(source).suffix.lower() in _FILES
+    return urlsplit(source).scheme in _URL_SCHEMES or Path(source).suffix.lower() in _FILE_SUFFIXES
 
 
-class Sound:
+class AudioSource:
     def __init__(
         self,
         source: str,
@@ -47,18 +49,20 @@ class Sound:
         self._speed = speed
         self._sleep = sleep
 
-    async def pieces(self) -> AsyncIterator[bytes]:
+    async def chunks(self) -> AsyncIterator[bytes]:
         """The sound, a piece at a time. The last one is filled up with silence."""
-        if urlsplit(self._source).scheme in _ADDRESSES:
-            async for piece in self._decoded(self._source, _REACH):
+        if urlsplit(self._source).scheme in _URL_SCHEMES:
+            async for piece in self._decode_with_ffmpeg(self._source, _NETWORK_PROTOCOLS):
                 yield piece
             return
         file = self._file()
-        plain = _plain(file)
+        plain = _open_plain_wav(file)
         began, number = self._clock.monotonic(), 0
-        async for piece in _read(plain) if plain is not None else self._decoded(f"file:{file}", "file,crypto,data"):
+        async for piece in (
+            _wav_chunks(plain) if plain is not None else self._decode_with_ffmpeg(f"file:{file}", "file,crypto,data")
+        ):
             number += 1
-            due = began + number * PIECE_S / self._speed
+            due = began + number * CHUNK_S / self._speed
             # Where we are late, others still get their turn.
             await self._sleep(max(0.0, due - self._clock.monotonic()))
             yield piece
@@ -66,19 +70,21 @@ class Sound:
     def _file(self) -> Path:
         file = Path(self._source)
         if not file.is_file():
-            raise NoSound(f"There is no file {file}.", "Name a sound file, or an address that begins with https://.")
+            raise AudioUnavailable(
+                f"There is no file {file}.", "Name a sound file, or an address that begins with https://."
+            )
         return file
 
-    async def _decoded(self, source: str, reach: str) -> AsyncIterator[bytes]:
+    async def _decode_with_ffmpeg(self, source: str, reach: str) -> AsyncIterator[bytes]:
         ffmpeg = shutil.which("ffmpeg")
         if ffmpeg is None:
-            raise NoSound(
+            raise AudioUnavailable(
                 "This sound needs ffmpeg to be read, and it is not installed.",
                 "Install it (apt install ffmpeg, brew install ffmpeg), or give a 16 kHz mono WAV file.",
             )
         process = await asyncio.create_subprocess_exec(
             *(ffmpeg, "-nostdin", "-hide_banner", "-loglevel", "error", "-protocol_whitelist", reach, "-i", source),
-            *("-vn", "-f", "s16le", "-ac", "1", "-ar", str(RATE), "-"),
+            *("-vn", "-f", "s16le", "-ac", "1", "-ar", str(SAMPLE_RATE), "-"),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -88,13 +94,13 @@ class Sound:
         complaints = asyncio.create_task(process.stderr.read())
         heard = False
         try:
-            while piece := await _whole(process.stdout):
+            while piece := await _read_chunk(process.stdout):
                 heard = True
                 yield piece
             await process.wait()
             if not heard:
-                said = (await complaints).decode("utf-8", "replace").strip()[-_LAST_WORDS:]
-                raise NoSound(
+                said = (await complaints).decode("utf-8", "replace").strip()[-_MAX_STDERR_CHARS:]
+                raise AudioUnavailable(
                     f"There is no sound in {self._source}.", f"ffmpeg says: {said or 'nothing'}. Check the address."
                 )
         finally:
@@ -105,26 +111,26 @@ class Sound:
             await asyncio.gather(complaints, return_exceptions=True)
 
 
-async def _whole(stream: asyncio.StreamReader) -> bytes:
+async def _read_chunk(stream: asyncio.StreamReader) -> bytes:
     try:
-        return await stream.readexactly(PIECE_BYTES)
+        return await stream.readexactly(CHUNK_BYTES)
     except asyncio.IncompleteReadError as end:
-        return end.partial.ljust(PIECE_BYTES, b"\0") if end.partial else b""
+        return end.partial.ljust(CHUNK_BYTES, b"\0") if end.partial else b""
 
 
-async def _read(file: wave.Wave_read) -> AsyncIterator[bytes]:
+async def _wav_chunks(file: wave.Wave_read) -> AsyncIterator[bytes]:
     with file:
-        while piece := file.readframes(PIECE):
-            yield piece.ljust(PIECE_BYTES, b"\0")
+        while piece := file.readframes(CHUNK_SAMPLES):
+            yield piece.ljust(CHUNK_BYTES, b"\0")
 
 
-def _plain(file: Path) -> wave.Wave_read | None:
+def _open_plain_wav(file: Path) -> wave.Wave_read | None:
     """The file, if it can be read as it is."""
     try:
         opened = wave.open(str(file), "rb")  # noqa: SIM115 - whoever reads it closes it
     except (wave.Error, EOFError, OSError):
         return None
-    if (opened.getframerate(), opened.getnchannels(), opened.getsampwidth()) == (RATE, 1, 2):
+    if (opened.getframerate(), opened.getnchannels(), opened.getsampwidth()) == (SAMPLE_RATE, 1, 2):
         return opened
     opened.close()
     return None

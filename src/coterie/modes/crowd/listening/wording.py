@@ -18,9 +18,9 @@ _SENTENCES = re.compile(r"(?<=[.?!])\s+")
 _CALL_AHEAD = re.compile(r"(?:(?:okay|so|hey|hi|now|well|alright|all right|right|oh),? )*chat[.!]+", re.IGNORECASE)
 _CALL_BEHIND = re.compile(r"chat[.?!]+", re.IGNORECASE)
 
-_NO_OTHER_WORD = r"(?:ch[aeiou]tt?|chats|chad|chadd|jett?|jatt?)"
+_SOUNDS_LIKE_CHAT = r"(?:ch[aeiou]tt?|chats|chad|chadd|jett?|jatt?)"
 """Sounds like "chat", and is at most a name."""
-_ANOTHER_WORD = r"(?:check|chart|chap|chuck|jot)"
+_WORD_LIKE_CHAT = r"(?:check|chart|chap|chuck|jot)"
 """Sounds like it too, and is a word of its own: more has to speak for the chat."""
 _LEAD = (
     r"(?:(?:ok(?:ay)?|so|and|but|now|well|al(?:l )?right|right|oh|hey|hi|hello|yes|no|yeah|thanks|thank you|sorry"
@@ -32,32 +32,32 @@ _TAKES_A_NAME = (
 )
 """Whoever comes after these is spoken of, not to."""
 _ASKS = rf"{_LEAD}(?:{INVERTED}|(?:give|send|tell) me\b|help me\b|any (?:ideas?|suggestions?)\b)"
-_CALLED = tuple(
+_ADDRESS_PATTERNS = tuple(
     re.compile(pattern, re.IGNORECASE)
     for pattern in (
         # Chet, …   okay Chad should I …   Chut left or right
-        rf"^{_LEAD}(?P<word>{_NO_OTHER_WORD})(?=, | (?:{INVERTED})| (?:the )?\w+ or (?:the )?\w+[.?!]*$|[.?!]*$)",
-        rf"^{_LEAD}(?P<word>{_ANOTHER_WORD})(?=,? (?:{INVERTED}))",
+        rf"^{_LEAD}(?P<word>{_SOUNDS_LIKE_CHAT})(?=, | (?:{INVERTED})| (?:the )?\w+ or (?:the )?\w+[.?!]*$|[.?!]*$)",
+        rf"^{_LEAD}(?P<word>{_WORD_LIKE_CHAT})(?=,? (?:{INVERTED}))",
         # North or south Chet.
-        rf"^{_LEAD}(?:the )?\w+ or (?:the )?\w+,? (?P<word>{_NO_OTHER_WORD})(?=[.?!]*$)",
+        rf"^{_LEAD}(?:the )?\w+ or (?:the )?\w+,? (?P<word>{_SOUNDS_LIKE_CHAT})(?=[.?!]*$)",
         # …, Chad.   …, Chad, …   left or right, Chad quickly.
-        rf", (?P<word>{_NO_OTHER_WORD})(?=,|(?: (?!says?|said|ask)\w+)?[.?!]*$)",
+        rf", (?P<word>{_SOUNDS_LIKE_CHAT})(?=,|(?: (?!says?|said|ask)\w+)?[.?!]*$)",
         # Are we sure about this Chet?   What do we do, check?
-        rf"^{_ASKS}.* (?!{_TAKES_A_NAME} )\w+ (?P<word>{_NO_OTHER_WORD})(?=[.?!]*$)",
-        rf"^{_ASKS}.*?, (?P<word>{_ANOTHER_WORD})(?=,|[.?!]*$)",
+        rf"^{_ASKS}.* (?!{_TAKES_A_NAME} )\w+ (?P<word>{_SOUNDS_LIKE_CHAT})(?=[.?!]*$)",
+        rf"^{_ASKS}.*?, (?P<word>{_WORD_LIKE_CHAT})(?=,|[.?!]*$)",
     )
 )
 
 
-def put_right(text: str) -> str:
+def fix_transcript(text: str) -> str:
     """What was heard, sentence by sentence."""
-    return " ".join(sentences(text))
+    return " ".join(fixed_sentences(text))
 
 
-def sentences(text: str) -> list[str]:
+def fixed_sentences(text: str) -> list[str]:
     found: list[str] = []
     for each in _SENTENCES.split(" ".join(text.split())):
-        sentence = _chat_called(_spelt(each))
+        sentence = _fix_chat_address(_modern_spelling(each))
         # Whoever is called belongs to what they are asked, though a recogniser makes a sentence of each.
         if found and _CALL_AHEAD.fullmatch(found[-1]):
             found[-1] = f"{found[-1].rstrip('.!')}, {sentence}"
@@ -68,16 +68,16 @@ def sentences(text: str) -> list[str]:
     return found
 
 
-def _spelt(sentence: str) -> str:
-    return _OK.sub(r"\1kay", _OLD_SPACE.sub(_together, _OLD_HYPHEN.sub(_together, sentence)))
+def _modern_spelling(sentence: str) -> str:
+    return _OK.sub(r"\1kay", _OLD_SPACE.sub(_join_groups, _OLD_HYPHEN.sub(_join_groups, sentence)))
 
 
-def _together(found: re.Match[str]) -> str:
+def _join_groups(found: re.Match[str]) -> str:
     return found[1] + found[2]
 
 
-def _chat_called(sentence: str) -> str:
-    for pattern in _CALLED:
+def _fix_chat_address(sentence: str) -> str:
+    for pattern in _ADDRESS_PATTERNS:
         if found := pattern.search(sentence):
             start, end = found.span("word")
             name = "Chat" if start == 0 else "chat"

@@ -1,7 +1,7 @@
 """What personas remember of people, and keep clean. Scope: `room:<room>` and `agent:<name>`. C11 to C13"""
 
-from coterie.modes.crowd.memories.keeper import Keeper
-from coterie.modes.crowd.memories.plain import plain_extractor
-from coterie.modes.crowd.personas.character import owner_of
+from coterie.modes.crowd.memories.keeper import PersonaMemory
+from coterie.modes.crowd.memories.plain import extract_by_rules
+from coterie.modes.crowd.personas.character import memory_owner
 
-__all__ = ["Keeper", "owner_of", "plain_extractor"]
+__all__ = ["PersonaMemory", "memory_owner", "extract_by_rules"]

@@ -7,24 +7,26 @@ from __future__ import annotations
 
 import re
 
-from coterie.memory.extraction import Operation, Operations, Request
+from coterie.memory.extraction import ExtractionRequest, Operation, Operations
 from coterie.memory.record import MemoryType
 
 _JOKE = r"(?i)\b(?:running joke|our joke|inside joke|never forget|remember (?:when|the|that|how))\b"
-_TIE = r"(?i)\bcall me\b|\bmy name is\b|\bi(?:'m| am) your\b|\bwe (?:are|were) (?:friends|rivals)\b"
-_TASTE = r"(?i)\bi (?:really )?(?:like|love|hate|prefer|adore|can't stand|collect|play|cook|grow)\b|\bmy favou?rite\b"
-_NEWS = (
+_RELATIONSHIP = r"(?i)\bcall me\b|\bmy name is\b|\bi(?:'m| am) your\b|\bwe (?:are|were) (?:friends|rivals)\b"
+_PREFERENCE = (
+    r"(?i)\bi (?:really )?(?:like|love|hate|prefer|adore|can't stand|collect|play|cook|grow)\b|\bmy favou?rite\b"
+)
+_LIFE_EVENT = (
     r"(?i)\bi (?:just |finally )?(?:passed|finished|moved|adopted|won|started|quit)\b|\bmy (?:birthday|exam|wedding)\b"
 )
 _RULES: tuple[tuple[re.Pattern[str], MemoryType, float], ...] = (
     (re.compile(_JOKE), "running_joke", 0.8),
-    (re.compile(_TIE), "relationship", 0.8),
-    (re.compile(_TASTE), "preference", 0.8),
-    (re.compile(_NEWS), "event", 0.7),
+    (re.compile(_RELATIONSHIP), "relationship", 0.8),
+    (re.compile(_PREFERENCE), "preference", 0.8),
+    (re.compile(_LIFE_EVENT), "event", 0.7),
 )
 
 
-def plain_extractor(request: Request) -> Operations:
+def extract_by_rules(request: ExtractionRequest) -> Operations:
     found = []
     for turn in request.turns:
         if "?" in turn.text and "remember" not in turn.text.casefold():

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 
-_WHOLE = 2.0**64
+_SEED_RANGE = 2.0**64
 
 
-def seed_of(*parts: object) -> int:
+def derive_seed(*parts: object) -> int:
     """A whole number below 2**64 that these names, and only they, lead to."""
     told = "\x1f".join(map(str, parts)).encode()
     return int.from_bytes(hashlib.blake2b(told, digest_size=8).digest(), "big")
 
 
-def roll(*parts: object) -> float:
+def derive_random(*parts: object) -> float:
     """A number in [0, 1)."""
-    return seed_of(*parts) / _WHOLE
+    return derive_seed(*parts) / _SEED_RANGE

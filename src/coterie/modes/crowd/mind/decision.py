@@ -10,21 +10,21 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from coterie.modes.crowd.mind.chance import roll, seed_of
-from coterie.modes.crowd.mind.hearing import Heard
-from coterie.modes.crowd.mind.scene import Scene
-from coterie.modes.crowd.personas import Persona, RoomFile
-from coterie.modes.crowd.protocol.chat_message import Because
+from coterie.modes.crowd.mind.chance import derive_random, derive_seed
+from coterie.modes.crowd.mind.hearing import ChatEntry
+from coterie.modes.crowd.mind.scene import RoomState
+from coterie.modes.crowd.personas import Persona, RoomConfig
+from coterie.modes.crowd.protocol.chat_message import SpeakReason
 
-_LEAST_ALIVE = 0.02
-_SETTLED = 1e-6
+_MIN_ACTIVITY = 0.02
+_NEGLIGIBLE = 1e-6
 
 
 class Decision(NamedTuple):
     persona: str
     tick: int
     speaks: bool
-    because: Because
+    because: SpeakReason
     p: float
     roll: float
     base: float = 0.0
@@ -33,21 +33,21 @@ class Decision(NamedTuple):
     mention: float = 1.0
     trend: float = 1.0
     damping: float = 1.0
-    target: Heard | None = None
+    target: ChatEntry | None = None
     why_not: str = ""
 
     @property
-    def parts(self) -> dict[str, float]:
-        return {name: round(getattr(self, name), 6) for name in _PARTS}
+    def factors(self) -> dict[str, float]:
+        return {name: round(getattr(self, name), 6) for name in _FACTORS}
 
 
-_PARTS = ("base", "event", "interest", "mention", "trend", "damping")
+_FACTORS = ("base", "event", "interest", "mention", "trend", "damping")
 
 
-class Mind:
+class PersonaDecider:
     """A persona's own state: whether it is typing, and when it spoke last."""
 
-    def __init__(self, persona: Persona, room: RoomFile, seed: int) -> None:
+    def __init__(self, persona: Persona, room: RoomConfig, seed: int) -> None:
         self.persona = persona
         self.traits = persona.traits
         self._room = room
@@ -55,51 +55,51 @@ class Mind:
         self._interests = frozenset(persona.interests)
         self._dislikes = frozenset(persona.dislikes)
         self.typing = False
-        self.spoke_at = -(10**15)
+        self.last_spoke_ms = -(10**15)
 
-    def decide(self, scene: Scene) -> Decision:
+    def decide(self, state: RoomState) -> Decision:
         name, tuning = self.persona.name, self._room.tuning
         if self.typing:
-            return Decision(name, scene.tick, False, "base", 0.0, 1.0, why_not="it is writing already")
-        if self.persona.asleep(scene.at_ms):
-            return Decision(name, scene.tick, False, "base", 0.0, 1.0, why_not="it is asleep")
-        called = scene.calls.get(name)
+            return Decision(name, state.tick, False, "base", 0.0, 1.0, why_not="it is writing already")
+        if self.persona.is_asleep(state.at_ms):
+            return Decision(name, state.tick, False, "base", 0.0, 1.0, why_not="it is asleep")
+        called = state.addressed.get(name)
         if called is not None:
             for heard in called:
                 if heard.human:
-                    return self._answer_person(scene, heard)
-        if scene.at_ms - self.spoke_at < self._room.tempo.rest_s * 1_000:
-            return Decision(name, scene.tick, False, "base", 0.0, 1.0, why_not="it spoke a moment ago")
-        base = scene.base * self.traits.talkativeness * scene.alive
-        if scene.alive < _LEAST_ALIVE:
-            return Decision(name, scene.tick, False, "base", 0.0, 1.0, base, why_not="nobody is there")
-        interest = self._interest(scene.words)
-        trend = 1 + tuning.trend * self.traits.meme_level * min(1.0, scene.trends.velocity) * scene.freshness
-        because: Because = "event" if scene.event is not None else "trend" if trend > 1.5 else "base"
-        target, mention, damping = self._target(scene, called)
-        event = scene.event_boost if target is None or target.human else 1.0
+                    return self._answer_person(state, heard)
+        if state.at_ms - self.last_spoke_ms < self._room.tempo.rest_s * 1_000:
+            return Decision(name, state.tick, False, "base", 0.0, 1.0, why_not="it spoke a moment ago")
+        base = state.base_probability * self.traits.talkativeness * state.activity
+        if state.activity < _MIN_ACTIVITY:
+            return Decision(name, state.tick, False, "base", 0.0, 1.0, base, why_not="nobody is there")
+        interest = self._interest_factor(state.keywords)
+        trend = 1 + tuning.trend * self.traits.meme_level * min(1.0, state.trends.velocity) * state.freshness
+        because: SpeakReason = "event" if state.event is not None else "trend" if trend > 1.5 else "base"
+        target, mention, damping = self._target(state, called)
+        event = state.event_boost if target is None or target.human else 1.0
         if target is not None:
             because = "reply"
             trend = 1.0 if not target.human else trend
-            interest *= self._interest(target.words)
+            interest *= self._interest_factor(target.words)
         p = min(1.0, base * event * interest * mention * trend * damping)
-        if p < _SETTLED:
-            return Decision(name, scene.tick, False, because, p, 1.0, base, event, interest, mention, trend, damping)
-        fell = roll(self._seed, name, scene.tick, "speak")
+        if p < _NEGLIGIBLE:
+            return Decision(name, state.tick, False, because, p, 1.0, base, event, interest, mention, trend, damping)
+        fell = derive_random(self._seed, name, state.tick, "speak")
         return Decision(
-            name, scene.tick, fell < p, because, p, fell, base, event, interest, mention, trend, damping, target
+            name, state.tick, fell < p, because, p, fell, base, event, interest, mention, trend, damping, target
         )
 
     def line_seed(self, tick: int) -> int:
-        return seed_of(self._seed, self.persona.name, tick, "line")
+        return derive_seed(self._seed, self.persona.name, tick, "line")
 
-    def _answer_person(self, scene: Scene, heard: Heard) -> Decision:
+    def _answer_person(self, scene: RoomState, heard: ChatEntry) -> Decision:
         """Whom a person mentions answers soon, almost surely; the wish fades if it somehow never came to it."""
         tuning = self._room.tuning
         age_s = (scene.at_ms - heard.message.ts) / 1_000
         damping = 1.0 if age_s <= tuning.mention_fades_s else 0.5 ** (age_s / tuning.mention_fades_s - 1)
         p = tuning.mention * damping
-        fell = roll(self._seed, self.persona.name, scene.tick, "speak")
+        fell = derive_random(self._seed, self.persona.name, scene.tick, "speak")
         return Decision(
             self.persona.name,
             scene.tick,
@@ -116,7 +116,7 @@ class Mind:
             heard,
         )
 
-    def _interest(self, words: frozenset[str]) -> float:
+    def _interest_factor(self, words: frozenset[str]) -> float:
         if not words:
             return 1.0
         liked, disliked = len(self._interests & words), len(self._dislikes & words)
@@ -125,30 +125,32 @@ class Mind:
             0.4 + 1.6 * self.traits.contrarian if disliked else 1.0
         )
 
-    def _target(self, scene: Scene, called: tuple[Heard, ...] | None) -> tuple[Heard | None, float, float]:
+    def _target(self, scene: RoomState, called: tuple[ChatEntry, ...] | None) -> tuple[ChatEntry | None, float, float]:
         """Whom to answer, if anybody: how much likelier being called makes it, and what damps it."""
         tuning, name = self._room.tuning, self.persona.name
         if called:
             heard = called[0]
             if heard.chain < tuning.longest_chain:
-                return heard, tuning.called, self._damped(scene, heard)
-        if scene.people:
-            heard = scene.people[seed_of(self._seed, name, scene.tick, "person") % len(scene.people)]
+                return heard, tuning.called, self._damping(scene, heard)
+        if scene.person_messages:
+            heard = scene.person_messages[
+                derive_seed(self._seed, name, scene.tick, "person") % len(scene.person_messages)
+            ]
             if name not in heard.answered_by and not (heard.message.mentions or heard.message.author.name == name):
                 eager = 0.4 + 0.6 * max(self.traits.warmth, self.traits.helpfulness)
                 return heard, tuning.human * eager, tuning.answers ** len(heard.answered_by)
-        if scene.talk and scene.event is None:
-            which = seed_of(self._seed, name, scene.tick, "talk")
-            heard = scene.talk[which % len(scene.talk)]
+        if scene.persona_messages and scene.event is None:
+            which = derive_seed(self._seed, name, scene.tick, "talk")
+            heard = scene.persona_messages[which % len(scene.persona_messages)]
             if (
                 heard.message.author.name != name
                 and name not in heard.answered_by
                 and (which >> 20) % 1_000 < 1_000 * tuning.reply
             ):
-                return heard, tuning.banter, self._damped(scene, heard)
+                return heard, tuning.banter, self._damping(scene, heard)
         return None, 1.0, 1.0
 
-    def _damped(self, scene: Scene, heard: Heard) -> float:
+    def _damping(self, scene: RoomState, heard: ChatEntry) -> float:
         """C8: the longer a chain of personas, and the more of the chat they are, the less one answers another."""
         tuning = self._room.tuning
         crowded = 1 - tuning.bots * scene.trends.bot_fraction

@@ -17,7 +17,7 @@ _COMMON_IN_CHAT = frozenset(
 )
 
 
-def telling(text: str) -> Iterator[str]:
+def chat_keywords(text: str) -> Iterator[str]:
     for word in _WORD.findall(text.casefold()):
         if word.partition("'")[0] not in STOP_WORDS and word not in _COMMON_IN_CHAT:
             yield word

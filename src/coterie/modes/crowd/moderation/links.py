@@ -10,13 +10,13 @@ _TLD = (
     "|click|win"
 )
 _LINK = re.compile(rf"(?i)(?:https?://|www\.)([^\s/?#]+)|(?<![@\w.-])((?:[a-z0-9-]+\.)+(?:{_TLD}))(?![\w.-]*\w)")
-HINTS = (".", "://")
+LINK_HINTS = (".", "://")
 """What no link can do without."""
 
 
 def hosts(text: str) -> list[str]:
     """The hosts a text links to."""
-    if not any(hint in text for hint in HINTS):
+    if not any(hint in text for hint in LINK_HINTS):
         return []
     return [(found[1] or found[2]).lower().removeprefix("www.") for found in _LINK.finditer(text)]
 

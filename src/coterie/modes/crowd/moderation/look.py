@@ -12,11 +12,11 @@ from typing import NamedTuple
 import ahocorasick_rs
 
 from coterie.modes.crowd.moderation import links, normalise, redaction
-from coterie.modes.crowd.moderation.wordlist import MASKS, Entry, Matcher, Wordlist
+from coterie.modes.crowd.moderation.wordlist import MASKS, Matcher, Wordlist, WordlistEntry
 
 
-class Seen(NamedTuple):
-    worst: Entry | None
+class ScanResult(NamedTuple):
+    worst: WordlistEntry | None
     """In the plain reading."""
     disguises: bool
     """Whether other readings are worth making."""
@@ -24,26 +24,26 @@ class Seen(NamedTuple):
     """Hints at what is taken out, each as often as it was seen."""
 
 
-NOTHING = Seen(None, disguises=False, private=[])
+NOTHING_FOUND = ScanResult(None, disguises=False, private=[])
 """Plain ASCII without a word of the lists, a disguise, a mask, a link or anything private."""
 
 
-class Look:
+class MessageScanner:
     def __init__(self, lists: Iterable[Wordlist]) -> None:
         self.matcher = Matcher(lists)
         self._words = len(self.matcher.entries)
-        self._disguises = self._words + len(normalise.HINTS)
+        self._disguises = self._words + len(normalise.DISGUISE_HINTS)
         words = (entry.text for entry in self.matcher.entries)
-        self._private = self._disguises + len(redaction.HINTS)
-        hints = (*normalise.HINTS, *redaction.HINTS, *MASKS, *links.HINTS)
+        self._private = self._disguises + len(redaction.REDACTION_HINTS)
+        hints = (*normalise.DISGUISE_HINTS, *redaction.REDACTION_HINTS, *MASKS, *links.LINK_HINTS)
         self._automaton = ahocorasick_rs.AhoCorasick([*words, *hints])
 
-    def at(self, plain: str) -> Seen:
+    def scan(self, plain: str) -> ScanResult:
         """Look at a folded text."""
         padded = f" {plain} "
         found = self._automaton.find_matches_as_indexes(padded, overlapping=True)
         if not found and plain.isascii():
-            return NOTHING
+            return NOTHING_FOUND
         words: list[tuple[int, int, int]] = []
         private: list[int] = []
         disguises = not plain.isascii()
@@ -55,4 +55,4 @@ class Look:
                 disguises = True
             elif index < self._private:
                 private.append(index - self._disguises)
-        return Seen(self.matcher.worst(padded, words) if words else None, disguises, private)
+        return ScanResult(self.matcher.worst(padded, words) if words else None, disguises, private)

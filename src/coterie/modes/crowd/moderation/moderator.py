@@ -8,14 +8,14 @@ from copy import copy
 from typing import Literal, NamedTuple
 
 from coterie.modes.crowd.moderation.links import hosts, is_listed
-from coterie.modes.crowd.moderation.look import NOTHING, Look, Seen
-from coterie.modes.crowd.moderation.normalise import folded, seen_through
+from coterie.modes.crowd.moderation.look import NOTHING_FOUND, MessageScanner, ScanResult
+from coterie.modes.crowd.moderation.normalise import alternative_readings, fold
 from coterie.modes.crowd.moderation.policy import ModerationPolicy
 from coterie.modes.crowd.moderation.redaction import redact_hinted
-from coterie.modes.crowd.moderation.wordlist import MASKS, Entry, Wordlist
+from coterie.modes.crowd.moderation.wordlist import MASKS, Wordlist, WordlistEntry
 
 _MASKED = re.compile(r"[a-z*#]*[a-z][*#]+[a-z*#]*|[*#]+[a-z]+[a-z*#]*")
-_TAKEN_OUT = {
+_REDACTION_REASONS = {
     "redact:email": "An e-mail address was taken out before anybody saw it.",
     "redact:phone": "A telephone number was taken out before anybody saw it.",
     "redact:address": "A street address was taken out before anybody saw it.",
@@ -23,61 +23,61 @@ _TAKEN_OUT = {
 }
 
 
-class Finding(NamedTuple):
+class ModerationFinding(NamedTuple):
     action: Literal["refused", "redacted", "flagged"]
     rule: str
     reason: str
 
 
-class Verdict(NamedTuple):
+class ModerationVerdict(NamedTuple):
     text: str
     """As it may be shown."""
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[ModerationFinding, ...] = ()
 
     @property
-    def refusal(self) -> Finding | None:
+    def refusal(self) -> ModerationFinding | None:
         return next((finding for finding in self.findings if finding.action == "refused"), None)
 
 
 class Moderator:
     def __init__(self, lists: Iterable[Wordlist], policy: ModerationPolicy | None = None) -> None:
         self.policy = policy or ModerationPolicy()
-        self._look = Look(lists)
+        self._scanner = MessageScanner(lists)
 
-    def under(self, policy: ModerationPolicy) -> Moderator:
+    def with_policy(self, policy: ModerationPolicy) -> Moderator:
         """The same lists by another policy."""
         other = copy(self)
         other.policy = policy
         return other
 
-    def check(self, text: str, *, strict: bool = False) -> Verdict:
+    def check(self, text: str, *, strict: bool = False) -> ModerationVerdict:
         """`strict` is for what a model wrote: nothing that would only be noted of a person is let through."""
-        plain = folded(text)
-        seen = self._look.at(plain)
-        if seen is NOTHING:
-            return Verdict(text)
+        plain = fold(text)
+        seen = self._scanner.scan(plain)
+        if seen is NOTHING_FOUND:
+            return ModerationVerdict(text)
         entry = self._worst(plain, seen)
-        findings: list[Finding] = []
+        findings: list[ModerationFinding] = []
         if entry is not None:
-            answer = self.policy.answer(entry.severity)
+            answer = self.policy.action_for(entry.severity)
             if answer == "refuse" or strict:
-                return Verdict(text, (Finding("refused", f"blocklist:{entry.list}", entry.reason),))
+                return ModerationVerdict(text, (ModerationFinding("refused", f"blocklist:{entry.list}", entry.reason),))
             if answer == "flag":
-                findings.append(Finding("flagged", f"blocklist:{entry.list}", entry.reason))
+                findings.append(ModerationFinding("flagged", f"blocklist:{entry.list}", entry.reason))
         if self.policy.links != "allow" and (host := self._unwanted_host(text)):
             reason = f"It links to {host}, and this room lets only some addresses in."
-            return Verdict(text, (*findings, Finding("refused", "links", reason)))
+            return ModerationVerdict(text, (*findings, ModerationFinding("refused", "links", reason)))
         if seen.private and self.policy.redact:
             redacted = redact_hinted(text, seen.private)
             if redacted.rules:
                 text = redacted.text
-                findings += [Finding("redacted", rule, _TAKEN_OUT[rule]) for rule in redacted.rules]
-        return Verdict(text, tuple(findings)) if findings else Verdict(text)
+                findings += [ModerationFinding("redacted", rule, _REDACTION_REASONS[rule]) for rule in redacted.rules]
+        return ModerationVerdict(text, tuple(findings)) if findings else ModerationVerdict(text)
 
-    def _worst(self, plain: str, seen: Seen) -> Entry | None:
-        worst, matcher = seen.worst, self._look.matcher
+    def _worst(self, plain: str, seen: ScanResult) -> WordlistEntry | None:
+        worst, matcher = seen.worst, self._scanner.matcher
         if seen.disguises:
-            for reading in seen_through(plain):
+            for reading in alternative_readings(plain):
                 found = matcher.find(reading)
                 if found is not None and (worst is None or found.severity > worst.severity):
                     worst = found

@@ -55,7 +55,7 @@ _DISGUISED = re.compile(
     re.VERBOSE,
 )
 _FOR_LETTERS = "@$|+0123456789"
-HINTS = (
+DISGUISE_HINTS = (
     *(letter * 3 for letter in ascii_lowercase),
     *(sign + letter for sign in _FOR_LETTERS + "'!\"#%&()*,-./:;<=>?\\^_`{}~[]" for letter in ascii_lowercase),
     *(letter + sign for letter in ascii_lowercase for sign in _FOR_LETTERS),
@@ -76,7 +76,7 @@ _ENDING_SIGNS = re.compile(r"!+(?![a-z0-9@$])")
 _RUNS_OF_SIGNS = re.compile(r"([0-9@$!|+])\1{2,}")
 
 
-def folded(text: str) -> str:
+def fold(text: str) -> str:
     """Lower case, without invisible characters and marks, look-alikes as the letters they look like."""
     if text.isascii() and text.isprintable():
         return text.lower()
@@ -89,7 +89,7 @@ def folded(text: str) -> str:
 _DROPPED = frozenset(["Mn", "Me", "Cf", "Cc", "Cn", "Co"])
 
 
-def seen_through(plain: str) -> Iterator[str]:
+def alternative_readings(plain: str) -> Iterator[str]:
     """The other ways a person might read a folded text that has some of `HINTS` or is not all ASCII."""
     if not _DISGUISED.search(plain):
         return

@@ -8,15 +8,15 @@ from pydantic import Field
 
 from coterie.base.config import Section
 
-Answer = Literal["allow", "flag", "refuse"]
+PolicyAction = Literal["allow", "flag", "refuse"]
 
 
 class ModerationPolicy(Section):
     """How strict a room is."""
 
-    mild: Answer = "flag"
+    mild: PolicyAction = "flag"
     """Severity 1: let in and noted, by default."""
-    coarse: Answer = "refuse"
+    coarse: PolicyAction = "refuse"
     """Severity 2."""
     vile: Literal["flag", "refuse"] = "refuse"
     """Severity 3: slurs, threats, calls to self-harm. Cannot be allowed without a note."""
@@ -25,5 +25,5 @@ class ModerationPolicy(Section):
     redact: bool = True
     """Take out e-mail addresses, telephone numbers, street addresses, keys."""
 
-    def answer(self, severity: int) -> Answer:
+    def action_for(self, severity: int) -> PolicyAction:
         return (self.mild, self.coarse, self.vile)[severity - 1]

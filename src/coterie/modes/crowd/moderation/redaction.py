@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import ahocorasick_rs
 
-from coterie.memory.privacy import without_secrets
+from coterie.memory.privacy import remove_secrets
 
 _EMAIL = re.compile(
     r"\b[\w.+-]+\s?(?:@|\(at\)|\[at\])\s?[\w-]+(?:\s?(?:\.|\(dot\)|\[dot\])\s?[a-z][\w-]+)+"
@@ -37,9 +37,9 @@ _KEYS = (
     *("sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "aiza", "xox", "akia", "bearer ", "private key"),
     *("pass", "pin ", "pin:", "pin=", "api key", "secret key"),
 )
-HINTS = (*_AT, *_DOT, *_NUMBERS, *_KEYS)
+REDACTION_HINTS = (*_AT, *_DOT, *_NUMBERS, *_KEYS)
 """What nothing that is taken out can do without, in lower case."""
-_AUTOMATON = ahocorasick_rs.AhoCorasick(HINTS)
+_AUTOMATON = ahocorasick_rs.AhoCorasick(REDACTION_HINTS)
 _FIRST_DOT = len(_AT)
 _FIRST_NUMBER = _FIRST_DOT + len(_DOT)
 _FIRST_KEY = _FIRST_NUMBER + len(_NUMBERS)
@@ -64,10 +64,10 @@ def redact_hinted(text: str, which: Sequence[int]) -> Redacted:
     digits = sum(_FIRST_NUMBER <= index < _FIRST_KEY for index in which)
     rules: list[str] = []
     if (min(which) < _FIRST_DOT and "." in text) or _FIRST_DOT in which:
-        text = _put(_EMAIL, "[email]", "redact:email", text, rules)
+        text = _replace(_EMAIL, "[email]", "redact:email", text, rules)
     if digits:
-        text = _put(_ADDRESS, "[address]", "redact:address", text, rules)
-    if (digits >= _FEWEST_DIGITS or max(which) >= _FIRST_KEY) and (cleared := without_secrets(text)) != text:
+        text = _replace(_ADDRESS, "[address]", "redact:address", text, rules)
+    if (digits >= _FEWEST_DIGITS or max(which) >= _FIRST_KEY) and (cleared := remove_secrets(text)) != text:
         rules.append("redact:key")
         text = cleared
     if digits >= _FEWEST_DIGITS:
@@ -78,7 +78,7 @@ def redact_hinted(text: str, which: Sequence[int]) -> Redacted:
     return Redacted(text, tuple(rules))
 
 
-def _put(pattern: re.Pattern[str], stands_for: str, rule: str, text: str, rules: list[str]) -> str:
+def _replace(pattern: re.Pattern[str], stands_for: str, rule: str, text: str, rules: list[str]) -> str:
     changed = pattern.sub(stands_for, text)
     if changed != text:
         rules.append(rule)

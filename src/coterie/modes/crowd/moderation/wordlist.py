@@ -15,7 +15,7 @@ from pathlib import Path
 import ahocorasick_rs
 
 from coterie.base.errors import ConfigError
-from coterie.modes.crowd.moderation.normalise import folded
+from coterie.modes.crowd.moderation.normalise import fold
 
 _HEADER = re.compile(r"#\s*(severity|encoding|reason):\s*(.+)")
 MASKS = ("*", "#")
@@ -24,7 +24,7 @@ _ENDINGS = frozenset(["", "s", "es", "z"])
 
 
 @dataclass(frozen=True)
-class Entry:
+class WordlistEntry:
     text: str
     anywhere: bool
     any_ending: bool
@@ -38,7 +38,7 @@ class Wordlist:
     name: str
     severity: int
     reason: str
-    entries: tuple[Entry, ...]
+    entries: tuple[WordlistEntry, ...]
 
 
 def read_wordlists(folders: Iterable[Path]) -> list[Wordlist]:
@@ -64,7 +64,9 @@ def _read(file: Path) -> Wordlist:
     if told["encoding"] == "rot13":
         words = [codecs.decode(word, "rot13") for word in words]
     entries = tuple(
-        Entry(folded(word.strip("*")), word.startswith("*"), word.endswith("*"), file.stem, severity, told["reason"])
+        WordlistEntry(
+            fold(word.strip("*")), word.startswith("*"), word.endswith("*"), file.stem, severity, told["reason"]
+        )
         for word in words
     )
     return Wordlist(file.stem, severity, told["reason"], entries)
@@ -74,31 +76,31 @@ class Matcher:
     """All lists as one automaton. The cost of a message does not depend on how long the lists are."""
 
     def __init__(self, lists: Iterable[Wordlist]) -> None:
-        self.entries: list[Entry] = [entry for each in lists for entry in each.entries if entry.text]
+        self.entries: list[WordlistEntry] = [entry for each in lists for entry in each.entries if entry.text]
         patterns = [entry.text for entry in self.entries]
         self._automaton = ahocorasick_rs.AhoCorasick(patterns) if patterns else None
-        self._by_length: dict[int, list[Entry]] = {}
+        self._by_length: dict[int, list[WordlistEntry]] = {}
         for entry in self.entries:
             self._by_length.setdefault(len(entry.text), []).append(entry)
 
-    def find(self, reading: str) -> Entry | None:
+    def find(self, reading: str) -> WordlistEntry | None:
         """The worst entry in a reading that has its word boundaries."""
         if self._automaton is None:
             return None
         return self.worst(reading, self._automaton.find_matches_as_indexes(reading, overlapping=True))
 
-    def worst(self, reading: str, matches: Iterable[tuple[int, int, int]]) -> Entry | None:
+    def worst(self, reading: str, matches: Iterable[tuple[int, int, int]]) -> WordlistEntry | None:
         """The same where the letters were found already: which entry's, from where, to where."""
-        worst: Entry | None = None
+        worst: WordlistEntry | None = None
         for index, start, end in matches:
             entry = self.entries[index]
             if (worst is None or entry.severity > worst.severity) and (
-                entry.anywhere or _stands(reading, start, end, entry)
+                entry.anywhere or _is_whole_word(reading, start, end, entry)
             ):
                 worst = entry
         return worst
 
-    def find_masked(self, word: str) -> Entry | None:
+    def find_masked(self, word: str) -> WordlistEntry | None:
         """The entry that a word with stars for letters stands for: there must be letters enough to tell."""
         if sum(letter.isalpha() for letter in word) < 2:
             return None
@@ -108,7 +110,7 @@ class Matcher:
         return None
 
 
-def _stands(reading: str, start: int, end: int, entry: Entry) -> bool:
+def _is_whole_word(reading: str, start: int, end: int, entry: WordlistEntry) -> bool:
     if start and (reading[start - 1].isalnum()):
         return False
     if entry.any_ending or end == len(reading) or not reading[end].isalnum():

@@ -13,7 +13,7 @@ from coterie.cast.identity import Identity
 from coterie.modes.crowd.personas.persona import Persona
 
 _STRONG, _WEAK = 0.65, 0.3
-_WORDS = {
+_TRAIT_WORDS = {
     "talkativeness": ("talkative", "quiet"),
     "meme_level": ("goes along with every joke", "above the joke of the day"),
     "helpfulness": ("helpful", "lets others work it out"),
@@ -25,27 +25,29 @@ _shortened = partial(textwrap.shorten, placeholder=" …")
 _LONGEST_NAME, _LONGEST_BIO, _LONGEST_VOICE = 25, 500, 380
 
 
-def owner_of(persona: str) -> str:
+def memory_owner(persona: str) -> str:
     """Whose memories they are, if they come from the crowd."""
     return f"agent:{persona}"
 
 
 def character_id(persona: Persona) -> str:
     """Whose memories they are."""
-    return persona.character or owner_of(persona.name)
+    return persona.character or memory_owner(persona.name)
 
 
-def persona_of(who: Identity) -> Persona:
+def persona_from_character(character: Identity) -> Persona:
     """Somebody of the cast as a regular: their own words about them, and a temper to be written by hand."""
-    name = re.sub(r"[^a-z0-9]+", "_", who.name.casefold()).strip("_")[:_LONGEST_NAME] or "somebody"
-    bio = _shortened(who.persona, _LONGEST_BIO) or "Is there for the company."
-    voice = _shortened(" / ".join(who.voice_samples), _LONGEST_VOICE) or "few words, and their own."
-    return Persona(name=name, character=who.id, bio=f"{_shortened(who.name, 60)}. {bio}", voice=f"As in: {voice}")
+    name = re.sub(r"[^a-z0-9]+", "_", character.name.casefold()).strip("_")[:_LONGEST_NAME] or "somebody"
+    bio = _shortened(character.persona, _LONGEST_BIO) or "Is there for the company."
+    voice = _shortened(" / ".join(character.voice_samples), _LONGEST_VOICE) or "few words, and their own."
+    return Persona(
+        name=name, character=character.id, bio=f"{_shortened(character.name, 60)}. {bio}", voice=f"As in: {voice}"
+    )
 
 
-def character_of(persona: Persona) -> Identity:
+def character_from_persona(persona: Persona) -> Identity:
     traits = []
-    for name, (much, little) in _WORDS.items():
+    for name, (much, little) in _TRAIT_WORDS.items():
         value = getattr(persona.traits, name)
         if value >= _STRONG or value <= _WEAK:
             traits.append(much if value >= _STRONG else little)
@@ -55,6 +57,6 @@ def character_of(persona: Persona) -> Identity:
         name=persona.name,
         persona=f"{persona.bio} How they write: {persona.voice}{likes}",
         traits=traits,
-        voice_samples=persona.said()[:_SAMPLES],
+        voice_samples=persona.complete_lines()[:_SAMPLES],
         initial_relationship="Knows you from the chat of a stream.",
     )

@@ -10,7 +10,7 @@ from coterie.base.config import Section
 
 Situation = Literal["hype", "fail", "question", "topic", "mention", "reply", "idle"]
 Trait = Annotated[float, Field(ge=0, le=1)]
-Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_]*$", max_length=25)]
+PersonaName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_]*$", max_length=25)]
 
 
 class Traits(Section):
@@ -23,7 +23,7 @@ class Traits(Section):
 
 
 class Persona(Section):
-    name: Slug
+    name: PersonaName
     character: str = ""
     """Who of the cast this is, by id: the same memory here and there. Empty for one who comes from the crowd."""
     bio: str = Field(min_length=20, max_length=600)
@@ -47,11 +47,11 @@ class Persona(Section):
     def _single_words(cls, words: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(word.casefold() for word in words)
 
-    def said(self, *situations: Situation) -> list[str]:
+    def complete_lines(self, *situations: Situation) -> list[str]:
         """Lines as they were said, with nothing left to fill in: in these situations, or in all."""
         return [line for each in situations or self.lines for line in self.lines.get(each, ()) if "{" not in line]
 
-    def asleep(self, at_ms: int) -> bool:
+    def is_asleep(self, at_ms: int) -> bool:
         if self.sleep is None:
             return False
         start, end = (int(part) for part in self.sleep.split("-"))

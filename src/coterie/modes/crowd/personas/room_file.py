@@ -71,7 +71,7 @@ class Tuning(Section):
     """With no stream and no people, the wish to talk halves in so many seconds."""
 
 
-class RoomFile(Section):
+class RoomConfig(Section):
     name: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=64)]
     title: str
     about: str = ""

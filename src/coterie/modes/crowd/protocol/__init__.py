@@ -6,17 +6,17 @@ beside the old one. Whoever reads keeps fields it does not know and passes them 
 """
 
 from coterie.modes.crowd.protocol.audit_record import AuditRecord
-from coterie.modes.crowd.protocol.chat_message import Author, ChatMessage, ChatPost, Trace
-from coterie.modes.crowd.protocol.stream_context import Moment, StreamContext, Vision
+from coterie.modes.crowd.protocol.chat_message import ChatAuthor, ChatMessage, ChatPost, Trace
+from coterie.modes.crowd.protocol.stream_context import StreamContext, StreamEvent, Vision
 from coterie.modes.crowd.protocol.subjects import Subjects
 from coterie.modes.crowd.protocol.trends import Trends
 
 __all__ = [
     "AuditRecord",
-    "Author",
+    "ChatAuthor",
     "ChatMessage",
     "ChatPost",
-    "Moment",
+    "StreamEvent",
     "StreamContext",
     "Subjects",
     "Trace",

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from typing import Literal
 
-from coterie.modes.crowd.protocol.chat_message import Author, Room
-from coterie.modes.crowd.protocol.wire import Wire
+from coterie.modes.crowd.protocol.chat_message import ChatAuthor, RoomName
+from coterie.modes.crowd.protocol.wire import WireMessage
 
-Action = Literal[
+AuditAction = Literal[
     "refused", "redacted", "flagged", "dropped", "timeout", "ban", "pardon", "setting", "killed", "revived"
 ]
 
 
-class AuditRecord(Wire):
+class AuditRecord(WireMessage):
     shape = "audit_record"
 
-    room: Room
+    room: RoomName
     ts: int
-    action: Action
+    action: AuditAction
     rule: str
     """Which rule, by its name in the configuration: `blocklist:slur`, `rate`, `links`, `redact:email`."""
     reason: str
     """In words that a moderator can read. Never holds what was redacted."""
-    author: Author
+    author: ChatAuthor
     message: str | None = None
     """The id of the message, where one came of it; else the sender's own id."""
     by: str = "gateway"

@@ -6,17 +6,17 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from coterie.modes.crowd.protocol.chat_message import Room
-from coterie.modes.crowd.protocol.wire import Part, Wire
+from coterie.modes.crowd.protocol.chat_message import RoomName
+from coterie.modes.crowd.protocol.wire import WireMessage, WireModel
 
-MOST_BYTES = 4_096
+MAX_CONTEXT_BYTES = 4_096
 """A context is small, whatever it was made from: raw sound and frames never leave the service that heard them."""
 
-KINDS = ("chat_question", "hype", "fail", "clutch", "topic_change", "scene_change", "raid")
+EVENT_KINDS = ("chat_question", "hype", "fail", "clutch", "topic_change", "scene_change", "raid")
 """Events every reader knows; others may come, and weigh little until somebody teaches their meaning."""
 
 
-class Moment(Part):
+class StreamEvent(WireModel):
     kind: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z_]*$", max_length=40)]
     confidence: float = Field(ge=0, le=1)
     at: int
@@ -24,26 +24,26 @@ class Moment(Part):
     about: str = Field(default="", max_length=200)
 
 
-class Vision(Part):
+class Vision(WireModel):
     caption: str = Field(default="", max_length=500)
     on_screen_text: tuple[str, ...] = Field(default=(), max_length=20)
     scene: str = Field(default="", max_length=80)
 
 
-class Window(Part):
+class TimeWindow(WireModel):
     start: int
     end: int
 
 
-class StreamContext(Wire):
+class StreamContext(WireMessage):
     shape = "stream_context"
 
-    room: Room
+    room: RoomName
     number: int = Field(ge=1)
-    window: Window
+    window: TimeWindow
     transcript: str = Field(default="", max_length=2_000)
     summary: str = Field(default="", max_length=500)
     keywords: tuple[str, ...] = Field(default=(), max_length=20)
-    events: tuple[Moment, ...] = Field(default=(), max_length=20)
+    events: tuple[StreamEvent, ...] = Field(default=(), max_length=20)
     speakers: tuple[str, ...] = Field(default=(), max_length=10)
     vision: Vision | None = None

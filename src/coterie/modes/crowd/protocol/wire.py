@@ -7,64 +7,66 @@ from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from coterie.modes.crowd.errors import BadWire
+from coterie.modes.crowd.errors import BadWireMessage
 
-_put = object.__setattr__
+_set_attribute = object.__setattr__
 
 
-class Part(BaseModel):
+class WireModel(BaseModel):
     """A piece of a shape. Unknown fields stay: a newer producer may say more than an older reader understands."""
 
     model_config = ConfigDict(frozen=True, extra="allow", use_attribute_docstrings=True)
 
 
-class Wire(Part):
-    shape: ClassVar[str]
+class WireMessage(WireModel):
+    message_type: ClassVar[str]
     version: ClassVar[int] = 1
 
     @classmethod
-    def read(cls, raw: str | bytes) -> Self:
+    def from_json(cls, raw: str | bytes) -> Self:
         """From JSON. `BadWire` names the first thing that does not fit."""
         try:
             return cls.model_validate_json(raw)
         except ValidationError as error:
-            raise bad_wire(cls.shape, error) from None
+            raise bad_wire_message(cls.message_type, error) from None
 
     @classmethod
-    def trusted(cls, fields: dict[str, Any], extra: dict[str, Any]) -> Self:
+    def from_validated(cls, fields: dict[str, Any], extra: dict[str, Any]) -> Self:
         """From fields that were all validated already, every one of them, in their order. Looks at nothing again."""
         made = cls.__new__(cls)
-        _put(made, "__dict__", fields)
-        _put(made, "__pydantic_fields_set__", _every_field(cls))
-        _put(made, "__pydantic_extra__", extra)
-        _put(made, "__pydantic_private__", None)
+        _set_attribute(made, "__dict__", fields)
+        _set_attribute(made, "__pydantic_fields_set__", _all_fields(cls))
+        _set_attribute(made, "__pydantic_extra__", extra)
+        _set_attribute(made, "__pydantic_private__", None)
         return made
 
     @classmethod
     def schema_name(cls) -> str:
-        return f"{cls.shape}.v{cls.version}"
+        return f"{cls.message_type}.v{cls.version}"
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
         told = cls.model_json_schema()
         return {
             "$schema": "https://json-schema.org/draft/2020-12/schema",
-            "$id": f"urn:coterie:crowd:{cls.shape}:{cls.version}",
+            "$id": f"urn:coterie:crowd:{cls.message_type}:{cls.version}",
             **told,
         }
 
-    def wire(self) -> str:
+    def to_json(self) -> str:
         """As JSON, with what was left out left out."""
         return self.model_dump_json(exclude_none=True)
 
 
-def bad_wire(shape: str, error: ValidationError) -> BadWire:
+def bad_wire_message(shape: str, error: ValidationError) -> BadWireMessage:
     first = error.errors()[0]
     place = ".".join(map(str, first["loc"])) or "the whole"
-    return BadWire(f"This is no {shape}: {place}: {first['msg']}.", f"Send what schemas/{shape}.v1.json describes.")
+    return BadWireMessage(
+        f"This is no {shape}: {place}: {first['msg']}.", f"Send what schemas/{shape}.v1.json describes."
+    )
 
 
 @cache
-def _every_field(shape: type[Wire]) -> set[str]:
+def _all_fields(shape: type[WireMessage]) -> set[str]:
     """Shared by all of a shape: they are frozen, and a copy copies it."""
     return set(shape.model_fields)

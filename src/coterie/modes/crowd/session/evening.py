@@ -9,22 +9,22 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from coterie.modes.crowd.events import CrowdTicked, Decided
-from coterie.modes.crowd.mind import Decision, Hearing, Mind, Scene, Trending
-from coterie.modes.crowd.mind.chance import roll
-from coterie.modes.crowd.mind.scene import look
-from coterie.modes.crowd.personas import Persona, RoomFile
-from coterie.modes.crowd.protocol import Author, ChatMessage, ChatPost, StreamContext, Trace, Trends
-from coterie.modes.crowd.voice import Brief, Manners
+from coterie.modes.crowd.events import CrowdTicked, SpeakDecision
+from coterie.modes.crowd.mind import ChatHistory, Decision, PersonaDecider, RoomState, TrendTracker
+from coterie.modes.crowd.mind.chance import derive_random
+from coterie.modes.crowd.mind.scene import compute_room_state
+from coterie.modes.crowd.personas import Persona, RoomConfig
+from coterie.modes.crowd.protocol import ChatAuthor, ChatMessage, ChatPost, StreamContext, Trace, Trends
+from coterie.modes.crowd.voice import LineRequest, LineRules
 
-_REMEMBERED = 120
-_CHAT_SHOWN = 12
+_MAX_DECISIONS = 120
+_PROMPT_MESSAGES = 12
 
 
-class Evening:
+class Session:
     def __init__(
         self,
-        room: RoomFile,
+        room: RoomConfig,
         personas: Sequence[Persona],
         seed: int,
         start_ms: int,
@@ -32,57 +32,59 @@ class Evening:
         self.start_ms = start_ms
         self.room = room
         self.seed = seed
-        self.hearing = Hearing()
-        self.trending = Trending(room.name)
-        self.manners = Manners(room.tempo.longest_line)
-        self.minds = {each.name: Mind(each, room, seed) for each in personas}
+        self.history = ChatHistory()
+        self.trend_tracker = TrendTracker(room.name)
+        self.line_rules = LineRules(room.tempo.longest_line)
+        self.deciders = {each.name: PersonaDecider(each, room, seed) for each in personas}
         self._vocabulary = frozenset(word for persona in personas for word in persona.interests)
         """What anybody here has something to say about."""
-        self._talkativeness = sum(mind.traits.talkativeness for mind in self.minds.values())
-        self.thoughts: dict[str, deque[Decision]] = {name: deque(maxlen=_REMEMBERED) for name in self.minds}
+        self._talkativeness = sum(mind.traits.talkativeness for mind in self.deciders.values())
+        self.recent_decisions: dict[str, deque[Decision]] = {
+            name: deque(maxlen=_MAX_DECISIONS) for name in self.deciders
+        }
         """Why each of them spoke lately, and why not."""
         self.trends: Trends | None = None
 
-    def hear(self, message: ChatMessage) -> None:
-        self.hearing.hear(message)
-        self.trending.hear(message)
-        self.manners.hear(message.text)
-        mind = self.minds.get(message.author.name)
+    def add_message(self, message: ChatMessage) -> None:
+        self.history.add(message)
+        self.trend_tracker.add(message)
+        self.line_rules.add_recent(message.text)
+        mind = self.deciders.get(message.author.name)
         if mind is not None and message.author.kind == "persona":
-            mind.spoke_at = message.ts
+            mind.last_spoke_ms = message.ts
             mind.typing = False
 
-    def attend(self, context: StreamContext, at_ms: int) -> None:
-        self.hearing.attend(context, at_ms)
+    def set_context(self, context: StreamContext, at_ms: int) -> None:
+        self.history.set_context(context, at_ms)
 
-    def scene(self, tick: int, at_ms: int) -> Scene:
-        self.trends = self.trending.now(at_ms)
-        return look(self.hearing, self.room, self.trends, tick, at_ms, self._talkativeness)
+    def room_state(self, tick: int, at_ms: int) -> RoomState:
+        self.trends = self.trend_tracker.trends_at(at_ms)
+        return compute_room_state(self.history, self.room, self.trends, tick, at_ms, self._talkativeness)
 
-    def think(self, scene: Scene, names: Iterable[str] | None = None) -> list[Decision]:
+    def decide(self, state: RoomState, names: Iterable[str] | None = None) -> list[Decision]:
         """Everybody (or these) looks at the scene. Nobody's decision depends on who else is asked, or when."""
         speaking: list[Decision] = []
-        for name in self.minds if names is None else names:
-            decision = self.minds[name].decide(scene)
-            self.thoughts[name].append(decision)
+        for name in self.deciders if names is None else names:
+            decision = self.deciders[name].decide(state)
+            self.recent_decisions[name].append(decision)
             if decision.speaks:
                 speaking.append(decision)
         return speaking
 
-    def ticked(self, scene: Scene, speaking: Sequence[Decision]) -> CrowdTicked:
+    def tick_event(self, state: RoomState, speaking: Sequence[Decision]) -> CrowdTicked:
         """The moment as it is recorded. From here on those who speak are writing."""
         spoke = []
         for decision in sorted(speaking, key=lambda each: each.persona):
-            mind = self.minds[decision.persona]
+            mind = self.deciders[decision.persona]
             mind.typing = True
             target = decision.target.message if decision.target is not None else None
             spoke.append(
-                Decided(
+                SpeakDecision(
                     persona=decision.persona,
                     because=decision.because,
                     p=round(decision.p, 9),
                     roll=round(decision.roll, 9),
-                    parts=decision.parts,
+                    parts=decision.factors,
                     reply_to=target.id if target is not None else None,
                     to=target.author.name if target is not None else "",
                     spoken_ms=self._spoken_ms() if target is None else None,
@@ -90,55 +92,59 @@ class Evening:
                     seed=mind.line_seed(decision.tick),
                 )
             )
-        return CrowdTicked(tick=scene.tick, at_ms=scene.at_ms, upto=self.hearing.number, spoke=tuple(spoke))
+        return CrowdTicked(tick=state.tick, at_ms=state.at_ms, upto=self.history.last_number, spoke=tuple(spoke))
 
     def _context_ms(self) -> int | None:
-        return self.hearing.context_at if self.hearing.context is not None else None
+        return self.history.context_ms if self.history.context is not None else None
 
     def _spoken_ms(self) -> int | None:
-        return self.hearing.context.window.end if self.hearing.context is not None else None
+        return self.history.context.window.end if self.history.context is not None else None
 
-    def brief(self, decided: Decided, scene: Scene) -> Brief:
-        mind = self.minds[decided.persona]
-        context = self.hearing.context
-        target = self.hearing.find(decided.reply_to or "")
+    def line_request(self, decision: SpeakDecision, state: RoomState) -> LineRequest:
+        mind = self.deciders[decision.persona]
+        context = self.history.context
+        target = self.history.find(decision.reply_to or "")
         words = sorted(target.words) if target is not None else list(context.keywords if context else ())
         known = [word for word in words if word in self._vocabulary]
         liked = [word for word in known if word in mind.persona.interests]
-        event = scene.event if decided.because == "event" else None
-        return Brief(
+        event = state.event if decision.because == "event" else None
+        return LineRequest(
             persona=mind.persona,
-            tick=scene.tick,
-            because=decided.because,
-            seed=decided.seed,
+            tick=state.tick,
+            because=decision.because,
+            seed=decision.seed,
             event=event.kind if event is not None else "",
             about=event.about if event is not None else "",
             topics=tuple(liked or known),
-            to=decided.to,
-            said=target.message.text if target is not None else "",
-            to_person=target is not None and target.human,
+            recipient=decision.to,
+            answered_text=target.message.text if target is not None else "",
+            recipient_is_person=target is not None and target.human,
             transcript=context.transcript if context is not None else "",
-            recent=tuple((h.message.author.name, h.message.text) for h in list(self.hearing.recent)[-_CHAT_SHOWN:]),
+            recent=tuple(
+                (h.message.author.name, h.message.text) for h in list(self.history.recent)[-_PROMPT_MESSAGES:]
+            ),
         )
 
-    def typing_ms(self, decided: Decided, text: str) -> int:
+    def typing_ms(self, decision: SpeakDecision, text: str) -> int:
         """How long somebody takes to notice and to type: a person mentioned is answered within seconds."""
-        slack = 800 + 2_200 * roll(decided.seed, "pause")
+        slack = 800 + 2_200 * derive_random(decision.seed, "pause")
         return round(slack + len(text) / self.room.tempo.typing_per_s * 1_000 * 0.5)
 
-    def post(self, decided: Decided, tick_ms: int, tick: int, text: str, written_ms: int, at_ms: int) -> ChatPost:
+    def post(
+        self, decision: SpeakDecision, tick_ms: int, tick: int, text: str, written_ms: int, at_ms: int
+    ) -> ChatPost:
         """What goes to the gateway. Until they hear it themselves, or give up, they are still at it."""
-        persona = self.minds[decided.persona].persona
+        persona = self.deciders[decision.persona].persona
         return ChatPost(
             id=f"{persona.name}-{self.start_ms:x}-{tick}",
             room=self.room.name,
-            author=Author(name=persona.name, kind="persona", badges=persona.badges, colour=persona.colour),
+            author=ChatAuthor(name=persona.name, kind="persona", badges=persona.badges, colour=persona.colour),
             text=text,
-            reply_to=decided.reply_to,
+            reply_to=decision.reply_to,
             trace=Trace(
-                because=decided.because,
-                spoken_ms=decided.spoken_ms,
-                heard_ms=decided.heard_ms,
+                because=decision.because,
+                spoken_ms=decision.spoken_ms,
+                heard_ms=decision.heard_ms,
                 decided_ms=tick_ms,
                 written_ms=written_ms,
                 posted_ms=at_ms,
@@ -146,6 +152,6 @@ class Evening:
             ),
         )
 
-    def give_up(self, decided: Decided) -> None:
+    def cancel_line(self, decision: SpeakDecision) -> None:
         """Nothing came of it: they are free to think of something else."""
-        self.minds[decided.persona].typing = False
+        self.deciders[decision.persona].typing = False

@@ -8,16 +8,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 from coterie.base.clock import Clock, to_micros
-from coterie.modes.crowd.errors import BadRoster
+from coterie.modes.crowd.errors import BadCrowdConfig
 from coterie.modes.crowd.protocol import StreamContext
-from coterie.modes.crowd.session.moments import moment
-from coterie.modes.crowd.session.script import Rolling, Script, ScriptLine
+from coterie.modes.crowd.session.moments import detect_event
+from coterie.modes.crowd.session.script import RollingContext, Script, ScriptLine
 
 _TIMES = re.compile(r"(?:(\d+):)?(\d{1,2}):(\d{2})[.,](\d{1,3})\s+-->")
 _TAGS = re.compile(r"<[^>]*>|\{\\[^}]*\}")
 
 
-async def scripted(
+async def contexts_from_script(
     script: Script,
     room: str,
     clock: Clock,
@@ -26,23 +26,23 @@ async def scripted(
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> AsyncIterator[StreamContext]:
     """The script's lines at their times, `speed` times as fast."""
-    rolling = Rolling(room)
+    rolling = RollingContext(room)
     began = clock.monotonic()
     for line in script.line:
         await sleep(max(0.0, line.at / speed - (clock.monotonic() - began)))
-        yield rolling.hear(line.say, _now(clock), line.event, line.confidence)
+        yield rolling.add(line.say, _now(clock), line.event, line.confidence)
 
 
-async def spoken(lines: AsyncIterator[str], room: str, clock: Clock) -> AsyncIterator[StreamContext]:
+async def contexts_from_lines(lines: AsyncIterator[str], room: str, clock: Clock) -> AsyncIterator[StreamContext]:
     """Lines of text as they come, with events guessed from their words."""
-    rolling = Rolling(room)
+    rolling = RollingContext(room)
     async for line in lines:
         if text := line.strip():
-            kind, confidence = moment(text) or (None, 0.0)
-            yield rolling.hear(text[:500], _now(clock), kind, confidence)
+            kind, confidence = detect_event(text) or (None, 0.0)
+            yield rolling.add(text[:500], _now(clock), kind, confidence)
 
 
-async def followed(file: Path, *, every_s: float = 0.25) -> AsyncIterator[str]:
+async def follow_file(file: Path, *, every_s: float = 0.25) -> AsyncIterator[str]:
     """The lines of a file, and those that are added to it, for ever."""
     with file.open(encoding="utf-8", errors="replace") as feed:
         rest = ""
@@ -55,11 +55,11 @@ async def followed(file: Path, *, every_s: float = 0.25) -> AsyncIterator[str]:
                 await asyncio.sleep(every_s)
 
 
-def subtitles(file: Path) -> Script:
+def read_subtitles(file: Path) -> Script:
     """A .srt or .vtt file as a script: what is said and when, events guessed from the words."""
     lines = tuple(_cues(file.read_text(encoding="utf-8-sig", errors="replace")))
     if not lines:
-        raise BadRoster(f"There are no subtitles in {file.name}.", "Give an .srt or .vtt file with times in it.")
+        raise BadCrowdConfig(f"There are no subtitles in {file.name}.", "Give an .srt or .vtt file with times in it.")
     return Script(title=file.stem, line=lines)
 
 
@@ -73,7 +73,7 @@ def _cues(text: str) -> Iterator[ScriptLine]:
         hours, minutes, seconds, part = times.groups()
         said = _TAGS.sub("", " ".join(rows[at + 1 :])).strip()
         if said:
-            kind, confidence = moment(said) or (None, 0.9)
+            kind, confidence = detect_event(said) or (None, 0.9)
             start = int(hours or 0) * 3_600 + int(minutes) * 60 + int(seconds) + int(part.ljust(3, "0")) / 1_000
             yield ScriptLine(at=start, say=said[:500], event=kind, confidence=confidence)
 

@@ -82,7 +82,7 @@ _SPOKEN_BY_OTHERS = re.compile(
 _REPORTED = re.compile(r"\b(?:(?<=\w )says?|said|asks?|asked|reads|wants to know|the riddle is|the sign|wonders?),? ")
 
 
-def begins_to_ask(text: str) -> bool:
+def is_question(text: str) -> bool:
     """Whether it is put as a question, to whomever."""
     return "?" in text or _BEGINS.search(_plain(text)) is not None
 
@@ -99,7 +99,7 @@ def asks_chat(text: str) -> bool:
     if _REQUEST.search(text):
         return True
     if called:
-        return begins_to_ask(text) or re.search(_CHOICE, text) is not None
+        return is_question(text) or re.search(_CHOICE, text) is not None
     if asks_watchers or _TAIL.search(text):
         return True
     return ("?" in text or _ASKS_IN_ORDER.search(text) is not None) and _FOR_WATCHERS.search(text) is not None

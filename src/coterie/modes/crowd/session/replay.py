@@ -21,19 +21,19 @@ from coterie.modes.crowd.events import (
     CrowdSaid,
     CrowdTicked,
     CrowdWritten,
-    Decided,
+    SpeakDecision,
 )
-from coterie.modes.crowd.gateway import Admitted, Door
+from coterie.modes.crowd.gateway import Admission, Admitted
 from coterie.modes.crowd.moderation import Moderator
-from coterie.modes.crowd.personas import Persona, RoomFile
+from coterie.modes.crowd.personas import Persona, RoomConfig
 from coterie.modes.crowd.protocol import ChatMessage
-from coterie.modes.crowd.session.evening import Evening
-from coterie.modes.crowd.session.simulation import ATTEMPTS, Pending, firehose_hash
-from coterie.modes.crowd.voice import Phrasebook
+from coterie.modes.crowd.session.evening import Session
+from coterie.modes.crowd.session.simulation import ATTEMPTS, PendingLine, firehose_hash
+from coterie.modes.crowd.voice import CannedLines
 
 
 @dataclass
-class Replayed:
+class ReplayResult:
     recorded: list[ChatMessage]
     messages: list[ChatMessage] = field(default_factory=list)
     decisions: int = 0
@@ -52,11 +52,11 @@ class Replayed:
     def recorded_hash(self) -> str:
         return firehose_hash(self.recorded)
 
-    def only_then(self) -> list[ChatMessage]:
+    def only_recorded(self) -> list[ChatMessage]:
         """Said then, and not now."""
         return _without(self.recorded, self.messages)
 
-    def only_now(self) -> list[ChatMessage]:
+    def only_replayed(self) -> list[ChatMessage]:
         return _without(self.messages, self.recorded)
 
 
@@ -67,7 +67,7 @@ class Replay:
         moderator: Moderator,
         *,
         changed: Mapping[str, Persona] | None = None,
-        voice: Phrasebook | None = None,
+        lines: CannedLines | None = None,
     ) -> None:
         """`changed` are personas as they might have been, by name."""
         self._events = list(events)
@@ -76,49 +76,49 @@ class Replay:
             raise BadRecording("This log does not say how the session began.", "Replay a room that `crowd run` opened.")
         changed = dict(changed or {})
         personas = [changed.get(str(told["name"])) or Persona.model_validate(told) for told in opened.personas]
-        room = RoomFile.model_validate(opened.rules)
-        self._evening = Evening(room, personas, opened.seed, opened.start_ms)
+        room = RoomConfig.model_validate(opened.rules)
+        self._session = Session(room, personas, opened.seed, opened.start_ms)
         first = next((event.message.number for event in self._events if isinstance(event, CrowdSaid)), 1)
         self._moderator = moderator
         # By the rules as they were written then: the file may say something else by now.
-        self._door = door_of(room, personas, moderator.under(room.moderation), last=first - 1)
+        self._admission = admission_for(room, personas, moderator.with_policy(room.moderation), last=first - 1)
         self._changed = frozenset(changed)
-        self._voice = voice or Phrasebook()
-        self._now: dict[str, tuple[Decided, int]] = {}
+        self._lines = lines or CannedLines()
+        self._awaiting_line: dict[str, tuple[SpeakDecision, int]] = {}
         """Decisions of this replay whose recorded line is still to come."""
-        self._typing: list[tuple[int, str, Pending]] = []
-        self._unheard: list[tuple[int, ChatMessage]] = []
+        self._typing: list[tuple[int, str, PendingLine]] = []
+        self._unread: list[tuple[int, ChatMessage]] = []
         """Said, but not yet heard by anybody who thinks: its number then, and the message."""
         self._ids: dict[str, str] = {}
         """A message's id then → its id now."""
 
-    def run(self) -> Replayed:
-        result = Replayed([event.message for event in self._events if isinstance(event, CrowdSaid)])
+    def run(self) -> ReplayResult:
+        result = ReplayResult([event.message for event in self._events if isinstance(event, CrowdSaid)])
         for event in self._events:
             if isinstance(event, CrowdHeard):
-                self._type_until(event.at_ms, result)
-                self._evening.attend(event.context, event.at_ms)
+                self._post_typed_until(event.at_ms, result)
+                self._session.set_context(event.context, event.at_ms)
             elif isinstance(event, CrowdRuled):
-                self._door.rulings.apply(event)
+                self._admission.moderation_state.apply(event)
             elif isinstance(event, CrowdGoverned):
-                rules = RoomFile.model_validate(event.rules)
-                self._door.govern(self._moderator.under(rules.moderation), rules.limits)
+                rules = RoomConfig.model_validate(event.rules)
+                self._admission.change_rules(self._moderator.with_policy(rules.moderation), rules.limits)
             elif isinstance(event, CrowdTicked):
-                self._type_until(event.at_ms, result)
-                self._think(event, result)
+                self._post_typed_until(event.at_ms, result)
+                self._tick(event, result)
             elif isinstance(event, CrowdWritten) and event.outcome != "written":
-                self._gave_up(event)
+                self._cancel_line(event)
             elif isinstance(event, CrowdSaid):
-                self._type_until(event.message.ts, result)
-                self._say(event.message, result)
+                self._post_typed_until(event.message.ts, result)
+                self._replay_message(event.message, result)
         return result
 
-    def _think(self, then: CrowdTicked, result: Replayed) -> None:
-        for message in [message for number, message in self._unheard if number <= then.upto]:
-            self._evening.hear(message)
-        self._unheard = [(number, message) for number, message in self._unheard if number > then.upto]
-        scene = self._evening.scene(then.tick, then.at_ms)
-        now = self._evening.ticked(scene, self._evening.think(scene))
+    def _tick(self, then: CrowdTicked, result: ReplayResult) -> None:
+        for message in [message for number, message in self._unread if number <= then.upto]:
+            self._session.add_message(message)
+        self._unread = [(number, message) for number, message in self._unread if number > then.upto]
+        scene = self._session.room_state(then.tick, then.at_ms)
+        now = self._session.tick_event(scene, self._session.decide(scene))
         result.decisions += 1
         result.changed_decisions += {each.persona for each in now.spoke} != {each.persona for each in then.spoke}
         before = {each.persona: each for each in then.spoke}
@@ -130,70 +130,70 @@ class Replay:
                 decided.reply_to,
             )
             if same and decided.persona not in self._changed:
-                self._now[key] = (decided, then.at_ms)
+                self._awaiting_line[key] = (decided, then.at_ms)
                 continue
-            brief = self._evening.brief(decided, scene)
+            brief = self._session.line_request(decided, scene)
             for attempt in range(ATTEMPTS):
-                text = self._evening.manners.mend(self._voice.write(brief, attempt), decided.persona)
-                if not self._evening.manners.trouble(text, to_person=brief.to_person):
-                    due = then.at_ms + self._evening.typing_ms(decided, text)
-                    pending = Pending(decided, brief, then.at_ms, text)
+                text = self._session.line_rules.clean(self._lines.write(brief, attempt), decided.persona)
+                if not self._session.line_rules.rejection_reason(text, to_person=brief.recipient_is_person):
+                    due = then.at_ms + self._session.typing_ms(decided, text)
+                    pending = PendingLine(decided, brief, then.at_ms, text)
                     heapq.heappush(self._typing, (due, decided.persona, pending))
                     break
             else:
-                self._evening.give_up(decided)
+                self._session.cancel_line(decided)
 
-    def _say(self, then: ChatMessage, result: Replayed) -> None:
+    def _replay_message(self, then: ChatMessage, result: ReplayResult) -> None:
         reply_to = self._ids.get(then.reply_to or "")
         if then.author.kind != "persona":
-            number = self._door.number + 1
+            number = self._admission.last_number + 1
             renamed = {"id": f"{then.room}-{number}", "number": number, "reply_to": reply_to}
             message = then.model_copy(update=renamed)
-            self._door.remember(message)
-            self._heard(then, message, result)
+            self._admission.remember(message)
+            self._add_message(then, message, result)
             return
         key = then.trace.decision if then.trace is not None else None
-        found = self._now.pop(key or "", None)
+        found = self._awaiting_line.pop(key or "", None)
         if found is None or then.trace is None:
             return  # that decision was not made this time
         decided, tick_ms = found
         tick = int((key or "@0").rpartition("@")[2])
         written, posted = then.trace.written_ms or then.ts, then.trace.posted_ms or then.ts
-        post = self._evening.post(decided, tick_ms, tick, then.text, written, posted)
-        admitted = self._door.admit(post, then.ts)
+        post = self._session.post(decided, tick_ms, tick, then.text, written, posted)
+        admitted = self._admission.admit(post, then.ts)
         if isinstance(admitted, Admitted):
-            self._heard(then, admitted.message, result)
+            self._add_message(then, admitted.message, result)
 
-    def _heard(self, then: ChatMessage | None, message: ChatMessage, result: Replayed) -> None:
+    def _add_message(self, then: ChatMessage | None, message: ChatMessage, result: ReplayResult) -> None:
         result.messages.append(message)
         if then is None:
-            self._evening.hear(message)
+            self._session.add_message(message)
             return
         self._ids[then.id] = message.id
-        self._unheard.append((then.number, message))
+        self._unread.append((then.number, message))
 
-    def _gave_up(self, event: CrowdWritten) -> None:
-        found = self._now.pop(f"{event.persona}@{event.tick}", None)
+    def _cancel_line(self, event: CrowdWritten) -> None:
+        found = self._awaiting_line.pop(f"{event.persona}@{event.tick}", None)
         if found is not None:
-            self._evening.give_up(found[0])
+            self._session.cancel_line(found[0])
 
-    def _type_until(self, at_ms: int, result: Replayed) -> None:
+    def _post_typed_until(self, at_ms: int, result: ReplayResult) -> None:
         while self._typing and self._typing[0][0] <= at_ms:
             due, _, pending = heapq.heappop(self._typing)
-            if self._evening.manners.trouble(pending.text, to_person=pending.brief.to_person):
-                self._evening.give_up(pending.decided)
+            if self._session.line_rules.rejection_reason(pending.text, to_person=pending.request.recipient_is_person):
+                self._session.cancel_line(pending.decision)
                 continue
-            post = self._evening.post(pending.decided, pending.tick_ms, pending.brief.tick, pending.text, due, due)
-            admitted = self._door.admit(post, due)
+            post = self._session.post(pending.decision, pending.tick_ms, pending.request.tick, pending.text, due, due)
+            admitted = self._admission.admit(post, due)
             if isinstance(admitted, Admitted):
-                self._heard(None, admitted.message, result)
+                self._add_message(None, admitted.message, result)
 
 
-def door_of(room: RoomFile, personas: Iterable[Persona], moderator: Moderator, last: int = 0) -> Door:
+def admission_for(room: RoomConfig, personas: Iterable[Persona], moderator: Moderator, last: int = 0) -> Admission:
     """The door of a room with these regulars."""
     everybody = list(personas)
     emotes = {*room.emotes, *(emote for persona in everybody for emote in persona.emotes)}
-    return Door(
+    return Admission(
         room.name, moderator, room.limits, emotes=emotes, names=[persona.name for persona in everybody], last=last
     )
 

@@ -16,14 +16,14 @@ from pathlib import Path
 from pydantic import Field, ValidationError
 
 from coterie.base.config import Section
-from coterie.modes.crowd.errors import BadRoster
-from coterie.modes.crowd.mind.words import telling
-from coterie.modes.crowd.protocol import Moment, StreamContext
-from coterie.modes.crowd.protocol.stream_context import MOST_BYTES, Window
+from coterie.modes.crowd.errors import BadCrowdConfig
+from coterie.modes.crowd.mind.words import chat_keywords
+from coterie.modes.crowd.protocol import StreamContext, StreamEvent
+from coterie.modes.crowd.protocol.stream_context import MAX_CONTEXT_BYTES, TimeWindow
 
 _WINDOW_S = 90
-_MOST_KEYWORDS = 8
-_LONGEST_TRANSCRIPT = 1_500
+_MAX_KEYWORDS = 8
+_MAX_TRANSCRIPT_CHARS = 1_500
 
 
 class ScriptLine(Section):
@@ -43,7 +43,9 @@ class Script(Section):
         try:
             return cls.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
         except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
-            raise BadRoster(f"{file} is no script of a stream: {error}.", "See docs/crowd.md for an example.") from None
+            raise BadCrowdConfig(
+                f"{file} is no script of a stream: {error}.", "See docs/crowd.md for an example."
+            ) from None
 
     @property
     def seconds(self) -> float:
@@ -51,7 +53,7 @@ class Script(Section):
 
 
 @dataclass
-class Rolling:
+class RollingContext:
     """The last ninety seconds of a stream, as a context."""
 
     room: str
@@ -59,9 +61,9 @@ class Rolling:
 
     def __post_init__(self) -> None:
         self._said: list[tuple[int, str]] = []
-        self._moments: list[Moment] = []
+        self._moments: list[StreamEvent] = []
 
-    def hear(self, text: str, at_ms: int, event: str | None = None, confidence: float = 0.9) -> StreamContext:
+    def add(self, text: str, at_ms: int, event: str | None = None, confidence: float = 0.9) -> StreamContext:
         self.number += 1
         since = at_ms - _WINDOW_S * 1_000
         self._said = [(when, what) for when, what in self._said if when > since]
@@ -69,33 +71,33 @@ class Rolling:
             self._said.append((at_ms, text))
         self._moments = [moment for moment in self._moments if moment.at > at_ms - 20_000]
         if event is not None:
-            self._moments.append(Moment(kind=event, confidence=confidence, at=at_ms, about=text[:200]))
+            self._moments.append(StreamEvent(kind=event, confidence=confidence, at=at_ms, about=text[:200]))
         words: dict[str, int] = {}
         for age, (_, what) in enumerate(reversed(self._said)):
-            for word in telling(what):
+            for word in chat_keywords(what):
                 words[word] = words.get(word, 0) + (4 if age == 0 else 2 if age < 3 else 1)
-        top = sorted(words, key=lambda word: (-words[word], word))[:_MOST_KEYWORDS]
+        top = sorted(words, key=lambda word: (-words[word], word))[:_MAX_KEYWORDS]
         spoken = " ".join(what for _, what in self._said)
         context = StreamContext(
             room=self.room,
             number=self.number,
-            window=Window(start=max(since, 0), end=at_ms),
-            transcript=spoken[-_LONGEST_TRANSCRIPT:],
+            window=TimeWindow(start=max(since, 0), end=at_ms),
+            transcript=spoken[-_MAX_TRANSCRIPT_CHARS:],
             summary=text[:300],
             keywords=tuple(top),
             events=tuple(self._moments[-8:]),
             speakers=("streamer",),
         )
-        while len(context.wire().encode()) > MOST_BYTES and context.transcript:
+        while len(context.to_json().encode()) > MAX_CONTEXT_BYTES and context.transcript:
             context = context.model_copy(update={"transcript": context.transcript[len(context.transcript) // 2 + 1 :]})
         return context
 
 
-def contexts(
+def script_contexts(
     script: Script, room: str, start_ms: int, *, minutes: float | None = None
 ) -> Iterator[tuple[int, StreamContext]]:
     """When, and what. With `minutes` the script goes round until they are over."""
-    rolling = Rolling(room)
+    rolling = RollingContext(room)
     length = script.seconds + 5
     until = minutes * 60 if minutes is not None else length
     turn = 0.0
@@ -103,5 +105,5 @@ def contexts(
         for line in script.line:
             if turn + line.at < until:
                 at = start_ms + round((turn + line.at) * 1_000)
-                yield at, rolling.hear(line.say, at, line.event, line.confidence)
+                yield at, rolling.add(line.say, at, line.event, line.confidence)
         turn += length

@@ -13,23 +13,23 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from coterie.kernel import Payload
-from coterie.modes.crowd.events import CrowdAudited, CrowdHeard, CrowdOpened, CrowdSaid, CrowdWritten, Decided
-from coterie.modes.crowd.gateway import Admitted, Door
-from coterie.modes.crowd.mind import Decision, Scene
-from coterie.modes.crowd.personas import Persona, RoomFile
+from coterie.modes.crowd.events import CrowdAudited, CrowdHeard, CrowdOpened, CrowdSaid, CrowdWritten, SpeakDecision
+from coterie.modes.crowd.gateway import Admission, Admitted
+from coterie.modes.crowd.mind import Decision, RoomState
+from coterie.modes.crowd.personas import Persona, RoomConfig
 from coterie.modes.crowd.protocol import ChatMessage, ChatPost, StreamContext
-from coterie.modes.crowd.session.evening import Evening
-from coterie.modes.crowd.voice import Brief, Phrasebook
+from coterie.modes.crowd.session.evening import Session
+from coterie.modes.crowd.voice import CannedLines, LineRequest
 
 ATTEMPTS = 6
 
 
 @dataclass(frozen=True)
-class Pending:
+class PendingLine:
     """A line that is being typed."""
 
-    decided: Decided
-    brief: Brief
+    decision: SpeakDecision
+    request: LineRequest
     tick_ms: int
     text: str
 
@@ -37,19 +37,19 @@ class Pending:
 class Simulation:
     def __init__(
         self,
-        room: RoomFile,
+        room: RoomConfig,
         personas: Sequence[Persona],
-        door: Door,
+        admission: Admission,
         *,
         seed: int = 1,
         start_ms: int = 1_767_225_600_000,
-        voice: Phrasebook | None = None,
+        lines: CannedLines | None = None,
         workers: int = 1,
     ) -> None:
-        self.evening = Evening(room, personas, seed, start_ms)
-        self.door = door
+        self.session = Session(room, personas, seed, start_ms)
+        self.admission = admission
         self.start_ms = start_ms
-        self.journal: list[Payload] = [
+        self.events: list[Payload] = [
             CrowdOpened(
                 room=room.name,
                 seed=seed,
@@ -59,9 +59,9 @@ class Simulation:
             )
         ]
         self.messages: list[ChatMessage] = []
-        self._voice = voice or Phrasebook()
+        self._lines = lines or CannedLines()
         self._workers = workers
-        self._typing: list[tuple[int, str, Pending]] = []
+        self._typing: list[tuple[int, str, PendingLine]] = []
         self._tick = 0
 
     def run(
@@ -76,7 +76,7 @@ class Simulation:
             ((at, 1, number, None, post) for number, (at, post) in enumerate(people)),
         )
         upcoming = next(coming, None)
-        step_ms = round(self.evening.room.tempo.tick_s * 1_000)
+        step_ms = round(self.session.room.tempo.tick_s * 1_000)
         last = self._tick + round(minutes * 60_000 / step_ms)
         with ThreadPoolExecutor(self._workers) as pool:
             while self._tick < last:
@@ -84,85 +84,87 @@ class Simulation:
                 at_ms = self.start_ms + self._tick * step_ms
                 while upcoming is not None and upcoming[0] <= at_ms:
                     at, _, _, context, post = upcoming
-                    self._type_until(at)
+                    self._post_typed_until(at)
                     if context is not None:
-                        self.evening.attend(context, at)
-                        self.journal.append(CrowdHeard(at_ms=at, context=context))
+                        self.session.set_context(context, at)
+                        self.events.append(CrowdHeard(at_ms=at, context=context))
                     elif post is not None:
-                        self.say(post, at)
+                        self.post(post, at)
                     upcoming = next(coming, None)
-                self._type_until(at_ms)
-                self._think(at_ms, pool)
+                self._post_typed_until(at_ms)
+                self._run_tick(at_ms, pool)
 
-    def say(self, post: ChatPost, at_ms: int) -> ChatMessage | None:
+    def post(self, post: ChatPost, at_ms: int) -> ChatMessage | None:
         """Through the same door as everybody."""
-        decided = self.door.admit(post, at_ms)
-        self.journal.extend(CrowdAudited(record=record) for record in decided.audits)
+        decided = self.admission.admit(post, at_ms)
+        self.events.extend(CrowdAudited(record=record) for record in decided.audits)
         if not isinstance(decided, Admitted):
             return None
-        if not decided.again:
-            self.journal.append(CrowdSaid(message=decided.message))
+        if not decided.duplicate:
+            self.events.append(CrowdSaid(message=decided.message))
             self.messages.append(decided.message)
-            self.evening.hear(decided.message)
+            self.session.add_message(decided.message)
         return decided.message
 
-    def _think(self, at_ms: int, pool: ThreadPoolExecutor) -> None:
-        scene = self.evening.scene(self._tick, at_ms)
-        speaking = self._everybody(scene, pool)
-        ticked = self.evening.ticked(scene, speaking)
-        self.journal.append(ticked)
+    def _run_tick(self, at_ms: int, pool: ThreadPoolExecutor) -> None:
+        scene = self.session.room_state(self._tick, at_ms)
+        speaking = self._decide_all(scene, pool)
+        ticked = self.session.tick_event(scene, speaking)
+        self.events.append(ticked)
         for decided in ticked.spoke:
-            brief = self.evening.brief(decided, scene)
-            text, why = self._line(brief)
+            brief = self.session.line_request(decided, scene)
+            text, why = self._choose_line(brief)
             if why:
-                self._drop(decided, scene.tick, at_ms, why)
+                self._drop_line(decided, scene.tick, at_ms, why)
                 continue
-            due = at_ms + self.evening.typing_ms(decided, text)
-            heapq.heappush(self._typing, (due, decided.persona, Pending(decided, brief, at_ms, text)))
+            due = at_ms + self.session.typing_ms(decided, text)
+            heapq.heappush(self._typing, (due, decided.persona, PendingLine(decided, brief, at_ms, text)))
 
-    def _everybody(self, scene: Scene, pool: ThreadPoolExecutor) -> list[Decision]:
+    def _decide_all(self, scene: RoomState, pool: ThreadPoolExecutor) -> list[Decision]:
         if self._workers == 1:
-            return self.evening.think(scene)
-        names = list(self.evening.minds)
+            return self.session.decide(scene)
+        names = list(self.session.deciders)
         shares = [names[worker :: self._workers] for worker in range(self._workers)]
         return [
-            decision for share in pool.map(lambda share: self.evening.think(scene, share), shares) for decision in share
+            decision
+            for share in pool.map(lambda share: self.session.decide(scene, share), shares)
+            for decision in share
         ]
 
-    def _line(self, brief: Brief) -> tuple[str, str]:
+    def _choose_line(self, brief: LineRequest) -> tuple[str, str]:
         why = "there is nothing it would say"
         for attempt in range(ATTEMPTS):
-            text = self.evening.manners.mend(self._voice.write(brief, attempt), brief.persona.name)
-            why = self.evening.manners.trouble(text, to_person=brief.to_person)
+            text = self.session.line_rules.clean(self._lines.write(brief, attempt), brief.persona.name)
+            why = self.session.line_rules.rejection_reason(text, to_person=brief.recipient_is_person)
             if not why:
                 return text, ""
         return "", why
 
-    def _type_until(self, at_ms: int) -> None:
+    def _post_typed_until(self, at_ms: int) -> None:
         while self._typing and self._typing[0][0] <= at_ms:
             due, _, pending = heapq.heappop(self._typing)
             # Somebody may have said the same while it was being typed.
             text = pending.text
-            why = self.evening.manners.trouble(text, to_person=pending.brief.to_person)
+            why = self.session.line_rules.rejection_reason(text, to_person=pending.request.recipient_is_person)
             if why:
-                text, why = self._line(pending.brief)
-            tick = pending.brief.tick
+                text, why = self._choose_line(pending.request)
+            tick = pending.request.tick
             if why:
-                self._drop(pending.decided, tick, due, why)
+                self._drop_line(pending.decision, tick, due, why)
                 continue
-            post = self.evening.post(pending.decided, pending.tick_ms, tick, text, due, due)
-            if self.say(post, due) is None:
-                self._drop(pending.decided, tick, due, "the gateway refused it")
+            post = self.session.post(pending.decision, pending.tick_ms, tick, text, due, due)
+            if self.post(post, due) is None:
+                self._drop_line(pending.decision, tick, due, "the gateway refused it")
 
-    def _drop(self, decided: Decided, tick: int, at_ms: int, why: str) -> None:
-        self.evening.give_up(decided)
-        self.journal.append(CrowdWritten(persona=decided.persona, tick=tick, at_ms=at_ms, outcome="refused", why=why))
+    def _drop_line(self, decided: SpeakDecision, tick: int, at_ms: int, why: str) -> None:
+        self.session.cancel_line(decided)
+        self.events.append(CrowdWritten(persona=decided.persona, tick=tick, at_ms=at_ms, outcome="refused", why=why))
 
 
 def firehose_hash(messages: Iterable[ChatMessage]) -> str:
     """SHA-256 of everything that was said, as it went over the wire."""
     told = hashlib.sha256()
     for message in messages:
-        told.update(message.wire().encode())
+        told.update(message.to_json().encode())
         told.update(b"\n")
     return told.hexdigest()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from coterie.modes.crowd.personas import Persona, Situation
-from coterie.modes.crowd.protocol.chat_message import Because
+from coterie.modes.crowd.protocol.chat_message import SpeakReason
 
 _SITUATIONS: dict[str, Situation] = {
     "hype": "hype",
@@ -17,25 +17,25 @@ _SITUATIONS: dict[str, Situation] = {
 
 
 @dataclass(frozen=True)
-class Brief:
+class LineRequest:
     persona: Persona
     tick: int
-    because: Because
+    because: SpeakReason
     seed: int
     event: str = ""
     about: str = ""
     """What the event or the question was about, in a few words."""
     topics: tuple[str, ...] = ()
     """Words the stream is about, those this persona cares for first."""
-    to: str = ""
+    recipient: str = ""
     """Whom it answers."""
-    said: str = ""
+    answered_text: str = ""
     """What they said."""
-    to_person: bool = False
+    recipient_is_person: bool = False
     transcript: str = ""
     recent: tuple[tuple[str, str], ...] = ()
     """The last lines of the chat: who, and what."""
-    remembered: tuple[str, ...] = field(default=())
+    memories: tuple[str, ...] = field(default=())
 
     @property
     def situation(self) -> Situation:

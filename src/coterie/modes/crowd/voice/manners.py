@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import islice, pairwise
 
-_KEPT = 600
-_LATELY = 40
-_ALIKE = 0.5
+_MAX_RECENT_LINES = 600
+_RECENT_FOR_PERSON = 40
+_COPY_SIMILARITY = 0.5
 _OUT_OF_CHARACTER = re.compile(
     r"(?i)\bas an? (?:ai|a\.i\.|language model|assistant|llm)\b|\blanguage model\b|\bopenai\b"
     r"|\bi(?:'m| am) (?:just )?an? (?:ai|bot|assistant)\b|\bmy (?:system )?prompt\b|\bmy instructions\b"
@@ -27,42 +27,44 @@ _SPEAKS_FOR = re.compile(
     r"(?i)^\W*(?:[\w@.-]+ ?){1,3}:\s*[\"“']|^\W*(?:the )?(?:streamer|viewer|chat|user|guest\w*|me|you|[aq])\s*:"
 )
 _STAGE_DIRECTION = re.compile(r"^\s*\((?=(?:\W*\b\w+\b){4})[^)]*\)?\W*$")
-_TOLD = re.compile(
+_REPEATS_INSTRUCTIONS = re.compile(
     r"(?i)^\W*you(?:'re| are) (?:\w+, )?"
     r"(?:one of (?:the )?many|a (?:regular|viewer|member|persona|character|chatter)) (?:in|of)\b"
     r"|^\W*(?:write|answer|reply|respond)\b.{0,20}\bone (?:short )?line\b"
     r"|^\W*(?:how you write|you remember|others in the chat)\s*:"
 )
-_LEFT_OVER = re.compile(r"\{[a-z_]*\}|```")
+_UNFILLED_TEMPLATE = re.compile(r"\{[a-z_]*\}|```")
 _WORD = re.compile(r"\w+")
-_LEAK = 6
-_RETOLD = 0.5
-_FEWEST_PAIRS = 5
+_QUOTE_WORDS = 6
+_PARAPHRASE_SHARE = 0.5
+_MIN_PAIRS = 5
 
 
-class Manners:
+class LineRules:
     """Remembers what was just said in the room, to know a copy when it sees one."""
 
     def __init__(self, longest: int) -> None:
-        self._longest = longest
-        self._said: deque[frozenset[str]] = deque(maxlen=_KEPT)
+        self._max_length = longest
+        self._recent: deque[frozenset[str]] = deque(maxlen=_MAX_RECENT_LINES)
 
-    def hear(self, text: str) -> None:
-        self._said.append(_pieces(text))
+    def add_recent(self, text: str) -> None:
+        self._recent.append(_word_pairs(text))
 
-    def mend(self, raw: str, name: str) -> str:
+    def clean(self, raw: str, name: str) -> str:
         """Quotation marks around it, the speaker's own name before it and all but the first line are not part of it."""
         first = next((line.strip() for line in raw.strip().splitlines() if line.strip()), "")
         first = re.sub(rf"(?i)^\s*[@<\[*]*{re.escape(name)}[>\]*]*\s*[:：]\s*", "", first)
         if len(first) > 1 and first[0] in "\"“'" and first[-1] in "\"”'":
             first = first[1:-1].strip()
-        if len(first) > self._longest:
-            cut = first[: self._longest]
+        if len(first) > self._max_length:
+            cut = first[: self._max_length]
             ends = max(cut.rfind(mark) for mark in ".!?…")
-            first = cut[: ends + 1] if ends > self._longest // 3 else cut.rsplit(" ", 1)[0]
+            first = cut[: ends + 1] if ends > self._max_length // 3 else cut.rsplit(" ", 1)[0]
         return "".join(c for c in first if c.isprintable()).strip()
 
-    def trouble(self, line: str, told: Sequence[str] = (), own: Iterable[str] = (), *, to_person: bool = False) -> str:
+    def rejection_reason(
+        self, line: str, prompts: Sequence[str] = (), example_lines: Iterable[str] = (), *, to_person: bool = False
+    ) -> str:
         """Why a mended line cannot be said; nothing if it can.
 
         `told` is what a model was told to write it, its instructions first; `own` are lines it was shown as the
@@ -76,39 +78,43 @@ class Manners:
             return "it falls out of character"
         if any(sign.search(line) for sign in (_NARRATES, _SPEAKS_FOR, _STAGE_DIRECTION)):
             return "it tells what others say instead of speaking"
-        if _LEFT_OVER.search(line):
+        if _UNFILLED_TEMPLATE.search(line):
             return "something in it was not filled in"
-        if _TOLD.search(line) or any(_leaks(line, each) for each in told) or _retells(line, told[:1]):
+        if (
+            _REPEATS_INSTRUCTIONS.search(line)
+            or any(_quotes(line, each) for each in prompts)
+            or _paraphrases(line, prompts[:1])
+        ):
             return "it repeats what only the model was told"
-        mine = _pieces(line)
-        if any(_alike(mine, _pieces(each)) for each in own):
+        mine = _word_pairs(line)
+        if any(_is_near_copy(mine, _word_pairs(each)) for each in example_lines):
             return "it is a line that was written for it"
-        lately = islice(reversed(self._said), _LATELY if to_person else None)
-        if any(_alike(mine, theirs) for theirs in lately):
+        lately = islice(reversed(self._recent), _RECENT_FOR_PERSON if to_person else None)
+        if any(_is_near_copy(mine, theirs) for theirs in lately):
             return "it is a near copy of what was just said"
         return ""
 
 
-def _pieces(text: str) -> frozenset[str]:
+def _word_pairs(text: str) -> frozenset[str]:
     """Pairs of words, and the words of what is too short to have many: names of whom it is said to do not count."""
     words = _WORD.findall(re.sub(r"@\S+", "", text.casefold()))
     pairs = {f"{first} {second}" for first, second in pairwise(words)}
     return frozenset(pairs if len(words) > 2 else [" ".join(words)])
 
 
-def _alike(one: frozenset[str], other: frozenset[str]) -> bool:
+def _is_near_copy(one: frozenset[str], other: frozenset[str]) -> bool:
     shared = len(one & other)
-    return shared > 0 and shared / len(one | other) >= _ALIKE
+    return shared > 0 and shared / len(one | other) >= _COPY_SIMILARITY
 
 
-def _retells(line: str, instructions: Iterable[str]) -> bool:
+def _paraphrases(line: str, instructions: Iterable[str]) -> bool:
     """Whether most of it stands in the instructions, in whatever order: so they are said back in other words."""
-    mine = _pieces(line)
-    shared = {pair for each in instructions for pair in mine & _pieces(each)}
-    return len(mine) >= _FEWEST_PAIRS and len(shared) / len(mine) > _RETOLD
+    mine = _word_pairs(line)
+    shared = {pair for each in instructions for pair in mine & _word_pairs(each)}
+    return len(mine) >= _MIN_PAIRS and len(shared) / len(mine) > _PARAPHRASE_SHARE
 
 
-def _leaks(line: str, told: str) -> bool:
+def _quotes(line: str, told: str) -> bool:
     words = _WORD.findall(line.casefold())
     whole = " ".join(_WORD.findall(told.casefold()))
-    return any(" ".join(words[at : at + _LEAK]) in whole for at in range(len(words) - _LEAK + 1))
+    return any(" ".join(words[at : at + _QUOTE_WORDS]) in whole for at in range(len(words) - _QUOTE_WORDS + 1))

@@ -6,11 +6,11 @@ evening the same everywhere.
 
 from __future__ import annotations
 
-from coterie.modes.crowd.mind.chance import seed_of
+from coterie.modes.crowd.mind.chance import derive_seed
 from coterie.modes.crowd.personas import Situation
-from coterie.modes.crowd.voice.brief import Brief
+from coterie.modes.crowd.voice.brief import LineRequest
 
-_NEAR: dict[Situation, tuple[Situation, ...]] = {
+_FALLBACK_SITUATIONS: dict[Situation, tuple[Situation, ...]] = {
     "question": ("topic", "idle"),
     "topic": ("idle",),
     "mention": ("reply", "idle"),
@@ -19,29 +19,31 @@ _NEAR: dict[Situation, tuple[Situation, ...]] = {
 """Where else to look when the first lines will not do."""
 
 
-class Phrasebook:
+class CannedLines:
     name = "phrasebook"
 
-    def write(self, brief: Brief, attempt: int = 0) -> str:
+    def write(self, request: LineRequest, attempt: int = 0) -> str:
         """A line, or nothing if there is none for this. Another attempt is another line."""
         lines: list[str] = []
-        for situation in (brief.situation, *_NEAR.get(brief.situation, ("idle",))):
-            said = brief.persona.lines.get(situation, ())
-            lines += _turned([line for line in said if brief.topics or "{topic}" not in line], brief.seed)
+        for situation in (request.situation, *_FALLBACK_SITUATIONS.get(request.situation, ("idle",))):
+            said = request.persona.lines.get(situation, ())
+            lines += _rotated([line for line in said if request.topics or "{topic}" not in line], request.seed)
         if attempt >= len(lines):
             return ""
         line = lines[attempt]
-        emotes = brief.persona.emotes
-        topics = brief.topics or ("",)
+        emotes = request.persona.emotes
+        topics = request.topics or ("",)
         filled = line.format(
-            topic=topics[seed_of(brief.seed, "topic") % min(3, len(topics))],
-            name=brief.to or "chat",
-            emote=emotes[seed_of(brief.seed, attempt, "emote") % len(emotes)] if emotes else "",
+            topic=topics[derive_seed(request.seed, "topic") % min(3, len(topics))],
+            name=request.recipient or "chat",
+            emote=emotes[derive_seed(request.seed, attempt, "emote") % len(emotes)] if emotes else "",
         ).strip()
-        return f"@{brief.to} {filled}" if brief.to and f"@{brief.to}" not in filled else filled
+        return (
+            f"@{request.recipient} {filled}" if request.recipient and f"@{request.recipient}" not in filled else filled
+        )
 
 
-def _turned(lines: list[str], seed: int) -> list[str]:
+def _rotated(lines: list[str], seed: int) -> list[str]:
     """The same lines, beginning somewhere else."""
-    start = seed_of(seed, "phrase") % len(lines) if lines else 0
+    start = derive_seed(seed, "phrase") % len(lines) if lines else 0
     return lines[start:] + lines[:start]

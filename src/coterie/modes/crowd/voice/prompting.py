@@ -6,11 +6,11 @@ is; told about it, the same model describes the stream, or says its instructions
 
 from __future__ import annotations
 
-from coterie.llm.messages import Message
+from coterie.llm.messages import PromptMessage
 from coterie.modes.crowd.personas.persona import Situation
-from coterie.modes.crowd.voice.brief import Brief
+from coterie.modes.crowd.voice.brief import LineRequest
 
-_CUES: tuple[tuple[Situation, str], ...] = (
+_EXAMPLE_CUES: tuple[tuple[Situation, str], ...] = (
     ("hype", 'Streamer: "yes! did you see that? first try!"'),
     ("fail", 'Streamer: "oh no, not again"'),
     ("question", 'Streamer: "left or right, chat?"'),
@@ -18,49 +18,49 @@ _CUES: tuple[tuple[Situation, str], ...] = (
     ("reply", 'guest_42: "@{name} I thought so too"'),
     ("idle", 'Streamer: "hm, one moment, let me look"'),
 )
-_OTHERS = 3
-_LONGEST_TRANSCRIPT = 300
+_MAX_RECENT = 3
+_MAX_TRANSCRIPT_CHARS = 300
 
 
-def conversation(brief: Brief) -> tuple[Message, ...]:
+def build_messages(request: LineRequest) -> tuple[PromptMessage, ...]:
     return (
-        Message(role="system", text=instructions(brief)),
-        *(message for cue, line in examples(brief) for message in _exchange(cue, line)),
-        Message(role="user", text=situation(brief)),
+        PromptMessage(role="system", text=instructions(request)),
+        *(message for cue, line in examples(request) for message in _exchange(cue, line)),
+        PromptMessage(role="user", text=situation_text(request)),
     )
 
 
-def instructions(brief: Brief) -> str:
-    persona = brief.persona
+def instructions(request: LineRequest) -> str:
+    persona = request.persona
     return "\n".join(
         [
             f"You are {persona.name}, one of many in a live stream's chat. {persona.bio}",
             f"How you write: {persona.voice}",
-            *(f"You remember: {text}" for text in brief.remembered),
+            *(f"You remember: {text}" for text in request.memories),
             "Answer with one short line of chat, as yourself.",
         ]
     )
 
 
-def examples(brief: Brief) -> list[tuple[str, str]]:
+def examples(request: LineRequest) -> list[tuple[str, str]]:
     """What somebody said, and how this persona answered: another of its lines each time."""
-    persona = brief.persona
-    ready = ((cue, persona.said(kind)) for kind, cue in _CUES)
-    return [(cue.format(name=persona.name), lines[brief.seed % len(lines)]) for cue, lines in ready if lines]
+    persona = request.persona
+    ready = ((cue, persona.complete_lines(kind)) for kind, cue in _EXAMPLE_CUES)
+    return [(cue.format(name=persona.name), lines[request.seed % len(lines)]) for cue, lines in ready if lines]
 
 
-def situation(brief: Brief) -> str:
+def situation_text(request: LineRequest) -> str:
     """What is going on, as data: whatever people wrote stands in quotation marks. What is answered comes last."""
     told = []
-    if brief.recent:
-        others = ", ".join(f'"{text}"' for _, text in brief.recent[-_OTHERS:])
+    if request.recent:
+        others = ", ".join(f'"{text}"' for _, text in request.recent[-_MAX_RECENT:])
         told.append(f"(Others in the chat: {others})")
-    if brief.transcript:
-        told.append(f'Streamer: "{brief.transcript[-_LONGEST_TRANSCRIPT:]}"')
-    if brief.to:
-        told.append(f'{brief.to}: "@{brief.persona.name} {brief.said}"')
+    if request.transcript:
+        told.append(f'Streamer: "{request.transcript[-_MAX_TRANSCRIPT_CHARS:]}"')
+    if request.recipient:
+        told.append(f'{request.recipient}: "@{request.persona.name} {request.answered_text}"')
     return "\n".join(told) or "(Nobody says anything.)"
 
 
-def _exchange(cue: str, line: str) -> tuple[Message, Message]:
-    return Message(role="user", text=cue), Message(role="assistant", text=line)
+def _exchange(cue: str, line: str) -> tuple[PromptMessage, PromptMessage]:
+    return PromptMessage(role="user", text=cue), PromptMessage(role="assistant", text=line)

@@ -13,11 +13,11 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 
 from coterie.engine.surface_errors import BadFile
-from coterie.surfaces.matrix.crypto.encoding import to_bytes, to_text
+from coterie.surfaces.matrix.crypto.encoding import from_base64, to_base64
 from coterie.surfaces.matrix.crypto.signing import Json
 
 
-class SealedFile:
+class EncryptedFile:
     """A file on its way out: read `chunks` to its end, then `told` says how to open it."""
 
     def __init__(self, chunks: AsyncIterator[bytes]) -> None:
@@ -32,22 +32,22 @@ class SealedFile:
             self._hash.update(sealed)
             yield sealed
 
-    def told(self, uri: str) -> Json:
+    def metadata(self, uri: str) -> Json:
         key = {"kty": "oct", "key_ops": ["encrypt", "decrypt"], "alg": "A256CTR", "ext": True}
         return {
             "v": "v2",
             "url": uri,
-            "key": {**key, "k": to_text(self._key, url=True)},
-            "iv": to_text(self._start),
-            "hashes": {"sha256": to_text(self._hash.digest())},
+            "key": {**key, "k": to_base64(self._key, url=True)},
+            "iv": to_base64(self._start),
+            "hashes": {"sha256": to_base64(self._hash.digest())},
         }
 
 
-async def opened(chunks: AsyncIterator[bytes], told: Any) -> AsyncIterator[bytes]:
+async def decrypt_file(chunks: AsyncIterator[bytes], metadata: Any) -> AsyncIterator[bytes]:
     """A file that came in. It is known to be whole only at its end: what was made of it until then must not be kept."""
     try:
-        key, start = to_bytes(told["key"]["k"], url=True), to_bytes(told["iv"])
-        wanted = to_bytes(told["hashes"]["sha256"])
+        key, start = from_base64(metadata["key"]["k"], url=True), from_base64(metadata["iv"])
+        wanted = from_base64(metadata["hashes"]["sha256"])
         cipher = Cipher(AES(key), CTR(start)).decryptor()
     except (KeyError, TypeError, ValueError) as error:
         raise BadFile("The file came without a key that fits.", "Send it again.") from error

@@ -15,9 +15,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from coterie.base.errors import ConfigError
 from coterie.base.files import write_private_json
 from coterie.base.logging import get_logger
-from coterie.surfaces.matrix.crypto.encoding import to_bytes, to_text
+from coterie.surfaces.matrix.crypto.encoding import from_base64, to_base64
 from coterie.surfaces.matrix.crypto.own_device import OwnDevice
-from coterie.surfaces.matrix.crypto.signing import Json, is_signed, signed
+from coterie.surfaces.matrix.crypto.signing import Json, has_signature, sign_json
 from coterie.surfaces.matrix.homeserver import Homeserver
 
 Part = Literal["master", "self_signing", "user_signing"]
@@ -25,19 +25,19 @@ PARTS: tuple[Part, ...] = ("master", "self_signing", "user_signing")
 _log = get_logger(__name__)
 
 
-class Identity:
+class CrossSigningIdentity:
     """The account's own keys."""
 
     def __init__(self, seeds: dict[str, str]) -> None:
         self.seeds = seeds
-        self._keys = {part: Ed25519PrivateKey.from_private_bytes(to_bytes(seeds[part])) for part in PARTS}
+        self._keys = {part: Ed25519PrivateKey.from_private_bytes(from_base64(seeds[part])) for part in PARTS}
 
     @classmethod
-    def new(cls) -> Identity:
-        return cls({part: to_text(Ed25519PrivateKey.generate().private_bytes_raw()) for part in PARTS})
+    def new(cls) -> CrossSigningIdentity:
+        return cls({part: to_base64(Ed25519PrivateKey.generate().private_bytes_raw()) for part in PARTS})
 
     @classmethod
-    def kept(cls, file: Path) -> Identity | None:
+    def load(cls, file: Path) -> CrossSigningIdentity | None:
         try:
             return cls(json.loads(file.read_text(encoding="utf-8")))
         except FileNotFoundError:
@@ -47,12 +47,12 @@ class Identity:
             raise ConfigError(f"{file} cannot be read ({error}).", fix) from None
 
     def public(self, part: Part) -> str:
-        return to_text(self._keys[part].public_key().public_bytes_raw())
+        return to_base64(self._keys[part].public_key().public_bytes_raw())
 
     def sign(self, told: Json, user: str, part: Part) -> Json:
-        return signed(told, user, self.public(part), lambda message: to_text(self._keys[part].sign(message)))
+        return sign_json(told, user, self.public(part), lambda message: to_base64(self._keys[part].sign(message)))
 
-    def published(self, user: str, device: OwnDevice) -> Json:
+    def public_keys(self, user: str, device: OwnDevice) -> Json:
         keys: Json = {}
         for part in PARTS:
             public = self.public(part)
@@ -61,19 +61,19 @@ class Identity:
         return keys
 
 
-async def vouch(server: Homeserver, own: OwnDevice, file: Path, password: str | None) -> None:
+async def sign_own_device(server: Homeserver, own: OwnDevice, file: Path, password: str | None) -> None:
     """Let our identity vouch for this device, made and published first if there is none. Needs the password once."""
     told = await server.query_keys([own.user])
-    identity = Identity.kept(file)
+    identity = CrossSigningIdentity.load(file)
     if identity is None:
-        identity = Identity.new()
+        identity = CrossSigningIdentity.new()
         write_private_json(file, identity.seeds)  # before it is published: nobody may vouch with a key that is nowhere
     master = told.get("master_keys", {}).get(own.user, {}).get("keys", {})
     if identity.public("master") not in master.values():
-        await server.upload_identity(identity.published(own.user, own), own.user, password)
+        await server.upload_identity(identity.public_keys(own.user, own), own.user, password)
     device = told.get("device_keys", {}).get(own.user, {}).get(own.device) or own.keys()
     public = identity.public("self_signing")
-    if not is_signed(device, own.user, public, public):
+    if not has_signature(device, own.user, public, public):
         device.pop("unsigned", None)
         signed_keys = identity.sign(device, own.user, "self_signing")
         await server.upload_signatures({own.user: {own.device: signed_keys}})

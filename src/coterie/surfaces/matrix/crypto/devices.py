@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from coterie.base.logging import get_logger
-from coterie.kernel.cabinet import Cabinet, Place
+from coterie.kernel.cabinet import KeyPath, KeyStore
 from coterie.surfaces.matrix.crypto.own_device import MEGOLM, OLM
-from coterie.surfaces.matrix.crypto.signing import Json, is_signed
+from coterie.surfaces.matrix.crypto.signing import Json, has_signature
 from coterie.surfaces.matrix.homeserver import Homeserver
 
 _PEOPLE = "people"
@@ -26,23 +26,23 @@ class Device:
     ed25519: str
 
 
-class DeviceBook:
-    def __init__(self, cabinet: Cabinet, server: Homeserver, own: tuple[str, str]) -> None:
+class DeviceList:
+    def __init__(self, cabinet: KeyStore, server: Homeserver, own: tuple[str, str]) -> None:
         """`own` is our account and device: others of the account are devices like any other, it itself is not."""
         self._cabinet = cabinet
         self._server = server
         self._own = own
         self._known: dict[str, list[Device]] = {}
         self._stale: set[str] = set()
-        for user, told in cabinet.drawer(_PEOPLE).items():
+        for user, told in cabinet.entries(_PEOPLE).items():
             kept = json.loads(told)
             self._known[user] = [Device(**one) for one in kept["devices"]]
             if kept["stale"]:
                 self._stale.add(user)
 
-    def changed(self, lists: Json) -> dict[Place, str | None]:
+    def apply_changes(self, lists: Json) -> dict[KeyPath, str | None]:
         """What a sync says about whose devices changed; durable before the sync counts as heard."""
-        changes: dict[Place, str | None] = {}
+        changes: dict[KeyPath, str | None] = {}
         for user in lists.get("changed", []):
             if user in self._known:
                 self._stale.add(user)
@@ -53,12 +53,12 @@ class DeviceBook:
             changes[_PEOPLE, user] = None
         return changes
 
-    def all_stale(self) -> dict[Place, str | None]:
+    def mark_all_stale(self) -> dict[KeyPath, str | None]:
         """We lost our place in what the homeserver tells: anybody's devices may have changed."""
         self._stale |= set(self._known)
         return {place: told for user in self._known for place, told in self._row(user).items()}
 
-    async def of(self, users: Iterable[str]) -> list[Device]:
+    async def for_users(self, users: Iterable[str]) -> list[Device]:
         """All devices of these people, asking the homeserver where we do not know for sure."""
         wanted = set(users)
         await self._ask({user for user in wanted if user not in self._known or user in self._stale})
@@ -78,7 +78,7 @@ class DeviceBook:
         if not users:
             return
         told = await self._server.query_keys(sorted(users))
-        changes: dict[Place, str | None] = {}
+        changes: dict[KeyPath, str | None] = {}
         for user in users:
             found = told.get("device_keys", {}).get(user, {})
             before = {device.device: device for device in self._known.get(user, [])}
@@ -92,7 +92,7 @@ class DeviceBook:
             changes |= self._row(user)
         self._cabinet.put(changes)
 
-    def _row(self, user: str) -> dict[Place, str | None]:
+    def _row(self, user: str) -> dict[KeyPath, str | None]:
         told = {"devices": [asdict(one) for one in self._known[user]], "stale": user in self._stale}
         return {(_PEOPLE, user): json.dumps(told)}
 
@@ -104,7 +104,7 @@ def _device(user: str, name: str, keys: Any) -> Device | None:
         able = {OLM, MEGOLM} <= set(keys["algorithms"])
     except (KeyError, TypeError):
         return None
-    if not named or not able or not is_signed(keys, user, name, str(ed)):
+    if not named or not able or not has_signature(keys, user, name, str(ed)):
         _log.warning("a device does not vouch for itself", user=user, device=name)
         return None
     return Device(user, name, str(curve), str(ed))

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from vodozemac import Account
 
-from coterie.kernel.cabinet import Cabinet, Place
-from coterie.surfaces.matrix.crypto.signing import Json, signed
+from coterie.kernel.cabinet import KeyPath, KeyStore
+from coterie.surfaces.matrix.crypto.signing import Json, sign_json
 from coterie.surfaces.matrix.errors import KeysRefused, MatrixRefused
 from coterie.surfaces.matrix.homeserver import Homeserver
 
@@ -21,7 +21,7 @@ _OWN = "own"
 
 
 class OwnDevice:
-    def __init__(self, cabinet: Cabinet, user: str, device: str) -> None:
+    def __init__(self, cabinet: KeyStore, user: str, device: str) -> None:
         self.user = user
         self.device = device
         self._cabinet = cabinet
@@ -39,12 +39,12 @@ class OwnDevice:
     def ed25519(self) -> str:
         return self.account.ed25519_key.to_base64()
 
-    def state(self) -> dict[Place, str | None]:
+    def pickled(self) -> dict[KeyPath, str | None]:
         """As it is to be kept, with whatever else changes together with it."""
         return {(_OWN, "account"): self.account.pickle(PICKLE_KEY)}
 
     def sign(self, told: Json) -> Json:
-        return signed(told, self.user, self.device, lambda message: self.account.sign(message).to_base64())
+        return sign_json(told, self.user, self.device, lambda message: self.account.sign(message).to_base64())
 
     def keys(self) -> Json:
         keys = {f"curve25519:{self.device}": self.curve25519, f"ed25519:{self.device}": self.ed25519}
@@ -62,7 +62,7 @@ class OwnDevice:
             self.account.generate_one_time_keys(wanted - len(waiting))
         if not self._published or fallback_used:
             self.account.generate_fallback_key()  # type: ignore[attr-defined]  # its stubs lag behind
-        self._cabinet.put(self.state())
+        self._cabinet.put(self.pickled())
         told: Json = {} if self._published else {"device_keys": self.keys()}
         told["one_time_keys"] = {
             f"signed_curve25519:{name}": self.sign({"key": key.to_base64()})
@@ -74,10 +74,10 @@ class OwnDevice:
         }
         await server.upload_keys(told)
         self.account.mark_keys_as_published()
-        self._cabinet.put({**self.state(), (_OWN, "published"): self.device})
+        self._cabinet.put({**self.pickled(), (_OWN, "published"): self.device})
         self._published = True
 
-    async def keep_filled(self, server: Homeserver, told: Json) -> None:
+    async def replenish_keys(self, server: Homeserver, told: Json) -> None:
         """After each sync: one-time keys are used up by whoever begins to write to us."""
         left = told.get("device_one_time_keys_count", {}).get("signed_curve25519", 0)
         unused = told.get("device_unused_fallback_key_types")

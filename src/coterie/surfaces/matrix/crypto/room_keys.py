@@ -11,20 +11,20 @@ from dataclasses import asdict, dataclass, field
 
 from vodozemac import ExportedSessionKey, InboundGroupSession, MegolmMessage, SessionKey
 
-from coterie.kernel.cabinet import Cabinet, Place
+from coterie.kernel.cabinet import KeyPath, KeyStore
 from coterie.surfaces.matrix.crypto.own_device import PICKLE_KEY
-from coterie.surfaces.matrix.crypto.pairwise import Unopenable
+from coterie.surfaces.matrix.crypto.pairwise import Undecryptable
 from coterie.surfaces.matrix.crypto.signing import Json
 
-_KEYS = "room keys"
+_INBOUND = "room keys"
 
 
-class NoKey(Unopenable):
+class MissingKey(Undecryptable):
     """We were not given the key, or only from a later place on."""
 
 
 @dataclass
-class RoomKey:
+class InboundKey:
     room: str
     sender: str
     sender_key: str
@@ -33,14 +33,14 @@ class RoomKey:
     """The event at each place that was opened."""
 
 
-class RoomKeys:
-    def __init__(self, cabinet: Cabinet) -> None:
+class InboundSessions:
+    def __init__(self, cabinet: KeyStore) -> None:
         self._cabinet = cabinet
-        self._noted: dict[Place, str | None] = {}
+        self._noted: dict[KeyPath, str | None] = {}
 
-    def take(
+    def add_key(
         self, room: str, sender: str, sender_key: str, session: str, key: str, *, exported: bool = False
-    ) -> dict[Place, str | None]:
+    ) -> dict[KeyPath, str | None]:
         """What to keep of a key we were given. One that opens less than what we have is not taken."""
         try:
             made = (
@@ -49,69 +49,69 @@ class RoomKeys:
                 else InboundGroupSession(SessionKey(key))
             )
         except ValueError as error:
-            raise Unopenable(str(error)) from error
+            raise Undecryptable(str(error)) from error
         if made.session_id != session:
-            raise Unopenable("the key is not what it says it is")
-        place = (_KEYS, f"{room} {session}")
+            raise Undecryptable("the key is not what it says it is")
+        place = (_INBOUND, f"{room} {session}")
         before = self._kept(room, session)
         if before is not None:
             known = InboundGroupSession.from_pickle(before.pickle, PICKLE_KEY)
             if before.sender != sender or known.first_known_index <= made.first_known_index:
                 return {}
         heard = before.heard if before is not None else {}
-        return {place: json.dumps(asdict(RoomKey(room, sender, sender_key, made.pickle(PICKLE_KEY), heard)))}
+        return {place: json.dumps(asdict(InboundKey(room, sender, sender_key, made.pickle(PICKLE_KEY), heard)))}
 
-    def opens(self, room: str, event: Json) -> bool:
+    def can_decrypt(self, room: str, event: Json) -> bool:
         """Whether we have what would open it, now."""
         try:
             self._fitting(room, event)
-        except Unopenable:
+        except Undecryptable:
             return False
         return True
 
-    def open(self, room: str, event: Json) -> Json:
+    def decrypt(self, room: str, event: Json) -> Json:
         """The event as it was before it was sealed. Raises `NoKey` where one may still come."""
         key, line, message = self._fitting(room, event)
         try:
             opened = line.decrypt(message)
             told = json.loads(opened.plaintext)
         except ValueError as error:
-            raise Unopenable(str(error)) from error
+            raise Undecryptable(str(error)) from error
         at, before = str(opened.message_index), key.heard.get(str(opened.message_index))
         if before not in (None, event["event_id"]):
-            raise Unopenable("said before, as another event")
+            raise Undecryptable("said before, as another event")
         if not isinstance(told, dict) or told.get("room_id") != room or not isinstance(told.get("content"), dict):
-            raise Unopenable("meant for another room")
+            raise Undecryptable("meant for another room")
         if before is None:
             key.heard[at] = str(event["event_id"])
-            self._noted[_KEYS, f"{room} {line.session_id}"] = json.dumps(asdict(key))
+            self._noted[_INBOUND, f"{room} {line.session_id}"] = json.dumps(asdict(key))
         plain = {**told["content"]}
         if "m.relates_to" in event["content"]:
             plain["m.relates_to"] = event["content"]["m.relates_to"]
         return {**event, "type": str(told.get("type", "")), "content": plain}
 
-    def noted(self) -> dict[Place, str | None]:
+    def take_changes(self) -> dict[KeyPath, str | None]:
         """Which places were opened since this was last asked."""
         noted, self._noted = self._noted, {}
         return noted
 
-    def _fitting(self, room: str, event: Json) -> tuple[RoomKey, InboundGroupSession, MegolmMessage]:
+    def _fitting(self, room: str, event: Json) -> tuple[InboundKey, InboundGroupSession, MegolmMessage]:
         content = event["content"]
         try:
             session, message = str(content["session_id"]), MegolmMessage.from_base64(str(content["ciphertext"]))
         except (KeyError, ValueError) as error:
-            raise Unopenable(str(error)) from error
+            raise Undecryptable(str(error)) from error
         key = self._kept(room, session)
         if key is None:
-            raise NoKey("no key for this")
+            raise MissingKey("no key for this")
         if key.sender != event.get("sender"):
-            raise Unopenable("somebody else's key")
+            raise Undecryptable("somebody else's key")
         line = InboundGroupSession.from_pickle(key.pickle, PICKLE_KEY)
         if message.message_index() < line.first_known_index:
-            raise NoKey("the key begins later")
+            raise MissingKey("the key begins later")
         return key, line, message
 
-    def _kept(self, room: str, session: str) -> RoomKey | None:
-        place = (_KEYS, f"{room} {session}")
+    def _kept(self, room: str, session: str) -> InboundKey | None:
+        place = (_INBOUND, f"{room} {session}")
         told = self._noted.get(place) or self._cabinet.get(*place)
-        return RoomKey(**json.loads(told)) if told is not None else None
+        return InboundKey(**json.loads(told)) if told is not None else None

@@ -11,24 +11,24 @@ from vodozemac import Ed25519PublicKey, Ed25519Signature
 Json = dict[str, Any]
 
 
-def canonical(told: Json) -> bytes:
+def canonical_json(told: Json) -> bytes:
     """Without what is never signed: the signatures themselves, and what servers add."""
     signed = {key: value for key, value in told.items() if key not in ("signatures", "unsigned")}
     return json.dumps(signed, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode()
 
 
-def signed(told: Json, user: str, key_id: str, sign: Callable[[bytes], str]) -> Json:
+def sign_json(told: Json, user: str, key_id: str, sign: Callable[[bytes], str]) -> Json:
     """With our signature added to those it has."""
     before = told.get("signatures", {})
-    ours = {**before.get(user, {}), f"ed25519:{key_id}": sign(canonical(told))}
+    ours = {**before.get(user, {}), f"ed25519:{key_id}": sign(canonical_json(told))}
     return {**told, "signatures": {**before, user: ours}}
 
 
-def is_signed(told: Any, user: str, key_id: str, public: str) -> bool:
+def has_signature(told: Any, user: str, key_id: str, public: str) -> bool:
     """Whether that key vouches for it. Whatever is malformed is not signed."""
     try:
         signature = Ed25519Signature.from_base64(told["signatures"][user][f"ed25519:{key_id}"])
-        Ed25519PublicKey.from_base64(public).verify_signature(canonical(told), signature)
+        Ed25519PublicKey.from_base64(public).verify_signature(canonical_json(told), signature)
     except (KeyError, TypeError, ValueError):
         return False
     return True

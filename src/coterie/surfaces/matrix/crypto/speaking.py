@@ -17,15 +17,15 @@ from dataclasses import asdict, dataclass, field
 from vodozemac import GroupSession
 
 from coterie.base.logging import get_logger
-from coterie.kernel.cabinet import Cabinet, Place
-from coterie.surfaces.matrix.crypto.devices import Device, DeviceBook
+from coterie.kernel.cabinet import KeyPath, KeyStore
+from coterie.surfaces.matrix.crypto.devices import Device, DeviceList
 from coterie.surfaces.matrix.crypto.own_device import MEGOLM, PICKLE_KEY, OwnDevice
-from coterie.surfaces.matrix.crypto.pairwise import Pairwise
+from coterie.surfaces.matrix.crypto.pairwise import OlmSessions
 from coterie.surfaces.matrix.crypto.signing import Json
 from coterie.surfaces.matrix.homeserver import Homeserver
 
-SEALED = "m.room.encrypted"
-_KEYS, _GIVEN, _SENT = "speaking", "given", "sent"
+ENCRYPTED = "m.room.encrypted"
+_OUTBOUND, _GIVEN, _SENT = "speaking", "given", "sent"
 _MESSAGES, _SECONDS = 100, 7 * 24 * 3600
 _AT_ONCE = 50
 _PATIENCE_S = 300.0
@@ -34,7 +34,7 @@ _log = get_logger(__name__)
 
 
 @dataclass
-class Key:
+class OutboundKey:
     pickle: str
     since: float
     count: int = 0
@@ -45,20 +45,20 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Sealed:
+class EncryptedMessage:
     content: Json
     event: str = ""
     """The homeserver's id of it, once that is known."""
 
 
-class Speaking:
+class OutboundSessions:
     def __init__(
         self,
-        cabinet: Cabinet,
+        cabinet: KeyStore,
         server: Homeserver,
         own: OwnDevice,
-        devices: DeviceBook,
-        pairwise: Pairwise,
+        devices: DeviceList,
+        pairwise: OlmSessions,
         members: Callable[[str], Awaitable[frozenset[str]]],
     ) -> None:
         """`members` tells who is in a room or invited to it."""
@@ -74,29 +74,29 @@ class Speaking:
     async def send(self, room: str, kind: str, content: Json, token: str, rules: Json) -> str:
         """Say it, sealed. The same token again says it once, whatever happened in between."""
         async with self._locks.setdefault(room, asyncio.Lock()):
-            sealed = self._sent(room, token) or await self._seal(room, kind, content, token, rules)
+            sealed = self._sent(room, token) or await self._encrypt(room, kind, content, token, rules)
         if sealed.event:
             return sealed.event
-        event = await self._server.send(room, SEALED, sealed.content, token)
-        self._cabinet.put({(_SENT, f"{room} {token}"): json.dumps(asdict(Sealed(sealed.content, event)))})
+        event = await self._server.send(room, ENCRYPTED, sealed.content, token)
+        self._cabinet.put({(_SENT, f"{room} {token}"): json.dumps(asdict(EncryptedMessage(sealed.content, event)))})
         return event
 
-    def forget_key(self, room: str) -> None:
+    def discard_key(self, room: str) -> None:
         """The next thing said there has a new key."""
-        self._cabinet.put({(_KEYS, room): None})
+        self._cabinet.put({(_OUTBOUND, room): None})
 
-    def given(self, room: str, session: str, device: Device) -> str | None:
+    def key_shared_with(self, room: str, session: str, device: Device) -> str | None:
         """The key as we gave it to a device; None if it has no right to it."""
         kept = self._cabinet.get(_GIVEN, f"{room} {session}")
-        key = Key(**json.loads(kept)) if kept is not None else None
+        key = OutboundKey(**json.loads(kept)) if kept is not None else None
         curve25519, place = key.shared.get(_name(device), ["", ""]) if key is not None else ("", "")
         return key.given[place] if key is not None and curve25519 == device.curve25519 else None
 
-    def _sent(self, room: str, token: str) -> Sealed | None:
+    def _sent(self, room: str, token: str) -> EncryptedMessage | None:
         kept = self._cabinet.get(_SENT, f"{room} {token}")
-        return Sealed(**json.loads(kept)) if kept is not None else None
+        return EncryptedMessage(**json.loads(kept)) if kept is not None else None
 
-    async def _seal(self, room: str, kind: str, content: Json, token: str, rules: Json) -> Sealed:
+    async def _encrypt(self, room: str, kind: str, content: Json, token: str, rules: Json) -> EncryptedMessage:
         key = await self._shared_key(room, rules)
         line = GroupSession.from_pickle(key.pickle, PICKLE_KEY)
         plain = {"type": kind, "content": content, "room_id": room}
@@ -111,29 +111,29 @@ class Speaking:
         if "m.relates_to" in content:  # homeservers gather threads and edits by it: it stays readable
             told["m.relates_to"] = content["m.relates_to"]
         key.pickle, key.count = line.pickle(PICKLE_KEY), key.count + 1
-        changes: dict[Place, str | None] = {(_KEYS, room): json.dumps(asdict(key))}
-        for name, kept in self._cabinet.drawer(_SENT, f"{room} ").items():
+        changes: dict[KeyPath, str | None] = {(_OUTBOUND, room): json.dumps(asdict(key))}
+        for name, kept in self._cabinet.entries(_SENT, f"{room} ").items():
             if json.loads(kept)["event"]:
                 changes[_SENT, name] = None
-        changes[_SENT, f"{room} {token}"] = json.dumps(asdict(Sealed(told)))
+        changes[_SENT, f"{room} {token}"] = json.dumps(asdict(EncryptedMessage(told)))
         self._cabinet.put(changes)
-        return Sealed(told)
+        return EncryptedMessage(told)
 
-    async def _shared_key(self, room: str, rules: Json) -> Key:
-        devices = await self._devices.of(await self._members(room))
+    async def _shared_key(self, room: str, rules: Json) -> OutboundKey:
+        devices = await self._devices.for_users(await self._members(room))
         key = self._key(room)
-        if key is None or _worn(key, rules) or not _still(key, devices):
+        if key is None or _is_expired(key, rules) or not _all_present(key, devices):
             line = GroupSession()
-            key = Key(line.pickle(PICKLE_KEY), time.time())
-            self._cabinet.put({(_KEYS, room): json.dumps(asdict(key))})
+            key = OutboundKey(line.pickle(PICKLE_KEY), time.time())
+            self._cabinet.put({(_OUTBOUND, room): json.dumps(asdict(key))})
         without = [one for one in devices if _name(one) not in key.shared and not self._is_silent(one)]
         for start in range(0, len(without), _AT_ONCE):
             await self._share(room, key, without[start : start + _AT_ONCE])
         return key
 
-    async def _share(self, room: str, key: Key, devices: list[Device]) -> None:
+    async def _share(self, room: str, key: OutboundKey, devices: list[Device]) -> None:
         line = GroupSession.from_pickle(key.pickle, PICKLE_KEY)
-        reached = await self._pairwise.reach(devices)
+        reached = await self._pairwise.ensure_sessions(devices)
         for one in devices:
             if one not in reached:
                 self._silent[one.curve25519] = time.monotonic() + _PATIENCE_S
@@ -143,48 +143,48 @@ class Speaking:
             "session_id": line.session_id,
             "session_key": line.session_key.to_base64(),
         }
-        await give(self._cabinet, self._server, self._pairwise, reached, "m.room_key", told)
+        await send_to_devices(self._cabinet, self._server, self._pairwise, reached, "m.room_key", told)
         place = str(line.message_index)
         key.given[place] = line.session_key.to_base64()
         key.shared |= {_name(one): [one.curve25519, place] for one in reached}
         again = json.dumps(asdict(key) | {"pickle": ""})
-        self._cabinet.put({(_KEYS, room): json.dumps(asdict(key)), (_GIVEN, f"{room} {line.session_id}"): again})
+        self._cabinet.put({(_OUTBOUND, room): json.dumps(asdict(key)), (_GIVEN, f"{room} {line.session_id}"): again})
 
     def _is_silent(self, device: Device) -> bool:
         return self._silent.get(device.curve25519, 0.0) > time.monotonic()
 
-    def _key(self, room: str) -> Key | None:
-        kept = self._cabinet.get(_KEYS, room)
-        return Key(**json.loads(kept)) if kept is not None else None
+    def _key(self, room: str) -> OutboundKey | None:
+        kept = self._cabinet.get(_OUTBOUND, room)
+        return OutboundKey(**json.loads(kept)) if kept is not None else None
 
 
-async def give(
-    cabinet: Cabinet, server: Homeserver, pairwise: Pairwise, devices: list[Device], kind: str, told: Json
+async def send_to_devices(
+    cabinet: KeyStore, server: Homeserver, pairwise: OlmSessions, devices: list[Device], kind: str, content: Json
 ) -> None:
     """One message to each of these devices. The steps of the cipher are kept before anything leaves."""
     messages: dict[str, Json] = {}
-    changes: dict[Place, str | None] = {}
+    changes: dict[KeyPath, str | None] = {}
     for one in devices:
-        content, step = pairwise.seal(one, kind, told)
+        content, step = pairwise.encrypt(one, kind, content)
         messages.setdefault(one.user, {})[one.device] = content
         changes |= step
     if messages:
         cabinet.put(changes)
         mark = hashlib.sha256(json.dumps(messages, sort_keys=True).encode()).hexdigest()[:24]
-        await server.send_to_device(SEALED, messages, mark)
+        await server.send_to_device(ENCRYPTED, messages, mark)
 
 
 def _name(device: Device) -> str:
     return f"{device.user} {device.device}"
 
 
-def _worn(key: Key, rules: Json) -> bool:
+def _is_expired(key: OutboundKey, rules: Json) -> bool:
     most = min(_number(rules.get("rotation_period_msgs"), _MESSAGES), _MESSAGES)
     longest = min(_number(rules.get("rotation_period_ms"), _SECONDS * 1000) / 1000, _SECONDS)
     return key.count >= most or time.time() - key.since >= longest
 
 
-def _still(key: Key, devices: list[Device]) -> bool:
+def _all_present(key: OutboundKey, devices: list[Device]) -> bool:
     """Whether everybody who has the key may still hear us."""
     present = {_name(one): one.curve25519 for one in devices}
     return all(present.get(name) == got[0] for name, got in key.shared.items())

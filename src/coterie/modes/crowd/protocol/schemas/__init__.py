@@ -9,12 +9,12 @@ from coterie.modes.crowd.protocol.audit_record import AuditRecord
 from coterie.modes.crowd.protocol.chat_message import ChatMessage, ChatPost
 from coterie.modes.crowd.protocol.stream_context import StreamContext
 from coterie.modes.crowd.protocol.trends import Trends
-from coterie.modes.crowd.protocol.wire import Wire
+from coterie.modes.crowd.protocol.wire import WireMessage
 
-SHAPES: tuple[type[Wire], ...] = (ChatPost, ChatMessage, StreamContext, Trends, AuditRecord)
+MESSAGE_TYPES: tuple[type[WireMessage], ...] = (ChatPost, ChatMessage, StreamContext, Trends, AuditRecord)
 FOLDER = Path(__file__).parent
 EXAMPLES = FOLDER.parent / "examples"
 
 
-def written(shape: type[Wire]) -> str:
+def schema_text(shape: type[WireMessage]) -> str:
     return json.dumps(shape.json_schema(), indent=2, ensure_ascii=False) + "\n"
