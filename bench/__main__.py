@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bench._report import arguments, finish, log
-from bench._summary import page
+from bench.lib.figures_page import page
+from bench.lib.report import arguments, finish, log
 
 _NOT_FIGURES = ("train_ranking",)
 _PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"

@@ -19,13 +19,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench._crash import kill_repeatedly
-from bench._report import arguments, finish, log
-from bench._sample import SampleTurn, sample_draft, sample_projections
+from bench.lib.crash_loop import kill_repeatedly
+from bench.lib.report import arguments, finish, log
+from bench.lib.sample_events import SampleTurn, sample_draft, sample_projections
 from coterie.base.clock import SystemClock
-from coterie.kernel import Job, LogReader, NewEvent, NewJob, Payload, Store
-from coterie.kernel.snapshot import seed_from_snapshots, write_snapshot
-from coterie.kernel.worker import JobResult, Worker
+from coterie.eventstore import Job, LogReader, NewEvent, NewJob, Payload, Store
+from coterie.eventstore.sqlite.snapshots import seed_from_snapshots, write_snapshot
+from coterie.eventstore.worker import JobResult, Worker
 
 PRODUCERS = 8
 JOB = "sample_effect"
@@ -166,16 +166,16 @@ def main() -> None:
     options = parser.parse_args()
     # Only what is killed is loaded: a process that lives for a second should not spend it on importing.
     if options.desk:
-        from bench import _crash_desk
+        from bench.lib import crash_desk
     elif options.story:
-        from bench import _crash_story
+        from bench.lib import crash_story
     if options.child:
         starts = [int(start) for start in options.starts.split(",")]
         asyncio.run(child(Path(options.child), starts, int(options.seed), drain=options.drain))
         return
     kills = options.kills or (25 if options.quick else 200)
     with tempfile.TemporaryDirectory() as name:
-        play = _crash_desk.run if options.desk else _crash_story.run if options.story else run
+        play = crash_desk.run if options.desk else crash_story.run if options.story else run
         figures = play(kills, Path(name))
     for name, value in figures.items():
         log(f"{name:>16}: {value}")

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from playwright.sync_api import Page
 
-from bench._browser import BenchServer, chromium
-from bench._report import arguments, finish, log, median, percentile, scratch_folder
+from bench.lib.browser import BenchServer, chromium
+from bench.lib.report import arguments, finish, log, median, percentile, scratch_folder
 from coterie.modes.crowd import ChatAuthor, ChatPost
 
 _HISTORY = 100_000

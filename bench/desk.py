@@ -15,28 +15,27 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench._report import arguments, finish, log, median, percentile, progress, scratch_folder
+from bench.lib.report import arguments, finish, log, median, percentile, progress, scratch_folder
 from coterie.base.clock import SystemClock
-from coterie.base.heap import tune_gc
 from coterie.base.ids import new_id
-from coterie.cast.identity import Identity
-from coterie.cast.people import PeopleProjection
-from coterie.cast.roster import Characters, CharactersProjection
-from coterie.cast.workspace import Workspaces
-from coterie.engine import switchboard
-from coterie.engine.conversation import ReplyFinished
-from coterie.engine.turns import TurnsProjection
-from coterie.kernel import NewEvent, NewJob, Store
+from coterie.base.runtime import tune_gc
+from coterie.characters.identity import Identity
+from coterie.characters.people import PeopleProjection
+from coterie.characters.service import Characters, CharactersProjection
+from coterie.characters.workspace import Workspaces
+from coterie.conversation.turns import TurnsProjection
+from coterie.eventstore import NewEvent, NewJob, Store
 from coterie.llm.messages import Chunk, CompletionRequest, Finished, TextDelta, Tokens, ToolCall, ToolCallRequested
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
 from coterie.llm.usage import UsageProjection
 from coterie.memory import Memory
-from coterie.memory.view import MemoryProjection
-from coterie.modes.desk import mode as desk_mode
-from coterie.modes.desk.conversation import DeskConversation
-from coterie.modes.desk.desk import DeskService
-from coterie.modes.desk.errand import COMPACT_JOB, ChannelOutcome
+from coterie.memory.projection import MemoryProjection
+from coterie.messaging import message_router
+from coterie.messaging.ports import ReplyFinished
+from coterie.modes.desk import projections as desk_mode
+from coterie.modes.desk.jobs import COMPACT_JOB, ChannelOutcome
+from coterie.modes.desk.service import DeskConversation, DeskService
 from coterie.modes.desk.settings import DeskSettings
 
 WORKERS, BRANCHES = 50, 5
@@ -86,7 +85,7 @@ class Office:
             CharactersProjection(),
             PeopleProjection(),
             TurnsProjection(),
-            *switchboard.projections(),
+            *message_router.projections(),
             MemoryProjection(),
             UsageProjection(),
             *desk_mode.desk_projections(),

@@ -10,11 +10,17 @@ import random
 import re
 import time
 
-from bench._report import arguments, finish, log, progress
-from coterie.modes.draft.blocks import EditBlock, ReplyPart, ReplyText, join_text
-from coterie.modes.draft.formats import ChangeFormat, parser_for
-from coterie.modes.draft.search_replace import SearchReplaceParser
-from coterie.modes.draft.tags import TagParser
+from bench.lib.report import arguments, finish, log, progress
+from coterie.modes.draft.edit_formats import (
+    ChangeFormat,
+    EditBlock,
+    ReplyPart,
+    ReplyText,
+    SearchReplaceParser,
+    TagParser,
+    join_text,
+    parser_for,
+)
 
 _PARTS = (
     "<change>",

@@ -3,7 +3,7 @@
 The way in: read, validate, check limits, moderate, redact, number, store (durable, in batches), answer. The way out: a
 thousand WebSocket readers in another process, in CPU time of the server: frames of one message, as in a quiet room, and
 of twenty, as a tick gathers them at 400 a second. On loopback that holds the readers' half of the connections too; so
-once as it comes, and once with that half on another core, where it can be had (`bench._apart`). Beside the latter
+once as it comes, and once with that half on another core, where it can be had (`bench.lib.loopback`). Beside the latter
 `websockets.broadcast` with the same frames to as many readers, in the same run, and in both the floor: the same bytes
 by bare `os.write`, which is what the kernel takes and no server can do without. Then a tenth of the readers stop
 reading, and the others are timed: what a tick and a thousand sends add to a message.
@@ -26,16 +26,16 @@ from typing import NamedTuple
 from websockets.asyncio.server import broadcast
 from websockets.asyncio.server import serve as serve_websockets
 
-from bench._apart import receive_on_other_core
-from bench._report import arguments, finish, log, percentile, scratch_folder
+from bench.lib.loopback import receive_on_other_core
+from bench.lib.report import arguments, finish, log, percentile, scratch_folder
 from coterie.base.clock import SystemClock
-from coterie.kernel import Store
-from coterie.modes.crowd.configs import SHIPPED_CONFIGS
+from coterie.eventstore import Store
 from coterie.modes.crowd.gateway import Admission, ChatRoom, Gateway, RoomLimits
 from coterie.modes.crowd.gateway.fanout import encode_frame
 from coterie.modes.crowd.moderation import Moderator, read_wordlists
+from coterie.modes.crowd.personas.config_files import SHIPPED_CONFIGS
 from coterie.modes.crowd.protocol import ChatAuthor, ChatMessage, ChatPost
-from coterie.surfaces.firehose.server import serve
+from coterie.surfaces.websocket.server import serve
 
 _CHAT = (
     "hello there chat how are you",
@@ -94,7 +94,7 @@ class Readers:
     @classmethod
     async def connect(cls, port: int, readers: int, path: str, *, slow: int = 0) -> Readers:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "bench._readers", str(port), str(readers), str(slow), path),
+            *(sys.executable, "-m", "bench.lib.websocket_readers", str(port), str(readers), str(slow), path),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             limit=2**26,

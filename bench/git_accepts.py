@@ -18,10 +18,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench._report import arguments, finish, log, progress, scratch_folder
-from coterie.modes.draft.commits import CHANGE_TRAILER, THREAD_TRAILER, CommitMessage, GitAuthor
-from coterie.modes.draft.committing import Committer
-from coterie.modes.draft.workspace import MAIN_BRANCH, DocumentRepository, DocumentVersion
+from bench.lib.report import arguments, finish, log, progress, scratch_folder
+from coterie.modes.draft.git.committer import Committer
+from coterie.modes.draft.git.repository import (
+    CHANGE_TRAILER,
+    MAIN_BRANCH,
+    THREAD_TRAILER,
+    CommitMessage,
+    DocumentRepository,
+    DocumentVersion,
+    GitAuthor,
+)
 
 DOCUMENTS = 4
 ANN = GitAuthor("Ann", "ann@example.org")

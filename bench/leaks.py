@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench._report import arguments, finish, log, progress, scratch_folder
+from bench.lib.report import arguments, finish, log, progress, scratch_folder
 from coterie.memory import Memory
-from coterie.memory.gates import Viewpoint
+from coterie.memory.access import Viewpoint
 
 PEOPLE = ["ana", "ben", "cleo", "dirk"]
 BOTS = ["mara", "teo", "uma"]
@@ -135,7 +135,7 @@ class World:
         return False
 
     def _new(self, it: Planted, room: str, text: str, speaker: str) -> Any:
-        from coterie.memory.writing import NewMemory
+        from coterie.memory.writer import NewMemory
 
         return NewMemory(
             text,

@@ -13,9 +13,9 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from bench._model import model, word
-from bench._report import arguments, finish, log, median, percentile, progress
-from coterie.kernel import Store
+from bench.lib.model_server import model, word
+from bench.lib.report import arguments, finish, log, median, percentile, progress
+from coterie.eventstore import Store
 from coterie.llm.messages import Prompt, TextDelta
 from coterie.llm.roles import Role
 from coterie.llm.router import Models

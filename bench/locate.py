@@ -15,10 +15,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from bench._noise import FORMATTING, NOISES, NOT_IN_CODE, WORDS, Paragraph, paragraphs
-from bench._report import arguments, finish, log, percentile, progress
-from coterie.modes.draft.locate import locate
-from coterie.modes.draft.placing import Match, Span
+from bench.lib.quote_noise import FORMATTING, NOISES, NOT_IN_CODE, WORDS, Paragraph, paragraphs
+from bench.lib.report import arguments, finish, log, percentile, progress
+from coterie.modes.draft.diff import Match, Span
+from coterie.modes.draft.locate.locate import locate
 
 DATA = "../shared/data/edits_rfcs.jsonl.gz"
 

@@ -15,11 +15,11 @@ from typing import Any
 
 import apsw
 
-from bench._peer import PeerMissing, peer_python, run_peer
-from bench._report import arguments, finish, log, median, progress
-from bench._sample import SampleTurn, sample_draft, sample_projections
-from coterie.kernel import NewEvent, Store
-from coterie.kernel.events import COLUMNS, encode
+from bench.lib.peers import PeerMissing, peer_python, run_peer
+from bench.lib.report import arguments, finish, log, median, progress
+from bench.lib.sample_events import SampleTurn, sample_draft, sample_projections
+from coterie.eventstore import NewEvent, Store
+from coterie.eventstore.events import COLUMNS, encode
 
 PRODUCERS = (1, 16, 256)
 TEXT = "The rain had stopped, and somebody in the harbour was singing."

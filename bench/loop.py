@@ -12,13 +12,13 @@ import random
 import time
 from collections.abc import Sequence
 
-from bench._report import arguments, finish, log
-from coterie.modes.crowd.configs import SHIPPED_CONFIGS
+from bench.lib.report import arguments, finish, log
 from coterie.modes.crowd.personas import CrowdConfigs, Persona, RoomConfig
+from coterie.modes.crowd.personas.config_files import SHIPPED_CONFIGS
 from coterie.modes.crowd.protocol import ChatAuthor, ChatMessage, ChatPost
 from coterie.modes.crowd.session.replay import admission_for
-from coterie.modes.crowd.session.script import Script, script_contexts
 from coterie.modes.crowd.session.simulation import Simulation
+from coterie.modes.crowd.session.stream_context import Script, script_contexts
 
 _SEED = 20_260_101
 _LOOK_BACK_MS = 600_000

@@ -21,13 +21,13 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
-from bench._report import arguments, finish, log, progress, scratch_folder
+from bench.lib.report import arguments, finish, log, progress, scratch_folder
 from coterie.base.ids import new_id
-from coterie.engine.inbox import Inbox
-from coterie.kernel import Store
-from coterie.kernel.cabinet import KeyStore
+from coterie.eventstore import Store
+from coterie.eventstore.sqlite.keystore import KeyStore
+from coterie.messaging.inbox import Inbox
 from coterie.surfaces.matrix.homeserver import Homeserver
-from tests.real.matrix_house import MatrixApp, MatrixUser
+from tests.real.matrix_app import MatrixApp, MatrixUser
 from tests.real.second_client import EncryptedMatrixUser
 from tests.real.synapse import Synapse
 
@@ -195,7 +195,7 @@ def main() -> None:
     options = parser.parse_args()
     messages = options.messages or (60 if options.quick else 1_000)
     kills = options.kills or (15 if options.quick else 300)
-    _forks.set_forkserver_preload(["tests.real.matrix_house"])
+    _forks.set_forkserver_preload(["tests.real.matrix_app"])
     with scratch_folder() as folder:
         synapse = Synapse(Path(folder).absolute() / "synapse")
         synapse.start()

@@ -19,12 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from bench._mem0 import MEM0, mem0_python
-from bench._peer import PeerMissing, peer_python, run_peer
-from bench._report import arguments, finish, log, percentile, progress, scratch_folder
+from bench.lib.peers import MEM0, PeerMissing, mem0_python, peer_python, run_peer
+from bench.lib.report import arguments, finish, log, percentile, progress, scratch_folder
 from coterie.memory import Memory
-from coterie.memory.static import static_embedder
-from coterie.memory.writing import NewMemory
+from coterie.memory.index.embedders import static_embedder
+from coterie.memory.writer import NewMemory
 
 OWNERS = 100
 BATCH = 2_000

@@ -1,6 +1,6 @@
 """How much gets past the moderation, how many innocents it stops, and what it costs per message.
 
-Two sets made by generators (bench/_evasion.py) with seeds that nothing was tuned on; and the whole check (readings,
+Two sets made by generators (bench/lib/evasion_messages.py) with seeds that nothing was tuned on; and the whole check (readings,
 lists, links, redaction) on ordinary chat, in CPU time of one core.
 """
 
@@ -10,10 +10,10 @@ import collections
 import random
 import time
 
-from bench._evasion import evasions, innocents
-from bench._report import arguments, finish, log
-from coterie.modes.crowd.configs import SHIPPED_CONFIGS
+from bench.lib.evasion_messages import evasions, innocents
+from bench.lib.report import arguments, finish, log
 from coterie.modes.crowd.moderation import Moderator, read_wordlists
+from coterie.modes.crowd.personas.config_files import SHIPPED_CONFIGS
 
 _SEED = 41_173
 _CHAT = (

@@ -17,13 +17,13 @@ from pathlib import Path
 import httpx
 from playwright.sync_api import Browser, Page
 
-from bench._browser import BenchServer, chromium, last_50_seen, seen_script
-from bench._model import model
-from bench._peer import PeerMissing
-from bench._report import arguments, finish, log, median, percentile, scratch_folder
-from bench._sillytavern import open_chat_in_sillytavern
+from bench.lib.browser import BenchServer, chromium, last_50_seen, seen_script
+from bench.lib.model_server import model
+from bench.lib.peers import PeerMissing
+from bench.lib.report import arguments, finish, log, median, percentile, scratch_folder
+from bench.lib.sillytavern import open_chat_in_sillytavern
 from bench.turn import exchange
-from coterie.modes.story.kickoff import Opening, OpeningPlace
+from coterie.modes.story.opening import Opening, OpeningPlace
 
 _SHORT, _LONG = 2_500, 20_000
 _TOKENS = 1_200
@@ -34,10 +34,10 @@ _BROWSER = {"Accept": "text/html", "Accept-Encoding": "gzip"}
 
 
 async def _write(house: BenchServer, turns: int) -> str:
-    from coterie.cast import ready
+    from coterie.characters import starter_characters
 
     there = house.house
-    bot = await there.arrivals.author(ready.starter_character("maren"))
+    bot = await there.arrivals.author(starter_characters.starter_character("maren"))
     chat = await there.story.begin(bot.id, Opening(title=f"{turns} turns", place=OpeningPlace(name="the lighthouse")))
     chance = random.Random(turns)
     for _ in range(0, turns // 2, 100):

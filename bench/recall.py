@@ -18,18 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from bench._locomo import OWNER, LocomoConversation, read, recall_at, reciprocal_rank
-from bench._mem0 import MEM0, mem0_python
-from bench._minilm import MiniLM
-from bench._peer import PeerMissing, run_peer
-from bench._report import arguments, finish, log, percentile, progress
+from bench.lib.locomo import OWNER, LocomoConversation, read, recall_at, reciprocal_rank
+from bench.lib.minilm import MiniLM
+from bench.lib.peers import MEM0, PeerMissing, mem0_python, run_peer
+from bench.lib.report import arguments, finish, log, percentile, progress
 from bench.train_ranking import FOLDS
 from coterie.memory import Memory
-from coterie.memory.embedder import Embedder
-from coterie.memory.ranking import FusionMode, Ranking
-from coterie.memory.static import static_embedder
-from coterie.memory.trees import RankingTrees
-from coterie.memory.words import NameMatcher, words
+from coterie.memory.index.embedders import Embedder, static_embedder
+from coterie.memory.ranking import FusionMode, Ranking, RankingTrees
+from coterie.memory.text import NameMatcher, words
 
 Found = list[tuple[int, float, float, float]]
 """Per question: category, recall at 5 and at 10, reciprocal rank."""

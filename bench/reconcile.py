@@ -10,10 +10,10 @@ import asyncio
 import time
 from pathlib import Path
 
-from bench._report import arguments, finish, log, scratch_folder
+from bench.lib.report import arguments, finish, log, scratch_folder
 from coterie.base.ids import new_id
-from coterie.surfaces.matrix.inbound import SURFACE, room_ref
-from tests.real.matrix_house import MatrixApp, house_on
+from coterie.surfaces.matrix.messages import SURFACE, room_ref
+from tests.real.matrix_app import MatrixApp, house_on
 from tests.real.synapse import Synapse
 
 

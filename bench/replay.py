@@ -13,14 +13,14 @@ import os
 import subprocess
 import sys
 
-from bench._report import arguments, finish, log
-from coterie.modes.crowd.configs import SHIPPED_CONFIGS
+from bench.lib.report import arguments, finish, log
 from coterie.modes.crowd.events import CrowdTicked
 from coterie.modes.crowd.personas import CrowdConfigs
+from coterie.modes.crowd.personas.config_files import SHIPPED_CONFIGS
 from coterie.modes.crowd.protocol import ChatAuthor, ChatPost
 from coterie.modes.crowd.session.replay import Replay, admission_for
-from coterie.modes.crowd.session.script import Script, script_contexts
 from coterie.modes.crowd.session.simulation import Simulation, firehose_hash
+from coterie.modes.crowd.session.stream_context import Script, script_contexts
 
 
 def evening(minutes: float, workers: int) -> Simulation:

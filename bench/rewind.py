@@ -12,10 +12,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from bench._report import arguments, finish, log, percentile, progress
-from bench._sample import sample_draft, sample_projections
-from coterie.kernel import Store
-from coterie.kernel.fold import replayed_hash
+from bench.lib.report import arguments, finish, log, percentile, progress
+from bench.lib.sample_events import sample_draft, sample_projections
+from coterie.eventstore import Store
+from coterie.eventstore.sqlite.replay import replayed_hash
 
 ROOMS = ("room:a", "room:b")
 

@@ -29,23 +29,15 @@ import edlib
 import numpy as np
 from whisper_normalizer.english import EnglishTextNormalizer
 
-from bench._questions import labelled
-from bench._report import arguments, finish, log, percentile, progress, scratch_folder
-from bench._talk import PASSAGES
+from bench.lib.labelled_questions import labelled
+from bench.lib.report import arguments, finish, log, percentile, progress, scratch_folder
+from bench.lib.speech_passages import PASSAGES
 from coterie.base.clock import SystemClock
-from coterie.modes.crowd.configs import SHIPPED_CONFIGS
-from coterie.modes.crowd.listening import (
-    AudioSource,
-    Recogniser,
-    UtteranceDetector,
-    create_recogniser,
-    transcribe_stream,
-)
-from coterie.modes.crowd.listening.sample import Pcm, synthesise, synthesise_script
-from coterie.modes.crowd.listening.sound import CHUNK_SAMPLES, SAMPLE_RATE
-from coterie.modes.crowd.listening.wording import fix_transcript, fixed_sentences
-from coterie.modes.crowd.session.moments import detect_event
-from coterie.modes.crowd.session.script import Script
+from coterie.modes.crowd.audio import AudioSource, Recogniser, UtteranceDetector, create_recogniser, transcribe_stream
+from coterie.modes.crowd.audio.source import CHUNK_SAMPLES, SAMPLE_RATE, Pcm, synthesise, synthesise_script
+from coterie.modes.crowd.audio.transcriber import fix_transcript, fixed_sentences
+from coterie.modes.crowd.personas.config_files import SHIPPED_CONFIGS
+from coterie.modes.crowd.session.stream_context import Script, detect_event
 
 _VOICES = ("rms", "slt")
 _QUICK = 5

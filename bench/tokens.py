@@ -14,9 +14,9 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
-from bench._peer import PeerMissing, peer_python, run_peer
-from bench._report import arguments, finish, log, percentile
-from coterie.llm.estimate import CL100K, O200K, TEKKEN, TokenWeights, estimate_tokens
+from bench.lib.peers import PeerMissing, peer_python, run_peer
+from bench.lib.report import arguments, finish, log, percentile
+from coterie.llm.tokens import CL100K, O200K, TEKKEN, TokenWeights, estimate_tokens
 
 _FAMILIES = {"cl100k": CL100K, "o200k": O200K, "tekken": TEKKEN}
 _PEERS = ["litellm", "mistral-common", "django", "tiktoken", "regex"]

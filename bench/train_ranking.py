@@ -15,17 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from bench._locomo import OWNER, LocomoConversation, read, recall_at
-from bench._minilm import MiniLM
-from bench._peer import peer_python, run_peer
-from bench._report import arguments, finish, log, progress
+from bench.lib.locomo import OWNER, LocomoConversation, read, recall_at
+from bench.lib.minilm import MiniLM
+from bench.lib.peers import peer_python, run_peer
+from bench.lib.report import arguments, finish, log, progress
 from coterie.memory import Memory
-from coterie.memory.embedder import Embedder
-from coterie.memory.gates import Viewpoint
-from coterie.memory.ranking import MAX_RANKED, Ranking
+from coterie.memory.access import Viewpoint
+from coterie.memory.index.embedders import Embedder
+from coterie.memory.ranking import MAX_RANKED, Ranking, RankingTrees
 from coterie.memory.recall import RecallRequest
 from coterie.memory.signals import Signals
-from coterie.memory.trees import RankingTrees
 
 SHIPPED = Path("src/coterie/memory/models")
 FOLDS = Path("bench/models")

@@ -16,17 +16,17 @@ import time
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
-from bench._report import arguments, finish, log, median, percentile, progress
-from bench._stage import StoryFixture, scripted_model
+from bench.lib.report import arguments, finish, log, median, percentile, progress
+from bench.lib.story_fixture import StoryFixture, scripted_model
 from coterie.base.ids import new_id
-from coterie.cast.roster import OWNER, Character
-from coterie.engine.events import AssistantTokens, AssistantTurn, AssistantTurnStarted, Segment, UserTurn
-from coterie.kernel import NewEvent
+from coterie.characters.service import OWNER, Character
+from coterie.conversation.events import AssistantTokens, AssistantTurn, AssistantTurnStarted, Segment, UserTurn
+from coterie.eventstore import NewEvent
 from coterie.llm.messages import Chunk, CompletionRequest
 from coterie.memory.events import MemoryAdded
-from coterie.memory.static import static_embedder
-from coterie.modes.story.chats import Chat
+from coterie.memory.index.embedders import static_embedder
 from coterie.modes.story.events import ClockMoved, RelationshipUpdated
+from coterie.modes.story.queries import Chat
 
 _SMALL, _LARGE = 200, 20_000
 _BATCH = 100

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from bench._sample import sample_projections
+from bench.lib.sample_events import sample_projections
 from coterie.base.clock import ManualClock
-from coterie.kernel import Store
+from coterie.eventstore import Store
 
 pytest.register_assert_rewrite("tests.contracts")
 # A shell that runs the tests in the background lets all that they start ignore Ctrl-C, and some of them press it.

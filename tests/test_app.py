@@ -12,8 +12,8 @@ from coterie import __version__
 from coterie.app import App, Settings, Started, load_settings, open_store, write_example_config
 from coterie.base.config import load_config
 from coterie.base.errors import ReadOnly, StorageError
-from coterie.base.home import Paths
-from coterie.kernel import Store
+from coterie.base.paths import Paths
+from coterie.eventstore import Store
 
 
 @pytest.fixture

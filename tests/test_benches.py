@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.__main__ import names
-from bench._summary import page
+from bench.lib.figures_page import page
 
 BENCHES = Path(__file__).resolve().parent.parent / "bench"
 

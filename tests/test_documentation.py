@@ -18,10 +18,10 @@ from coterie.base.errors import CoterieError
 from tools.reference.commands import Command, commands
 from tools.reference.events import declared_payloads
 from tools.reference.http import api
-from tools.reference.journey import EVERY_EVENT, STEPS, resolve
+from tools.reference.markdown import field_descriptions
+from tools.reference.message_diagram import EVERY_EVENT, STEPS, resolve
+from tools.reference.package_diagram import imports, layers
 from tools.reference.pages import PAGES as MADE
-from tools.reference.rooms import imports, layers
-from tools.reference.sentences import field_descriptions
 from tools.reference.settings import settings_of
 
 ROOT = Path(__file__).parent.parent

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from coterie.kernel import Store
+from coterie.eventstore import Store
 
 PACKAGE = Path(__file__).parents[1] / "src" / "coterie"
 OWNER = PACKAGE / "kernel"

@@ -13,64 +13,60 @@ from functools import partial
 from typing import Any
 
 from coterie.base.clock import Clock, SystemClock
-from coterie.base.config import LoadedSettings, Section, load_config, resolve_reference
-from coterie.base.config_example import example_config
+from coterie.base.config import LoadedSettings, Section, example_config, load_config, resolve_reference
 from coterie.base.errors import CoterieError, ReadOnly
-from coterie.base.home import Paths
 from coterie.base.logging import LogSettings, get_logger
-from coterie.base.vault import SecretsStore, passphrase_from_env
-from coterie.cast.errors import NoSuchCharacter
-from coterie.cast.people import People, PeopleProjection, PeopleQueries
-from coterie.cast.portraits import read_portrait
-from coterie.cast.roster import Characters, CharactersProjection
-from coterie.cast.visits import Visits, VisitsProjection
-from coterie.cast.workspace import Workspaces
-from coterie.engine import switchboard
-from coterie.engine.agents import AgentRegistry
-from coterie.engine.conversation import Conversation
-from coterie.engine.feed import Feed
-from coterie.engine.files import FileLimits, RoomFiles
-from coterie.engine.settings import SurfacesSettings
-from coterie.engine.switchboard import MessageRouter
-from coterie.engine.turns import TurnsProjection
-from coterie.kernel import Payload, Projection, Store
-from coterie.kernel.events import NewEvent
-from coterie.kernel.snapshot import seed_from_snapshots
-from coterie.kernel.worker import Handler, Worker
+from coterie.base.paths import Paths
+from coterie.base.secrets import SecretsStore, passphrase_from_env
+from coterie.characters.errors import NoSuchCharacter
+from coterie.characters.people import People, PeopleProjection, PeopleQueries
+from coterie.characters.service import Characters, CharactersProjection
+from coterie.characters.visits import Visits, VisitsProjection
+from coterie.characters.workspace import Workspaces, read_portrait
+from coterie.conversation.feed import Feed
+from coterie.conversation.turns import TurnsProjection
+from coterie.eventstore import Payload, Projection, Store
+from coterie.eventstore.events import NewEvent
+from coterie.eventstore.sqlite.snapshots import seed_from_snapshots
+from coterie.eventstore.worker import Handler, Worker
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
 from coterie.llm.usage import UsageProjection
 from coterie.memory import Memory
-from coterie.memory.view import MemoryProjection
+from coterie.memory.projection import MemoryProjection
+from coterie.messaging import message_router
+from coterie.messaging.agents import AgentRegistry
+from coterie.messaging.files import FileLimits, RoomFiles
+from coterie.messaging.message_router import MessageRouter
+from coterie.messaging.ports import Conversation
+from coterie.messaging.settings import SurfacesSettings
 from coterie.modes.crowd import CrowdMetrics, CrowdService
-from coterie.modes.crowd import mode as crowd_mode
-from coterie.modes.desk import mode as desk_mode
-from coterie.modes.desk.conversation import DeskConversation
-from coterie.modes.desk.desk import DeskService
+from coterie.modes.crowd import projections as crowd_mode
+from coterie.modes.desk import projections as desk_mode
+from coterie.modes.desk.service import DeskConversation, DeskService
 from coterie.modes.desk.settings import DeskSettings
 from coterie.modes.draft import DraftService
-from coterie.modes.draft import mode as draft_mode
+from coterie.modes.draft import projections as draft_mode
 from coterie.modes.draft.settings import DraftSettings
-from coterie.modes.remote.agents import AgentConnections
-from coterie.modes.remote.chats import RemoteChatProjection, RemoteChatQueries
+from coterie.modes.remote.connections import AgentConnections
 from coterie.modes.remote.conversation import RemoteConversation
+from coterie.modes.remote.projections import RemoteChatProjection, RemoteChatQueries
 from coterie.modes.remote.settings import AgentsSettings
 from coterie.modes.story import CharacterImporter, StoryConversation
-from coterie.modes.story import mode as story_mode
-from coterie.modes.story.mode import exclusive_chat
+from coterie.modes.story import projections as story_mode
+from coterie.modes.story.projections import exclusive_chat
+from coterie.modes.story.service import StoryService
 from coterie.modes.story.settings import StorySettings
-from coterie.modes.story.story import StoryService
 from coterie.ops.backups import BACKUP_JOB as BACKUP
-from coterie.ops.backups import Backups
-from coterie.ops.configuration import SettingsEditor
-from coterie.ops.copies import BackupService
+from coterie.ops.backups import Backups, BackupService
 from coterie.ops.metrics import Metrics
 from coterie.ops.settings import StorageSettings
+from coterie.ops.settings_editor import SettingsEditor
 from coterie.ops.snapshots import SnapshotTaker, log_snapshot_warning
 from coterie.surfaces.matrix.settings import MatrixSettings
+from coterie.surfaces.openai_api.settings import ApiSettings
 from coterie.surfaces.web import SURFACE as WEB
-from coterie.surfaces.web.settings import ServerSettings
-from coterie.surfaces.webhook.api_settings import ApiSettings
+from coterie.surfaces.web.server_settings import ServerSettings
 from coterie.surfaces.webhook.settings import WebhookSettings
 from coterie.surfaces.webhook.surface import attached as webhook_attached
 
@@ -151,7 +147,7 @@ def all_projections() -> list[Projection]:
         TurnsProjection(),
         MemoryProjection(),
         UsageProjection(),
-        *switchboard.projections(),
+        *message_router.projections(),
         *story_mode.projections(),
         *draft_mode.projections(),
         *crowd_mode.projections(),
@@ -333,7 +329,9 @@ class App:
         if not self.settings.matrix.homeserver:
             yield
             return
-        from coterie.surfaces.matrix.bot import MatrixService  # what seals rooms is loaded only where there are some
+        from coterie.surfaces.matrix.service import (
+            MatrixService,  # what seals rooms is loaded only where there are some
+        )
 
         bot = MatrixService(
             self.switchboard,

@@ -9,14 +9,12 @@ from coterie import app
 from coterie.app import Settings, agent_registry, load_settings
 from coterie.base.clock import Clock, SystemClock
 from coterie.base.errors import CoterieError
-from coterie.base.home import Paths
+from coterie.base.paths import Paths
 from coterie.llm.catalogue import Catalogue
-from coterie.llm.standing import check_providers
-from coterie.modes.desk.sandbox import Sandbox
-from coterie.ops import surroundings
-from coterie.ops.deliveries import deliveries_check
-from coterie.ops.doctor import CheckResult, Doctor
-from coterie.ops.surroundings import RequiredPackage
+from coterie.llm.provider_health import check_providers
+from coterie.modes.desk.sandbox.sandbox import Sandbox
+from coterie.ops import doctor
+from coterie.ops.doctor import CheckResult, Doctor, RequiredPackage, deliveries_check
 
 
 def build_doctor(paths: Paths, clock: Clock | None = None) -> Doctor:
@@ -38,11 +36,11 @@ def build_doctor(paths: Paths, clock: Clock | None = None) -> Doctor:
             yield CheckResult("Agents", "bad", problem.what, problem.fix)
 
     more = [
-        surroundings.port_check(paths, settings.server.host, settings.server.port),
-        surroundings.packages_check(_needs(settings)),
-        surroundings.providers_check(lambda: asyncio.run(check_providers(Catalogue(settings.models)))),
+        doctor.port_check(paths, settings.server.host, settings.server.port),
+        doctor.packages_check(_needs(settings)),
+        doctor.providers_check(lambda: asyncio.run(check_providers(Catalogue(settings.models)))),
         sandbox,
-        surroundings.tools_check(),
+        doctor.tools_check(),
         agents,
     ]
     return Doctor(
@@ -50,7 +48,7 @@ def build_doctor(paths: Paths, clock: Clock | None = None) -> Doctor:
         app.all_projections(),
         now,
         more,
-        log_checks=[surroundings.clock_check(paths, now), deliveries_check(paths)],
+        log_checks=[doctor.clock_check(paths, now), deliveries_check(paths)],
     )
 
 

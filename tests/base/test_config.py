@@ -11,7 +11,7 @@ from pydantic import Field, SecretStr, model_validator
 from coterie.base.config import LoadedSettings, Section, load_config
 from coterie.base.errors import ConfigError
 from coterie.base.ids import new_id
-from coterie.base.masking import REDACTED, redact
+from coterie.base.redaction import REDACTED, redact
 
 
 class Server(Section):

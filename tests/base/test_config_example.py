@@ -9,8 +9,7 @@ from pathlib import Path
 from pydantic import Field, SecretStr
 
 from coterie.app import Settings
-from coterie.base.config import Section, load_config
-from coterie.base.config_example import example_config
+from coterie.base.config import Section, example_config, load_config
 
 
 class Colours(Section):

@@ -12,7 +12,7 @@ import pytest
 import structlog
 
 from coterie.base.logging import LogSettings, get_logger, setup_logging
-from coterie.base.masking import REDACTED, redact
+from coterie.base.redaction import REDACTED, redact
 
 SECRET = "log-hidden-77"
 redact.register(SECRET)

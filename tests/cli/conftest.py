@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 import structlog
 
-from bench._sample import SampleTurn, sample_draft, sample_projections
-from coterie.base.home import Paths
+from bench.lib.sample_events import SampleTurn, sample_draft, sample_projections
+from coterie.base.paths import Paths
 from coterie.cli import main
-from coterie.kernel import NewEvent, Store
+from coterie.eventstore import NewEvent, Store
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from coterie.base.home import Paths
+from coterie.base.paths import Paths
 from tests.cli.conftest import Call
 from tests.modes.remote.conftest import TOKEN, RemoteHarness
 from tests.modes.remote.conftest import house as house

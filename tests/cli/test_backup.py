@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from bench._sample import SampleTurn, sample_projections
-from coterie.base.home import Paths
+from bench.lib.sample_events import SampleTurn, sample_projections
+from coterie.base.paths import Paths
 from coterie.cli.serve import put_back_while_serving
-from coterie.kernel import LogReader, NewEvent, Store
-from coterie.kernel.lock import ProcessLock
+from coterie.eventstore import LogReader, NewEvent, Store
+from coterie.eventstore.sqlite.database import ProcessLock
 from coterie.ops.backups import list_backups
 from tests.cli.conftest import Call, everything_in
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from coterie.cast.cards import import_card
+from coterie.characters.cards import import_card
 from coterie.cli import main
-from tests.cast.samples import FILES, SHARED, V1, V2, V3, charx_with, packed, png_with
+from tests.characters.cards.samples import FILES, SHARED, V1, V2, V3, charx_with, packed, png_with
 
 
 def run(*arguments: str) -> int:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from coterie.app import all_projections
-from coterie.base.home import Paths
-from coterie.cast.cards import export_card, import_card
-from coterie.cast.identity import Identity
-from coterie.kernel import Store
+from coterie.base.paths import Paths
+from coterie.characters.cards import export_card, import_card
+from coterie.characters.identity import Identity
+from coterie.eventstore import Store
 from tests.cli.conftest import Call
 
 

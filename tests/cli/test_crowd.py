@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from coterie.app import all_projections
-from coterie.base.home import Paths
-from coterie.modes.crowd.configs import SHIPPED_CONFIGS
+from coterie.base.paths import Paths
+from coterie.modes.crowd.personas.config_files import SHIPPED_CONFIGS
 from tests.cli.conftest import Call
 
 
@@ -40,7 +40,7 @@ def test_rooms_tells_who_is_where(call: Call) -> None:
 def test_c20_the_demo_talks_without_a_model_and_keeps_nothing(
     call: Call, home: Paths, hurried: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coterie.modes.crowd.session.streams.can_speak", lambda: False)
+    monkeypatch.setattr("coterie.modes.crowd.session.stream_sources.can_speak", lambda: False)
     told = call("crowd", "demo", "--terminal", "--no-model", "--room", hurried, "--speed", "20", "--seconds", "4")
     assert told.code == 0, told.err
     assert "♪ okay, good evening everyone" in told.out

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from coterie.app import all_projections
-from coterie.base.home import Paths
+from coterie.base.paths import Paths
 from tests.cli.conftest import Answer, Call
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import os
 
-from coterie.base.home import Paths
+from coterie.base.paths import Paths
 from tests.cli.conftest import Call
 
 

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from bench._sample import SampleTurn, sample_projections
-from coterie.base.home import Paths
-from coterie.kernel import NewEvent, Store
+from bench.lib.sample_events import SampleTurn, sample_projections
+from coterie.base.paths import Paths
+from coterie.eventstore import NewEvent, Store
 from tests.cli.conftest import ROOT, Call
 
 

@@ -8,7 +8,7 @@ import tomllib
 import pytest
 from argon2 import PasswordHasher
 
-from coterie.base.home import Paths
+from coterie.base.paths import Paths
 from tests.cli.conftest import Call
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from coterie.app import all_projections, open_store
 from coterie.base.clock import SystemClock
-from coterie.base.home import Paths
-from coterie.cast.people import PairingRequest, People
+from coterie.base.paths import Paths
+from coterie.characters.people import PairingRequest, People
 from tests.cli.conftest import Call
 
 CODE = re.compile(r"\b[A-Z2-9]{5}-[A-Z2-9]{5}\b")

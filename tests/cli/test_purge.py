@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from bench._sample import sample_draft, sample_projections
-from coterie.base.home import Paths
-from coterie.kernel import LogReader, NewJob, Purged, Store
-from coterie.kernel.snapshot import write_snapshot
+from bench.lib.sample_events import sample_draft, sample_projections
+from coterie.base.paths import Paths
+from coterie.eventstore import LogReader, NewJob, Purged, Store
+from coterie.eventstore.sqlite.snapshots import write_snapshot
 from tests.cli.conftest import Call, everything_in
 
 ERASED = b"xylophone"

@@ -15,10 +15,10 @@ from pathlib import Path
 import apsw
 import pytest
 
-from bench._sample import SampleTurn, sample_projections
+from bench.lib.sample_events import SampleTurn, sample_projections
 from coterie.base.clock import ManualClock
-from coterie.base.home import Paths
-from coterie.kernel import NewEvent, Store
+from coterie.base.paths import Paths
+from coterie.eventstore import NewEvent, Store
 from tests.cli.conftest import Call
 
 

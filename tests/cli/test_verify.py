@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from bench._sample import sample_projections
-from coterie.base.home import Paths
-from coterie.kernel import Store
+from bench.lib.sample_events import sample_projections
+from coterie.base.paths import Paths
+from coterie.eventstore import Store
 from tests.cli.conftest import Call, everything_in
 
 

@@ -13,7 +13,7 @@ import sys
 import apsw
 
 import coterie.app
-from bench._sample import sample_projections
+from bench.lib.sample_events import sample_projections
 from coterie.cli import main
 
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from coterie.base.errors import SlowConsumer
-from coterie.kernel import Bus, BusMessage, WhenSlow
+from coterie.eventstore import Bus, BusMessage, WhenSlow
 
 
 async def take(listener: AsyncIterator[BusMessage], count: int) -> list[object]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from coterie.memory import Memory
-from coterie.memory.embedder import Embedder, embed_checked
+from coterie.memory.index.embedders import Embedder, embed_checked
 
 
 class EmbedderContract:

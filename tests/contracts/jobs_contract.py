@@ -8,8 +8,8 @@ import pytest
 
 from coterie.base.clock import ManualClock
 from coterie.base.errors import JobError, LeaseLost
-from coterie.kernel import JobDied, Jobs, Log, NewEvent, NewJob
-from coterie.kernel.jobs import MAX_LEASES_PER_ATTEMPT
+from coterie.eventstore import JobDied, Jobs, Log, NewEvent, NewJob
+from coterie.eventstore.jobs import MAX_LEASES_PER_ATTEMPT
 from tests.contracts.log_contract import said, words
 
 

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from bench._sample import SampleFeeling, SampleTurn
+from bench.lib.sample_events import SampleFeeling, SampleTurn
 from coterie.base.errors import BadPoint, Conflict
-from coterie.kernel import AnyEvent, Log, NewEvent, Rewound
+from coterie.eventstore import AnyEvent, Log, NewEvent, Rewound
 
 
 def said(room: str, text: str, *, key: str | None = None, turn: str | None = None) -> NewEvent:

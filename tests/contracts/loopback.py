@@ -11,8 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from coterie.engine.pacing import EditPace
-from coterie.engine.protocol import (
+from coterie.messaging.errors import PlatformRateLimited, PlatformRefused, PlatformUnreachable
+from coterie.messaging.message_router import MessageRouter
+from coterie.messaging.ports import Capabilities, EditPace, Surface
+from coterie.messaging.protocol import (
     Account,
     Deliverable,
     Incoming,
@@ -22,9 +24,6 @@ from coterie.engine.protocol import (
     OutgoingUI,
     RoomRef,
 )
-from coterie.engine.surface import Capabilities, Surface
-from coterie.engine.surface_errors import PlatformRateLimited, PlatformRefused, PlatformUnreachable
-from coterie.engine.switchboard import MessageRouter
 
 Fault = Literal["patience", "hung up", "taken, then hung up", "refused", "stuck after taking"]
 

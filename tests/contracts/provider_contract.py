@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import aclosing
 
-from coterie.llm.messages import Chunk, CompletionRequest, Finished, OutputSchema, Prompt, TextDelta
-from coterie.llm.provider import Provider
+from coterie.llm.messages import Chunk, CompletionRequest, Finished, OutputSchema, Prompt, Provider, TextDelta
 
 FORM = OutputSchema(
     name="form",

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from coterie.base.errors import CoterieError
-from coterie.cast.roster import OWNER
+from coterie.characters.service import OWNER
 from tests.contracts.loopback import Platform
-from tests.contracts.surface_house import SurfaceApp
+from tests.contracts.surface_app import SurfaceApp
 
 ROOMS = 50
 
@@ -105,7 +105,7 @@ class SurfaceContract:
     async def test_p4_patience_and_broken_lines_cost_time_and_not_order(
         self, house: SurfaceApp, platform: Platform, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("coterie.engine.postman.backoff_s", lambda *_, **__: 0.01)
+        monkeypatch.setattr("coterie.messaging.delivery.backoff_s", lambda *_, **__: 0.01)
         platform.fail_next("patience", "hung up", "patience", "hung up")
         for n in range(3):
             await platform.say("ana", "kitchen", f"m{n}", f"k{n}")
@@ -116,7 +116,7 @@ class SurfaceContract:
     async def test_p4_an_ambiguous_send_is_repeated_and_told_as_such(
         self, house: SurfaceApp, platform: Platform, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("coterie.engine.postman.backoff_s", lambda *_, **__: 0.01)
+        monkeypatch.setattr("coterie.messaging.delivery.backoff_s", lambda *_, **__: 0.01)
         platform.fail_next("taken, then hung up")
         await platform.say("ana", "kitchen", "!help", "k")
         await house.board.wait_idle()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coterie.kernel import Bus, Jobs, LocalBus, Log, Store
+from coterie.eventstore import Bus, Jobs, LocalBus, Log, Store
 from tests.contracts.bus_contract import BusContract
 from tests.contracts.jobs_contract import JobsContract
 from tests.contracts.log_contract import LogContract

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.contracts.loopback import Loopback
+from tests.contracts.surface_app import SurfaceApp
 from tests.contracts.surface_contract import SurfaceContract
-from tests.contracts.surface_house import SurfaceApp
 
 
 class TestLoopback(SurfaceContract):

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from coterie.app import load_settings
-from coterie.base.home import Paths
+from coterie.base.paths import Paths
 from coterie.cli import main as command_line
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -23,18 +23,18 @@ from sse_starlette.sse import AppStatus
 
 from coterie.app import App, Settings, open_store
 from coterie.base.clock import SystemClock
-from coterie.base.home import Paths
 from coterie.base.ids import new_id
-from coterie.engine.events import AssistantTurn, AssistantTurnStarted, UserTurn
-from coterie.kernel import NewEvent
-from coterie.llm.player import ReplayProvider
+from coterie.base.paths import Paths
+from coterie.conversation.events import AssistantTurn, AssistantTurnStarted, UserTurn
+from coterie.eventstore import NewEvent
+from coterie.llm.recording import ReplayProvider
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
 from coterie.modes.draft.settings import DraftSettings
 from coterie.modes.story.settings import StorySettings
 from coterie.surfaces.web.server import create_web
 from tests.e2e.browser import find_chromium, told_by
-from tests.e2e.serving import Server, Start
+from tests.e2e.server_process import Server, Start
 from tests.surfaces.web.conftest import Paced
 
 T = TypeVar("T")

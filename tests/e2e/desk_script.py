@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from coterie.llm.messages import CompletionRequest
-from coterie.llm.tape import RecordedCall
+from coterie.llm.recording import RecordedCall
 from tests.modes.desk.conftest import Line, calls
 from tests.surfaces.web.conftest import Paced
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.e2e.camera import studio
 from tests.e2e.conftest import Site
-from tests.e2e.desk import Paper, change
+from tests.e2e.draft_document import Paper, change
 
 TEXT = """# Keeping the light
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from coterie.llm.tape import RecordedCall, RecordedError
+from coterie.llm.recording import RecordedCall, RecordedError
 from tests.e2e.conftest import Site, Watched
 
 
@@ -287,8 +287,8 @@ def test_older_turns_come_as_one_scrolls(site: Site, page: Page, chat: str) -> N
 
 
 def test_work_in_the_background_that_failed_is_told(site: Site, page: Page, chat: str) -> None:
-    from coterie.kernel import NewEvent
-    from coterie.kernel.jobs import JobDied
+    from coterie.eventstore import NewEvent
+    from coterie.eventstore.jobs import JobDied
 
     died = JobDied(job=1, job_kind="story_remember", key="k", attempts=5, error="<b>It broke.</b>")
     site.do(site.house.store.append([NewEvent("instance", died)]))

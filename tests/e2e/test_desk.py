@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from coterie.modes.desk.tools import make_tool
+from coterie.modes.desk.agents.tools import make_tool
 from tests.e2e.axe import serious
 from tests.e2e.conftest import PATIENCE_MS, Site
 from tests.e2e.desk_script import DeskScript

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import APIResponse, Page, Route, expect
 
 from tests.e2e.conftest import Site
-from tests.e2e.desk import Paper, change, lines, opened, put_at_end_of
+from tests.e2e.draft_document import Paper, change, lines, opened, put_at_end_of
 
 NIGHT = change("The lamp burns every night, and every night it burns.", "The lamp burns every night.")
 ASKS = change("Nobody asks.", "Nobody dares to ask.", "Stronger.")

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.e2e.axe import serious
 from tests.e2e.browser import Theme, window
 from tests.e2e.conftest import Site, Watched
-from tests.e2e.desk import Paper, change
+from tests.e2e.draft_document import Paper, change
 from tests.e2e.test_hostile import HOSTILE, never_live
 
 AWAY = timedelta(hours=9)

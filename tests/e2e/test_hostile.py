@@ -103,7 +103,7 @@ def test_in_the_rewind_dialog_and_the_drawer(site: Site, page: Page, chat: str) 
 
 
 def test_trouble_that_quotes_a_provider(site: Site, page: Page, chat: str) -> None:
-    from coterie.llm.tape import RecordedCall, RecordedError
+    from coterie.llm.recording import RecordedCall, RecordedError
 
     page.goto(chat)
     fault = RecordedError(kind="ServerFault", what=f"It said {ALL}", fix="<b>Wait.</b>", status=500)

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from coterie.cast.cards import export_card
-from coterie.cast.identity import Identity
-from coterie.llm.tape import RecordedCall
+from coterie.characters.cards import export_card
+from coterie.characters.identity import Identity
+from coterie.llm.recording import RecordedCall
 from tests.e2e.axe import check
 from tests.e2e.conftest import Site
 

@@ -15,9 +15,9 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from coterie.kernel import NewJob
-from coterie.memory.record import MemoryType
-from coterie.memory.writing import NewMemory
+from coterie.eventstore import NewJob
+from coterie.memory.records import MemoryType
+from coterie.memory.writer import NewMemory
 from tests.e2e.axe import check
 from tests.e2e.conftest import Site, Watched
 from tests.e2e.test_hostile import ALL, HOSTILE, never_live

@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, expect
 
 from tests.e2e.axe import check
 from tests.e2e.conftest import PATIENCE_MS, Watched
-from tests.e2e.serving import Server, Start, coterie
+from tests.e2e.server_process import Server, Start, coterie
 
 
 def names(server: Server) -> list[str]:

@@ -6,7 +6,7 @@ import json
 import signal
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.e2e.serving import Start, coterie
+from tests.e2e.server_process import Start, coterie
 
 
 def test_it_comes_up_answers_and_stops_with_0(start: Start) -> None:

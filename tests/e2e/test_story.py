@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from coterie.cli import main
-from tests.e2e.serving import Server, coterie
+from tests.e2e.server_process import Server, coterie
 
 SHORT_REPLIES = {
     "COTERIE_STORY__REPLY_TOKENS": "16",

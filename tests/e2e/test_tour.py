@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.e2e.axe import serious
 from tests.e2e.browser import shown
 from tests.e2e.conftest import Watched
-from tests.e2e.serving import Server
+from tests.e2e.server_process import Server
 
 pytestmark = [pytest.mark.xdist_group("embedded"), pytest.mark.timeout(1200)]
 TURNS = (

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 
 from tools.reference.events import declared_payloads
-from tools.reference.words import type_name
+from tools.reference.markdown import type_name
 
 SETTLED = Path(__file__).with_name("event_shapes.json")
 Shapes = dict[str, dict[str, str]]

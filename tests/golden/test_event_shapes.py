@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from coterie.kernel.events import EventRow, decode
+from coterie.eventstore.events import EventRow, decode
 from coterie.llm.events import ClassifierFailed
 from tests.golden.event_shapes import SETTLED, shapes, unfit
 

@@ -18,10 +18,10 @@ import apsw
 import apsw.shell
 import pytest
 
-from bench._sample import sample_draft, sample_projections
+from bench.lib.sample_events import sample_draft, sample_projections
 from coterie.base.clock import ManualClock
-from coterie.kernel import NewJob, Store
-from coterie.kernel.verify import verify
+from coterie.eventstore import NewJob, Store
+from coterie.eventstore.sqlite.verify import verify
 
 FOLDER = Path(__file__).parent
 MARK = "-- views: "

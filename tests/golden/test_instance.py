@@ -18,8 +18,8 @@ import apsw
 import pytest
 
 from coterie.app import open_store
-from coterie.base.home import Paths
-from coterie.kernel.verify import verify
+from coterie.base.paths import Paths
+from coterie.eventstore.sqlite.verify import verify
 from tests.e2e.conftest import Site
 
 FOLDER = Path(__file__).parent / "instance"

@@ -10,9 +10,9 @@ import pydantic_ai.models.anthropic
 import pydantic_ai.models.openai  # noqa: F401
 import pytest
 
+from coterie.llm.network_guard import real_requests
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings, ProviderSettings
-from coterie.llm.switch import real_requests
 from tests.llm.fault_server import FaultServer
 
 

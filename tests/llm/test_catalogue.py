@@ -12,9 +12,8 @@ from coterie.base.errors import ConfigError
 from coterie.llm.catalogue import EMBEDDED, Catalogue, Target
 from coterie.llm.errors import RoleUnset
 from coterie.llm.messages import Priority
-from coterie.llm.presets import PRESETS
 from coterie.llm.roles import Role
-from coterie.llm.settings import ModelsSettings
+from coterie.llm.settings import PRESETS, ModelsSettings
 
 
 class _Root(BaseModel):

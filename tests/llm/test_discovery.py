@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from coterie.llm.discovery import LocalServer, find_local_servers
+from coterie.llm.provider_health import LocalServer, find_local_servers
 
 NOWHERE = "http://127.0.0.1:9"
 

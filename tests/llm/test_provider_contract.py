@@ -11,11 +11,8 @@ import pytest
 from coterie.base.clock import SystemClock
 from coterie.llm.catalogue import Catalogue
 from coterie.llm.hosted import HostedProvider
-from coterie.llm.messages import CompletionRequest
-from coterie.llm.player import ReplayProvider
-from coterie.llm.provider import Provider
-from coterie.llm.recorder import RecordingProvider
-from coterie.llm.tape import RecordedCall
+from coterie.llm.messages import CompletionRequest, Provider
+from coterie.llm.recording import RecordedCall, RecordingProvider, ReplayProvider
 from tests.contracts.provider_contract import ProviderContract
 from tests.llm.conftest import settings_for
 from tests.llm.fault_server import FaultServer, Wire

@@ -17,19 +17,17 @@ from coterie.llm.messages import (
     CompletionRequest,
     Finished,
     Prompt,
+    Provider,
     TextDelta,
     ThinkingDelta,
     Tokens,
     ToolCall,
     ToolCallRequested,
 )
-from coterie.llm.player import ReplayProvider
-from coterie.llm.provider import Provider
-from coterie.llm.recorder import RecordingProvider
+from coterie.llm.recording import RecordedCall, RecordedError, RecordingProvider, ReplayProvider, read_recording
 from coterie.llm.roles import Role
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
-from coterie.llm.tape import RecordedCall, RecordedError, read_recording
 from tests.llm.conftest import Opened, settings_for
 from tests.llm.fault_server import FaultServer, fails, says, stops_dead_after
 

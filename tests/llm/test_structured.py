@@ -11,16 +11,14 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 from coterie.base.clock import ManualClock
-from coterie.kernel import Store
+from coterie.eventstore import Store
 from coterie.llm import errors
 from coterie.llm.messages import Prompt
-from coterie.llm.player import ReplayProvider
-from coterie.llm.refusal import contains_refusal, is_refusal
+from coterie.llm.recording import RecordedCall, RecordedError, ReplayProvider
 from coterie.llm.roles import Role
 from coterie.llm.router import Caller, Models
 from coterie.llm.settings import ModelsSettings
-from coterie.llm.structured import classify, parse_answer
-from coterie.llm.tape import RecordedCall, RecordedError
+from coterie.llm.structured import classify, contains_refusal, is_refusal, parse_answer
 from coterie.llm.usage import UsageProjection
 from tests.llm.conftest import Opened, settings_for
 from tests.llm.fault_server import FaultServer, never_answers, says

@@ -10,13 +10,10 @@ from hypothesis import strategies as st
 
 from coterie.base.errors import ConfigError
 from coterie.llm.catalogue import EMBEDDED, Catalogue, Target
-from coterie.llm.estimate import CL100K, O200K, TEKKEN, estimate_tokens, token_weights_for
-from coterie.llm.gguf import read_metadata
+from coterie.llm.embedded.gguf import find_weights, load_tokenizer, read_metadata
 from coterie.llm.messages import Prompt, PromptMessage, ToolSpec
 from coterie.llm.settings import ModelsSettings
-from coterie.llm.tokenizer import load_tokenizer
-from coterie.llm.tokens import TokenCounter
-from coterie.llm.weights import find_weights
+from coterie.llm.tokens import CL100K, O200K, TEKKEN, TokenCounter, estimate_tokens, token_weights_for
 
 OTHER = Target.parse("featherless/NousResearch/Hermes-3-Llama-3.1-8B")
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from coterie.base.clock import ManualClock
 from coterie.memory import Memory
-from coterie.memory.decay import DAY, importance
+from coterie.memory.ranking import DAY, importance
 
 
 def weigh(weight: float, age_days: float, idle_days: float, identity: bool = False) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coterie.memory.static import StaticEmbedder, static_embedder
+from coterie.memory.index.embedders import StaticEmbedder, static_embedder
 from tests.contracts.embedder_contract import EmbedderContract
 
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from bench.leaks import play
-from coterie.memory import Memory, gates, recall
-from coterie.memory.gates import StreamForks, Viewpoint
-from coterie.memory.shelf import OwnerIndex
+from coterie.memory import Memory, access, recall
+from coterie.memory.access import StreamForks, Viewpoint
+from coterie.memory.index.owner_index import OwnerIndex
 
 
 async def test_m2_no_planted_secret_leaks(tmp_path: Path) -> None:
@@ -27,7 +27,7 @@ async def test_m2_the_law_notices_a_gate_that_stands_open(
 ) -> None:
     if gate == "people":
 
-        def no_gate(shelf: OwnerIndex, view: Viewpoint, lines: StreamForks) -> gates.Bools:
+        def no_gate(shelf: OwnerIndex, view: Viewpoint, lines: StreamForks) -> access.Bools:
             return np.ones(len(shelf), bool)
 
         monkeypatch.setattr(recall, "allowed", no_gate)

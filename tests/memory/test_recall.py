@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from coterie.base.clock import ManualClock
 from coterie.memory import Memory
-from coterie.memory.ranking import Ranking
-from coterie.memory.trees import RankingTrees
-from coterie.memory.writing import NewMemory
+from coterie.memory.ranking import Ranking, RankingTrees
+from coterie.memory.writer import NewMemory
 
 TALK = [
     ("Ana", "I finally bought a sailing boat, she is called Heron."),

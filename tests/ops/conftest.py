@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bench._sample import sample_draft
-from coterie.base.home import Paths
-from coterie.kernel import AnyEvent, Store
+from bench.lib.sample_events import sample_draft
+from coterie.base.paths import Paths
+from coterie.eventstore import AnyEvent, Store
 
 Live = Callable[[int], list[AnyEvent]]
 

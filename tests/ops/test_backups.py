@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from coterie.base.clock import ManualClock
-from coterie.base.home import Paths
-from coterie.kernel import Store
-from coterie.kernel.backup import check_backup
-from coterie.kernel.worker import Worker
+from coterie.base.paths import Paths
+from coterie.eventstore import Store
+from coterie.eventstore.sqlite.backup import check_backup
+from coterie.eventstore.worker import Worker
 from coterie.ops import backups as module
 from coterie.ops.backups import BACKUP_JOB, Backups, BackupTaken, database_copies, list_backups
 from coterie.ops.settings import StorageSettings

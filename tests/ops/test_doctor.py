@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import pytest
 
-from bench._sample import sample_projections
+from bench.lib.sample_events import sample_projections
 from coterie.base.clock import ManualClock, SystemClock
 from coterie.base.errors import MissingExtra
-from coterie.base.home import Paths
-from coterie.kernel import NewJob, Store
+from coterie.base.paths import Paths
+from coterie.eventstore import NewJob, Store
 from coterie.ops import doctor as module
 from coterie.ops.backups import Backups
 from coterie.ops.doctor import CheckResult, Doctor

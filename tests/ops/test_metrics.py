@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from coterie.kernel import NewJob, Store
+from coterie.eventstore import NewJob, Store
 from coterie.ops.metrics import Metrics
 from tests.ops.conftest import Live
 

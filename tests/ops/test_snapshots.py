@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import structlog
 
-from bench._sample import sample_projections
+from bench.lib.sample_events import sample_projections
 from coterie.base.clock import ManualClock
 from coterie.base.errors import StorageError
-from coterie.base.home import Paths
-from coterie.kernel import Store
-from coterie.kernel.snapshot import list_snapshots, seed_from_snapshots, write_snapshot
+from coterie.base.paths import Paths
+from coterie.eventstore import Store
+from coterie.eventstore.sqlite.snapshots import list_snapshots, seed_from_snapshots, write_snapshot
 from coterie.ops import snapshots as module
 from coterie.ops.settings import StorageSettings
 from coterie.ops.snapshots import SnapshotTaker, log_snapshot_warning, snapshot_name
@@ -135,7 +135,7 @@ async def test_a_failed_write_leaves_no_half_file(store: Store, home: Paths, mon
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("coterie.kernel.snapshot.put_in_place", fail)
+    monkeypatch.setattr("coterie.eventstore.sqlite.snapshots.put_in_place", fail)
     with pytest.raises(OSError, match="No space"):
         write_snapshot(store.reader.connections, store.projections, home.periodic_snapshots / "x.snapshot")
     assert list(home.periodic_snapshots.iterdir()) == []

@@ -18,8 +18,8 @@ import nio
 from nio.crypto.attachments import decrypt_attachment, encrypt_attachment
 
 from coterie.surfaces.matrix.homeserver import Homeserver
-from coterie.surfaces.matrix.topology import ENCRYPTION, ENCRYPTION_RULES
-from tests.real.matrix_house import PASSWORD, MatrixUser, shown_by
+from coterie.surfaces.matrix.rooms import ENCRYPTION, ENCRYPTION_RULES
+from tests.real.matrix_app import PASSWORD, MatrixUser, shown_by
 from tests.real.synapse import Synapse
 
 T = TypeVar("T")

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from coterie.llm.messages import CompletionRequest
-from coterie.modes.desk.tools import AgentTool, make_tool
+from coterie.modes.desk.agents.tools import AgentTool, make_tool
 from tests.modes.desk.conftest import Line, Script, calls
-from tests.real.desk_house import Open, open_desk
+from tests.real.desk_server import Open, open_desk
 
 needs_bwrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap (apt install bubblewrap)")
 

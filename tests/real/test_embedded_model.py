@@ -19,17 +19,15 @@ import pytest
 from coterie.base.errors import ConfigError
 from coterie.llm import errors
 from coterie.llm.catalogue import EMBEDDED, Catalogue
-from coterie.llm.embedded import EmbeddedProvider
-from coterie.llm.messages import CompletionRequest, Finished, Priority, Prompt, TextDelta
-from coterie.llm.provider import Provider
+from coterie.llm.embedded.gguf import find_weights, load_tokenizer
+from coterie.llm.embedded.provider import EmbeddedProvider
+from coterie.llm.messages import CompletionRequest, Finished, Priority, Prompt, Provider, TextDelta
+from coterie.llm.provider_health import ProbeForm, probe_model
 from coterie.llm.roles import Role
 from coterie.llm.router import Models
 from coterie.llm.settings import EmbeddedSettings, ModelsSettings
 from coterie.llm.structured import classify
-from coterie.llm.tokenizer import load_tokenizer
 from coterie.llm.tokens import TokenCounter
-from coterie.llm.trial import ProbeForm, probe_model
-from coterie.llm.weights import find_weights
 from tests.contracts.provider_contract import ProviderContract
 
 pytestmark = pytest.mark.xdist_group("embedded")

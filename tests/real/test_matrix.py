@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from coterie.base.ids import new_id
-from coterie.cast.portraits import Portrait
-from coterie.engine.protocol import OutgoingMessage
-from coterie.surfaces.matrix.inbound import SURFACE, room_ref
+from coterie.characters.workspace import Portrait
+from coterie.messaging.protocol import OutgoingMessage
+from coterie.surfaces.matrix.messages import SURFACE, room_ref
 from coterie.surfaces.matrix.reset import reset
-from coterie.surfaces.matrix.topology import CHAT
-from tests.real.matrix_house import MatrixApp, MatrixUser, house_on, house_with
+from coterie.surfaces.matrix.rooms import CHAT
+from tests.real.matrix_app import MatrixApp, MatrixUser, house_on, house_with
 from tests.real.second_client import EncryptedMatrixUser
 from tests.real.synapse import Synapse
 

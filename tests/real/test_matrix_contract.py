@@ -10,19 +10,18 @@ import httpx
 import pytest
 
 from coterie.base.ids import new_id
-from coterie.engine.inbox import SurfaceSynced
-from coterie.engine.pacing import EditPace
-from coterie.engine.surface import Capabilities, Surface
-from coterie.engine.surface_errors import PlatformRateLimited, PlatformRefused, PlatformUnreachable
-from coterie.engine.switchboard import MessageRouter
-from coterie.kernel import NewEvent
+from coterie.eventstore import NewEvent
+from coterie.messaging.errors import PlatformRateLimited, PlatformRefused, PlatformUnreachable
+from coterie.messaging.inbox import SurfaceSynced
+from coterie.messaging.message_router import MessageRouter
+from coterie.messaging.ports import Capabilities, EditPace, Surface
 from coterie.surfaces.matrix.homeserver import Homeserver, Json
-from coterie.surfaces.matrix.inbound import SURFACE
+from coterie.surfaces.matrix.messages import SURFACE
 from coterie.surfaces.matrix.surface import MatrixSurface
 from tests.contracts.loopback import Fault
+from tests.contracts.surface_app import SurfaceApp
 from tests.contracts.surface_contract import SurfaceContract
-from tests.contracts.surface_house import SurfaceApp
-from tests.real.matrix_house import MatrixApp, MatrixUser, shown_by
+from tests.real.matrix_app import MatrixApp, MatrixUser, shown_by
 from tests.real.second_client import EncryptedMatrixUser
 from tests.real.synapse import Synapse
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from coterie.base.ids import new_id
-from tests.e2e.serving import Server, coterie
-from tests.real.matrix_house import PASSWORD
+from tests.e2e.server_process import Server, coterie
+from tests.real.matrix_app import PASSWORD
 from tests.real.second_client import EncryptedMatrixUser
 from tests.real.synapse import Synapse
 

@@ -11,7 +11,7 @@ from typer.core import TyperArgument
 from typer.main import get_command
 
 from coterie.cli import COMMANDS
-from tools.reference.words import GENERATED, code, first_paragraph, table
+from tools.reference.markdown import GENERATED, code, first_paragraph, table
 
 _HEAD = """\
 # Commands

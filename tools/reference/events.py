@@ -9,9 +9,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from coterie import app as _every_room  # noqa: F401 (importing it declares every kind)
-from coterie.kernel import Payload, declared_kinds
-from tools.reference.sentences import field_descriptions
-from tools.reference.words import GENERATED, classes_in, code, first_paragraph, table, type_name
+from coterie.eventstore import Payload, declared_kinds
+from tools.reference.markdown import GENERATED, classes_in, code, field_descriptions, first_paragraph, table, type_name
 
 _HEAD = """\
 # Events

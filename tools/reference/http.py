@@ -9,11 +9,11 @@ from typing import Any
 
 from coterie.app import App, Settings, open_store
 from coterie.base.clock import SystemClock
-from coterie.base.home import Paths
+from coterie.base.paths import Paths
+from coterie.surfaces.openai_api.routes import openai_router
 from coterie.surfaces.web.server import create_web
-from coterie.surfaces.webhook.completions import openai_router
-from coterie.surfaces.webhook.hook import webhook_router
-from tools.reference.words import GENERATED, code, first_paragraph, table
+from coterie.surfaces.webhook.routes import webhook_router
+from tools.reference.markdown import GENERATED, code, first_paragraph, table
 
 _HEAD = """\
 # HTTP API

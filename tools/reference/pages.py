@@ -8,8 +8,8 @@ from pathlib import Path
 from tools.reference.commands import commands_page
 from tools.reference.events import events_page
 from tools.reference.http import http_page
-from tools.reference.journey import message_diagram
-from tools.reference.rooms import package_diagram
+from tools.reference.message_diagram import message_diagram
+from tools.reference.package_diagram import package_diagram
 from tools.reference.settings import settings_page
 from tools.reference.specification import specification_page
 

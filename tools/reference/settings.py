@@ -11,7 +11,7 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from coterie.app import LIVE_SETTINGS, Settings
-from tools.reference.words import GENERATED, code, first_paragraph, table, type_name
+from tools.reference.markdown import GENERATED, code, first_paragraph, table, type_name
 
 _HEAD = """\
 # Settings

@@ -9,6 +9,7 @@ loads it here. Later layers win: default < file < database < environment (`COTER
 from __future__ import annotations
 
 import difflib
+import inspect
 import json
 import re
 import tomllib
@@ -19,10 +20,11 @@ from types import NoneType
 from typing import Any, Generic, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from coterie.base.errors import ConfigError
-from coterie.base.masking import redact
+from coterie.base.errors import ConfigError, CoterieError
+from coterie.base.redaction import redact
 
 _PREFIX = "COTERIE_"
 
@@ -290,3 +292,75 @@ def _register_secrets(settings: BaseModel) -> None:
             values.extend(value.values())
         elif isinstance(value, list | tuple):
             values.extend(value)
+
+
+# Changes the configuration file the way a careful person would: comments and order stay, and a bad edit is undone.
+
+
+def edit_config(file: Path, changes: Mapping[tuple[str, ...], Any], check: Callable[[], object]) -> None:
+    """Set each key (table, …, name), or with None take it out. If `check` then raises, the file is as it was."""
+    import tomlkit
+    from tomlkit.items import Table
+
+    before = file.read_text(encoding="utf-8")
+    document = tomlkit.parse(before)
+    for (*tables, name), value in changes.items():
+        here: Any = document
+        for place, table in enumerate(tables):
+            if table not in here:
+                # Tables that only hold other tables need no header of their own.
+                here[table] = tomlkit.table(is_super_table=place < len(tables) - 1)
+            here = here[table]
+        if value is None:
+            here.pop(name, None)
+        elif isinstance(here, Table) or here is document:
+            here[name] = value
+        else:
+            here.update({name: value})
+    file.write_text(tomlkit.dumps(document), encoding="utf-8")
+    try:
+        check()
+    except CoterieError:
+        file.write_text(before, encoding="utf-8")
+        raise
+
+
+# The configuration file a newcomer finds: every setting with its default and what it is for, commented out.
+
+
+def example_config(model: type[BaseModel]) -> str:
+    lines = [
+        "# Settings of Coterie. Everything here is optional; what is commented out shows the default.",
+        '# A value can be "env:NAME" (an environment variable) or "secret:NAME" (`coterie secrets set NAME`).',
+        "# An environment variable wins over this file: COTERIE_SERVER__PORT=9000 sets `port` in [server].",
+    ]
+    for name, info in model.model_fields.items():
+        lines += _section(name, info)
+    return "\n".join(lines) + "\n"
+
+
+def _section(name: str, info: FieldInfo) -> list[str]:
+    """A table with its settings, then the tables inside it: TOML wants them in this order."""
+    section = info.annotation
+    if not (isinstance(section, type) and issubclass(section, BaseModel)):
+        return []
+    lines = ["", *_told(info.description or inspect.getdoc(section) or ""), f"# [{name}]"]
+    for key, inner in section.model_fields.items():
+        lines += _setting(key, inner)
+    for key, inner in section.model_fields.items():
+        lines += _section(f"{name}.{key}", inner)
+    return lines
+
+
+def _setting(name: str, info: FieldInfo) -> list[str]:
+    default: Any = info.get_default(call_default_factory=True)
+    if isinstance(default, BaseModel | dict):
+        return []
+    if default is None:  # TOML has no word for nothing: a line that stays a comment when the rest is uncommented
+        return [*_told(info.description or ""), f'# # {name} = "…"']
+    shown = '""' if isinstance(default, SecretStr) else json.dumps(default, ensure_ascii=False, default=str)
+    return [*_told(info.description or ""), f"# {name} = {shown}"]
+
+
+def _told(text: str) -> list[str]:
+    return [f"# {line}" for line in inspect.cleandoc(text).splitlines()]

@@ -10,7 +10,7 @@ from typing import Any, Literal, TextIO
 import structlog
 
 from coterie.base.config import Section
-from coterie.base.masking import redact
+from coterie.base.redaction import redact
 
 _TALKATIVE = ("httpx", "httpx2")
 """They tell of every request, with its whole address: several a minute for each surface that listens."""

@@ -63,7 +63,7 @@ def _run(name: str, arguments: Sequence[str]) -> NoReturn:
     try:
         command(arguments, prog_name=f"coterie {name}")
     except CoterieError as error:
-        from coterie.base.masking import redact
+        from coterie.base.redaction import redact
 
         print(redact(f"{error.what}\n→ {error.fix}"), file=sys.stderr)
         sys.exit(error.exit_code)

@@ -25,8 +25,8 @@ def running_app() -> Iterator[tuple[App, BlockingPortal]]:
 def opened_app() -> Iterator[App]:
     from coterie.app import App, load_settings, open_store, write_example_config
     from coterie.base.errors import InUse
-    from coterie.base.home import Paths
     from coterie.base.logging import LogSettings, setup_logging
+    from coterie.base.paths import Paths
     from coterie.cli._passphrase import ask_passphrase
 
     setup_logging(LogSettings(level="error"))  # a model's hiccup must not stand in the middle of a conversation

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from coterie.base.vault import SecretsStore, passphrase_from_env
+from coterie.base.secrets import SecretsStore, passphrase_from_env
 
 
 def ask_passphrase() -> str | None:
@@ -17,6 +17,6 @@ def ask_passphrase() -> str | None:
 
 
 def open_secrets_store() -> SecretsStore:
-    from coterie.base.home import Paths
+    from coterie.base.paths import Paths
 
     return SecretsStore(Paths.locate().secrets, ask_passphrase)

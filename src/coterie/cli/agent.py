@@ -12,7 +12,7 @@ from coterie.cli._app import new_app
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from coterie.engine.agents import AgentRegistry
+    from coterie.messaging.agents import AgentRegistry
     from coterie.modes.remote.agent import AgentOutput, AgentTask
 
 app = new_app("Remote agents: who plays which character; try one, or be one.")
@@ -22,11 +22,11 @@ app = new_app("Remote agents: who plays which character; try one, or be one.")
 def show() -> None:
     """Everything agents.yaml says, and what is wrong with it."""
     import coterie.app  # noqa: F401 - declares the kinds of every room
-    from coterie.base.home import Paths
+    from coterie.base.paths import Paths
     from coterie.base.text import one_line
-    from coterie.cast.errors import NoSuchCharacter
-    from coterie.cast.roster import CharacterQueries
-    from coterie.kernel import LogReader
+    from coterie.characters.errors import NoSuchCharacter
+    from coterie.characters.service import CharacterQueries
+    from coterie.eventstore import LogReader
 
     home = Paths.locate()
     registry = _registry()
@@ -60,11 +60,11 @@ def check(name: Annotated[str, typer.Argument(help="A character of agents.yaml."
 
     from coterie.base.errors import ConfigError
     from coterie.base.logging import LogSettings, setup_logging
-    from coterie.engine.agents import REMOTE
+    from coterie.messaging.agents import REMOTE
+    from coterie.modes.remote.connections import WebSocketConnection
     from coterie.modes.remote.errors import AgentError
-    from coterie.modes.remote.link import WebSocketConnection
+    from coterie.modes.remote.protocol import PushFrame
     from coterie.modes.remote.settings import AgentsSettings
-    from coterie.modes.remote.wire import PushFrame
 
     setup_logging(LogSettings(level="error"))  # what is wrong is said once
     registry = _registry()
@@ -160,6 +160,6 @@ async def _run(command: list[str], asked: AgentTask) -> AsyncIterator[str]:
 
 def _registry() -> AgentRegistry:
     from coterie.app import agent_registry
-    from coterie.base.home import Paths
+    from coterie.base.paths import Paths
 
     return agent_registry(Paths.locate())

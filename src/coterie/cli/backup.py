@@ -20,8 +20,8 @@ def backup(
     from coterie.app import load_settings
     from coterie.base.clock import SystemClock
     from coterie.base.errors import BackupError
-    from coterie.base.home import Paths
-    from coterie.kernel.backup import check_backup, take_backup
+    from coterie.base.paths import Paths
+    from coterie.eventstore.sqlite.backup import check_backup, take_backup
     from coterie.ops.backups import Backups
 
     home = Paths.locate()

@@ -10,7 +10,7 @@ import typer
 from coterie.cli._app import new_app
 
 if TYPE_CHECKING:
-    from coterie.cast.cards import ImportedCard
+    from coterie.characters.cards import ImportedCard
 
 app = new_app("Check character cards, or turn one into another format.")
 
@@ -21,8 +21,8 @@ def check(
 ) -> None:
     """Read every card in a folder and say what it is. Changes nothing; exits with 1 if any cannot be imported."""
     from coterie.base.text import one_line
-    from coterie.cast.cards import import_card
-    from coterie.cast.errors import CardError, NotACard
+    from coterie.characters.cards import import_card
+    from coterie.characters.errors import CardError, NotACard
 
     if not where.exists():
         raise NotACard(f"{where} is not there.", "Name a folder with cards.")
@@ -53,8 +53,8 @@ def convert(
     force: Annotated[bool, typer.Option("--force", help="Put it in the place of what is there.")] = False,
 ) -> None:
     """Turn a card into another format. Nothing of it is lost without being said."""
-    from coterie.cast.cards import export_card, format_of, import_card
-    from coterie.cast.errors import CardError
+    from coterie.characters.cards import export_card, format_of, import_card
+    from coterie.characters.errors import CardError
 
     if version not in (None, "v2", "v3"):
         raise CardError(f"There is no version {version} of cards to write.", "Use --as v2 or --as v3.")
@@ -73,8 +73,8 @@ def convert(
 
 
 def _read(path: Path) -> bytes:
-    from coterie.cast.cards import check_size
-    from coterie.cast.errors import CardError
+    from coterie.characters.cards import check_size
+    from coterie.characters.errors import CardError
 
     try:
         check_size(path.stat().st_size)
@@ -85,8 +85,8 @@ def _read(path: Path) -> bytes:
 
 def _check_round_trips(imported: ImportedCard) -> None:
     """A card that would not survive its own export is not one to take in."""
-    from coterie.cast.cards import export_card, import_card
-    from coterie.cast.errors import BrokenCard
+    from coterie.characters.cards import export_card, import_card
+    from coterie.characters.errors import BrokenCard
 
     again = import_card(export_card(imported.card, imported.format).data, "export").card
     if again != imported.card:

@@ -13,7 +13,7 @@ from coterie.cli._app import new_app
 
 if TYPE_CHECKING:
     from coterie.app import App
-    from coterie.cast.roster import CharacterQueries
+    from coterie.characters.service import CharacterQueries
 
 app = new_app("Characters: make, list, show, import, export, delete.")
 _CHAT = typer.Argument(metavar="FILE", help="The chat, as SillyTavern exports it (JSONL).")
@@ -36,8 +36,8 @@ def new(
     import asyncio
 
     from coterie.base.errors import ConfigError
-    from coterie.cast import ready as shelf
-    from coterie.cast.identity import Identity
+    from coterie.characters import starter_characters as shelf
+    from coterie.characters.identity import Identity
 
     if sum(source is not None for source in (name, card, ready)) != 1:
         raise ConfigError(
@@ -119,7 +119,7 @@ def import_chat(
     """Take in a SillyTavern chat (JSONL) with its turns and swipes."""
     import asyncio
 
-    from coterie.cast.cards import TavernChat
+    from coterie.characters.cards import TavernChat
     from coterie.modes.story import import_tavern_chat
 
     with _house() as house:
@@ -139,8 +139,8 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Put it in the place of what is there.")] = False,
 ) -> None:
     """Write a character to a file: a card (.json, .png, .charx), or all of it with --whole."""
-    from coterie.cast.cards import ExportedCard, export_card, format_of
-    from coterie.cast.errors import CardError
+    from coterie.characters.cards import ExportedCard, export_card, format_of
+    from coterie.characters.errors import CardError
     from coterie.modes.story import export_character
 
     if file.exists() and not force:
@@ -182,7 +182,7 @@ def delete(
 @contextmanager
 def _house() -> Iterator[App]:
     from coterie.app import App, load_settings, open_store
-    from coterie.base.home import Paths
+    from coterie.base.paths import Paths
 
     home = Paths.locate()
     with open_store(home) as store:
@@ -192,9 +192,9 @@ def _house() -> Iterator[App]:
 def _look(tell: Callable[[CharacterQueries], None]) -> None:
     """Look without owning the store."""
     import coterie.app  # noqa: F401 - declares the kinds of every room
-    from coterie.base.home import Paths
-    from coterie.cast.roster import CharacterQueries
-    from coterie.kernel import LogReader
+    from coterie.base.paths import Paths
+    from coterie.characters.service import CharacterQueries
+    from coterie.eventstore import LogReader
 
     database = Paths.locate().database
     if not database.exists():
@@ -208,8 +208,8 @@ def _look(tell: Callable[[CharacterQueries], None]) -> None:
 
 
 def _read(path: Path) -> bytes:
-    from coterie.cast.cards import check_size
-    from coterie.cast.errors import CardError
+    from coterie.characters.cards import check_size
+    from coterie.characters.errors import CardError
 
     try:
         check_size(path.stat().st_size)

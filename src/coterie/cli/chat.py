@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
     from coterie.app import App
-    from coterie.cast.roster import Character
-    from coterie.engine.turns import Turn
+    from coterie.characters.service import Character
+    from coterie.conversation.turns import Turn
     from coterie.modes.story import Chat, StartedTurn
 
 app = new_app("Talk with a character, here in the terminal.")
@@ -40,7 +40,7 @@ def chat(
 ) -> None:
     """Talk with a character, on the full screen or line by line. /help tells what else can be done."""
     if not plain and sys.stdin.isatty() and sys.stdout.isatty():
-        from coterie.cli._screen import run_full_screen
+        from coterie.cli._full_screen_chat import run_full_screen
 
         with opened_app() as house:
             run_full_screen(house, _choose(house, DirectPortal(), name), fresh)
@@ -61,7 +61,7 @@ class DirectPortal:
 
 class LineChat:
     def __init__(self, house: App, portal: BlockingPortal, bot: Character, fresh: bool) -> None:
-        from coterie.cast.roster import OWNER
+        from coterie.characters.service import OWNER
 
         self._house = house
         self._story = house.story
@@ -156,8 +156,8 @@ class LineChat:
 
     async def _hear(self, begin: Callable[[], Awaitable[StartedTurn]]) -> Turn:
         """Tell a reply word by word, until it has ended."""
-        from coterie.engine.events import AssistantTurn
-        from coterie.engine.replies import LiveText
+        from coterie.conversation.events import AssistantTurn
+        from coterie.conversation.replies import LiveText
 
         async with self._house.feed.follow(self._room) as following:
             begun = await begin()
@@ -189,8 +189,8 @@ class LineChat:
 
 def _choose(house: App, portal: BlockingPortal | DirectPortal, name: str | None) -> Character:
     from coterie.base.errors import ConfigError
-    from coterie.cast import ready as shelf
-    from coterie.cast.errors import NoSuchCharacter
+    from coterie.characters import starter_characters as shelf
+    from coterie.characters.errors import NoSuchCharacter
 
     bots = house.roster.all()
     if name is not None:
@@ -224,7 +224,7 @@ def _ask(prompt: str) -> str | None:
 
 
 def _tell(error: Exception) -> None:
-    from coterie.base.masking import redact
+    from coterie.base.redaction import redact
 
     typer.secho(redact(str(error)), fg="red")
 

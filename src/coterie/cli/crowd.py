@@ -41,8 +41,8 @@ def demo(
     """A stream that is spoken and listened to, fifty regulars and you. Nothing is kept, nothing leaves this machine."""
     import tempfile
 
-    from coterie.base.home import Paths
-    from coterie.cli._evening import CrowdRun, run_in_terminal, run_with_page
+    from coterie.base.paths import Paths
+    from coterie.cli._crowd_session import CrowdRun, run_in_terminal, run_with_page
     from coterie.modes.crowd import SAMPLE
 
     plan = CrowdRun(room, SAMPLE, _speaking(no_model), speed, seconds)
@@ -66,8 +66,8 @@ def run(
     no_model: NoModel = False,
 ) -> None:
     """A live room in your data folder: what is said is kept, and can be replayed."""
-    from coterie.base.home import Paths
-    from coterie.cli._evening import CrowdRun, run_in_terminal
+    from coterie.base.paths import Paths
+    from coterie.cli._crowd_session import CrowdRun, run_in_terminal
 
     run_in_terminal(Paths.locate(), CrowdRun(room, stream, _speaking(no_model), seconds=seconds, port=port))
 
@@ -79,8 +79,8 @@ def gateway(
     seconds: Annotated[float | None, typer.Option(help="Stop after so long.", min=1)] = None,
 ) -> None:
     """A room's gateway for senders and readers on other machines, over NATS JetStream."""
-    from coterie.base.home import Paths
-    from coterie.cli._evening import run_gateway
+    from coterie.base.paths import Paths
+    from coterie.cli._crowd_session import run_gateway
 
     run_gateway(Paths.locate(), room, bus, seconds)
 
@@ -93,7 +93,7 @@ def meet(
     import asyncio
 
     from coterie.app import App, load_settings, open_store
-    from coterie.base.home import Paths
+    from coterie.base.paths import Paths
     from coterie.modes.crowd import character_from_persona
 
     home, roster = Paths.locate(), _roster()
@@ -115,10 +115,10 @@ def seat(
     room: RoomName = "late-shift",
 ) -> None:
     """Let somebody of the cast sit in a room, with what they remember; a file of theirs is written, to be edited."""
-    from coterie.base.home import Paths
-    from coterie.cast.roster import CharacterQueries
-    from coterie.kernel import LogReader
-    from coterie.modes.crowd.personas.character import persona_from_character
+    from coterie.base.paths import Paths
+    from coterie.characters.service import CharacterQueries
+    from coterie.eventstore import LogReader
+    from coterie.modes.crowd.personas.persona import persona_from_character
 
     reader = LogReader(Paths.locate().database)
     try:
@@ -137,13 +137,12 @@ def replay(
 ) -> None:
     """Play the room's last session again: to the byte, or with one persona changed."""
     from coterie.base.config import load_config
-    from coterie.base.home import Paths
+    from coterie.base.paths import Paths
     from coterie.base.text import one_line
-    from coterie.kernel import LogReader
+    from coterie.eventstore import LogReader
     from coterie.modes.crowd.errors import BadRecording
     from coterie.modes.crowd.personas import Persona
-    from coterie.modes.crowd.session.recording import last_session_events
-    from coterie.modes.crowd.session.replay import Replay
+    from coterie.modes.crowd.session.replay import Replay, last_session_events
 
     roster = _roster()
     changed = [load_config(Persona, file=change).settings] if change is not None else []
@@ -176,10 +175,10 @@ def why(
     last: Annotated[int, typer.Option(help="How many.", min=1)] = 5,
 ) -> None:
     """Why somebody spoke: the numbers of their last decisions."""
-    from coterie.base.home import Paths
-    from coterie.kernel import LogReader
+    from coterie.base.paths import Paths
+    from coterie.eventstore import LogReader
     from coterie.modes.crowd.events import CrowdTicked
-    from coterie.modes.crowd.session.recording import last_session_events
+    from coterie.modes.crowd.session.replay import last_session_events
 
     reader = LogReader(Paths.locate().database)
     try:
@@ -201,7 +200,7 @@ def why(
 
 
 def _roster() -> CrowdConfigs:
-    from coterie.base.home import Paths
+    from coterie.base.paths import Paths
     from coterie.modes.crowd.personas import CrowdConfigs
 
     return CrowdConfigs([Paths.locate().root / "configs"])

@@ -46,7 +46,7 @@ class DeskLineChat:
     """A conversation at the desk, line by line. What comes of work is told before the next line is asked for."""
 
     def __init__(self, house: App, portal: BlockingPortal, chat: DeskChat) -> None:
-        from coterie.engine.turns import TurnQueries
+        from coterie.conversation.turns import TurnQueries
 
         self._desk = house.desk
         self._portal = portal
@@ -92,7 +92,7 @@ class DeskLineChat:
     def _command(self, line: str) -> bool:
         """Do it; False ends the conversation."""
         from coterie.base.errors import CoterieError
-        from coterie.base.masking import redact
+        from coterie.base.redaction import redact
 
         try:
             match line[1:].split(maxsplit=2):
@@ -151,7 +151,7 @@ class DeskLineChat:
 
 
 def _you() -> str:
-    from coterie.cast.roster import OWNER
+    from coterie.characters.service import OWNER
 
     return OWNER
 

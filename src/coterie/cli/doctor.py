@@ -21,7 +21,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="One JSON object
 
     from coterie.app import load_settings
     from coterie.base.errors import ConfigError
-    from coterie.base.home import Paths
+    from coterie.base.paths import Paths
     from coterie.checkup import build_doctor
     from coterie.ops.doctor import CheckResult
 

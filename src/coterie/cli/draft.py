@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
     from coterie.app import App
-    from coterie.cast.roster import Character
+    from coterie.characters.service import Character
     from coterie.modes.draft import Member, Proposal, StartedTurn
-    from coterie.modes.draft.files import FileDocument
+    from coterie.modes.draft.local_files import FileDocument
 
 app = new_app("Work on a text with a character: ask, then review its proposals.")
 _FILE = typer.Argument(help="A Markdown or text file, in a Git repository or not.")
@@ -88,7 +88,7 @@ class _Work:
         return self.house.draft.proposal_queries.of_document(*where, "pending")
 
     def refreshed(self, change: Proposal) -> Proposal:
-        from coterie.modes.draft.files import sync_from_file
+        from coterie.modes.draft.local_files import sync_from_file
 
         self.portal.call(sync_from_file, self.house.draft, self.bound)
         return self.house.draft.proposal_queries.proposal(change.id)
@@ -98,7 +98,7 @@ class _Work:
             return self.house.roster.find(name)
         if bots := self.house.roster.all():
             return bots[0]
-        from coterie.cast.identity import Identity
+        from coterie.characters.identity import Identity
 
         editor = Identity(name="Editor", persona="A careful editor, who keeps the author's voice.")
         return self.portal.call(self.house.arrivals.author, editor)
@@ -129,8 +129,8 @@ class _Work:
         return len(found)
 
     async def _hear(self, room: str, question: str, member: Member) -> StartedTurn:
-        from coterie.engine.events import AssistantTurn
-        from coterie.engine.replies import LiveText
+        from coterie.conversation.events import AssistantTurn
+        from coterie.conversation.replies import LiveText
         from coterie.modes.draft import ReplyText, parser_for
 
         draft, told = self.house.draft, 0
@@ -209,7 +209,7 @@ class _Work:
         typer.secho("undone", fg="green")
 
     def _write_back(self, before: str) -> None:
-        from coterie.modes.draft.files import write_to_file
+        from coterie.modes.draft.local_files import write_to_file
 
         self.portal.call(write_to_file, self.house.draft, self.bound, before)
 
@@ -230,10 +230,10 @@ class _Work:
 @contextmanager
 def _at_work(file: Path, plain: bool) -> Iterator[_Work]:
     with running_app() as (house, portal):
-        from coterie.base.home import Paths
-        from coterie.cast.roster import OWNER
+        from coterie.base.paths import Paths
+        from coterie.characters.service import OWNER
         from coterie.modes.draft import Contributor
-        from coterie.modes.draft.files import open_file
+        from coterie.modes.draft.local_files import open_file
 
         you = Contributor(OWNER, house.roster.owner().name)
         bound = portal.call(partial(open_file, house.draft, file, you, Paths.locate().root / "drafts", plain=plain))

@@ -9,7 +9,7 @@ import typer
 from coterie.cli._app import new_app
 
 if TYPE_CHECKING:
-    from coterie.kernel import AnyEvent
+    from coterie.eventstore import AnyEvent
 
 app = new_app("Look at the log: filter it, follow it.")
 
@@ -27,8 +27,8 @@ def events(
     import time
 
     import coterie.app  # noqa: F401 - declares the kinds of every room
-    from coterie.base.home import Paths
-    from coterie.kernel import LogReader
+    from coterie.base.paths import Paths
+    from coterie.eventstore import LogReader
 
     _check_kinds(kind or [])
     reader = LogReader(Paths.locate().database)
@@ -52,7 +52,7 @@ def _check_kinds(kinds: list[str]) -> None:
     import difflib
 
     from coterie.base.errors import UnknownEvent
-    from coterie.kernel import declared_kinds
+    from coterie.eventstore import declared_kinds
 
     known = declared_kinds()
     for kind in kinds:

@@ -31,7 +31,7 @@ def reset(
     import asyncio
 
     from coterie.app import load_settings, open_store
-    from coterie.base.home import Paths
+    from coterie.base.paths import Paths
     from coterie.base.text import one_line
     from coterie.cli._passphrase import ask_passphrase
     from coterie.surfaces.matrix.login import log_in

@@ -20,10 +20,10 @@ def list_models() -> None:
     import asyncio
 
     from coterie.llm.catalogue import Catalogue
-    from coterie.llm.discovery import find_local_servers
     from coterie.llm.errors import RoleUnset
-    from coterie.llm.presets import PRESETS
+    from coterie.llm.provider_health import find_local_servers
     from coterie.llm.roles import Role
+    from coterie.llm.settings import PRESETS
 
     settings = _settings()
     catalogue = Catalogue(settings)
@@ -60,8 +60,8 @@ def test_model(
 
     from coterie.base.logging import LogSettings, setup_logging
     from coterie.llm.catalogue import Catalogue, Target
+    from coterie.llm.provider_health import probe_model
     from coterie.llm.roles import Role
-    from coterie.llm.trial import probe_model
 
     setup_logging(LogSettings(level="error"))
     settings = _settings()
@@ -98,11 +98,11 @@ def add_provider(
 ) -> None:
     """Write a provider into the configuration file, and use it for roles."""
     from coterie.app import load_settings, write_example_config
-    from coterie.base.config_edit import edit_config
+    from coterie.base.config import edit_config
     from coterie.base.errors import ConfigError
-    from coterie.base.home import Paths
+    from coterie.base.paths import Paths
     from coterie.cli._passphrase import ask_passphrase
-    from coterie.llm.presets import PRESETS
+    from coterie.llm.settings import PRESETS
 
     if key is not None and not key.startswith(("secret:", "env:")):
         raise ConfigError(
@@ -129,7 +129,7 @@ def add_provider(
 
 def _settings() -> ModelsSettings:
     from coterie.app import load_settings
-    from coterie.base.home import Paths
+    from coterie.base.paths import Paths
     from coterie.cli._passphrase import ask_passphrase
 
     return load_settings(Paths.locate(), passphrase=ask_passphrase).settings.models

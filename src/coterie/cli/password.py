@@ -19,12 +19,12 @@ def password(
 ) -> None:
     """Ask for a password, unseen or from standard input, and write its Argon2 hash into the configuration file."""
     from coterie.app import load_settings, write_example_config
-    from coterie.base.config_edit import edit_config
+    from coterie.base.config import edit_config
     from coterie.base.errors import ConfigError
-    from coterie.base.home import Paths
+    from coterie.base.paths import Paths
     from coterie.cli._passphrase import ask_passphrase
-    from coterie.surfaces.web.sessions import hash_password
-    from coterie.surfaces.web.settings import ServerSettings
+    from coterie.surfaces.web.server_settings import ServerSettings
+    from coterie.surfaces.web.shared.login import hash_password
 
     home = Paths.locate()
     write_example_config(home)

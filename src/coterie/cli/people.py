@@ -22,10 +22,10 @@ def show() -> None:
     """Everybody, with their accounts, and who waits to be let in. Works while a server runs."""
     import coterie.app  # noqa: F401 - declares the kinds of every room
     from coterie.base.clock import SystemClock
-    from coterie.base.home import Paths
+    from coterie.base.paths import Paths
     from coterie.base.text import one_line
-    from coterie.cast.people import PeopleQueries
-    from coterie.kernel import LogReader
+    from coterie.characters.people import PeopleQueries
+    from coterie.eventstore import LogReader
 
     database = Paths.locate().database
     if not database.exists():
@@ -118,7 +118,7 @@ def unlink(
 def _house() -> Iterator[App]:
     from coterie.app import App, load_settings, open_store
     from coterie.base.errors import InUse
-    from coterie.base.home import Paths
+    from coterie.base.paths import Paths
 
     home = Paths.locate()
     try:

@@ -25,9 +25,9 @@ def purge(
 
     from coterie.app import open_store
     from coterie.base.errors import BadPoint
-    from coterie.base.home import Paths
-    from coterie.kernel import Purged
-    from coterie.kernel.snapshot import prune_snapshots
+    from coterie.base.paths import Paths
+    from coterie.eventstore import Purged
+    from coterie.eventstore.sqlite.snapshots import prune_snapshots
     from coterie.ops.backups import database_copies
 
     home = Paths.locate()

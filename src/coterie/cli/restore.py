@@ -20,8 +20,8 @@ def restore(
     """Check a backup, then put it in the place of the database. What was there is kept beside it."""
     from coterie.app import all_projections
     from coterie.base.clock import SystemClock
-    from coterie.base.home import Paths
-    from coterie.ops.restoring import restore_backup
+    from coterie.base.paths import Paths
+    from coterie.ops.backups import restore_backup
 
     home = Paths.locate()
     home.prepare()

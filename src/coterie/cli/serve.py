@@ -14,10 +14,10 @@ import typer
 from coterie.cli._app import new_app
 
 if TYPE_CHECKING:
-    from coterie.base.home import Paths
-    from coterie.kernel.backup import StepProgress
-    from coterie.ops.copies import RestoreResult
-    from coterie.surfaces.web.settings import ServerSettings
+    from coterie.base.paths import Paths
+    from coterie.eventstore.sqlite.backup import StepProgress
+    from coterie.ops.backups import RestoreResult
+    from coterie.surfaces.web.server_settings import ServerSettings
 
 app = new_app("Start Coterie and open it to this machine.")
 
@@ -30,14 +30,13 @@ def serve(
     """Start Coterie and open it to this machine. Stop it with Ctrl-C: it finishes what is under way."""
     from coterie.app import App, load_settings, open_store, write_example_config
     from coterie.base.clock import SystemClock
-    from coterie.base.home import Paths
     from coterie.base.logging import setup_logging
+    from coterie.base.paths import Paths
     from coterie.cli._passphrase import ask_passphrase
-    from coterie.surfaces.web.listen import run_server
-    from coterie.surfaces.web.server import create_web
-    from coterie.surfaces.web.settings import ServerSettings, check_binding
-    from coterie.surfaces.webhook.completions import openai_router
-    from coterie.surfaces.webhook.hook import webhook_router
+    from coterie.surfaces.openai_api.routes import openai_router
+    from coterie.surfaces.web.server import create_web, run_server
+    from coterie.surfaces.web.server_settings import ServerSettings, check_binding
+    from coterie.surfaces.webhook.routes import webhook_router
 
     home = Paths.locate()
     passphrase = cache(ask_passphrase)
@@ -72,8 +71,7 @@ def put_back_while_serving(home: Paths, backup: Path, tell: StepProgress) -> Res
     from coterie.app import all_projections
     from coterie.base.clock import SystemClock
     from coterie.base.errors import CoterieError
-    from coterie.ops.copies import RestoreResult
-    from coterie.ops.restoring import restore_backup
+    from coterie.ops.backups import RestoreResult, restore_backup
 
     try:
         with _unbroken():
@@ -103,7 +101,7 @@ def _unbroken() -> Iterator[None]:
 @contextmanager
 def _progress_shown(server: ServerSettings, *, waiting: bool) -> Iterator[StepProgress]:
     """On the terminal, and to whoever waits on a page."""
-    from coterie.surfaces.web.waiting import RestorePage
+    from coterie.surfaces.web.ops.restore_page import RestorePage
 
     def on_terminal(what: str, done: int, most: int) -> None:
         typer.echo(f"{what}: {done} of {most}", err=True)

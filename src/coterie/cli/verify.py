@@ -18,9 +18,9 @@ def verify(
     """Fold the log aside and compare: the file, the log, every view. Works while a server runs; changes nothing."""
     from coterie.app import all_projections, open_store
     from coterie.base.errors import Corrupt
-    from coterie.base.home import Paths
-    from coterie.kernel import LogReader
-    from coterie.kernel.verify import verify as check
+    from coterie.base.paths import Paths
+    from coterie.eventstore import LogReader
+    from coterie.eventstore.sqlite.verify import verify as check
 
     home = Paths.locate()
     reader = LogReader(home.database)

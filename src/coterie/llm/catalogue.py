@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pydantic import SecretStr
 
 from coterie.llm.errors import RoleUnset
-from coterie.llm.presets import PRESETS, WireProtocol
 from coterie.llm.roles import Role
-from coterie.llm.settings import ModelDetails, ModelsSettings, ProviderSettings
+from coterie.llm.settings import PRESETS, ModelDetails, ModelsSettings, ProviderSettings, WireProtocol
 
 EMBEDDED_MODEL = "smollm2"
 

@@ -29,7 +29,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from coterie.base.errors import CoterieError
-from coterie.base.masking import redact
+from coterie.base.redaction import redact
 
 
 class ModelError(CoterieError):

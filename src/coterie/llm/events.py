@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from coterie.kernel import Payload, upcaster
+from coterie.eventstore import Payload, upcaster
 
 STREAM = "instance"
 

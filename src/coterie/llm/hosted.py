@@ -24,7 +24,7 @@ from coterie.llm.messages import (
     ToolCall,
     ToolCallRequested,
 )
-from coterie.llm.switch import check_real_requests
+from coterie.llm.network_guard import check_real_requests
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model, StreamedResponse
@@ -52,8 +52,7 @@ class HostedProvider:
         from pydantic_ai.exceptions import AgentRunError, UserError
         from pydantic_ai.messages import PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
 
-        from coterie.llm.faults import map_error
-        from coterie.llm.translation import to_messages, to_parameters, to_settings
+        from coterie.llm.pydantic_ai_adapter import map_error, to_messages, to_parameters, to_settings
 
         prompt = request.prompt
         native = bool(self._spec.native_schema and model.profile.get("supports_json_schema_output"))

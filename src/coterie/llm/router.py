@@ -21,12 +21,13 @@ from pathlib import Path
 from coterie.base.clock import Clock, SystemClock
 from coterie.base.ids import new_id
 from coterie.base.logging import get_logger
-from coterie.kernel import Store
-from coterie.llm.attempt import stream_attempt
-from coterie.llm.catalogue import Catalogue, Target
-from coterie.llm.embedded import EmbeddedProvider
+from coterie.eventstore import Store
+from coterie.llm.catalogue import Catalogue, ProviderSpec, Target
+from coterie.llm.embedded.provider import EmbeddedProvider
 from coterie.llm.errors import (
+    BadAnswer,
     ChainFailed,
+    EmptyAnswer,
     ModelError,
     ModelUnavailable,
     OutOfCredit,
@@ -35,17 +36,92 @@ from coterie.llm.errors import (
 )
 from coterie.llm.events import ModelCalled, Outcome
 from coterie.llm.hosted import HostedProvider, import_libraries
-from coterie.llm.ledger import Ledger
-from coterie.llm.messages import Chunk, CompletionRequest, Finished, ModelAnswer, Priority, Prompt, Tokens
-from coterie.llm.player import ReplayProvider
-from coterie.llm.provider import Provider
-from coterie.llm.recorder import RecordingProvider
-from coterie.llm.reply import PartialAnswer, StreamedReply
-from coterie.llm.rests import Cooldowns
+from coterie.llm.messages import (
+    Chunk,
+    CompletionRequest,
+    Finished,
+    ModelAnswer,
+    PartialAnswer,
+    Priority,
+    Prompt,
+    Provider,
+    StreamedReply,
+    Tokens,
+)
+from coterie.llm.recording import RecordingProvider, ReplayProvider, read_recording
 from coterie.llm.roles import Role
 from coterie.llm.settings import ModelsSettings
-from coterie.llm.tape import read_recording
 from coterie.llm.tokens import TokenCounter
+from coterie.llm.usage import Ledger
+
+# One try with one model, watched: it must begin in time, go on in time, end in time, and say something.
+#
+# Only the wait for the next chunk is under the clock, never the time its reader takes, and an event that is dripped
+# byte by byte is not a chunk: a slow drip runs out of time like silence does.
+
+
+_TIMEOUT_FIX = "Try again, or choose a quicker model; the limits are first_token_s, idle_s and deadline_s in [models]."
+
+
+async def stream_attempt(
+    provider: Provider, request: CompletionRequest, spec: ProviderSpec, partial: PartialAnswer, deadline: float
+) -> AsyncGenerator[Chunk, None]:
+    target = f"{provider.name}/{request.model}"
+    loop = asyncio.get_running_loop()
+    late, limit = "did not begin to answer", loop.time() + spec.first_token_s
+    async with aclosing(provider.stream(request)) as chunks:
+        while True:
+            if deadline < limit:
+                late, limit = "did not finish", deadline
+            try:
+                async with asyncio.timeout_at(limit):
+                    chunk = await anext(chunks)
+            except TimeoutError:
+                raise TimedOut(f"{target} {late} in time.", _TIMEOUT_FIX) from None
+            except StopAsyncIteration:
+                raise BadAnswer(f"{target} stopped without ending its answer.", "Try again.") from None
+            partial.add(chunk)
+            if isinstance(chunk, Finished):
+                if not partial.has_content:
+                    raise _empty_answer_error(target, chunk)
+                yield chunk
+                return
+            late, limit = "fell silent and did not go on", loop.time() + spec.idle_s
+            yield chunk
+
+
+def _empty_answer_error(target: str, end: Finished) -> ModelError:
+    if end.reason == "length":
+        return EmptyAnswer(f"{target} used up its tokens before it said anything.", "Raise max_tokens.")
+    if end.reason == "filter":
+        return EmptyAnswer(f"{target}'s filter held the answer back.", "Choose another model, or ask otherwise.")
+    return EmptyAnswer(f"{target} answered with nothing.", "Try again, or choose another model.")
+
+
+# Which models rest, and for how long. One table for the whole process: a limit that one caller met holds for all.
+
+
+class Cooldowns:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._until: dict[Target, float] = {}
+
+    def start(self, target: Target, seconds: float) -> None:
+        """A longer rest that was asked for before is not cut short."""
+        until = self._clock.monotonic() + seconds
+        self._until[target] = max(until, self._until.get(target, until))
+
+    def remaining(self, target: Target) -> float:
+        """Seconds until the model may be asked again; 0 when it may."""
+        until = self._until.get(target)
+        if until is None:
+            return 0.0
+        left = until - self._clock.monotonic()
+        if left <= 0:
+            del self._until[target]
+            return 0.0
+        return left
+
 
 _log = get_logger(__name__)
 

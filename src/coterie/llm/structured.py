@@ -9,18 +9,55 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from coterie.base.masking import redact
+from coterie.base.redaction import redact
 from coterie.llm.errors import BadRequest, ModelError, NothingRecorded, RequestsForbidden
 from coterie.llm.events import ClassifierFailed
 from coterie.llm.messages import OutputSchema, Prompt, PromptMessage
-from coterie.llm.refusal import contains_refusal, is_refusal
 from coterie.llm.roles import Role
 from coterie.llm.router import Caller, Models
+
+# Recognises a model that declines instead of answering.
+#
+# A bare text is judged by how it begins; a text inside valid JSON only by whole phrases no character would say as a fact,
+# because "I can't swim" is a fine thing to know about somebody.
+
+
+_SORRY = r"(?:i['’]?m|i am) (?:very |so |truly )?sorry|(?:i )?apologi[sz]e|sorry"
+_CANNOT = r"i (?:can['’]?t|cannot|can not|won['’]?t|will not|am unable to|['’]?m unable to|must decline)"
+_HELP = (
+    r"(?:help|assist|comply|provide|create|generate|engage|fulfil|participate|continue|do that|discuss|write|produce)"
+)
+
+_OPENS = re.compile(
+    rf"\W*(?:(?:{_SORRY})\b|{_CANNOT}\b|i['’]m unable to\b|as an ai\b|as a (?:large )?language model\b)", re.I
+)
+_PHRASE = re.compile(
+    rf"\bas an ai (?:language )?(?:model|assistant)\b|\bas a large language model\b"
+    rf"|(?:{_SORRY})[,.]? (?:but )?{_CANNOT}|{_CANNOT} {_HELP}\b",
+    re.I,
+)
+
+
+def is_refusal(text: str) -> bool:
+    return _OPENS.match(text) is not None
+
+
+def contains_refusal(value: Any) -> bool:
+    """Whether any text in parsed JSON is a refusal put in a field."""
+    if isinstance(value, str):
+        return _PHRASE.search(value) is not None
+    if isinstance(value, dict):
+        return any(map(contains_refusal, value.values()))
+    if isinstance(value, list):
+        return any(map(contains_refusal, value))
+    return False
+
 
 T = TypeVar("T", bound=BaseModel)
 FailureKind = Literal["refused", "not_json", "not_the_schema", "unavailable"]

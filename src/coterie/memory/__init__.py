@@ -10,7 +10,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from coterie.memory.library import Memory
+    from coterie.memory.memory import Memory
 
 # The matrices of one recall are small: threads of the linear algebra library would wait for each other longer
 # than they work. This has to be said before numpy is first imported, and does not override a person's choice.
@@ -21,7 +21,7 @@ __all__ = ["Memory"]
 
 def __getattr__(name: str) -> Any:
     if name == "Memory":
-        from coterie.memory.library import Memory
+        from coterie.memory.memory import Memory
 
         return Memory
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

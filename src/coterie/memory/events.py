@@ -11,8 +11,8 @@ from datetime import datetime
 
 from pydantic import Field
 
-from coterie.kernel import Payload
-from coterie.memory.record import Disclosure, MemoryType, Relation
+from coterie.eventstore import Payload
+from coterie.memory.records import Disclosure, MemoryType, Relation
 
 
 class MemoryAdded(Payload, kind="memory_added"):

@@ -15,14 +15,13 @@ from typing import Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from coterie.kernel import NewEvent
+from coterie.eventstore import NewEvent
+from coterie.memory.access import Viewpoint
 from coterie.memory.events import MemoryConfirmed, MemoryLinked, MemorySuperseded
-from coterie.memory.gates import Viewpoint
-from coterie.memory.privacy import remove_contacts
 from coterie.memory.recall import RecallRequest, RecallService
-from coterie.memory.record import MemoryRecord, MemoryType, Relation
-from coterie.memory.words import NameMatcher, display_name, is_question, keywords, words
-from coterie.memory.writing import MemoryWriter, NewMemory, PlannedWrite
+from coterie.memory.records import MemoryRecord, MemoryType, Relation
+from coterie.memory.text import NameMatcher, display_name, is_question, keywords, words
+from coterie.memory.writer import MemoryWriter, NewMemory, PlannedWrite, remove_contacts
 
 _NEIGHBOURS = 8
 _PRONOUNS = frozenset(

@@ -7,7 +7,9 @@ otherwise; plain reciprocal ranks can be asked for. Whatever decides, each score
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import json
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -15,11 +17,167 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from coterie.memory.signals import Signals
-from coterie.memory.trees import RankingTrees
+from coterie.base.clock import to_micros
+from coterie.memory.index.owner_index import OwnerIndex
+from coterie.memory.signals import RecallQuery, Signals
+from coterie.memory.text import NameMatcher
+
+# Forgetting, computed and never stored: how much a memory weighs follows from its times alone.
+#
+# Run once or a thousand times, the result is the same, and turning the clock back turns it back.
+
+
+DAY = 86_400 * 1_000_000
+ARCHIVED_BELOW = 0.1
+ARCHIVED_AFTER_DAYS = 30
+
+
+def importance(
+    weight: Floats, made: NDArray[np.int64], used: NDArray[np.int64], now: int, identity: NDArray[np.bool_]
+) -> Floats:
+    """What each memory weighs now. Times in microseconds; `used` is when it was last recalled or made."""
+    days = np.maximum(now - made, 0) / DAY
+    idle = np.maximum(now - used, 0) / DAY
+    factor = 1 - np.minimum(0.05 * days, 0.5)
+    factor = factor * np.where(idle <= 7, 1.1, np.where(idle > 30, 0.9, 1.0))
+    return np.where(identity, weight, np.minimum(weight * factor, 1.0))
+
+
+def is_archived(importances: Floats, made: NDArray[np.int64], now: int, pinned: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Out of a character's reach, though never deleted: the person can still search it."""
+    old = (now - made) / DAY > ARCHIVED_AFTER_DAYS
+    return (np.round(importances, 9) < ARCHIVED_BELOW) & old & ~pinned
+
+
+# What lifts a memory beyond how well it fits: freshness, weight, pins, people and time named in the question.
+
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+RECENCY_BOOST = 0.05
+_HALF_LIFE_DAYS = 30
+SIGNIFICANCE_BOOST = 0.08
+PIN_BOOST = 0.15
+IMPORTANCE_BOOST = 0.05
+PEOPLE_BOOST = 0.15
+OTHER_CHARACTER_BOOST = -0.1
+TIME_BOOST = 0.25
+
+
+def compute_boosts(
+    index: OwnerIndex, question: RecallQuery, positions: Ints, weight: Floats, now: int
+) -> dict[str, Floats]:
+    """Per source, what is added to the score of each candidate."""
+    when = index.columns["when"][positions]
+    age = np.maximum(now - when, 0) / DAY
+    found = {
+        "recency": RECENCY_BOOST * 2.0 ** (-age / _HALF_LIFE_DAYS),
+        "significance": SIGNIFICANCE_BOOST * (index.columns["significance"][positions] - 1.0)
+        + IMPORTANCE_BOOST * weight,
+        "pins": PIN_BOOST * (index.columns["pin"][positions] > 0),
+        "people": _people_boosts(index, question, positions),
+        "time": np.zeros(len(positions)),
+    }
+    if question.interval is not None:
+        start, end = to_micros(question.interval.start), to_micros(question.interval.end)
+        found["time"] = TIME_BOOST * ((when >= start) & (when < end))
+    return {name: np.round(values, 6) for name, values in found.items()}
+
+
+def _people_boosts(shelf: OwnerIndex, question: RecallQuery, at: Ints) -> Floats:
+    """Up for whom the question mentions, down for what another bot said."""
+    about = shelf.columns["about"][at]
+    mentioned = np.zeros(len(shelf.people.values))
+    for code in np.unique(about).tolist():
+        if _name_matcher(shelf.people.values[code] or "[]").find_in(question.text):
+            mentioned[code] = PEOPLE_BOOST
+    bots = np.array(
+        [OTHER_CHARACTER_BOOST if (speaker or "").startswith("bot:") else 0.0 for speaker in shelf.speakers.values]
+    )
+    bots[[code for code, speaker in enumerate(shelf.speakers.values) if speaker == shelf.owner]] = 0.0
+    total: Floats = mentioned[about] + bots[shelf.columns["speaker"][at]]
+    return total
+
+
+@functools.lru_cache(maxsize=4_096)
+def _name_matcher(people: str) -> NameMatcher:
+    return NameMatcher(json.loads(people))
+
+
+# A learned ranking: small boosted trees, stored as plain arrays and walked with numpy.
+#
+# The model file holds thresholds and values, nothing of the data it was trained on. Each step down a tree moves
+# the score by a known amount because of one feature, so a score can be taken apart exactly into what each
+# feature gave.
+
+
+@dataclass(frozen=True)
+class RankingTrees:
+    features: tuple[str, ...]
+    roots: Ints
+    feature: Ints
+    threshold: Floats
+    """Infinite at a leaf, so that a walk that has arrived stays."""
+    left: Ints
+    """Where a walk goes on when the feature is at most the threshold; otherwise one further. A leaf leads to itself."""
+    value: Floats
+    """Of every node, inner ones too: what the score would be if the walk ended here."""
+    depth: int
+
+    @classmethod
+    def load(cls, path: Path) -> RankingTrees:
+        with np.load(path, allow_pickle=False) as file:
+            return cls(
+                features=tuple(str(name) for name in file["features"]),
+                roots=file["roots"].astype(np.int64),
+                feature=file["feature"].astype(np.int64),
+                threshold=file["threshold"].astype(np.float64),
+                left=file["left"].astype(np.int64),
+                value=file["value"].astype(np.float64),
+                depth=int(file["depth"]),
+            )
+
+    def save(self, path: Path) -> None:
+        np.savez_compressed(
+            path,
+            features=np.array(self.features),
+            roots=self.roots.astype(np.int32),
+            feature=self.feature.astype(np.int16),
+            threshold=self.threshold.astype(np.float32),
+            left=self.left.astype(np.int32),
+            value=self.value.astype(np.float32),
+            depth=np.array(self.depth),
+        )
+
+    def scores(self, table: Floats) -> Floats:
+        leaves = deque(self._walk(table), maxlen=1)[0]
+        total: Floats = self.value.take(leaves).sum(1)
+        return total
+
+    def _start(self, table: Floats) -> tuple[Ints, Ints]:
+        first = np.broadcast_to(self.roots, (len(table), len(self.roots)))
+        return first, np.arange(len(table))[:, None] * len(self.features)
+
+    def _walk(self, table: Floats) -> Iterator[Ints]:
+        """Step by step, where every row stands in every tree."""
+        node, offset = self._start(table)
+        flat = np.ascontiguousarray(table).ravel()
+        for _ in range(self.depth):
+            asked = flat.take(self.feature.take(node) + offset)
+            node = self.left.take(node) + (asked > self.threshold.take(node))
+            yield node
+
+    def contributions(self, table: Floats) -> Floats:
+        """Per row and feature, what it added; a row sums to its score less what every row starts with."""
+        node, offset = self._start(table)
+        given = np.zeros(len(table) * len(self.features))
+        for reached in self._walk(table):
+            np.add.at(given, self.feature.take(node) + offset, self.value.take(reached) - self.value.take(node))
+            node = reached
+        return given.reshape(len(table), len(self.features))
+
+
 FusionMode = Literal["learned", "graph", "rrf"]
 
 MAX_RANKED = 100

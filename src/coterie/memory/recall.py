@@ -17,19 +17,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coterie.base.clock import to_micros
-from coterie.kernel import Store
-from coterie.memory.boosts import compute_boosts
-from coterie.memory.decay import DAY, importance, is_archived
-from coterie.memory.docs import full_text_table
-from coterie.memory.gates import Viewpoint, allowed_mask
-from coterie.memory.question import RecallQuery
-from coterie.memory.ranking import FusionMode, Ranked, Ranking, single_score_ranking
-from coterie.memory.reading import read_records
-from coterie.memory.record import MemoryRecord, StreamForks
-from coterie.memory.shelf import OwnerIndex
-from coterie.memory.signals import compute_signals
-from coterie.memory.ties import apply_supersessions, spread_over_links
-from coterie.memory.vectors import VectorStore
+from coterie.eventstore import Store
+from coterie.memory.access import Viewpoint, allowed_mask
+from coterie.memory.index.owner_index import OwnerIndex
+from coterie.memory.index.search_index import full_text_table
+from coterie.memory.index.vectors import VectorStore
+from coterie.memory.links import apply_supersessions, spread_over_links
+from coterie.memory.ranking import (
+    DAY,
+    FusionMode,
+    Ranked,
+    Ranking,
+    compute_boosts,
+    importance,
+    is_archived,
+    single_score_ranking,
+)
+from coterie.memory.records import MemoryRecord, StreamForks, read_records
+from coterie.memory.signals import RecallQuery, compute_signals
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import errno
+import importlib.util
 import os
 import shutil
+import socket
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
 from coterie.base.clock import Clock
 from coterie.base.errors import CoterieError, InUse
-from coterie.base.home import Paths
-from coterie.kernel import LogReader, Projection
-from coterie.kernel.database import sqlite_version
-from coterie.kernel.events import unknown_kinds
-from coterie.kernel.lock import ProcessLock
-from coterie.kernel.migrations import MIGRATIONS
+from coterie.base.paths import Paths
+from coterie.eventstore import LogReader, Projection
+from coterie.eventstore.events import unknown_kinds
+from coterie.eventstore.sqlite.database import ProcessLock, sqlite_version
+from coterie.eventstore.sqlite.migrations import MIGRATIONS
+from coterie.llm.provider_health import ProviderHealth
+from coterie.messaging.outbox import Outbox, OutboxProjection
 from coterie.ops.backups import list_backups
 
 _LITTLE_SPACE = 1 << 30
@@ -185,3 +189,164 @@ class Doctor:
 
 def _about(check: Check) -> str:
     return check.__name__.strip("_").capitalize()
+
+
+# Messages whose fate somebody should know: never delivered, or perhaps shown twice. D21
+
+
+_TOLD = 5
+
+
+def deliveries_check(home: Paths) -> Check:
+    def deliveries() -> Iterator[CheckResult]:
+        if not home.database.exists():
+            return
+        reader = LogReader(home.database)
+        try:
+            known = reader.projection_fingerprints()
+            if known.get(OutboxProjection.name) != OutboxProjection().fingerprint:
+                return  # an older file: there is nothing to tell before it is opened
+            uncertain = Outbox(reader).uncertain()
+        finally:
+            reader.close()
+        failed = [one for one in uncertain if one.state == "failed"]
+        for one in failed[-_TOLD:]:
+            where = f"{one.outgoing.room.surface} {one.outgoing.room.id}"
+            yield CheckResult("Delivery", "bad", f"a message to {where} was not taken: {one.error}", "Mend the cause.")
+        if twice := len(uncertain) - len(failed):
+            yield CheckResult("Delivery", "note", f"shown perhaps twice after a crash or a broken line: {twice}")
+        if not uncertain:
+            yield CheckResult("Delivery", "ok", "nothing is in doubt")
+
+    return deliveries
+
+
+# What is around the house: the port, the clock, the tools, the parts that settings ask for, the models' keys.
+#
+# None of it is ours, and each is a way in which a fresh machine, or one that changed overnight, keeps it from working.
+
+
+_COMPILERS = ("cc", "gcc", "clang")
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_AHEAD = timedelta(minutes=2)
+_UNSYNCHRONISED = "Set the machine's clock, for example with `timedatectl set-ntp true`."
+
+
+@dataclass(frozen=True)
+class RequiredPackage:
+    """A part that some setting asks for."""
+
+    module: str
+    extra: str
+    wanted_by: str
+
+
+def port_check(home: Paths, host: str, number: int) -> Check:
+    def port() -> Iterator[CheckResult]:
+        if number == 0 or _running(home):
+            return
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, number))
+            except OSError as error:
+                yield _refused(host, number, error)
+                return
+        yield CheckResult("Port", "ok", f"{host}:{number} is free")
+
+    return port
+
+
+def clock_check(home: Paths, now: Clock) -> Check:
+    def clock() -> Iterator[CheckResult]:
+        if not home.database.exists():
+            return
+        reader = LogReader(home.database)
+        try:
+            last = reader.last_time()
+        finally:
+            reader.close()
+        if last is None:
+            return
+        ahead = last - now.now()
+        if ahead > _AHEAD:
+            what = f"it is {_told(ahead)} behind the last thing that happened here"
+            yield CheckResult("Clock", "bad", what, _UNSYNCHRONISED)
+        else:
+            yield CheckResult("Clock", "ok", "after everything that happened here")
+
+    return clock
+
+
+def tools_check(find: Callable[[str], str | None] = shutil.which) -> Check:
+    """Nothing here is needed to run Coterie as it is installed; each is missed on some day."""
+
+    def tools() -> Iterator[CheckResult]:
+        if not any(find(name) for name in _COMPILERS):
+            yield CheckResult(
+                "Compiler",
+                "note",
+                "there is none; parts without a ready-made wheel for this machine cannot be installed",
+                "Install one: apt install build-essential",
+            )
+        if not any(find(name) for name in (os.environ.get("CHROMIUM", ""), *_BROWSERS) if name):
+            yield CheckResult(
+                "Browser",
+                "note",
+                "there is no Chromium; `make test` needs it for the pages",
+                "Install it (apt install chromium), or say CHROMIUM=/path/to/it.",
+            )
+
+    return tools
+
+
+def packages_check(needs: Iterable[RequiredPackage]) -> Check:
+    def parts() -> Iterator[CheckResult]:
+        missing = [need for need in needs if importlib.util.find_spec(need.module) is None]
+        for need in missing:
+            fix = f"pip install 'coterie[{need.extra}]'" if need.extra else "Set it up again: make clean install"
+            yield CheckResult("Part", "bad", f"{need.wanted_by} needs {need.module}, which is not installed", fix)
+        if not missing:
+            yield CheckResult("Parts", "ok", "everything that the settings ask for is installed")
+
+    return parts
+
+
+def providers_check(standings: Callable[[], Sequence[ProviderHealth]]) -> Check:
+    def providers() -> Iterator[CheckResult]:
+        for standing in standings():
+            yield CheckResult(f"Models of {standing.provider}", standing.state, standing.what, standing.fix)
+
+    return providers
+
+
+def _refused(host: str, number: int, error: OSError) -> CheckResult:
+    if error.errno == errno.EADDRINUSE:
+        fix = f"Stop that program, or take another: coterie serve --port {number + 1 if number < 65_535 else 8000}"
+        return CheckResult("Port", "bad", f"another program listens on {host}:{number}", fix)
+    if error.errno == errno.EACCES:
+        return CheckResult("Port", "bad", f"only root may listen on {number}", "Take one above 1023: --port 8000")
+    return CheckResult(
+        "Port", "bad", f"nobody can listen on {host}:{number} ({error.strerror})", "Check [server] host."
+    )
+
+
+def _running(home: Paths) -> bool:
+    if not home.root.exists():
+        return False
+    lock = ProcessLock(home.database)
+    try:
+        lock.acquire()
+    except InUse:
+        return True
+    finally:
+        lock.release()
+    return False
+
+
+def _told(span: timedelta) -> str:
+    hours, seconds = divmod(int(span.total_seconds()), 3_600)
+    if hours >= 48:
+        return f"{hours // 24} days"
+    return f"{hours} hours" if hours else f"{seconds // 60} minutes"

@@ -6,7 +6,7 @@ from pydantic import Field, field_validator
 
 from coterie.base.config import Section
 from coterie.base.errors import JobError
-from coterie.kernel import Schedule
+from coterie.eventstore import Schedule
 
 
 class StorageSettings(Section):

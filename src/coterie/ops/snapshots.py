@@ -9,10 +9,10 @@ from pathlib import Path
 
 from coterie.base.clock import Clock
 from coterie.base.errors import CoterieError
-from coterie.base.home import Paths
 from coterie.base.logging import get_logger
-from coterie.kernel import Store
-from coterie.kernel.snapshot import prune_snapshots, write_snapshot
+from coterie.base.paths import Paths
+from coterie.eventstore import Store
+from coterie.eventstore.sqlite.snapshots import prune_snapshots, write_snapshot
 from coterie.ops.settings import StorageSettings
 
 _log = get_logger(__name__)

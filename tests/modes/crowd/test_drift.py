@@ -9,12 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.kernel import Store
-from coterie.kernel.fold import replayed_hash
-from coterie.modes.crowd.drift import DriftProjection, PersonaDrift, SessionActivity, compute_drift
-from coterie.modes.crowd.drift.reflection import TRAITS, bounded_trait
+from coterie.eventstore import Store
+from coterie.eventstore.sqlite.replay import replayed_hash
+from coterie.modes.crowd.decisions.room_state import ChatEntry, ChatHistory
+from coterie.modes.crowd.drift import (
+    TRAITS,
+    DriftProjection,
+    PersonaDrift,
+    SessionActivity,
+    bounded_trait,
+    compute_drift,
+)
 from coterie.modes.crowd.errors import DriftRefused
-from coterie.modes.crowd.mind.hearing import ChatEntry, ChatHistory
 from coterie.modes.crowd.personas import CrowdConfigs, Persona, Traits
 from coterie.modes.crowd.protocol import ChatAuthor, ChatMessage
 from tests.modes.crowd.conftest import Play

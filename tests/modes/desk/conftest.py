@@ -10,28 +10,27 @@ from pathlib import Path
 import pytest
 
 from coterie.base.clock import ManualClock
-from coterie.cast.identity import Identity
-from coterie.cast.people import PeopleProjection
-from coterie.cast.roster import Characters, CharactersProjection
-from coterie.cast.workspace import Workspaces
-from coterie.engine import switchboard
-from coterie.engine.protocol import OutgoingMessage
-from coterie.engine.turns import TurnQueries, TurnsProjection
-from coterie.kernel import Store
-from coterie.kernel.fold import replayed_hash
-from coterie.kernel.worker import Worker
+from coterie.characters.identity import Identity
+from coterie.characters.people import PeopleProjection
+from coterie.characters.service import Characters, CharactersProjection
+from coterie.characters.workspace import Workspaces
+from coterie.conversation.turns import TurnQueries, TurnsProjection
+from coterie.eventstore import Store
+from coterie.eventstore.sqlite.replay import replayed_hash
+from coterie.eventstore.worker import Worker
 from coterie.llm.messages import CompletionRequest, Finished, TextDelta, Tokens, ToolCall, ToolCallRequested
-from coterie.llm.player import ReplayProvider
+from coterie.llm.recording import RecordedCall, ReplayProvider
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
-from coterie.llm.tape import RecordedCall
 from coterie.llm.usage import UsageProjection
 from coterie.memory import Memory
-from coterie.memory.view import MemoryProjection
-from coterie.modes.desk import mode as desk_mode
-from coterie.modes.desk.desk import DeskService, serialization_key
+from coterie.memory.projection import MemoryProjection
+from coterie.messaging import message_router
+from coterie.messaging.protocol import OutgoingMessage
+from coterie.modes.desk import projections as desk_mode
+from coterie.modes.desk.agents.tools import AgentTool
+from coterie.modes.desk.service import DeskService, serialization_key
 from coterie.modes.desk.settings import DeskSettings
-from coterie.modes.desk.tools import AgentTool
 
 Line = RecordedCall | str
 
@@ -83,7 +82,7 @@ class Stage:
             CharactersProjection(),
             PeopleProjection(),
             TurnsProjection(),
-            *switchboard.projections(),
+            *message_router.projections(),
             MemoryProjection(),
             UsageProjection(),
             *desk_mode.desk_projections(),

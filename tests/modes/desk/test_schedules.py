@@ -7,12 +7,11 @@ from datetime import timedelta
 
 import pytest
 
-from coterie.llm.tape import RecordedCall, RecordedError
+from coterie.llm.recording import RecordedCall, RecordedError
 from coterie.modes.desk.errors import NoSuchProcess
-from coterie.modes.desk.events import ScheduleRan
+from coterie.modes.desk.events import ScheduleRan, ScheduleTime
+from coterie.modes.desk.queries import DeskSchedule
 from coterie.modes.desk.schedules import ScheduleService
-from coterie.modes.desk.timetable import DeskSchedule
-from coterie.modes.desk.when import ScheduleTime
 from tests.modes.desk.conftest import Script, Stage, calls
 
 HOURLY = ScheduleTime(every_s=3600)

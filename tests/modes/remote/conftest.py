@@ -10,23 +10,23 @@ import pytest
 import yaml
 
 from coterie.base.clock import SystemClock
-from coterie.cast.identity import Identity
-from coterie.cast.people import People, PeopleProjection
-from coterie.cast.roster import Characters, CharactersProjection
-from coterie.engine.agents import AgentRegistry
-from coterie.engine.conversation import Conversation
-from coterie.engine.files import RoomFiles
-from coterie.engine.settings import SurfacesSettings
-from coterie.engine.switchboard import MessageRouter, projections
-from coterie.engine.turns import TurnsProjection
-from coterie.kernel import Store
-from coterie.kernel.fold import replayed_hash
-from coterie.modes.remote.agents import AgentConnections
-from coterie.modes.remote.chats import RemoteChatProjection, RemoteChatQueries
+from coterie.characters.identity import Identity
+from coterie.characters.people import People, PeopleProjection
+from coterie.characters.service import Characters, CharactersProjection
+from coterie.conversation.turns import TurnsProjection
+from coterie.eventstore import Store
+from coterie.eventstore.sqlite.replay import replayed_hash
+from coterie.messaging.agents import AgentRegistry
+from coterie.messaging.files import RoomFiles
+from coterie.messaging.message_router import MessageRouter, projections
+from coterie.messaging.ports import Conversation
+from coterie.messaging.settings import SurfacesSettings
+from coterie.modes.remote.connections import AgentConnections
 from coterie.modes.remote.conversation import RemoteConversation
+from coterie.modes.remote.projections import RemoteChatProjection, RemoteChatQueries
 from coterie.modes.remote.settings import AgentsSettings
 from tests.contracts.loopback import Loopback
-from tests.contracts.surface_house import Echo
+from tests.contracts.surface_app import Echo
 
 TOKEN = "a token of some length"
 

@@ -10,25 +10,24 @@ from pathlib import Path
 import pytest
 
 from coterie.base.clock import ManualClock
-from coterie.cast.identity import Identity
-from coterie.cast.people import PeopleProjection
-from coterie.cast.roster import Character, Characters, CharactersProjection, OwnerProfile
-from coterie.engine.turns import TurnsProjection
-from coterie.kernel import Store
-from coterie.kernel.fold import replayed_hash
-from coterie.kernel.worker import Worker
+from coterie.characters.identity import Identity
+from coterie.characters.people import PeopleProjection
+from coterie.characters.service import Character, Characters, CharactersProjection, OwnerProfile
+from coterie.conversation.turns import TurnsProjection
+from coterie.eventstore import Store
+from coterie.eventstore.sqlite.replay import replayed_hash
+from coterie.eventstore.worker import Worker
 from coterie.llm.messages import CompletionRequest
-from coterie.llm.player import ReplayProvider
+from coterie.llm.recording import RecordedCall, ReplayProvider
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
-from coterie.llm.tape import RecordedCall
 from coterie.llm.usage import UsageProjection
 from coterie.memory import Memory
-from coterie.memory.view import MemoryProjection
-from coterie.modes.story.kickoff import Opening, OpeningPlace
-from coterie.modes.story.mode import exclusive_chat, projections
+from coterie.memory.projection import MemoryProjection
+from coterie.modes.story.opening import Opening, OpeningPlace
+from coterie.modes.story.projections import exclusive_chat, projections
+from coterie.modes.story.service import StartedTurn, StoryService
 from coterie.modes.story.settings import StorySettings
-from coterie.modes.story.story import StartedTurn, StoryService
 
 
 @dataclass

@@ -6,7 +6,7 @@ import random
 from datetime import datetime, timedelta
 
 from tests.modes.story.conftest import ScriptedModel, StoryHarness
-from tests.modes.story.feelings import relationship, set_relationship_update
+from tests.modes.story.relationship_helpers import relationship, set_relationship_update
 
 
 async def test_s22_what_a_reply_led_to_goes_and_comes_back_with_it_however_often_one_swipes(

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from coterie.engine.conversation import ReplyFinished, ReplyText, ReplyUpdate
-from coterie.engine.errors import PermissionDenied
-from coterie.engine.events import AssistantTurnStarted
-from coterie.engine.feed import Feed
-from coterie.engine.protocol import Attachment
-from coterie.kernel import NewEvent
-from coterie.llm.tape import RecordedCall, RecordedError
+from coterie.conversation.errors import PermissionDenied
+from coterie.conversation.events import AssistantTurnStarted
+from coterie.conversation.feed import Feed
+from coterie.eventstore import NewEvent
+from coterie.llm.recording import RecordedCall, RecordedError
+from coterie.messaging.ports import ReplyFinished, ReplyText, ReplyUpdate
+from coterie.messaging.protocol import Attachment
 from coterie.modes.story import StoryConversation
 from tests.modes.story.conftest import ScriptedModel, StoryHarness
 

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.base.clock import ManualClock
-from coterie.memory.library import MAX_PINS
+from coterie.memory.memory import MAX_PINS
 from tests.modes.story.conftest import StoryHarness
-from tests.modes.story.honest import EchoModel
-from tests.modes.story.random_play import COMMANDS, SMALL, RandomCommands
+from tests.modes.story.echo_model import EchoModel
+from tests.modes.story.random_commands import COMMANDS, SMALL, RandomCommands
 
 OFTEN = [command for command, weight in COMMANDS.items() for _ in range(max(1, weight // 4))]
 

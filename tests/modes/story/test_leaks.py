@@ -17,12 +17,12 @@ import pytest
 
 from coterie.base.clock import ManualClock
 from coterie.memory import recall
-from coterie.memory.record import StreamForks
-from coterie.modes.story.prompting import PromptBuilder
-from coterie.modes.story.witnesses import Witnesses
+from coterie.memory.records import StreamForks
+from coterie.modes.story.participants import Witnesses
+from coterie.modes.story.prompts import PromptBuilder
 from tests.modes.story.conftest import StoryHarness
-from tests.modes.story.honest import EchoModel
-from tests.modes.story.random_play import SMALL, RandomCommands
+from tests.modes.story.echo_model import EchoModel
+from tests.modes.story.random_commands import SMALL, RandomCommands
 
 KINDS = {"whispered", "absent", "rewound", "swiped", "forked", "reset"}
 
@@ -83,11 +83,11 @@ def _whispers_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _notes_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coterie.modes.story.segments.told", lambda segments: " ".join(one.text for one in segments))
+    monkeypatch.setattr("coterie.modes.story.turn_parser.told", lambda segments: " ".join(one.text for one in segments))
 
 
 def _forks_keep_feelings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coterie.modes.story.worlds._felt_only", lambda event: event)
+    monkeypatch.setattr("coterie.modes.story.fork._felt_only", lambda event: event)
 
 
 @pytest.mark.parametrize(

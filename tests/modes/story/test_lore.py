@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from coterie.cast.cards import Card
-from coterie.cast.identity import Identity
-from coterie.modes.story.prompts import PromptQueries
+from coterie.characters.cards import Card
+from coterie.characters.identity import Identity
+from coterie.modes.story.queries import PromptQueries
 from tests.modes.story.conftest import ScriptedModel, StoryHarness
 
 

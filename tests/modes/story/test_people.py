@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from textual.widgets import Input, Static
 
-from coterie.cast.people import People
-from coterie.cast.roster import OWNER, Character
-from coterie.engine.conversation import ReplyFinished
+from coterie.characters.people import People
+from coterie.characters.service import OWNER, Character
+from coterie.messaging.ports import ReplyFinished
 from coterie.modes.story import StoryConversation
 from coterie.modes.story.events import MAIN_WORLD
 from coterie.surfaces.terminal.chat import TerminalChat, TerminalConversation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coterie.engine.search import search
+from coterie.conversation.search import search
 from tests.modes.story.conftest import ScriptedModel, StoryHarness
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from coterie.surfaces.matrix.homeserver import Homeserver, Json
-from coterie.surfaces.matrix.inbound import SURFACE
+from coterie.surfaces.matrix.messages import SURFACE
 from coterie.surfaces.matrix.reconcile import Reconciler
-from coterie.surfaces.matrix.topology import CHAT, SPACE, CreatedRoom, MatrixRooms
-from tests.contracts.surface_house import SurfaceApp
+from coterie.surfaces.matrix.rooms import CHAT, SPACE, CreatedRoom, MatrixRooms
+from tests.contracts.surface_app import SurfaceApp
 
 BOT, ANA = "@bot:here", "@ana:here"
 

@@ -9,7 +9,7 @@ from textual.widgets import Input, Markdown, Static
 
 from coterie.base.errors import CoterieError
 from coterie.surfaces.terminal.chat import PastMessage, TerminalChat, TerminalConversation
-from tests.contracts.surface_house import Echo
+from tests.contracts.surface_app import Echo
 
 HISTORY = [PastMessage("Mara", "*looks up*", mine=False), PastMessage("You", "Hello.", mine=True)]
 

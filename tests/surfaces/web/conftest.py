@@ -14,14 +14,13 @@ from fastapi import FastAPI
 
 from coterie.app import App, Settings, open_store
 from coterie.base.clock import SystemClock
-from coterie.base.home import Paths
-from coterie.kernel.fold import replayed_hash
-from coterie.kernel.worker import Worker
+from coterie.base.paths import Paths
+from coterie.eventstore.sqlite.replay import replayed_hash
+from coterie.eventstore.worker import Worker
 from coterie.llm.messages import CompletionRequest
-from coterie.llm.player import ReplayProvider
+from coterie.llm.recording import RecordedCall, ReplayProvider
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
-from coterie.llm.tape import RecordedCall
 from coterie.surfaces.web.server import create_web
 from tests.modes.story.conftest import ScriptedModel
 

@@ -10,8 +10,8 @@ import pytest
 from fastapi import FastAPI
 
 from coterie.base.errors import DiskFull, InUse
-from coterie.surfaces.web.listen import run_server
-from coterie.surfaces.web.settings import ServerSettings
+from coterie.surfaces.web.server import run_server
+from coterie.surfaces.web.server_settings import ServerSettings
 
 
 class Passage:

@@ -9,8 +9,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from coterie.kernel import NewJob
-from coterie.memory.writing import NewMemory
+from coterie.eventstore import NewJob
+from coterie.memory.writer import NewMemory
 from tests.surfaces.web.conftest import Web
 
 BROWSER = {"Accept": "text/html"}

@@ -9,21 +9,21 @@ import httpx
 import pytest
 
 from coterie.base.errors import ConfigError, CoterieError, DiskFull
-from coterie.base.masking import redact
-from coterie.cast.people import People
-from coterie.cast.roster import Characters
-from coterie.cast.visits import Visits
-from coterie.cast.workspace import Workspaces
-from coterie.engine.feed import Feed
-from coterie.kernel import Store
+from coterie.base.redaction import redact
+from coterie.characters.people import People
+from coterie.characters.service import Characters
+from coterie.characters.visits import Visits
+from coterie.characters.workspace import Workspaces
+from coterie.conversation.feed import Feed
+from coterie.eventstore import Store
 from coterie.llm.router import Models
 from coterie.memory import Memory
 from coterie.modes.crowd import CrowdService
 from coterie.modes.desk import DeskService
 from coterie.modes.draft import DraftService
 from coterie.modes.story import CharacterImporter, StoryService
-from coterie.ops.configuration import SettingsEditor
-from coterie.ops.copies import BackupService
+from coterie.ops.backups import BackupService
+from coterie.ops.settings_editor import SettingsEditor
 from coterie.surfaces.web.server import create_web
 from tests.surfaces.web.conftest import Web
 

@@ -16,16 +16,16 @@ import uvicorn
 
 from coterie.app import App, Settings, open_store
 from coterie.base.clock import ManualClock
-from coterie.base.home import Paths
-from coterie.cast.identity import Identity
-from coterie.kernel.fold import replayed_hash
-from coterie.kernel.worker import Worker
-from coterie.llm.player import ReplayProvider
+from coterie.base.paths import Paths
+from coterie.characters.identity import Identity
+from coterie.eventstore.sqlite.replay import replayed_hash
+from coterie.eventstore.worker import Worker
+from coterie.llm.recording import ReplayProvider
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings
+from coterie.surfaces.openai_api.routes import openai_router
 from coterie.surfaces.web.server import create_web
-from coterie.surfaces.webhook.completions import openai_router
-from coterie.surfaces.webhook.hook import webhook_router
+from coterie.surfaces.webhook.routes import webhook_router
 from coterie.surfaces.webhook.surface import attached
 from tests.modes.story.conftest import ScriptedModel
 

@@ -13,8 +13,8 @@ import pytest
 from openai.types.chat import ChatCompletionMessageParam
 from pydantic import SecretStr
 
-from coterie.llm.tape import RecordedCall, RecordedError
-from coterie.surfaces.webhook.api_settings import ApiSettings
+from coterie.llm.recording import RecordedCall, RecordedError
+from coterie.surfaces.openai_api.settings import ApiSettings
 from tests.surfaces.webhook.conftest import Serve, Served
 
 History = list[ChatCompletionMessageParam]

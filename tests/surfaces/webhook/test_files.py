@@ -9,9 +9,9 @@ from urllib.parse import quote
 
 import psutil
 
-from coterie.engine.files import FILES_FOLDER, room_folder_name
-from coterie.engine.protocol import IncomingMessage, OutgoingMessage, RoomRef
-from tests.engine.test_files import NASTY, hostile_names
+from coterie.messaging.files import FILES_FOLDER, room_folder_name
+from coterie.messaging.protocol import IncomingMessage, OutgoingMessage, RoomRef
+from tests.messaging.test_files import NASTY, hostile_names
 from tests.surfaces.webhook.conftest import Serve, Served
 
 MB = 1_000_000

@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from coterie.kernel import Payload
+from coterie.eventstore import Payload
 from coterie.modes.crowd.protocol import AuditRecord, ChatMessage, StreamContext
-from coterie.modes.crowd.protocol.chat_message import SpeakReason
+from coterie.modes.crowd.protocol.messages import SpeakReason
 
 Ruling = Literal["timeout", "ban", "pardon", "slow", "followers", "follow", "kill", "revive"]
 LineOutcome = Literal["written", "late", "failed", "refused"]

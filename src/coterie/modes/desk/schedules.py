@@ -11,18 +11,16 @@ import asyncio
 from datetime import datetime
 
 from coterie.base.clock import Clock, to_micros
-from coterie.base.masking import redact
-from coterie.kernel import Job, NewEvent, NewJob, Store
-from coterie.kernel.worker import JobResult
+from coterie.base.redaction import redact
+from coterie.eventstore import Job, NewEvent, NewJob, Store
+from coterie.eventstore.worker import JobResult
 from coterie.llm.errors import ModelError
-from coterie.modes.desk.channel import Channel
-from coterie.modes.desk.errand import WAKE_PREFIX, ChannelOutcome
+from coterie.modes.desk.agents.channel import Channel
+from coterie.modes.desk.agents.processes import AgentDeps
 from coterie.modes.desk.errors import BadSchedule
-from coterie.modes.desk.events import ScheduleRan, ScheduleRemoved, ScheduleSwitched
-from coterie.modes.desk.kit import AgentDeps
-from coterie.modes.desk.planning import plan_schedule, schedule_job
-from coterie.modes.desk.timetable import DeskSchedule, ScheduleQueries
-from coterie.modes.desk.when import ScheduleTime
+from coterie.modes.desk.events import ScheduleRan, ScheduleRemoved, ScheduleSwitched, ScheduleTime
+from coterie.modes.desk.jobs import WAKE_PREFIX, ChannelOutcome, plan_schedule, schedule_job
+from coterie.modes.desk.queries import DeskSchedule, ScheduleQueries
 
 RUN_TIMEOUT_S = 120.0
 MOST_FAILURES = 3

@@ -14,12 +14,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from coterie.base.masking import redact
-from coterie.cast.workspace import Workspaces
-from coterie.kernel import Event, NewEvent, Projection, Rows, Store, on
+from coterie.base.redaction import redact
+from coterie.characters.workspace import Workspaces
+from coterie.eventstore import Event, NewEvent, Projection, Rows, Store, on
 from coterie.modes.desk.errors import NoSuchSkill
 from coterie.modes.desk.events import SkillSwitched
-from coterie.modes.desk.files import WorkspaceFiles
+from coterie.modes.desk.sandbox.files import WorkspaceFiles
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _FRONT = re.compile(r"\A---\s*\n(.*?)\n---\s*\n?", re.DOTALL)

@@ -3,10 +3,8 @@
 This is what surfaces may use of it; the rest is its own business.
 """
 
-from coterie.modes.draft.blocks import BrokenBlock, EditBlock, ReplyPart, ReplyText
-from coterie.modes.draft.changes import PendingDocument, Proposal
-from coterie.modes.draft.commits import CHANGE_TRAILER, THREAD_TRAILER, Revision
-from coterie.modes.draft.drafting import DraftService
+from coterie.modes.draft.diff import Span, word_diff
+from coterie.modes.draft.edit_formats import BrokenBlock, EditBlock, ReplyPart, ReplyText, parse_reply, parser_for
 from coterie.modes.draft.errors import (
     Clash,
     DraftError,
@@ -18,52 +16,48 @@ from coterie.modes.draft.errors import (
     Unplaced,
 )
 from coterie.modes.draft.events import AnchorData, Member
-from coterie.modes.draft.formats import parse_reply, parser_for
-from coterie.modes.draft.notices import Notification
-from coterie.modes.draft.people import Contributor
-from coterie.modes.draft.placement import proposal_id
-from coterie.modes.draft.placing import Span
-from coterie.modes.draft.sheet import LiveDocument, Update, utf16_length
-from coterie.modes.draft.talking import StartedTurn
-from coterie.modes.draft.threads import Thread, ThreadNote
-from coterie.modes.draft.wire import sse_frames
-from coterie.modes.draft.wording import word_diff
-from coterie.modes.draft.workspace import DocumentVersion
+from coterie.modes.draft.git.repository import CHANGE_TRAILER, THREAD_TRAILER, Contributor, DocumentVersion, Revision
+from coterie.modes.draft.live_document import LiveDocument, Update, utf16_length
+from coterie.modes.draft.projections import Notification, PendingDocument, Proposal, Thread, ThreadNote
+from coterie.modes.draft.proposals import proposal_id
+from coterie.modes.draft.replies import sse_frames
+from coterie.modes.draft.service import DraftService
+from coterie.modes.draft.threads import StartedTurn
 
 __all__ = [
     "CHANGE_TRAILER",
     "THREAD_TRAILER",
-    "StartedTurn",
-    "EditBlock",
-    "Proposal",
+    "AnchorData",
+    "BrokenBlock",
     "Clash",
+    "Contributor",
+    "DocumentVersion",
     "DraftError",
     "DraftService",
+    "EditBlock",
+    "LiveDocument",
+    "LiveDocumentGone",
     "Member",
     "NoSuchDocument",
     "NotADocument",
     "NotPending",
     "Notification",
-    "Contributor",
+    "PendingDocument",
+    "Proposal",
     "ReplyPart",
-    "AnchorData",
-    "Revision",
-    "LiveDocument",
-    "LiveDocumentGone",
-    "Span",
-    "BrokenBlock",
-    "StaleChange",
     "ReplyText",
+    "Revision",
+    "Span",
+    "StaleChange",
+    "StartedTurn",
     "Thread",
     "ThreadNote",
     "Unplaced",
     "Update",
-    "DocumentVersion",
-    "PendingDocument",
+    "parse_reply",
+    "parser_for",
     "proposal_id",
     "sse_frames",
-    "parser_for",
-    "parse_reply",
     "utf16_length",
     "word_diff",
 ]

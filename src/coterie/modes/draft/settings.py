@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from coterie.base.config import Section
-from coterie.modes.draft.formats import ChangeFormat
+from coterie.modes.draft.edit_formats import ChangeFormat
 
 
 class DraftSettings(Section):

@@ -24,7 +24,7 @@ from websockets.http11 import Request, Response
 from coterie.base.ids import new_id
 from coterie.base.logging import get_logger
 from coterie.modes.remote.errors import AgentGarbled
-from coterie.modes.remote.wire import (
+from coterie.modes.remote.protocol import (
     CHUNK_SIZE,
     MAX_FRAME_SIZE,
     DoneStep,

@@ -7,31 +7,35 @@ side; the answer is recorded whole, once. What goes wrong is a sentence for the 
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 
 from coterie.base.ids import new_id
 from coterie.base.logging import get_logger
-from coterie.base.masking import redact
-from coterie.cast.people import PeopleQueries
-from coterie.cast.roster import Character, Characters
-from coterie.engine.conversation import ChatStatus, NewChat, ReplyActivity, ReplyFinished, ReplyText, ReplyUpdate
-from coterie.engine.errors import NoSuchTurn
-from coterie.engine.events import AssistantTurn, AssistantTurnStarted, Segment, UserTurn
-from coterie.engine.files import RoomFiles
-from coterie.engine.protocol import Attachment, RoomRef
-from coterie.engine.surface_errors import BadFile
-from coterie.engine.turns import Turn, TurnQueries
-from coterie.kernel import NewEvent, Store, Superseded
-from coterie.kernel.ranges import Ranges
-from coterie.modes.remote.agents import AgentConnections
-from coterie.modes.remote.chats import RemoteChatQueries
+from coterie.base.redaction import redact
+from coterie.characters.people import PeopleQueries
+from coterie.characters.service import Character, Characters
+from coterie.conversation.errors import NoSuchTurn
+from coterie.conversation.events import AssistantTurn, AssistantTurnStarted, Segment, UserTurn
+from coterie.conversation.turns import Turn, TurnQueries
+from coterie.eventstore import NewEvent, Store, Superseded
+from coterie.eventstore.ranges import Ranges
+from coterie.messaging.errors import BadFile
+from coterie.messaging.files import RoomFiles
+from coterie.messaging.ports import ChatStatus, NewChat, ReplyActivity, ReplyFinished, ReplyText, ReplyUpdate
+from coterie.messaging.protocol import Attachment, RoomRef
+from coterie.modes.remote.connections import (
+    AgentConnection,
+    AgentConnections,
+    AgentRequest,
+    AgentRestarted,
+    AgentUpdate,
+)
 from coterie.modes.remote.errors import AgentError, AgentFailed, AgentSilent
 from coterie.modes.remote.events import AgentActed, AgentSentFile, RemoteOpened, RemoteRenamed
-from coterie.modes.remote.line import AgentConnection, AgentRequest, AgentRestarted, AgentUpdate
-from coterie.modes.remote.parcel import IncomingFile
-from coterie.modes.remote.settings import AgentsSettings
-from coterie.modes.remote.wire import (
+from coterie.modes.remote.projections import RemoteChatQueries
+from coterie.modes.remote.protocol import (
     DoneStep,
     FailedStep,
     FileInfo,
@@ -41,7 +45,46 @@ from coterie.modes.remote.wire import (
     ProgressStep,
     TextStep,
     ToolCallStep,
+    decode_data,
 )
+from coterie.modes.remote.settings import AgentsSettings
+
+# A file that an agent sends, piece by piece: on the disk until it is whole, then in the character's workspace. P6
+
+
+_READ_SIZE = 256 * 1024
+
+
+class IncomingFile:
+    def __init__(self, first: FileStep, largest: int) -> None:
+        self._name = first.name
+        self._media_type = first.media_type
+        self._largest = largest
+        self._size = 0
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the parcel
+
+    def add(self, piece: FileStep) -> None:
+        data = decode_data(piece.data)
+        self._size += len(data)
+        if self._size > self._largest:
+            raise BadFile(f"The file is larger than {self._largest / 1e6:.0f} MB.", "Send a smaller one.")
+        self._file.write(data)
+
+    async def save(self, files: RoomFiles, room: RoomRef) -> Attachment:
+        self._file.seek(0)
+        try:
+            return await files.save(room, self._name, self._chunks(), self._media_type)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        self._file.close()
+
+    async def _chunks(self) -> AsyncIterator[bytes]:
+        while chunk := self._file.read(_READ_SIZE):
+            yield chunk
+            await asyncio.sleep(0)
+
 
 MODE = "remote"
 _RECENT_TURNS = 200

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from coterie.engine.protocol import Attachment
-from coterie.kernel import Payload
+from coterie.eventstore import Payload
+from coterie.messaging.protocol import Attachment
 
 
 class RemoteOpened(Payload, kind="remote_opened"):

@@ -11,18 +11,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from coterie.base.ids import new_id
 from coterie.base.logging import get_logger
-from coterie.cast.roster import OWNER, Characters
-from coterie.engine.conversation import ChatStatus, NewChat, ReplyFinished, ReplyText, ReplyUpdate
-from coterie.engine.errors import Busy, PermissionDenied
-from coterie.engine.events import AssistantTurn
-from coterie.engine.feed import Feed, FeedSubscription
-from coterie.engine.protocol import Attachment
-from coterie.engine.replies import LiveText
-from coterie.engine.turns import Turn
-from coterie.kernel import NewEvent, Store
+from coterie.characters.service import OWNER, Characters
+from coterie.conversation.errors import Busy, PermissionDenied
+from coterie.conversation.events import AssistantTurn
+from coterie.conversation.feed import Feed, FeedSubscription
+from coterie.conversation.replies import LiveText
+from coterie.conversation.turns import Turn
+from coterie.eventstore import NewEvent, Store
+from coterie.messaging.ports import ChatStatus, NewChat, ReplyFinished, ReplyText, ReplyUpdate
+from coterie.messaging.protocol import Attachment
 from coterie.modes.story.events import ManualEdit
-from coterie.modes.story.kickoff import Opening
-from coterie.modes.story.story import StartedTurn, StoryService
+from coterie.modes.story.opening import Opening
+from coterie.modes.story.service import StartedTurn, StoryService
 
 _OPENING_S = 4.0
 """A person who wrote the first word should not wait longer for the scene to be set."""

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from coterie.cast.roster import OWNER
-from coterie.kernel import Payload
+from coterie.characters.service import OWNER
+from coterie.eventstore import Payload
 
 MAIN_WORLD = "main"
 """The world that all chats share which are not forks."""

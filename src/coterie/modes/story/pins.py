@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from coterie.cast.roster import OWNER
-from coterie.kernel import NewEvent, Store
+from coterie.characters.service import OWNER
+from coterie.eventstore import NewEvent, Store
 from coterie.memory.errors import BadMemory
 from coterie.memory.events import MemoryPinChanged
-from coterie.memory.library import MAX_PINS
-from coterie.memory.reading import all_records
-from coterie.memory.record import MemoryRecord, StreamForks
+from coterie.memory.memory import MAX_PINS
+from coterie.memory.records import MemoryRecord, StreamForks, all_records
 
 
 class Pins:

@@ -9,7 +9,7 @@ KeysLost          our device's keys are gone, and without the password no new de
 from __future__ import annotations
 
 from coterie.base.errors import CoterieError
-from coterie.engine.surface_errors import PlatformRefused, SurfaceError
+from coterie.messaging.errors import PlatformRefused, SurfaceError
 
 
 class MatrixRefused(PlatformRefused):

@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import httpx
 
-from coterie.engine.surface_errors import PlatformRateLimited, PlatformUnreachable
+from coterie.messaging.errors import PlatformRateLimited, PlatformUnreachable
 from coterie.surfaces.matrix.errors import LoggedOut, MatrixRefused
 
 Json = dict[str, Any]

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from coterie.base.errors import ConfigError
+from coterie.base.errors import ConfigError, Corrupt
 from coterie.base.files import write_private_json
-from coterie.base.masking import redact
+from coterie.base.logging import get_logger
+from coterie.base.redaction import redact
+from coterie.eventstore.sqlite.keystore import KeyStore
+from coterie.messaging.errors import SurfaceError
+from coterie.surfaces.matrix.crypto.machine import OlmMachine, discard_device_keys
+from coterie.surfaces.matrix.errors import KeysLost, MatrixRefused
 from coterie.surfaces.matrix.homeserver import Homeserver
 from coterie.surfaces.matrix.settings import MatrixSettings
 
@@ -44,3 +50,78 @@ def _read_login(file: Path) -> Login | None:
         return None
     except (ValueError, TypeError, OSError) as error:
         raise ConfigError(f"{file} cannot be read ({error}).", "Remove it to log in anew.") from None
+
+
+# Coming to the homeserver as a device that can read and write sealed rooms, also when its keys were lost. Trap 7
+#
+# A device whose keys are gone, or older than what the homeserver has of them, is given up: people's clients would write
+# to it for ever and in vain. A new one takes its place, which needs the password; the account's identity, kept in a file
+# of its own, vouches for the new one, so that people need not verify anything again.
+
+
+LOGIN_FILE, KEYS_FILE, IDENTITY_FILE = "login.json", "keys.db", "identity.json"
+_log = get_logger(__name__)
+
+
+async def connect(settings: MatrixSettings, folder: Path) -> tuple[Homeserver, Login, OlmMachine]:
+    """Logged in, with keys that fit the login."""
+    password = settings.password.get_secret_value() if settings.password is not None else None
+    server, login = await log_in(settings, folder / LOGIN_FILE)
+    cabinet = _open_keystore(folder / KEYS_FILE)
+    try:
+        crypto = OlmMachine(cabinet, server, login.user, login.device)
+        if not (crypto.own.is_new and await _has_keys(server, login)) and await _started(crypto, folder, password):
+            return server, login, crypto
+        _log.warning("the keys of this device are lost: a new device takes its place", device=login.device)
+        if password is None:
+            raise KeysLost(
+                "The keys for encrypted rooms are lost, and a new device needs the password.",
+                "Set matrix.password and start again.",
+            )
+        old = login.device
+        await asyncio.to_thread((folder / LOGIN_FILE).unlink, missing_ok=True)
+        await server.close()
+        server, login = await log_in(settings, folder / LOGIN_FILE)
+        discard_device_keys(cabinet)
+        crypto = OlmMachine(cabinet, server, login.user, login.device)
+        await crypto.start(folder / IDENTITY_FILE, password)
+        await _remove(server, old, login.user, password)
+        return server, login, crypto
+    except BaseException:
+        cabinet.close()
+        await server.close()
+        raise
+
+
+def _open_keystore(file: Path) -> KeyStore:
+    try:
+        return KeyStore(file)
+    except Corrupt as error:
+        aside = file.with_name(f"{file.name}.damaged")
+        _log.error("the key store is damaged and was put aside", aside=aside.name, error=str(error))
+        for one in file.parent.glob(f"{file.name}-*"):
+            one.unlink()
+        file.replace(aside)
+        return KeyStore(file)
+
+
+async def _started(crypto: OlmMachine, folder: Path, password: str | None) -> bool:
+    """False where the homeserver has newer keys of this device than we do: what we have is an old copy."""
+    try:
+        await crypto.start(folder / IDENTITY_FILE, password)
+    except MatrixRefused as error:
+        _log.warning("the homeserver does not take the keys of this device", error=str(error))
+        return False
+    return True
+
+
+async def _has_keys(server: Homeserver, login: Login) -> bool:
+    told = await server.query_keys([login.user])
+    return login.device in told.get("device_keys", {}).get(login.user, {})
+
+
+async def _remove(server: Homeserver, device: str, user: str, password: str) -> None:
+    try:
+        await server.delete_device(device, user, password)
+    except SurfaceError as error:
+        _log.warning("the old device is still there: remove it in a client", device=device, error=str(error))

@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 
 from coterie.base.errors import CoterieError
 from coterie.base.logging import get_logger
-from coterie.cast.errors import NoSuchCharacter, NoSuchPerson
-from coterie.cast.people import Person
-from coterie.engine.conversation import NewChat
-from coterie.engine.errors import NoSuchRoom
-from coterie.engine.rooms import RoomBinding
-from coterie.engine.surface_errors import PlatformRateLimited
-from coterie.engine.switchboard import MessageRouter
-from coterie.surfaces.matrix.inbound import SURFACE, room_ref
-from coterie.surfaces.matrix.topology import CreatedRoom, MatrixRooms
+from coterie.characters.errors import NoSuchCharacter, NoSuchPerson
+from coterie.characters.people import Person
+from coterie.conversation.errors import NoSuchRoom
+from coterie.messaging.errors import PlatformRateLimited
+from coterie.messaging.message_router import MessageRouter
+from coterie.messaging.ports import NewChat
+from coterie.messaging.rooms import RoomBinding
+from coterie.surfaces.matrix.messages import SURFACE, room_ref
+from coterie.surfaces.matrix.rooms import CreatedRoom, MatrixRooms
 
 _AT_ONCE = 64
 _log = get_logger(__name__)

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
-from coterie.engine.inbox import SurfaceSynced
-from coterie.engine.rooms import RoomForgotten, Rooms
-from coterie.engine.surface_errors import SurfaceError
-from coterie.kernel import NewEvent, Store
+from coterie.eventstore import NewEvent, Store
+from coterie.messaging.errors import SurfaceError
+from coterie.messaging.inbox import SurfaceSynced
+from coterie.messaging.rooms import RoomForgotten, Rooms
 from coterie.surfaces.matrix.homeserver import Homeserver
-from coterie.surfaces.matrix.inbound import SURFACE
+from coterie.surfaces.matrix.messages import SURFACE
 
 ResetMode = Literal["local-only", "server-leave-forget"]
 

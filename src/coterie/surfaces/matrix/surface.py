@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from coterie.engine.files import RoomFiles
-from coterie.engine.pacing import EditPace
-from coterie.engine.protocol import (
+from coterie.messaging.files import RoomFiles
+from coterie.messaging.ports import Capabilities, EditPace
+from coterie.messaging.protocol import (
     Account,
     Attachment,
     Deliverable,
@@ -16,13 +16,11 @@ from coterie.engine.protocol import (
     OutgoingUI,
     RoomRef,
 )
-from coterie.engine.surface import Capabilities
 from coterie.surfaces.matrix.crypto.attachments import EncryptedFile
 from coterie.surfaces.matrix.crypto.machine import OlmMachine
 from coterie.surfaces.matrix.homeserver import Homeserver, Json
-from coterie.surfaces.matrix.inbound import COMMAND_PREFIX, SURFACE, room_ref
-from coterie.surfaces.matrix.markup import to_html
-from coterie.surfaces.matrix.topology import MatrixRooms
+from coterie.surfaces.matrix.messages import COMMAND_PREFIX, SURFACE, room_ref, to_html
+from coterie.surfaces.matrix.rooms import MatrixRooms
 
 FilesOf = Callable[[RoomRef], RoomFiles]
 """The workspace of whoever answers in a room."""

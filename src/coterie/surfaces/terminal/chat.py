@@ -19,9 +19,9 @@ from textual.widgets import Footer, Header, Input, Markdown, Static
 from coterie.base.errors import CoterieError
 from coterie.base.ids import new_id
 from coterie.base.logging import get_logger
-from coterie.base.masking import redact
+from coterie.base.redaction import redact
 from coterie.base.text import escape_controls
-from coterie.engine.conversation import Conversation, ReplyActivity, ReplyText, ReplyUpdate
+from coterie.messaging.ports import Conversation, ReplyActivity, ReplyText, ReplyUpdate
 
 HELP = "/retry another reply · /stop (Esc) end a reply · /context how the chat stands · /quit (Ctrl-Q) leave"
 _log = get_logger(__name__)

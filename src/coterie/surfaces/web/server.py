@@ -2,56 +2,130 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from functools import partial
+from typing import NamedTuple
+
+import uvicorn
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import SecretStr
 from starlette.middleware.gzip import GZipMiddleware
 
 from coterie import __version__
+from coterie.base.errors import InUse
 from coterie.base.ids import new_id
-from coterie.surfaces.web.api_backups import backups_router
-from coterie.surfaces.web.api_bots import router as characters_router
-from coterie.surfaces.web.api_chats import router as chats_router
-from coterie.surfaces.web.api_crowd import router as crowd_router
-from coterie.surfaces.web.api_desk import router as desk_router
-from coterie.surfaces.web.api_draft import router as draft_router
-from coterie.surfaces.web.api_draft_sheet import editor_router
-from coterie.surfaces.web.api_draft_threads import threads_router
-from coterie.surfaces.web.api_drawer import drawer_router
-from coterie.surfaces.web.api_files import files_router
-from coterie.surfaces.web.api_memories import router as memories_router
-from coterie.surfaces.web.api_ops import router as ops_router
-from coterie.surfaces.web.api_people import router as people_router
-from coterie.surfaces.web.api_search import search_router
-from coterie.surfaces.web.api_settings import router as settings_router
-from coterie.surfaces.web.api_turns import turns_router
-from coterie.surfaces.web.api_writers import join_pages as join_pages
-from coterie.surfaces.web.api_writers import writers_router
-from coterie.surfaces.web.api_you import owner_router
-from coterie.surfaces.web.assets import router as assets_router
-from coterie.surfaces.web.door import LoginMiddleware, login_routes
-from coterie.surfaces.web.errors import ShutdownMiddleware, add_error_handlers
-from coterie.surfaces.web.guard import SecurityMiddleware
-from coterie.surfaces.web.house import House
-from coterie.surfaces.web.live import router as chat_events_router
-from coterie.surfaces.web.live_crowd import router as crowd_events_router
-from coterie.surfaces.web.page_bots import router as character_pages
-from coterie.surfaces.web.page_chats import router as chat_pages
-from coterie.surfaces.web.page_crowd import crowd_fragments as crowd_fragments
-from coterie.surfaces.web.page_crowd import router as crowd_pages
-from coterie.surfaces.web.page_desk import router as desk_pages
-from coterie.surfaces.web.page_draft import router as draft_pages
-from coterie.surfaces.web.page_home import router as home_pages
-from coterie.surfaces.web.page_house import about_router
-from coterie.surfaces.web.page_live import router as live_router
-from coterie.surfaces.web.page_memory import router as memory_pages
-from coterie.surfaces.web.page_ops import router as ops_pages
-from coterie.surfaces.web.page_prompt import prompt_pages
-from coterie.surfaces.web.page_search import search_pages
-from coterie.surfaces.web.page_settings import router as settings_pages
-from coterie.surfaces.web.portraits import portrait_router
-from coterie.surfaces.web.rail import available_items
-from coterie.surfaces.web.sessions import Sessions
+from coterie.base.runtime import tune_gc
+from coterie.surfaces.web.characters.pages import router as character_pages
+from coterie.surfaces.web.characters.routes import files_router, portrait_router
+from coterie.surfaces.web.characters.routes import router as characters_router
+from coterie.surfaces.web.crowd.live import router as crowd_events_router
+from coterie.surfaces.web.crowd.pages import crowd_fragments as crowd_fragments
+from coterie.surfaces.web.crowd.pages import router as crowd_pages
+from coterie.surfaces.web.crowd.routes import router as crowd_router
+from coterie.surfaces.web.desk.pages import router as desk_pages
+from coterie.surfaces.web.desk.routes import router as desk_router
+from coterie.surfaces.web.draft.pages import router as draft_pages
+from coterie.surfaces.web.draft.routes import editor_router, threads_router
+from coterie.surfaces.web.draft.routes import router as draft_router
+from coterie.surfaces.web.home.pages import about_router
+from coterie.surfaces.web.home.pages import router as home_pages
+from coterie.surfaces.web.memory.pages import router as memory_pages
+from coterie.surfaces.web.memory.routes import router as memories_router
+from coterie.surfaces.web.ops.pages import router as ops_pages
+from coterie.surfaces.web.ops.routes import backups_router
+from coterie.surfaces.web.ops.routes import router as ops_router
+from coterie.surfaces.web.server_settings import ServerSettings
+from coterie.surfaces.web.settings.pages import router as settings_pages
+from coterie.surfaces.web.settings.people import join_pages as join_pages
+from coterie.surfaces.web.settings.people import owner_router, writers_router
+from coterie.surfaces.web.settings.people import router as people_router
+from coterie.surfaces.web.settings.routes import router as settings_router
+from coterie.surfaces.web.shared.assets import router as assets_router
+from coterie.surfaces.web.shared.dependencies import House
+from coterie.surfaces.web.shared.errors import ShutdownMiddleware, add_error_handlers
+from coterie.surfaces.web.shared.live_updates import router as live_router
+from coterie.surfaces.web.shared.login import LoginMiddleware, Sessions, login_routes
+from coterie.surfaces.web.shared.navigation import available_items
+from coterie.surfaces.web.shared.security import SecurityMiddleware
+from coterie.surfaces.web.story.live import router as chat_events_router
+from coterie.surfaces.web.story.pages import prompt_pages, search_pages
+from coterie.surfaces.web.story.pages import router as chat_pages
+from coterie.surfaces.web.story.routes import drawer_router, search_router, turns_router
+from coterie.surfaces.web.story.routes import router as chats_router
+
+# Listening for requests until told to stop, then letting open ones finish.
+
+
+class ServerExit(NamedTuple):
+    port: int
+    by_signal: bool
+
+
+def run_server(
+    web: FastAPI, settings: ServerSettings, *, within: AbstractAsyncContextManager[None], anew: bool = False
+) -> ServerExit:
+    """Blocks. A port that is taken is told before anything starts; `within` is entered first and left last.
+
+    `anew`: the caller starts a server again at the same port, so that a page may ask for that.
+    """
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as door:
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            door.bind((settings.host, settings.port))
+        except OSError as error:
+            raise InUse(
+                f"Port {settings.port} on {settings.host} cannot be used ({error.strerror}).",
+                "Stop whatever uses it, or choose another: coterie serve --port 8001",
+            ) from error
+        port: int = door.getsockname()[1]
+        config = uvicorn.Config(
+            web,
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=settings.drain_s,
+        )
+        server = uvicorn.Server(config)
+        if anew:
+            web.state.start_anew = partial(setattr, server, "should_exit", True)
+        with _signals_stop(server) as signals:
+            asyncio.run(_serve(server, door, within))
+        return ServerExit(port, bool(signals))
+
+
+async def _serve(server: uvicorn.Server, door: socket.socket, within: AbstractAsyncContextManager[None]) -> None:
+    # Not as the framework's lifespan: there an error at the start becomes a traceback, here it stays a sentence.
+    async with within:
+        tune_gc()
+        door.listen(server.config.backlog)  # whoever reads the address and comes at once waits, and is not turned away
+        host, port = door.getsockname()[:2]
+        print(f"Coterie is at http://{f'[{host}]' if ':' in host else host}:{port}  (Ctrl-C stops it)", flush=True)
+        await server.serve(sockets=[door])
+
+
+@contextmanager
+def _signals_stop(server: uvicorn.Server) -> Iterator[list[int]]:
+    """Stopping when asked is a good end: uvicorn would raise the signal again and so die of it, store still open."""
+    signals: list[int] = []
+
+    def stop(number: int, _frame: object) -> None:
+        signals.append(number)
+        server.should_exit = True
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield signals
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
 
 # Pages are asked first and step aside for whoever does not want HTML.
 _PAGES = (

@@ -12,10 +12,10 @@ from email.utils import parsedate_to_datetime
 
 import httpx
 
-from coterie.engine.protocol import Account, Deliverable, OutgoingReaction, RoomRef
-from coterie.engine.surface import Capabilities
-from coterie.engine.surface_errors import PlatformRateLimited, PlatformRefused, PlatformUnreachable
-from coterie.engine.switchboard import MessageRouter
+from coterie.messaging.errors import PlatformRateLimited, PlatformRefused, PlatformUnreachable
+from coterie.messaging.message_router import MessageRouter
+from coterie.messaging.ports import Capabilities
+from coterie.messaging.protocol import Account, Deliverable, OutgoingReaction, RoomRef
 from coterie.surfaces.webhook.settings import WebhookSettings, is_allowed_callback
 
 NAME = "webhook"

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nio.crypto.attachments import decrypt_attachment
 
-from coterie.engine.surface_errors import BadFile
+from coterie.messaging.errors import BadFile
 from coterie.surfaces.matrix.crypto.attachments import EncryptedFile, decrypt_file
-from coterie.surfaces.matrix.crypto.encoding import from_base64, to_base64
+from coterie.surfaces.matrix.crypto.signing import from_base64, to_base64
 
 
 async def pieces(*parts: bytes) -> AsyncIterator[bytes]:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from coterie.kernel.cabinet import KeyStore
-from coterie.surfaces.matrix.crypto import held, machine, speaking
+from coterie.eventstore.sqlite.keystore import KeyStore
+from coterie.surfaces.matrix.crypto import key_requests, machine, megolm
 from coterie.surfaces.matrix.crypto.key_requests import KEY_REQUEST
 from coterie.surfaces.matrix.errors import KeysRefused, MatrixRefused
 from coterie.surfaces.matrix.homeserver import Json
@@ -206,7 +206,7 @@ async def test_p7_a_broken_line_is_renewed(party: Make, post: Post) -> None:
 async def test_p7_keys_change_with_use_and_when_somebody_goes(
     party: Make, post: Post, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(speaking, "_MESSAGES", 3)
+    monkeypatch.setattr(megolm, "_MESSAGES", 3)
     ana, bot = await two(party)
     eve = party("@eve", "X")
     await eve.arrive()
@@ -280,7 +280,7 @@ async def test_p7_an_old_copy_of_the_keys_is_noticed_and_given_up(party: Make, p
 
 
 async def test_what_waits_is_bounded(party: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held, "_MOST", 3)
+    monkeypatch.setattr(key_requests, "_MOST", 3)
     bot = party("@bot", "HOUSE")
     await bot.arrive()
     ana = party("@ana", "PHONE")

@@ -1,21 +1,19 @@
 """The gateway: validates, moderates, numbers, stores and broadcasts. Fast and boring; no model on its path. C3, C4"""
 
-from coterie.modes.crowd.gateway.door import Admission, Admitted, Rejected
+from coterie.modes.crowd.gateway.admission import Admission, Admitted, Rejected, RoomLimits
 from coterie.modes.crowd.gateway.fanout import MAX_OUTSTANDING_BYTES, Encoding, Fanout, Frame, Socket
-from coterie.modes.crowd.gateway.gateway import Gateway
-from coterie.modes.crowd.gateway.limits import RoomLimits
-from coterie.modes.crowd.gateway.room import ChatRoom
+from coterie.modes.crowd.gateway.gateway import ChatRoom, Gateway
 
 __all__ = [
     "MAX_OUTSTANDING_BYTES",
-    "Admitted",
     "Admission",
+    "Admitted",
+    "ChatRoom",
     "Encoding",
     "Fanout",
     "Frame",
     "Gateway",
-    "ChatRoom",
+    "Rejected",
     "RoomLimits",
     "Socket",
-    "Rejected",
 ]

@@ -11,9 +11,10 @@ from collections import deque
 from collections.abc import Sequence
 
 from coterie.base.clock import Clock
-from coterie.kernel import BusMessage, NewEvent, Payload, Store
+from coterie.eventstore import Bus, BusMessage, NewEvent, Payload, Store
 from coterie.modes.crowd.events import CrowdAudited, CrowdRuled, CrowdSaid, room_stream
-from coterie.modes.crowd.gateway.door import Admission, Admitted
+from coterie.modes.crowd.gateway.admission import Admission, Admitted
+from coterie.modes.crowd.gateway.fanout import Fanout
 from coterie.modes.crowd.protocol import AuditRecord, ChatAuthor, ChatMessage, ChatPost, Subjects
 
 _MAX_RECENT = 5_000
@@ -154,3 +155,19 @@ class Gateway:
         for message, answer in waiting:
             if not answer.done():
                 answer.set_result(message)
+
+
+# A gateway and everybody who listens to it: the firehose, passed on to its readers in ticks.
+
+
+class ChatRoom:
+    def __init__(self, gateway: Gateway, bus: Bus) -> None:
+        self.gateway = gateway
+        self.fanout = Fanout(gateway.latest, last_sent=gateway.admission.last_number)
+        self._bus = bus
+
+    async def run(self) -> None:
+        """Pass the firehose on, until cancelled."""
+        async with self._bus.subscribe(Subjects(self.gateway.admission.room).firehose, limit=100_000) as firehose:
+            async for message in firehose:
+                self.fanout.send([message.body])

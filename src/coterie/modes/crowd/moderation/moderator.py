@@ -7,12 +7,86 @@ from collections.abc import Iterable
 from copy import copy
 from typing import Literal, NamedTuple
 
-from coterie.modes.crowd.moderation.links import hosts, is_listed
-from coterie.modes.crowd.moderation.look import NOTHING_FOUND, MessageScanner, ScanResult
-from coterie.modes.crowd.moderation.normalise import alternative_readings, fold
-from coterie.modes.crowd.moderation.policy import ModerationPolicy
-from coterie.modes.crowd.moderation.redaction import redact_hinted
-from coterie.modes.crowd.moderation.wordlist import MASKS, Wordlist, WordlistEntry
+import ahocorasick_rs
+from pydantic import Field
+
+from coterie.base.config import Section
+from coterie.modes.crowd.moderation import redaction, wordlist
+from coterie.modes.crowd.moderation.redaction import hosts, is_listed, redact_hinted
+from coterie.modes.crowd.moderation.wordlist import MASKS, Matcher, Wordlist, WordlistEntry, alternative_readings, fold
+
+# One pass over a message for everything that is looked for: words of the lists, disguises, what might be taken out.
+#
+# Ordinary chat has none of it, and that is known after a microsecond. All hints are looked for in the folded text, which
+# has whatever hint the message itself has, and those it disguises besides.
+
+
+class ScanResult(NamedTuple):
+    worst: WordlistEntry | None
+    """In the plain reading."""
+    disguises: bool
+    """Whether other readings are worth making."""
+    private: list[int]
+    """Hints at what is taken out, each as often as it was seen."""
+
+
+NOTHING_FOUND = ScanResult(None, disguises=False, private=[])
+"""Plain ASCII without a word of the lists, a disguise, a mask, a link or anything private."""
+
+
+class MessageScanner:
+    def __init__(self, lists: Iterable[Wordlist]) -> None:
+        self.matcher = Matcher(lists)
+        self._words = len(self.matcher.entries)
+        self._disguises = self._words + len(wordlist.DISGUISE_HINTS)
+        words = (entry.text for entry in self.matcher.entries)
+        self._private = self._disguises + len(redaction.REDACTION_HINTS)
+        hints = (*wordlist.DISGUISE_HINTS, *redaction.REDACTION_HINTS, *MASKS, *redaction.LINK_HINTS)
+        self._automaton = ahocorasick_rs.AhoCorasick([*words, *hints])
+
+    def scan(self, plain: str) -> ScanResult:
+        """Look at a folded text."""
+        padded = f" {plain} "
+        found = self._automaton.find_matches_as_indexes(padded, overlapping=True)
+        if not found and plain.isascii():
+            return NOTHING_FOUND
+        words: list[tuple[int, int, int]] = []
+        private: list[int] = []
+        disguises = not plain.isascii()
+        for match in found:
+            index = match[0]
+            if index < self._words:
+                words.append(match)
+            elif index < self._disguises:
+                disguises = True
+            elif index < self._private:
+                private.append(index - self._disguises)
+        return ScanResult(self.matcher.worst(padded, words) if words else None, disguises, private)
+
+
+# What a room lets pass, as its file says it.
+
+
+PolicyAction = Literal["allow", "flag", "refuse"]
+
+
+class ModerationPolicy(Section):
+    """How strict a room is."""
+
+    mild: PolicyAction = "flag"
+    """Severity 1: let in and noted, by default."""
+    coarse: PolicyAction = "refuse"
+    """Severity 2."""
+    vile: Literal["flag", "refuse"] = "refuse"
+    """Severity 3: slurs, threats, calls to self-harm. Cannot be allowed without a note."""
+    links: Literal["allow", "listed", "none"] = "listed"
+    allowed_hosts: tuple[str, ...] = Field(default=("twitch.tv", "youtube.com", "youtu.be", "wikipedia.org"))
+    redact: bool = True
+    """Take out e-mail addresses, telephone numbers, street addresses, keys."""
+
+    def action_for(self, severity: int) -> PolicyAction:
+        return (self.mild, self.coarse, self.vile)[severity - 1]
+
 
 _MASKED = re.compile(r"[a-z*#]*[a-z][*#]+[a-z*#]*|[*#]+[a-z]+[a-z*#]*")
 _REDACTION_REASONS = {

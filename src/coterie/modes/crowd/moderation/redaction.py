@@ -7,12 +7,36 @@ What was taken out is never written down; redacting twice changes nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import ahocorasick_rs
 
-from coterie.memory.privacy import remove_secrets
+from coterie.memory.writer import remove_secrets
+
+# Which addresses a message names, whether or not it writes `https://` before them.
+
+
+_TLD = (
+    "com|net|org|io|gg|tv|ly|me|co|ru|xyz|link|live|shop|top|app|dev|de|uk|eu|fr|nl|info|biz|club|online|site|store"
+    "|click|win"
+)
+_LINK = re.compile(rf"(?i)(?:https?://|www\.)([^\s/?#]+)|(?<![@\w.-])((?:[a-z0-9-]+\.)+(?:{_TLD}))(?![\w.-]*\w)")
+LINK_HINTS = (".", "://")
+"""What no link can do without."""
+
+
+def hosts(text: str) -> list[str]:
+    """The hosts a text links to."""
+    if not any(hint in text for hint in LINK_HINTS):
+        return []
+    return [(found[1] or found[2]).lower().removeprefix("www.") for found in _LINK.finditer(text)]
+
+
+def is_listed(host: str, allowed: Collection[str]) -> bool:
+    """Whether a host is one of the allowed ones, or below one of them."""
+    return any(host == domain or host.endswith(f".{domain}") for domain in allowed)
+
 
 _EMAIL = re.compile(
     r"\b[\w.+-]+\s?(?:@|\(at\)|\[at\])\s?[\w-]+(?:\s?(?:\.|\(dot\)|\[dot\])\s?[a-z][\w-]+)+"

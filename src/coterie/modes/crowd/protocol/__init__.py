@@ -5,19 +5,26 @@ together. Fields may be added to a version; a field that changes its meaning, it
 beside the old one. Whoever reads keeps fields it does not know and passes them on.
 """
 
-from coterie.modes.crowd.protocol.audit_record import AuditRecord
-from coterie.modes.crowd.protocol.chat_message import ChatAuthor, ChatMessage, ChatPost, Trace
-from coterie.modes.crowd.protocol.stream_context import StreamContext, StreamEvent, Vision
-from coterie.modes.crowd.protocol.subjects import Subjects
-from coterie.modes.crowd.protocol.trends import Trends
+from coterie.modes.crowd.protocol.messages import (
+    AuditRecord,
+    ChatAuthor,
+    ChatMessage,
+    ChatPost,
+    StreamContext,
+    StreamEvent,
+    Subjects,
+    Trace,
+    Trends,
+    Vision,
+)
 
 __all__ = [
     "AuditRecord",
     "ChatAuthor",
     "ChatMessage",
     "ChatPost",
-    "StreamEvent",
     "StreamContext",
+    "StreamEvent",
     "Subjects",
     "Trace",
     "Trends",

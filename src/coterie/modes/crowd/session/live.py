@@ -11,17 +11,17 @@ from dataclasses import replace
 from typing import Protocol
 
 from coterie.base.logging import get_logger
-from coterie.kernel import Bus, BusMessage, WhenSlow
+from coterie.eventstore import Bus, BusMessage, WhenSlow
+from coterie.modes.crowd.decisions import RoomState
 from coterie.modes.crowd.errors import MessageRefused
 from coterie.modes.crowd.events import CrowdHeard, CrowdOpened, CrowdWritten, SpeakDecision
 from coterie.modes.crowd.gateway import Gateway
-from coterie.modes.crowd.memories import PersonaMemory
-from coterie.modes.crowd.mind import RoomState
+from coterie.modes.crowd.generation import LineRequest, LineRules
+from coterie.modes.crowd.generation.writers import WrittenLine
+from coterie.modes.crowd.memory import PersonaMemory
 from coterie.modes.crowd.personas import Persona, RoomConfig
 from coterie.modes.crowd.protocol import StreamContext, Subjects
-from coterie.modes.crowd.session.evening import Session
-from coterie.modes.crowd.voice import LineRequest, LineRules
-from coterie.modes.crowd.voice.model_voice import WrittenLine
+from coterie.modes.crowd.session.session import Session
 
 _log = get_logger(__name__)
 

@@ -11,7 +11,7 @@ import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from coterie.kernel import Payload
+from coterie.eventstore import LogReader, Payload
 from coterie.modes.crowd.errors import BadRecording
 from coterie.modes.crowd.events import (
     CrowdGoverned,
@@ -22,14 +22,34 @@ from coterie.modes.crowd.events import (
     CrowdTicked,
     CrowdWritten,
     SpeakDecision,
+    room_stream,
 )
 from coterie.modes.crowd.gateway import Admission, Admitted
+from coterie.modes.crowd.generation import CannedLines
 from coterie.modes.crowd.moderation import Moderator
 from coterie.modes.crowd.personas import Persona, RoomConfig
 from coterie.modes.crowd.protocol import ChatMessage
-from coterie.modes.crowd.session.evening import Session
+from coterie.modes.crowd.session.session import Session
 from coterie.modes.crowd.session.simulation import ATTEMPTS, PendingLine, firehose_hash
-from coterie.modes.crowd.voice import CannedLines
+
+# Finding a session in the log: from where a room was last opened to where it ends.
+
+
+_PAGE = 5_000
+
+
+def last_session_events(reader: LogReader, room: str) -> list[Payload]:
+    opened = reader.read(room_stream(room), kinds=[CrowdOpened.kind], limit=1, newest_first=True)
+    if not opened:
+        raise BadRecording(
+            f"Nothing was recorded in the room {room}.", f"Begin with: coterie crowd run --room {room} …"
+        )
+    found: list[Payload] = []
+    after = opened[0].seq - 1
+    while page := reader.read(room_stream(room), after=after, limit=_PAGE):
+        found.extend(event.payload for event in page)
+        after = page[-1].seq
+    return found
 
 
 @dataclass

@@ -12,14 +12,14 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from coterie.kernel import Payload
+from coterie.eventstore import Payload
+from coterie.modes.crowd.decisions import Decision, RoomState
 from coterie.modes.crowd.events import CrowdAudited, CrowdHeard, CrowdOpened, CrowdSaid, CrowdWritten, SpeakDecision
 from coterie.modes.crowd.gateway import Admission, Admitted
-from coterie.modes.crowd.mind import Decision, RoomState
+from coterie.modes.crowd.generation import CannedLines, LineRequest
 from coterie.modes.crowd.personas import Persona, RoomConfig
 from coterie.modes.crowd.protocol import ChatMessage, ChatPost, StreamContext
-from coterie.modes.crowd.session.evening import Session
-from coterie.modes.crowd.voice import CannedLines, LineRequest
+from coterie.modes.crowd.session.session import Session
 
 ATTEMPTS = 6
 

@@ -12,9 +12,8 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 
-from coterie.engine.surface_errors import BadFile
-from coterie.surfaces.matrix.crypto.encoding import from_base64, to_base64
-from coterie.surfaces.matrix.crypto.signing import Json
+from coterie.messaging.errors import BadFile
+from coterie.surfaces.matrix.crypto.signing import Json, from_base64, to_base64
 
 
 class EncryptedFile:

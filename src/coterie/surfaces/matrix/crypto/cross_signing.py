@@ -15,9 +15,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from coterie.base.errors import ConfigError
 from coterie.base.files import write_private_json
 from coterie.base.logging import get_logger
-from coterie.surfaces.matrix.crypto.encoding import from_base64, to_base64
-from coterie.surfaces.matrix.crypto.own_device import OwnDevice
-from coterie.surfaces.matrix.crypto.signing import Json, has_signature, sign_json
+from coterie.surfaces.matrix.crypto.devices import OwnDevice
+from coterie.surfaces.matrix.crypto.signing import Json, from_base64, has_signature, sign_json, to_base64
 from coterie.surfaces.matrix.homeserver import Homeserver
 
 Part = Literal["master", "self_signing", "user_signing"]

@@ -11,19 +11,22 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from coterie.base.logging import get_logger
-from coterie.kernel.cabinet import KeyPath, KeyStore
+from coterie.eventstore.sqlite.keystore import KeyPath, KeyStore
 from coterie.surfaces.matrix.crypto.cross_signing import sign_own_device
-from coterie.surfaces.matrix.crypto.devices import DeviceList
-from coterie.surfaces.matrix.crypto.held import PendingEvent, PendingEvents
-from coterie.surfaces.matrix.crypto.key_requests import KEY_REQUEST, KeyRequests
-from coterie.surfaces.matrix.crypto.own_device import MEGOLM, OLM, OwnDevice
-from coterie.surfaces.matrix.crypto.pairwise import OlmSessions, Undecryptable
-from coterie.surfaces.matrix.crypto.room_keys import InboundSessions, MissingKey
+from coterie.surfaces.matrix.crypto.devices import MEGOLM, OLM, DeviceList, OwnDevice
+from coterie.surfaces.matrix.crypto.key_requests import KEY_REQUEST, KeyRequests, PendingEvent, PendingEvents
+from coterie.surfaces.matrix.crypto.megolm import (
+    ENCRYPTED,
+    InboundSessions,
+    MissingKey,
+    OutboundSessions,
+    send_to_devices,
+)
+from coterie.surfaces.matrix.crypto.olm import OlmSessions, Undecryptable
 from coterie.surfaces.matrix.crypto.signing import Json
-from coterie.surfaces.matrix.crypto.speaking import ENCRYPTED, OutboundSessions, send_to_devices
 from coterie.surfaces.matrix.errors import MatrixRefused
 from coterie.surfaces.matrix.homeserver import Homeserver
-from coterie.surfaces.matrix.topology import ENCRYPTION
+from coterie.surfaces.matrix.rooms import ENCRYPTION
 
 ASK_AFTER_S, TELL_AFTER_S = 4.0, 60.0
 HOLD_BACK_S = 10.0

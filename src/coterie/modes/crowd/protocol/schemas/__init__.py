@@ -5,11 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from coterie.modes.crowd.protocol.audit_record import AuditRecord
-from coterie.modes.crowd.protocol.chat_message import ChatMessage, ChatPost
-from coterie.modes.crowd.protocol.stream_context import StreamContext
-from coterie.modes.crowd.protocol.trends import Trends
-from coterie.modes.crowd.protocol.wire import WireMessage
+from coterie.modes.crowd.protocol.messages import AuditRecord, ChatMessage, ChatPost, StreamContext, Trends, WireMessage
 
 MESSAGE_TYPES: tuple[type[WireMessage], ...] = (ChatPost, ChatMessage, StreamContext, Trends, AuditRecord)
 FOLDER = Path(__file__).parent

@@ -1,0 +1,108 @@
+"""A house on loopback in this process, and the system's Chromium in front of it, as the page's benches use them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import threading
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import uvicorn
+from playwright.sync_api import Browser, Page, sync_playwright
+from sse_starlette.sse import AppStatus
+
+from bench.lib.story_fixture import scripted_model
+from coterie.app import App, Settings, open_store
+from coterie.base.paths import Paths
+from coterie.llm.router import Models
+from coterie.llm.settings import ModelsSettings
+from coterie.surfaces.web.server import create_web
+
+T = TypeVar("T")
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+class BenchServer:
+    """It runs on an event loop of its own, in a thread; `cpu` says what it and its helpers (writer, pool) have used."""
+
+    def __init__(self, folder: Path, model: str | None = None) -> None:
+        """`model` is the address of one that speaks OpenAI's protocol; without it a script answers at once."""
+        self._home = Paths.locate({"COTERIE_HOME": str(folder)})
+        self._model = model
+        self._door = socket.create_server(("127.0.0.1", 0))
+        self.address = f"http://127.0.0.1:{self._door.getsockname()[1]}"
+        self._loop = asyncio.new_event_loop()
+        self._up = threading.Event()
+        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._run(),), daemon=True)
+        self._thread.start()
+        if not self._up.wait(60):
+            raise RuntimeError("The server did not come up.")
+
+    async def _run(self) -> None:
+        roles = dict.fromkeys(
+            ("narrative", "classifier", "compactor"), "here/script" if self._model else "embedded/script"
+        )
+        here = {"base_url": self._model, "flat_rate": True, "native_schema": True}
+        given = {"roles": roles, "providers": {"here": here} if self._model else {}}
+        settings = Settings(models=ModelsSettings.model_validate(given))
+        with open_store(self._home) as store:
+            models = Models(settings.models, store=store, providers={"embedded": scripted_model()})
+            self.house = App(self._home, settings, store, models=models)
+            config = uvicorn.Config(
+                create_web(self.house), log_config=None, lifespan="off", access_log=False, timeout_graceful_shutdown=1
+            )
+            self._server = uvicorn.Server(config)
+            async with self.house.running():
+                self._up.set()
+                await self._server._serve([self._door])
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+
+    def do(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(600)
+
+    def cpu(self) -> float:
+        """Seconds of processor time that the server has used: every thread but the one that drives the browser."""
+        mine = threading.get_native_id()
+        threads = (task for task in Path("/proc/self/task").iterdir() if int(task.name) != mine)
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in threads) / 1e9
+
+    def close(self) -> None:
+        AppStatus.should_exit = True  # open streams end in order
+        self._server.should_exit = True
+        self._thread.join(30)
+        AppStatus.should_exit = False
+        self._loop.close()
+        self._door.close()
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, _NAMES)), None)
+    if found is None:
+        raise RuntimeError("This bench needs Chromium: apt install chromium, or CHROMIUM=/path/to/it")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+def seen_script(selector: str) -> str:
+    """Notes, by the page's own clock, when 50 of these were laid out with the newest of them on the screen."""
+    return f"""(() => {{ const look = () => {{
+        const found = document.querySelectorAll({selector!r});
+        const box = found.length >= 50 && found[found.length - 1].getBoundingClientRect();
+        if (box && box.height && box.top < innerHeight && box.bottom > 0) window.last_50_seen = performance.now();
+        else requestAnimationFrame(look);
+    }}; requestAnimationFrame(look); }})()"""
+
+
+def last_50_seen(page: Page) -> float:
+    """Milliseconds since the navigation began."""
+    page.wait_for_function("() => window.last_50_seen")
+    return float(page.evaluate("window.last_50_seen"))

@@ -1,0 +1,219 @@
+"""A story on a model that speaks slowly, killed with -9 over and over: mid-reply, between turn and job, anywhere.
+
+A player says things with idempotency keys and says again what was not acknowledged; regenerates, rewinds and undoes,
+forks. Told to the parent are: every message that was accepted, every stretch of a reply that became durable, every
+reply that ended. Each job leaves exactly one trace per reply, so that one lost or done twice shows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import json
+import os
+import random
+import sys
+from collections.abc import AsyncGenerator
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from bench.lib.crash_loop import READY, Forked, kill_repeatedly
+from bench.lib.report import log
+from bench.lib.story_fixture import StoryFixture, story_views
+from coterie.base.errors import CoterieError
+from coterie.conversation.events import AssistantTokens, AssistantTurn, UserTurn
+from coterie.eventstore import AnyEvent, LogReader
+from coterie.llm.messages import Chunk, CompletionRequest, Finished, TextDelta, Tokens
+from coterie.memory.events import MemoryAdded, MemoryEdited
+from coterie.modes.story.events import ClockMoved, RelationshipUpdated
+
+_CHATS = 3
+_SHAPES: dict[str, object] = {
+    "StateUpdate": {"pairs": [{"of": "Mara", "toward": "Ana", "affinity_delta": 1}]},
+    "SceneCheck": {"minutes": 3},
+    "Weight": {"significance": 2},
+}
+
+
+class SlowModel:
+    """Says a word every few milliseconds, so that most kills come in the middle of something."""
+
+    name = "embedded"
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+
+    async def stream(self, request: CompletionRequest) -> AsyncGenerator[Chunk, None]:
+        shape = request.prompt.output_schema
+        words = [json.dumps(_SHAPES.get(shape.name, {}))] if shape else self._words()
+        for word in words:
+            await asyncio.sleep(0 if shape else 0.002)
+            yield TextDelta(text=word)
+        yield Finished(reason="stop", tokens=Tokens(input=1, output=len(words)), model="script")
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    def _words(self) -> list[str]:
+        # No bare numbers: three may look like a card, which memory covers, and two covered texts are the same.
+        return [f"n{self._chance.randrange(10**6)} " for _ in range(self._chance.randint(1, 400))]
+
+
+def _tell(*words: object) -> None:
+    os.write(1, f"{' '.join(map(str, words))}\n".encode())
+
+
+async def child(folder: Path, seed: int, *, drain: bool) -> None:
+    chance = random.Random(seed)
+    stage = StoryFixture(folder / "coterie.db", SlowModel(chance), lease_s=0.5)
+    await stage.story.recover()
+    if drain:
+        kinds = list(stage.story.handlers())
+        while await stage.store.jobs.next_due(kinds) is not None:
+            await stage.worker.drain()
+            await asyncio.sleep(0.1)
+        await stage.close()
+        return
+    mara = next(iter(stage.roster.all()), None) or await stage.create_character()
+    rooms = [chat.room for chat in stage.story.chats.chats() if not stage.store.reader.fork_origin(chat.room)]
+    while len(rooms) < _CHATS:
+        rooms.append(await stage.open_chat(mara))
+    # Whatever is read once is read now: lives are short, and are to be spent playing.
+    stage.story.participants.assemble(stage.story.chats.chat(rooms[0]), mara.id, "warm")
+    os.write(1, READY)
+
+    async def listen() -> None:
+        """What has become durable of replies that are still being given."""
+        async for event in stage.store.tail(stage.store.reader.last_id()):
+            if isinstance(event.payload, AssistantTokens):
+                _tell("tokens", event.payload.reply, event.id)
+            elif isinstance(event.payload, AssistantTurn):
+                _tell("ended", event.payload.reply, len(event.payload.text))
+
+    async def play(room: str) -> None:
+        while True:
+            key = f"{room}:{stage.store.reader.head(room)}"
+            begun = await stage.story.say(room, f"What about {key} {chance.randrange(10**9)}?", key=key)
+            _tell("said", f"say:{room}:{key}", begun.turn)
+            if chance.random() < 0.2:
+                await asyncio.sleep(chance.random() * 0.2)
+                await stage.story.stop(room)
+            await stage.story.replies.wait(room)
+            try:
+                await disturb(room)
+            except CoterieError as error:
+                print(error, file=sys.stderr)
+
+    async def disturb(room: str) -> None:
+        turns = stage.story.timeline.latest(room, 10)
+        match chance.choice(["regenerate", "rewind", "fork", "", "", "", ""]):
+            case "regenerate":
+                await stage.story.regenerate(room)
+                await stage.story.replies.wait(room)
+            case "rewind":
+                await stage.story.rewind(room, chance.choice(turns).id)
+                if chance.random() < 0.5:
+                    await stage.story.undo_rewind(room)
+            case "fork" if len(stage.story.chats.chats()) < 12:
+                await stage.story.fork(room, chance.choice(turns).id)
+
+    await asyncio.gather(listen(), stage.worker.run(asyncio.Event()), *map(play, rooms))
+
+
+def live(folder: Path, seed: int, drain: bool, told: Connection) -> None:
+    """A life of the story, in a process of its own."""
+    os.dup2(told.fileno(), 1)
+    asyncio.run(child(folder, seed, drain=drain))
+
+
+def run(kills: int, folder: Path) -> dict[str, int]:
+    said: dict[str, str] = {}
+    durable: list[int] = []
+    ended: dict[str, int] = {}
+
+    def heard(line: str) -> None:
+        match line.split():
+            case ["said", key, turn]:
+                said[key] = turn
+            case ["tokens", _, event]:
+                durable.append(int(event))
+            case ["ended", reply, length]:
+                ended[reply] = int(length)
+
+    def spawn(kill: int) -> Forked:
+        return Forked(live, folder, kill, False)
+
+    failures = kill_repeatedly(kills, folder / "coterie.db", story_views, spawn, heard, longest_s=3.0, verify_every=5)
+    Forked(live, folder, kills, True).read_to_the_end()
+    return {
+        "kills": kills,
+        "acknowledged": len(said) + len(durable) + len(ended),
+        **_count(folder / "coterie.db", said, durable, ended),
+        "verify_failures": failures,
+    }
+
+
+def _count(database: Path, said: dict[str, str], durable: list[int], ended: dict[str, int]) -> dict[str, int]:
+    reader = LogReader(database)
+    events: dict[int, AnyEvent] = {}
+    while page := reader.read(after=max(events, default=0)):
+        events |= {event.id: event for event in page}
+    messages = collections.Counter(e.key for e in events.values() if isinstance(e.payload, UserTurn))
+    whole = {e.payload.reply: e.payload for e in events.values() if isinstance(e.payload, AssistantTurn)}
+    kept: dict[str, str] = collections.defaultdict(str)
+    for event in events.values():
+        if isinstance(event.payload, AssistantTokens):
+            kept[event.payload.reply] += event.payload.text
+    lost = sum(messages[key] == 0 for key in said)
+    lost += sum(event not in events for event in durable)
+    lost += sum(reply not in whole or len(whole[reply].text) != length for reply, length in ended.items())
+    partial_lost = sum(reply not in whole or not whole[reply].text.startswith(text) for reply, text in kept.items())
+    closed = sum(1 for turn in whole.values() if turn.why == "restart" and turn.text)
+    log(f"{len(whole)} replies, {closed} of them broken off by a kill and closed with what was durable of them")
+    jobs_lost, jobs_doubled = _jobs(reader)
+    left = [*reader.jobs.pending(), *reader.jobs.find(state="dead")]
+    for job in left:
+        log(f"left: {job}")
+    reader.close()
+    return {
+        "lost": lost + partial_lost,
+        "doubled": sum(times > 1 for times in messages.values()),
+        "jobs_lost": jobs_lost + len(left),
+        "jobs_doubled": jobs_doubled,
+        "partial_kept": closed,
+        "partial_lost": partial_lost,
+    }
+
+
+def _jobs(reader: LogReader) -> tuple[int, int]:
+    """Every reply that counts left one trace of each job, in every line it is part of."""
+    lost = doubled = 0
+    for (room,) in reader.query("SELECT room FROM chat"):
+        history = reader.history(room)
+        fork = reader.fork_origin(room) is not None
+        traces: collections.Counter[tuple[str | None, str]] = collections.Counter()
+        for event in history:
+            match event.payload:
+                case ClockMoved() | RelationshipUpdated():
+                    traces[event.turn, event.kind] += 1
+                case MemoryAdded() as memory:
+                    traces[event.turn, f"memory of {memory.sources[0]}"] += 1
+                case MemoryEdited() as memory:
+                    traces[event.turn, f"weight of {memory.id}"] += 1
+        doubled += sum(times > 1 for times in traces.values())
+        for event in history:
+            reply = event.payload
+            if isinstance(reply, AssistantTurn) and reply.text.strip():
+                wanted = [ClockMoved.kind, f"memory of {reply.reply}"]
+                # A fork is given its feelings whole.
+                wanted += [] if fork else [RelationshipUpdated.kind]
+            elif isinstance(event.payload, MemoryAdded):
+                wanted = [f"weight of {event.payload.id}"]
+            else:
+                continue
+            missing = [kind for kind in wanted if traces[event.turn, kind] == 0]
+            lost += len(missing)
+            if missing:
+                jobs = [job for job in reader.jobs.find(limit=100_000) if str(event.turn) in job.key]
+                log(f"{room}: event {event.id} of turn {event.turn} has no {', '.join(missing)}; jobs {jobs}")
+    return lost, doubled

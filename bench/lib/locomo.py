@@ -1,0 +1,91 @@
+"""The LoCoMo talks, as memories to store and questions to ask."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from coterie.memory.times import MONTHS
+from coterie.memory.writer import NewMemory
+
+OWNER = "reader"
+_DATE = re.compile(r"(\d{1,2}):(\d{2})\s*(am|pm) on (\d{1,2}) (\w+),? (\d{4})")
+
+
+@dataclass(frozen=True)
+class LocomoQuestion:
+    text: str
+    evidence: frozenset[str]
+    category: int
+
+
+@dataclass(frozen=True)
+class LocomoConversation:
+    id: str
+    speakers: tuple[str, ...]
+    memories: list[NewMemory]
+    questions: list[LocomoQuestion]
+    after: datetime
+    """A day after the last turn: when the questions are asked."""
+
+
+def read(path: Path) -> list[LocomoConversation]:
+    return [_talk(entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
+
+
+def recall_at(found: Sequence[Sequence[str]], evidence: frozenset[str], k: int) -> float:
+    """The share of the evidence among the turns that the first k memories name as their source."""
+    turns = {turn for sources in found[:k] for turn in sources}
+    return len(evidence & turns) / len(evidence)
+
+
+def reciprocal_rank(found: Sequence[Sequence[str]], evidence: frozenset[str]) -> float:
+    return next((1 / place for place, sources in enumerate(found, 1) if evidence & set(sources)), 0.0)
+
+
+def _talk(entry: dict[str, Any]) -> LocomoConversation:
+    speakers = tuple(entry["speakers"])
+    memories = [
+        NewMemory(
+            text=turn["text"],
+            owner=OWNER,
+            room=f"room:{entry['id']}",
+            scene=str(turn["session"]),
+            speaker=turn["speaker"],
+            witnesses=(OWNER, *speakers),
+            sources=(turn["id"],),
+            happened=_moment(turn.get("date")),
+        )
+        for turn in entry["turns"]
+        if turn["text"].strip()
+    ]
+    questions = [
+        LocomoQuestion(asked["question"], frozenset(asked["evidence"]), int(asked["category"]))
+        for asked in entry["questions"]
+        if asked["evidence"]
+    ]
+    dates = [memory.happened for memory in memories if memory.happened]
+    last = max(dates) if dates else datetime(2024, 1, 1, tzinfo=UTC)
+    return LocomoConversation(str(entry["id"]), speakers, memories, questions, last.replace(hour=23))
+
+
+def _moment(text: str | None) -> datetime | None:
+    """`1:56 pm on 8 May, 2023`, or an ISO date; None if it is neither."""
+    if not text:
+        return None
+    if match := _DATE.search(text.lower()):
+        hour, minute, half, day, month, year = match.groups()
+        if month in MONTHS:
+            return datetime(
+                int(year), MONTHS[month], int(day), int(hour) % 12 + 12 * (half == "pm"), int(minute), tzinfo=UTC
+            )
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)

@@ -1,0 +1,87 @@
+"""A model behind OpenAI's protocol, in a process of its own: what it costs to speak is not the house's.
+
+`python -m bench.lib.model_server PACE`: says its port, then answers. As many words as `max_tokens` asks for, or as the last
+message names ("… 1200 words"); whoever asks for JSON gets an empty object. PACE is seconds between two words; at 0 it
+yields between them, so that a client cannot read many at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+_ASKED = re.compile(r"(\d+) words")
+
+
+@contextmanager
+def model(pace_s: float = 0.0) -> Iterator[str]:
+    """Where it is reached, for as long as it runs."""
+    command = [sys.executable, "-m", "bench.lib.model_server", str(pace_s)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            yield f"http://127.0.0.1:{server.stdout.readline().strip()}/v1"
+        finally:
+            server.terminate()
+
+
+def word(number: int) -> str:
+    """As in prose: paragraphs, and something emphasised now and then."""
+    return "\n\n" if number % 60 == 59 else f" *w{number}*" if number % 9 == 0 else " word"
+
+
+async def _serve(pace_s: float) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                await _answer(reader, writer, pace_s)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+
+async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pace_s: float) -> None:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+    length = next(int(line.split(":")[1]) for line in head.splitlines() if line.startswith("content-length"))
+    said = _said(json.loads(await reader.readexactly(length)))
+    writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+    due = asyncio.get_running_loop().time()
+    for text in said:
+        await _send(writer, {"delta": {"role": "assistant", "content": text}, "finish_reason": None})
+        due += pace_s
+        await asyncio.sleep(max(due - asyncio.get_running_loop().time(), 0))
+    await _send(writer, {"delta": {}, "finish_reason": "stop"})
+    await _send(writer, None, len(said))
+    writer.write(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
+    await writer.drain()
+
+
+def _said(asked: dict[str, Any]) -> list[str]:
+    if "response_format" in asked:
+        return ["{}"]
+    named = _ASKED.search(str(asked["messages"][-1]["content"]))
+    most = int(named[1]) if named else int(asked.get("max_tokens") or asked["max_completion_tokens"])
+    return [word(number) for number in range(most)]
+
+
+async def _send(writer: asyncio.StreamWriter, choice: dict[str, object] | None, tokens: int = 0) -> None:
+    chunk: dict[str, object] = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "bench"}
+    chunk["choices"] = [{"index": 0, **choice}] if choice else []
+    if choice is None:
+        chunk["usage"] = {"prompt_tokens": 9, "completion_tokens": tokens, "total_tokens": 9 + tokens}
+    data = b"data: %s\n\n" % json.dumps(chunk).encode()
+    writer.write(b"%x\r\n%s\r\n" % (len(data), data))
+    await writer.drain()
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve(float(sys.argv[1])))

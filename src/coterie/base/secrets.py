@@ -1,0 +1,255 @@
+"""The secrets store: API keys and tokens in one file, each encrypted on its own (D19).
+
+AES-256-GCM with a fresh nonce per write; the key comes from a passphrase (Argon2id, 64 MB) or from the operating
+system's keyring. A secret's name, kind and grants are authenticated with it, so entries cannot be swapped or a
+grant widened in the file. System secrets never reach a tool; a tool's secret reaches only the tools it was granted
+to.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from coterie.base.errors import MissingExtra, SecretsError, WrongPassphrase
+from coterie.base.files import write_atomic
+from coterie.base.redaction import redact
+
+_NONCE_BYTES = 12
+_KEY_BYTES = 32
+_MEMORY_KIB, _PASSES, _LANES = 64 * 1024, 3, 4
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+_CHECK = "check"
+_KEYRING_SERVICE = "coterie"
+
+Kind = Literal["system", "tool"]
+
+
+@dataclass(frozen=True)
+class SecretInfo:
+    """What can be known about a secret without its key."""
+
+    name: str
+    kind: Kind
+    grants: tuple[str, ...]
+
+
+class SecretsStore:
+    def __init__(self, path: Path, passphrase: Callable[[], str | None]) -> None:
+        """`passphrase` is asked for at most once, when the first secret is read or written."""
+        self._path = path
+        self._ask = passphrase
+        self._key: bytes | None = None
+
+    @property
+    def exists(self) -> bool:
+        return self._path.exists()
+
+    def list(self) -> list[SecretInfo]:
+        return [_info(name, entry) for name, entry in sorted(self._read()["entries"].items())]
+
+    def get(self, name: str) -> str | None:
+        """A system secret, for the settings. A tool's secret is not given out here."""
+        entry = self._read()["entries"].get(name)
+        return self._open(name, entry) if entry is not None and entry["kind"] == "system" else None
+
+    def for_tool(self, tool: str) -> dict[str, str]:
+        """The secrets granted to one tool, and no others."""
+        entries = self._read()["entries"].items()
+        return {
+            name: self._open(name, entry)
+            for name, entry in entries
+            if entry["kind"] == "tool" and tool in entry["grants"]
+        }
+
+    def set(self, name: str, value: str, *, grants: tuple[str, ...] = (), keyring: bool = False) -> None:
+        """Store a secret; with `grants` it is a tool's. `keyring` matters only for the very first one."""
+        if not _NAME.fullmatch(name):
+            raise SecretsError(
+                f"{name!r} cannot be the name of a secret.", "Use letters, digits, dots, dashes and underscores."
+            )
+        if not value:
+            raise SecretsError("An empty secret was given.", "Give it a value, or remove it: coterie secrets rm")
+        redact.register(value)
+        with self._changing(keyring) as data:
+            info = SecretInfo(name, "tool" if grants else "system", tuple(sorted(grants)))
+            data["entries"][name] = {
+                "kind": info.kind,
+                "grants": list(info.grants),
+                **self._seal(value, info),
+            }
+
+    def remove(self, name: str) -> None:
+        with self._changing() as data:
+            if data["entries"].pop(name, None) is None:
+                raise SecretsError(f"There is no secret called {name}.", "See them with: coterie secrets list")
+
+    def _open(self, name: str, entry: Mapping[str, Any]) -> str:
+        value = self._decrypt(entry, _info(name, entry))
+        redact.register(value)
+        return value
+
+    def _seal(self, value: str, info: SecretInfo) -> dict[str, str]:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        sealed = AESGCM(self._unlocked()).encrypt(nonce, value.encode(), _bound(info))
+        return {"nonce": _text(nonce), "sealed": _text(sealed)}
+
+    def _decrypt(self, entry: Mapping[str, Any], info: SecretInfo) -> str:
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        key = self._unlocked()
+        try:
+            return AESGCM(key).decrypt(_bytes(entry["nonce"]), _bytes(entry["sealed"]), _bound(info)).decode()
+        except InvalidTag:
+            raise SecretsError(
+                f"The secret {info.name} was changed outside of Coterie, or the file is damaged.",
+                f"Store it again: coterie secrets set {info.name}",
+            ) from None
+
+    def _unlocked(self) -> bytes:
+        if self._key is None:
+            data = self._read()
+            self._key = self._derive(data["key"])
+            self._check(data)
+        return self._key
+
+    def _check(self, data: Mapping[str, Any]) -> None:
+        try:
+            self._decrypt(data[_CHECK], SecretInfo(_CHECK, "system", ()))
+        except SecretsError:
+            self._key = None
+            raise WrongPassphrase(
+                "The passphrase does not open the secrets store.",
+                "Try again. If it is lost, delete the file and store the secrets anew.",
+            ) from None
+
+    def _derive(self, source: Mapping[str, Any]) -> bytes:
+        if source["from"] == "keyring":
+            held = _keyring().get_password(_KEYRING_SERVICE, source["id"])
+            if held is None:
+                raise SecretsError(
+                    "The key to the secrets store is not in this machine's keyring.",
+                    "Open the keyring, or delete the store and set the secrets anew.",
+                )
+            return _bytes(held)
+        from argon2.low_level import Type, hash_secret_raw
+
+        return hash_secret_raw(
+            self._passphrase().encode(),
+            _bytes(source["salt"]),
+            time_cost=source["passes"],
+            memory_cost=source["memory_kib"],
+            parallelism=source["lanes"],
+            hash_len=_KEY_BYTES,
+            type=Type.ID,
+        )
+
+    def _passphrase(self) -> str:
+        given = self._ask()
+        if not given:
+            raise SecretsError(
+                "The secrets store needs its passphrase.",
+                "Set COTERIE_PASSPHRASE, or COTERIE_PASSPHRASE_FILE to a file that holds it.",
+            )
+        redact.register(given)
+        return given
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            data = json.loads(self._path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {"version": 1, "entries": {}}
+        except (OSError, ValueError) as error:
+            raise SecretsError(
+                f"The secrets store {self._path} cannot be read: {error}.", "Check it, or restore it from a backup."
+            ) from None
+        if not isinstance(data, dict) or data.get("version") != 1:
+            raise SecretsError(f"{self._path} is not a secrets store of this version.", "Upgrade Coterie.")
+        return data
+
+    @contextmanager
+    def _changing(self, keyring: bool = False) -> Iterator[dict[str, Any]]:
+        """Read, change, replace: under a lock, and so that a crash leaves the old file or the new one, whole."""
+        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with _locked(self._path.with_suffix(".lock")):
+            data = self._read()
+            if "key" not in data:
+                data["key"] = _new_key_source(keyring)
+                self._key = self._derive(data["key"])
+                data[_CHECK] = self._seal("coterie", SecretInfo(_CHECK, "system", ()))
+            self._unlocked()
+            yield data
+            write_atomic(self._path, json.dumps(data, indent=1).encode(), mode=0o600)
+
+
+def passphrase_from_env(environ: Mapping[str, str]) -> str | None:
+    """The passphrase as servers give it: a variable, or the file that a variable names."""
+    if given := environ.get("COTERIE_PASSPHRASE"):
+        return given
+    if file := environ.get("COTERIE_PASSPHRASE_FILE"):
+        try:
+            return Path(file).read_text(encoding="utf-8").rstrip("\n")
+        except OSError as error:
+            raise SecretsError(
+                f"The passphrase file {file} cannot be read ({error.strerror}).", "Correct COTERIE_PASSPHRASE_FILE."
+            ) from None
+    return None
+
+
+def _new_key_source(keyring: bool) -> dict[str, Any]:
+    if keyring:
+        identity = secrets.token_hex(8)
+        _keyring().set_password(_KEYRING_SERVICE, identity, _text(secrets.token_bytes(_KEY_BYTES)))
+        return {"from": "keyring", "id": identity}
+    return {
+        "from": "argon2id",
+        "salt": _text(secrets.token_bytes(16)),
+        "memory_kib": _MEMORY_KIB,
+        "passes": _PASSES,
+        "lanes": _LANES,
+    }
+
+
+def _keyring() -> Any:
+    try:
+        import keyring
+    except ImportError:
+        raise MissingExtra("keyring", "Keeping the key in this machine's keyring") from None
+    return keyring
+
+
+def _info(name: str, entry: Mapping[str, Any]) -> SecretInfo:
+    return SecretInfo(name, entry["kind"], tuple(entry["grants"]))
+
+
+def _bound(info: SecretInfo) -> bytes:
+    """What the seal also covers: changing any of it in the file breaks the seal."""
+    return json.dumps([info.name, info.kind, list(info.grants)]).encode()
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as file:
+        with suppress(ImportError):
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _text(raw: bytes) -> str:
+    return base64.b64encode(raw).decode()
+
+
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text)

@@ -1,0 +1,30 @@
+"""Character cards and lorebooks: pure code on bytes and documents, with no log and no model behind it."""
+
+from coterie.characters.cards.card import Card, CardData, CardFormat, ImportedCard, PromptParts
+from coterie.characters.cards.import_export import ExportedCard, check_size, export_card, format_of, import_card
+from coterie.characters.cards.lore_scan import LoreContext, LoreMatch, LoreResult, find_lore
+from coterie.characters.cards.lorebook import Lorebook, LorebookEntry
+from coterie.characters.cards.macros import Macros
+from coterie.characters.cards.tavern_chat import TavernChat, TavernTurn
+
+__all__ = [
+    "Card",
+    "CardData",
+    "CardFormat",
+    "ExportedCard",
+    "ImportedCard",
+    "LoreContext",
+    "LoreMatch",
+    "LoreResult",
+    "Lorebook",
+    "LorebookEntry",
+    "Macros",
+    "PromptParts",
+    "TavernChat",
+    "TavernTurn",
+    "check_size",
+    "export_card",
+    "find_lore",
+    "format_of",
+    "import_card",
+]

@@ -1,0 +1,341 @@
+"""Lorebooks: what a character knows of its world, told only when it comes up.
+
+Three dialects are read: the `character_book` of a card, the stand-alone `lorebook_v3`, and SillyTavern's world
+info (entries by uid, other names for the same things). The document stays as it was; entries are a reading of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, get_args
+
+from pydantic import BaseModel, ConfigDict, SkipValidation
+
+from coterie.characters.cards.parsing import Document, as_flag, as_number, as_object, comma_list, text_or_empty
+from coterie.characters.errors import NotACard
+
+# Decorators: lines such as `@@depth 4` in a lorebook entry's content that say when it counts and where it goes.
+#
+# A line with three signs (`@@@scan_depth 2`) is a fallback, tried when those before it are not known or make no
+# sense. Whatever its fate, a decorator never reaches a prompt.
+
+
+Role = Literal["system", "user", "assistant"]
+Section = Literal["before_desc", "after_desc", "personality", "scenario"]
+UiPrompt = Literal["system_prompt", "post_history_instructions"]
+
+
+class Decorators(NamedTuple):
+    """What an entry's decorators ask for; None and False mean that they do not."""
+
+    activate: bool = False
+    dont_activate: bool = False
+    activate_only_after: int | None = None
+    activate_only_every: int | None = None
+    keep_activate_after_match: bool = False
+    dont_activate_after_match: bool = False
+    depth: int | None = None
+    reverse_depth: int | None = None
+    role: Role | None = None
+    scan_depth: int | None = None
+    is_greeting: int | None = None
+    is_user_icon: str | None = None
+    position: Section | None = None
+    ignore_on_max_context: bool = False
+    additional_keys: tuple[str, ...] = ()
+    exclude_keys: tuple[str, ...] = ()
+    disable_ui_prompt: UiPrompt | None = None
+
+
+def split_decorators(content: str) -> tuple[Decorators, str]:
+    """What the decorators ask for, and the content without them."""
+    asked: dict[str, object] = {}
+    kept: list[str] = []
+    settled = True
+    for line in content.splitlines(keepends=True):
+        found = _LINE.fullmatch(line.strip())
+        if not found:
+            kept.append(line)
+            settled = True  # a fallback belongs right after what it falls back from
+        elif found["signs"] == "@@" or not settled:
+            settled = _accept(asked, found["name"].lower(), (found["value"] or "").strip())
+    text = "".join(kept)
+    return Decorators(**asked), text if text == content else text.strip("\r\n")  # type: ignore[arg-type]
+
+
+def _accept(asked: dict[str, object], name: str, value: str) -> bool:
+    """Whether the decorator is one we know and can follow. The first of a name counts."""
+    read = _KNOWN.get(name)
+    if read is None:
+        return False
+    try:
+        meaning = read(value)
+    except ValueError:
+        return False
+    asked.setdefault(name, meaning)
+    return True
+
+
+def _present(value: str) -> bool:
+    if value.lower() not in ("", "true"):
+        raise ValueError
+    return True
+
+
+def _count(value: str) -> int:
+    if not re.fullmatch(r"\d{1,9}", value):
+        raise ValueError
+    return int(value)
+
+
+def _whole(value: str) -> int:
+    """A place among the messages; below the newest is still a place."""
+    if not re.fullmatch(r"-?\d{1,9}", value):
+        raise ValueError
+    return max(int(value), 0)
+
+
+def _positive(value: str) -> int:
+    if (number := _count(value)) < 1:
+        raise ValueError
+    return number
+
+
+def _words(value: str) -> tuple[str, ...]:
+    words = tuple(word.strip() for word in value.split(",") if word.strip())
+    if not words:
+        raise ValueError
+    return words
+
+
+def _text(value: str) -> str:
+    if not value:
+        raise ValueError
+    return value
+
+
+def _one_of(*allowed: str) -> Callable[[str], str]:
+    def read(value: str) -> str:
+        if value not in allowed:
+            raise ValueError
+        return value
+
+    return read
+
+
+_LINE = re.compile(r"(?P<signs>@@@?)(?P<name>[A-Za-z_]+)(?:[ \t]+(?P<value>.*))?")
+
+# The `instruct_…` ones are for prompts that are not chats; ours always are, so their fallbacks count.
+_KNOWN: dict[str, Callable[[str], object]] = {
+    "activate": _present,
+    "dont_activate": _present,
+    "activate_only_after": _count,
+    "activate_only_every": _positive,
+    "keep_activate_after_match": _present,
+    "dont_activate_after_match": _present,
+    "depth": _whole,
+    "reverse_depth": _whole,
+    "role": _one_of(*get_args(Role)),
+    "scan_depth": _count,
+    "is_greeting": _count,
+    "is_user_icon": _text,
+    "position": _one_of(*get_args(Section)),
+    "ignore_on_max_context": _present,
+    "additional_keys": _words,
+    "exclude_keys": _words,
+    "disable_ui_prompt": _one_of(*get_args(UiPrompt)),
+}
+
+
+EntryPosition = Literal["before_char", "after_char", "at_depth"]
+Logic = Literal["any", "not_all", "none", "all"]
+
+_LOGICS: tuple[Logic, ...] = ("any", "not_all", "none", "all")
+_ROLES: tuple[Role, ...] = ("system", "user", "assistant")
+_AT_DEPTH = 4
+
+
+class LorebookEntry(BaseModel):
+    """One piece of lore: the keys that call for it, and what it says."""
+
+    model_config = ConfigDict(frozen=True)
+
+    index: int
+    keys: list[str]
+    secondary_keys: list[str]
+    content: str
+    """What goes into the prompt; decorators are taken out."""
+    decorators: Decorators
+    enabled: bool
+    insertion_order: float
+    priority: float | None
+    selective: bool
+    logic: Logic
+    constant: bool
+    use_regex: bool
+    plain_keys: bool
+    """`use_regex` was set by a program that sets it always: only keys like `/…/i` are patterns."""
+    case_sensitive: bool
+    whole_words: bool
+    position: EntryPosition
+    depth: int
+    role: Role
+    scan_depth: int | None
+    may_recurse: bool
+    """Its content may call for other entries."""
+    by_recursion: bool
+    """Other entries' content may call for it."""
+    name: str
+    id: str
+
+
+class Lorebook(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    document: SkipValidation[Document]
+    """The book itself, as it was read (a `lorebook_v3` without its envelope)."""
+
+    @classmethod
+    def read(cls, document: Document) -> Lorebook:
+        """A stand-alone book of any dialect."""
+        if document.get("spec") == "lorebook_v3":
+            document = as_object(document.get("data"))
+        if not isinstance(document.get("entries"), list | dict):
+            raise NotACard(
+                "This is not a lorebook: it has no `entries`.", "Export it as a lorebook, or as SillyTavern world info."
+            )
+        return cls(document=document)
+
+    @property
+    def name(self) -> str:
+        return text_or_empty(self.document.get("name"))
+
+    @property
+    def scan_depth(self) -> int | None:
+        return _non_negative(self.document.get("scan_depth"))
+
+    @property
+    def token_budget(self) -> int | None:
+        return _non_negative(self.document.get("token_budget"))
+
+    @property
+    def recursive_scanning(self) -> bool:
+        return as_flag(self.document.get("recursive_scanning")) or False
+
+    @cached_property
+    def entries(self) -> list[LorebookEntry]:
+        """Every entry that can be understood, in the order of the file."""
+        found = self.document.get("entries")
+        if isinstance(found, dict):
+            found = [{"id": uid, **as_object(entry)} for uid, entry in found.items() if isinstance(entry, dict)]
+        if not isinstance(found, list):
+            return []
+        return [_read_entry(index, entry) for index, entry in enumerate(found) if isinstance(entry, dict)]
+
+    def standalone(self) -> Document:
+        """The book in its envelope, as `lorebook_v3` asks for; world info is translated."""
+        if isinstance(self.document.get("entries"), list):
+            return {"spec": "lorebook_v3", "data": self.document}
+        entries = [_from_world_info(uid, entry) for uid, entry in as_object(self.document["entries"]).items()]
+        return {"spec": "lorebook_v3", "data": {"extensions": {}, **self.document, "entries": entries}}
+
+
+def _read_entry(index: int, raw: Document) -> LorebookEntry:
+    extensions = {**raw, **as_object(raw.get("extensions"))}
+    # SillyTavern marks every entry it exports as a pattern, and tells the truth in its extensions.
+    from_tavern = "selectiveLogic" in extensions or "display_index" in extensions or "disable" in raw
+    decorators, content = split_decorators(text_or_empty(raw.get("content")))
+    place, depth, role = _placement(raw, extensions, decorators)
+    return LorebookEntry(
+        index=index,
+        keys=_keys(raw.get("keys", raw.get("key"))),
+        secondary_keys=_keys(raw.get("secondary_keys", raw.get("keysecondary"))),
+        content=content,
+        decorators=decorators,
+        enabled=_flag(raw.get("enabled"), default=not _flag(raw.get("disable"))),
+        insertion_order=_number(raw.get("insertion_order", raw.get("order")), default=0),
+        priority=as_number(raw.get("priority")),
+        selective=_flag(raw.get("selective")),
+        logic=_pick(_LOGICS, extensions.get("selectiveLogic")),
+        constant=_flag(raw.get("constant")),
+        use_regex=_flag(raw.get("use_regex")),
+        plain_keys=from_tavern,
+        case_sensitive=_flag(raw.get("case_sensitive", extensions.get("caseSensitive"))),
+        whole_words=_flag(extensions.get("match_whole_words", extensions.get("matchWholeWords"))),
+        position=place,
+        depth=depth,
+        role=role,
+        scan_depth=_first(
+            decorators.scan_depth, _non_negative(extensions.get("scan_depth", extensions.get("scanDepth")))
+        ),
+        may_recurse=not _flag(extensions.get("prevent_recursion", extensions.get("preventRecursion"))),
+        by_recursion=not _flag(extensions.get("exclude_recursion", extensions.get("excludeRecursion"))),
+        name=text_or_empty(raw.get("name")) or text_or_empty(raw.get("comment")),
+        id=text_or_empty(raw.get("id", raw.get("uid"))),
+    )
+
+
+def _placement(raw: Document, extensions: Document, decorators: Decorators) -> tuple[EntryPosition, int, Role]:
+    role: Role = decorators.role or _pick(_ROLES, extensions.get("role"))
+    if decorators.depth is not None:
+        return "at_depth", decorators.depth, role
+    position = extensions.get("position", raw.get("position"))
+    if position == _AT_DEPTH:
+        return "at_depth", _first(_non_negative(extensions.get("depth")), 4), role
+    before = position == "before_char" or (position == 0 and not isinstance(position, bool))
+    return ("before_char" if before else "after_char"), 0, role
+
+
+def _from_world_info(uid: str, raw: object) -> Document:
+    """An entry of world info in the words of a character book; what has no word there is kept beside it."""
+    entry = dict(as_object(raw))
+    at = entry.pop("position", None)
+    known = {
+        "id": entry.pop("uid", uid),
+        "keys": entry.pop("key", []),
+        "secondary_keys": entry.pop("keysecondary", []),
+        "content": entry.pop("content", ""),
+        "enabled": not _flag(entry.pop("disable", None)),
+        "insertion_order": entry.pop("order", 0),
+        "selective": _flag(entry.pop("selective", None)),
+        "constant": _flag(entry.pop("constant", None)),
+        "comment": entry.pop("comment", ""),
+        "use_regex": _flag(entry.pop("use_regex", None)),
+        "position": "before_char" if at == 0 and not isinstance(at, bool) else "after_char",
+    }
+    extensions = {"selectiveLogic": 0, **entry}
+    if at is not None:
+        extensions["position"] = at
+    return {**known, "extensions": extensions}
+
+
+def _keys(value: object) -> list[str]:
+    if isinstance(value, list):
+        return [text for item in value if (text := text_or_empty(item)).strip()]
+    return comma_list(value) if isinstance(value, str) else []
+
+
+def _flag(value: object, *, default: bool = False) -> bool:
+    told = as_flag(value)
+    return default if told is None else told
+
+
+def _number(value: object, *, default: float) -> float:
+    told = as_number(value)
+    return default if told is None else told
+
+
+def _non_negative(value: object) -> int | None:
+    """A count that is not negative; a negative one means no limit where it is used."""
+    told = as_number(value)
+    return int(told) if told is not None and told >= 0 else None
+
+
+def _first(*values: Any) -> Any:
+    return next((value for value in values if value is not None), None)
+
+
+def _pick(options: tuple[Any, ...], at: object) -> Any:
+    return options[at] if isinstance(at, int) and 0 <= at < len(options) else options[0]

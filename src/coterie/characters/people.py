@@ -1,0 +1,360 @@
+"""People, wherever they write from: accounts on platforms, linked to a person by a code that works once. P3
+
+The owner is always there. Somebody else becomes a person by invitation, or when the owner approves the code that a
+stranger was told. Codes that open something are kept as hashes only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from coterie.base.clock import Clock, from_micros, to_micros
+from coterie.base.ids import new_id
+from coterie.characters.errors import BadCode, NoSuchPerson
+from coterie.characters.service import OWNER
+from coterie.eventstore import Event, LogReader, NewEvent, Payload, Projection, Rows, Store, on
+
+EVERY_CHARACTER = "*"
+_LETTERS = "ABCDEFGHJKMNPQRSTVWXYZ23456789"
+_STREAM = "people"
+
+
+class PersonAdded(Payload, kind="person_added"):
+    """Somebody other than you became known."""
+
+    person: str
+    """The person's id."""
+    name: str
+    """What the owner invited them as, or what their account is called."""
+
+
+class IdentityLinked(Payload, kind="identity_linked"):
+    """An account on a platform is this person's."""
+
+    person: str
+    """The person's id; `you` is the owner."""
+    surface: str
+    """The surface's name: `matrix`, `webhook`, `web` …"""
+    account: str
+    """The platform's own id of the account; on the page, a hash of the browser's token."""
+    name: str = ""
+    """What the platform says they are called; empty where it does not say."""
+
+
+class IdentityUnlinked(Payload, kind="identity_unlinked"):
+    """An account on a platform is nobody's any more."""
+
+    surface: str
+    """The surface's name: `matrix`, `webhook`, `web` …"""
+    account: str
+    """The platform's own id of the account; on the page, a hash of the browser's token."""
+
+
+class CodeIssued(Payload, kind="code_issued"):
+    """Whoever writes this code, once and in time, is that person."""
+
+    digest: str
+    """SHA-256 of the code; the code itself is not kept."""
+    person: str
+    """The person's id; `you` is the owner."""
+    expires: datetime
+    """When it stops working."""
+
+
+class CodeUsed(Payload, kind="code_used"):
+    """A code that links an account was used."""
+
+    digest: str
+    """SHA-256 of the code."""
+
+
+class PairingAsked(Payload, kind="pairing_asked"):
+    """A stranger was told a code. It opens nothing until the owner approves it."""
+
+    surface: str
+    """The surface's name: `matrix`, `webhook`, `web` …"""
+    account: str
+    """The platform's own id of the account; on the page, a hash of the browser's token."""
+    name: str
+    """What the platform says they are called; empty where it does not say."""
+    code: str
+    """What the stranger was told, such as `ABCDE-FGHJK`, and tells the owner."""
+    expires: datetime
+    """When it can no longer be approved."""
+
+
+class PairingSettled(Payload, kind="pairing_settled"):
+    """A stranger who had asked was let in."""
+
+    surface: str
+    """The surface's name: `matrix`, `webhook`, `web` …"""
+    account: str
+    """The platform's own id of the account; on the page, a hash of the browser's token."""
+
+
+class CharacterAllowed(Payload, kind="character_allowed"):
+    """Who may talk to whom; `*` is every character."""
+
+    person: str
+    """The person's id."""
+    character: str
+    """The character's id; `*` for every one."""
+    allowed: bool = True
+    """False takes it back."""
+
+
+@dataclass(frozen=True)
+class Person:
+    id: str
+    name: str
+
+    @property
+    def is_owner(self) -> bool:
+        return self.id == OWNER
+
+
+@dataclass(frozen=True)
+class PairingRequest:
+    """A stranger who waits to be let in."""
+
+    surface: str
+    account: str
+    name: str
+    code: str
+    expires: datetime
+
+
+class PeopleProjection(Projection):
+    name = "people"
+    schema = """
+        CREATE TABLE person(id TEXT PRIMARY KEY, name TEXT NOT NULL) WITHOUT ROWID;
+        CREATE TABLE identity(surface TEXT, account TEXT, person TEXT NOT NULL, name TEXT NOT NULL,
+            PRIMARY KEY(surface, account)) WITHOUT ROWID;
+        CREATE TABLE link_code(digest TEXT PRIMARY KEY, person TEXT NOT NULL, expires INTEGER NOT NULL) WITHOUT ROWID;
+        CREATE TABLE pairing(surface TEXT, account TEXT, name TEXT NOT NULL, code TEXT NOT NULL,
+            expires INTEGER NOT NULL, PRIMARY KEY(surface, account)) WITHOUT ROWID;
+        CREATE TABLE may_talk(person TEXT, character TEXT, PRIMARY KEY(person, character)) WITHOUT ROWID;
+    """
+
+    @on(PersonAdded)
+    def added(self, rows: Rows, event: Event[PersonAdded]) -> None:
+        rows.run("INSERT OR REPLACE INTO person VALUES (?, ?)", (event.payload.person, event.payload.name))
+
+    @on(IdentityLinked)
+    def linked(self, rows: Rows, event: Event[IdentityLinked]) -> None:
+        it = event.payload
+        rows.run("INSERT OR REPLACE INTO identity VALUES (?, ?, ?, ?)", (it.surface, it.account, it.person, it.name))
+
+    @on(IdentityUnlinked)
+    def unlinked(self, rows: Rows, event: Event[IdentityUnlinked]) -> None:
+        told = (event.payload.surface, event.payload.account)
+        rows.run("DELETE FROM identity WHERE surface = ? AND account = ?", told)
+
+    @on(CodeIssued)
+    def issued(self, rows: Rows, event: Event[CodeIssued]) -> None:
+        it = event.payload
+        rows.run("INSERT OR REPLACE INTO link_code VALUES (?, ?, ?)", (it.digest, it.person, to_micros(it.expires)))
+
+    @on(CodeUsed)
+    def used(self, rows: Rows, event: Event[CodeUsed]) -> None:
+        rows.run("DELETE FROM link_code WHERE digest = ?", (event.payload.digest,))
+
+    @on(PairingAsked)
+    def asked(self, rows: Rows, event: Event[PairingAsked]) -> None:
+        it = event.payload
+        told = (it.surface, it.account, it.name, it.code, to_micros(it.expires))
+        rows.run("INSERT OR REPLACE INTO pairing VALUES (?, ?, ?, ?, ?)", told)
+
+    @on(PairingSettled)
+    def settled(self, rows: Rows, event: Event[PairingSettled]) -> None:
+        told = (event.payload.surface, event.payload.account)
+        rows.run("DELETE FROM pairing WHERE surface = ? AND account = ?", told)
+
+    @on(CharacterAllowed)
+    def allowed(self, rows: Rows, event: Event[CharacterAllowed]) -> None:
+        it = event.payload
+        change = "INSERT OR REPLACE INTO may_talk VALUES (?, ?)"
+        if not it.allowed:
+            change = "DELETE FROM may_talk WHERE person = ? AND character = ?"
+        rows.run(change, (it.person, it.character))
+
+
+class PeopleQueries:
+    """Looking people up, also while another process owns the store."""
+
+    def __init__(self, store: Store | LogReader) -> None:
+        self._log = store
+
+    def by_account(self, surface: str, account: str) -> Person | None:
+        rows = self._log.query("SELECT person FROM identity WHERE surface = ? AND account = ?", (surface, account))
+        return self.person(rows[0][0]) if rows else None
+
+    def person(self, person: str) -> Person:
+        if person == OWNER:
+            rows = self._log.query("SELECT name FROM you")
+            return Person(OWNER, rows[0][0] if rows else "You")
+        rows = self._log.query("SELECT name FROM person WHERE id = ?", (person,))
+        if not rows:
+            raise NoSuchPerson(f"There is no person {person}.", "List them with `coterie people list`.")
+        return Person(person, rows[0][0])
+
+    def find(self, name: str) -> Person:
+        """By id or name; `owner` is you."""
+        if name.lower() in (OWNER, "owner"):
+            return self.person(OWNER)
+        rows = self._log.query("SELECT id FROM person WHERE id = ?1 OR lower(name) = lower(?1) ORDER BY id", (name,))
+        return self.person(rows[0][0] if rows else name)
+
+    def all(self) -> list[Person]:
+        return [
+            self.person(OWNER),
+            *(Person(*row) for row in self._log.query("SELECT id, name FROM person ORDER BY id")),
+        ]
+
+    def ids(self) -> frozenset[str]:
+        """Of everybody: who counts as a person where it matters who was there."""
+        return frozenset([OWNER, *(person for (person,) in self._log.query("SELECT id FROM person"))])
+
+    def with_account_on(self, surface: str) -> frozenset[str]:
+        """Who has an account there."""
+        rows = self._log.query("SELECT DISTINCT person FROM identity WHERE surface = ?", (surface,))
+        return frozenset(person for (person,) in rows)
+
+    def identities(self, person: str) -> list[tuple[str, str, str]]:
+        """Surface, account and name of each."""
+        sql = "SELECT surface, account, name FROM identity WHERE person = ? ORDER BY surface, account"
+        return list(self._log.query(sql, (person,)))
+
+    def allowed_characters(self, person: str) -> list[str]:
+        rows = self._log.query("SELECT character FROM may_talk WHERE person = ? ORDER BY character", (person,))
+        return [EVERY_CHARACTER] if person == OWNER else [character for (character,) in rows]
+
+    def may_talk(self, person: str, character: str) -> bool:
+        return not {EVERY_CHARACTER, character}.isdisjoint(self.allowed_characters(person))
+
+    def pairing_requests(self, now: datetime) -> list[PairingRequest]:
+        rows = self._log.query(
+            "SELECT surface, account, name, code, expires FROM pairing WHERE expires > ? ORDER BY expires",
+            (to_micros(now),),
+        )
+        return [
+            PairingRequest(surface, it, name, code, from_micros(expires)) for surface, it, name, code, expires in rows
+        ]
+
+
+class People(PeopleQueries):
+    """Letting people in."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        super().__init__(store)
+        self._store = store
+        self._clock = clock
+
+    def open_pairing_requests(self) -> list[PairingRequest]:
+        """Who waits to be let in, at this moment."""
+        return self.pairing_requests(self._clock.now())
+
+    async def invite(self, name: str, minutes: float) -> tuple[Person, str]:
+        """A new person, and the code with which they show up."""
+        person = Person(new_id(), name)
+        await self._store.append([NewEvent(_STREAM, PersonAdded(person=person.id, name=name), OWNER)])
+        return person, await self.issue_code(person.id, minutes)
+
+    async def issue_code(self, person: str, minutes: float) -> str:
+        """A code that links one account to a person, once and for so long."""
+        code = _new_code()
+        issued = CodeIssued(digest=_digest(code), person=self.person(person).id, expires=self._expiry(minutes))
+        await self._store.append([NewEvent(_STREAM, issued, person)])
+        return code
+
+    async def link(self, code: str, surface: str, account: str, name: str = "") -> Person:
+        digest = _digest(code)
+        rows = self._store.query(
+            "SELECT person FROM link_code WHERE digest = ? AND expires > ?", (digest, to_micros(self._clock.now()))
+        )
+        if not rows:
+            raise BadCode("This code does not work (any more).", "Codes work once and expire: ask for a new one.")
+        person = self.person(rows[0][0])
+        linked = IdentityLinked(person=person.id, surface=surface, account=account, name=name)
+        # The key makes it once, even for two who write it in the same moment.
+        used = NewEvent(_STREAM, CodeUsed(digest=digest), person.id, key=f"code:{digest}")
+        events = await self._store.append([used, NewEvent(_STREAM, linked, person.id)])
+        if events[-1].payload != linked:
+            raise BadCode("This code was used already.", "Ask for a new one.")
+        await self._close_pairing(surface, account)
+        return person
+
+    async def request_pairing(self, surface: str, account: str, name: str, minutes: float) -> PairingRequest | None:
+        """A code for a stranger to tell the owner; None if they have one that is still good."""
+        if any((one.surface, one.account) == (surface, account) for one in self.pairing_requests(self._clock.now())):
+            return None
+        asking = PairingRequest(surface, account, name, _new_code(), self._expiry(minutes))
+        asked = PairingAsked(surface=surface, account=account, name=name, code=asking.code, expires=asking.expires)
+        await self._store.append([NewEvent(_STREAM, asked)])
+        return asking
+
+    async def approve(self, code: str, person_name: str | None = None) -> tuple[Person, PairingRequest]:
+        """Let the stranger with this code in: as somebody new, or as a person there is."""
+        wanted = _normalized(code)
+        asking = next(
+            (one for one in self.pairing_requests(self._clock.now()) if _normalized(one.code) == wanted), None
+        )
+        if asking is None:
+            raise BadCode("Nobody waits with this code.", "It may have expired: `coterie people list` shows who waits.")
+        drafts: list[Payload] = []
+        if person_name is None:
+            person = Person(new_id(), asking.name or asking.account)
+            drafts.append(PersonAdded(person=person.id, name=person.name))
+        else:
+            person = self.find(person_name)
+        surface, account = asking.surface, asking.account
+        drafts.append(IdentityLinked(person=person.id, surface=surface, account=account, name=asking.name))
+        drafts.append(PairingSettled(surface=surface, account=account))
+        await self._store.append([NewEvent(_STREAM, payload, OWNER) for payload in drafts])
+        return person, asking
+
+    async def link_owner(self, surface: str, account: str) -> None:
+        """An account that is the owner's by configuration, such as the key of the API."""
+        if self.by_account(surface, account) is None:
+            linked = IdentityLinked(person=OWNER, surface=surface, account=account)
+            await self._store.append([NewEvent(_STREAM, linked, OWNER)])
+
+    async def restore(self, person: str, name: str, surface: str, account: str) -> Person:
+        """Somebody whom a platform still remembers, and our own records do not."""
+        drafts: list[Payload] = [IdentityLinked(person=person, surface=surface, account=account)]
+        if person != OWNER and not self._store.query("SELECT 1 FROM person WHERE id = ?", (person,)):
+            drafts.insert(0, PersonAdded(person=person, name=name))
+        await self._store.append([NewEvent(_STREAM, payload) for payload in drafts])
+        return self.person(person)
+
+    async def unlink(self, surface: str, account: str) -> None:
+        if self.by_account(surface, account) is None:
+            raise NoSuchPerson(f"Nobody is {account} on {surface}.", "List accounts with `coterie people list`.")
+        await self._store.append([NewEvent(_STREAM, IdentityUnlinked(surface=surface, account=account), OWNER)])
+
+    async def allow(self, person: str, character: str, allowed: bool = True) -> None:
+        payload = CharacterAllowed(person=person, character=character, allowed=allowed)
+        await self._store.append([NewEvent(_STREAM, payload, OWNER)])
+
+    async def _close_pairing(self, surface: str, account: str) -> None:
+        if self._store.query("SELECT 1 FROM pairing WHERE surface = ? AND account = ?", (surface, account)):
+            await self._store.append([NewEvent(_STREAM, PairingSettled(surface=surface, account=account))])
+
+    def _expiry(self, minutes: float) -> datetime:
+        return self._clock.now() + timedelta(minutes=minutes)
+
+
+def _new_code() -> str:
+    letters = "".join(secrets.choice(_LETTERS) for _ in range(10))
+    return f"{letters[:5]}-{letters[5:]}"
+
+
+def _normalized(code: str) -> str:
+    return "".join(letter for letter in code.upper() if letter in _LETTERS)
+
+
+def _digest(code: str) -> str:
+    return hashlib.sha256(f"coterie link {_normalized(code)}".encode()).hexdigest()

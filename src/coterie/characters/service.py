@@ -1,0 +1,192 @@
+"""Who there is: the characters with every version of them, and you."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from coterie.base.clock import from_micros, to_micros
+from coterie.characters.cards.card import Card
+from coterie.characters.errors import ConfirmationMismatch, NoSuchCharacter
+from coterie.characters.events import CharacterAuthored, CharacterDeleted, CharacterReset, OwnerAuthored
+from coterie.characters.identity import Identity
+from coterie.eventstore import Event, LogReader, NewEvent, Projection, Rows, Store, on
+
+OWNER = "you"
+
+
+@dataclass(frozen=True)
+class OwnerProfile:
+    name: str = "You"
+    pronouns: str = ""
+    persona: str = ""
+
+
+@dataclass(frozen=True)
+class Character:
+    identity: Identity
+    version: int
+    card: Card | None
+
+    @property
+    def id(self) -> str:
+        return self.identity.id
+
+    @property
+    def name(self) -> str:
+        return self.identity.name
+
+
+class CharactersProjection(Projection):
+    """Characters are known everywhere, so no line of a forked room has its own."""
+
+    name = "cast"
+    schema = """
+        CREATE TABLE bot(id TEXT PRIMARY KEY, name TEXT NOT NULL, version INTEGER NOT NULL, authored INTEGER NOT NULL,
+            resets INTEGER NOT NULL DEFAULT 0, reset INTEGER, deleted INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;
+        CREATE TABLE bot_version(id TEXT, version INTEGER, identity TEXT NOT NULL, card TEXT, authored INTEGER NOT NULL,
+            PRIMARY KEY(id, version)) WITHOUT ROWID;
+        CREATE TABLE you(id INTEGER PRIMARY KEY, name TEXT NOT NULL, pronouns TEXT NOT NULL, persona TEXT NOT NULL);
+    """
+
+    @on(CharacterAuthored)
+    def authored(self, rows: Rows, event: Event[CharacterAuthored]) -> None:
+        identity, card = event.payload.identity, event.payload.card
+        when = to_micros(event.ts)
+        rows.run(
+            "INSERT INTO bot(id, name, version, authored) VALUES (?1, ?2, 1, ?3) ON CONFLICT(id)"
+            " DO UPDATE SET name = ?2, version = version + 1, authored = ?3, deleted = 0",
+            (identity.id, identity.name, when),
+        )
+        rows.run(
+            "INSERT INTO bot_version SELECT id, version, ?, ?, ? FROM bot WHERE id = ?",
+            (identity.model_dump_json(), json.dumps(card) if card is not None else None, when, identity.id),
+        )
+
+    @on(CharacterReset)
+    def reset(self, rows: Rows, event: Event[CharacterReset]) -> None:
+        rows.run("UPDATE bot SET resets = resets + 1, reset = ? WHERE id = ?", (to_micros(event.ts), event.payload.bot))
+
+    @on(CharacterDeleted)
+    def deleted(self, rows: Rows, event: Event[CharacterDeleted]) -> None:
+        rows.run("UPDATE bot SET deleted = 1 WHERE id = ?", (event.payload.bot,))
+
+    @on(OwnerAuthored)
+    def you_authored(self, rows: Rows, event: Event[OwnerAuthored]) -> None:
+        it = event.payload
+        rows.run("INSERT OR REPLACE INTO you VALUES (1, ?, ?, ?)", (it.name, it.pronouns, it.persona))
+
+
+class CharacterQueries:
+    """Reading the cast, also while another process owns the store."""
+
+    def __init__(self, store: Store | LogReader) -> None:
+        self._log = store
+
+    def owner(self) -> OwnerProfile:
+        rows = self._log.query("SELECT name, pronouns, persona FROM you")
+        return OwnerProfile(*rows[0]) if rows else OwnerProfile()
+
+    def has_owner_profile(self) -> bool:
+        return bool(self._log.query("SELECT 1 FROM you"))
+
+    def all(self) -> list[Character]:
+        return [self.get(bot) for (bot,) in self._log.query("SELECT id FROM bot WHERE NOT deleted ORDER BY name, id")]
+
+    def get(self, character_id: str, version: int | None = None) -> Character:
+        rows = self._log.query(
+            "SELECT v.identity, v.version, v.card FROM bot b JOIN bot_version v ON v.id = b.id"
+            " AND v.version = coalesce(?, b.version) WHERE b.id = ?",
+            (version, character_id),
+        )
+        if not rows:
+            raise NoSuchCharacter(f"There is no character {character_id}.", "List them with `coterie cast list`.")
+        return _character(rows[0])
+
+    def reset_at(self, character_id: str) -> datetime | None:
+        """When a character's life last started over: what came before, it does not know."""
+        rows = self._log.query("SELECT reset FROM bot WHERE id = ? AND reset IS NOT NULL", (character_id,))
+        return from_micros(rows[0][0]) if rows else None
+
+    def reset_times(self) -> dict[str, datetime]:
+        """Everybody whose life started over, and when it last did."""
+        rows = self._log.query("SELECT id, reset FROM bot WHERE reset IS NOT NULL")
+        return {bot: from_micros(when) for bot, when in rows}
+
+    def find(self, name: str) -> Character:
+        """By id or by name, in any case; by the first name where only one character has it."""
+        rows = self._log.query(
+            "SELECT id FROM bot WHERE (id = ?1 OR lower(name) = lower(?1)) AND NOT deleted ORDER BY id", (name,)
+        )
+        if rows:
+            return self.get(rows[0][0])
+        bots = self.all()
+        namesakes = [bot for bot in bots if bot.name.lower().split()[:1] == [name.lower()]]
+        if len({bot.name for bot in namesakes}) == 1:
+            return namesakes[0]
+        known = ", ".join(dict.fromkeys(bot.name for bot in namesakes or bots)) or "nobody yet"
+        what = f"Several characters are called {name}." if namesakes else f"There is no character called {name}."
+        raise NoSuchCharacter(what, f"There is: {known}.")
+
+    def versions(self, character_id: str) -> Sequence[Character]:
+        rows = self._log.query(
+            "SELECT identity, version, card FROM bot_version WHERE id = ? ORDER BY version", (character_id,)
+        )
+        return [_character(row) for row in rows]
+
+    def version_dates(self, character_id: str) -> dict[int, datetime]:
+        """When each version was written."""
+        rows = self._log.query("SELECT version, authored FROM bot_version WHERE id = ?", (character_id,))
+        return {version: from_micros(at) for version, at in rows}
+
+    def _card_of(self, character_id: str) -> Card | None:
+        rows = self._log.query(
+            "SELECT card FROM bot_version WHERE id = ? ORDER BY version DESC LIMIT 1", (character_id,)
+        )
+        return Card.read(json.loads(rows[0][0])) if rows and rows[0][0] else None
+
+
+class Characters(CharacterQueries):
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self._store = store
+
+    async def save(self, identity: Identity, card: Card | None = None, *, actor: str = OWNER) -> Character:
+        """Create a character, or write it anew. Scenes that are open keep the version they began with."""
+        kept = card if card is not None else self._card_of(identity.id)
+        payload = CharacterAuthored(identity=identity, card=kept.document if kept is not None else None)
+        await self._store.append([NewEvent(f"cast:{identity.id}", payload, actor)])
+        return self.get(identity.id)
+
+    async def delete(self, character_id: str, confirm: str) -> Character:
+        """Out of the cast, once its name is typed. Nothing that happened is erased: `coterie purge` does that."""
+        bot = self.get(character_id)
+        require_confirmation(bot, confirm, "delete")
+        await self._store.append([NewEvent(f"cast:{bot.id}", CharacterDeleted(bot=bot.id), OWNER)])
+        return bot
+
+    async def save_owner(self, profile: OwnerProfile) -> None:
+        payload = OwnerAuthored(name=profile.name, pronouns=profile.pronouns, persona=profile.persona)
+        await self._store.append([NewEvent("you", payload, OWNER)])
+
+
+@functools.lru_cache(maxsize=256)
+def _character(row: tuple[Any, ...]) -> Character:
+    """Every turn asks who speaks, and a card with a large book takes a while to read."""
+    identity, version, card = row
+    return Character(Identity.model_validate_json(identity), version, Card.read(json.loads(card)) if card else None)
+
+
+def require_confirmation(character: Character, typed: str, action: str) -> None:
+    if typed.strip() != character.name:
+        raise ConfirmationMismatch(
+            f"To {action} {character.name}, its name has to be typed exactly.", f"Type {character.name} to confirm."
+        )
+
+
+def reset_event(character_id: str, actor: str = OWNER) -> NewEvent:
+    return NewEvent(f"cast:{character_id}", CharacterReset(bot=character_id), actor)

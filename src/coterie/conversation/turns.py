@@ -1,0 +1,237 @@
+"""The timeline of a room: every turn that counts, in order."""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import TypeAdapter
+
+from coterie.base.clock import from_micros, to_micros
+from coterie.conversation import search
+from coterie.conversation.errors import NoSuchTurn
+from coterie.conversation.events import (
+    AssistantTokens,
+    AssistantTurn,
+    AssistantTurnStarted,
+    Segment,
+    UserTurn,
+    UserTurnEdit,
+)
+from coterie.eventstore import ChangedKeys, Event, Projection, Rows, Store, on
+
+State = Literal["open", "done", "truncated"]
+
+
+@dataclass(frozen=True)
+class Turn:
+    id: str
+    room: str
+    seq: int
+    """Where it begins in the room's stream."""
+    speaker: str
+    """A person or a character."""
+    text: str
+    segments: tuple[Segment, ...]
+    """Only what a person wrote has them."""
+    state: State
+    why: str
+    answers: str | None
+    model: str
+    at: datetime
+    by_person: bool
+    to: tuple[str, ...] = ()
+    """Who hears it; empty means everybody present."""
+    present: tuple[str, ...] = ()
+    """Who was there; empty where nobody noted it."""
+    sent: datetime | None = None
+    """When it was said, where that was not here: an imported turn is younger in our log than it is."""
+
+    status: int | None = None
+    """What the provider answered with, where the reply broke off because it refused."""
+
+    @property
+    def shown_at(self) -> datetime:
+        return self.sent or self.at
+
+    def heard_by(self, entity: str) -> bool:
+        there = not self.present or entity in self.present
+        return entity == self.speaker or (there and (not self.to or entity in self.to))
+
+
+class TurnsProjection(Projection):
+    name = "turns"
+    line = "room"
+    schema = """
+        CREATE TABLE turn(room TEXT, id TEXT, seq INTEGER NOT NULL, speaker TEXT NOT NULL, text TEXT NOT NULL,
+            segments TEXT, state TEXT NOT NULL, why TEXT NOT NULL DEFAULT '', answers TEXT,
+            model TEXT NOT NULL DEFAULT '', at INTEGER NOT NULL, told TEXT NOT NULL DEFAULT '[]',
+            present TEXT NOT NULL DEFAULT '[]', sent INTEGER, status INTEGER,
+            PRIMARY KEY(room, id)) WITHOUT ROWID;
+        CREATE UNIQUE INDEX turn_order ON turn(room, seq);
+        CREATE INDEX turn_open ON turn(state) WHERE state = 'open';
+    """
+    derived = search.SCHEMA
+
+    @on(UserTurn)
+    def said(self, rows: Rows, event: Event[UserTurn]) -> None:
+        it = event.payload
+        rows.run(
+            "INSERT INTO turn(room, id, seq, speaker, text, segments, state, at, told, present, sent)"
+            " VALUES (?, ?, ?, ?, ?, ?, 'done', ?, ?, ?, ?)",
+            (
+                event.stream,
+                it.turn,
+                event.seq,
+                it.author,
+                it.text,
+                _listed(it.segments),
+                to_micros(event.ts),
+                json.dumps(it.to),
+                json.dumps(it.present),
+                to_micros(it.sent) if it.sent is not None else None,
+            ),
+        )
+
+    @on(UserTurnEdit)
+    def edited(self, rows: Rows, event: Event[UserTurnEdit]) -> None:
+        it = event.payload
+        rows.run(
+            "UPDATE turn SET text = ?, segments = ? WHERE room = ? AND id = ?",
+            (it.text, _listed(it.segments), event.stream, it.turn),
+        )
+
+    @on(AssistantTurnStarted)
+    def started(self, rows: Rows, event: Event[AssistantTurnStarted]) -> None:
+        it = event.payload
+        rows.run(
+            "INSERT INTO turn(room, id, seq, speaker, text, state, answers, at, told, present, sent)"
+            " VALUES (?, ?, ?, ?, '', 'open', ?, ?, ?, ?, ?)",
+            (
+                event.stream,
+                it.reply,
+                event.seq,
+                it.speaker,
+                it.answers,
+                to_micros(event.ts),
+                json.dumps(it.to),
+                json.dumps(it.present),
+                to_micros(it.sent) if it.sent is not None else None,
+            ),
+        )
+
+    @on(AssistantTokens)
+    def tokens(self, rows: Rows, event: Event[AssistantTokens]) -> None:
+        rows.run(
+            "UPDATE turn SET text = text || ? WHERE room = ? AND id = ?",
+            (event.payload.text, event.stream, event.payload.reply),
+        )
+
+    @on(AssistantTurn)
+    def ended(self, rows: Rows, event: Event[AssistantTurn]) -> None:
+        it = event.payload
+        rows.run(
+            "UPDATE turn SET text = ?, state = ?, why = ?, status = ?, model = ? WHERE room = ? AND id = ?",
+            (it.text, "truncated" if it.truncated else "done", it.why, it.status, it.model, event.stream, it.reply),
+        )
+
+    def settle(self, rows: Rows, changed: ChangedKeys | None) -> None:
+        if changed is None:
+            search.rebuild_index(rows)
+        else:
+            search.update_index(rows, changed)
+
+
+_COLUMNS = "id, room, seq, speaker, text, segments, state, why, answers, model, at, told, present, sent, status"
+
+
+class TurnQueries:
+    """Reading the turns of rooms."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def turn(self, room: str, turn_id: str) -> Turn:
+        rows = self._store.query(f"SELECT {_COLUMNS} FROM turn WHERE room = ? AND id = ?", (room, turn_id))  # noqa: S608
+        if not rows:
+            raise NoSuchTurn("This chat has no such turn.", "It may have been taken back: reload the chat.")
+        return _turn(rows[0])
+
+    def latest(self, room: str, limit: int, before: int | None = None) -> list[Turn]:
+        """The newest turns, oldest first; those before a seq to go further back."""
+        rows = self._store.query(
+            f"SELECT {_COLUMNS} FROM turn WHERE room = ?1 AND seq < coalesce(?2, 1 << 62)"  # noqa: S608
+            " ORDER BY seq DESC LIMIT ?3",
+            (room, before, limit),
+        )
+        return [_turn(row) for row in reversed(rows)]
+
+    def last_with_text(self, room: str) -> Turn | None:
+        """The last turn with words in it: whoever is about to speak has said nothing yet."""
+        return next((turn for turn in reversed(self.latest(room, 3)) if turn.text.strip()), None)
+
+    def latest_reply(self, room: str) -> Turn | None:
+        """The last that a character said."""
+        rows = self._store.query(
+            f"SELECT {_COLUMNS} FROM turn WHERE room = ? AND segments IS NULL ORDER BY seq DESC LIMIT 1",  # noqa: S608
+            (room,),
+        )
+        return _turn(rows[0]) if rows else None
+
+    def count(self, room: str) -> int:
+        return int(self._store.query("SELECT count(*) FROM turn WHERE room = ?", (room,))[0][0])
+
+    def open_replies(self, room: str | None = None) -> list[Turn]:
+        rows = self._store.query(
+            f"SELECT {_COLUMNS} FROM turn WHERE state = 'open' AND (?1 IS NULL OR room = ?1)",  # noqa: S608
+            (room,),
+        )
+        return [_turn(row) for row in rows]
+
+    def ids_after(self, room: str, seq: int) -> set[str]:
+        """The turns that begin after a point."""
+        return {turn for (turn,) in self._store.query("SELECT id FROM turn WHERE room = ? AND seq > ?", (room, seq))}
+
+    def next_seq(self, room: str, turn: Turn) -> int | None:
+        """Where the turn after this one begins; None if it is the last."""
+        rows = self._store.query("SELECT min(seq) FROM turn WHERE room = ? AND seq > ?", (room, turn.seq))
+        return rows[0][0] if rows else None
+
+
+def _listed(segments: tuple[Segment, ...]) -> str:
+    return json.dumps([segment.model_dump() for segment in segments], ensure_ascii=False)
+
+
+_segments = TypeAdapter(tuple[Segment, ...])
+
+
+@functools.lru_cache(maxsize=1_024)
+def _people(listed: str) -> tuple[str, ...]:
+    """Hundreds of turns in a row were heard by the same few."""
+    return tuple(json.loads(listed))
+
+
+def _turn(row: tuple[Any, ...]) -> Turn:
+    turn_id, room, seq, speaker, text, segments, state, why, answers, model, at, told, present, sent, status = row
+    parts = _segments.validate_json(segments) if segments else ()
+    return Turn(
+        turn_id,
+        room,
+        seq,
+        speaker,
+        text,
+        parts,
+        state,
+        why,
+        answers,
+        model,
+        from_micros(at),
+        segments is not None,
+        _people(told),
+        _people(present),
+        from_micros(sent) if sent is not None else None,
+        status,
+    )

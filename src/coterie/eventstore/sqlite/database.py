@@ -1,0 +1,234 @@
+"""Opening the SQLite file: one connection that writes, several that read, and every failure named.
+
+apsw brings its own current SQLite, so that what works here works everywhere; no other room imports it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import apsw
+
+from coterie.base.errors import Corrupt, CoterieError, DiskFull, InUse, ReadOnly, StorageError
+
+Row = tuple[Any, ...]
+Value = int | float | str | bytes | None
+Params = Sequence[Value]
+
+_STATEMENT_CACHE = 500
+_BUSY_MS = 5_000
+
+
+class Rows:
+    """SQL on one connection. What a view's handler is given, and all that it is given."""
+
+    __slots__ = ("_connection", "run")
+
+    def __init__(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self.run = connection.execute
+        """Execute one statement with parameters; iterate the result for rows."""
+
+    def all(self, sql: str, params: Params = ()) -> list[Row]:
+        return self.run(sql, params).fetchall()
+
+    def one(self, sql: str, params: Params = ()) -> Row | None:
+        row: Row | None = self.run(sql, params).fetchone()
+        return row
+
+    def many(self, sql: str, rows: Iterable[Params]) -> None:
+        self._connection.executemany(sql, rows)
+
+    def changes(self) -> int:
+        """How many rows the last statement changed."""
+        return self._connection.changes()
+
+
+def connect(path: Path, *, writable: bool) -> apsw.Connection:
+    """A connection with our pragmas, or a clear error. A reader never creates or changes the file."""
+    if path.exists():
+        check_database_file(path)
+    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE if writable else apsw.SQLITE_OPEN_READONLY
+    with translating_errors(path):
+        connection = apsw.Connection(str(path), flags=flags, statementcachesize=_STATEMENT_CACHE)
+        connection.set_busy_timeout(_BUSY_MS)
+        connection.execute("PRAGMA foreign_keys = OFF")
+        if writable:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA recursive_triggers = ON")
+            connection.execute("PRAGMA secure_delete = ON")
+        connection.execute("PRAGMA temp_store = MEMORY")
+        connection.execute("PRAGMA cache_size = -65536")
+        connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+    return connection
+
+
+def check_database_file(path: Path) -> None:
+    """Catch a file that is no database, or that ends before its own header says, before SQLite trips over it."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(100)
+            size = file.seek(0, 2)
+    except OSError as error:
+        raise ReadOnly(
+            f"The database {path} cannot be opened ({error.strerror}).",
+            "Check that it is a file you may read and write.",
+        ) from error
+    if size == 0:
+        return
+    if not header.startswith(b"SQLite format 3\0") or len(header) < 100:
+        raise Corrupt(
+            f"{path} is not a Coterie database.",
+            "Point COTERIE_DB_PATH at the right file, or put a backup back with `coterie restore`.",
+        )
+    page_size = struct.unpack(">H", header[16:18])[0]
+    page_size = 65536 if page_size == 1 else page_size
+    pages = struct.unpack(">I", header[28:32])[0]
+    journal = path.with_name(path.name + "-wal")
+    recoverable = journal.exists() and journal.stat().st_size > 0  # a checkpoint may have been cut off
+    if size < pages * page_size and not recoverable:
+        raise Corrupt(
+            f"The database {path} is cut short: {size} bytes where its header promises {pages * page_size}.",
+            "Put the latest good backup back with `coterie restore`; the damaged file is kept beside it.",
+        )
+
+
+@contextmanager
+def translating_errors(path: Path) -> Iterator[None]:
+    """Turn what SQLite raises into our own errors, each with what to do next."""
+    try:
+        yield
+    except apsw.Error as error:
+        raise storage_error(error, path) from error
+
+
+def storage_error(error: apsw.Error, path: Path) -> CoterieError:
+    match error:
+        case apsw.FullError():
+            return DiskFull(
+                f"There is no room left on the disk that holds {path}.",
+                "Free some space and try again; nothing was changed.",
+            )
+        case apsw.ReadOnlyError() | apsw.CantOpenError() | apsw.PermissionsError():
+            return ReadOnly(
+                f"The database {path} cannot be written ({error}).",
+                "Check the permissions of the file and its folder, or choose another place with COTERIE_HOME.",
+            )
+        case apsw.CorruptError() | apsw.NotADBError():
+            return Corrupt(
+                f"The database {path} is damaged ({error}).",
+                "Run `coterie verify`; if it fails, put the latest good backup back with `coterie restore`.",
+            )
+        case apsw.BusyError() | apsw.LockedError():
+            return InUse(
+                f"Another program keeps the database {path} locked.",
+                "Stop it and try again; nothing was changed.",
+            )
+        case _:
+            return StorageError(
+                f"The database {path} refused a read or write ({type(error).__name__}: {error}).",
+                "Run `coterie doctor` to see what is wrong; nothing was changed.",
+            )
+
+
+def sqlite_version() -> str:
+    return apsw.sqlite_lib_version()
+
+
+class ReadConnections:
+    """One read-only connection per thread, opened when a thread first asks. Readers never block the writer."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._local = threading.local()
+        self._open: list[apsw.Connection] = []
+        self._lock = threading.Lock()
+
+    def rows(self) -> Rows:
+        rows: Rows | None = getattr(self._local, "rows", None)
+        if rows is None:
+            connection = connect(self._path, writable=False)
+            rows = self._local.rows = Rows(connection)
+            with self._lock:
+                self._open.append(connection)
+        return rows
+
+    @contextmanager
+    def snapshot(self) -> Iterator[Rows]:
+        """Several reads that all see the same moment."""
+        rows = self.rows()
+        rows.run("BEGIN")
+        try:
+            yield rows
+        finally:
+            rows.run("COMMIT")
+
+    def close(self) -> None:
+        with self._lock:
+            for connection in self._open:
+                connection.close()
+            self._open.clear()
+            self._local = threading.local()
+
+
+# Making files durable: the bytes, and then the name that leads to them.
+
+
+def fsync_path(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def publish_file(temporary: Path, path: Path) -> None:
+    """Give a finished file its name, so that after a crash it is there whole or not at all."""
+    fsync_path(temporary)
+    temporary.replace(path)
+    fsync_path(path.parent)
+
+
+# One process owns a database at a time. The operating system releases the lock if that process dies.
+
+
+class ProcessLock:
+    def __init__(self, database: Path) -> None:
+        self._path = database.with_name(database.name + ".lock")
+        self._file: IO[str] | None = None
+
+    def acquire(self) -> None:
+        try:
+            file = self._path.open("a+")
+        except OSError as error:
+            raise ReadOnly(
+                f"The folder {self._path.parent} cannot be written to ({error.strerror}).",
+                "Give yourself write access to it, or choose another place with COTERIE_HOME.",
+            ) from error
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            holder = file.read().strip() or "unknown"
+            file.close()
+            raise InUse(
+                f"Another Coterie (process {holder}) is using {self._path.with_suffix('')}.",
+                "Stop it first, or give this one its own folder with COTERIE_HOME.",
+            ) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        self._file = file
+
+    def release(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None

@@ -1,0 +1,385 @@
+"""Jobs in the same file as the log, so that one transaction covers an event and the work it causes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from cronsim import CronSim, CronSimError
+
+from coterie.base.clock import Clock, from_micros, to_micros
+from coterie.base.errors import JobError, LeaseLost
+from coterie.eventstore.events import AnyEvent, NewEvent, is_small
+from coterie.eventstore.jobs import MAX_LEASES_PER_ATTEMPT, Job, JobDied, JobState, NewJob, backoff_s
+from coterie.eventstore.sqlite.database import ReadConnections, Row, Rows
+from coterie.eventstore.sqlite.writer import Writer
+
+_COLUMNS = "id, kind, key, payload, state, priority, attempts, max_attempts, run_at, cause, error, holder"
+
+
+class JobTable:
+    """What can be done to jobs inside a transaction of the writer."""
+
+    def __init__(self, rows: Rows, clock: Clock) -> None:
+        self._rows = rows
+        self._clock = clock
+        self._readied: set[str] = set()
+
+    def take_ready_kinds(self) -> frozenset[str]:
+        """The kinds of jobs that have become ready since this was last asked."""
+        readied, self._readied = frozenset(self._readied), set()
+        return readied
+
+    def now(self, plus_s: float = 0.0) -> int:
+        return to_micros(self._clock.now() + timedelta(seconds=plus_s))
+
+    def add(self, jobs: Sequence[NewJob], cause: int | None) -> None:
+        for job in jobs:
+            self._readied.add(job.kind)
+            self._rows.run(
+                "INSERT INTO job(kind, key, payload, state, priority, run_at, max_attempts, cause, created)"
+                " VALUES (?, ?, ?, 'ready', ?, ?, ?, ?, ?) ON CONFLICT(key) DO NOTHING",
+                (
+                    job.kind,
+                    job.key,
+                    json.dumps(dict(job.payload)),
+                    job.priority,
+                    self.now(job.delay_s),
+                    job.max_attempts,
+                    cause,
+                    self.now(),
+                ),
+            )
+
+    def lease(self, kinds: Collection[str], holder: str, limit: int, seconds: float) -> tuple[list[Job], list[Job]]:
+        """Due jobs, now ours, and those whose last lease ran out with no attempt left, now dead."""
+        marks = ", ".join("?" * len(kinds))
+        due = self._rows.all(
+            f"SELECT {_COLUMNS} FROM job WHERE kind IN ({marks})"
+            " AND (state = 'ready' AND run_at <= ? OR state = 'leased' AND lease_until <= ?)"
+            " ORDER BY priority DESC, run_at, id LIMIT ?",
+            (*kinds, self.now(), self.now(), limit),
+        )
+        taken: list[Job] = []
+        dead: list[Job] = []
+        for job in map(_job, due):
+            if job.attempt >= job.max_attempts * MAX_LEASES_PER_ATTEMPT:
+                self.mark_dead(job, "It was started as often as it may be, and never finished.")
+                dead.append(job)
+                continue
+            row = self._rows.one(
+                "UPDATE job SET state = 'leased', attempts = attempts + 1, holder = ?, lease_until = ?"
+                f" WHERE id = ? RETURNING {_COLUMNS}",
+                (holder, self.now(seconds), job.id),
+            )
+            if row is not None:
+                taken.append(_job(row))
+        return taken, dead
+
+    def extend(self, job: Job, seconds: float) -> None:
+        self.check_lease(job)
+        self._rows.run("UPDATE job SET lease_until = ? WHERE id = ?", (self.now(seconds), job.id))
+
+    def check_lease(self, job: Job) -> None:
+        """Make sure that the job is still leased to whoever asks."""
+        row = self._rows.one("SELECT state, holder, attempts FROM job WHERE id = ?", (job.id,))
+        if row != ("leased", job.holder, job.attempt):
+            reason = "the turn that caused it was taken back" if row and row[0] == "withdrawn" else "its lease ran out"
+            raise LeaseLost(
+                f"The job {job.key} is no longer held by {job.holder}: {reason}.",
+                "Drop the result; whoever holds the job now will record its own.",
+            )
+
+    def finish(self, job: Job) -> None:
+        self._rows.run(
+            "UPDATE job SET state = 'done', lease_until = NULL, error = NULL, finished = ? WHERE id = ?",
+            (self.now(), job.id),
+        )
+
+    def postpone(self, job: Job, error: str, delay_s: float) -> None:
+        self._readied.add(job.kind)
+        self._rows.run(
+            "UPDATE job SET state = 'ready', lease_until = NULL, holder = NULL, error = ?, run_at = ? WHERE id = ?",
+            (error, self.now(delay_s), job.id),
+        )
+
+    def mark_dead(self, job: Job, error: str) -> None:
+        self._rows.run(
+            "UPDATE job SET state = 'dead', lease_until = NULL, holder = NULL, error = ?, finished = ? WHERE id = ?",
+            (error, self.now(), job.id),
+        )
+
+    def retry(self, job_id: int) -> None:
+        row = self._rows.one(
+            "UPDATE job SET state = 'ready', attempts = 0, error = NULL, finished = NULL, run_at = ?"
+            " WHERE id = ? AND state = 'dead' RETURNING kind",
+            (self.now(), job_id),
+        )
+        if row is None:
+            raise JobError(f"There is no dead job {job_id}.", "List them with `coterie doctor` and choose one.")
+        self._readied.add(row[0])
+
+    def withdraw(self, causes: Collection[int]) -> None:
+        """Their causes no longer count: what has not been done need not be."""
+        for cause in causes:
+            self._rows.run(
+                "UPDATE job SET state = 'withdrawn' WHERE cause = ? AND state IN ('ready', 'leased')",
+                (cause,),
+            )
+
+    def reinstate(self, causes: Collection[int]) -> None:
+        """Their causes count again."""
+        for cause in causes:
+            again = self._rows.all(
+                "UPDATE job SET state = 'ready', attempts = 0, holder = NULL, lease_until = NULL,"
+                " run_at = max(run_at, ?) WHERE cause = ? AND state = 'withdrawn' RETURNING kind",
+                (self.now(), cause),
+            )
+            self._readied.update(kind for (kind,) in again)
+
+
+class JobQueries:
+    """Reads jobs without owning the database."""
+
+    def __init__(self, readers: ReadConnections) -> None:
+        self._readers = readers
+
+    def find(self, *, state: JobState | None = None, limit: int = 100) -> list[Job]:
+        """Newest first."""
+        rows = self._readers.rows().all(
+            f"SELECT {_COLUMNS} FROM job WHERE ?1 IS NULL OR state = ?1 ORDER BY id DESC LIMIT ?2", (state, limit)
+        )
+        return [_job(row) for row in rows]
+
+    def pending(self, kind: str | None = None, payload: Mapping[str, str] | None = None) -> list[Job]:
+        """Jobs that are ready or leased, oldest first, whose payload has the given values."""
+        where, params = ["state IN ('ready', 'leased')"], []
+        if kind is not None:
+            where.append("kind = ?")
+            params.append(kind)
+        for field, value in (payload or {}).items():
+            where.append("payload ->> ? = ?")
+            params += [field, value]
+        rows = self._readers.rows().all(f"SELECT {_COLUMNS} FROM job WHERE {' AND '.join(where)} ORDER BY id", params)
+        return [_job(row) for row in rows]
+
+    def state_of(self, key: str) -> JobState | None:
+        """The state of the job with a key; None if there is no such job."""
+        row = self._readers.rows().one("SELECT state FROM job WHERE key = ?", (key,))
+        return row[0] if row else None
+
+    def count_by_state(self) -> dict[str, int]:
+        return dict(self._readers.rows().all("SELECT state, count(*) FROM job GROUP BY state ORDER BY state"))
+
+
+class SqliteJobs:
+    """The `Jobs` port over the writer's transactions."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        readers: ReadConnections,
+        table: JobTable,
+        record: Callable[[Sequence[NewEvent], Sequence[NewJob]], list[AnyEvent]],
+    ) -> None:
+        self._writer = writer
+        self._readers = readers
+        self._queries = JobQueries(readers)
+        self._table = table
+        self._record = record
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> None:
+        await self._writer.run(lambda: self._table.add(jobs, None))
+
+    async def lease(self, kinds: Collection[str], *, holder: str, limit: int = 1, seconds: float = 60.0) -> list[Job]:
+        def work() -> list[Job]:
+            taken, dead = self._table.lease(kinds, holder, limit, seconds)
+            self._record([_death(job, job.error or "") for job in dead], ())
+            return taken
+
+        due = await self.next_due(kinds)
+        if due is None or to_micros(due) > self._table.now():
+            return []
+        return await self._writer.run(work, small=True)
+
+    async def extend(self, job: Job, seconds: float) -> None:
+        await self._writer.run(lambda: self._table.extend(job, seconds))
+
+    async def complete(
+        self, job: Job, new_events: Sequence[NewEvent] = (), jobs: Sequence[NewJob] = ()
+    ) -> list[AnyEvent]:
+        def work() -> list[AnyEvent]:
+            self._table.check_lease(job)
+            self._table.finish(job)
+            return self._record(new_events, jobs)
+
+        return await self._writer.run(work, small=is_small(new_events))
+
+    async def fail(self, job: Job, error: str, *, retry_in_s: float | None = None, fatal: bool = False) -> None:
+        def work() -> None:
+            self._table.check_lease(job)
+            if fatal or job.attempt >= job.max_attempts:
+                self._table.mark_dead(job, error)
+                self._record([_death(job, error)], ())
+            else:
+                self._table.postpone(job, error, backoff_s(job.attempt) if retry_in_s is None else retry_in_s)
+
+        await self._writer.run(work)
+
+    async def retry(self, job_id: int) -> None:
+        await self._writer.run(lambda: self._table.retry(job_id))
+
+    async def find(self, *, state: JobState | None = None, limit: int = 100) -> list[Job]:
+        return self._queries.find(state=state, limit=limit)
+
+    async def next_due(self, kinds: Collection[str]) -> datetime | None:
+        marks = ", ".join("?" * len(kinds))
+        row = self._readers.rows().one(
+            "SELECT min(CASE state WHEN 'ready' THEN run_at ELSE lease_until END) FROM job"
+            f" WHERE state IN ('ready', 'leased') AND kind IN ({marks})",
+            tuple(kinds),
+        )
+        return from_micros(row[0]) if row and row[0] is not None else None
+
+
+def _job(row: Row) -> Job:
+    (job_id, kind, key, payload, state, priority, attempts, most, run_at, cause, error, holder) = row
+    return Job(
+        id=job_id,
+        kind=kind,
+        key=key,
+        payload=json.loads(payload),
+        state=state,
+        priority=priority,
+        attempt=attempts,
+        max_attempts=most,
+        run_at=from_micros(run_at),
+        cause=cause,
+        error=error,
+        holder=holder,
+    )
+
+
+def _death(job: Job, error: str) -> NewEvent:
+    payload = JobDied(job=job.id, job_kind=job.kind, key=job.key, attempts=job.attempt, error=error)
+    return NewEvent("instance", payload, cause=job.cause)
+
+
+# Timers that survive restarts: a cron expression or an interval that enqueues a job when it is due.
+#
+# The job's key carries the moment it was due, so a tick that runs twice enqueues once. What was missed while the
+# machine was off is caught up with one run at most.
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    name: str
+    kind: str
+    cron: str | None = None
+    every_s: float | None = None
+    zone: str = "UTC"
+    payload: Mapping[str, Any] = field(default_factory=dict)
+
+    def next_after(self, moment: datetime) -> datetime:
+        if self.every_s is not None:
+            return moment + timedelta(seconds=self.every_s)
+        return next(CronSim(self.cron or "", moment.astimezone(ZoneInfo(self.zone))))
+
+    def validate(self) -> None:
+        if (self.cron is None) == (self.every_s is None):
+            raise JobError(f"The schedule {self.name} needs either a cron expression or an interval.", "Give it one.")
+        if self.every_s is not None and self.every_s <= 0:
+            raise JobError(f"The schedule {self.name} repeats every {self.every_s} s.", "Give it a positive interval.")
+        try:
+            zone = ZoneInfo(self.zone)
+        except (ZoneInfoNotFoundError, ValueError):
+            raise JobError(f"{self.zone!r} is not a time zone.", "Use a name such as Europe/Berlin.") from None
+        if self.cron is not None:
+            try:
+                CronSim(self.cron, datetime(2026, 1, 1, tzinfo=zone))
+            except CronSimError as error:
+                raise JobError(
+                    f"{self.cron!r} is not a cron expression: {error}.",
+                    'Write five fields, such as "0 3 * * *".',
+                ) from None
+
+
+class JobSchedules:
+    def __init__(self, writer: Writer, readers: ReadConnections, rows: Rows, jobs: JobTable, clock: Clock) -> None:
+        self._writer = writer
+        self._readers = readers
+        self._rows = rows
+        self._jobs = jobs
+        self._clock = clock
+
+    async def put(self, schedule: Schedule) -> None:
+        """Add or change a schedule. The first run waits its interval; putting the same one again changes nothing."""
+        schedule.validate()
+
+        def work() -> None:
+            next_at = to_micros(schedule.next_after(self._clock.now()))
+            told = (
+                schedule.cron,
+                schedule.every_s,
+                schedule.zone,
+                schedule.kind,
+                json.dumps(dict(schedule.payload)),
+            )
+            self._rows.run(
+                "INSERT INTO schedule(name, cron, every_s, zone, kind, payload, next_at) VALUES (?, ?, ?, ?, ?, ?, ?)"
+                " ON CONFLICT(name) DO UPDATE SET cron = excluded.cron, every_s = excluded.every_s,"
+                " zone = excluded.zone, kind = excluded.kind, payload = excluded.payload,"
+                " next_at = CASE WHEN cron IS excluded.cron AND every_s IS excluded.every_s AND zone = excluded.zone"
+                " THEN next_at ELSE excluded.next_at END",
+                (schedule.name, *told, next_at),
+            )
+
+        await self._writer.run(work)
+
+    async def remove(self, name: str) -> None:
+        await self._writer.run(lambda: self._rows.run("DELETE FROM schedule WHERE name = ?", (name,)))
+
+    async def tick(self) -> int:
+        """Enqueue what is due. Returns how many jobs that made."""
+        due = await self.next_due()
+        if due is None or due > self._clock.now():
+            return 0
+        return await self._writer.run(self._enqueue_due)
+
+    async def next_due(self) -> datetime | None:
+        row = self._readers.rows().one("SELECT min(next_at) FROM schedule")
+        return from_micros(row[0]) if row and row[0] is not None else None
+
+    async def all(self) -> list[tuple[Schedule, datetime, datetime | None]]:
+        """Every schedule with when it is due next and when it last was."""
+        rows = self._readers.rows().all(
+            "SELECT name, kind, cron, every_s, zone, payload, next_at, last_at FROM schedule ORDER BY name"
+        )
+        return [
+            (
+                Schedule(name, kind, cron, every_s, zone, json.loads(payload)),
+                from_micros(next_at),
+                from_micros(last_at) if last_at is not None else None,
+            )
+            for name, kind, cron, every_s, zone, payload, next_at, last_at in rows
+        ]
+
+    def _enqueue_due(self) -> int:
+        now = self._clock.now()
+        due = self._rows.all(
+            "SELECT name, kind, cron, every_s, zone, payload, next_at FROM schedule WHERE next_at <= ?",
+            (to_micros(now),),
+        )
+        for name, kind, cron, every_s, zone, payload, next_at in due:
+            schedule = Schedule(name, kind, cron, every_s, zone, json.loads(payload))
+            job = NewJob(kind, key=f"schedule:{name}:{from_micros(next_at).isoformat()}", payload=schedule.payload)
+            self._jobs.add([job], None)
+            self._rows.run(
+                "UPDATE schedule SET last_at = ?, next_at = ? WHERE name = ?",
+                (next_at, to_micros(schedule.next_after(now)), name),
+            )
+        return len(due)

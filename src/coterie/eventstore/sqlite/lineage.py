@@ -1,0 +1,142 @@
+"""Which events of a stream count, and where the inherited ones live.
+
+A fork's numbers go on from its parent's: if it forked at 40, its own first event is 41 and everything up to 40
+is the parent's. So one set of numbers describes any line, however often it was rewound or forked, and
+what counted at a moment depends only on the log up to that moment.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from coterie.base.errors import BadPoint
+from coterie.eventstore.events import COLUMNS, AnyEvent, Forked, Reset, Rewound, Superseded, decode
+from coterie.eventstore.ranges import Ranges
+from coterie.eventstore.sqlite.database import Rows
+
+Segment = tuple[str, int, int]
+"""A stretch of one stream's own events: (stream, first seq, last seq)."""
+
+
+class StreamLineage:
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+
+    def head(self, stream: str) -> int:
+        """The last number used in a stream; 0 if it has no event. Purged numbers stay used."""
+        row = self._rows.one(
+            "SELECT max(coalesce((SELECT seq FROM event WHERE stream = ?1 ORDER BY seq DESC LIMIT 1), 0),"
+            " coalesce((SELECT head FROM line WHERE stream = ?1), 0))",
+            (stream,),
+        )
+        return int(row[0]) if row else 0
+
+    def parent(self, stream: str) -> tuple[str, int] | None:
+        row = self._rows.one("SELECT parent, at FROM line WHERE stream = ? AND parent IS NOT NULL", (stream,))
+        return (row[0], row[1]) if row else None
+
+    def active(self, stream: str) -> Ranges:
+        return self.active_at(stream, self.head(stream))
+
+    def active_at(self, stream: str, seq: int) -> Ranges:
+        """What counted in a stream when `seq` was its last event."""
+        origin = self.parent(stream)
+        if origin is not None and seq <= origin[1]:
+            return self.active_at(origin[0], seq)
+        row = self._rows.one(
+            "SELECT seq, ranges FROM counting WHERE stream = ? AND seq <= ? ORDER BY seq DESC LIMIT 1",
+            (stream, seq),
+        )
+        if row is None:
+            return Ranges([(1, seq)])
+        return Ranges((*(tuple(pair) for pair in json.loads(row[1])), (row[0], seq)))
+
+    def record(self, event: AnyEvent) -> tuple[Ranges, Ranges]:
+        """Note what counts after a control event. Returns what counted before it and what does after it."""
+        if isinstance(event.payload, Forked):
+            self._record_fork(event, event.payload)
+        before, after = self.before_and_after(event)
+        told = (event.stream, event.seq, json.dumps(after.pairs))
+        self._rows.run("INSERT INTO counting VALUES (?, ?, ?)", told)
+        return before, after
+
+    def is_recorded(self, event: AnyEvent) -> bool:
+        """Whether what was noted for a control event is what follows from the log."""
+        row = self._rows.one("SELECT ranges FROM counting WHERE stream = ? AND seq = ?", (event.stream, event.seq))
+        return row is not None and row[0] == json.dumps(self.before_and_after(event)[1].pairs)
+
+    def before_and_after(self, event: AnyEvent) -> tuple[Ranges, Ranges]:
+        """What counted before a control event, and what counts after it."""
+        payload = event.payload
+        if isinstance(payload, Forked):
+            return Ranges(), self.active_at(payload.parent, payload.at)
+        before = self.active_at(event.stream, event.seq - 1)
+        after = self._after(event, before)
+        origin = self.parent(event.stream)
+        if origin is not None:  # a line never loses the event that made it
+            after |= Ranges([(origin[1] + 1, origin[1] + 1)])
+        return before, after
+
+    def segments(self, stream: str, wanted: Ranges) -> list[Segment]:
+        """Where the events with these numbers are stored, in order."""
+        origin = self.parent(stream)
+        if origin is None:
+            return [(stream, low, high) for low, high in wanted.pairs]
+        parent, at = origin
+        inherited = self.segments(parent, wanted.up_to(at))
+        return inherited + [(stream, low, high) for low, high in wanted.after(at).pairs]
+
+    def events(self, stream: str, wanted: Ranges) -> Iterator[AnyEvent]:
+        """The events with these numbers, oldest first, as they were recorded."""
+        for owner, low, high in self.segments(stream, wanted):
+            records = self._rows.all(
+                f"SELECT {COLUMNS} FROM event WHERE stream = ? AND seq BETWEEN ? AND ? ORDER BY seq",
+                (owner, low, high),
+            )
+            yield from map(decode, records)
+
+    def _after(self, event: AnyEvent, before: Ranges) -> Ranges:
+        payload = event.payload
+        if isinstance(payload, Rewound):
+            if not 0 <= payload.to < event.seq:
+                raise BadPoint(
+                    f"{event.stream} cannot be rewound to {payload.to}: it has events 1 to {event.seq - 1}.",
+                    "Choose a number in that range; 0 is before the first.",
+                )
+            return self.active_at(event.stream, payload.to)
+        if isinstance(payload, Superseded):
+            named = Ranges((*payload.drop, *payload.restore))
+            if named and not 1 <= named.pairs[0][0] <= named.pairs[-1][1] < event.seq:
+                raise BadPoint(
+                    f"{event.stream} has no events {list(named.pairs)}: it has 1 to {event.seq - 1}.",
+                    "Supersede only what has been recorded.",
+                )
+            return before - Ranges(payload.drop) | Ranges(payload.restore)
+        if isinstance(payload, Reset):
+            return Ranges()
+        raise TypeError(f"{event.kind} is not a control event")
+
+    def _record_fork(self, event: AnyEvent, payload: Forked) -> None:
+        known = self._rows.one(
+            "SELECT 1 FROM event WHERE stream = ?1 AND id < ?2 UNION SELECT 1 FROM line WHERE stream = ?1",
+            (event.stream, event.id),
+        )
+        if known is not None:
+            raise BadPoint(
+                f"{event.stream} already exists and cannot become a fork of {payload.parent}.",
+                "Fork into a new stream.",
+            )
+        head = self.head(payload.parent)
+        if not head or not 0 <= payload.at <= head:
+            raise BadPoint(
+                f"{payload.parent} cannot be forked at {payload.at}: it has {head} events.",
+                "Choose a number up to that.",
+            )
+        row = self._rows.one("SELECT root FROM line WHERE stream = ?", (payload.parent,))
+        root = row[0] if row else payload.parent
+        self._rows.run("INSERT OR IGNORE INTO line VALUES (?, NULL, NULL, ?, 0)", (root, root))
+        self._rows.run(
+            "INSERT INTO line VALUES (?, ?, ?, ?, ?)",
+            (event.stream, payload.parent, payload.at, root, event.seq),
+        )

@@ -1,0 +1,210 @@
+"""Reading the log without owning it: for the store itself, and for commands that look while a server runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+from coterie.base.clock import from_micros
+from coterie.base.errors import BadPoint, StorageError
+from coterie.eventstore.events import COLUMNS, AnyEvent, decode
+from coterie.eventstore.log import RewindImpact
+from coterie.eventstore.ranges import Ranges
+from coterie.eventstore.sqlite.database import Params, ReadConnections, Row, Rows, translating_errors
+from coterie.eventstore.sqlite.jobs import JobQueries
+from coterie.eventstore.sqlite.lineage import StreamLineage
+
+_SEQ_AT = "coalesce((SELECT seq FROM event WHERE stream = ? AND id <= ? ORDER BY seq DESC LIMIT 1), 0)"
+"""Where a stream stood at an event of the log. Sought from its end, where whoever follows it is: a search by id would
+walk through all of the stream each time."""
+
+
+class LogReader:
+    def __init__(self, path: Path) -> None:
+        if not path.exists():
+            raise StorageError(
+                f"There is no database at {path}.",
+                "Start Coterie once with `coterie serve`, or point COTERIE_HOME at your data folder.",
+            )
+        self.path = path
+        self._readers = ReadConnections(path)
+        self.jobs = JobQueries(self._readers)
+
+    @property
+    def connections(self) -> ReadConnections:
+        return self._readers
+
+    def query(self, sql: str, params: Params = ()) -> list[Row]:
+        """Rows of projections, as of the last commit. The store's own tables are read by the methods below."""
+        with translating_errors(self.path):
+            return self._readers.rows().all(sql, params)
+
+    @contextmanager
+    def _at_one_moment(self) -> Iterator[tuple[Rows, StreamLineage]]:
+        with translating_errors(self.path), self._readers.snapshot() as rows:
+            yield rows, StreamLineage(rows)
+
+    def last_id(self) -> int:
+        return int(self.query("SELECT coalesce(max(id), 0) FROM event")[0][0])
+
+    def last_time(self) -> datetime | None:
+        """When the newest event was recorded."""
+        rows = self.query("SELECT ts FROM event ORDER BY id DESC LIMIT 1")
+        return from_micros(rows[0][0]) if rows else None
+
+    def count(self) -> int:
+        """How many events the log holds."""
+        return int(self.query("SELECT count(*) FROM event")[0][0])
+
+    def times(self, ids: Collection[int]) -> dict[int, datetime]:
+        """Event id → when it was recorded, for those of the ids that exist."""
+        wanted = json.dumps([*ids])
+        rows = self.query("SELECT id, ts FROM event WHERE id IN (SELECT value FROM json_each(?))", (wanted,))
+        return {event: from_micros(ts) for event, ts in rows}
+
+    def id_by_key(self, key: str) -> int | None:
+        """The id of the event that was appended with an idempotency key."""
+        rows = self.query("SELECT id FROM event WHERE key = ?", (key,))
+        return int(rows[0][0]) if rows else None
+
+    def turn_by_key(self, key: str) -> str | None:
+        """The turn of the event that was appended with an idempotency key."""
+        rows = self.query("SELECT turn FROM event WHERE key = ?", (key,))
+        return str(rows[0][0]) if rows else None
+
+    def by_key_prefix(self, prefix: str) -> list[AnyEvent]:
+        """The events whose idempotency keys begin with `prefix`, ordered by stream and seq."""
+        records = self.query(
+            f"SELECT {COLUMNS} FROM event WHERE key >= ? AND key < ? ORDER BY stream, seq",
+            (prefix, prefix[:-1] + chr(ord(prefix[-1]) + 1)),
+        )
+        return [decode(record) for record in records]
+
+    def distinct_payload_fields(self, kind: str, fields: Sequence[str]) -> list[Row]:
+        """The distinct combinations of some payload fields over all events of a kind, whether they count or not."""
+        columns = ", ".join("payload ->> ?" for _ in fields)
+        return self.query(f"SELECT DISTINCT {columns} FROM event WHERE kind = ?", (*fields, kind))
+
+    def sum_payload_field(
+        self, stream: str, kind: str, field: str, *, after: int, unless: tuple[str, str]
+    ) -> tuple[int, int]:
+        """Number of a stream's events of a kind after an event id, and the sum of a payload field over them.
+
+        `unless` is a payload field and the value of it that excludes an event.
+        """
+        ((count, total),) = self.query(
+            "SELECT count(*), coalesce(sum(payload ->> ?), 0) FROM event"
+            f" WHERE stream = ? AND kind = ? AND payload ->> ? <> ? AND seq > {_SEQ_AT}",
+            (field, stream, kind, *unless, stream, after),
+        )
+        return int(count), int(total)
+
+    def roots(self) -> dict[str, str]:
+        """Stream → the stream that its forks descend from, for every stream that takes part in a fork."""
+        return dict(self.query("SELECT stream, root FROM line"))
+
+    def forks(self) -> set[str]:
+        """The streams that are forks of another."""
+        return {stream for (stream,) in self.query("SELECT stream FROM line WHERE parent IS NOT NULL")}
+
+    def projection_fingerprints(self) -> dict[str, str]:
+        """Projection → the fingerprint of the version that wrote its tables."""
+        return dict(self.query("SELECT name, fingerprint FROM view"))
+
+    def migrations(self) -> list[str]:
+        """The names of the schema migrations that were applied."""
+        return [name for (name,) in self.query("SELECT name FROM migration ORDER BY name")]
+
+    def event_kinds(self) -> list[tuple[str, int]]:
+        """Every kind and version of event that was ever appended."""
+        rows = self.query("SELECT kind, version FROM event_kind ORDER BY kind, version")
+        return [(kind, version) for kind, version in rows]
+
+    def head(self, stream: str) -> int:
+        return StreamLineage(self._readers.rows()).head(stream)
+
+    def read(
+        self,
+        stream: str | None = None,
+        *,
+        after: int = 0,
+        limit: int = 1_000,
+        kinds: Collection[str] | None = None,
+        newest_first: bool = False,
+        only_stream: str | None = None,
+    ) -> list[AnyEvent]:
+        """As in the port; `only_stream` filters by stream while positions stay event ids."""
+        position = "id" if stream is None and only_stream is None else "seq"
+        where = [f"{position} > {_SEQ_AT if only_stream is not None else '?'}"]
+        bound: list[int | str] = [after] if only_stream is None else [only_stream, after]
+        for name in (stream, only_stream):
+            if name is not None:
+                where.append("stream = ?")
+                bound.append(name)
+        if kinds is not None:
+            where.append(f"kind IN ({', '.join('?' * len(kinds))})")
+            bound.extend(kinds)
+        direction = "DESC" if newest_first else "ASC"
+        records = self.query(
+            f"SELECT {COLUMNS} FROM event WHERE {' AND '.join(where)} ORDER BY {position} {direction} LIMIT ?",
+            (*bound, limit),
+        )
+        return [decode(record) for record in records]
+
+    def history(
+        self, stream: str, *, after: int = 0, before: int | None = None, limit: int | None = None
+    ) -> list[AnyEvent]:
+        with self._at_one_moment() as (rows, lines):
+            wanted = lines.active(stream).after(after)
+            if before is not None:
+                wanted = wanted.up_to(before - 1)
+            found: list[AnyEvent] = []
+            for owner, low, high in reversed(lines.segments(stream, wanted)):
+                left = -1 if limit is None else limit - len(found)
+                if left == 0:
+                    break
+                records = rows.all(
+                    f"SELECT {COLUMNS} FROM event WHERE stream = ? AND seq BETWEEN ? AND ? ORDER BY seq DESC LIMIT ?",
+                    (owner, low, high, left),
+                )
+                found.extend(decode(record)._replace(stream=stream) for record in records)
+        found.reverse()
+        return found
+
+    def active(self, stream: str, at: int | None = None) -> Ranges:
+        """The numbers that count in a stream now, or counted when `at` was its last event."""
+        with self._at_one_moment() as (_, lines):
+            return lines.active(stream) if at is None else lines.active_at(stream, at)
+
+    def events_at(self, stream: str, wanted: Ranges) -> list[AnyEvent]:
+        """The events with these numbers on a stream's line, whether they count or not."""
+        with self._at_one_moment() as (_, lines):
+            return list(lines.events(stream, wanted))
+
+    def fork_origin(self, stream: str) -> tuple[str, int] | None:
+        """What a stream was forked from, and where; None if it was not."""
+        return StreamLineage(self._readers.rows()).parent(stream)
+
+    def preview_rewind(self, stream: str, to: int) -> RewindImpact:
+        with self._at_one_moment() as (_, lines):
+            head = lines.head(stream)
+            if not 0 <= to <= head:
+                raise BadPoint(
+                    f"{stream} cannot be rewound to {to}: it has events 1 to {head}.",
+                    "Choose a number in that range.",
+                )
+            now, then = lines.active(stream), lines.active_at(stream, to)
+            dropped, restored = list(lines.events(stream, now - then)), list(lines.events(stream, then - now))
+        return RewindImpact(dropped, restored)
+
+    def turn_seqs(self, stream: str, turn: str) -> list[int]:
+        with self._at_one_moment() as (rows, lines):
+            owners = lines.segments(stream, Ranges([(1, lines.head(stream))]))
+            found = rows.all("SELECT stream, seq FROM event WHERE turn = ?", (turn,))
+        return sorted(seq for owner, seq in found if any(owner == o and low <= seq <= high for o, low, high in owners))
+
+    def close(self) -> None:
+        self._readers.close()

@@ -1,0 +1,269 @@
+"""The store: one SQLite file with the log, its views and its jobs, owned by one process.
+
+It implements the ports `Log` (here) and `Jobs` (`store.jobs`) and tells the bus what was committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import apsw
+
+from coterie.base.clock import Clock, SystemClock
+from coterie.base.errors import BadPoint
+from coterie.eventstore.bus import Bus, BusMessage, LocalBus, WhenSlow, subject_token
+from coterie.eventstore.events import (
+    AnyEvent,
+    Forked,
+    NewEvent,
+    Reset,
+    Rewound,
+    Superseded,
+    encode,
+    is_small,
+    unknown_event_error,
+    unknown_kinds,
+)
+from coterie.eventstore.jobs import READY, NewJob
+from coterie.eventstore.log import RewindImpact
+from coterie.eventstore.projection import Projection
+from coterie.eventstore.ranges import Ranges
+from coterie.eventstore.sqlite.database import Params, ProcessLock, Row, Rows, connect, translating_errors
+from coterie.eventstore.sqlite.jobs import JobSchedules, JobTable, SqliteJobs
+from coterie.eventstore.sqlite.migrations import migrate
+from coterie.eventstore.sqlite.projections import LiveProjections, Progress, Seed
+from coterie.eventstore.sqlite.reader import LogReader
+from coterie.eventstore.sqlite.recorder import EventRecorder
+from coterie.eventstore.sqlite.writer import Writer, WriterStats
+
+T = TypeVar("T")
+
+
+class Store:
+    def __init__(
+        self,
+        path: Path,
+        lock: ProcessLock,
+        connection: apsw.Connection,
+        views: LiveProjections,
+        recorder: EventRecorder,
+        table: JobTable,
+        bus: Bus,
+        clock: Clock,
+    ) -> None:
+        self.path = path
+        self.bus = bus
+        self._lock = lock
+        self._connection = connection
+        self._views = views
+        self._recorder = recorder
+        self._table = table
+        self._rows = Rows(connection)
+        self._reader = LogReader(path)
+        self._writer = Writer(
+            connection,
+            path,
+            begin=recorder.begin,
+            end=recorder.end,
+            committed=self._announce,
+            rolled_back=self._forget,
+            untouched=lambda: recorder.last_id,
+        )
+        self.jobs = SqliteJobs(self._writer, self._reader.connections, table, recorder.encode_and_append)
+        self.schedules = JobSchedules(self._writer, self._reader.connections, self._rows, table, clock)
+
+    @classmethod
+    def open(
+        cls,
+        path: Path | str,
+        *,
+        projections: Sequence[Projection] = (),
+        clock: Clock | None = None,
+        bus: Bus | None = None,
+        progress: Progress | None = None,
+        seed: Seed | None = None,
+    ) -> Store:
+        """Take the file, bring its schema and views up to date, and start the writer. Changes nothing if it cannot."""
+        path, clock = Path(path), clock or SystemClock()
+        lock = ProcessLock(path)
+        lock.acquire()
+        connection: apsw.Connection | None = None
+        try:
+            connection = connect(path, writable=True)
+            with translating_errors(path):
+                rows = Rows(connection)
+                migrate(rows, clock.now())
+                if strange := unknown_kinds(rows.all("SELECT kind, version FROM event_kind ORDER BY kind, version")):
+                    raise unknown_event_error(strange)
+                table = JobTable(rows, clock)
+
+                def recounted(dropped: set[int], restored: set[int]) -> None:
+                    table.withdraw(dropped)
+                    table.reinstate(restored)
+
+                live = LiveProjections(projections, connection, recounted)
+                rows.run("BEGIN IMMEDIATE")
+                live.open(progress, seed)
+                rows.run("COMMIT")
+                recorder = EventRecorder(rows, live, table, clock)
+            return cls(path, lock, connection, live, recorder, table, bus or LocalBus(), clock)
+        except BaseException:
+            if connection is not None:
+                connection.close()
+            lock.release()
+            raise
+
+    def close(self) -> None:
+        """Finish every write that was asked for, then let the file go."""
+        self._writer.close()
+        self._reader.close()
+        self._connection.close()
+        self._lock.release()
+
+    async def append(
+        self, new_events: Sequence[NewEvent], *, expect: Mapping[str, int] | None = None, jobs: Sequence[NewJob] = ()
+    ) -> list[AnyEvent]:
+        texts = [encode(draft.payload) for draft in new_events]
+        return await self._writer.run(
+            lambda: self._recorder.append(new_events, texts, expect, jobs), small=is_small(new_events)
+        )
+
+    def append_blocking(
+        self, new_events: Sequence[NewEvent], *, expect: Mapping[str, int] | None = None, jobs: Sequence[NewJob] = ()
+    ) -> list[AnyEvent]:
+        """`append` for callers without an event loop: blocks until it is durable."""
+        texts = [encode(draft.payload) for draft in new_events]
+        return self._writer.run_blocking(lambda: self._recorder.append(new_events, texts, expect, jobs))
+
+    def transact(self, work: Callable[[Rows], T]) -> T:
+        """A durable change that is no event (a cache, an index), in a transaction of the writer. Blocks."""
+        return self._writer.run_blocking(lambda: self._recorder.run_flushed(work))
+
+    def query(self, sql: str, params: Params = ()) -> list[Row]:
+        return self._reader.query(sql, params)
+
+    @property
+    def reader(self) -> LogReader:
+        return self._reader
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the writer is at work."""
+        return self._writer.alive
+
+    @property
+    def writer_stats(self) -> WriterStats:
+        return self._writer.stats
+
+    @property
+    def projections(self) -> list[Projection]:
+        return self._views.projections
+
+    async def read(
+        self,
+        stream: str | None = None,
+        *,
+        after: int = 0,
+        limit: int = 1_000,
+        kinds: Collection[str] | None = None,
+        newest_first: bool = False,
+    ) -> list[AnyEvent]:
+        return self._reader.read(stream, after=after, limit=limit, kinds=kinds, newest_first=newest_first)
+
+    async def history(
+        self, stream: str, *, after: int = 0, before: int | None = None, limit: int | None = None
+    ) -> list[AnyEvent]:
+        return self._reader.history(stream, after=after, before=before, limit=limit)
+
+    async def head(self, stream: str) -> int:
+        return self._reader.head(stream)
+
+    async def tail(self, after: int = 0) -> AsyncIterator[AnyEvent]:
+        async with self.bus.subscribe("event.>", limit=1, when_slow=WhenSlow.DROP_OLDEST) as news:
+            while True:
+                while page := self._reader.read(after=after):
+                    for event in page:
+                        yield event
+                    after = page[-1].id
+                await anext(news)
+
+    async def preview_rewind(self, stream: str, to: int) -> RewindImpact:
+        return self._reader.preview_rewind(stream, to)
+
+    async def rewind(self, stream: str, to: int, *, actor: str = "system") -> AnyEvent:
+        return await self._control(NewEvent(stream, Rewound(to=to), actor))
+
+    async def redo(self, stream: str, *, actor: str = "system") -> AnyEvent:
+        last = self._reader.read(stream, limit=1, newest_first=True)
+        taken_back = last and (isinstance(last[0].payload, Reset) or last[0].payload == Rewound(to=_to(last[0])))
+        if not taken_back:
+            raise BadPoint(
+                f"There is nothing to redo in {stream}: something has happened since it was rewound, or it never was.",
+                "Fork at the moment you want back instead.",
+            )
+        seq = last[0].seq
+        draft = NewEvent(stream, Rewound(to=seq - 1, redo=True), actor)
+        return (await self.append([draft], expect={stream: seq}))[0]
+
+    async def supersede(
+        self,
+        stream: str,
+        *,
+        drop: Collection[int] = (),
+        restore: Collection[int] = (),
+        actor: str = "system",
+    ) -> AnyEvent:
+        dropped, restored = (Ranges((seq, seq) for seq in seqs).pairs for seqs in (drop, restore))
+        return await self._control(NewEvent(stream, Superseded(drop=dropped, restore=restored), actor))
+
+    async def turn_seqs(self, stream: str, turn: str) -> list[int]:
+        return self._reader.turn_seqs(stream, turn)
+
+    async def fork(self, stream: str, at: int, into: str, *, actor: str = "system") -> AnyEvent:
+        return await self._control(NewEvent(into, Forked(parent=stream, at=at), actor))
+
+    async def reset(self, stream: str, *, actor: str = "system") -> AnyEvent:
+        return await self._control(NewEvent(stream, Reset(), actor))
+
+    async def purge(
+        self, stream: str, *, first: int = 1, last: int | None = None, reason: str = "", actor: str = "system"
+    ) -> AnyEvent:
+        """Erase events for good, from the file's free pages and its journal too. This cannot be taken back."""
+        until = 2**62 if last is None else last
+        event = await self._writer.run(lambda: self._recorder.purge(stream, first, until, reason, actor))
+        await self._writer.run_outside_transaction(self._empty_journal)
+        return event
+
+    def rebuild(self, progress: Progress | None = None) -> None:
+        """Fold every view again from the beginning of the log."""
+        self._writer.run_blocking(lambda: self._recorder.run_flushed(lambda _: self._views.rebuild(progress)))
+
+    def hashes(self) -> dict[str, str]:
+        """A hash per view of what its tables hold."""
+        return self._writer.run_blocking(self._views.hashes)
+
+    def _empty_journal(self) -> None:
+        self._rows.run("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    async def _control(self, draft: NewEvent) -> AnyEvent:
+        return (await self.append([draft]))[0]
+
+    def _forget(self) -> None:
+        self._recorder.reload()
+        self._table.take_ready_kinds()
+
+    def _announce(self) -> None:
+        self.bus.publish(_news(self._recorder.take_appended(), self._table.take_ready_kinds()))
+
+
+def _news(events: Sequence[AnyEvent], readied: Collection[str]) -> Iterator[BusMessage]:
+    for event in events:
+        yield BusMessage(f"event.{subject_token(event.stream)}.{event.kind}", event)
+    if readied:
+        yield BusMessage(READY, readied)
+
+
+def _to(event: AnyEvent) -> int:
+    return event.payload.to if isinstance(event.payload, Rewound) else -1

@@ -1,0 +1,284 @@
+"""Starts, watches and ends the embedded model's process, and says truthfully whether it still lives."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import sys
+from collections import deque
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from coterie.base.clock import Clock, SystemClock
+from coterie.base.logging import get_logger
+from coterie.base.redaction import redact
+from coterie.llm.catalogue import EMBEDDED_MODEL, ProviderSpec
+from coterie.llm.embedded.fair_queue import FairQueue
+from coterie.llm.embedded.gguf import find_weights
+from coterie.llm.errors import ModelCrashed, ModelUnavailable
+from coterie.llm.hosted import HostedProvider, import_libraries
+from coterie.llm.messages import Chunk, CompletionRequest
+from coterie.llm.network_guard import check_real_requests
+from coterie.llm.settings import EmbeddedSettings
+
+_log = get_logger(__name__)
+_PASSED_VARIABLES = (
+    "PATH",
+    "HOME",
+    "LANG",
+    "TMPDIR",
+    "PYTHONPATH",
+    "LD_LIBRARY_PATH",
+    "DYLD_LIBRARY_PATH",
+    "SYSTEMROOT",
+)
+
+
+class EmbeddedProcess:
+    def __init__(self, process: asyncio.subprocess.Process, url: str, key: str, stderr_tail: deque[str]) -> None:
+        self._process = process
+        self._stderr_tail = stderr_tail
+        self.url = url
+        self.key = key
+
+    @classmethod
+    async def start(cls, settings: EmbeddedSettings, weights: Path) -> EmbeddedProcess:
+        key = secrets.token_urlsafe(24)
+        redact.register(key)
+        orders = {
+            "weights": str(weights),
+            "name": EMBEDDED_MODEL,
+            "context": settings.context,
+            "slots": settings.slots,
+            "threads": settings.threads or _default_threads(),
+            "memory_mb": settings.memory_mb,
+            "key": key,
+        }
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "coterie.llm.embedded.server",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=_environment(),
+            start_new_session=True,
+        )
+        last_words: deque[str] = deque(maxlen=20)
+        if process.stdin is None or process.stdout is None or process.stderr is None:
+            raise RuntimeError("The process was started without its pipes.")
+        listening = asyncio.create_task(_collect_stderr(process.stderr, last_words))
+        listening.add_done_callback(lambda task: task.cancelled() or task.exception())
+        try:
+            process.stdin.write(json.dumps(orders).encode() + b"\n")
+            async with asyncio.timeout(settings.start_s):
+                said = json.loads(await process.stdout.readline() or b"{}")
+        except (TimeoutError, OSError, ValueError):
+            said = {}
+        except asyncio.CancelledError:
+            _kill(process)
+            raise
+        if "url" not in said:
+            _kill(process)
+            await process.wait()
+            _log.error("embedded_model_not_started", said=said.get("error"), last_words=list(last_words))
+            raise ModelCrashed(
+                f"The embedded model could not be loaded ({said.get('error') or 'it gave no reason'}).",
+                "Check embedded.memory_mb and embedded.model in [models]; the log has its last words.",
+            )
+        _log.info("embedded_model_started", pid=process.pid, weights=weights.name)
+        return cls(process, said["url"], key, last_words)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def has_exited(self) -> bool:
+        return self._process.returncode is not None
+
+    @property
+    def memory_mb(self) -> float:
+        import psutil
+
+        try:
+            return float(psutil.Process(self.pid).memory_info().rss / 1024**2)
+        except psutil.NoSuchProcess:
+            return 0.0
+
+    async def responds(self, timeout_s: float) -> bool:
+        import httpx
+
+        try:
+            async with httpx.AsyncClient(trust_env=False, timeout=timeout_s) as client:
+                return (await client.get(f"{self.url}/health")).status_code < 500
+        except httpx.HTTPError:
+            return False
+
+    async def wait_for_exit(self) -> bool:
+        """A broken connection is often noticed a moment before the death that broke it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(1):
+                await self._process.wait()
+        if self.has_exited:
+            _log.warning("embedded_model_died", code=self._process.returncode, last_words=list(self._stderr_tail))
+        return self.has_exited
+
+    async def kill(self) -> None:
+        _kill(self._process)
+        await self._process.wait()
+
+
+def _environment() -> dict[str, str]:
+    """What the process needs and no more: the keys that people keep in variables are none of its business."""
+    kept = {name: os.environ[name] for name in _PASSED_VARIABLES if name in os.environ}
+    # Threads that spin while they wait crawl as soon as anything else runs: 5 instead of 35 tokens/s.
+    return {**kept, "OMP_WAIT_POLICY": "passive"}
+
+
+def _default_threads() -> int:
+    """All but one: its threads wait for each other at every token, so a core that is busy elsewhere slows all."""
+    return max(1, (os.cpu_count() or 2) - 1)
+
+
+async def _collect_stderr(stream: asyncio.StreamReader, stderr_tail: deque[str]) -> None:
+    while line := await stream.readline():
+        stderr_tail.append(line.decode(errors="replace").rstrip())
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    with suppress(ProcessLookupError):
+        process.kill()
+
+
+# A real model with no key and no network: SmolLM2 in a process of its own, started by the first request.
+#
+# If that process crashes or hangs, the call that was under way ends with a `ModelCrashed` that says so, and the next one
+# starts a fresh process; the application never goes down with it. Unused for a while, it leaves memory.
+
+
+_HEALTH_TIMEOUT_S = 5.0
+
+
+@dataclass
+class _RunningModel:
+    process: EmbeddedProcess
+    client: HostedProvider
+    chunks_received: int = 0
+    """Chunks received from it in all: the sign of life that costs nothing."""
+
+
+class EmbeddedProvider:
+    name = "embedded"
+
+    def __init__(self, settings: EmbeddedSettings, clock: Clock | None = None) -> None:
+        self._settings = settings
+        self._queue = FairQueue(settings.slots, clock or SystemClock())
+        self._start_lock = asyncio.Lock()
+        self._running: _RunningModel | None = None
+        self._unload_timer: asyncio.TimerHandle | None = None
+        self._stop_tasks: set[asyncio.Task[None]] = set()
+
+    async def stream(self, request: CompletionRequest) -> AsyncGenerator[Chunk, None]:
+        check_real_requests(f"{self.name}/{request.model}")
+        async with self._queue.slot(request.priority, request.owner):
+            self._cancel_unload()
+            try:
+                running = await self._start()
+                watch = asyncio.create_task(self._kill_if_hung(running))
+                try:
+                    async with aclosing(running.client.stream(request)) as chunks:
+                        async for chunk in chunks:
+                            running.chunks_received += 1
+                            yield chunk
+                except ModelUnavailable as error:
+                    if await running.process.wait_for_exit():
+                        raise ModelCrashed(
+                            "The embedded model's process died in the middle of its answer.",
+                            "Ask again: it is started anew by the next request.",
+                        ) from error
+                    raise
+                finally:
+                    watch.cancel()
+            finally:
+                self._schedule_unload()
+
+    @property
+    def process(self) -> EmbeddedProcess | None:
+        """The process, while it runs."""
+        return self._running.process if self._running and not self._running.process.has_exited else None
+
+    async def close(self) -> None:
+        self._cancel_unload()
+        await self._stop_current()
+        await asyncio.gather(*self._stop_tasks)
+
+    async def _start(self) -> _RunningModel:
+        async with self._start_lock:
+            if self._running is not None and self._running.process.has_exited:
+                await self._stop_current()
+            if self._running is None:
+                weights = find_weights(self._settings.model)
+                # Loading the model and importing the client's libraries take a second or more each: side by side.
+                child, _ = await asyncio.gather(
+                    EmbeddedProcess.start(self._settings, weights), asyncio.to_thread(import_libraries, "openai")
+                )
+                self._running = _RunningModel(child, HostedProvider(_local_spec(child)))
+            return self._running
+
+    async def _kill_if_hung(self, running: _RunningModel) -> None:
+        """Silence is not death (a long prompt is being read), but a process that answers nobody is hung."""
+        while not running.process.has_exited:
+            heard = running.chunks_received
+            await asyncio.sleep(self._settings.stall_s)
+            if running.chunks_received == heard and not await running.process.responds(_HEALTH_TIMEOUT_S):
+                # Its death breaks the connections of every call that waits on it, which is how they learn.
+                await running.process.kill()
+
+    async def _stop_current(self) -> None:
+        # Let go of it first: whoever comes while it ends starts a fresh one.
+        running, self._running = self._running, None
+        if running is not None:
+            await _stop(running)
+
+    def _cancel_unload(self) -> None:
+        if self._unload_timer is not None:
+            self._unload_timer.cancel()
+            self._unload_timer = None
+
+    def _schedule_unload(self) -> None:
+        self._cancel_unload()
+        loop = asyncio.get_running_loop()
+        self._unload_timer = loop.call_later(self._settings.idle_unload_s, self._unload)
+
+    def _unload(self) -> None:
+        if self._queue.idle and self._running is not None:
+            running, self._running = self._running, None
+            task = asyncio.create_task(_stop(running))
+            self._stop_tasks.add(task)
+            task.add_done_callback(self._stop_tasks.discard)
+
+
+async def _stop(running: _RunningModel) -> None:
+    await running.client.close()
+    await running.process.kill()
+
+
+def _local_spec(child: EmbeddedProcess) -> ProviderSpec:
+    return ProviderSpec(
+        name=EmbeddedProvider.name,
+        protocol="openai",
+        base_url=f"{child.url}/v1",
+        api_key=SecretStr(child.key),
+        native_schema=True,
+        free=True,
+        flat_rate=False,
+        first_token_s=0,
+        idle_s=0,
+    )

@@ -1,0 +1,202 @@
+"""Finds model servers that already run on this machine, so that they can be offered. Looks at loopback only."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, Field
+
+from coterie.llm.catalogue import Catalogue, ProviderSpec, Target
+from coterie.llm.embedded.provider import EmbeddedProvider
+from coterie.llm.errors import RoleUnset
+from coterie.llm.messages import ModelAnswer, Prompt, TextDelta
+from coterie.llm.roles import Role
+from coterie.llm.router import Models
+from coterie.llm.settings import PRESETS, ModelsSettings
+from coterie.llm.structured import Classified, classify
+
+if TYPE_CHECKING:
+    import httpx
+
+
+@dataclass(frozen=True)
+class LocalServer:
+    preset: str
+    base_url: str
+    models: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _ServerSignature:
+    """How a server is told from anything else that might listen on its port, and where its models are listed."""
+
+    path: str
+    marker_key: str
+    models_path: str
+    models_key: str
+    model_name_key: str
+
+
+_SIGNATURES = {
+    "ollama": _ServerSignature("/api/tags", "models", "/api/tags", "models", "name"),
+    "lmstudio": _ServerSignature("/api/v0/models", "data", "/api/v0/models", "data", "id"),
+    "llamacpp": _ServerSignature("/props", "default_generation_settings", "/v1/models", "data", "id"),
+}
+
+
+async def find_local_servers(
+    addresses: Mapping[str, str] | None = None, *, timeout_s: float = 0.5
+) -> list[LocalServer]:
+    """Those that answer, in a fixed order. `addresses` (preset → base URL) replaces the usual places."""
+    import httpx
+
+    places = {preset: (addresses or {}).get(preset, PRESETS[preset].base_url) for preset in _SIGNATURES}
+    async with httpx.AsyncClient(timeout=timeout_s, trust_env=False) as client:
+        found = await asyncio.gather(*(_identify_server(client, preset, url) for preset, url in places.items()))
+    return [server for server in found if server is not None]
+
+
+async def _identify_server(client: httpx.AsyncClient, preset: str, base_url: str) -> LocalServer | None:
+    sign, root = _SIGNATURES[preset], base_url.removesuffix("/v1")
+    told = await _get_json(client, root + sign.path)
+    if told is None or sign.marker_key not in told:
+        return None
+    listing = told if sign.models_path == sign.path else await _get_json(client, root + sign.models_path) or {}
+    listed = listing.get(sign.models_key)
+    names = (
+        [item.get(sign.model_name_key) for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
+    )
+    return LocalServer(preset, base_url, tuple(name for name in names if isinstance(name, str)))
+
+
+async def _get_json(client: httpx.AsyncClient, url: str) -> dict[str, Any] | None:
+    import httpx
+
+    try:
+        answer = await client.get(url)
+        told = answer.json() if answer.is_success else None
+    except (httpx.HTTPError, ValueError):
+        return None
+    return told if isinstance(told, dict) else None
+
+
+# Whether the providers that roles use would take a call: reached, and the key accepted. Nothing is written for it.
+
+
+_ANTHROPIC_VERSION = "2023-06-01"
+
+
+@dataclass(frozen=True)
+class ProviderHealth:
+    provider: str
+    state: Literal["ok", "note", "bad"]
+    what: str
+    fix: str = ""
+
+
+async def check_providers(catalogue: Catalogue, *, timeout_s: float = 5.0) -> list[ProviderHealth]:
+    """One per provider that some role uses, but for the embedded model."""
+    import httpx
+
+    specs = [catalogue.spec(name) for name in _providers_in_use(catalogue)]
+    async with httpx.AsyncClient(timeout=timeout_s) as client:
+        return list(await asyncio.gather(*(_check_provider(client, spec) for spec in specs)))
+
+
+def _providers_in_use(catalogue: Catalogue) -> list[str]:
+    used: set[str] = set()
+    for role in Role:
+        try:
+            used |= {target.provider for target in catalogue.chain(role)}
+        except RoleUnset:
+            continue
+    return sorted(used - {"embedded"})
+
+
+async def _check_provider(client: httpx.AsyncClient, spec: ProviderSpec) -> ProviderHealth:
+    import httpx
+
+    name = spec.name
+    again = f"Keep the right one: coterie secrets set {name}"
+    if spec.api_key is None and name in PRESETS and PRESETS[name].needs_key:
+        return ProviderHealth(name, "bad", "no key is set", f"Keep one (coterie secrets set {name}) and refer to it.")
+    try:
+        answer = await client.get(_models_url(spec), headers=_headers(spec))
+    except httpx.HTTPError as error:
+        return ProviderHealth(
+            name, "note", f"not reached ({type(error).__name__})", "Is it running, and is the network there?"
+        )
+    if answer.status_code in (401, 403):
+        return ProviderHealth(name, "bad", f"the key was refused (HTTP {answer.status_code})", again)
+    if answer.status_code >= 500:
+        return ProviderHealth(name, "note", f"it has trouble (HTTP {answer.status_code})", "Try again later.")
+    return ProviderHealth(name, "ok", "reached, and the key is accepted" if spec.api_key else "reached")
+
+
+def _models_url(spec: ProviderSpec) -> str:
+    root = spec.base_url.rstrip("/")
+    return f"{root}/v1/models" if spec.protocol == "anthropic" else f"{root}/models"
+
+
+def _headers(spec: ProviderSpec) -> dict[str, str]:
+    if spec.api_key is None:
+        return {}
+    key = spec.api_key.get_secret_value()
+    if spec.protocol == "anthropic":
+        return {"x-api-key": key, "anthropic-version": _ANTHROPIC_VERSION}
+    return {"authorization": f"Bearer {key}"}
+
+
+# A quick look at one model: does it stream, how fast, and can it hold to a schema?
+
+
+_STREAM_PROMPT = Prompt.of("Tell me in two or three sentences what a fox does at night.", max_tokens=120)
+_FORM_PROMPT = Prompt.of(
+    "Mara the fox is seven years old and lives in the old mill. Fill in the form about her.", max_tokens=120
+)
+
+
+class ProbeForm(BaseModel):
+    name: str = ""
+    age: int = Field(default=0, ge=0, le=200)
+    place: str = Field(default="", max_length=60)
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    answer: ModelAnswer
+    structured: Classified[ProbeForm]
+    memory_mb: float | None
+    """What the embedded model's process holds; None for others."""
+
+    @property
+    def tokens_per_s(self) -> float:
+        seconds = (self.answer.total_ms - (self.answer.first_token_ms or 0.0)) / 1000
+        return self.answer.tokens.output / seconds if seconds > 0 else 0.0
+
+
+async def probe_model(
+    settings: ModelsSettings, target: Target, on_text: Callable[[str], None], running: Models | None = None
+) -> ProbeResult:
+    """Stream from one model, without fallbacks. What it says is passed to `say` as it comes.
+
+    `beside` are the models of a house that runs: its provider is asked, so that no model is loaded twice.
+    """
+    chain = (str(target),)
+    alone = settings.model_copy(update={"roles": {Role.NARRATIVE: chain, Role.CLASSIFIER: chain}})
+    models = Models(alone, providers={target.provider: running.provider(target.provider)} if running else None)
+    try:
+        async with models.stream(Role.NARRATIVE, _STREAM_PROMPT) as reply:
+            async for chunk in reply:
+                if isinstance(chunk, TextDelta):
+                    on_text(chunk.text)
+        form = await classify(models, ProbeForm, _FORM_PROMPT, timeout_s=settings.deadline_s)
+        provider = models.provider(target.provider)
+        child = provider.process if isinstance(provider, EmbeddedProvider) else None
+        return ProbeResult(reply.answer, form, child.memory_mb if child else None)
+    finally:
+        if running is None:
+            await models.close()

@@ -1,0 +1,182 @@
+"""The search index of memories: a document per memory and line, in tables that only `settle` writes.
+
+One full-text table per owner: with a million memories in the file, a question is asked of the thousands
+that one character holds. A document is never altered. A memory that changes gets a new document with a
+higher number, so that a reader sees at a glance what is new and whether anything is gone.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+
+import numpy as np
+
+from coterie.eventstore import ChangedKeys, Rows, Store
+from coterie.memory.index.embedders import DIM, static_embedder
+from coterie.memory.text import NameMatcher, is_question
+
+INDEX_SCHEMA = """
+    CREATE TABLE IF NOT EXISTS memory_doc(
+        doc INTEGER PRIMARY KEY, owner INTEGER NOT NULL, stream TEXT NOT NULL, id TEXT NOT NULL,
+        question INTEGER NOT NULL, tokens BLOB NOT NULL, vector BLOB NOT NULL);
+    CREATE INDEX IF NOT EXISTS memory_doc_key ON memory_doc(id, stream);
+    CREATE INDEX IF NOT EXISTS memory_doc_owner ON memory_doc(owner, doc);
+    CREATE TABLE IF NOT EXISTS memory_owner(
+        number INTEGER PRIMARY KEY, owner TEXT NOT NULL UNIQUE,
+        docs INTEGER NOT NULL DEFAULT 0, last INTEGER NOT NULL DEFAULT 0, removed INTEGER NOT NULL DEFAULT 0,
+        ties INTEGER NOT NULL DEFAULT 0);
+    CREATE TABLE IF NOT EXISTS memory_vector(
+        doc INTEGER, model TEXT, vector BLOB NOT NULL, PRIMARY KEY(doc, model)) WITHOUT ROWID;
+"""
+
+_BATCH = 2_000
+Key = tuple[str, str]
+Kept = list[tuple[str, bytes]]
+
+_FIND = "FROM json_each(?1) j CROSS JOIN {} WHERE t.stream = j.value->>0 AND t.id = j.value->>1"
+
+
+def full_text_table(number: int) -> str:
+    return f"memory_words_{number}"
+
+
+def rebuild_index(rows: Rows) -> None:
+    for (number,) in rows.all("SELECT number FROM memory_owner"):
+        rows.run(f"DROP TABLE IF EXISTS {full_text_table(number)}")
+    rows.run("DELETE FROM memory_doc; DELETE FROM memory_vector")
+    # The counters stay and grow, so that a reader that knew the old documents drops them all.
+    rows.run("UPDATE memory_owner SET docs = 0, removed = removed + 1, ties = ties + 1")
+    for (number,) in rows.all("SELECT number FROM memory_owner"):
+        _create_full_text(rows, number)
+    keys = rows.all("SELECT stream, id FROM memory ORDER BY event, stream, id")
+    _index_keys(rows, keys)
+
+
+def update_index(rows: Rows, changed: ChangedKeys) -> None:
+    keys = set(changed.get("memory", ()))
+    for _, memory_id in changed.get("memory_tombstone", ()):
+        keys.update(rows.all("SELECT stream, id FROM memory WHERE id = ?", (memory_id,)))
+    _index_keys(rows, sorted(keys))
+    for table in ("memory_validity", "memory_link"):
+        if changed.get(table):
+            # A row that was taken back no longer names its owner; a bump too many costs one small read.
+            rows.run("UPDATE memory_owner SET ties = ties + 1")
+            break
+
+
+def _index_keys(rows: Rows, keys: Sequence[Key]) -> None:
+    for start in range(0, len(keys), _BATCH):
+        _index_batch(rows, keys[start : start + _BATCH])
+
+
+def _index_batch(rows: Rows, keys: Sequence[Key]) -> None:
+    offline = static_embedder()
+    wanted = json.dumps(keys)
+    kept = _remove(rows, wanted)
+    found = rows.all(
+        f"SELECT t.stream, t.id, t.owner, t.text, t.speaker, t.witnesses {_FIND.format('memory t')}"
+        " AND NOT EXISTS (SELECT 1 FROM memory_tombstone s WHERE s.id = t.id) ORDER BY j.key",
+        (wanted,),
+    )
+    token_rows = [offline.tokens(_name_matcher(speaker, there).remove_from(text)) for *_, text, speaker, there in found]
+    vectors = offline.embed_tokens(token_rows).astype(np.float16)
+    row = rows.one("SELECT coalesce(max(last), 0) FROM memory_owner")
+    doc = row[0] if row else 0
+    documents: list[tuple[int, int, str, str, bool, bytes, bytes]] = []
+    others: list[tuple[int, str, bytes]] = []
+    words: dict[int, list[tuple[int, str]]] = {}
+    numbers: dict[str, int] = {}
+    for (stream, memory_id, owner, text, _, _), tokens, vector in zip(found, token_rows, vectors, strict=True):
+        doc += 1
+        if owner not in numbers:
+            numbers[owner] = _owner_number(rows, owner)
+        number, told = numbers[owner], tokens.tobytes()
+        documents.append((doc, number, stream, memory_id, is_question(text), told, vector.tobytes()))
+        words.setdefault(number, []).append((doc, text))
+        others.extend((doc, model, other) for model, other in kept.get((stream, memory_id, told), ()))
+    rows.many("INSERT INTO memory_doc VALUES (?,?,?,?,?,?,?)", documents)
+    rows.many("INSERT INTO memory_vector VALUES (?,?,?)", others)
+    for number, texts in words.items():
+        rows.many(f"INSERT INTO {full_text_table(number)}(rowid, text) VALUES (?,?)", texts)
+        rows.run(
+            "UPDATE memory_owner SET docs = docs + ?, last = ? WHERE number = ?", (len(texts), texts[-1][0], number)
+        )
+
+
+def _remove(rows: Rows, wanted: str) -> dict[tuple[str, str, bytes], Kept]:
+    """Take documents out. Returns what other embedders made of their words, to keep where those stay."""
+    kept: dict[tuple[str, str, bytes], Kept] = {}
+    for doc, number, stream, memory_id, tokens in rows.all(
+        f"SELECT t.doc, t.owner, t.stream, t.id, t.tokens {_FIND.format('memory_doc t')}",
+        (wanted,),
+    ):
+        kept[stream, memory_id, tokens] = rows.all("SELECT model, vector FROM memory_vector WHERE doc = ?", (doc,))
+        rows.run("DELETE FROM memory_vector WHERE doc = ?", (doc,))
+        rows.run(f"DELETE FROM {full_text_table(number)} WHERE rowid = ?", (doc,))
+        rows.run("DELETE FROM memory_doc WHERE doc = ?", (doc,))
+        rows.run("UPDATE memory_owner SET docs = docs - 1, removed = removed + 1 WHERE number = ?", (number,))
+    return kept
+
+
+def _owner_number(rows: Rows, owner: str) -> int:
+    row = rows.one("SELECT number FROM memory_owner WHERE owner = ?", (owner,))
+    if row is None:
+        row = rows.one("INSERT INTO memory_owner(owner) VALUES (?) RETURNING number", (owner,))
+        number = int(row[0]) if row else 0
+        _create_full_text(rows, number)
+        return number
+    return int(row[0])
+
+
+def _create_full_text(rows: Rows, number: int) -> None:
+    # The words only, not the text: that stands in `memory`, and a deleted document leaves nothing to read.
+    rows.run(
+        f"CREATE VIRTUAL TABLE {full_text_table(number)} USING fts5(text, content='', contentless_delete=1,"
+        " tokenize='porter unicode61 remove_diacritics 2')"
+    )
+
+
+@functools.lru_cache(maxsize=4_096)
+def _name_matcher(speaker: str | None, witnesses: str) -> NameMatcher:
+    return NameMatcher([*json.loads(witnesses), *([speaker] if speaker else [])])
+
+
+# Whether the index says what the tables say: the part of `verify` that only memory can do.
+
+
+def check_index(store: Store) -> list[str]:
+    """What is wrong, in sentences; nothing if all is well."""
+    return store.transact(_find_problems)
+
+
+def _find_problems(rows: Rows) -> list[str]:
+    faults: list[str] = []
+    visible = "memory m WHERE NOT EXISTS (SELECT 1 FROM memory_tombstone t WHERE t.id = m.id)"
+    missing = rows.all(
+        f"SELECT m.stream, m.id FROM {visible} AND NOT EXISTS"
+        " (SELECT 1 FROM memory_doc d WHERE d.id = m.id AND d.stream = m.stream)"
+    )
+    faults += [f"{memory_id} in {stream} is not in the index" for stream, memory_id in missing]
+    stray = rows.all(
+        "SELECT d.stream, d.id FROM memory_doc d WHERE NOT EXISTS"
+        f" (SELECT 1 FROM {visible} AND m.id = d.id AND m.stream = d.stream)"
+    )
+    faults += [f"the index still holds {memory_id} of {stream}" for stream, memory_id in stray]
+    faults += [
+        f"document {doc} has a vector of the wrong size"
+        for (doc,) in rows.all("SELECT doc FROM memory_doc WHERE length(vector) <> ?", (2 * DIM,))
+    ]
+    faults += [
+        f"a vector is left of document {doc}, which is gone"
+        for (doc,) in rows.all("SELECT doc FROM memory_vector WHERE doc NOT IN (SELECT doc FROM memory_doc)")
+    ]
+    for number, owner, docs in rows.all("SELECT number, owner, docs FROM memory_owner"):
+        table = full_text_table(number)
+        indexed = {doc for (doc,) in rows.all(f"SELECT rowid FROM {table}")}
+        stored = {doc for (doc,) in rows.all("SELECT doc FROM memory_doc WHERE owner = ?", (number,))}
+        if indexed != stored or len(stored) != docs:
+            faults.append(f"the words of {owner} are indexed for {len(indexed)} memories, not {len(stored)}")
+        rows.run(f"INSERT INTO {table}({table}) VALUES ('integrity-check')")
+    return faults

@@ -1,0 +1,206 @@
+"""The vectors of a chosen embedder, beside the offline ones: made in the background, used when complete.
+
+Storing a memory never waits for an embedder. Documents without a vector of the current model are
+pending; `embed_pending` works them off in batches, and until an owner's are done recall ranks without them. A
+document that leaves the index takes its vectors along.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coterie.base.logging import get_logger
+from coterie.eventstore import Rows, Store
+from coterie.memory.errors import EmbedderFailed
+from coterie.memory.index.embedders import GRID, Embedder, embed_checked, quantize
+from coterie.memory.index.owner_index import OwnerIndex
+from coterie.memory.text import NameMatcher
+
+Floats32 = NDArray[np.float32]
+Progress = Callable[[int, int], None]
+
+_BATCH = 64
+_MIN_COVERAGE = 0.95
+_CACHED_QUESTIONS = 256
+
+_PENDING = """
+    SELECT d.doc, m.text, m.speaker, m.witnesses FROM memory_doc d JOIN memory m ON m.stream = d.stream AND m.id = d.id
+    WHERE NOT EXISTS (SELECT 1 FROM memory_vector v WHERE v.doc = d.doc AND v.model = ?) AND d.doc > ?
+    ORDER BY d.doc LIMIT ?
+"""
+
+
+@dataclass
+class _Cached:
+    docs: NDArray[np.int64]
+    matrix: Floats32
+    stored: int
+
+
+class VectorStore:
+    def __init__(self, store: Store, embedder: Embedder | None = None) -> None:
+        self._store = store
+        self.embedder = embedder
+        self._cached: dict[str, _Cached] = {}
+        self._questions: dict[str, Floats32] = {}
+        self._lock = threading.Lock()
+        self._made = 0
+
+    def embed_question(self, text: str) -> Floats32 | None:
+        """The question's vector; None if there is no embedder or it fails, which must not stop a recall."""
+        if self.embedder is None:
+            return None
+        if (known := self._questions.get(text)) is not None:
+            return known
+        try:
+            found: Floats32 = quantize(embed_checked(self.embedder, [text], self._dim()))[0]
+        except EmbedderFailed as error:
+            get_logger(__name__).warning("recall goes on without the embedder", why=str(error))
+            return None
+        if len(self._questions) >= _CACHED_QUESTIONS:
+            self._questions.clear()
+        self._questions[text] = found
+        return found
+
+    def similarities(self, index: OwnerIndex, wanted: Floats32) -> NDArray[np.float64] | None:
+        """The cosine to each memory of the shelf, or None while too many have no vector yet."""
+        assert self.embedder is not None  # noqa: S101  there is a question vector, so somebody made it
+        cached = self._matrix(index, self.embedder.name, len(wanted))
+        if cached.stored < _MIN_COVERAGE * len(index):
+            return None
+        return np.round((cached.matrix @ wanted).astype(np.float64) / GRID**2, 6)
+
+    def pending(self) -> tuple[int, int]:
+        """How many documents have no vector of the current model, and how many documents there are."""
+        if self.embedder is None:
+            return (0, 0)
+        ((total, done),) = self._store.query(
+            "SELECT (SELECT count(*) FROM memory_doc), (SELECT count(*) FROM memory_vector WHERE model = ?)",
+            (self.embedder.name,),
+        )
+        return (total - done, total)
+
+    def embed_pending(self, progress: Progress | None = None, stop: threading.Event | None = None) -> int:
+        """Embed what is missing, then drop what models no longer in use have made. Returns how many were made."""
+        embedder = self.embedder
+        if embedder is None:
+            return 0
+        made, after = 0, 0
+        missing, total = self.pending()
+        while not (stop and stop.is_set()):
+            rows = self._store.query(_PENDING, (embedder.name, after, _BATCH))
+            if not rows:
+                self._store.transact(lambda tables: _delete_other_models(tables, embedder.name))
+                break
+            names = [
+                NameMatcher([*json.loads(witnesses), *([speaker] if speaker else [])])
+                for *_, speaker, witnesses in rows
+            ]
+            texts = [each.remove_from(text) for each, (_, text, _, _) in zip(names, rows, strict=True)]
+            vectors = quantize(embed_checked(embedder, texts, self._dim())).astype(np.float16)
+            found = [(row[0], embedder.name, vector.tobytes()) for row, vector in zip(rows, vectors, strict=True)]
+            self._store.transact(partial(_store_vectors, found=found))
+            after = rows[-1][0]
+            made += len(rows)
+            self._made += len(rows)
+            if progress:
+                progress(min(total - missing + made, total), total)
+        return made
+
+    def _dim(self) -> int | None:
+        name = self.embedder.name if self.embedder else ""
+        found = self._store.query("SELECT length(vector) FROM memory_vector WHERE model = ? LIMIT 1", (name,))
+        return found[0][0] // 2 if found else None
+
+    def _matrix(self, shelf: OwnerIndex, model: str, dim: int) -> _Cached:
+        with self._lock:
+            cached = self._cached.get(shelf.owner)
+            complete = cached is not None and cached.stored == len(shelf) and np.array_equal(cached.docs, shelf.doc)
+            if cached is not None and complete and cached.matrix.shape[1] == dim:
+                return cached
+            rows = self._store.query(
+                "SELECT v.doc, v.vector FROM memory_doc d JOIN memory_vector v ON v.doc = d.doc AND v.model = ?"
+                " WHERE d.owner = ?",
+                (model, shelf.number),
+            )
+            matrix = np.zeros((len(shelf), dim), np.float32)
+            known = {doc: vector for doc, vector in rows if len(vector) == 2 * dim}
+            stored = 0
+            for index, doc in enumerate(shelf.doc.tolist()):
+                if (vector := known.get(doc)) is not None:
+                    matrix[index] = np.frombuffer(vector, np.float16)
+                    stored += 1
+            cached = self._cached[shelf.owner] = _Cached(shelf.doc, matrix, stored)
+            return cached
+
+
+def _store_vectors(tables: Rows, found: list[tuple[int, str, bytes]]) -> None:
+    # A document may have been taken back while its vector was made.
+    for doc, model, vector in found:
+        tables.run(
+            "INSERT OR REPLACE INTO memory_vector SELECT ?1, ?2, ?3 WHERE EXISTS"
+            " (SELECT 1 FROM memory_doc WHERE doc = ?1)",
+            (doc, model, vector),
+        )
+
+
+def _delete_other_models(tables: Rows, model: str) -> None:
+    tables.run("DELETE FROM memory_vector WHERE model <> ?", (model,))
+
+
+# Embedding in the background: a thread that works off what has no vector yet, and can say how far it is.
+
+
+@dataclass(frozen=True)
+class EmbeddingStatus:
+    model: str | None
+    done: int
+    total: int
+    running: bool
+    error: str | None
+    """Why it stopped before it was done."""
+
+
+class EmbeddingWorker:
+    def __init__(self, vectors: VectorStore) -> None:
+        self._vectors = vectors
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._error: str | None = None
+
+    def start(self) -> None:
+        """Begin, or go on after new memories or a failure. Does nothing while it is running."""
+        if self._vectors.embedder is None or (self._thread is not None and self._thread.is_alive()):
+            return
+        self._stop.clear()
+        self._error = None
+        self._thread = threading.Thread(target=self._run, name="memory-embedding", daemon=True)
+        self._thread.start()
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+
+    def stop(self) -> None:
+        self._stop.set()
+        self.wait()
+
+    def status(self) -> EmbeddingStatus:
+        embedder = self._vectors.embedder
+        missing, total = self._vectors.pending()
+        running = self._thread is not None and self._thread.is_alive()
+        return EmbeddingStatus(embedder.name if embedder else None, total - missing, total, running, self._error)
+
+    def _run(self) -> None:
+        try:
+            self._vectors.embed_pending(stop=self._stop)
+        except EmbedderFailed as error:
+            self._error = str(error)
+            get_logger(__name__).warning("embedding stopped", why=str(error))

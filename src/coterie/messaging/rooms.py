@@ -1,0 +1,283 @@
+"""Rooms on platforms and the chats behind them: who talks with whom where, and what a room was about. P2, P9, D12
+
+A room points at a context, the mode's own chat. Starting over gives the room a new context; the old one stays and can
+be loaded again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from coterie.conversation.errors import NoSuchRoom
+from coterie.eventstore import Event, NewEvent, Payload, Projection, Rows, Store, on
+from coterie.messaging.inbox import room_stream
+from coterie.messaging.ports import NewChat
+from coterie.messaging.protocol import RoomRef
+
+_SELECT = "SELECT surface, room, person, mode, character, context, title, number, archived FROM surface_room"
+
+
+class RoomBound(Payload, kind="room_bound"):
+    """A room on a platform belongs to a person and a character from now on."""
+
+    room: RoomRef
+    """The room on the platform."""
+    person: str
+    """Whose room it is: a person's id; `you` is the owner."""
+    mode: str
+    """Which mode holds the chat: `story`, `desk` or `remote`."""
+    character: str
+    """Who answers in it: a character's id."""
+    context: str
+    """The chat behind it, by its stream (`room:…`)."""
+    title: str
+    """The name it was given, else the character's."""
+    number: int
+    """Counted per person and surface, for `chats`."""
+
+
+class RoomRenamed(Payload, kind="room_renamed"):
+    """A room got another name."""
+
+    room: RoomRef
+    """The room on the platform."""
+    title: str
+    """What it is called from now on."""
+
+
+class RoomArchived(Payload, kind="room_archived"):
+    """A room was put away."""
+
+    room: RoomRef
+    """The room on the platform."""
+
+
+class RoomShared(Payload, kind="room_shared"):
+    """Somebody was let into a chat that is somebody else's, or is not in it any more."""
+
+    room: RoomRef
+    """The room on the platform."""
+    person: str
+    """Whom it is about, by id."""
+    shared: bool = True
+    """False: not in it any more."""
+
+
+class RoomForgotten(Payload, kind="room_forgotten"):
+    """The room is nobody's any more; what it was about stays."""
+
+    room: RoomRef
+    """The room on the platform."""
+
+
+class ContextChanged(Payload, kind="context_changed"):
+    """The room is about something else now: a fresh chat, or one from before. P9"""
+
+    room: RoomRef
+    """The room on the platform."""
+    context: str
+    """The chat that is behind it from now on, by its stream (`room:…`)."""
+    mode: str
+    """Which mode holds the chat: `story`, `desk` or `remote`."""
+    character: str
+    """Who answers in it: a character's id."""
+
+
+class ContextSaved(Payload, kind="context_saved"):
+    """What a room is about got a name, to be found again by it."""
+
+    room: RoomRef
+    """The room on the platform."""
+    context: str
+    """The chat that got the name, by its stream (`room:…`)."""
+    name: str
+    """As `load` lists it."""
+
+
+@dataclass(frozen=True)
+class RoomBinding:
+    room: RoomRef
+    person: str
+    mode: str
+    character: str
+    context: str
+    title: str
+    number: int
+    archived: bool
+
+
+@dataclass(frozen=True)
+class RoomContext:
+    """A context that a room has or had."""
+
+    context: str
+    mode: str
+    character: str
+    name: str
+
+
+class RoomsProjection(Projection):
+    name = "surface_rooms"
+    schema = """
+        CREATE TABLE surface_room(surface TEXT, room TEXT, person TEXT NOT NULL, mode TEXT NOT NULL,
+            character TEXT NOT NULL, context TEXT NOT NULL, title TEXT NOT NULL, number INTEGER NOT NULL,
+            archived INTEGER NOT NULL DEFAULT 0, PRIMARY KEY(surface, room)) WITHOUT ROWID;
+        CREATE INDEX surface_room_person ON surface_room(person, surface, number);
+        CREATE TABLE room_context(surface TEXT, room TEXT, context TEXT, mode TEXT NOT NULL, character TEXT NOT NULL,
+            name TEXT NOT NULL, since INTEGER NOT NULL, PRIMARY KEY(surface, room, context)) WITHOUT ROWID;
+        CREATE INDEX room_context_context ON room_context(context, since);
+        CREATE TABLE room_guest(surface TEXT, room TEXT, person TEXT, PRIMARY KEY(surface, room, person)) WITHOUT ROWID;
+    """
+
+    @on(RoomBound)
+    def room_bound(self, rows: Rows, event: Event[RoomBound]) -> None:
+        it = event.payload
+        rows.run(
+            "INSERT OR REPLACE INTO surface_room VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)",
+            (it.room.surface, it.room.id, it.person, it.mode, it.character, it.context, it.title, it.number),
+        )
+        self._keep(rows, it.room, it.context, it.mode, it.character, event.id)
+
+    @on(RoomRenamed)
+    def renamed(self, rows: Rows, event: Event[RoomRenamed]) -> None:
+        room = event.payload.room
+        told = (event.payload.title, room.surface, room.id)
+        rows.run("UPDATE surface_room SET title = ? WHERE surface = ? AND room = ?", told)
+
+    @on(RoomArchived)
+    def archived(self, rows: Rows, event: Event[RoomArchived]) -> None:
+        room = event.payload.room
+        rows.run("UPDATE surface_room SET archived = 1 WHERE surface = ? AND room = ?", (room.surface, room.id))
+
+    @on(RoomShared)
+    def shared(self, rows: Rows, event: Event[RoomShared]) -> None:
+        it = event.payload
+        change = "INSERT OR REPLACE INTO room_guest VALUES (?, ?, ?)"
+        if not it.shared:
+            change = "DELETE FROM room_guest WHERE surface = ? AND room = ? AND person = ?"
+        rows.run(change, (it.room.surface, it.room.id, it.person))
+
+    @on(RoomForgotten)
+    def forgotten(self, rows: Rows, event: Event[RoomForgotten]) -> None:
+        room = event.payload.room
+        rows.run("DELETE FROM surface_room WHERE surface = ? AND room = ?", (room.surface, room.id))
+        rows.run("DELETE FROM room_guest WHERE surface = ? AND room = ?", (room.surface, room.id))
+
+    @on(ContextChanged)
+    def context_changed(self, rows: Rows, event: Event[ContextChanged]) -> None:
+        it = event.payload
+        rows.run(
+            "UPDATE surface_room SET context = ?, mode = ?, character = ? WHERE surface = ? AND room = ?",
+            (it.context, it.mode, it.character, it.room.surface, it.room.id),
+        )
+        self._keep(rows, it.room, it.context, it.mode, it.character, event.id)
+
+    @on(ContextSaved)
+    def context_saved(self, rows: Rows, event: Event[ContextSaved]) -> None:
+        it = event.payload
+        rows.run(
+            "UPDATE room_context SET name = ? WHERE surface = ? AND room = ? AND context = ?",
+            (it.name, it.room.surface, it.room.id, it.context),
+        )
+
+    def _keep(self, rows: Rows, room: RoomRef, context: str, mode: str, character: str, since: int) -> None:
+        rows.run(
+            "INSERT INTO room_context VALUES (?, ?, ?, ?, ?, '', ?) ON CONFLICT DO NOTHING",
+            (room.surface, room.id, context, mode, character, since),
+        )
+
+
+class Rooms:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def find(self, room: RoomRef) -> RoomBinding | None:
+        found = self._some("surface = ? AND room = ?", (room.surface, room.id))
+        return found[0] if found else None
+
+    def get(self, room: RoomRef) -> RoomBinding:
+        found = self.find(room)
+        if found is None:
+            raise NoSuchRoom("Nothing has been said in this room yet.", "Say something, and a chat begins.")
+        return found
+
+    def of_person(self, person: str, surface: str) -> list[RoomBinding]:
+        return self._some("person = ? AND surface = ? AND NOT archived", (person, surface))
+
+    def is_guest(self, room: RoomRef, person: str) -> bool:
+        sql = "SELECT 1 FROM room_guest WHERE surface = ? AND room = ? AND person = ?"
+        return bool(self._store.query(sql, (room.surface, room.id, person)))
+
+    def guests(self, room: RoomRef) -> list[str]:
+        sql = "SELECT person FROM room_guest WHERE surface = ? AND room = ? ORDER BY person"
+        return [person for (person,) in self._store.query(sql, (room.surface, room.id))]
+
+    def room_of(self, context: str) -> RoomRef | None:
+        """The room that a chat is held in: where it is now, or where it was last."""
+        rows = self._store.query(
+            "SELECT c.surface, c.room FROM room_context c LEFT JOIN surface_room r USING (surface, room)"
+            " WHERE c.context = ? ORDER BY r.context IS c.context DESC, c.since DESC LIMIT 1",
+            (context,),
+        )
+        return RoomRef(surface=rows[0][0], id=rows[0][1]) if rows else None
+
+    def on_surface(self, surface: str) -> list[RoomBinding]:
+        return self._some("surface = ?", (surface,))
+
+    def contexts(self, room: RoomRef) -> list[RoomContext]:
+        """Everything the room was about, the newest last."""
+        rows = self._store.query(
+            "SELECT context, mode, character, name FROM room_context WHERE surface = ? AND room = ? ORDER BY since",
+            (room.surface, room.id),
+        )
+        return [RoomContext(*row) for row in rows]
+
+    def next_number(self, person: str, surface: str) -> int:
+        rows = self._store.query(
+            "SELECT coalesce(max(number), 0) + 1 FROM surface_room WHERE person = ? AND surface = ?", (person, surface)
+        )
+        return int(rows[0][0])
+
+    def has_number(self, person: str, surface: str, number: int) -> bool:
+        sql = "SELECT 1 FROM surface_room WHERE person = ? AND surface = ? AND number = ?"
+        return bool(self._store.query(sql, (person, surface, number)))
+
+    async def bind(
+        self,
+        room: RoomRef,
+        person: str,
+        mode: str,
+        character: str,
+        opened: NewChat,
+        title: str,
+        number: int | None = None,
+    ) -> RoomBinding:
+        """In one transaction with the chat itself; a room that was bound meanwhile keeps what it has."""
+        payload = RoomBound(
+            room=room,
+            person=person,
+            mode=mode,
+            character=character,
+            context=opened.context,
+            title=title,
+            number=number or self.next_number(person, room.surface),
+        )
+        if self.find(room) is None:
+            # The same chat for the same room once; a room that was forgotten may be bound again, to another.
+            key = f"bound:{room.surface}/{room.id}:{payload.context}"
+            await self._store.append([*opened.new_events, NewEvent(room_stream(room), payload, person, key=key)])
+        return self.get(room)
+
+    async def change_context(
+        self, room: RoomRef, kept: RoomContext, person: str, drafts: Sequence[NewEvent] = ()
+    ) -> None:
+        changed = ContextChanged(room=room, context=kept.context, mode=kept.mode, character=kept.character)
+        await self._store.append([*drafts, NewEvent(room_stream(room), changed, person)])
+
+    async def record(self, payload: RoomRenamed | RoomArchived | RoomShared | ContextSaved, person: str) -> None:
+        await self._store.append([NewEvent(room_stream(payload.room), payload, person)])
+
+    def _some(self, where: str, bound: Sequence[str]) -> list[RoomBinding]:
+        rows = self._store.query(f"{_SELECT} WHERE {where} ORDER BY number", tuple(bound))
+        return [RoomBinding(RoomRef(surface=surface, id=room), *told) for surface, room, *told in rows]

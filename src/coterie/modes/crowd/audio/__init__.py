@@ -1,0 +1,14 @@
+"""From sound to context: where sound comes from, when somebody speaks, what they say. No sound leaves here. C9"""
+
+from coterie.modes.crowd.audio.source import AudioSource, Utterance, UtteranceDetector, is_audio_source
+from coterie.modes.crowd.audio.transcriber import Recogniser, create_recogniser, transcribe_stream
+
+__all__ = [
+    "AudioSource",
+    "Recogniser",
+    "Utterance",
+    "UtteranceDetector",
+    "create_recogniser",
+    "is_audio_source",
+    "transcribe_stream",
+]

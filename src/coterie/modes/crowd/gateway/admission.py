@@ -1,0 +1,252 @@
+"""How often somebody may speak: a bucket of messages that refills, and slow mode on top of it."""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from pydantic import Field
+
+from coterie.base.config import Section
+from coterie.modes.crowd.errors import MessageRefused
+from coterie.modes.crowd.events import CrowdRuled
+from coterie.modes.crowd.moderation import ModerationFinding, Moderator
+from coterie.modes.crowd.protocol import AuditRecord, ChatAuthor, ChatMessage, ChatPost
+from coterie.modes.crowd.protocol.messages import MAX_MESSAGE_CHARS, ONE_LINE
+
+_MAX_AUTHORS = 50_000
+
+
+class RoomLimits(Section):
+    """How fast a room may go."""
+
+    burst: int = Field(default=5, ge=1)
+    """So many messages at once …"""
+    per_minute: float = Field(default=30, gt=0)
+    """… and so many a minute in the long run, for each author."""
+    slow_mode_s: float = Field(default=0, ge=0)
+    """Seconds between two messages of a person; 0 is off. Personas keep to it too."""
+    followers_only: bool = False
+
+
+class TokenBuckets:
+    """One bucket per author. Whoever has not spoken for long enough has a full one, and need not be remembered."""
+
+    def __init__(self, limits: RoomLimits) -> None:
+        self._burst = float(limits.burst)
+        self._per_ms = limits.per_minute / 60_000
+        self._left: dict[str, tuple[float, int]] = {}
+        """Author → what was left in the bucket, and when."""
+
+    def take(self, author: str, now_ms: int) -> float:
+        """Take one message out. Returns 0, or the seconds after which there will be one to take."""
+        left, since = self._left.get(author, (self._burst, now_ms))
+        left = min(self._burst, left + (now_ms - since) * self._per_ms)
+        if left < 1:
+            return (1 - left) / self._per_ms / 1_000
+        if len(self._left) >= _MAX_AUTHORS and author not in self._left:
+            self._drop_full(now_ms)
+        self._left[author] = (left - 1, now_ms)
+        return 0.0
+
+    def _drop_full(self, now_ms: int) -> None:
+        self._left = {
+            author: (left, since)
+            for author, (left, since) in self._left.items()
+            if left + (now_ms - since) * self._per_ms < self._burst
+        }
+
+
+# What moderators decided: timeouts, bans, slow mode, followers only, and the switch that silences a room.
+
+
+class ModerationState:
+    def __init__(self, limits: RoomLimits) -> None:
+        self._timed_out_until: dict[str, int] = {}
+        self._banned: set[str] = set()
+        self._followers: set[str] = set()
+        self._last_message_ms: dict[str, int] = {}
+        self.slow_ms = round(limits.slow_mode_s * 1_000)
+        self.followers_only = limits.followers_only
+        self.killed = False
+
+    def apply(self, ruling: CrowdRuled) -> None:
+        who = ruling.who.casefold()
+        match ruling.what:
+            case "timeout":
+                self._timed_out_until[who] = ruling.at_ms + round((ruling.seconds or 60) * 1_000)
+            case "ban":
+                self._banned.add(who)
+            case "pardon":
+                self._banned.discard(who)
+                self._timed_out_until.pop(who, None)
+            case "slow":
+                self.slow_ms = round((ruling.seconds or 0) * 1_000)
+            case "followers":
+                self.followers_only = ruling.on
+            case "follow":
+                (self._followers.add if ruling.on else self._followers.discard)(who)
+            case "kill":
+                self.killed = True
+            case "revive":
+                self.killed = False
+
+    def check(self, author: ChatAuthor, now_ms: int) -> None:
+        """`Refused` if this author may not speak now."""
+        if self.killed and author.kind != "system":
+            raise MessageRefused("killed", "This room is switched off.", "Wait until a moderator switches it on again.")
+        who = author.name.casefold()
+        if who in self._banned:
+            raise MessageRefused("ban", "You are banned from this room.", "A moderator can lift it.")
+        if (until := self._timed_out_until.get(who, 0)) > now_ms:
+            seconds = (until - now_ms) / 1_000
+            raise MessageRefused("timeout", "You are timed out.", f"Come back in {seconds:.0f} s.", seconds)
+        if author.kind == "system":
+            return
+        if self.followers_only and author.kind == "human" and who not in self._followers:
+            raise MessageRefused("followers", "Only followers may chat here.", "Follow the room first.")
+        if self.slow_ms and (wait := self._last_message_ms.get(who, -self.slow_ms) + self.slow_ms - now_ms) > 0:
+            raise MessageRefused(
+                "slow", "The room is in slow mode.", f"Try again in {wait / 1_000:.0f} s.", wait / 1_000
+            )
+
+    def record_message(self, author: ChatAuthor, now_ms: int) -> None:
+        if self.slow_ms:
+            self._last_message_ms[author.name.casefold()] = now_ms
+
+
+# The decision about one message: let in, numbered, or stopped with a reason. Pure in its own state and the time given.
+#
+# What it decides depends on nothing but what came before, so that an evening can be played again. It writes nothing and
+# tells nobody: the gateway does both, for many messages at once.
+
+
+_MENTION = re.compile(r"@([\w.-]*\w)")
+_ONE_LINE = re.compile(ONE_LINE)
+_MAX_REMEMBERED = 20_000
+
+
+class Admitted(NamedTuple):
+    message: ChatMessage
+    audits: tuple[AuditRecord, ...] = ()
+    duplicate: bool = False
+    """Sent before: this is the message that came of it then, and nothing new happened."""
+
+
+class Rejected(NamedTuple):
+    error: MessageRefused
+    audits: tuple[AuditRecord, ...]
+
+
+class Admission:
+    def __init__(
+        self,
+        room: str,
+        moderator: Moderator,
+        limits: RoomLimits | None = None,
+        *,
+        emotes: Collection[str] = (),
+        names: Iterable[str] = (),
+        last: int = 0,
+    ) -> None:
+        """`last` is the number of the room's last message; `names` are who can be mentioned from the start."""
+        limits = limits or RoomLimits()
+        self.room = room
+        self.last_number = last
+        self.moderation_state = ModerationState(limits)
+        self._moderator = moderator
+        self._buckets = TokenBuckets(limits)
+        self._emotes = frozenset(emotes)
+        self._names = {name.casefold(): name for name in names}
+        self._sent: OrderedDict[tuple[str, str], ChatMessage] = OrderedDict()
+
+    def change_rules(self, moderator: Moderator, limits: RoomLimits) -> None:
+        """Other rules from here on. What moderators ruled stays in force."""
+        self._moderator = moderator
+        self._buckets = TokenBuckets(limits)
+
+    def add_names(self, names: Iterable[str]) -> None:
+        """They can be mentioned from now on."""
+        self._names |= {name.casefold(): name for name in names}
+
+    def remember(self, message: ChatMessage) -> None:
+        """A message of an earlier life: its number is taken, and its sender's id is known."""
+        self.last_number = max(self.last_number, message.number)
+        self._names[message.author.name.casefold()] = message.author.name
+        if message.nonce is not None:
+            self._sent[message.author.name, message.nonce] = message
+            if len(self._sent) > _MAX_REMEMBERED:
+                self._sent.popitem(last=False)
+
+    def admit(self, post: ChatPost, now_ms: int) -> Admitted | Rejected:
+        author = post.author
+        if (before := self._sent.get((author.name, post.id))) is not None:
+            return Admitted(before, duplicate=True)
+        try:
+            text = self._check(post, now_ms)
+        except MessageRefused as refused:
+            return Rejected(refused, (self._audit("refused", refused.rule, refused.what, author, post.id, now_ms),))
+        verdict = self._moderator.check(text, strict=author.kind == "persona")
+        if verdict.findings and (refusal := verdict.refusal) is not None:
+            error = MessageRefused(refusal.rule, refusal.reason, "Say it differently.")
+            return Rejected(error, (self._audit_finding(refusal, author, post.id, now_ms),))
+        self.moderation_state.record_message(author, now_ms)
+        self.last_number += 1
+        text = verdict.text
+        # A message is not validated again: the post's fields were, and `_checked` let the text through as one line.
+        message = ChatMessage.from_validated(
+            {
+                "id": f"{self.room}-{self.last_number}",
+                "number": self.last_number,
+                "room": self.room,
+                "author": author,
+                "text": text[:MAX_MESSAGE_CHARS],
+                "reply_to": post.reply_to,
+                "mentions": self._mentions(text) if "@" in text else (),
+                "emotes": tuple([word for word in text.split() if word in self._emotes]) if self._emotes else (),
+                "ts": now_ms,
+                "nonce": post.id,
+                "trace": post.trace,
+            },
+            _unknown_fields(post.model_extra) if post.model_extra else {},
+        )
+        self.remember(message)
+        if not verdict.findings:
+            return Admitted(message)
+        return Admitted(
+            message, tuple(self._audit_finding(each, author, message.id, now_ms) for each in verdict.findings)
+        )
+
+    def _check(self, post: ChatPost, now_ms: int) -> str:
+        if post.room != self.room:
+            raise MessageRefused("room", f"This is the room {self.room}, not {post.room}.", "Send it to its own room.")
+        text = post.text.strip()
+        if not text or not (text.isprintable() or _ONE_LINE.match(text)):
+            raise MessageRefused("shape", "A message is one line with something in it.", "Leave out line breaks.")
+        if len(text) > MAX_MESSAGE_CHARS:
+            raise MessageRefused(
+                "length", f"A message has at most {MAX_MESSAGE_CHARS} characters.", "Say less, or say it twice."
+            )
+        self.moderation_state.check(post.author, now_ms)
+        if post.author.kind != "system" and (wait := self._buckets.take(post.author.name.casefold(), now_ms)):
+            raise MessageRefused("rate", "You are sending too fast.", f"Try again in {wait:.0f} s.", wait)
+        return text
+
+    def _mentions(self, text: str) -> tuple[str, ...]:
+        found = (self._names.get(name.casefold()) for name in _MENTION.findall(text))
+        return tuple(dict.fromkeys(name for name in found if name is not None))
+
+    def _audit_finding(self, finding: ModerationFinding, author: ChatAuthor, message: str, now_ms: int) -> AuditRecord:
+        return self._audit(finding.action, finding.rule, finding.reason, author, message, now_ms)
+
+    def _audit(self, action: str, rule: str, reason: str, author: ChatAuthor, message: str, now_ms: int) -> AuditRecord:
+        return AuditRecord(
+            room=self.room, ts=now_ms, action=action, rule=rule, reason=reason, author=author, message=message
+        )
+
+
+def _unknown_fields(extra: Mapping[str, Any]) -> dict[str, Any]:
+    """What a sender said that no field is for. A message's own fields are not a sender's to fill."""
+    return {name: value for name, value in extra.items() if name not in ChatMessage.model_fields}

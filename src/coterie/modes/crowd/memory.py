@@ -1,0 +1,155 @@
+"""Finding what is worth remembering without a model: only what somebody says of themselves, or asks to be remembered.
+
+Conservative on purpose. A model may propose more; whoever proposes, the keeper's rules and memory's own apply. C12
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+
+from coterie.memory import Memory
+from coterie.memory.access import ANYBODY, Viewpoint
+from coterie.memory.extraction import ExtractionRequest, ExtractionTurn, Extractor, Operation, Operations
+from coterie.memory.records import MemoryType
+from coterie.modes.crowd.decisions.room_state import ChatEntry
+from coterie.modes.crowd.decisions.spam import SpamFilter
+from coterie.modes.crowd.events import room_stream
+from coterie.modes.crowd.generation import LineRequest
+from coterie.modes.crowd.personas.persona import memory_owner
+from coterie.modes.crowd.protocol import ChatMessage
+
+_JOKE = r"(?i)\b(?:running joke|our joke|inside joke|never forget|remember (?:when|the|that|how))\b"
+_RELATIONSHIP = r"(?i)\bcall me\b|\bmy name is\b|\bi(?:'m| am) your\b|\bwe (?:are|were) (?:friends|rivals)\b"
+_PREFERENCE = (
+    r"(?i)\bi (?:really )?(?:like|love|hate|prefer|adore|can't stand|collect|play|cook|grow)\b|\bmy favou?rite\b"
+)
+_LIFE_EVENT = (
+    r"(?i)\bi (?:just |finally )?(?:passed|finished|moved|adopted|won|started|quit)\b|\bmy (?:birthday|exam|wedding)\b"
+)
+_RULES: tuple[tuple[re.Pattern[str], MemoryType, float], ...] = (
+    (re.compile(_JOKE), "running_joke", 0.8),
+    (re.compile(_RELATIONSHIP), "relationship", 0.8),
+    (re.compile(_PREFERENCE), "preference", 0.8),
+    (re.compile(_LIFE_EVENT), "event", 0.7),
+)
+
+
+def extract_by_rules(request: ExtractionRequest) -> Operations:
+    found = []
+    for turn in request.turns:
+        if "?" in turn.text and "remember" not in turn.text.casefold():
+            continue
+        for pattern, kind, confidence in _RULES:
+            if pattern.search(turn.text):
+                said = re.sub(r"@\S+\s*", "", turn.text).strip()
+                text = f"{turn.speaker}: {said}"
+                found.append(
+                    Operation(
+                        op="ADD", text=text, type=kind, evidence=[turn.id], about=[turn.speaker], confidence=confidence
+                    )
+                )
+                break
+    return Operations(operations=found)
+
+
+# What a persona keeps of a conversation, and what comes to its mind when it speaks. C11 to C13
+#
+# Nothing is kept but what a person said to the persona, was answered, and stood up to the screen; never spam, never
+# what a persona said, never what a stranger asserts of somebody else. What says the same updates what is there.
+
+
+_TYPES = frozenset(["relationship", "running_joke", "preference", "persona_note", "event"])
+_MIN_CONFIDENCE = 0.6
+_TRUSTED_AFTER = 3
+"""Answered conversations after which somebody is no stranger."""
+_MAX_RECALLED = 3
+_MAX_MEMORY_CHARS = 300
+_DELAY_MS = 45_000
+_PEOPLE_BONUS = 0.15
+
+
+class PersonaMemory:
+    def __init__(
+        self,
+        memory: Memory,
+        room: str,
+        personas: Collection[str],
+        extractor: Extractor = extract_by_rules,
+        *,
+        owners: Mapping[str, str] | None = None,
+        people: Callable[[], Collection[str]] = tuple,
+    ) -> None:
+        """`owners` are ids in the cast by persona; `people` are all there are: any of them may look in."""
+        self._memory = memory
+        self._owners = dict(owners or {})
+        self._people = people
+        self._room = room_stream(room)
+        self._personas = frozenset(personas)
+        self._extractor = extractor
+        self._conversation_counts: dict[tuple[str, str], int] = {}
+        self._pending: deque[tuple[str, ChatMessage]] = deque()
+
+    def record_answer(self, persona: str, entry: ChatEntry) -> None:
+        """A persona answered somebody. Whether anything of it is kept is decided a minute later: by then it shows
+        whether the same was pasted everywhere, or its author went on to spam."""
+        if entry.spam_verdict.is_informative and entry.message.author.kind == "human":
+            self._pending.append((persona, entry.message))
+
+    def store_due(self, spam_filter: SpamFilter, now_ms: int) -> int:
+        """Keep what has stood for long enough. Returns how many memories that wrote."""
+        written = 0
+        while self._pending and self._pending[0][1].ts <= now_ms - _DELAY_MS:
+            persona, message = self._pending.popleft()
+            if spam_filter.still_acceptable(message):
+                written += self._store(persona, message)
+        return written
+
+    def _store(self, persona: str, message: ChatMessage) -> int:
+        who = message.author.name
+        talks = self._conversation_counts[persona, who] = self._conversation_counts.get((persona, who), 0) + 1
+        turn = ExtractionTurn(message.id, who, message.text, trusted=talks >= _TRUSTED_AFTER)
+        outcome = self._memory.extract(
+            [turn],
+            lambda request: self._filter_operations(request, self._extractor(request)),
+            owner=self._owner(persona),
+            room=self._room,
+            witnesses=(self._owner(persona), who),
+        )
+        return sum(plan.verdict == "added" for plan in outcome.planned)
+
+    def recall(self, request: LineRequest) -> list[str]:
+        """What to have in mind: of whoever is spoken to and what it is about, people before personas."""
+        question = " ".join(
+            [request.recipient, request.answered_text or request.about or " ".join(request.topics[:3])]
+        ).strip()
+        if not question:
+            return []
+        # A chat is read by whoever likes: before them only what is nobody's secret comes to mind. M2
+        people = self._people()
+        view = Viewpoint.of(self._owner(request.persona.name), self._room, [ANYBODY, *people], people)
+        found = self._memory.recall_as(view, question, k=2 * _MAX_RECALLED)
+        best = sorted(
+            found,
+            key=lambda each: -each.score - _PEOPLE_BONUS * any(who not in self._personas for who in each.memory.about),
+        )
+        return [each.text_with_speaker[:_MAX_MEMORY_CHARS] for each in best[:_MAX_RECALLED]]
+
+    def _owner(self, persona: str) -> str:
+        return self._owners.get(persona) or memory_owner(persona)
+
+    def _filter_operations(self, request: ExtractionRequest, proposed: Operations) -> Operations:
+        return Operations(
+            operations=[_with_allowed_type(each) for each in proposed.operations if each.confidence >= _MIN_CONFIDENCE]
+        )
+
+
+def _with_allowed_type(operation: Operation) -> Operation:
+    return operation if operation.type in _TYPES else operation.model_copy(update={"type": "persona_note"})
+
+
+# What personas remember of people, and keep clean. Scope: `room:<room>` and `agent:<name>`. C11 to C13
+
+
+__all__ = ["PersonaMemory", "extract_by_rules", "memory_owner"]

@@ -1,0 +1,99 @@
+"""Figures of every open room, for whoever watches: where seconds go, what is dropped and why, what waits. C18
+
+They are counted from what passes on the bus, so nothing on the gateway's path waits for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from coterie.eventstore import Bus, WhenSlow
+from coterie.modes.crowd.events import CrowdWritten
+from coterie.modes.crowd.protocol import AuditRecord, ChatMessage
+from coterie.modes.crowd.queries import latency_stages
+from coterie.modes.crowd.service import CrowdService
+
+_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1, 2, 5, 10, 20, 60)
+_QUEUE_LIMIT = 10_000
+_SUBJECT_PATTERNS = ("chat.*.*", "event.room.*.crowd_written")
+
+
+class CrowdMetrics(Collector):
+    def __init__(self, hall: CrowdService, bus: Bus) -> None:
+        self._service = hall
+        self._bus = bus
+        self._messages: Counter[tuple[str, str]] = Counter()
+        self._audits: Counter[tuple[str, str, str]] = Counter()
+        self._lines: Counter[tuple[str, str]] = Counter()
+        self._registry = CollectorRegistry()
+        self._stages = Histogram(
+            "coterie_crowd_stage_seconds",
+            "Seconds a persona's line spent in each stage, from the word or message that led to it.",
+            ["room", "stage"],
+            buckets=_BUCKETS_S,
+            registry=self._registry,
+        )
+        self._registry.register(self)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Count, until `stop`. Who falls behind here loses counts, not messages."""
+        async with asyncio.TaskGroup() as tasks:
+            counting = [tasks.create_task(self._subscribe(pattern)) for pattern in _SUBJECT_PATTERNS]
+            await stop.wait()
+            for task in counting:
+                task.cancel()
+
+    async def _subscribe(self, pattern: str) -> None:
+        async with self._bus.subscribe(pattern, limit=_QUEUE_LIMIT, when_slow=WhenSlow.DROP_OLDEST) as heard:
+            async for news in heard:
+                self.count(news.body)
+
+    def count(self, body: object) -> None:
+        if isinstance(body, ChatMessage):
+            self._messages[body.room, body.author.kind] += 1
+            for stage in latency_stages(body):
+                self._stages.labels(body.room, stage.name).observe(stage.seconds)
+        elif isinstance(body, AuditRecord):
+            self._audits[body.room, body.action, body.rule] += 1
+        elif isinstance(payload := getattr(body, "payload", None), CrowdWritten):
+            self._lines[str(getattr(body, "stream", "")).removeprefix("room:"), payload.outcome] += 1
+
+    def collect(self) -> Iterator[Metric]:
+        said = CounterMetricFamily("coterie_crowd_messages", "Messages let in.", labels=["room", "kind"])
+        for labels, count in self._messages.items():
+            said.add_metric(labels, count)
+        done = CounterMetricFamily("coterie_crowd_audits", "What was done, by rule.", labels=["room", "action", "rule"])
+        for about, count in self._audits.items():
+            done.add_metric(about, count)
+        lines = CounterMetricFamily(
+            "coterie_crowd_lines",
+            "Lines that personas set out to write, by what came of them.",
+            labels=["room", "outcome"],
+        )
+        for labels, count in self._lines.items():
+            lines.add_metric(labels, count)
+        yield from (said, done, lines)
+        gauges = {
+            "readers": GaugeMetricFamily("coterie_crowd_readers", "Who listens to a room.", labels=["room"]),
+            "waiting": GaugeMetricFamily("coterie_crowd_waiting", "Posts that are being written.", labels=["room"]),
+            "writing": GaugeMetricFamily("coterie_crowd_writing", "Lines in the making.", labels=["room"]),
+            "skipped": GaugeMetricFamily(
+                "coterie_crowd_skipped_frames", "Frames not sent to the slow.", labels=["room"]
+            ),
+        }
+        for room in self._service.open_rooms:
+            name = [room.rules.name]
+            gauges["readers"].add_metric(name, room.fanout.readers)
+            gauges["waiting"].add_metric(name, room.gateway.waiting)
+            gauges["writing"].add_metric(name, room.live.lines_in_progress if room.live is not None else 0)
+            gauges["skipped"].add_metric(name, room.fanout.dropped)
+        yield from gauges.values()
+
+    def text(self) -> bytes:
+        return generate_latest(self._registry)

@@ -1,0 +1,264 @@
+"""What every shape of the contract has in common: it reads JSON, keeps what it does not know, and names its trouble."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from coterie.modes.crowd.errors import BadWireMessage
+
+_set_attribute = object.__setattr__
+
+
+class WireModel(BaseModel):
+    """A piece of a shape. Unknown fields stay: a newer producer may say more than an older reader understands."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", use_attribute_docstrings=True)
+
+
+class WireMessage(WireModel):
+    message_type: ClassVar[str]
+    version: ClassVar[int] = 1
+
+    @classmethod
+    def from_json(cls, raw: str | bytes) -> Self:
+        """From JSON. `BadWire` names the first thing that does not fit."""
+        try:
+            return cls.model_validate_json(raw)
+        except ValidationError as error:
+            raise bad_wire_message(cls.message_type, error) from None
+
+    @classmethod
+    def from_validated(cls, fields: dict[str, Any], extra: dict[str, Any]) -> Self:
+        """From fields that were all validated already, every one of them, in their order. Looks at nothing again."""
+        made = cls.__new__(cls)
+        _set_attribute(made, "__dict__", fields)
+        _set_attribute(made, "__pydantic_fields_set__", _all_fields(cls))
+        _set_attribute(made, "__pydantic_extra__", extra)
+        _set_attribute(made, "__pydantic_private__", None)
+        return made
+
+    @classmethod
+    def schema_name(cls) -> str:
+        return f"{cls.message_type}.v{cls.version}"
+
+    @classmethod
+    def json_schema(cls) -> dict[str, Any]:
+        told = cls.model_json_schema()
+        return {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "$id": f"urn:coterie:crowd:{cls.message_type}:{cls.version}",
+            **told,
+        }
+
+    def to_json(self) -> str:
+        """As JSON, with what was left out left out."""
+        return self.model_dump_json(exclude_none=True)
+
+
+def bad_wire_message(shape: str, error: ValidationError) -> BadWireMessage:
+    first = error.errors()[0]
+    place = ".".join(map(str, first["loc"])) or "the whole"
+    return BadWireMessage(
+        f"This is no {shape}: {place}: {first['msg']}.", f"Send what schemas/{shape}.v1.json describes."
+    )
+
+
+@cache
+def _all_fields(shape: type[WireMessage]) -> set[str]:
+    """Shared by all of a shape: they are frozen, and a copy copies it."""
+    return set(shape.model_fields)
+
+
+# A line of chat: as somebody sends it (`ChatPost`), and as everybody sees it once it is numbered (`ChatMessage`).
+
+
+MAX_MESSAGE_CHARS = 500
+
+ONE_LINE = r"^[^\x00-\x1f\x7f\u2028\u2029]+$"
+AuthorName = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f@\u2028\u2029]+$", max_length=40)]
+LineText = Annotated[str, StringConstraints(pattern=ONE_LINE, max_length=MAX_MESSAGE_CHARS)]
+MessageId = Annotated[str, StringConstraints(pattern=r"^[!-~]+$", max_length=64)]
+RoomName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=64)]
+AuthorKind = Literal["human", "persona", "system"]
+SpeakReason = Literal["base", "event", "mention", "reply", "trend", "greeting"]
+
+
+class ChatAuthor(WireModel):
+    name: AuthorName
+    kind: AuthorKind
+    badges: tuple[str, ...] = ()
+    colour: Annotated[str, StringConstraints(pattern=r"^#[0-9a-f]{6}$")] | None = None
+
+
+class Trace(WireModel):
+    """Where the seconds went between what was heard and the line on the screen, and why it was said. C10"""
+
+    because: SpeakReason | None = None
+    spoken_ms: int | None = None
+    """When the last of the stream's words that led to it was spoken."""
+    heard_ms: int | None = None
+    """When the words or the message that led to it came in."""
+    decided_ms: int | None = None
+    written_ms: int | None = None
+    posted_ms: int | None = None
+    decision: str | None = None
+    """Names the decision, whose numbers can be looked up."""
+
+
+class ChatPost(WireMessage):
+    """What a sender asks the gateway to post. Who they are and what they may do is the gateway's to know."""
+
+    shape = "chat_post"
+
+    id: MessageId
+    """The sender's own; the same id again is the same message, said once."""
+    room: RoomName
+    author: ChatAuthor
+    text: str = Field(min_length=1)
+    """Checked against the room's rules by the gateway, so that a mistake is told and audited."""
+    reply_to: MessageId | None = None
+    trace: Trace | None = None
+
+
+class ChatMessage(WireMessage):
+    shape = "chat_message"
+
+    id: MessageId
+    """`room-number`; numbers of a room only grow, and a reader resumes after the last one it saw."""
+    number: int = Field(ge=1)
+    room: RoomName
+    author: ChatAuthor
+    text: LineText
+    reply_to: MessageId | None = None
+    mentions: tuple[str, ...] = ()
+    """Names, as their owners write them."""
+    emotes: tuple[str, ...] = ()
+    ts: int
+    """Milliseconds since 1970, by the gateway's clock."""
+    nonce: MessageId | None = None
+    """The sender's id of it."""
+    trace: Trace | None = None
+
+
+# What was done to a message or its author, by which rule, and why. Nothing is dropped silently. C4, C16
+
+
+AuditAction = Literal[
+    "refused", "redacted", "flagged", "dropped", "timeout", "ban", "pardon", "setting", "killed", "revived"
+]
+
+
+class AuditRecord(WireMessage):
+    shape = "audit_record"
+
+    room: RoomName
+    ts: int
+    action: AuditAction
+    rule: str
+    """Which rule, by its name in the configuration: `blocklist:slur`, `rate`, `links`, `redact:email`."""
+    reason: str
+    """In words that a moderator can read. Never holds what was redacted."""
+    author: ChatAuthor
+    message: str | None = None
+    """The id of the message, where one came of it; else the sender's own id."""
+    by: str = "gateway"
+
+
+# What is going on in the stream, as personas are told: the last words, what they are about, and what happened.
+
+
+MAX_CONTEXT_BYTES = 4_096
+"""A context is small, whatever it was made from: raw sound and frames never leave the service that heard them."""
+
+EVENT_KINDS = ("chat_question", "hype", "fail", "clutch", "topic_change", "scene_change", "raid")
+"""Events every reader knows; others may come, and weigh little until somebody teaches their meaning."""
+
+
+class StreamEvent(WireModel):
+    kind: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z_]*$", max_length=40)]
+    confidence: float = Field(ge=0, le=1)
+    at: int
+    """Milliseconds since 1970."""
+    about: str = Field(default="", max_length=200)
+
+
+class Vision(WireModel):
+    caption: str = Field(default="", max_length=500)
+    on_screen_text: tuple[str, ...] = Field(default=(), max_length=20)
+    scene: str = Field(default="", max_length=80)
+
+
+class TimeWindow(WireModel):
+    start: int
+    end: int
+
+
+class StreamContext(WireMessage):
+    shape = "stream_context"
+
+    room: RoomName
+    number: int = Field(ge=1)
+    window: TimeWindow
+    transcript: str = Field(default="", max_length=2_000)
+    summary: str = Field(default="", max_length=500)
+    keywords: tuple[str, ...] = Field(default=(), max_length=20)
+    events: tuple[StreamEvent, ...] = Field(default=(), max_length=20)
+    speakers: tuple[str, ...] = Field(default=(), max_length=10)
+    vision: Vision | None = None
+
+
+# The subjects of a room on the bus. In one process or over a broker, the names are the same. C2
+
+
+@dataclass(frozen=True, slots=True)
+class Subjects:
+    room: str
+
+    @property
+    def ingest(self) -> str:
+        """Anyone → gateway."""
+        return f"chat.ingest.{self.room}"
+
+    @property
+    def firehose(self) -> str:
+        """Gateway → all."""
+        return f"chat.firehose.{self.room}"
+
+    @property
+    def context(self) -> str:
+        return f"stream.context.{self.room}"
+
+    @property
+    def trends(self) -> str:
+        return f"chat.trends.{self.room}"
+
+    @property
+    def audit(self) -> str:
+        return f"chat.audit.{self.room}"
+
+
+# How the chat is going: how fast, about what, how much of it is personas, and in what mood. C15
+
+
+class TrendCount(WireModel):
+    what: str
+    times: int = Field(ge=1)
+
+
+class Trends(WireMessage):
+    shape = "trends"
+
+    room: RoomName
+    ts: int
+    velocity: float = Field(ge=0)
+    """Messages a second, over the last seconds."""
+    top_tokens: tuple[TrendCount, ...] = ()
+    top_emotes: tuple[TrendCount, ...] = ()
+    bot_fraction: float = Field(ge=0, le=1)
+    top_mentions: tuple[TrendCount, ...] = ()
+    mood: float = Field(ge=-1, le=1)
+    """From gloomy to delighted."""

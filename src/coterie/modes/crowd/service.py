@@ -1,0 +1,239 @@
+"""The hall: every room of the crowd in one process, opened when somebody looks in, with an evening running or not.
+
+Pages, sockets and commands all come here; nobody else builds a gateway. A room stays open until the hall closes; an
+evening in it is started and stopped, and its end is when everybody looks back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from coterie.base.clock import Clock
+from coterie.base.errors import CoterieError
+from coterie.base.logging import get_logger
+from coterie.characters.identity import Identity
+from coterie.characters.people import PeopleQueries
+from coterie.eventstore import BusMessage, Store
+from coterie.llm.errors import ModelError
+from coterie.llm.messages import Prompt
+from coterie.llm.roles import Role
+from coterie.llm.router import Models
+from coterie.memory import Memory
+from coterie.modes.crowd.drift import PersonaDrift, SessionActivity
+from coterie.modes.crowd.errors import AlreadyLive, NoSuchCrowd
+from coterie.modes.crowd.events import CrowdGoverned
+from coterie.modes.crowd.gateway import ChatRoom, Gateway
+from coterie.modes.crowd.generation import LineRules
+from coterie.modes.crowd.generation.writers import CannedLineWriter, ModelLineWriter
+from coterie.modes.crowd.memory import PersonaMemory
+from coterie.modes.crowd.personas import CrowdConfigs, Persona, RoomConfig
+from coterie.modes.crowd.personas.persona import character_id, persona_from_character
+from coterie.modes.crowd.protocol import StreamContext
+from coterie.modes.crowd.session.live import LineWriter, LiveSession
+from coterie.modes.crowd.session.replay import admission_for
+from coterie.modes.crowd.session.stream_sources import SAMPLE, open_stream
+
+State = Literal["quiet", "waking", "live"]
+LineSource = Literal["model", "phrasebook"]
+_log = get_logger(__name__)
+_WARM_UP_TIMEOUT_S = 120
+_LINGER_S = 15.0
+_KEPT_CONTEXTS = 60
+
+
+class CrowdRoom(ChatRoom):
+    """A room that can be read and written, and the evening that runs in it, if one does."""
+
+    def __init__(self, rules: RoomConfig, authored: list[Persona], gateway: Gateway, store: Store) -> None:
+        super().__init__(gateway, store.bus)
+        self.rules = rules
+        self.authored_personas = authored
+        self.drift = PersonaDrift(store, rules.name)
+        self.state: State = "quiet"
+        self.stream = ""
+        self.line_source: LineSource = "phrasebook"
+        self.problem = ""
+        """Why the last evening ended early, or goes on with less."""
+        self.live: LiveSession | None = None
+        self.contexts: deque[StreamContext] = deque(maxlen=_KEPT_CONTEXTS)
+        self.broadcast_task: asyncio.Task[None] | None = None
+        self.session_task: asyncio.Task[None] | None = None
+
+    def persona(self, name: str) -> Persona:
+        """As authored."""
+        found = next((persona for persona in self.authored_personas if persona.name == name), None)
+        if found is None:
+            raise NoSuchCrowd(f"There is no {name} in {self.rules.title}.", "The room's page lists its regulars.")
+        return found
+
+
+class CrowdService:
+    def __init__(self, store: Store, memory: Memory, models: Models, clock: Clock, folder: Path) -> None:
+        """`folder` holds a person's own personas, rooms and moderation lists."""
+        self.configs = CrowdConfigs([folder])
+        self._store = store
+        self._memory = memory
+        self._models = models
+        self._clock = clock
+        self._rooms: dict[str, CrowdRoom] = {}
+        self._open_lock = asyncio.Lock()
+
+    @property
+    def open_rooms(self) -> list[CrowdRoom]:
+        return list(self._rooms.values())
+
+    async def room(self, name: str) -> CrowdRoom:
+        """A room, opened if nobody has looked in yet."""
+        async with self._open_lock:
+            if (known := self._rooms.get(name)) is not None:
+                return known
+            rules = self.configs.room(name)
+            authored = self.configs.personas_in(rules)
+            gateway = Gateway(self._store, admission_for(rules, authored, self.configs.moderator(rules)), self._clock)
+            await gateway.recover()
+            made = self._rooms[name] = CrowdRoom(rules, authored, gateway, self._store)
+            made.broadcast_task = asyncio.create_task(made.run(), name=f"crowd {name}")
+            return made
+
+    async def change_rules(self, name: str, changes: Mapping[str, Mapping[str, Any]]) -> CrowdRoom:
+        """Limits and moderation at once, the tempo of personas from the next evening on."""
+        room = await self.room(name)
+        room.rules = self.configs.write_room(name, changes)
+        room.gateway.admission.change_rules(self.configs.moderator(room.rules), room.rules.limits)
+        room.gateway.record(CrowdGoverned(rules=room.rules.model_dump(mode="json")), "owner")
+        await room.gateway.flush()
+        return room
+
+    async def add_member(self, name: str, character: Identity) -> Persona:
+        """Somebody of the cast as a regular of a room, from the next evening on. C5"""
+        room = await self.room(name)
+        persona = self.configs.add_member(name, persona_from_character(character))
+        if room.session_task is None:
+            self._reload_configs(room)
+        return persona
+
+    async def start(
+        self, name: str, stream: str = SAMPLE, *, line_source: LineSource = "model", speed: float = 1.0
+    ) -> CrowdRoom:
+        """Begin an evening. A stream that cannot be is told here."""
+        return await self.start_with_contexts(
+            name, open_stream(stream, name, self._clock, speed=speed), stream, line_source, speed
+        )
+
+    async def start_with_contexts(
+        self,
+        name: str,
+        contexts: AsyncIterator[StreamContext],
+        stream: str,
+        line_source: LineSource = "model",
+        speed: float = 1.0,
+    ) -> CrowdRoom:
+        room = await self.room(name)
+        if room.session_task is not None:
+            raise AlreadyLive(f"{room.rules.title} is live already.", "Stop it before you start another evening.")
+        # What was edited since the last evening counts from here on.
+        self._reload_configs(room)
+        room.gateway.admission.change_rules(self.configs.moderator(room.rules), room.rules.limits)
+        room.stream, room.line_source, room.problem = stream, line_source, ""
+        self._set_state(room, "waking")
+        room.session_task = asyncio.create_task(
+            self._run_session(room, contexts, line_source, speed), name=f"evening {name}"
+        )
+        return room
+
+    async def stop(self, name: str) -> CrowdRoom:
+        room = await self.room(name)
+        if (evening := room.session_task) is not None:
+            evening.cancel()
+            await asyncio.gather(evening, return_exceptions=True)
+            if room.session_task is evening:  # it was stopped before it had begun
+                await self._end_session(room)
+        return room
+
+    async def close(self) -> None:
+        for room in self.open_rooms:
+            await self.stop(room.rules.name)
+            if room.broadcast_task is not None:
+                room.broadcast_task.cancel()
+                await asyncio.gather(room.broadcast_task, return_exceptions=True)
+            await room.gateway.flush()
+        self._rooms.clear()
+
+    async def _run_session(
+        self, room: CrowdRoom, contexts: AsyncIterator[StreamContext], line_source: LineSource, speed: float
+    ) -> None:
+        name = room.rules.name
+        try:
+            if line_source == "model":
+                await self._warm_up_model(room)
+            personas = room.drift.apply_current(room.authored_personas)
+            keeper = PersonaMemory(
+                self._memory,
+                name,
+                [persona.name for persona in personas],
+                owners={persona.name: character_id(persona) for persona in personas},
+                people=PeopleQueries(self._store).ids,
+            )
+
+            def voice(manners: LineRules) -> LineWriter:
+                if line_source == "phrasebook":
+                    return CannedLineWriter(manners)
+                return ModelLineWriter(self._models, manners, name, stand_in=room.rules.tempo.stand_in)
+
+            room.live = LiveSession(
+                room.rules, personas, room.gateway, self._store.bus, voice, seed=room.gateway.now_ms(), memory=keeper
+            )
+            self._set_state(room, "live")
+            await room.live.run(_recorded(contexts, room), linger_s=_LINGER_S / speed)
+        except* CoterieError as errors:
+            first = next(_leaves(errors))
+            room.problem = f"{first}"
+            _log.warning("crowd_evening_ended", room=name, error=room.problem)
+        finally:
+            await self._end_session(room)
+
+    async def _warm_up_model(self, room: CrowdRoom) -> None:
+        """The first answer of a model that has to be loaded takes long: not while somebody waits for a line."""
+        try:
+            await self._models.ask(Role.CROWD, Prompt.of("Say hi.", max_tokens=8), deadline_s=_WARM_UP_TIMEOUT_S)
+        except ModelError as error:
+            room.problem = f"{error.what} Personas speak from their phrasebooks. {error.fix}"
+
+    async def _end_session(self, room: CrowdRoom) -> None:
+        """Everybody looks back, however the evening ended."""
+        try:
+            if room.live is not None:
+                heard = room.live.session.history.recent
+                for persona in room.authored_personas:
+                    await room.drift.apply_session(persona, SessionActivity.from_history(persona.name, heard))
+        finally:
+            room.live, room.session_task = None, None
+            self._set_state(room, "quiet")
+
+    def _reload_configs(self, room: CrowdRoom) -> None:
+        """Who is there, as the files say it now."""
+        room.rules = self.configs.room(room.rules.name)
+        room.authored_personas = self.configs.personas_in(room.rules)
+        room.gateway.admission.add_names(persona.name for persona in room.authored_personas)
+
+    def _set_state(self, room: CrowdRoom, state: State) -> None:
+        room.state = state
+        self._store.bus.publish([BusMessage(f"crowd.state.{room.rules.name}", state)])
+
+
+async def _recorded(contexts: AsyncIterator[StreamContext], room: CrowdRoom) -> AsyncIterator[StreamContext]:
+    async for context in contexts:
+        room.contexts.append(context)
+        yield context
+
+
+def _leaves(group: BaseExceptionGroup[CoterieError]) -> Iterator[CoterieError]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error

@@ -1,0 +1,246 @@
+"""Whether a sentence asks the chat something: whoever watches could answer it, and is meant to.
+
+Sentences come from people who write and from a recogniser that loses commas and question marks, so the order of words
+counts for as much as signs: an auxiliary before its subject asks, with a mark or without. C9
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+
+from coterie.base.config import Section
+from coterie.modes.crowd.decisions.trends import chat_keywords
+from coterie.modes.crowd.errors import BadCrowdConfig
+from coterie.modes.crowd.protocol import StreamContext, StreamEvent
+from coterie.modes.crowd.protocol.messages import MAX_CONTEXT_BYTES, TimeWindow
+
+_LEAD = (
+    r"^(?:(?:ok(?:ay)?|so|and|but|now|well|al(?:l )?right|right|oh|um|uh|hey|hm+|wait|yes|no|yeah|remind me|tell me"
+    r"|quick question|quick vote)[,.]? )*"
+)
+CHAT = r"(?:chat|guys|folks|everyone|everybody|friends|you all|y'all)"
+_AUXILIARY = r"(?:should|shall|do|does|did|would|could|can|will|is|are|am|was|were|have|has|don't|didn't|isn't|aren't)"
+_SUBJECT = r"(?:i|we|you|he|she|it|they|this|that|these|those|there|any(?:one|body)|some(?:one|body)|any of)\b"
+_WH = r"(?:what|which|who|whose|where|when|how)"
+INVERTED = rf"(?:{_AUXILIARY} {_SUBJECT}|{_WH}(?: \w+){{0,3}}? {_AUXILIARY} {_SUBJECT}|(?:what|who|where|how)'s)"
+"""An auxiliary before its subject: the order of words that asks."""
+_CHOICE = r"(?:the )?\w+ or (?:the )?\w+"
+_NOUN = r"(?:the|my|our|his|her|people|one of|some of)\b(?! (?:best|worst|reason|only|first|whole|same)\b)"
+_ORDER = (
+    rf"(?:{INVERTED}|{_AUXILIARY} {_NOUN}|(?:does|is|are|did|was|were|has|can|will) your\b|who (?:among|of) you\b"
+    rf"|(?:{_WH}|why)(?: (?!(?:i|we|you|he|she|it|they|the)\b)\w+){{0,2}} {_AUXILIARY}\b)"
+)
+"""The same with whatever subject. It may also be the beginning of half a sentence, so more has to speak for asking."""
+_NOT_SPOKEN_OF = "".join(rf"(?<!\b{word} )" for word in ("the", "my", "this", "of", "to", "for", "with", "and", "in"))
+
+_CALLED = re.compile(
+    rf"^(?:\w+,? ){{0,2}}{CHAT},|,\s*{CHAT}\b[\s,.!?]*(?:\w+[.!?]?)?$|, {CHAT},|\bin chat\b"
+    rf"|{_LEAD}{CHAT},? (?:{_ORDER}|{_CHOICE}[.?!]*$)|{_LEAD}{_CHOICE},? {CHAT}\b|, {CHAT} (?:{_ORDER}|{_WH}\b)"
+    rf"|{_LEAD}{_ORDER}.* {_NOT_SPOKEN_OF}chat[.?!]*$"
+)
+"""The chat is spoken to, not about."""
+_FOR_WATCHERS = re.compile(
+    r"\b(?:you|your|you're|y'all|anyone|anybody|any of|somebody|who (?:here|else|wants|thinks)|any \w+s)\b"
+    r"|\b(?:should|shall|do|are|can|could) (?:i|we)\b|\bhave we\b|\bam i\b|\bis it just me\b|\b(?:did|have) i already\b"
+    r"|\bwho should\b|\bwould be a good\b"
+    rf"|{_LEAD}(?:(?:is|do|does) my|(?:should|shall) (?:the|my|it|he|she|they))\b"
+)
+"""The question is one that somebody who watches could answer."""
+_BEGINS = re.compile(
+    rf"(?:{_LEAD}|\b{CHAT},? )(?:(?:should|shall|does|did|what|what's|which|who|who's|where|when|why|how|would|could"
+    rf"|can|is|are|am|was|were|any)\b|{_ORDER})"
+)
+_ASKS_IN_ORDER = re.compile(rf"{_LEAD}(?:{CHAT},? )?{_ORDER}")
+_ASKS_WATCHERS = re.compile(
+    rf"{_LEAD}(?:{CHAT},? )?(?:"
+    r"(?:do|did|have|would|could|can|are|will|don't|didn't) (?:you|any(?:one|body)|some(?:one|body)|any of)\b"
+    r"|(?:does|is|has|was) any(?:one|body)\b|is it just me\b"
+    r"|(?:should|shall|do|can|could|are) (?:i|we)\b(?! look like)|did i already|have i already"
+    rf"|{_WH}(?: \w+){{0,3}}? (?:do|did|would|should|shall|are|have|can|could|will) (?:you|we)\b"
+    rf"|{_WH}(?: \w+){{0,3}}? should i\b|(?:what|who)(?:'s| is| are| was) your\b|how many of you\b|which of\b.*\byou\b"
+    r"|who (?:here|else|wants|thinks|remembers|knows|has|votes)\b|what time is it\b.*\byou\b"
+    r"|any(?:one|body)(?! (?:can|could|who|with|that|will|would|should|may|might|is|was|else (?:would|could|can)))\b"
+    r"|any (?:\w+ )?(?:ideas?|thoughts?|suggestions?|questions?|recommendations?|tips?|advice|guesses|takers|of you)\b"
+    r"|any \w+ (?:for|on|about|before)\b|(?:does|did|has|can|could|would|is) (?:\w+ )?any(?:one|body)\b|are there any\b"
+    r")"
+)
+"""Also where whoever wrote it down left commas and question marks out."""
+_TAIL = re.compile(
+    r"[,.;] (?:(?:so )?what do you (?:all |guys )?(?:say|think|reckon)|do(?:n't)? you (?:think|agree)|wouldn't you"
+    r"|yes or no|any (?:ideas?|thoughts|suggestions|takers)|(?:do|does|did|has) any(?:one|body)\b.*)[.?!]*$"
+    r"|\bdoes any(?:one|body) (?:know|remember)[.?!]*$"
+)
+_REQUEST = re.compile(
+    r"\b(?:let me know|tell me (?:in chat|what|which|where|if|whether|how|your)|(?:type|say|write|press) [\w ]+? if you"
+    r"|vote (?:now|in|for)|(?:give|send) me (?:a|some|your)\b.*\bchat|help me out)\b"
+    r"|\b(?:write|type|put|post|drop|leave) .*\bin (?:the )?chat\b"
+    rf"|{_LEAD}(?:guess|give me|send me|pick|choose)\b.*,? {CHAT}[.?!]*$"
+)
+_RHETORICAL = re.compile(
+    rf"{_LEAD}(?:why\b|how (?:did i|is that|hard|lovely)|what (?:was|is) that|what do we have here"
+    r"|who (?:put|needs|would)|what (?:a|an|if)\b|really\b|are you (?:kidding|serious|joking|sure, )|do i look like"
+    r"|do you mind|can i just|(?:do )?you know what\b|(?:would|can|could) you (?:look at|believe)|come on\b"
+    r")|\boh come on\b|(?:^|, )(?:who|what) are you(?: (?:doing(?: here| there)?|two|looking at))?[.?!]*$"
+)
+_SPOKEN_BY_OTHERS = re.compile(
+    r"[,?] (?:says?|said|asks?|asked|reads) |\b(?:hello|hey|hi)(?: there)?,? (?:little|old|mister|you)\b"
+)
+_REPORTED = re.compile(r"\b(?:(?<=\w )says?|said|asks?|asked|reads|wants to know|the riddle is|the sign|wonders?),? ")
+
+
+def is_question(text: str) -> bool:
+    """Whether it is put as a question, to whomever."""
+    return "?" in text or _BEGINS.search(_plain(text)) is not None
+
+
+def asks_chat(text: str) -> bool:
+    text = _plain(text)
+    if _RHETORICAL.search(text):
+        return False
+    called = _CALLED.search(text) is not None
+    asks_watchers = _ASKS_WATCHERS.search(text) is not None
+    quoted = _SPOKEN_BY_OTHERS.search(text) or (_REPORTED.search(text) and not asks_watchers)
+    if quoted and not called:
+        return False
+    if _REQUEST.search(text):
+        return True
+    if called:
+        return is_question(text) or re.search(_CHOICE, text) is not None
+    if asks_watchers or _TAIL.search(text):
+        return True
+    return ("?" in text or _ASKS_IN_ORDER.search(text) is not None) and _FOR_WATCHERS.search(text) is not None
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().replace("’", "'").replace('"', " ").split())
+
+
+# What happened in the stream, guessed from its words: a question to the chat, joy, a mishap. C9
+
+
+_JOY = re.compile(
+    r"(?i)\b(?:yes+|let'?s go+|we did it|first try|i did it|got (?:it|him|her|them)|no way|oh my god|finally|woo+|huge"
+    r"|unbelievable|insane|victory)\b|(?:!{2,})"
+)
+_FAIL = re.compile(
+    r"(?i)\b(?:oh no|no no|nooo*|i (?:died|fell|missed|lost|messed|dropped)|i'?m dead|we lost|game over|ouch|oops"
+    r"|whoops|wrong (?:one|button|lever|door)|everything is on fire)\b"
+)
+_CLOSE = re.compile(
+    r"(?i)\b(?:one (?:hit|second|life|hp) left|barely|just in time|by a (?:hair|pixel)|cannot believe i made)\b"
+)
+
+
+def detect_event(text: str) -> tuple[str, float] | None:
+    """The kind of event and how sure it is; None for an ordinary sentence."""
+    if _FAIL.search(text):
+        return "fail", 0.75
+    if _CLOSE.search(text) and _JOY.search(text):
+        return "clutch", 0.7
+    if asks_chat(text):
+        return "chat_question", 0.9 if "?" in text else 0.7
+    if _JOY.search(text) and not is_question(text):
+        return "hype", 0.8 if "!" in text or text.isupper() else 0.65
+    return None
+
+
+# A stream as a script: what is said and what happens, second by second. For demos, simulations and tests. C9
+#
+# [[line]]
+# at = 12
+# say = "okay chat, left door or right door?"
+# event = "chat_question"
+
+
+_WINDOW_S = 90
+_MAX_KEYWORDS = 8
+_MAX_TRANSCRIPT_CHARS = 1_500
+
+
+class ScriptLine(Section):
+    at: float = Field(ge=0)
+    """Seconds since the beginning."""
+    say: str = ""
+    event: str | None = None
+    confidence: float = Field(default=0.9, ge=0, le=1)
+
+
+class Script(Section):
+    title: str = ""
+    line: tuple[ScriptLine, ...] = ()
+
+    @classmethod
+    def read(cls, file: Path) -> Script:
+        try:
+            return cls.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
+        except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
+            raise BadCrowdConfig(
+                f"{file} is no script of a stream: {error}.", "See docs/crowd.md for an example."
+            ) from None
+
+    @property
+    def seconds(self) -> float:
+        return self.line[-1].at if self.line else 0.0
+
+
+@dataclass
+class RollingContext:
+    """The last ninety seconds of a stream, as a context."""
+
+    room: str
+    number: int = 0
+
+    def __post_init__(self) -> None:
+        self._said: list[tuple[int, str]] = []
+        self._moments: list[StreamEvent] = []
+
+    def add(self, text: str, at_ms: int, event: str | None = None, confidence: float = 0.9) -> StreamContext:
+        self.number += 1
+        since = at_ms - _WINDOW_S * 1_000
+        self._said = [(when, what) for when, what in self._said if when > since]
+        if text:
+            self._said.append((at_ms, text))
+        self._moments = [moment for moment in self._moments if moment.at > at_ms - 20_000]
+        if event is not None:
+            self._moments.append(StreamEvent(kind=event, confidence=confidence, at=at_ms, about=text[:200]))
+        words: dict[str, int] = {}
+        for age, (_, what) in enumerate(reversed(self._said)):
+            for word in chat_keywords(what):
+                words[word] = words.get(word, 0) + (4 if age == 0 else 2 if age < 3 else 1)
+        top = sorted(words, key=lambda word: (-words[word], word))[:_MAX_KEYWORDS]
+        spoken = " ".join(what for _, what in self._said)
+        context = StreamContext(
+            room=self.room,
+            number=self.number,
+            window=TimeWindow(start=max(since, 0), end=at_ms),
+            transcript=spoken[-_MAX_TRANSCRIPT_CHARS:],
+            summary=text[:300],
+            keywords=tuple(top),
+            events=tuple(self._moments[-8:]),
+            speakers=("streamer",),
+        )
+        while len(context.to_json().encode()) > MAX_CONTEXT_BYTES and context.transcript:
+            context = context.model_copy(update={"transcript": context.transcript[len(context.transcript) // 2 + 1 :]})
+        return context
+
+
+def script_contexts(
+    script: Script, room: str, start_ms: int, *, minutes: float | None = None
+) -> Iterator[tuple[int, StreamContext]]:
+    """When, and what. With `minutes` the script goes round until they are over."""
+    rolling = RollingContext(room)
+    length = script.seconds + 5
+    until = minutes * 60 if minutes is not None else length
+    turn = 0.0
+    while script.line and turn < until:
+        for line in script.line:
+            if turn + line.at < until:
+                at = start_ms + round((turn + line.at) * 1_000)
+                yield at, rolling.add(line.say, at, line.event, line.confidence)
+        turn += length

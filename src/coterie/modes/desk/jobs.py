@@ -1,0 +1,164 @@
+"""What one look at the conversation leads to, gathered and recorded together when it ends.
+
+A crash before that costs a repetition; nothing of it is said or begun twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from coterie.base.clock import to_micros
+from coterie.base.ids import new_id
+from coterie.conversation.events import AssistantTurn, AssistantTurnStarted
+from coterie.eventstore import NewEvent, NewJob, Payload
+from coterie.eventstore.worker import JobResult
+from coterie.memory.recall import RecalledMemory
+from coterie.memory.records import MemoryType
+from coterie.memory.writer import NewMemory
+from coterie.modes.desk.errors import BadSchedule
+from coterie.modes.desk.events import (
+    BranchStarted,
+    DeskReacted,
+    DeskSkipped,
+    ResultsInjected,
+    ScheduleSet,
+    ScheduleTime,
+    WorkerStarted,
+)
+from coterie.modes.desk.queries import DeskChat, Process
+
+BRANCH_JOB, WORKER_JOB, WAKE_JOB, MESSAGE_JOB = "desk_branch", "desk_worker", "desk_wake", "desk_message"
+COMPACT_JOB, NOTIFY_JOB, SCHEDULE_JOB = "desk_compact", "desk_tell", "desk_schedule"
+MESSAGE_PRIORITY, WAKE_PRIORITY, BRANCH_PRIORITY, WORKER_PRIORITY = 10, 5, 3, 0
+"""Priorities of jobs."""
+DEBOUNCE_S = 0.5
+WAKE_PREFIX = "wake:"
+"""What the id of a look begins with that nobody asked for."""
+
+
+@dataclass
+class ChannelOutcome:
+    chat: DeskChat
+    answers: str
+    """The turn it is about; for a wake an id of its own, which begins with `WOKEN`."""
+    replies: list[str] = field(default_factory=list)
+    new_events: list[NewEvent] = field(default_factory=list)
+    jobs: list[NewJob] = field(default_factory=list)
+    skipped: bool = False
+    branches: int = 0
+    private: bool = False
+    """Whether something private came to mind: what is kept of it then is private too. M2"""
+
+    @property
+    def answered(self) -> bool:
+        return bool(self.replies) or self.skipped
+
+    def note_recalled(self, recalled: Sequence[RecalledMemory]) -> None:
+        self.private = self.private or any(one.memory.private for one in recalled)
+
+    def new_memory(self, text: str, kind: MemoryType) -> NewMemory:
+        """Something that it wants to keep of this look."""
+        chat = self.chat
+        return NewMemory(text, chat.character, chat.room, type=kind, sources=(self.answers,), private=self.private)
+
+    def inject(self, results: Sequence[Process], text: str, *, woke: bool) -> None:
+        ids = tuple(process.id for process in results)
+        self.add_event(ResultsInjected(results=ids, text=text, woke=woke))
+
+    def start_branch(self, thought: str, at: int) -> str:
+        name = short_id("b")
+        self.add_event(BranchStarted(branch=name, thought=thought, at=at))
+        self.jobs.append(
+            NewJob(
+                BRANCH_JOB, f"{BRANCH_JOB}:{name}", {"room": self.chat.room, "branch": name}, priority=BRANCH_PRIORITY
+            )
+        )
+        self.branches += 1
+        return name
+
+    def start_worker(self, task: str, interactive: bool, by: str = "") -> str:
+        name = short_id("w")
+        self.add_event(WorkerStarted(worker=name, task=task, interactive=interactive, by=by))
+        self.jobs.append(worker_job(self.chat.room, name, 0))
+        return name
+
+    def skip(self, why: str) -> None:
+        self.skipped = True
+        self.add_event(DeskSkipped(answers=self.answers, why=why))
+
+    def react(self, emoji: str) -> None:
+        self.add_event(DeskReacted(turn=self.answers, emoji=emoji))
+
+    def outcome(self, model: str = "", trouble: str = "") -> JobResult:
+        """Everything, the reply last: whoever reads it can rely on the rest being there."""
+        drafts = list(self.new_events)
+        if self.replies or trouble:
+            reply = new_id()
+            who = self.chat.character
+            to = None if self.answers.startswith(WAKE_PREFIX) else self.answers
+            begun = AssistantTurnStarted(reply=reply, speaker=who, answers=to)
+            ended = AssistantTurn(
+                reply=reply, text="\n\n".join(self.replies), truncated=bool(trouble), why=trouble, model=model
+            )
+            drafts.append(NewEvent(self.chat.room, begun, who, turn=reply))
+            drafts.append(NewEvent(self.chat.room, ended, who, turn=reply))
+            if to is None:  # nobody waits for it on the surface it was asked from
+                told = {"room": self.chat.room, "reply": reply}
+                return JobResult(
+                    drafts, [*self.jobs, NewJob(NOTIFY_JOB, f"{NOTIFY_JOB}:{reply}", told, priority=MESSAGE_PRIORITY)]
+                )
+        return JobResult(drafts, self.jobs)
+
+    def add_event(self, payload: Payload) -> None:
+        self.new_events.append(NewEvent(self.chat.room, payload, self.chat.character))
+
+
+def worker_job(room: str, worker: str, after: object) -> NewJob:
+    """The next turn of a worker, after so many, or after a word from outside."""
+    return NewJob(
+        WORKER_JOB, f"{WORKER_JOB}:{room}:{worker}:{after}", {"room": room, "worker": worker}, priority=WORKER_PRIORITY
+    )
+
+
+def wake_job(room: str, result: str, mark: object) -> NewJob:
+    """Look up in a moment: perhaps more arrives meanwhile."""
+    return NewJob(
+        WAKE_JOB, f"{WAKE_JOB}:{room}:{result}:{mark}", {"room": room}, delay_s=DEBOUNCE_S, priority=WAKE_PRIORITY
+    )
+
+
+def short_id(letter: str) -> str:
+    """Short enough for a model to copy, and made anew in every room."""
+    return f"{letter}{new_id()[-8:].lower()}"
+
+
+# Putting something on the timetable: what is recorded for it, and the job of its next run.
+
+
+@dataclass(frozen=True)
+class PlannedSchedule:
+    schedule: str
+    new_event: NewEvent
+    job: NewJob
+
+
+def plan_schedule(
+    room: str, prompt: str, when: ScheduleTime, *, now: datetime, schedule: str = "", actor: str
+) -> PlannedSchedule:
+    """The first run waits its interval."""
+    when.check()
+    due = when.due_after(now)
+    if due is None:
+        raise BadSchedule("That moment is over.", "Choose one that is still to come.")
+    name = schedule or short_id("s")
+    draft = NewEvent(room, ScheduleSet(schedule=name, prompt=prompt, when=when, next=due), actor)
+    return PlannedSchedule(name, draft, schedule_job(room, name, due, now))
+
+
+def schedule_job(room: str, schedule: str, due: datetime, now: datetime) -> NewJob:
+    delay_s = max((due - now) / timedelta(seconds=1), 0.0)
+    payload = {"room": room, "schedule": schedule, "due": to_micros(due)}
+    key = f"{SCHEDULE_JOB}:{room}:{schedule}:{to_micros(due)}"
+    return NewJob(SCHEDULE_JOB, key, payload, delay_s=delay_s, priority=WORKER_PRIORITY)

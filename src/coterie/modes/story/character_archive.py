@@ -1,0 +1,242 @@
+"""A whole character as one file: who it is in every version, its card, what it remembers and what it feels. S26
+
+Imported where it is not known, it keeps its id and everything is as it was; beside its former self it becomes somebody
+new with the same past. What it remembers is kept in a stream of its own, since the chats did not travel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import json
+from collections.abc import Sequence
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from coterie.base.ids import new_id
+from coterie.base.redaction import redact
+from coterie.characters.cards import export_card, import_card
+from coterie.characters.cards.card import Card
+from coterie.characters.cards.import_export import check_size
+from coterie.characters.cards.parsing import read_object
+from coterie.characters.errors import BrokenCard, CardError, NotACard
+from coterie.characters.events import CharacterAuthored
+from coterie.characters.identity import Identity
+from coterie.characters.service import OWNER, Character, Characters
+from coterie.characters.workspace import Workspaces
+from coterie.eventstore import NewEvent, Store
+from coterie.memory import Memory
+from coterie.memory.jsonl import export_lines, import_lines
+from coterie.memory.memory import MAX_PINS
+from coterie.modes.story.events import MAIN_WORLD, Relationship, RelationshipUpdated
+from coterie.modes.story.pins import Pins
+from coterie.modes.story.relationships import RelationshipQueries
+
+CHARACTER_FORMAT: Final = "coterie-character"
+CHARACTER_FORMAT_VERSION: Final = 1
+
+
+class ArchivedCard(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    document: dict[str, Any]
+    files: dict[str, str] = {}
+    """Path → base64."""
+    picture: str | None = None
+
+    @classmethod
+    def of(cls, card: Card) -> ArchivedCard:
+        return cls(
+            document=card.document,
+            files={path: _base64(data) for path, data in card.files.items()},
+            picture=None if card.picture is None else _base64(card.picture),
+        )
+
+    def card(self) -> Card:
+        try:
+            files = {path: base64.b64decode(data, validate=True) for path, data in self.files.items()}
+            picture = None if self.picture is None else base64.b64decode(self.picture, validate=True)
+        except (binascii.Error, ValueError):
+            raise BrokenCard("A picture or file in it is damaged.", "Export the character again.") from None
+        return Card.read(self.document, files, picture)
+
+
+class CharacterArchive(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    format: Literal["coterie-character"] = CHARACTER_FORMAT
+    version: Literal[1] = CHARACTER_FORMAT_VERSION
+    versions: list[Identity] = Field(min_length=1)
+    """Every version there was, the newest last."""
+    card: ArchivedCard | None = None
+    memories: list[dict[str, Any]] = []
+    edges: list[Relationship] = []
+
+
+def export_character(store: Store, roster: Characters, character: Character, card: Card | None) -> bytes:
+    """`card` with its pictures, if it came from one. What happened only in a fork stays there."""
+    forks = store.reader.forks()
+    memories = [json.loads(line) for line in export_lines(store, character.id)][1:]
+    luggage = CharacterArchive(
+        versions=[version.identity for version in roster.versions(character.id)],
+        card=None if card is None else ArchivedCard.of(card),
+        memories=[_redacted(entry) for entry in memories if entry["room"] not in forks],
+        edges=[
+            edge for edge in RelationshipQueries(store).in_world(MAIN_WORLD) if character.id in (edge.of, edge.toward)
+        ],
+    )
+    return (luggage.model_dump_json(indent=1) + "\n").encode()
+
+
+def is_character_archive(data: bytes) -> bool:
+    return data.lstrip()[:1] == b"{" and f'"{CHARACTER_FORMAT}"'.encode() in data[:200]
+
+
+def read_character_archive(data: bytes) -> CharacterArchive:
+    check_size(len(data))
+    document = read_object(data, "The character's file")
+    if document.get("format") != CHARACTER_FORMAT:
+        raise NotACard("This is not a character exported from Coterie.", "Choose a file made by Export character.")
+    if document.get("version") != CHARACTER_FORMAT_VERSION:
+        raise NotACard(
+            f"The file is of version {str(document.get('version'))[:20]}; this Coterie reads version {CHARACTER_FORMAT_VERSION}.",
+            "Upgrade Coterie.",
+        )
+    try:
+        return CharacterArchive.model_validate(document)
+    except ValidationError as error:
+        where = ".".join(map(str, error.errors()[0]["loc"]))
+        raise BrokenCard(f"The file's {where} does not fit.", "Export the character again.") from None
+
+
+async def import_character(
+    store: Store, roster: Characters, memory: Memory, archive: CharacterArchive
+) -> tuple[Character, Card | None]:
+    """The character as it is known here now, and its card with pictures."""
+    old = archive.versions[-1].id
+    known = {bot.id for bot in roster.all()}
+    new = new_id() if old in known or not _is_id(old) else old
+    card = archive.card.card() if archive.card is not None else None
+    room = f"memory:{new}"
+    entries = [_reassigned(entry, old, new, fresh=new != old) for entry in archive.memories]
+    planned = [json.dumps(entry, ensure_ascii=False) for entry in entries]
+    document = card.document if card is not None else None
+    drafts = [
+        NewEvent(f"cast:{new}", CharacterAuthored(identity=one.model_copy(update={"id": new}), card=document), OWNER)
+        for one in archive.versions
+    ]
+    for edge in archive.edges:
+        of, toward = (new if entity == old else entity for entity in (edge.of, edge.toward))
+        if {of, toward} <= {new, OWNER, *known}:
+            drafts.append(NewEvent(f"cast:{new}", _relationship_update(edge, of, toward), OWNER))
+    # First what may not fit: a file that is refused leaves nobody behind.
+    await asyncio.to_thread(import_lines, store, memory.writer, planned, owner=new, room=room)
+    await store.append(drafts)
+    return roster.get(new), card
+
+
+def reassign_memories(store: Store, lines: Sequence[str], owner: str) -> list[str]:
+    """Exported memories as another's own: who remembered them was there, and now this one was.
+
+    What is no memory is left as it is, for whoever reads it to say so. Pins hold to their number.
+    """
+    pins_left = MAX_PINS - len(Pins(store).pinned(f"memory:{owner}", owner))
+    told: list[str] = []
+    for line in lines:
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            entry = None
+        if not isinstance(entry, dict) or not isinstance(entry.get("text"), str):
+            told.append(line)
+            continue
+        old = str(entry.get("owner"))
+        pinned = bool(entry.get("pinned")) and pins_left > 0
+        pins_left -= pinned
+        told.append(
+            json.dumps({**_reassigned(entry, old, owner, fresh=old != owner), "pinned": pinned}, ensure_ascii=False)
+        )
+    return told
+
+
+def _relationship_update(edge: Relationship, of: str, toward: str) -> RelationshipUpdated:
+    return RelationshipUpdated(
+        world=MAIN_WORLD,
+        of=of,
+        toward=toward,
+        affinity_delta=max(-100, min(100, edge.affinity - 50)),
+        trust_delta=max(-100, min(100, edge.trust - 50)),
+        knowledge=edge.knowledge,
+        summary=edge.summary or None,
+        when=edge.when,
+    )
+
+
+def _reassigned(entry: dict[str, Any], old: str, new: str, *, fresh: bool) -> dict[str, Any]:
+    """A memory of somebody who has another id now; beside the former self, ids are new too."""
+    if not isinstance(entry.get("text"), str):
+        raise CardError("A memory in the file has no text.", "Export the character again.")
+    renamed = {
+        name: [new if entity == old else entity for entity in entry.get(name) or []] for name in ("witnesses", "about")
+    }
+    moved = {**entry, **renamed, "owner": new}
+    if fresh and entry.get("id"):
+        moved["id"] = f"{entry['id']}-{new}"
+        moved["links"] = [
+            {**link, "target": f"{link.get('target')}-{new}"} for link in entry.get("links") or [] if link
+        ]
+        if entry.get("superseded_by"):
+            moved["superseded_by"] = f"{entry['superseded_by']}-{new}"
+    return moved
+
+
+def _is_id(text: str) -> bool:
+    """An id becomes the name of a stream and of a folder, so one from a file is not taken as it comes."""
+    return text.isascii() and text.isalnum() and len(text) <= 40
+
+
+def _redacted(value: Any) -> Any:
+    """S29: a secret that was pasted somewhere does not leave the house."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, dict):
+        return {key: _redacted(one) for key, one in value.items()}
+    return [_redacted(one) for one in value] if isinstance(value, list) else value
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+# Characters that come to the house: written here, from a card, or whole from another house. S1, S9, S26
+
+
+class CharacterImporter:
+    def __init__(self, store: Store, roster: Characters, memory: Memory, workspaces: Workspaces) -> None:
+        self._store = store
+        self._roster = roster
+        self._memory = memory
+        self._workspaces = workspaces
+
+    async def author(self, identity: Identity) -> Character:
+        """Made or written anew, with a folder of its own."""
+        bot = await self._roster.save(identity)
+        self._workspaces.prepare(bot, self._roster.owner())
+        return bot
+
+    async def import_file(self, data: bytes, file_name: str) -> tuple[Character, list[str]]:
+        """From a file, whichever kind it is; with what was odd about it."""
+        notes: list[str] = []
+        if is_character_archive(data):
+            bot, card = await import_character(self._store, self._roster, self._memory, read_character_archive(data))
+            if card is not None and (card.files or card.picture):
+                self._workspaces.save_card(bot.id, export_card(card, "charx").data, "charx")
+        else:
+            found = import_card(data, file_name)
+            bot = await self._roster.save(Identity.from_card(found.card), found.card)
+            self._workspaces.save_card(bot.id, data, found.format)
+            notes = found.notes
+        self._workspaces.prepare(bot, self._roster.owner())
+        return bot, notes

@@ -1,0 +1,161 @@
+"""Settings as a person sees and changes them: each with its meaning, its value and where that came from.
+
+A change goes into the configuration file, where comments and order stay. What is read anew each time it is needed
+counts at once; the rest counts from the next start, and says so. A key itself is never shown and never written: only
+where it is kept (`env:NAME`, `secret:NAME`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, SecretStr
+
+from coterie.base.config import LoadedSettings, edit_config, is_secret
+from coterie.base.errors import ConfigError, CoterieError
+from coterie.ops.errors import BadSetting
+
+_REFERENCES = ("env:", "secret:")
+
+
+@dataclass(frozen=True)
+class Setting:
+    key: str
+    value: Any
+    """Without secrets: of a key, only whether there is one."""
+    default: Any
+    origin: str
+    """Where the value came from: `default`, a line of the file, an environment variable."""
+    about: str
+    secret: bool
+    live: bool
+    """Whether a change counts at once."""
+    pending: bool
+    """Whether the house still runs with another value, until it is started again."""
+
+
+class SettingsEditor:
+    def __init__(
+        self,
+        running: BaseModel,
+        file: Path,
+        read: Callable[[], LoadedSettings[Any]],
+        prepare: Callable[[], None],
+        live: tuple[str, ...] = (),
+    ) -> None:
+        """`read` loads the settings anew; `prepare` makes sure that there is a file.
+
+        `running` is changed by what counts at once: `live` are the settings, or beginnings of their names, that
+        everybody reads each time they need them.
+        """
+        self._running = running
+        self._file = file
+        self._read = read
+        self._prepare = prepare
+        self._live = live
+        self._one_at_a_time = threading.Lock()
+
+    def settings(self) -> list[Setting]:
+        try:
+            loaded = self._read()
+        except CoterieError:  # the file was spoilt meanwhile, or its secrets need a passphrase: what runs is known
+            loaded = LoadedSettings(self._running)
+        return [self._setting(key, loaded) for key in _leaves(type(self._running))]
+
+    def change(self, changes: Mapping[str, Any]) -> list[Setting]:
+        """All of these or none; None puts a setting back to its default."""
+        asked = {tuple(key.split(".")): value for key, value in changes.items()}
+        with self._one_at_a_time:
+            try:
+                loaded = self._read()
+                for key, value in changes.items():
+                    self._check(key, value, loaded)
+                self._prepare()
+                edit_config(self._file, asked, self._read)
+                self._apply(self._read().settings, changes)
+            except ConfigError as error:
+                raise BadSetting(error.what, error.fix) from None
+        return self.settings()
+
+    def _apply(self, settings: BaseModel, changes: Mapping[str, Any]) -> None:
+        """Sections are frozen, so that nobody changes one by accident; this is the one place that means to."""
+        changed = {key for key in _leaves(type(self._running)) for one in changes if f"{one}.".startswith(f"{key}.")}
+        for key in filter(self._is_live, changed):
+            *tables, name = key.split(".")
+            vars(_at(self._running, ".".join(tables)) if tables else self._running)[name] = _at(settings, key)
+
+    def _is_live(self, key: str) -> bool:
+        return key.startswith(self._live)
+
+    def _check(self, key: str, value: Any, loaded: LoadedSettings[Any]) -> None:
+        model = type(self._running)
+        if not any(key == leaf or self._within(key, leaf) for leaf in _leaves(model)):
+            raise ConfigError(f"There is no setting {key[:80]}.", "See GET /settings for those there are.")
+        if (origin := loaded.origin(key)).startswith("environment variable"):
+            raise ConfigError(f"{key} is set by the {origin}.", "Change or unset that; it wins over the file.")
+        reference = value is None or (isinstance(value, str) and value.startswith(_REFERENCES))
+        if is_secret(model, tuple(key.split("."))) and not reference:
+            raise ConfigError(
+                f"{key}: a key itself does not belong in the configuration file.",
+                "Store it (coterie secrets set NAME) and write secret:NAME, or env:VARIABLE.",
+            )
+        if isinstance(value, dict):
+            raise ConfigError(f"{key} is a table.", f"Set its parts one by one, as {key}.NAME.")
+
+    def _within(self, key: str, leaf: str) -> bool:
+        """Some settings are tables with names of a person's own: providers, roles."""
+        return key.startswith(f"{leaf}.") and isinstance(_at(self._running, leaf), dict)
+
+    def _setting(self, key: str, loaded: LoadedSettings[Any]) -> Setting:
+        value, running = _at(loaded.settings, key), _at(self._running, key)
+        *tables, name = key.split(".")
+        section = type(_at(self._running, ".".join(tables)) if tables else self._running)
+        info = section.model_fields[name]
+        return Setting(
+            key=key,
+            value=_plain(value),
+            default=_plain(info.get_default(call_default_factory=True)),
+            origin=_origin(loaded, key),
+            about=info.description or "",
+            secret=is_secret(type(self._running), tuple(key.split("."))),
+            live=self._is_live(key),
+            pending=value != running,
+        )
+
+
+def _leaves(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    for name, info in model.model_fields.items():
+        inner = info.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            yield from _leaves(inner, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
+
+
+def _at(settings: BaseModel, key: str) -> Any:
+    here: Any = settings
+    for name in key.split("."):
+        here = getattr(here, name)
+    return here
+
+
+def _origin(loaded: LoadedSettings[Any], key: str) -> str:
+    inner = (origin for inside, origin in loaded.origins.items() if inside.startswith(f"{key}."))
+    return loaded.origins.get(key) or next(inner, "default")
+
+
+def _plain(value: Any) -> Any:
+    """As JSON, without a secret."""
+    if isinstance(value, SecretStr):
+        return bool(value.get_secret_value())
+    if isinstance(value, BaseModel):
+        return {name: _plain(getattr(value, name)) for name in type(value).model_fields}
+    if isinstance(value, dict):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return value if value is None or isinstance(value, str | int | float | bool) else str(value)

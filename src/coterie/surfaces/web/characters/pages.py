@@ -1,0 +1,176 @@
+"""How a character was before: every version of it, and what each one changed. S1"""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from textwrap import shorten
+
+from fastapi import Request, Response
+
+from coterie.base.errors import CoterieError
+from coterie.characters import starter_characters as shelf
+from coterie.characters.identity import Identity
+from coterie.characters.service import Character
+from coterie.modes.story import Opening, OpeningProposal
+from coterie.surfaces.web.characters.activity import character_activity
+from coterie.surfaces.web.characters.routes import portrait_url
+from coterie.surfaces.web.shared.dependencies import Here, House
+from coterie.surfaces.web.shared.prose import excerpt
+from coterie.surfaces.web.shared.templates import PageRouter, fragment_response, page_response
+
+FIELDS = {
+    "name": "Name",
+    "persona": "Persona",
+    "traits": "Traits",
+    "backstory": "Backstory",
+    "initial_relationship": "How you know each other",
+    "voice_samples": "Voice samples",
+    "kickoff": "Opening prose",
+}
+
+
+@dataclass(frozen=True)
+class FieldChange:
+    label: str
+    lines: list[tuple[str, str]]
+    """With the mark `+`, `-` or a space."""
+
+
+@dataclass(frozen=True)
+class CharacterVersion:
+    number: int
+    identity: Identity
+    written: datetime | None
+    changes: list[FieldChange]
+    """Against the version before; of the first there are none."""
+
+
+def version_history(bots: Sequence[Character], written: Mapping[int, datetime]) -> list[CharacterVersion]:
+    """Newest first."""
+    made = []
+    before: Identity | None = None
+    for bot in bots:
+        changes = _changes(before, bot.identity) if before is not None else []
+        made.append(CharacterVersion(bot.version, bot.identity, written.get(bot.version), changes))
+        before = bot.identity
+    return made[::-1]
+
+
+def _changes(before: Identity, after: Identity) -> list[FieldChange]:
+    found = []
+    for name, label in FIELDS.items():
+        old, new = _lines(getattr(before, name)), _lines(getattr(after, name))
+        if old != new:
+            # Lines that only hint where in a line something changed are for terminals.
+            marked = [line for line in difflib.ndiff(old, new) if not line.startswith("?")]
+            found.append(FieldChange(label, [(line[0], line[2:]) for line in marked]))
+    return found
+
+
+def _lines(value: str | list[str]) -> list[str]:
+    return value.splitlines() if isinstance(value, str) else [line for item in value for line in item.splitlines()]
+
+
+# The characters: who there is, who they are, how they are written, and how a chat with one begins. S1, S7–S10, S25
+
+
+router = PageRouter(prefix="/bots")
+_SNIPPET = 120
+
+
+@dataclass(frozen=True)
+class CharacterCard:
+    """A character as the gallery shows it."""
+
+    id: str
+    name: str
+    line: str
+    portrait: str
+    chats: int
+
+
+@router.get("")
+async def gallery(house: Here, request: Request) -> Response:
+    chats = Counter(bot for chat in house.story.chats.chats() for bot in chat.characters)
+    bots = [
+        CharacterCard(bot.id, bot.name, one_line_description(bot.identity), portrait_url(house, bot.id), chats[bot.id])
+        for bot in house.roster.all()
+    ]
+    return page_response(request, "bots.html", bots=bots, ready=_ready())
+
+
+@router.get("/new")
+async def new(house: Here, request: Request) -> Response:
+    first = not house.roster.all()
+    return page_response(request, "bot_new.html", ready=_ready(), first=first, identity=None)
+
+
+@router.get("/{bot}")
+async def show(house: Here, request: Request, bot: str) -> Response:
+    found = house.roster.get(bot)
+    told = version_history(house.roster.versions(bot), house.roster.version_dates(bot))
+    return page_response(
+        request,
+        "bot.html",
+        bot=found,
+        portrait=portrait_url(house, bot),
+        versions=told,
+        where=await character_activity(house, bot),
+    )
+
+
+@router.get("/{bot}/edit")
+async def edit(house: Here, request: Request, bot: str) -> Response:
+    found = house.roster.get(bot)
+    return page_response(request, "bot_edit.html", bot=found, identity=found.identity)
+
+
+@router.get("/{bot}/kickoff")
+async def kickoff(house: Here, request: Request, bot: str) -> Response:
+    """The page is there at once; what the classifier reads from the prose comes into it when it is ready."""
+    return page_response(request, "kickoff.html", bot=house.roster.get(bot), portrait=portrait_url(house, bot))
+
+
+@router.get("/{bot}/kickoff/form")
+async def kickoff_form(house: Here, bot: str, empty: bool = False) -> Response:
+    found = house.roster.get(bot)
+    proposal = _by_hand(found) if empty else await _proposal(house, found)
+    told = proposal.opening
+    starts = f"{told.start_time(datetime.now(UTC)):%Y-%m-%dT%H:%M}" if told.time else ""
+    return fragment_response(
+        "kickoff_form.html",
+        bot=found,
+        you=house.roster.owner(),
+        opening=told,
+        notice=proposal.notice,
+        starts=starts,
+    )
+
+
+async def _proposal(house: House, bot: Character) -> OpeningProposal:
+    """S8: whatever goes wrong, there is a form."""
+    try:
+        return await house.story.propose_opening(bot.id)
+    except CoterieError as error:
+        empty = _by_hand(bot)
+        return empty.model_copy(update={"notice": f"{error.what} Fill in what you like by hand."})
+
+
+def _by_hand(bot: Character) -> OpeningProposal:
+    greeting = (bot.card.data.first_mes if bot.card else "") or bot.identity.kickoff
+    return OpeningProposal(opening=Opening(greeting=greeting))
+
+
+def one_line_description(identity: Identity) -> str:
+    """The first sentence about somebody, or what they are like."""
+    text = excerpt(identity.persona, 400)
+    end = next((at + 1 for at, c in enumerate(text) if c in ".!?" and text[at + 1 : at + 2] in ("", " ")), len(text))
+    return shorten(text[:end], _SNIPPET, placeholder=" …") or ", ".join(identity.traits[:5])
+
+
+def _ready() -> list[tuple[str, str, str]]:
+    return [(name, shelf.starter_character(name).name, shelf.summary(name)) for name in shelf.NAMES]

@@ -1,0 +1,196 @@
+"""Somebody of a room of the crowd, as they are by now: what they are up to, and how far they have drifted. C14"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+
+from coterie.modes.crowd import (
+    MAX_TOTAL_DRIFT,
+    TRAITS,
+    ChatMessage,
+    CrowdRoom,
+    DriftSnapshot,
+    Persona,
+    audit_records,
+    find_decision,
+    latency_stages,
+    replay_with_change,
+)
+from coterie.surfaces.web.crowd.routes import CrowdRoomResponse, owner_chat_name
+from coterie.surfaces.web.shared.dependencies import Here, House
+from coterie.surfaces.web.shared.templates import PageRouter, fragment_response, hue_class, page_response
+
+
+@dataclass(frozen=True)
+class MemberView:
+    """Somebody of a room, as they are by now."""
+
+    persona: Persona
+    history: list[DriftSnapshot]
+    now: DriftSnapshot
+    mood: str
+    """What they are up to."""
+
+    @property
+    def changed(self) -> float:
+        """How far they have drifted, all traits together."""
+        now, written = self.now.traits.model_dump(), self.persona.traits.model_dump()
+        return float(sum(abs(now[trait] - written[trait]) for trait in TRAITS))
+
+    @property
+    def drifted(self) -> list[tuple[str, float, float]]:
+        """The traits that are not as written: what they were, and are."""
+        now, written = self.now.traits.model_dump(), self.persona.traits.model_dump()
+        return [(trait, written[trait], now[trait]) for trait in TRAITS if now[trait] != written[trait]]
+
+
+def member_view(room: CrowdRoom, persona: Persona) -> MemberView:
+    mood = "away"
+    if room.live is not None:
+        mind = room.live.session.deciders.get(persona.name)
+        at_ms = room.gateway.now_ms()
+        if mind is not None:
+            mood = "typing" if mind.typing else "asleep" if persona.is_asleep(at_ms) else "watching"
+    return MemberView(persona, room.drift.history(persona), room.drift.current(persona), mood)
+
+
+# The crowd's pages: the rooms, one room with its stream and its chat, and the overlay for a broadcast. C19
+
+
+router = PageRouter(prefix="/crowd")
+crowd_fragments = APIRouter(prefix="/crowd", include_in_schema=False)
+_AUDITS = 60
+_THOUGHTS = 8
+_SHOWN = 200
+
+
+@router.get("")
+async def rooms(house: Here, request: Request) -> Response:
+    found = [CrowdRoomResponse.of(await house.crowd.room(name)) for name in house.crowd.configs.rooms()]
+    return page_response(request, "crowds.html", rooms=found)
+
+
+@router.get("/{room}")
+async def room(house: Here, request: Request, room: str) -> Response:
+    opened = await house.crowd.room(room)
+    return page_response(
+        request,
+        "crowd.html",
+        room=CrowdRoomResponse.of(opened),
+        rules=opened.rules,
+        hues={persona.name: hue_class(persona.name) for persona in opened.authored_personas},
+        emotes=sorted({*opened.rules.emotes, *(emote for one in opened.authored_personas for emote in one.emotes)}),
+        you=owner_chat_name(house),
+        people=[(persona.name, persona.name) for persona in opened.authored_personas],
+        traits={
+            persona.name: persona.traits.model_dump()
+            for persona in opened.drift.apply_current(opened.authored_personas)
+        },
+        rulings=opened.gateway.admission.moderation_state,
+        **_audit(house, opened),
+    )
+
+
+@crowd_fragments.get("/{room}/overlay")
+async def overlay(house: Here, request: Request, room: str) -> Response:
+    """The chat alone on nothing, for OBS."""
+    opened = await house.crowd.room(room)
+    hues = {persona.name: hue_class(persona.name) for persona in opened.authored_personas}
+    return page_response(request, "crowd_overlay.html", room=CrowdRoomResponse.of(opened), hues=hues)
+
+
+@crowd_fragments.get("/{room}/people")
+async def people(house: Here, room: str) -> Response:
+    opened = await house.crowd.room(room)
+    regulars = [member_view(opened, persona) for persona in opened.authored_personas]
+    return fragment_response("crowd_people.html", room=opened.rules, regulars=regulars, traits=TRAITS)
+
+
+@crowd_fragments.get("/{room}/people/{name}")
+async def person(house: Here, room: str, name: str) -> Response:
+    opened = await house.crowd.room(room)
+    found = member_view(opened, opened.persona(name))
+    thoughts = list(opened.live.session.recent_decisions[name])[-_THOUGHTS:] if opened.live is not None else []
+    return fragment_response(
+        "crowd_person.html",
+        room=opened.rules,
+        one=found,
+        traits=TRAITS,
+        for_life=MAX_TOTAL_DRIFT,
+        thoughts=thoughts[::-1],
+    )
+
+
+@crowd_fragments.get("/{room}/said/{number}")
+async def said(house: Here, room: str, number: int) -> Response:
+    """One message: where its seconds went, why it was said, and what a moderator can do."""
+    opened = await house.crowd.room(room)
+    found = [message for message in await opened.gateway.after(number - 1) if message.number == number]
+    message = found[0] if found else None
+    decided = None
+    if message is not None and message.trace is not None and message.trace.decision is not None:
+        decided = find_decision(house.store, opened.rules.name, message.trace.decision)
+    answers = await _answered(opened, message)
+    return fragment_response(
+        "crowd_said.html",
+        room=opened.rules,
+        message=message,
+        stages=latency_stages(message) if message is not None else [],
+        decided=decided,
+        answers=answers,
+    )
+
+
+@crowd_fragments.get("/{room}/audit/rows")
+async def audit_rows(house: Here, room: str) -> Response:
+    return fragment_response("crowd_audit.html", **_audit(house, await house.crowd.room(room)))
+
+
+@crowd_fragments.get("/{room}/what-if")
+async def what_if_replay(
+    house: Here,
+    room: str,
+    persona: Annotated[str, Query(max_length=40)],
+    talkativeness: Annotated[float, Query(ge=0, le=1)],
+    meme_level: Annotated[float, Query(ge=0, le=1)],
+    helpfulness: Annotated[float, Query(ge=0, le=1)],
+    contrarian: Annotated[float, Query(ge=0, le=1)],
+    warmth: Annotated[float, Query(ge=0, le=1)],
+) -> Response:
+    """The last evening again, had one of them been different."""
+    opened = await house.crowd.room(room)
+    told = dict(zip(TRAITS, (talkativeness, meme_level, helpfulness, contrarian, warmth), strict=True))
+    authored = opened.persona(persona)
+    changed = authored.model_copy(update={"traits": authored.traits.model_copy(update=told)})
+    moderator = house.crowd.configs.moderator(opened.rules)
+    replayed = await asyncio.to_thread(replay_with_change, house.store.reader, opened.rules.name, moderator, changed)
+    gone, come = replayed.only_recorded(), replayed.only_replayed()
+    return fragment_response(
+        "crowd_what_if.html",
+        replayed=replayed,
+        gone=len(gone),
+        come=len(come),
+        lines=[
+            (mark, f"{message.author.name}: {message.text}")
+            for _, mark, message in sorted(
+                [(each.ts, "-", each) for each in gone] + [(each.ts, "+", each) for each in come],
+                key=lambda one: one[:2],
+            )
+        ][:_SHOWN],
+    )
+
+
+async def _answered(room: CrowdRoom, message: ChatMessage | None) -> ChatMessage | None:
+    number = (message.reply_to or "").rpartition("-")[2] if message is not None else ""
+    if not number.isdecimal():
+        return None
+    found = await room.gateway.after(int(number) - 1)
+    return found[0] if found and found[0].number == int(number) else None
+
+
+def _audit(house: House, room: CrowdRoom) -> dict[str, Any]:
+    return {"audit": audit_records(house.store, room.rules.name, _AUDITS)}

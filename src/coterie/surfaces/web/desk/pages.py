@@ -1,0 +1,122 @@
+"""The desk's pages: the conversations, and one of them with what goes on beside it. D1, D2, D4, D15"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from fastapi import Request, Response
+
+from coterie.base.redaction import redact
+from coterie.characters.service import OWNER
+from coterie.conversation.turns import Turn, TurnQueries
+from coterie.modes.desk import DeskChat
+from coterie.surfaces.web.desk import routes
+from coterie.surfaces.web.shared.dependencies import Here, House
+from coterie.surfaces.web.shared.prose import clean_line, excerpt
+from coterie.surfaces.web.shared.templates import PageRouter, fragment_response, page_response
+
+router = PageRouter(prefix="/desk")
+_LAST = 100
+
+
+@dataclass(frozen=True)
+class DeskChatRow:
+    id: str
+    title: str
+    name: str
+    busy: int
+    snippet: str
+    at: datetime | None
+
+
+@dataclass(frozen=True)
+class DeskTurnView:
+    """A turn as the page shows it."""
+
+    id: str
+    name: str
+    by_person: bool
+    text: str
+    at: datetime
+    trouble: str
+
+
+@router.get("")
+async def desks(house: Here, request: Request) -> Response:
+    listed = [_chat_row(house, chat) for chat in house.desk.queries.chats()]
+    standing = await house.desk.sandbox.status()
+    choices = [(bot.id, clean_line(bot.name)) for bot in house.roster.all()]
+    return page_response(request, "desks.html", chats=listed, choices=choices, sandbox=standing)
+
+
+@router.get("/{chat}")
+async def show(house: Here, request: Request, chat: str) -> Response:
+    found = house.desk.queries.chat(f"room:{chat}")
+    at = house.feed.last_id()  # before anything is read: what comes later is told
+    return page_response(
+        request,
+        "desk.html",
+        at=at,
+        chat=found,
+        id=chat,
+        name=clean_line(house.roster.get(found.character).name),
+        said=_turn_views(house, found),
+        **await _now(house, chat),
+    )
+
+
+@router.get("/{chat}/talk")
+async def talk(house: Here, chat: str) -> Response:
+    found = house.desk.queries.chat(f"room:{chat}")
+    name = clean_line(house.roster.get(found.character).name)
+    return fragment_response(
+        "desk_talk.html", said=_turn_views(house, found), name=name, waits=_reply_pending(house, found)
+    )
+
+
+@router.get("/{chat}/now")
+async def now(house: Here, chat: str) -> Response:
+    return fragment_response("desk_now.html", id=chat, **await _now(house, chat))
+
+
+@router.get("/{chat}/processes/{process}")
+async def steps(house: Here, chat: str, process: str) -> Response:
+    work = await routes.process(house, chat, process)
+    return fragment_response("desk_steps.html", work=work)
+
+
+async def _now(house: House, chat: str) -> dict[str, Any]:
+    whole = await routes.show(house, chat)
+    found = house.desk.queries.chat(f"room:{chat}")
+    return {"now": whole, "waits": _reply_pending(house, found), "skills": house.desk.skills.all(found.character)}
+
+
+def _reply_pending(house: House, chat: DeskChat) -> bool:
+    """Whether somebody spoke and is not answered yet."""
+    newest = house.desk.queries.newest_message(chat.room)
+    return newest is not None and not house.desk.replies.handled(newest)
+
+
+def _turn_views(house: House, chat: DeskChat) -> list[DeskTurnView]:
+    you, name = house.roster.owner().name, house.roster.get(chat.character).name
+
+    def shown(turn: Turn) -> DeskTurnView:
+        who = (you if turn.speaker == OWNER else turn.speaker) if turn.by_person else name
+        return DeskTurnView(turn.id, clean_line(who), turn.by_person, turn.text, turn.shown_at, redact(turn.why))
+
+    return [shown(turn) for turn in TurnQueries(house.store).latest(chat.room, _LAST)]
+
+
+def _chat_row(house: House, chat: DeskChat) -> DeskChatRow:
+    latest = TurnQueries(house.store).last_with_text(chat.room)
+    name = clean_line(house.roster.get(chat.character).name)
+    return DeskChatRow(
+        id=chat.room.removeprefix("room:"),
+        title=clean_line(chat.title) or name,
+        name=name,
+        busy=house.desk.queries.active_count(chat.room),
+        snippet=excerpt(latest.text) if latest else "",
+        at=latest.at if latest else None,
+    )

@@ -1,0 +1,402 @@
+"""How routes about documents tell what went wrong: a clash comes with the difference. F9"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Header, Request, Response, status
+from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.routing import APIRoute
+from sse_starlette import EventSourceResponse, ServerSentEvent
+
+from coterie.base.redaction import redact
+from coterie.conversation.replies import LiveText
+from coterie.modes.draft import (
+    Clash,
+    Contributor,
+    LiveDocumentGone,
+    ReplyText,
+    StartedTurn,
+    Thread,
+    Update,
+    parser_for,
+    sse_frames,
+)
+from coterie.surfaces.web.draft.schemas import (
+    AcceptRequest,
+    BranchRequest,
+    CommitResponse,
+    DeclineRequest,
+    DocumentDiffResponse,
+    DocumentResponse,
+    DocumentVersionResponse,
+    EditRequest,
+    EditResponse,
+    LiveDocumentResponse,
+    MergeRequest,
+    MergeResponse,
+    NotificationResponse,
+    ProposalResponse,
+    SaveRequest,
+    StartedTurnResponse,
+    ThreadDetailResponse,
+    ThreadMessageRequest,
+    ThreadRequest,
+    ThreadResponse,
+    WatchRequest,
+    WorkspaceRequest,
+    WorkspaceResponse,
+)
+from coterie.surfaces.web.shared.dependencies import CurrentPerson, Here, House
+from coterie.surfaces.web.shared.errors import ERROR_RESPONSES
+from coterie.surfaces.web.story.schemas import DoneResponse
+
+
+class DraftRoute(APIRoute):
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def told(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except Clash as error:
+                body = {"error": redact(error.what), "fix": redact(error.fix), "difference": error.difference}
+                return JSONResponse(body, status_code=error.http_status)
+
+        return told
+
+
+def _last_event_id(last_event_id: Annotated[str | None, Header(alias="Last-Event-ID")] = None) -> int | None:
+    told = last_event_id or ""
+    return int(told) if told.isascii() and told.isdecimal() and len(told) < 19 else None
+
+
+LastEventId = Annotated[int | None, Depends(_last_event_id)]
+"""The number of the last event that a listener who comes back has."""
+
+
+# Documents in Git: workspaces, branches, versions, history, and the inbox. F1, F9, F11, F12, F14
+
+
+router = APIRouter(prefix="/draft", tags=["draft"], responses=ERROR_RESPONSES, route_class=DraftRoute)
+_ONE = "/workspaces/{workspace}"
+
+
+@router.get("/workspaces", summary="All workspaces")
+async def workspaces(house: Here) -> list[WorkspaceResponse]:
+    return [_shape(house, workspace) for workspace in house.draft.thread_queries.workspaces()]
+
+
+@router.post(
+    "/workspaces", summary="A new workspace, or a repository adopted as one", status_code=status.HTTP_201_CREATED
+)
+async def open_workspace(house: Here, taken: WorkspaceRequest) -> WorkspaceResponse:
+    if taken.folder is None:
+        return _shape(house, await house.draft.create_workspace(taken.name))
+    return _shape(house, await house.draft.open_workspace(Path(taken.folder), taken.name))
+
+
+@router.get(_ONE + "/documents", summary="The documents of a branch")
+async def documents(house: Here, workspace: str, branch: str | None = None) -> list[DocumentResponse]:
+    text = house.draft.repository(workspace)
+    found = await asyncio.to_thread(text.documents, branch or text.main_branch)
+    return [DocumentResponse(path=path, title=title) for path, title in found]
+
+
+@router.get(_ONE + "/documents/{path:path}", summary="A document as a branch has it")
+async def document(house: Here, workspace: str, path: str, branch: str | None = None) -> DocumentVersionResponse:
+    return DocumentVersionResponse.of(await house.draft.read(workspace, path, branch))
+
+
+@router.put(
+    _ONE + "/documents/{path:path}",
+    summary="Save what was written by hand; merged with what others wrote, or 409 with the difference",
+)
+async def save(
+    house: Here, who: CurrentPerson, workspace: str, path: str, taken: SaveRequest
+) -> DocumentVersionResponse:
+    branch = taken.branch or house.draft.repository(workspace).main_branch
+    room = f"room:{taken.thread}" if taken.thread else None
+    if room is not None:
+        house.draft.thread_queries.thread(room)
+    return DocumentVersionResponse.of(
+        await house.draft.save(workspace, path, branch, taken.text, taken.base, who, room)
+    )
+
+
+@router.get(_ONE + "/changes/{path:path}", summary="The proposals about a document, in its order")
+async def changes(house: Here, workspace: str, path: str, branch: str | None = None) -> list[ProposalResponse]:
+    version = await house.draft.read(workspace, path, branch)
+    found = house.draft.proposal_queries.of_document(workspace, version.branch, path)
+    return [ProposalResponse.of(change) for change in found]
+
+
+@router.get(_ONE + "/branches", summary="The branches")
+async def branches(house: Here, workspace: str) -> list[str]:
+    return await asyncio.to_thread(house.draft.repository(workspace).branches)
+
+
+@router.post(_ONE + "/branches", summary="A new branch", status_code=status.HTTP_201_CREATED)
+async def create_branch(house: Here, workspace: str, taken: BranchRequest) -> list[str]:
+    await house.draft.create_branch(workspace, taken.name, taken.source)
+    return await branches(house, workspace)
+
+
+@router.get(_ONE + "/compare", summary="What documents would become if one branch were merged into another")
+async def compare(house: Here, workspace: str, source: str, target: str) -> list[DocumentDiffResponse]:
+    found = await asyncio.to_thread(house.draft.repository(workspace).compare, source, target)
+    return [DocumentDiffResponse(path=one.path, patch=one.patch) for one in found]
+
+
+@router.post(_ONE + "/merge", summary="One branch into another, where they do not clash")
+async def merge(house: Here, who: CurrentPerson, workspace: str, taken: MergeRequest) -> MergeResponse:
+    return MergeResponse(commit=await house.draft.merge(workspace, taken.source, taken.target, who))
+
+
+@router.get(_ONE + "/history", summary="The commits of a branch, newest first; of one document, those that changed it")
+async def history(
+    house: Here, workspace: str, branch: str | None = None, document: str | None = None, limit: int = 100
+) -> list[CommitResponse]:
+    text = house.draft.repository(workspace)
+    found = await asyncio.to_thread(text.history, branch or text.main_branch, min(max(limit, 1), 1_000), document)
+    return [CommitResponse.of(one) for one in found]
+
+
+@router.get(_ONE + "/blame", summary="The commit, the change and the thread that a line comes from")
+async def blame(
+    house: Here, workspace: str, document: str, line: int, branch: str | None = None
+) -> CommitResponse | None:
+    text = house.draft.repository(workspace)
+    found = await asyncio.to_thread(text.blame, branch or text.main_branch, document, line)
+    return CommitResponse.of(found) if found is not None else None
+
+
+@router.get(_ONE + "/threads", summary="The threads beside the documents")
+async def threads(
+    house: Here, workspace: str, document: str | None = None, branch: str | None = None
+) -> list[ThreadResponse]:
+    return [ThreadResponse.of(thread) for thread in house.draft.thread_queries.threads(workspace, document, branch)]
+
+
+@router.post(_ONE + "/threads", summary="Begin a thread", status_code=status.HTTP_201_CREATED)
+async def open_thread(house: Here, who: CurrentPerson, workspace: str, taken: ThreadRequest) -> ThreadResponse:
+    thread = await house.draft.open_thread(
+        workspace,
+        taken.document,
+        taken.members,
+        who,
+        branch=taken.branch,
+        title=taken.title,
+        selection=taken.selection.span() if taken.selection else None,
+        exact=taken.selection.exact if taken.selection else "",
+        against=taken.against,
+    )
+    return ThreadResponse.of(thread)
+
+
+@router.put(_ONE + "/watch", summary="Be told of what is said about a document, or no longer")
+async def watch(house: Here, who: CurrentPerson, workspace: str, taken: WatchRequest) -> DoneResponse:
+    await house.draft.watch(workspace, taken.document, who, taken.watching)
+    return DoneResponse(done=True)
+
+
+@router.get("/inbox", summary="Your notices, newest first")
+async def inbox(house: Here, who: CurrentPerson, unread: bool = False) -> list[NotificationResponse]:
+    return [
+        NotificationResponse.of(notice) for notice in house.draft.notification_queries.of_person(who.id, unread=unread)
+    ]
+
+
+@router.post("/inbox/read", summary="All notices are read")
+async def mark_read(house: Here, who: CurrentPerson) -> DoneResponse:
+    await house.draft.mark_read(who)
+    return DoneResponse(done=True)
+
+
+def _shape(house: House, workspace: str) -> WorkspaceResponse:
+    name, folder = house.draft.thread_queries.workspaces()[workspace]
+    branch = house.draft.repository(workspace).main_branch
+    return WorkspaceResponse(id=workspace, name=name, folder=str(folder), branch=branch)
+
+
+# A document while people type in it, over HTTP: the text of this moment, and keystrokes by number. F9
+
+
+editor_router = APIRouter(prefix="/draft", tags=["draft"], responses=ERROR_RESPONSES, route_class=DraftRoute)
+_SHEET = "/workspaces/{workspace}/sheet/{path:path}"
+
+
+@editor_router.get(_SHEET, summary="The document as it is being typed")
+async def live_document(house: Here, workspace: str, path: str, branch: str | None = None) -> LiveDocumentResponse:
+    return LiveDocumentResponse.of(await house.draft.live_document(workspace, path, branch))
+
+
+@editor_router.post(
+    _SHEET, summary="Keystrokes that count from a number; the answer is all that came since. 410: start from the text"
+)
+async def apply_edits(house: Here, who: CurrentPerson, workspace: str, path: str, taken: EditRequest) -> EditResponse:
+    draft = house.draft
+    found = draft.live_document_of_epoch(workspace, path, taken.branch, taken.epoch)
+    room = draft.thread_queries.thread(f"room:{taken.thread}").room if taken.thread else None
+    updates = [Update(one.client, one.changes) for one in taken.updates]
+    in_time = await draft.add_updates(workspace, found, taken.version, updates, who, room)
+    since = found.updates_since(taken.version)
+    if since is None:
+        raise LiveDocumentGone("Too much was typed since this page last looked.", "What you typed is merged in; go on.")
+    return EditResponse.of(found, since, taken=in_time)
+
+
+@editor_router.post(
+    _SHEET.replace("/sheet/", "/flush/"), summary="Commit what was typed now, without waiting for a pause"
+)
+async def flush(house: Here, workspace: str, path: str, branch: str | None = None) -> LiveDocumentResponse:
+    await house.draft.flush(workspace, path, branch or house.draft.repository(workspace).main_branch)
+    return LiveDocumentResponse.of(await house.draft.live_document(workspace, path, branch))
+
+
+# Threads and their proposals: asking, being answered as a stream, deciding. F4, F7, F8, F10, F15
+
+
+threads_router = APIRouter(prefix="/draft", tags=["draft"], responses=ERROR_RESPONSES, route_class=DraftRoute)
+_THREAD, _CHANGE = "/threads/{thread}", "/changes/{change}"
+
+
+@threads_router.get(_THREAD, summary="A thread with its messages, notes and proposals")
+async def show(house: Here, thread: str) -> ThreadDetailResponse:
+    return ThreadDetailResponse.of(house.draft, house.draft.thread_queries.thread(f"room:{thread}"))
+
+
+@threads_router.post(
+    _THREAD + "/turns",
+    summary="Say something; the answer is an event stream: chunks in base64, `changes`, `DONE`",
+    response_class=StreamingResponse,
+)
+async def send_message(
+    house: Here, who: CurrentPerson, thread: str, taken: ThreadMessageRequest, after: LastEventId
+) -> StreamingResponse:
+    """With the same `key` again, and `Last-Event-ID`, it goes on after that event."""
+    asked = await _start_turn(house, who, thread, taken)
+    return _stream(house, house.draft.thread_queries.thread(f"room:{thread}"), asked.reply, after)
+
+
+@threads_router.post(_THREAD + "/messages", summary="The same, answered at once: the reply is heard on the live stream")
+async def send_message_async(
+    house: Here, who: CurrentPerson, thread: str, taken: ThreadMessageRequest
+) -> StartedTurnResponse:
+    return StartedTurnResponse.of(await _start_turn(house, who, thread, taken))
+
+
+@threads_router.get(
+    _THREAD + "/turns/{reply}",
+    summary="The same stream of a reply, from `Last-Event-ID` on",
+    response_class=StreamingResponse,
+)
+async def reply_stream(house: Here, thread: str, reply: str, after: LastEventId) -> StreamingResponse:
+    found = house.draft.thread_queries.thread(f"room:{thread}")
+    house.draft.timeline.turn(found.room, reply)
+    return _stream(house, found, reply, after)
+
+
+@threads_router.get(
+    _THREAD + "/events",
+    summary="The live stream for a page: `snapshot`, then `change` and `token` events as JSON",
+    response_class=EventSourceResponse,
+)
+async def events(house: Here, thread: str, after: LastEventId) -> EventSourceResponse:
+    found = house.draft.thread_queries.thread(f"room:{thread}")
+    return EventSourceResponse(_live(house, found, after), sep="\n", ping=15, send_timeout=60)
+
+
+@threads_router.post(_THREAD + "/stop", summary="Stop the reply; what it said and proposed is kept")
+async def stop(house: Here, thread: str) -> DoneResponse:
+    return DoneResponse(done=await house.draft.stop_reply(f"room:{thread}"))
+
+
+@threads_router.post(
+    _THREAD + "/accept", summary="Accept every fresh proposal, one commit each, in the document's order"
+)
+async def accept_all(house: Here, who: CurrentPerson, thread: str) -> list[ProposalResponse]:
+    return [ProposalResponse.of(one) for one in await house.draft.accept_all(f"room:{thread}", who)]
+
+
+@threads_router.get(_CHANGE, summary="A proposal as it stands")
+async def change_shown(house: Here, change: str) -> ProposalResponse:
+    return ProposalResponse.of(house.draft.proposal_queries.proposal(change))
+
+
+@threads_router.post(_CHANGE + "/accept", summary="Accept a proposal, as it is or edited: one commit")
+async def accept(house: Here, who: CurrentPerson, change: str, taken: AcceptRequest | None = None) -> ProposalResponse:
+    return ProposalResponse.of(await house.draft.accept(change, who, text=taken.text if taken else None))
+
+
+@threads_router.post(_CHANGE + "/decline", summary="Decline a proposal, with a comment that the model will know")
+async def decline(
+    house: Here, who: CurrentPerson, change: str, taken: DeclineRequest | None = None
+) -> ProposalResponse:
+    return ProposalResponse.of(await house.draft.decline(change, who, taken.comment if taken else ""))
+
+
+@threads_router.post(_CHANGE + "/withdraw", summary="Take a proposal back")
+async def withdraw(house: Here, who: CurrentPerson, change: str) -> ProposalResponse:
+    return ProposalResponse.of(await house.draft.withdraw(change, who.id))
+
+
+@threads_router.post(_CHANGE + "/undo", summary="Take an accepted proposal back: a commit, and it is pending again")
+async def undo(house: Here, who: CurrentPerson, change: str) -> ProposalResponse:
+    return ProposalResponse.of(await house.draft.undo(change, who))
+
+
+@threads_router.post(_CHANGE + "/repropose", summary="A stale proposal made anew for the text as it is")
+async def repropose(house: Here, who: CurrentPerson, change: str) -> ProposalResponse:
+    return ProposalResponse.of(await house.draft.repropose(change, who))
+
+
+async def _start_turn(house: House, who: Contributor, thread: str, taken: ThreadMessageRequest) -> StartedTurn:
+    selection = taken.selection.span() if taken.selection else None
+    exact = taken.selection.exact if taken.selection else ""
+    room = f"room:{thread}"
+    return await house.draft.send_message(
+        room, taken.text, who, to=taken.to, selection=selection, exact=exact, key=taken.key
+    )
+
+
+def _stream(house: House, thread: Thread, reply: str, after: int | None) -> StreamingResponse:
+    draft = house.draft
+    parser = parser_for(thread.member(draft.timeline.turn(thread.room, reply).speaker).format)
+    return StreamingResponse(
+        sse_frames(draft.feed, draft.timeline, thread.room, reply, parser, after or 0),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+    )
+
+
+async def _live(house: House, thread: Thread, after: int | None) -> AsyncIterator[ServerSentEvent]:
+    draft = house.draft
+    async with draft.feed.follow(thread.room, after) as following:
+        if after is None:
+            following.after = draft.feed.last_id()
+            whole = ThreadDetailResponse.of(draft, thread).model_dump(mode="json")
+            yield _event("snapshot", whole, following.after)
+        reply, offset, parser = "", 0, parser_for("tags")
+        async for news in following:
+            if not isinstance(news, LiveText):
+                told = {"id": news.id, "kind": news.kind, "actor": news.actor, "turn": news.turn}
+                payload = news.payload.model_dump(mode="json")
+                yield _event("change", {**told, "at": news.ts.isoformat(), "payload": payload}, news.id)
+                continue
+            if news.reply != reply:
+                speaker = draft.timeline.turn(thread.room, news.reply).speaker
+                reply, offset, parser = news.reply, 0, parser_for(thread.member(speaker).format)
+            text = "".join(piece.text for piece in parser.feed(news.text) if isinstance(piece, ReplyText))
+            if text:
+                yield _event("token", {"reply": reply, "offset": offset, "text": text})
+                offset += len(text)
+
+
+def _event(name: str, told: dict[str, Any], event_id: int | None = None) -> ServerSentEvent:
+    data = json.dumps(told, ensure_ascii=True)
+    return ServerSentEvent(data, event=name, id=None if event_id is None else str(event_id), sep="\n")

@@ -1,0 +1,371 @@
+"""What the API takes and gives about documents, threads and proposals, as JSON."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from coterie.conversation.turns import Turn
+from coterie.modes.draft import (
+    CHANGE_TRAILER,
+    THREAD_TRAILER,
+    AnchorData,
+    DocumentVersion,
+    DraftService,
+    LiveDocument,
+    Member,
+    Notification,
+    Proposal,
+    ReplyText,
+    Revision,
+    Span,
+    StartedTurn,
+    Thread,
+    ThreadNote,
+    Update,
+    parse_reply,
+)
+from coterie.surfaces.web.story.schemas import Name, Prose, RequestModel, ResponseModel
+
+Document = Annotated[str, StringConstraints(max_length=4_000_000)]
+
+
+class WorkspaceRequest(RequestModel):
+    name: Name
+    folder: str | None = None
+    """A repository that is there already; without it a new one is made."""
+
+
+class WorkspaceResponse(ResponseModel):
+    id: str
+    name: str
+    folder: str
+    branch: str
+    """The branch that HEAD names."""
+
+
+class DocumentResponse(ResponseModel):
+    path: str
+    title: str
+
+
+class DocumentVersionResponse(ResponseModel):
+    path: str
+    title: str
+    branch: str
+    commit: str
+    base: str
+    """What a save of this version gives back, to say what it was made from."""
+    text: str
+
+    @classmethod
+    def of(cls, version: DocumentVersion) -> DocumentVersionResponse:
+        return cls(
+            path=version.path,
+            title=version.title,
+            branch=version.branch,
+            commit=version.commit,
+            base=version.blob,
+            text=version.text,
+        )
+
+
+class SaveRequest(RequestModel):
+    text: Document
+    base: str = ""
+    """Of the version it was made from; empty for a new document."""
+    branch: str | None = None
+    thread: str | None = None
+    """Where the edit is noted."""
+
+
+class EditorUpdateRequest(RequestModel):
+    client: Annotated[str, StringConstraints(max_length=100)]
+    """The page's own id, by which it knows its keystrokes again."""
+    changes: list[int | list[int | str]]
+    """A set of changes as CodeMirror writes it: a number is kept, a list is replaced."""
+
+
+class EditRequest(RequestModel):
+    branch: str
+    epoch: str
+    version: int = Field(ge=0)
+    """The number up to which everything is known."""
+    updates: Annotated[list[EditorUpdateRequest], Field(max_length=1_000)]
+    thread: str | None = None
+    """Where the edit is noted once it is committed."""
+
+
+class LiveDocumentResponse(ResponseModel):
+    branch: str
+    epoch: str
+    version: int
+    text: str
+    base: str
+    """What a save of this text gives back, to say what it was made from."""
+    saved: bool
+
+    @classmethod
+    def of(cls, sheet: LiveDocument) -> LiveDocumentResponse:
+        return cls(
+            branch=sheet.branch,
+            epoch=sheet.epoch,
+            version=sheet.version,
+            text=sheet.text,
+            base=sheet.blob,
+            saved=not sheet.unsaved,
+        )
+
+
+class EditorUpdateResponse(ResponseModel):
+    client: str
+    changes: list[int | list[int | str]]
+
+
+class EditResponse(ResponseModel):
+    taken: bool
+    """Whether what was sent is in; if not, others typed meanwhile: put yours after theirs, and send it again."""
+    updates: list[EditorUpdateResponse]
+    """Everything after the number that was named, one's own included."""
+    base: str
+    saved: bool
+
+    @classmethod
+    def of(cls, sheet: LiveDocument, since: list[Update], *, taken: bool = True) -> EditResponse:
+        updates = [EditorUpdateResponse(client=one.client, changes=one.changes) for one in since]
+        return cls(taken=taken, updates=updates, base=sheet.blob, saved=not sheet.unsaved)
+
+
+class BranchRequest(RequestModel):
+    name: Name
+    source: str
+
+
+class MergeRequest(RequestModel):
+    source: str
+    target: str
+
+
+class Selection(RequestModel):
+    start: int = Field(ge=0)
+    end: int = Field(ge=1)
+    exact: Document = ""
+    """The selected words: they are looked for if others typed before them meanwhile."""
+
+    def span(self) -> Span:
+        return Span(self.start, self.end)
+
+
+class ThreadRequest(RequestModel):
+    document: str
+    branch: str | None = None
+    title: Prose = ""
+    members: list[Member]
+    selection: Selection | None = None
+    against: str = ""
+
+
+class ThreadMessageRequest(RequestModel):
+    text: Prose
+    to: str | None = None
+    """Who is asked; else who is named in the text, else the first of the thread."""
+    selection: Selection | None = None
+    key: Name | None = None
+    """The same key again is the same message."""
+
+
+class StartedTurnResponse(ResponseModel):
+    turn: str
+    reply: str
+    speaker: str
+
+    @classmethod
+    def of(cls, asked: StartedTurn) -> StartedTurnResponse:
+        return cls(turn=asked.turn, reply=asked.reply, speaker=asked.speaker)
+
+
+class AcceptRequest(RequestModel):
+    text: Document | None = None
+    """What shall stand there instead of what was proposed."""
+
+
+class DeclineRequest(RequestModel):
+    comment: Prose = ""
+
+
+class WatchRequest(RequestModel):
+    document: str
+    watching: bool = True
+
+
+class ThreadResponse(ResponseModel):
+    id: str
+    workspace: str
+    document: str
+    branch: str
+    kind: Literal["discussion", "anchored", "review"]
+    title: str
+    members: list[Member]
+    quote: str | None
+    """The words an anchored thread is about."""
+
+    @classmethod
+    def of(cls, thread: Thread) -> ThreadResponse:
+        return cls(
+            id=thread.id,
+            workspace=thread.workspace,
+            document=thread.document,
+            branch=thread.branch,
+            kind=thread.kind,
+            title=thread.title,
+            members=list(thread.members),
+            quote=thread.place.exact if thread.place else None,
+        )
+
+
+class ThreadMessageResponse(ResponseModel):
+    id: str
+    role: Literal["person", "character"]
+    author: str
+    text: str
+    """Without the blocks that became proposals."""
+    state: Literal["open", "done", "truncated"]
+    why: str
+    model: str
+    quote: str | None
+    at: datetime
+
+    @classmethod
+    def of(cls, turn: Turn, thread: Thread, quote: AnchorData | None) -> ThreadMessageResponse:
+        text = turn.text
+        if not turn.by_person:
+            pieces = parse_reply(turn.text, thread.member(turn.speaker).format)
+            text = "".join(piece.text for piece in pieces if isinstance(piece, ReplyText))
+        return cls(
+            id=turn.id,
+            role="person" if turn.by_person else "character",
+            author=turn.speaker,
+            text=text,
+            state=turn.state,
+            why=turn.why,
+            model=turn.model,
+            quote=quote.exact if quote else None,
+            at=turn.at,
+        )
+
+
+class ThreadNoteResponse(ResponseModel):
+    text: str
+    about: str
+
+    @classmethod
+    def of(cls, note: ThreadNote) -> ThreadNoteResponse:
+        return cls(text=note.text, about=note.about)
+
+
+class ProposalResponse(ResponseModel):
+    id: str
+    thread: str
+    reply: str
+    author: str
+    document: str
+    branch: str
+    original: str
+    """The document's own words, where they were found; else what was quoted."""
+    proposed: str
+    reason: str
+    state: Literal["pending", "accepted", "declined", "edited-and-accepted", "withdrawn"]
+    stale_since: datetime | None
+    start: int | None
+    end: int | None
+    inserts: bool
+    how: str | None
+    """exact, normalised, markup, ellipsis or fuzzy."""
+    missing: str
+    commit: str | None
+    comment: str
+
+    @classmethod
+    def of(cls, change: Proposal) -> ProposalResponse:
+        return cls(
+            id=change.id,
+            thread=change.room.partition(":")[2],
+            reply=change.reply,
+            author=change.author,
+            document=change.document,
+            branch=change.branch,
+            original="" if change.inserts else change.exact if change.placed else change.original,
+            proposed=change.proposed,
+            reason=change.reason,
+            state=change.state,
+            stale_since=change.stale_since,
+            start=change.start if change.fresh else None,
+            end=change.end if change.fresh else None,
+            inserts=change.inserts,
+            how=change.how,
+            missing=change.missing,
+            commit=change.accepted_commit or None,
+            comment=change.comment,
+        )
+
+
+class ThreadDetailResponse(ResponseModel):
+    thread: ThreadResponse
+    messages: list[ThreadMessageResponse]
+    notes: list[ThreadNoteResponse]
+    changes: list[ProposalResponse]
+
+    @classmethod
+    def of(cls, draft: DraftService, thread: Thread) -> ThreadDetailResponse:
+        turns = draft.timeline.latest(thread.room, 500)
+        return cls(
+            thread=ThreadResponse.of(thread),
+            messages=[
+                ThreadMessageResponse.of(turn, thread, draft.thread_queries.quote(thread.room, turn.id))
+                for turn in turns
+            ],
+            notes=[ThreadNoteResponse.of(note) for note in draft.thread_queries.notes(thread.room)],
+            changes=[ProposalResponse.of(change) for change in draft.proposal_queries.of_thread(thread.room)],
+        )
+
+
+class CommitResponse(ResponseModel):
+    commit: str
+    author: str
+    when: int
+    subject: str
+    change: str | None
+    thread: str | None
+
+    @classmethod
+    def of(cls, revision: Revision) -> CommitResponse:
+        return cls(
+            commit=revision.id,
+            author=revision.author,
+            when=revision.when,
+            subject=revision.subject,
+            change=revision.trailers.get(CHANGE_TRAILER),
+            thread=revision.trailers.get(THREAD_TRAILER),
+        )
+
+
+class NotificationResponse(ResponseModel):
+    message: str
+    thread: str
+    kind: str
+    read: bool
+
+    @classmethod
+    def of(cls, notice: Notification) -> NotificationResponse:
+        return cls(message=notice.message, thread=notice.room.partition(":")[2], kind=notice.kind, read=notice.read)
+
+
+class DocumentDiffResponse(ResponseModel):
+    path: str
+    patch: str
+
+
+class MergeResponse(ResponseModel):
+    commit: str

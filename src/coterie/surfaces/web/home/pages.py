@@ -1,0 +1,126 @@
+"""The home page: what happened while one was away, what there is in every mode, and who is here. S10"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.resources import files
+from typing import Any
+
+from fastapi import APIRouter, Request, Response, status
+from fastapi.responses import RedirectResponse
+
+from coterie.surfaces.web.characters.routes import portrait_url
+from coterie.surfaces.web.home.inbox import inbox_items
+from coterie.surfaces.web.home.recent import mode_overviews
+from coterie.surfaces.web.shared.dependencies import CurrentPerson, Here, House
+from coterie.surfaces.web.shared.labels import reply_error
+from coterie.surfaces.web.shared.prose import clean_line
+from coterie.surfaces.web.shared.templates import page_response
+from coterie.surfaces.web.story.turn_rendering import Swipes, TurnView
+
+router = APIRouter(include_in_schema=False)
+_FACES = 12
+
+
+@dataclass(frozen=True)
+class CharacterLink:
+    id: str
+    name: str
+    portrait: str
+
+
+@router.head("/")
+@router.get("/")
+async def home(house: Here, request: Request, who: CurrentPerson) -> Response:
+    """Whoever is new says who they are, then meets somebody; whoever comes back is home."""
+    if not house.roster.has_owner_profile():
+        return RedirectResponse("/settings", status.HTTP_303_SEE_OTHER)
+    bots = house.roster.all()
+    if not bots:
+        return RedirectResponse("/bots/new", status.HTTP_303_SEE_OTHER)
+    since = house.visits.previous_visit_end(who.id)
+    return page_response(
+        request,
+        "home.html",
+        you=clean_line(who.name),
+        since=since,
+        news=await inbox_items(house, who, since),
+        modes=await mode_overviews(house),
+        faces=[_character_link(house, bot.id, bot.name) for bot in bots[:_FACES]],
+        others=max(0, len(bots) - _FACES),
+    )
+
+
+def _character_link(house: House, bot: str, name: str) -> CharacterLink:
+    return CharacterLink(bot, clean_line(name), portrait_url(house, bot))
+
+
+# What the style guide shows its components with: every state once.
+
+
+_OPENING = (
+    "*The lamp turns once, and the rain shows for a moment like a curtain of wire.*\n\n"
+    '"You came up all those stairs without a light," Maren says. "That was brave, or it was foolish."\n\n'
+    "> The sea keeps no diary. That is what the keeper is for."
+)
+
+
+def styleguide_samples() -> dict[str, Any]:
+    turns = [
+        TurnView(
+            "sample-1",
+            1,
+            "Maren",
+            _OPENING,
+            by_person=False,
+            state="done",
+            swipes=Swipes(("a", "sample-1"), "sample-1"),
+        ),
+        TurnView(
+            "sample-2",
+            2,
+            "You",
+            '*shakes off the rain* "A bit of both." ((keep it slow))',
+            by_person=True,
+            state="done",
+        ),
+        TurnView("sample-3", 3, "Teodor", "He looks up from the", by_person=False, state="open"),
+        TurnView(
+            "sample-4",
+            4,
+            "Io",
+            "Before the second bell",
+            by_person=False,
+            state="truncated",
+            trouble=reply_error("The model is limiting how often it may be asked. Wait a little.", 429),
+        ),
+    ]
+    return {
+        "turns": turns,
+        "moment": datetime(2026, 6, 1, 21, 40, tzinfo=UTC),
+        "parts": [("identity", 820, "must"), ("last turns", 1900, "must"), ("edges", 310, "should"),
+                  ("memories", 640, "should"), ("older dialogue", 1450, "nice")],
+        "spend": [0.02, 0.05, 0.01, 0.0, 0.08, 0.11, 0.04, 0.06, 0.02, 0.09, 0.13, 0.07],
+        "drift": [12, 14, 13, 18, 17, 21, 19, 24, 23, 22, 26],
+        "changes": [(" ", "Keeps a lighthouse."), ("-", "Says little."), ("+", "Says little, and means it.")],
+    }  # fmt: skip
+
+
+# Pages about the house itself: what it is, how its parts look.
+
+
+about_router = APIRouter(include_in_schema=False)
+
+
+@about_router.head("/about")
+@about_router.get("/about")
+async def about(house: Here, request: Request) -> Response:
+    vendored = tomllib.loads(files("coterie.surfaces.web").joinpath("vendor.toml").read_text(encoding="utf-8"))
+    return page_response(request, "about.html", rows=house.summary(), vendored=vendored)
+
+
+@about_router.get("/styleguide")
+async def styleguide(request: Request) -> Response:
+    return page_response(request, "styleguide.html", **styleguide_samples())

@@ -1,0 +1,216 @@
+"""Memories as the API tells them: what is kept, for whom, and why it came to mind. M7"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, status
+from fastapi.responses import StreamingResponse
+from pydantic import Field, StringConstraints
+
+from coterie.base.redaction import redact
+from coterie.memory.errors import BadImport
+from coterie.memory.jsonl import export_lines, import_lines
+from coterie.memory.records import Disclosure, MemoryRecord, MemoryType
+from coterie.modes.story import reassign_memories
+from coterie.surfaces.web.shared.dependencies import Here, House
+from coterie.surfaces.web.shared.errors import ERROR_RESPONSES
+from coterie.surfaces.web.shared.uploads import FILE_BODY, read_upload
+from coterie.surfaces.web.story.schemas import DoneResponse, PinRequest, RequestModel, ResponseModel
+
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=20_000)]
+
+
+class MemoryResponse(ResponseModel):
+    id: str
+    owner: str
+    room: str
+    """The stream it stands in: `room:` and a chat's id, or `memory:` and a character's."""
+    text: str
+    type: str
+    speaker: str | None
+    told_by: str | None
+    witnesses: list[str]
+    about: list[str]
+    sources: list[str]
+    """The turns it came from."""
+    happened: datetime | None
+    """In the fiction."""
+    made: datetime
+    significance: int
+    confidence: float
+    reliability: float
+    pinned: bool
+    auto_pinned: bool
+    private: bool
+    disclosure: str
+    superseded_by: str | None
+    score: float | None = None
+    """With `q`: how well it fits."""
+    parts: dict[str, float] = Field(default_factory=dict)
+    """What the score is made of; the parts sum to it."""
+
+    @classmethod
+    def of(
+        cls, record: MemoryRecord, score: float | None = None, parts: dict[str, float] | None = None
+    ) -> MemoryResponse:
+        return cls(
+            id=record.id,
+            owner=record.owner,
+            room=record.room,
+            text=redact(record.text),
+            type=record.type,
+            speaker=record.speaker,
+            told_by=record.told_by,
+            witnesses=list(record.witnesses),
+            about=list(record.about),
+            sources=list(record.sources),
+            happened=record.happened,
+            made=record.made,
+            significance=record.significance,
+            confidence=record.confidence,
+            reliability=record.reliability,
+            pinned=record.pinned,
+            auto_pinned=record.auto_pinned,
+            private=record.private,
+            disclosure=record.disclosure,
+            superseded_by=record.superseded_by,
+            score=score,
+            parts=parts or {},
+        )
+
+
+class MemoryLinkResponse(ResponseModel):
+    source: str
+    relation: str
+    target: str
+
+
+class MemoryEditRequest(RequestModel):
+    """What is left out stays as it is."""
+
+    text: Text | None = None
+    type: MemoryType | None = None
+    significance: int | None = Field(default=None, ge=0, le=3)
+    confidence: float | None = Field(default=None, ge=0, le=1)
+    private: bool | None = None
+    disclosure: Disclosure | None = None
+
+
+class MemoryImportResponse(ResponseModel):
+    added: int
+    """How many were new."""
+
+
+# The memory browser's data: what everybody remembers, looked through, corrected, taken along. M7
+#
+# In a forked chat each line has its own memories under the same ids; `room` says which line is meant.
+
+
+router = APIRouter(prefix="/memories", tags=["memories"], responses=ERROR_RESPONSES)
+Line = Annotated[
+    str | None, Query(max_length=200, description="`room:` and a chat's id, or `memory:` and a character's.")
+]
+
+
+@router.get("", summary="What is remembered: newest first, or with `q` what comes to mind best first, with its reasons")
+async def memories(
+    house: Here,
+    owner: Annotated[str | None, Query(max_length=200)] = None,
+    q: Annotated[str, Query(max_length=1_000)] = "",
+    kind: Annotated[MemoryType | None, Query(alias="type")] = None,
+    room: Line = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    limit: Annotated[int, Query(ge=1, le=500)] = 50,
+    offset: Annotated[int, Query(ge=0)] = 0,
+) -> list[MemoryResponse]:
+    if not q.strip():
+        page = house.memory.page(
+            owner=owner, room=room, kind=kind, since=since, until=until, limit=limit, offset=offset
+        )
+        return [MemoryResponse.of(record) for record in page]
+    return await asyncio.to_thread(_recalled, house, owner, q, kind, room, limit)
+
+
+@router.get("/links", summary="Which memories belong together")
+async def links(house: Here, owner: Annotated[str, Query(max_length=200)]) -> list[MemoryLinkResponse]:
+    found = house.memory.links(owner)
+    return [MemoryLinkResponse(source=source, relation=relation, target=target) for source, relation, target in found]
+
+
+@router.get("/export", summary="Memories as lines of JSON", response_class=StreamingResponse)
+async def export(house: Here, owner: Annotated[str | None, Query(max_length=200)] = None) -> StreamingResponse:
+    def lines() -> Iterator[str]:
+        for line in export_lines(house.store, owner):
+            yield f"{redact(line)}\n"
+
+    headers = {"Content-Disposition": 'attachment; filename="memories.jsonl"'}
+    return StreamingResponse(lines(), media_type="application/x-ndjson", headers=headers)
+
+
+@router.post(
+    "/import",
+    summary="Take in an export for one character; what it knows already is not stored again",
+    status_code=status.HTTP_201_CREATED,
+    openapi_extra=FILE_BODY,
+)
+async def import_memories(
+    house: Here, request: Request, owner: Annotated[str, Query(max_length=200)]
+) -> MemoryImportResponse:
+    bot = house.roster.get(owner)
+    try:
+        lines = (await read_upload(request)).decode().split("\n")
+    except UnicodeDecodeError:
+        raise BadImport("This is not text.", "Choose a file of JSON lines, exported here.") from None
+    moved = reassign_memories(house.store, lines, bot.id)
+    # Whatever rooms the file names, they are rooms of another house.
+    stream = f"memory:{bot.id}"
+    added = await asyncio.to_thread(import_lines, house.store, house.memory.writer, moved, owner=bot.id, room=stream)
+    return MemoryImportResponse(added=added)
+
+
+@router.get("/{memory}", summary="A memory")
+async def show(house: Here, memory: str, room: Line = None) -> MemoryResponse:
+    return MemoryResponse.of(house.memory.get(memory, room))
+
+
+@router.patch("/{memory}", summary="Correct a memory")
+async def correct(house: Here, memory: str, told: MemoryEditRequest, room: Line = None) -> MemoryResponse:
+    record = house.memory.get(memory, room)
+    changes = told.model_dump(exclude_none=True)
+    if changes:
+        await asyncio.to_thread(lambda: house.memory.edit(memory, room=record.room, **changes))
+    return MemoryResponse.of(house.memory.get(memory, record.room))
+
+
+@router.put("/{memory}/pin", summary="Pin a memory, or no longer; at most eight of a character are pinned")
+async def pin(house: Here, memory: str, told: PinRequest, room: Line = None) -> MemoryResponse:
+    record = house.memory.get(memory, room)
+    await house.story.pin(record.room, memory, told.pinned)
+    return MemoryResponse.of(house.memory.get(memory, record.room))
+
+
+@router.delete("/{memory}", summary="Forget a memory for good: it does not come back, nor what says the same")
+async def forget(house: Here, memory: str) -> DoneResponse:
+    await asyncio.to_thread(house.memory.forget, memory)
+    return DoneResponse()
+
+
+def _recalled(
+    house: House, owner: str | None, q: str, kind: str | None, room: str | None, limit: int
+) -> list[MemoryResponse]:
+    """What would come to the owner's mind, alone: what has faded or been superseded too, since a person asks."""
+    owners = [owner] if owner else [bot.id for bot in house.roster.all()]
+    types = [kind] if kind else []
+    found = [
+        one
+        for who in owners
+        for one in house.memory.recall(q, owner=who, room=room, k=limit, types=types, history=True, archived=True)
+        if (room is None or one.memory.room == room) and (kind is None or one.memory.type == kind)
+    ]
+    found.sort(key=lambda one: -one.score)
+    return [MemoryResponse.of(one.memory, one.score, one.parts) for one in found[:limit]]

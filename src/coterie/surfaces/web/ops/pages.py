@@ -1,0 +1,124 @@
+"""The workshop: what is being done in the background, what went wrong, what models cost and how they are."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from coterie.base.redaction import redact
+from coterie.llm.roles import Role
+from coterie.llm.usage import DailyUsage, UsageQueries
+from coterie.surfaces.web.ops import routes
+from coterie.surfaces.web.shared.dependencies import Here, House
+from coterie.surfaces.web.shared.labels import DisplayNames
+from coterie.surfaces.web.shared.templates import fragment_response, page_response
+
+router = APIRouter(prefix="/ops", include_in_schema=False)
+_DAYS = 30
+_FAILURES = 20
+_JOBS = 12
+
+
+@dataclass(frozen=True)
+class DayUsage:
+    day: date
+    usd: float
+    tokens: int
+    calls: int
+    failed: int
+
+
+@dataclass(frozen=True)
+class ModelUsage:
+    """What one model did in all those days."""
+
+    model: str
+    calls: int
+    failed: int
+    tokens_in: int
+    tokens_out: int
+    usd: float
+    seconds: float
+
+
+@router.get("")
+async def status_page(house: Here, request: Request) -> Response:
+    today = date.fromisoformat(house.models.ledger.today)
+    spending = UsageQueries(house.store).daily((today - timedelta(days=_DAYS - 1)).isoformat())
+    failures = UsageQueries(house.store).failures(_FAILURES)
+    return page_response(
+        request,
+        "ops.html",
+        **await _now(house),
+        days=_usage_by_day(spending, today),
+        used=_usage_by_model(spending),
+        failures=[(one, redact(one.raw)) for one in failures],
+        models=[one for one in await routes.models(house) if one.calls_today or Role(one.role).fallback_role is None],
+        people=DisplayNames(house),
+        snapshots=house.copies.snapshots(),
+        backups=house.copies.backups(),
+        embedding=house.memory.embedding_worker.status(),
+        sandbox=await house.desk.sandbox.status(),
+        tool_servers=list(house.desk.mcp_servers.states.values()),
+    )
+
+
+@router.get("/now")
+async def now(house: Here) -> Response:
+    """What changes by itself while somebody looks."""
+    return fragment_response("ops_now.html", **await _now(house))
+
+
+@router.get("/embedding")
+async def embedding(house: Here) -> Response:
+    return fragment_response("embedding.html", embedding=house.memory.embedding_worker.status())
+
+
+async def _now(house: House) -> dict[str, Any]:
+    dead = await routes.jobs(house, state="dead", limit=_JOBS)
+    recent = await routes.jobs(house, state=None, limit=_JOBS)
+    ledger = house.models.ledger
+    return {
+        "counts": dead.counts,
+        "dead": dead.jobs,
+        "recent": recent.jobs,
+        "spent": ledger.total(),
+        "caps": house.models.settings.caps,
+        "healthy": house.healthy(),
+    }
+
+
+def _usage_by_day(spending: list[DailyUsage], today: date) -> list[DayUsage]:
+    found: dict[str, list[DailyUsage]] = defaultdict(list)
+    for one in spending:
+        found[one.day].append(one)
+    made = []
+    for back in reversed(range(_DAYS)):
+        day = today - timedelta(days=back)
+        of = found[day.isoformat()]
+        tokens = sum(one.tokens_in + one.tokens_out for one in of)
+        made.append(DayUsage(day, sum(o.usd for o in of), tokens, sum(o.calls for o in of), sum(o.failed for o in of)))
+    return made
+
+
+def _usage_by_model(spending: list[DailyUsage]) -> list[ModelUsage]:
+    found: dict[str, list[DailyUsage]] = defaultdict(list)
+    for one in spending:
+        found[one.model].append(one)
+    made = [
+        ModelUsage(
+            model,
+            sum(one.calls for one in of),
+            sum(one.failed for one in of),
+            sum(one.tokens_in for one in of),
+            sum(one.tokens_out for one in of),
+            sum(one.usd for one in of),
+            sum(one.seconds for one in of),
+        )
+        for model, of in found.items()
+    ]
+    return sorted(made, key=lambda one: -one.calls)

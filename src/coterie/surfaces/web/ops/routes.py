@@ -1,0 +1,214 @@
+"""Backups: listed, taken, and put back. S28
+
+While one is put back the server is down for a moment, and a waiting room stands in its place; `/health` names a run in
+its `Coterie-Run` header, by which a page knows that the new one is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import Annotated, Any
+
+from fastapi import APIRouter, BackgroundTasks, Query, Request, status
+
+from coterie.base.redaction import redact
+from coterie.eventstore.jobs import Job, JobState
+from coterie.llm.catalogue import Target
+from coterie.llm.errors import RoleUnset
+from coterie.llm.provider_health import probe_model
+from coterie.llm.roles import Role
+from coterie.llm.usage import ClassifierFailure, DailyUsage, UsageQueries
+from coterie.ops.backups import StoredCopy
+from coterie.ops.errors import NotFromHere
+from coterie.surfaces.web.shared.dependencies import Here, House
+from coterie.surfaces.web.shared.errors import ERROR_RESPONSES
+from coterie.surfaces.web.story.schemas import DoneResponse, RequestModel, ResponseModel
+
+backups_router = APIRouter(prefix="/backups", tags=["ops"], responses=ERROR_RESPONSES)
+
+
+@dataclass(frozen=True)
+class RestoreResponse:
+    file: str
+    run: str
+    """The server that was asked; the next one has the backup."""
+
+
+@backups_router.get("", summary="The backups there are, newest first")
+async def backups(house: Here) -> list[StoredCopy]:
+    return house.copies.backups()
+
+
+@backups_router.post("", summary="Take a backup now, while playing goes on", status_code=status.HTTP_201_CREATED)
+async def take(house: Here) -> StoredCopy:
+    return await house.copies.take_backup()
+
+
+@backups_router.post(
+    "/{file}/restore",
+    summary="Put a backup in the place of what is there, which is kept: checked, then Coterie starts anew with it",
+    status_code=status.HTTP_202_ACCEPTED,
+)
+async def restore(request: Request, house: Here, file: str, later: BackgroundTasks) -> RestoreResponse:
+    start_anew: Callable[[], None] | None = request.app.state.start_anew
+    if start_anew is None:
+        raise NotFromHere(
+            "This Coterie does not start itself anew.",
+            f"Stop it, then say in a terminal: coterie restore {house.copies.folder / file}",
+        )
+    await house.copies.request_restore(file)
+    later.add_task(start_anew)
+    return RestoreResponse(file, request.app.state.run)
+
+
+# How the house is doing: work that waits or died, answers that could not be had, what models cost, how they are.
+
+
+router = APIRouter(tags=["ops"], responses=ERROR_RESPONSES)
+
+
+class JobResponse(ResponseModel):
+    id: int
+    kind: str
+    key: str
+    payload: dict[str, Any]
+    state: JobState
+    attempt: int
+    max_attempts: int
+    run_at: str
+    error: str | None
+
+    @classmethod
+    def of(cls, job: Job) -> JobResponse:
+        return cls(
+            id=job.id,
+            kind=job.kind,
+            key=job.key,
+            payload=dict(job.payload),
+            state=job.state,
+            attempt=job.attempt,
+            max_attempts=job.max_attempts,
+            run_at=job.run_at.isoformat(),
+            error=None if job.error is None else redact(job.error),
+        )
+
+
+class JobsResponse(ResponseModel):
+    counts: dict[str, int]
+    """Jobs by state."""
+    jobs: list[JobResponse]
+    """Newest first."""
+
+
+class ModelResponse(ResponseModel):
+    role: str
+    model: str
+    """`provider/model`; the first of a role is asked, the others when it fails."""
+    free: bool
+    has_key: bool
+    context: int | None
+    resting_s: float
+    """For how long it rests after a rate limit; 0 when it may be asked."""
+    calls_today: int
+    failed_today: int
+
+
+class ModelTestRequest(RequestModel):
+    model: str
+    """A role (`narrative`), or `provider/model`."""
+
+
+class ModelTestResponse(ResponseModel):
+    model: str
+    text: str
+    first_token_ms: float | None
+    total_ms: float
+    tokens_per_s: float
+    tokens_in: int
+    tokens_out: int
+    json_ok: bool
+    """Whether it can hold to a schema."""
+    json_failure: str
+    memory_mb: float | None
+    """What the embedded model's process holds."""
+
+
+@router.get("/ops/jobs", summary="Work in the background: what waits, what is done, what died")
+async def jobs(
+    house: Here, state: JobState | None = None, limit: Annotated[int, Query(ge=1, le=500)] = 100
+) -> JobsResponse:
+    counts = house.store.reader.jobs.count_by_state()
+    found = await house.store.jobs.find(state=state, limit=limit)
+    return JobsResponse(counts=counts, jobs=[JobResponse.of(job) for job in found])
+
+
+@router.post("/ops/jobs/{job}/retry", summary="Try a dead job again, with all its attempts")
+async def retry(house: Here, job: int) -> DoneResponse:
+    await house.store.jobs.retry(job)
+    return DoneResponse()
+
+
+@router.get("/ops/failures", summary="Structured answers that could not be had; the default was used")
+async def failures(
+    house: Here, limit: Annotated[int, Query(ge=1, le=500)] = 100, before: Annotated[int | None, Query(ge=1)] = None
+) -> list[ClassifierFailure]:
+    return UsageQueries(house.store).failures(limit, before)
+
+
+@router.get("/ops/spend", summary="What models did and cost, per day, role and model")
+async def spend(house: Here, days: Annotated[int, Query(ge=1, le=3_660)] = 30) -> list[DailyUsage]:
+    today = date.fromisoformat(house.models.ledger.today)
+    return UsageQueries(house.store).daily((today - timedelta(days=days - 1)).isoformat())
+
+
+@router.get("/ops/models", summary="Which model does what, and how it is")
+async def models(house: Here) -> list[ModelResponse]:
+    today = UsageQueries(house.store).daily(house.models.ledger.today)
+    return [_model(house, role, target, today) for role in Role for target in _chain(house, role)]
+
+
+@router.post(
+    "/models/test", summary="Ask a model something, without fallbacks: does it stream, how fast, can it do JSON"
+)
+async def test_model(house: Here, told: ModelTestRequest) -> ModelTestResponse:
+    which = told.model
+    target = house.models.catalogue.chain(Role(which))[0] if which in list(Role) else Target.parse(which)
+    house.models.catalogue.spec(target.provider)
+    said: list[str] = []
+    trial = await probe_model(house.models.settings, target, said.append, running=house.models)
+    return ModelTestResponse(
+        model=trial.answer.model,
+        text=redact("".join(said)),
+        first_token_ms=trial.answer.first_token_ms,
+        total_ms=trial.answer.total_ms,
+        tokens_per_s=trial.tokens_per_s,
+        tokens_in=trial.answer.tokens.input,
+        tokens_out=trial.answer.tokens.output,
+        json_ok=trial.structured.failure is None,
+        json_failure=trial.structured.failure.failure if trial.structured.failure else "",
+        memory_mb=trial.memory_mb,
+    )
+
+
+def _chain(house: House, role: Role) -> tuple[Target, ...]:
+    try:
+        return house.models.catalogue.chain(role)
+    except RoleUnset:
+        return ()
+
+
+def _model(house: House, role: Role, target: Target, today: list[DailyUsage]) -> ModelResponse:
+    spec = house.models.catalogue.spec(target.provider)
+    calls = [one for one in today if (one.role, one.model) == (role.value, str(target))]
+    return ModelResponse(
+        role=role.value,
+        model=str(target),
+        free=spec.free,
+        has_key=spec.api_key is not None,
+        context=house.models.catalogue.details(target).context,
+        resting_s=round(house.models.cooldown_remaining(target), 1),
+        calls_today=sum(one.calls for one in calls),
+        failed_today=sum(one.failed for one in calls),
+    )

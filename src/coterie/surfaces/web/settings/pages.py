@@ -1,0 +1,213 @@
+"""Settings, for people: who you are, which models answer, what they may use, how it is kept. S2, S10, S28
+
+Each value tells where it came from. What the environment sets cannot be changed here, since it would win anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import Request, Response
+
+from coterie.llm.errors import RoleUnset
+from coterie.llm.roles import Role
+from coterie.llm.settings import PRESETS
+from coterie.ops.settings_editor import Setting
+from coterie.surfaces.web.settings.people import people_overview
+from coterie.surfaces.web.shared.dependencies import Here, House
+from coterie.surfaces.web.shared.login import SESSION_COOKIE
+from coterie.surfaces.web.shared.templates import PageRouter, fragment_response, page_response
+
+router = PageRouter(prefix="/settings")
+
+_LABELS = {
+    "models.provider": "Provider",
+    "models.base_url": "Its address",
+    "models.api_key": "Its key",
+    "models.narrative_model": "Model that plays characters",
+    "models.classifier_model": "Model that reads what happened",
+    "models.classifier_fallbacks": "Asked when that one fails",
+    "models.caps.usd_per_day": "Dollars a day",
+    "models.caps.tokens_per_day": "Tokens a day",
+    "models.caps.calls_per_day": "Calls a day",
+    "models.caps.unknown_usd_per_million": "Price where none is known",
+    "story.narrative_budget_soft": "Prompt, wanted at most",
+    "story.narrative_budget_hard": "Prompt, ever at most",
+    "story.classifier_budget_hard": "Question to the classifier, at most",
+    "story.reply_tokens": "Reply, at most",
+    "story.ooc_marker": "Mark of a note to yourself",
+    "story.retrieval_k": "Memories recalled for a reply",
+    "story.reader_from_words": "Read by the classifier from",
+    "storage.backup_at": "When",
+    "storage.keep_backups": "How many are kept",
+    "storage.snapshot_every_events": "A snapshot after so many events",
+    "storage.snapshot_every_minutes": "… or so many minutes",
+    "storage.keep_snapshots": "How many snapshots are kept",
+}
+_GROUPS = {
+    "models": [key for key in _LABELS if key.startswith("models.") and ".caps." not in key],
+    "budgets": [
+        *(key for key in _LABELS if ".caps." in key),
+        "story.narrative_budget_soft",
+        "story.narrative_budget_hard",
+        "story.reply_tokens",
+        "story.classifier_budget_hard",
+    ],
+    "story": ["story.retrieval_k", "story.ooc_marker", "story.reader_from_words"],
+    "backups": [key for key in _LABELS if key.startswith("storage.")],
+}
+
+
+_TABLES = ("models.roles", "models.tasks", "models.providers")
+"""They have forms of their own."""
+_ANY = "openai-compatible"
+
+
+@dataclass(frozen=True)
+class SettingField:
+    """A setting as a form shows it."""
+
+    key: str
+    label: str
+    about: str
+    kind: str
+    """`text`, `number`, `switch`, `list`, `choice`, `secret`, or `table`, which is only shown."""
+    value: str
+    is_set: bool
+    default: str
+    origin: str
+    locked: bool
+    live: bool
+    pending: bool
+    options: list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class RoleModels:
+    """A role and who does it."""
+
+    role: str
+    chain: list[str]
+    also: list[str]
+    """The roles it stands in for."""
+
+
+@dataclass(frozen=True)
+class ProviderForm:
+    """A provider of one's own, as its form shows it."""
+
+    name: str
+    preset: str
+    base_url: str
+    has_key: bool
+
+
+@router.get("")
+async def settings(house: Here, request: Request) -> Response:
+    if not house.roster.has_owner_profile():
+        return page_response(request, "welcome.html")
+    fields = {one.key: _field(one) for one in await asyncio.to_thread(house.configuration.settings)}
+    groups = {name: [fields[key] for key in keys if key in fields] for name, keys in _GROUPS.items()}
+    shown = {key for keys in _GROUPS.values() for key in keys}
+    return page_response(
+        request,
+        "settings.html",
+        you=house.roster.owner(),
+        groups=groups,
+        others=[field for key, field in fields.items() if key not in shown and key not in _TABLES],
+        restart=any(field.pending for field in fields.values()),
+        seats=_role_models(house),
+        tasks=[(task, list(chain)) for task, chain in house.models.settings.tasks.items()],
+        providers=_providers(house),
+        presets=[(name, "Any that speaks OpenAI's protocol" if name == _ANY else name) for name in PRESETS],
+        backups=house.copies.backups(),
+        put_back=house.copies.last_restore,
+        folder=str(house.copies.folder),
+        door=SESSION_COOKIE in request.cookies,
+        people=people_overview(house),
+        bots=_bots(house),
+    )
+
+
+@router.get("/backups")
+async def backups(house: Here) -> Response:
+    return fragment_response("backup_list.html", backups=house.copies.backups())
+
+
+@router.get("/people")
+async def people(house: Here) -> Response:
+    return fragment_response("people_list.html", people=people_overview(house), bots=_bots(house))
+
+
+def _bots(house: House) -> list[dict[str, str]]:
+    return [{"id": bot.id, "name": bot.name} for bot in house.roster.all()]
+
+
+def _role_models(house: House) -> list[RoleModels]:
+    """One for each chain of models, under the first role that has it."""
+    found: dict[tuple[str, ...], RoleModels] = {}
+    for role in Role:
+        try:
+            chain = tuple(str(target) for target in house.models.catalogue.chain(role))
+        except RoleUnset:
+            continue
+        own = role.fallback_role is None or role in house.models.settings.roles
+        if own or chain not in found:
+            found[(*chain, role.value) if chain in found else chain] = RoleModels(role.value, list(chain), [])
+        else:
+            found[chain].also.append(role.value)
+    return list(found.values())
+
+
+def _providers(house: House) -> list[ProviderForm]:
+    return [
+        ProviderForm(name, one.preset, one.base_url or "", one.api_key is not None)
+        for name, one in house.models.settings.providers.items()
+    ]
+
+
+def _field(setting: Setting) -> SettingField:
+    kind = _kind(setting)
+    options = [(name, name) for name in PRESETS if name != _ANY]
+    return SettingField(
+        key=setting.key,
+        label=_LABELS.get(setting.key, setting.key),
+        about=setting.about.replace("`", ""),
+        kind=kind,
+        value="" if setting.secret else _display_value(setting.value),
+        is_set=bool(setting.value),
+        default="" if setting.secret else _display_value(setting.default),
+        origin="" if setting.origin == "default" else setting.origin,
+        locked=setting.origin.startswith("environment variable"),
+        live=setting.live,
+        pending=setting.pending,
+        options=options if kind == "choice" else [],
+    )
+
+
+def _kind(setting: Setting) -> str:
+    if setting.secret:
+        return "secret"
+    if setting.key == "models.provider" and setting.value in PRESETS:
+        return "choice"
+    sample: Any = setting.value if setting.value is not None else setting.default
+    if isinstance(sample, bool):
+        return "switch"
+    if isinstance(sample, int | float) or setting.key.startswith("models.caps."):
+        return "number"
+    if isinstance(sample, dict):
+        return "table"
+    return "list" if isinstance(sample, list) or setting.key.endswith("fallbacks") else "text"
+
+
+def _display_value(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return json.dumps(value, indent=2) if isinstance(value, dict) else str(value)

@@ -1,0 +1,110 @@
+"""Errors as answers: `{"error": what happened, "fix": what to do}`, with a status that says whose turn it is. S29
+
+Somebody who opened an address in a browser is told the same on a page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import MutableMapping
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from coterie.base.errors import CoterieError
+from coterie.base.redaction import redact
+from coterie.surfaces.web.shared.templates import accepts_html, page_response
+
+_FIXES = {404: "See /openapi.json for what there is.", 405: "See /openapi.json for what can be done here."}
+
+
+_VALIDATION_MESSAGES = {
+    "string_too_short": "This cannot be empty",
+    "missing": "This is needed",
+    "string_too_long": "This is too long",
+}
+"""What a field is told where the validator's own words are for programmers."""
+
+
+class ErrorBody(BaseModel):
+    """What every error looks like."""
+
+    error: str
+    fix: str
+
+
+ERROR_RESPONSES: dict[int | str, dict[str, object]] = {
+    400: {"model": ErrorBody, "description": "Something in the request does not fit."},
+    403: {"model": ErrorBody, "description": "The request came from another site."},
+    404: {"model": ErrorBody, "description": "There is no such thing (any more)."},
+    409: {"model": ErrorBody, "description": "Somebody is speaking, or somebody was quicker."},
+    422: {"model": ErrorBody, "description": "A value does not fit; nothing was changed."},
+    503: {"model": ErrorBody, "description": "The disk or the database would not take it, or the server stops."},
+}
+"""For the API's description."""
+
+
+def error_response(status: int, error: str, fix: str) -> JSONResponse:
+    return JSONResponse({"error": redact(error), "fix": redact(fix)}, status_code=status)
+
+
+def negotiated_error(request: Request, status: int, error: str, fix: str) -> Response:
+    """As a page to a browser that navigates; htmx and scripts want the sentence alone."""
+    if request.method in ("GET", "HEAD") and accepts_html(request.headers) and "hx-request" not in request.headers:
+        return page_response(request, "trouble.html", status=status, what=redact(error), fix=redact(fix))
+    return error_response(status, error, fix)
+
+
+class ShutdownMiddleware:
+    """A server that stops waits a while for open requests, then ends them: who still waits is told what happened."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def watched(message: MutableMapping[str, Any]) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watched)
+        except asyncio.CancelledError:
+            if begun or scope["type"] != "http":
+                raise
+            what = "Coterie was stopped before this was answered."
+            await error_response(503, what, "Start it again; what was said until then is kept.")(scope, receive, send)
+
+
+def add_error_handlers(web: FastAPI) -> None:
+    @web.exception_handler(CoterieError)
+    async def ours(request: Request, error: CoterieError) -> Response:
+        return negotiated_error(request, error.http_status, error.what, error.fix)
+
+    @web.exception_handler(RequestValidationError)
+    async def unfit(request: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"] if part != "body") or "the request"
+        # Only what is wrong, never what was sent: it may be long, or a secret in the wrong place.
+        what = _VALIDATION_MESSAGES.get(first["type"], first["msg"])
+        return negotiated_error(request, 400, f"{where}: {what}.", "Correct it; /openapi.json describes every request.")
+
+    @web.exception_handler(HTTPException)
+    async def plain(request: Request, error: HTTPException) -> Response:
+        if error.status_code == 404 and accepts_html(request.headers):
+            return negotiated_error(request, 404, "There is nothing here.", "The address may be old, or misspelt.")
+        return negotiated_error(
+            request, error.status_code, f"{error.detail}.", _FIXES.get(error.status_code, "Try again.")
+        )
+
+    @web.exception_handler(Exception)
+    async def unexpected(request: Request, error: Exception) -> Response:
+        what = f"Something unexpected went wrong ({type(error).__name__})."
+        return negotiated_error(request, 500, what, "Look at the log of the server; `coterie doctor` may know more.")

@@ -1,0 +1,190 @@
+"""Who has come in with the password: it is checked slowly, tried rarely, and never kept. P17
+
+Sessions live in this process only, so a restart asks again. What is remembered of one is a digest: whoever could read
+this process's state still could not come in with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+from http.cookies import CookieError, SimpleCookie
+from math import ceil
+from urllib.parse import quote
+
+from argon2 import PasswordHasher
+from argon2.exceptions import InvalidHashError, VerificationError
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse, RedirectResponse
+from pydantic import SecretStr
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from coterie.base.clock import Clock, SystemClock
+from coterie.base.errors import CoterieError
+from coterie.surfaces.web.shared.errors import ERROR_RESPONSES, error_response
+from coterie.surfaces.web.shared.templates import accepts_html, page_response
+from coterie.surfaces.web.story.schemas import DoneResponse, RequestModel
+
+SESSION_SECONDS = 30 * 86_400
+_FREE_TRIES = 5
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 30.0, 900.0
+_MOST_CALLERS = 10_000
+_HASHED = "$argon2"
+
+
+class WrongPassword(CoterieError):
+    http_status = 401
+
+
+class TooManyTries(CoterieError):
+    http_status = 429
+
+    def __init__(self, wait_s: float) -> None:
+        super().__init__("There were too many wrong passwords.", f"Try again in {ceil(wait_s)} s.")
+        self.wait_s = wait_s
+
+
+def hash_password(password: str) -> str:
+    return password if password.startswith(_HASHED) else PasswordHasher().hash(password)
+
+
+class Sessions:
+    def __init__(self, password: str, clock: Clock | None = None) -> None:
+        """`password` as it is, or the Argon2 hash of it."""
+        self._hash = hash_password(password)
+        self._clock = clock or SystemClock()
+        self._until: dict[bytes, float] = {}
+        self._wrong: dict[str, tuple[int, float]] = {}
+        # Argon2 takes 64 MB a time: a crowd at the door must not fill the house.
+        self._one_at_a_time = asyncio.Semaphore(1)
+
+    async def log_in(self, password: str, caller: str) -> str:
+        """A new session's token. Each wrong password of a caller, after a few, makes it wait twice as long."""
+        async with self._one_at_a_time:
+            now = self._clock.monotonic()
+            tries, not_before = self._wrong.get(caller, (0, 0.0))
+            if now < not_before:
+                raise TooManyTries(not_before - now)
+            if not await asyncio.to_thread(self._right, password):
+                self._count_wrong(caller, tries + 1)
+                raise WrongPassword("That is not the password.", "Try again; `coterie password` sets a new one.")
+            self._wrong.pop(caller, None)
+            self._until = {digest: until for digest, until in self._until.items() if until > now}
+            token = secrets.token_urlsafe(32)
+            self._until[_digest(token)] = now + SESSION_SECONDS
+            return token
+
+    def is_valid(self, token: str) -> bool:
+        until = self._until.get(_digest(token))
+        return until is not None and until > self._clock.monotonic()
+
+    def log_out(self, token: str) -> None:
+        self._until.pop(_digest(token), None)
+
+    def _right(self, password: str) -> bool:
+        try:
+            return PasswordHasher().verify(self._hash, password)
+        except (VerificationError, InvalidHashError):
+            return False
+
+    def _count_wrong(self, caller: str, tries: int) -> None:
+        wait = min(_FIRST_WAIT_S * 2.0 ** (tries - _FREE_TRIES), _LONGEST_WAIT_S) if tries >= _FREE_TRIES else 0.0
+        if len(self._wrong) >= _MOST_CALLERS:
+            self._wrong.pop(next(iter(self._wrong)))
+        self._wrong[caller] = (tries, self._clock.monotonic() + wait)
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()
+
+
+# The door: where a password is set, nobody reads or writes anything before they have given it. P17
+#
+# Plain ASGI, like the guard. Without a password there is no door: the guard lets only this machine in.
+
+
+SESSION_COOKIE = "coterie"
+_PUBLIC_PATHS = ("/login", "/health")
+
+
+class LoginMiddleware:
+    def __init__(self, app: ASGIApp, sessions: Sessions, keyed: tuple[str, ...] = ()) -> None:
+        """`keyed` are paths that ask for a key themselves, with all that is below them."""
+        self._app = app
+        self._sessions = sessions
+        self._keyed = keyed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or self._is_allowed(scope["path"], Headers(scope=scope)):
+            await self._app(scope, receive, send)
+            return
+        await _login_required(scope)(scope, receive, send)
+
+    def _is_allowed(self, path: str, headers: Headers) -> bool:
+        if path in _PUBLIC_PATHS or path.startswith("/static/"):
+            return True
+        if any(path == one or path.startswith(f"{one}/") for one in self._keyed):
+            return True
+        return self._sessions.is_valid(_session_token(headers))
+
+
+def _login_required(scope: Scope) -> Response:
+    headers = Headers(scope=scope)
+    if scope["method"] in ("GET", "HEAD") and accepts_html(headers) and "hx-request" not in headers:
+        asked = scope["path"] + (f"?{scope['query_string'].decode()}" if scope["query_string"] else "")
+        return RedirectResponse(f"/login?next={quote(asked)}", 303)
+    return error_response(401, "This house asks for its password.", "Log in at /login first, and keep the cookie.")
+
+
+def _session_token(headers: Headers) -> str:
+    try:
+        found = SimpleCookie(headers.get("cookie", "")).get(SESSION_COOKIE)
+    except CookieError:
+        return ""
+    return found.value if found else ""
+
+
+class Password(RequestModel):
+    password: SecretStr
+
+
+def login_routes(sessions: Sessions) -> APIRouter:
+    router = APIRouter(tags=["login"], responses=ERROR_RESPONSES)
+
+    @router.get("/login", include_in_schema=False)
+    async def ask(request: Request, next: str = "/") -> Response:  # noqa: A002 - the name people know
+        if sessions.is_valid(_session_token(request.headers)):
+            return RedirectResponse(_local_path(next), 303)
+        return page_response(request, "login.html", next=_local_path(next))
+
+    @router.post("/login", summary="Come in with the password; the answer sets a session cookie")
+    async def come_in(request: Request, told: Password) -> Response:
+        caller = request.client.host if request.client else ""
+        try:
+            token = await sessions.log_in(told.password.get_secret_value(), caller)
+        except TooManyTries as error:
+            refused = error_response(error.http_status, f"password: {error.what}", error.fix)
+            refused.headers["Retry-After"] = str(ceil(error.wait_s))
+            return refused
+        except WrongPassword as error:
+            return error_response(error.http_status, f"password: {error.what}", error.fix)
+        done = JSONResponse({"done": True})
+        secure = request.url.scheme == "https"
+        done.set_cookie(SESSION_COOKIE, token, SESSION_SECONDS, httponly=True, samesite="strict", secure=secure)
+        return done
+
+    @router.post("/logout", summary="Go out: this session ends")
+    async def go_out(request: Request, response: Response) -> DoneResponse:
+        sessions.log_out(_session_token(request.headers))
+        response.delete_cookie(SESSION_COOKIE)
+        return DoneResponse()
+
+    return router
+
+
+def _local_path(address: str) -> str:
+    """Where to go afterwards, and nowhere but in this house."""
+    inside = address.startswith("/") and not address.startswith("//") and "\\" not in address
+    return address if inside and address.isprintable() else "/"

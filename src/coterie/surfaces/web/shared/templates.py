@@ -1,0 +1,134 @@
+"""One path, two readers: a browser that asks for HTML gets the page, a script gets JSON from the route behind it.
+
+Routes of a `Pages` router are asked first, and do not match a request that does not name text/html; it then goes on to
+the API's route of the same path. So every address that people know is also the address that scripts use.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse
+from fastapi.routing import APIRoute
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2.loaders import ChoiceLoader, PrefixLoader
+from markupsafe import Markup
+from starlette.datastructures import Headers
+from starlette.routing import Match
+from starlette.types import Scope
+
+from coterie import __version__
+from coterie.surfaces.web.shared import assets
+from coterie.surfaces.web.shared.labels import job_label, score_part_label
+from coterie.surfaces.web.shared.navigation import PHONE_ITEMS
+from coterie.surfaces.web.shared.prose import clean_fragment, clean_line, excerpt, render_prose, show_invisible
+
+
+def accepts_html(headers: Headers) -> bool:
+    """Whether the request names HTML; what takes anything (`*/*`: curl, scripts) does not."""
+    kinds = (part.partition(";") for part in headers.get("accept", "").lower().split(","))
+    return any(kind.strip() == "text/html" and more.strip() != "q=0" for kind, _, more in kinds)
+
+
+class HtmlRoute(APIRoute):
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        match, child = super().matches(scope)
+        if match is not Match.FULL or not accepts_html(Headers(scope=scope)):
+            return Match.NONE, {}
+        return match, child
+
+
+class PageRouter(APIRouter):
+    """Pages that share their paths with the API, which describes them."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(route_class=HtmlRoute, include_in_schema=False, **options)
+
+
+# Putting a page together: templates, what every page shows around them, and the few words templates need of their own.
+#
+# Autoescape is on for every template. Text of people, models and files reaches a page only through it, or through
+# `typeset`, which escapes as well; `set_by_us` is only for what another template has made.
+
+
+HUE_COUNT = 24
+
+
+@cache
+def _environment() -> Environment:
+    here = "coterie.surfaces.web"
+    pages = PackageLoader(here, "templates")
+    components = PrefixLoader({"components": PackageLoader(here, "components")})
+    jinja = Environment(
+        loader=ChoiceLoader([components, pages]),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+        auto_reload=False,
+    )
+    jinja.globals.update(
+        asset=assets.asset_url, modules=assets.module_urls, on_a_phone=PHONE_ITEMS, version=__version__
+    )
+    jinja.filters.update(
+        hue=hue_class,
+        initials=initials,
+        harmless=clean_line,
+        harmless_within=clean_fragment,
+        prose=render_prose,
+        inline=excerpt,
+        visible=show_invisible,
+        moment=iso_timestamp,
+        story_time=story_time,
+        kind_of_memory=lambda kind: (kind, kind.replace("_", " ").capitalize()),
+        why=score_part_label,
+        work=job_label,
+        set_by_us=Markup,
+        twice=lambda value: (value, value),
+        json_data=lambda value: json.dumps(value, ensure_ascii=True),
+    )
+    return jinja
+
+
+def render(name: str, /, **context: Any) -> str:
+    """A template, or a fragment of a page, as HTML."""
+    return _environment().get_template(name).render(**context)
+
+
+def page_response(request: Request, name: str, /, *, status: int = 200, **context: Any) -> HTMLResponse:
+    """A whole page. `here` is the part of the house that the rail marks."""
+    here = "/" + request.url.path.strip("/").partition("/")[0]
+    around = {"here": here, "path": request.url.path, "rail": request.app.state.rail}
+    html = render(name, **{**around, **context})
+    return HTMLResponse(html, status, headers={"Cache-Control": "no-store", "Vary": "Accept"})
+
+
+def fragment_response(name: str, /, **context: Any) -> HTMLResponse:
+    """A part of a page, for htmx to put in its place."""
+    return HTMLResponse(render(name, **context), headers={"Cache-Control": "no-store", "Vary": "Accept"})
+
+
+def hue_class(name: str) -> str:
+    """A character's accent, from its name: one of a ring of hues, at a lightness and chroma that always read well."""
+    return f"hue-{hashlib.sha256(name.casefold().encode()).digest()[0] % HUE_COUNT}"
+
+
+def initials(name: str) -> str:
+    """What stands where there is no portrait."""
+    words = clean_line(name).split()
+    return "".join(word[0] for word in (words[:1] + words[-1:] if len(words) > 1 else words)).upper() or "?"
+
+
+def iso_timestamp(at: datetime) -> str:
+    """A moment for machines; the page tells it in the reader's own words and zone."""
+    return at.astimezone(UTC).isoformat(timespec="seconds")
+
+
+def story_time(at: datetime) -> str:
+    """A moment in the fiction, whose clock has no zone but its own."""
+    return f"{at:%A} {at.day} {at:%B}, {at:%H:%M}"

@@ -1,0 +1,236 @@
+"""The chats: the list of them, and one of them to read and play. S6, S17–S26"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import Query, Request, Response
+
+from coterie.characters import starter_characters as shelf
+from coterie.conversation.errors import NoSuchTurn
+from coterie.modes.story import Chat, PromptQueries, ReadMarks, chat_details, describe_impact, search_chats
+from coterie.surfaces.web.shared.dependencies import Here, House
+from coterie.surfaces.web.shared.labels import DisplayNames
+from coterie.surfaces.web.shared.prose import clean_line, excerpt, show_invisible
+from coterie.surfaces.web.shared.templates import PageRouter, fragment_response, page_response
+from coterie.surfaces.web.story.live import latest_turns_html
+from coterie.surfaces.web.story.schemas import PromptPartResponse, PromptResponse
+
+router = PageRouter(prefix="/chats")
+
+
+@dataclass(frozen=True)
+class ChatRow:
+    """A chat as the list shows it."""
+
+    id: str
+    title: str
+    host: str
+    guests: list[str]
+    snippet: str
+    snippet_by: str
+    clock: datetime
+    at: datetime | None
+    unread: int
+    speaking: bool
+    forked: bool
+
+
+@router.get("")
+async def chats(house: Here, request: Request) -> Response:
+    listed = sorted((_chat_row(house, chat) for chat in house.story.chats.chats()), key=_latest, reverse=True)
+    bots = house.roster.all()
+    meet = [(key, shelf.starter_character(key).name, shelf.summary(key)) for key in shelf.NAMES] if not bots else []
+    return page_response(request, "chats.html", chats=listed, bots=bots, meet=meet)
+
+
+@router.get("/{chat}")
+async def show(house: Here, request: Request, chat: str) -> Response:
+    found = house.story.chats.chat(f"room:{chat}")
+    at, html, before = await latest_turns_html(house, found.room)
+    others = [bot for bot in house.roster.all() if bot.id not in found.characters]
+    return page_response(
+        request,
+        "chat.html",
+        chat=found,
+        cast=_speakers(house, found),
+        host=house.roster.get(found.host),
+        others=others,
+        turns=html,
+        before=before,
+        at=at,
+        spent=_spent(house),
+    )
+
+
+@router.get("/{chat}/head")
+async def head(house: Here, chat: str) -> Response:
+    found = house.story.chats.chat(f"room:{chat}")
+    others = [bot for bot in house.roster.all() if bot.id not in found.characters]
+    return fragment_response("chat_head.html", chat=found, cast=_speakers(house, found), others=others)
+
+
+@router.get("/{chat}/turns")
+async def older(house: Here, chat: str, before: Annotated[int, Query(ge=1)]) -> Response:
+    """The stretch before a turn, as the page puts it above; its header says where the next one ends."""
+    found = house.story.chats.chat(f"room:{chat}")
+    _, html, further = await latest_turns_html(house, found.room, before)
+    return Response(html, media_type="text/html", headers={"X-Before": str(further or ""), "Vary": "Accept"})
+
+
+@router.get("/{chat}/drawer")
+async def drawer(house: Here, chat: str) -> Response:
+    story = house.story
+    found = story.chats.chat(f"room:{chat}")
+    names = {entity: clean_line(name) for entity, name in story.participants.names(found).items()}
+    seen = chat_details(found, names, story.chats, story.relationships, house.memory)
+    here = story.chats.scene(found.room, found.scene).container if found.scene is not None else ""
+    return fragment_response("drawer.html", chat=found, names=names, drawer=seen, here=here)
+
+
+@router.get("/{chat}/rewind/{turn}")
+async def rewind(house: Here, chat: str, turn: str) -> Response:
+    impact = describe_impact(await house.story.preview_rewind(f"room:{chat}", turn))
+    return fragment_response("rewind.html", chat=chat, turn=turn, impact=impact)
+
+
+def _speakers(house: House, chat: Chat) -> list[tuple[str, str]]:
+    """Who can answer: the host first, then the guests."""
+    names = house.story.participants.names(chat)
+    return [(bot, clean_line(names[bot])) for bot in chat.characters]
+
+
+def _chat_row(house: House, chat: Chat) -> ChatRow:
+    latest = house.story.timeline.last_with_text(chat.room)
+    names = {entity: clean_line(name) for entity, name in house.story.participants.names(chat).items()}
+    return ChatRow(
+        id=chat.id,
+        title=clean_line(chat.title),
+        host=names[chat.host],
+        guests=[names[guest] for guest in chat.guests],
+        snippet=excerpt(latest.text) if latest else "",
+        snippet_by=names.get(latest.speaker, "") if latest else "",
+        clock=chat.clock,
+        at=latest.at if latest else None,
+        unread=ReadMarks(house.store).unread(chat.room),
+        speaking=house.story.replies.is_running(chat.room),
+        forked=chat.world == chat.room,
+    )
+
+
+def _latest(chat: ChatRow) -> tuple[bool, datetime | None]:
+    return chat.at is not None, chat.at
+
+
+def _spent(house: House) -> str:
+    """What models cost today, as the status line says it."""
+    micros = house.models.ledger.total().usd_micros
+    return f"${micros / 1e6:.2f} today" if micros else "nothing spent today"
+
+
+# The prompt inspector: exactly what a model was told for a reply, what was left out, and why. S13, S16
+#
+# Secrets are masked in it, as everywhere. S29
+
+
+prompt_pages = PageRouter(prefix="/chats")
+_TIERS = {"must": "Always there", "should": "There if it fits", "nice": "There while there is room"}
+
+
+@dataclass(frozen=True)
+class PromptSlice:
+    """Parts of one sort: `memory abc` and `memory def` are both memories."""
+
+    label: str
+    tokens: int
+    tier: str
+
+
+@prompt_pages.get("/{chat}/prompt/{reply}")
+async def inspect(house: Here, request: Request, chat: str, reply: str) -> Response:
+    found = house.story.chats.chat(f"room:{chat}")
+    told = PromptResponse.of(PromptQueries(house.store).inspect(found.room, reply))
+    names = house.story.participants.names(found)
+    turn = house.story.timeline.turn(found.room, reply)
+    labels = _Labels(house, found, names)
+    parts = [part.model_copy(update={"name": show_invisible(labels.of(part.name))}) for part in told.parts]
+    return page_response(
+        request,
+        "prompt.html",
+        chat=found,
+        told=told,
+        parts=parts,
+        slices=_slices(parts),
+        tiers=_TIERS,
+        speaker=house.story.participants.name(names, turn.speaker),
+        turn=turn,
+        said=excerpt(turn.text, 160).strip('"“”'),
+        most=max((abs(v) for why in told.why for name, v in why.parts.items() if name != "start"), default=1.0) or 1.0,
+    )
+
+
+class _Labels:
+    """What a person would call a part: a speaker's name for the id of a turn, a character's for its own."""
+
+    def __init__(self, house: House, chat: Chat, names: dict[str, str]) -> None:
+        self._house = house
+        self._chat = chat
+        self._names = names
+
+    def of(self, name: str) -> str:
+        first, _, rest = name.partition(" ")
+        if first == "turn" and rest:
+            return f"turn · {self._speaker(rest)}"
+        if first in ("memory", "pinned") and rest:
+            return "memory" if first == "memory" else "pinned memory"
+        return " ".join(self._names.get(word, word) for word in name.split())
+
+    def _speaker(self, turn: str) -> str:
+        try:
+            found = self._house.story.timeline.turn(self._chat.room, turn)
+        except NoSuchTurn:
+            return "taken back since"
+        return self._house.story.participants.name(self._names, found.speaker)
+
+
+def _slices(parts: list[PromptPartResponse]) -> list[PromptSlice]:
+    found: dict[tuple[str, str], int] = {}
+    for part in parts:
+        key = (_sort(part.name), part.tier)
+        found[key] = found.get(key, 0) + part.tokens
+    order = list(_TIERS)
+    made = [PromptSlice(label, tokens, tier) for (label, tier), tokens in found.items()]
+    return sorted(made, key=lambda one: order.index(one.tier))
+
+
+def _sort(label: str) -> str:
+    """Turns together, and what is only numbered: `voice 1` and `voice 2` are both voice."""
+    return "turns" if label.startswith("turn ·") else label.rstrip("0123456789 ")
+
+
+# Looking for what was said, in every chat. S17
+
+
+search_pages = PageRouter(prefix="/search")
+_PAGE = 30
+
+
+@search_pages.get("")
+async def find(
+    house: Here,
+    request: Request,
+    q: Annotated[str, Query(max_length=1_000)] = "",
+    chat: Annotated[str, Query(max_length=200)] = "",
+    offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
+) -> Response:
+    room = house.story.chats.chat(f"room:{chat}").room if chat else None
+    asked = q.strip()
+    hits = search_chats(house.story, house.store, asked, room=room, limit=_PAGE, offset=offset) if asked else []
+    more = offset + _PAGE if len(hits) == _PAGE else 0
+    told: dict[str, Any] = {"hits": hits, "q": asked, "chat": chat, "more": more}
+    if offset:
+        return fragment_response("search_hits.html", **told)
+    chats = {room.partition(":")[2]: title for room, title in DisplayNames(house).rooms.items()}
+    return page_response(request, "search.html", here="/chats", chats=chats, **told)

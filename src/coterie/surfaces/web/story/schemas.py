@@ -1,0 +1,331 @@
+"""What the API takes and gives, as JSON. Words of people and models are data in it and nothing else."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from coterie.base.redaction import redact
+from coterie.characters.service import Character, OwnerProfile
+from coterie.conversation.events import Segment
+from coterie.conversation.turns import Turn
+from coterie.modes.story import Chat, FieldEdit, InspectedPrompt, ReadMarks, StartedTurn, StoryService
+from coterie.surfaces.web.shared.dependencies import House
+
+Prose = Annotated[str, StringConstraints(max_length=200_000)]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=200, strip_whitespace=True)]
+_SNIPPET = 140
+
+
+class RequestModel(BaseModel):
+    """What a request may hold; a misspelt field is an error, not nothing."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+class ResponseModel(BaseModel):
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+
+class OwnerResponse(ResponseModel):
+    name: str
+    pronouns: str
+    persona: str
+    authored: bool
+    """Whether anybody has said yet who they are."""
+
+    @classmethod
+    def of(cls, you: OwnerProfile, authored: bool) -> OwnerResponse:
+        return cls(name=you.name, pronouns=you.pronouns, persona=you.persona, authored=authored)
+
+
+class OwnerRequest(RequestModel):
+    name: Name
+    pronouns: Prose = ""
+    persona: Prose = ""
+
+
+class CharacterRequest(RequestModel):
+    name: Name
+    persona: Prose = ""
+    voice_samples: list[Prose] = []
+    traits: list[Prose] = []
+    backstory: Prose = ""
+    initial_relationship: Prose = ""
+    kickoff: Prose = ""
+    """Prose from which the opening scene is made."""
+
+
+class CharacterResponse(CharacterRequest):
+    id: str
+    version: int
+    has_card: bool
+
+    @classmethod
+    def of(cls, bot: Character) -> CharacterResponse:
+        return cls(**bot.identity.model_dump(), version=bot.version, has_card=bot.card is not None)
+
+
+class CharacterWithVersions(CharacterResponse):
+    versions: list[CharacterResponse]
+    """Every version there was, oldest first."""
+
+
+class ImportResponse(ResponseModel):
+    bot: CharacterResponse
+    notes: list[str]
+    """What was odd about the file."""
+
+
+class NamedReference(ResponseModel):
+    id: str
+    name: str
+
+
+class ChatResponse(ResponseModel):
+    id: str
+    title: str
+    host: NamedReference
+    guests: list[NamedReference]
+    clock: datetime
+    """In the fiction."""
+    weather: str
+    anchor: str
+    scene: str | None
+    forked: bool
+    turns: int
+    snippet: str
+    """How the latest reply begins."""
+    unread: int
+    """Replies since it was last read."""
+    speaking: bool
+    """Whether a reply is being given."""
+
+    @classmethod
+    def of(cls, house: House, chat: Chat) -> ChatResponse:
+        story = house.story
+        names = story.participants.names(chat)
+        latest = story.timeline.latest_reply(chat.room)
+        return cls(
+            id=chat.id,
+            title=chat.title,
+            host=NamedReference(id=chat.host, name=names[chat.host]),
+            guests=[NamedReference(id=guest, name=names[guest]) for guest in chat.guests],
+            clock=chat.clock,
+            weather=chat.weather,
+            anchor=chat.anchor,
+            scene=chat.scene,
+            forked=chat.world == chat.room,
+            turns=story.timeline.count(chat.room),
+            snippet=latest.text[:_SNIPPET] if latest else "",
+            unread=ReadMarks(house.store).unread(chat.room),
+            speaking=story.replies.is_running(chat.room),
+        )
+
+
+class TurnResponse(ResponseModel):
+    id: str
+    seq: int
+    """Its place; `before` of the next page."""
+    speaker: str
+    name: str
+    by_person: bool
+    text: str
+    segments: list[Segment]
+    state: Literal["open", "done", "truncated"]
+    why: str
+    """Why it broke off, if it did."""
+    status: int | None
+    """What the provider refused it with, if that was why."""
+    answers: str | None
+    to: list[str]
+    """Who heard it, if it was whispered."""
+    model: str
+    at: datetime
+    """When it was said, in an imported chat too."""
+
+    @classmethod
+    def of(cls, turn: Turn, names: dict[str, str], text: str | None = None) -> TurnResponse:
+        return cls(
+            id=turn.id,
+            seq=turn.seq,
+            speaker=turn.speaker,
+            name=names.get(turn.speaker, turn.speaker),
+            by_person=turn.by_person,
+            text=turn.text if text is None else text,
+            segments=list(turn.segments),
+            state=turn.state,
+            why=redact(turn.why),
+            status=turn.status,
+            answers=turn.answers,
+            to=list(turn.to),
+            model=turn.model,
+            at=turn.shown_at,
+        )
+
+
+class ReplyResponse(ResponseModel):
+    turn: str
+    """The message."""
+    reply: str
+    """What answers it."""
+    speaker: str
+    text: str | None = None
+    """With `wait=true`: what was said."""
+    state: Literal["open", "done", "truncated"] = "open"
+    why: str = ""
+    status: int | None = None
+    """What the provider refused it with, if it did."""
+
+    @classmethod
+    def of(cls, begun: StartedTurn) -> ReplyResponse:
+        return cls(turn=begun.turn, reply=begun.reply, speaker=begun.speaker)
+
+    @classmethod
+    async def finished(cls, story: StoryService, room: str, begun: StartedTurn) -> ReplyResponse:
+        await story.replies.wait(room)
+        said = story.timeline.turn(room, begun.reply)
+        return cls(
+            turn=begun.turn,
+            reply=begun.reply,
+            speaker=begun.speaker,
+            text=said.text,
+            state=said.state,
+            why=redact(said.why),
+            status=said.status,
+        )
+
+
+class PromptPartResponse(ResponseModel):
+    name: str
+    tier: Literal["must", "should", "nice"]
+    role: Literal["system", "user", "assistant"]
+    tokens: int
+    text: str
+
+
+class RecalledMemoryResponse(ResponseModel):
+    """S16: a memory that came to mind for a reply, and why."""
+
+    memory: str
+    text: str
+    """As it was told; empty where it was left out."""
+    score: float
+    parts: dict[str, float]
+    """What the score is made of; the parts sum to it."""
+    told: bool
+    """Whether there was room for it."""
+
+
+class PromptResponse(ResponseModel):
+    reply: str
+    model: str
+    tokens: int
+    soft: int
+    hard: int
+    parts: list[PromptPartResponse]
+    trimmed: list[str]
+    """What was left out, and why."""
+    recalled: dict[str, dict[str, float]]
+    """Memory → what its score was made of."""
+    why: list[RecalledMemoryResponse]
+    """The same in order, the best first, with what was told."""
+
+    @classmethod
+    def of(cls, seen: InspectedPrompt) -> PromptResponse:
+        sent = seen.sent
+        return cls(
+            reply=sent.reply,
+            model=sent.model,
+            tokens=sent.tokens,
+            soft=sent.soft,
+            hard=sent.hard,
+            parts=[
+                PromptPartResponse(
+                    name=part.name, tier=part.tier, role=part.role, tokens=part.tokens, text=redact(text)
+                )
+                for part, text in seen.parts
+            ],
+            trimmed=list(sent.trimmed),
+            recalled=sent.recalled,
+            why=[_why(memory, parts, seen) for memory, parts in sent.recalled.items()],
+        )
+
+
+def _why(memory: str, parts: dict[str, float], seen: InspectedPrompt) -> RecalledMemoryResponse:
+    names = (f"memory {memory}", f"pinned {memory}")
+    text = next((text for part, text in seen.parts if part.name in names), None)
+    return RecalledMemoryResponse(
+        memory=memory, text=redact(text or ""), score=sum(parts.values()), parts=parts, told=text is not None
+    )
+
+
+class TurnPage(ResponseModel):
+    turns: list[TurnResponse]
+    """Oldest first."""
+    before: int | None
+    """Give this as `before` to go further back; null at the beginning."""
+
+
+class AlternativeReply(ResponseModel):
+    reply: str
+    text: str
+    truncated: bool
+    chosen: bool
+
+
+class ReadyMadeCharacter(ResponseModel):
+    name: str
+    in_short: str
+
+
+class MessageRequest(RequestModel):
+    text: Prose = Field(min_length=1)
+    speaker: str | None = None
+    """Who should answer, by id or name; chosen by the story otherwise."""
+    to: list[str] = []
+    """Whisper to these only."""
+    key: str | None = Field(default=None, max_length=200)
+    """The same key again is the same message: nothing is said twice."""
+
+
+class RegenerateRequest(RequestModel):
+    text: Prose | None = None
+    """The message, changed."""
+    speaker: str | None = None
+
+
+class ChooseReplyRequest(RequestModel):
+    reply: str
+
+
+class RewindRequest(RequestModel):
+    turn: str
+
+
+class ForkRequest(RewindRequest):
+    title: str | None = Field(default=None, max_length=200)
+
+
+class ConfirmRequest(RequestModel):
+    confirm: str
+    """The character's name, typed exactly."""
+
+
+class InviteRequest(RequestModel):
+    bot: str
+
+
+class EditsRequest(RequestModel):
+    edits: list[FieldEdit] = Field(min_length=1, max_length=100)
+    """All of them are made, or none."""
+
+
+class PinRequest(RequestModel):
+    pinned: bool
+
+
+class DoneResponse(ResponseModel):
+    done: bool = True

@@ -1,0 +1,140 @@
+"""S29: a secret is never written down, however it is encoded."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+from urllib.parse import quote, quote_plus
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from coterie.base.redaction import REDACTED, Redactor
+
+SECRET = "hunter2/€+ 'q\"x"
+
+secrets = st.text(st.characters(codec="utf-8", exclude_characters="[]"), min_size=6, max_size=40)
+around = st.text(st.characters(codec="utf-8", exclude_characters="[]"), max_size=30)
+
+
+def masking(*known: str) -> Redactor:
+    mask = Redactor()
+    for secret in known:
+        mask.register(secret)
+    return mask
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        SECRET,
+        SECRET.encode().hex(),
+        SECRET.encode().hex().upper(),
+        quote(SECRET),
+        quote(SECRET, safe=""),
+        quote(SECRET, safe="").lower(),
+        quote_plus(SECRET),
+        "".join(f"%{byte:02x}" for byte in SECRET.encode()),
+        json.dumps(SECRET)[1:-1],
+        json.dumps(SECRET, ensure_ascii=False)[1:-1],
+        html.escape(SECRET),
+        repr(SECRET)[1:-1],
+        base64.b64encode(SECRET.encode()).decode().rstrip("="),
+    ],
+)
+def test_a_known_secret_is_masked_in_every_form(form: str) -> None:
+    mask = masking(SECRET)
+    masked = mask(f"before {form} after")
+    assert masked.startswith("before " + REDACTED)
+    assert masked.endswith(" after")
+    assert form not in masked
+    assert mask.contains_secret(form)
+
+
+@pytest.mark.parametrize("offset", [0, 1, 2])
+def test_base64_is_found_at_every_offset(offset: int) -> None:
+    text = base64.b64encode(b"u" * offset + SECRET.encode() + b":tail").decode()
+    assert REDACTED in masking(SECRET)(text)
+
+
+@pytest.mark.parametrize(
+    "credential",
+    [
+        "sk-proj-abcdefghij0123456789",
+        "ghp_abcdefghijklmnopqrst0123",
+        "github_pat_abcdefghijklmnopqrst_0123",
+        "AIzaSyA0123456789abcdefghijklmnopqrstuv",
+        "xoxb-1234567890-abc",
+        "AKIAABCDEFGHIJKLMNOP",
+        "-----BEGIN RSA PRIVATE KEY-----\nMIIE\nabc\n-----END RSA PRIVATE KEY-----",
+        "-----BEGIN PRIVATE KEY-----\ncut short",
+    ],
+)
+def test_credentials_are_known_by_their_shape(credential: str) -> None:
+    assert Redactor()(f"key: {credential}") == f"key: {REDACTED}"
+
+
+def test_a_bearer_token_is_masked_and_the_word_stays() -> None:
+    assert Redactor()("Authorization: Bearer abc.def-ghi_jkl") == f"Authorization: Bearer {REDACTED}"
+
+
+@pytest.mark.parametrize("text", ["risk-averse people", "task-0123456789", "sk-short", "nothing here", "AIza is short"])
+def test_ordinary_words_stay(text: str) -> None:
+    mask = masking("hunter2")
+    assert mask(text) == text
+    assert not mask.contains_secret(text)
+
+
+def test_very_short_secrets_are_words() -> None:
+    assert masking("cat")("the cat sat") == "the cat sat"
+
+
+def test_a_secret_within_a_secret_leaves_nothing_of_the_longer() -> None:
+    assert masking("hunter2", "my-hunter2-key")("x my-hunter2-key y hunter2") == f"x {REDACTED} y {REDACTED}"
+
+
+@given(secrets, around, around)
+def test_plain_text_never_keeps_a_registered_secret(secret: str, before: str, after: str) -> None:
+    assume(secret not in REDACTED)
+    assert secret not in masking(secret)(before + secret + after)
+
+
+@given(secrets, around, around, st.booleans())
+def test_hex_never_keeps_it(secret: str, before: str, after: str, upper: bool) -> None:
+    text = (before + secret + after).encode().hex()
+    masked = masking(secret)(text.upper() if upper else text)
+    assert secret.encode().hex() not in masked.lower()
+    assert REDACTED in masked
+
+
+@given(secrets, around, around, st.sampled_from(["", "/", "/:@!$&'()*+,;="]), st.booleans())
+def test_urls_never_keep_it(secret: str, before: str, after: str, safe: str, lower: bool) -> None:
+    form = quote(secret, safe=safe)
+    if lower:
+        form = "".join(
+            quote(letter, safe=safe).lower() if len(quote(letter, safe=safe)) > 1 else letter for letter in secret
+        )
+    assume(form not in REDACTED)
+    assert form not in masking(secret)(quote(before, safe="") + form + quote(after, safe=""))
+
+
+@given(secrets, around, around, st.booleans())
+def test_base64_never_keeps_what_only_the_secret_decides(secret: str, before: str, after: str, url: bool) -> None:
+    encode = base64.urlsafe_b64encode if url else base64.b64encode
+    start, end = len(before.encode()), len((before + secret).encode())
+    text = encode((before + secret + after).encode()).decode()
+    own = text[-(-start * 8 // 6) : end * 8 // 6]
+    masked = masking(secret)(text)
+    assert own not in masked
+    assert REDACTED in masked
+
+
+def test_d18_a_secret_inside_a_key_does_not_show_the_rest_of_it() -> None:
+    mask = Redactor()
+    mask.register("abcdefgh")
+    mask.register("sk-zyxwvutsrqponmlkji, and more")
+    assert mask("key sk-abcdefghijklmnopqrstuv here, abcdefgh") == "key [secret] here, [secret]"
+    assert mask("sk-zyxwvutsrqponmlkji, and more") == "[secret]"
+    assert mask("abcdefghabcdefgh and abcdefgh.") == "[secret][secret] and [secret]."

@@ -1,0 +1,326 @@
+"""S9: "Lorebooks (character_book) work in the prompt with keys, secondary keys, constant, insertion order,
+position, priority, token budget."
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coterie.characters.cards import Lorebook, LoreContext, LoreResult, Macros, find_lore
+from coterie.characters.cards.parsing import Document
+from coterie.characters.errors import NotACard
+
+
+def entry(content: str, *keys: str, **more: Any) -> Document:
+    return {"keys": list(keys), "content": content, "enabled": True, "insertion_order": 0, "extensions": {}, **more}
+
+
+def look(entries: list[Document], *messages: str, book: Document | None = None, **moment: Any) -> LoreResult:
+    lorebook = Lorebook(document={"extensions": {}, **(book or {}), "entries": entries})
+    return find_lore(lorebook, LoreContext(messages, **moment), count_tokens=lambda text: len(text.split()))
+
+
+def told(entries: list[Document], *messages: str, **more: Any) -> list[str]:
+    return [lore.text for lore in look(entries, *messages, **more).included]
+
+
+def test_s9_keys_call_for_an_entry_whatever_their_case() -> None:
+    lamp = entry("Oil.", "Lamp", "lantern")
+    assert told([lamp], "She lights the LAMP.") == ["Oil."]
+    assert told([lamp], "Two lanterns.") == ["Oil."]
+    assert told([lamp], "It is dark.") == []
+
+
+def test_s9_case_sensitive() -> None:
+    assert told([entry("x", "Hope", case_sensitive=True)], "I hope so.") == []
+    assert told([entry("x", "Hope", case_sensitive=True)], "This is Hope.") == ["x"]
+
+
+@pytest.mark.parametrize("secondary", [["sea", "coast"], "sea, coast"])
+def test_s9_secondary_keys_as_array_or_comma_list_with_selective(secondary: object) -> None:
+    both = entry("x", "lamp", selective=True, secondary_keys=secondary)
+    assert told([both], "a lamp") == []
+    assert told([both], "a lamp on the coast") == ["x"]
+    assert told([entry("x", "lamp", selective=False, secondary_keys=secondary)], "a lamp") == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("logic", "message", "expected"),
+    [
+        (0, "k a", True),
+        (1, "k a b", False),
+        (1, "k a", True),
+        (2, "k a", False),
+        (2, "k", True),
+        (3, "k a", False),
+        (3, "k a b", True),
+    ],
+)
+def test_s9_secondary_keys_follow_the_logic_of_sillytavern(logic: int, message: str, expected: bool) -> None:
+    one = entry("x", "k", selective=True, secondary_keys=["a", "b"], extensions={"selectiveLogic": logic})
+    assert bool(told([one], message)) is expected
+
+
+def test_s9_constant_needs_no_key_and_disabled_is_never_told() -> None:
+    assert told([entry("x", constant=True)], "anything") == ["x"]
+    assert told([entry("x", constant=True)]) == ["x"]
+    assert told([entry("x", "k", constant=True, enabled=False)], "k") == []
+    assert told([entry("  ", constant=True)], "k") == []
+
+
+def test_s9_insertion_order_low_is_earlier() -> None:
+    entries = [
+        entry("c", "k", insertion_order=3),
+        entry("a", "k", insertion_order=-1),
+        entry("b", "k", insertion_order=2),
+    ]
+    assert told(entries, "k") == ["a", "b", "c"]
+
+
+def test_s9_position_before_or_after_the_character() -> None:
+    found = look([entry("x", "k", position="before_char"), entry("y", "k", position="after_char")], "k")
+    assert [(lore.text, lore.position) for lore in found.included] == [("x", "before_char"), ("y", "after_char")]
+
+
+def test_s9_scan_depth_counts_from_the_newest() -> None:
+    lamp = entry("x", "lamp")
+    messages = ["lamp", "one", "two"]
+    assert told([lamp], *messages, book={"scan_depth": 2}) == []
+    assert told([lamp], *messages, book={"scan_depth": 3}) == ["x"]
+    assert told([lamp], "lamp", book={"scan_depth": 0}) == []
+    assert told([entry("@@scan_depth 3\nx", "lamp")], *messages, book={"scan_depth": 1}) == ["x"]
+
+
+def test_s9_recursive_scanning() -> None:
+    chain = [
+        entry("The lamp burns oil.", "lamp"),
+        entry("Oil comes from whales.", "oil"),
+        entry("Whales sing.", "whales"),
+    ]
+    assert told(chain, "lamp", book={"recursive_scanning": True}) == [one["content"] for one in chain]
+    assert told(chain, "lamp", book={"recursive_scanning": False}) == ["The lamp burns oil."]
+    circle = [entry("b", "a"), entry("a", "b")]
+    assert told(circle, "a", book={"recursive_scanning": True}) == ["b", "a"]
+
+
+def test_s9_hidden_keys_call_for_lore_only_from_lore_and_comments_never() -> None:
+    macros = Macros(char="Ada", user="Kim", rng=random.Random(1))
+    entries = [entry("Oil{{hidden_key:whale}}{{// shark}}", "lamp"), entry("Sing", "whale"), entry("Bite", "shark")]
+    assert told(entries, "lamp", book={"recursive_scanning": True}, macros=macros) == ["Oil", "Sing"]
+
+
+def test_s9_token_budget_drops_low_priority_first() -> None:
+    entries = [
+        entry("one one", "k", priority=5, insertion_order=1),
+        entry("two two", "k", priority=1, insertion_order=2),
+        entry("three three", "k", priority=9, insertion_order=3),
+    ]
+    found = look(entries, "k", book={"token_budget": 4})
+    assert [lore.text for lore in found.included] == ["one one", "three three"]
+    assert [(lore.text, lore.tokens) for lore in found.left_out] == [("two two", 2)]
+    assert told(entries, "k", book={"token_budget": 0}) == []
+    assert len(told(entries, "k")) == 3
+
+
+def test_s9_without_priority_low_insertion_order_is_dropped_first() -> None:
+    entries = [entry("first", "k", insertion_order=1), entry("last", "k", insertion_order=9)]
+    assert told(entries, "k", book={"token_budget": 1}) == ["last"]
+
+
+def test_s9_what_never_fits_takes_nobody_with_it() -> None:
+    entries = [entry("far too long for it", "k", priority=9), entry("short", "k", priority=1)]
+    assert told(entries, "k", book={"token_budget": 2}) == ["short"]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5), st.integers(-5, 5)), max_size=12),
+    st.integers(0, 30),
+)
+def test_s9_the_budget_holds_and_importance_decides(sizes: list[tuple[int, int, int]], budget: int) -> None:
+    entries = [
+        entry(" ".join(["w"] * size), "k", priority=priority, insertion_order=order) for size, priority, order in sizes
+    ]
+    found = look(entries, "k", book={"token_budget": budget})
+    assert sum(lore.tokens for lore in found.included) <= budget
+    orders = [lore.entry.insertion_order for lore in found.included]
+    assert orders == sorted(orders)
+    for dropped in found.left_out:
+        if dropped.tokens <= budget:
+            assert all((kept.entry.priority or 0) >= (dropped.entry.priority or 0) for kept in found.included)
+
+
+def test_s9_use_regex() -> None:
+    assert told([entry("x", r"l[ae]mps?\b", use_regex=True)], "the LEMP") == ["x"]
+    assert told([entry("x", r"/l.mp/s", use_regex=True)], "the L\nMP") == []
+    assert told([entry("x", r"/l.mp/is", use_regex=True)], "the L\nMP") == ["x"]
+    assert told([entry("x", "c.t")], "cat") == []
+
+
+def test_s9_a_pattern_that_is_none_does_not_match_and_is_named() -> None:
+    found = look([entry("x", "(", use_regex=True)], "(")
+    assert found.included == []
+    assert "(" in found.refused_keys
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        r"(a+)+$",
+        r"(a|aa)+$",
+        r"(a|a?)+$",
+        r"(.*a){25}$",
+        r"(?:(?:a{999}){999}){999}",
+        r"(?R)",
+        r"((a*)*)*\2$",
+        "(" * 1_500,
+        "(?:" * 400 + "a" + ")*" * 400,
+        "a" * 3_000,
+    ],
+)
+def test_s9_a_catastrophic_pattern_does_not_hang(pattern: str) -> None:
+    book = [entry(f"{number}", f"{pattern}(?#{number})", use_regex=True) for number in range(40)]
+    found = look([*book, entry("sound", "a")], "a" * 4_000 + "b")
+    assert found.included[-1].text == "sound"
+
+
+def test_s9_with_patterns_secondary_keys_and_constant_are_ignored_as_v3_says() -> None:
+    assert told([entry("x", "k", use_regex=True, selective=True, secondary_keys=["z"])], "k") == ["x"]
+    assert told([entry("x", "k", use_regex=True, constant=True)], "z") == []
+
+
+def test_s9_entries_that_sillytavern_marked_as_patterns_keep_their_meaning() -> None:
+    """It sets `use_regex` on everything it exports."""
+    tavern = {"use_regex": True, "extensions": {"selectiveLogic": 0, "display_index": 1}}
+    assert told([entry("x", "Mr. X (old)", **tavern)], "mr. x (old) came") == ["x"]
+    assert told([entry("x", **tavern, constant=True)], "nothing") == ["x"]
+    assert told([entry("x", "/mr.x/i", **tavern)], "MR X") == ["x"]
+
+
+def test_s9_whole_words_when_an_entry_asks_for_them() -> None:
+    elf = entry("x", "elf", extensions={"match_whole_words": True})
+    assert told([elf], "herself") == []
+    assert told([elf], "an Elf!") == ["x"]
+
+
+def test_keys_know_macros() -> None:
+    macros = Macros(char="Ada", user="Kim", rng=random.Random(1))
+    assert told([entry("{{char}} knows {{user}}", "{{user}}")], "I am Kim", macros=macros) == ["Ada knows Kim"]
+
+
+@pytest.mark.parametrize(
+    ("decorator", "moment", "expected"),
+    [
+        ("@@activate_only_after 3", {"replies": 2}, False),
+        ("@@activate_only_after 3", {"replies": 3}, True),
+        ("@@activate_only_every 2", {"replies": 3}, False),
+        ("@@activate_only_every 2", {"replies": 4}, True),
+        ("@@dont_activate", {}, False),
+        ("@@dont_activate_after_match", {"told_before": {0}}, False),
+        ("@@dont_activate_after_match", {}, True),
+        ("@@is_greeting 1", {"greeting": 0}, False),
+        ("@@is_greeting 1", {"greeting": 1}, True),
+        ("@@is_greeting 1", {}, True),
+        ("@@is_user_icon hat", {"user_icon": "coat"}, False),
+        ("@@ignore_on_max_context", {"context_full": True}, False),
+        ("@@ignore_on_max_context", {"context_full": False}, True),
+        ("@@additional_keys sea,coast", {}, False),
+        ("@@additional_keys sea,word", {}, True),
+        ("@@exclude_keys sea,word", {}, False),
+        ("@@exclude_keys sea", {}, True),
+    ],
+)
+def test_s9_decorators_that_say_when(decorator: str, moment: dict[str, Any], expected: bool) -> None:
+    assert told([entry(f"{decorator}\n\nx", "key")], "key word", **moment) == (["x"] if expected else [])
+
+
+@pytest.mark.parametrize(
+    ("decorator", "moment"),
+    [("@@activate", {}), ("@@dont_activate\n@@activate", {}), ("@@keep_activate_after_match", {"told_before": {0}})],
+)
+def test_s9_decorators_that_need_no_key(decorator: str, moment: dict[str, Any]) -> None:
+    assert told([entry(f"{decorator}\nx", "key")], "nothing", **moment) == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("decorator", "spot", "depth", "role"),
+    [
+        ("@@depth 2", "at_depth", 2, "system"),
+        ("@@depth 99", "at_depth", 3, "system"),
+        ("@@depth -4", "at_depth", 0, "system"),
+        ("@@depth 1\n@@role user", "at_depth", 1, "user"),
+        ("@@reverse_depth 1", "at_depth", 2, "system"),
+        ("@@position scenario\n@@depth 1", "scenario", 1, "system"),
+        ("@@position nowhere\n@@depth 1", "at_depth", 1, "system"),
+    ],
+)
+def test_s9_decorators_that_say_where(decorator: str, spot: str, depth: int, role: str) -> None:
+    (lore,) = look([entry(f"{decorator}\nx", "key")], "a", "b", "key").included
+    assert (lore.position, lore.depth, lore.role, lore.text) == (spot, depth, role, "x")
+
+
+def test_everything_told_says_why() -> None:
+    found = look(
+        [entry("a lamp", "key"), entry("b", constant=True), entry("c", "lamp")],
+        "key",
+        book={"recursive_scanning": True},
+    )
+    assert [lore.why for lore in found.included] == ["“key” said", "constant", "“lamp” in other lore"]
+
+
+WORLD_INFO: Document = {
+    "entries": {
+        "0": {
+            "uid": 0,
+            "key": ["lamp"],
+            "keysecondary": ["oil"],
+            "selective": True,
+            "content": "x",
+            "order": 5,
+            "disable": False,
+            "position": 0,
+            "comment": "Lamp",
+            "probability": 80,
+        },
+        "7": {"uid": 7, "key": ["lamp"], "content": "y", "disable": True, "position": 4, "depth": 2, "role": 1},
+    },
+    "name": "Coast",
+}
+
+
+def test_s9_sillytavern_world_info_is_read() -> None:
+    book = Lorebook.read(WORLD_INFO)
+    first, second = book.entries
+    assert (first.keys, first.secondary_keys, first.insertion_order, first.enabled) == (["lamp"], ["oil"], 5, True)
+    assert (first.position, first.name, first.id) == ("before_char", "Lamp", "0")
+    assert (second.enabled, second.position, second.depth, second.role) == (False, "at_depth", 2, "user")
+    assert [lore.text for lore in find_lore(book, LoreContext(["lamp oil"]), len).included] == ["x"]
+
+
+def test_s9_world_info_becomes_a_stand_alone_book_that_reads_the_same() -> None:
+    before = Lorebook.read(WORLD_INFO)
+    document = before.standalone()
+    assert document["spec"] == "lorebook_v3"
+    assert document["data"]["entries"][0]["extensions"]["probability"] == 80
+    assert Lorebook.read(document).entries == before.entries
+
+
+def test_s9_a_stand_alone_book_is_read_and_written_as_it_was() -> None:
+    document = {"spec": "lorebook_v3", "data": {"name": "Coast", "x": 1, "entries": [entry("x", "k", y=2)]}}
+    assert Lorebook.read(document).standalone() == document
+
+
+@pytest.mark.parametrize("document", [{}, {"spec": "lorebook_v3"}, {"spec": "lorebook_v3", "data": 5}, {"entries": 5}])
+def test_s9_what_is_no_lorebook_is_refused(document: Document) -> None:
+    with pytest.raises(NotACard, match="entries"):
+        Lorebook.read(document)
+
+
+def test_entries_that_make_no_sense_are_passed_over() -> None:
+    book = Lorebook(document={"entries": [None, 5, entry("x", "k", insertion_order="7", id=None, priority="high")]})
+    (only,) = book.entries
+    assert (only.insertion_order, only.priority, only.index) == (7, None, 2)

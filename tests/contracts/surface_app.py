@@ -1,0 +1,129 @@
+"""A house for trying surfaces out: real inbox, outbox, people and rooms; its mode only repeats what it hears."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from coterie.base.clock import Clock, SystemClock
+from coterie.base.ids import new_id
+from coterie.characters.identity import Identity
+from coterie.characters.people import People, PeopleProjection
+from coterie.characters.service import Characters, CharactersProjection
+from coterie.eventstore import Store
+from coterie.eventstore.sqlite.replay import replayed_hash
+from coterie.messaging.message_router import MessageRouter, projections
+from coterie.messaging.ports import ChatStatus, Conversation, NewChat, ReplyFinished, ReplyText, ReplyUpdate, Surface
+from coterie.messaging.protocol import Attachment
+from coterie.messaging.settings import SurfacesSettings
+
+
+@dataclass
+class Echo:
+    """Answers with what was said and which chat it was said in; the same key gets the same answer."""
+
+    mode: str = "echo"
+    heard: list[tuple[str, str]] = field(default_factory=list)
+    """Context and text of every message that was new."""
+    answers: dict[str, str] = field(default_factory=dict)
+    script: dict[str, str] = field(default_factory=dict)
+    """What to answer to a text, where it is not repeated."""
+    troubles: dict[str, str] = field(default_factory=dict)
+    """Texts whose answer breaks off, and the sentence that goes with it."""
+    breaks: dict[str, BaseException] = field(default_factory=dict)
+    files: list[Attachment] = field(default_factory=list)
+    let: list[tuple[str, str]] = field(default_factory=list)
+    """Who was let into which context, as often as it was said."""
+    pause_s: float = 0.0
+    hold: asyncio.Event | None = None
+    """While it is set to an event, answers wait for it."""
+
+    async def open(self, person: str, character: str, title: str = "", *, at_once: bool = False) -> NewChat:
+        return NewChat(f"echo:{new_id()}", ())
+
+    async def add_person(self, context: str, person: str) -> None:
+        self.let.append((context, person))
+
+    async def remove_person(self, context: str, person: str) -> None:
+        self.let.remove((context, person))
+
+    async def send_message(
+        self, context: str, text: str, *, person: str, key: str, attachments: Sequence[Attachment] = ()
+    ) -> AsyncIterator[ReplyUpdate]:
+        if key not in self.answers:
+            self.heard.append((context, text))
+            self.files.extend(attachments)
+            self.answers[key] = self.script.get(text, f"{text} [{context}]")
+        if self.hold is not None:
+            await self.hold.wait()
+        if text in self.breaks:
+            raise self.breaks[text]
+        answer = self.answers[key]
+        for word in _pieces(answer):
+            await asyncio.sleep(self.pause_s)
+            yield ReplyText(word)
+        yield ReplyFinished(answer, "Echo", self.troubles.get(text, ""))
+
+    async def retry(self, context: str, *, person: str) -> AsyncIterator[ReplyUpdate]:
+        yield ReplyFinished(f"again [{context}]", "Echo")
+
+    async def stop(self, context: str) -> bool:
+        return False
+
+    def status(self, context: str) -> ChatStatus:
+        return ChatStatus(f"about {context}", "Echo", sum(1 for where, _ in self.heard if where == context))
+
+    async def rename(self, context: str, title: str) -> None:
+        """It keeps no names."""
+
+
+def _pieces(text: str) -> list[str]:
+    return [text[at : at + 40] for at in range(0, len(text), 40)]
+
+
+class SurfaceApp:
+    """Can be crashed and opened again; what is in the file is all that survives."""
+
+    def __init__(self, path: Path, *, settings: SurfacesSettings | None = None, clock: Clock | None = None) -> None:
+        self.path = path
+        self.settings = settings or SurfacesSettings(slow_notice_s=0)
+        self.clock = clock or SystemClock()
+        self.echo, self.other = Echo(), Echo("other")
+        self.open()
+
+    def open(self) -> None:
+        self.store = Store.open(
+            self.path, projections=[CharactersProjection(), PeopleProjection(), *projections()], clock=self.clock
+        )
+        self.roster = Characters(self.store)
+        self.people = People(self.store, self.clock)
+        modes: dict[str, Conversation] = {"echo": self.echo, "other": self.other}
+        self.board = MessageRouter(self.store, self.clock, self.roster, self.people, modes, self.settings)
+
+    async def furnish(self) -> None:
+        await self.roster.save(Identity(name="Echo", persona="Repeats."))
+
+    async def crash(self) -> None:
+        """As if the process ended here: whatever is under way is dropped and nothing more is recorded."""
+
+        async def never(*_: object, **__: object) -> list[object]:
+            raise asyncio.CancelledError
+
+        self.store.append = never  # type: ignore[assignment,method-assign]
+        await self.board.close()
+        self.store.close()
+        self.open()
+
+    def attach(self, surface: Surface) -> None:
+        self.board.attach(surface)
+
+    def verify(self) -> None:
+        with self.store.reader.connections.snapshot() as rows:
+            assert self.store.hashes() == {view.name: replayed_hash(view, rows) for view in self.store.projections}
+
+    async def close(self) -> None:
+        await self.board.close()
+        self.verify()
+        self.store.close()

@@ -1,0 +1,331 @@
+"""Giving a reply: S12. Whatever ends it, what was said is kept, and why it ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coterie.base.clock import ManualClock
+from coterie.base.errors import StorageError
+from coterie.base.redaction import redact
+from coterie.conversation.errors import Busy
+from coterie.conversation.events import AssistantTokens, AssistantTurn, AssistantTurnStarted
+from coterie.conversation.replies import FLUSH_TOKENS, LiveText
+from coterie.eventstore import AnyEvent, NewEvent
+from coterie.llm.messages import Chunk, CompletionRequest, Finished, TextDelta, Tokens
+from coterie.llm.recording import RecordedCall, RecordedError
+from coterie.modes.story.events import PromptSent
+from tests.modes.story.conftest import ScriptedModel, StoryHarness
+
+
+class ByHand:
+    """A provider that says a word whenever the test lets it."""
+
+    name = "embedded"
+
+    def __init__(self, script: ScriptedModel) -> None:
+        self.script = script
+        self.words: asyncio.Queue[str | None] = asyncio.Queue()
+        self.asked = asyncio.Event()
+
+    async def stream(self, request: CompletionRequest) -> AsyncGenerator[Chunk, None]:
+        if request.prompt.output_schema is not None:
+            for _, chunk in self.script.answer(request).all_chunks():
+                yield chunk
+            return
+        self.asked.set()
+        while (word := await self.words.get()) is not None:
+            yield TextDelta(text=word)
+        yield Finished(reason="stop", tokens=Tokens(output=1), model="hand")
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+@pytest.fixture
+def script() -> ScriptedModel:
+    return ScriptedModel()
+
+
+@pytest.fixture
+async def stage(tmp_path: Path, clock: ManualClock, script: ScriptedModel) -> AsyncIterator[StoryHarness]:
+    made = StoryHarness(tmp_path / "coterie.db", clock, script)
+    yield made
+    made.verify()
+    await made.close()
+
+
+async def by_hand(stage: StoryHarness, script: ScriptedModel) -> tuple[ByHand, str]:
+    hand = ByHand(script)
+    stage.models._overrides["embedded"] = hand
+    return hand, await stage.start_chat(await stage.create_character())
+
+
+def held_back(stage: StoryHarness, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Nothing that begins a reply is recorded before this is set."""
+    append, gate = stage.store.append, asyncio.Event()
+
+    async def slow(drafts: Sequence[NewEvent], **more: Any) -> list[AnyEvent]:
+        if any(isinstance(draft.payload, AssistantTurnStarted) for draft in drafts):
+            await gate.wait()
+        return await append(drafts, **more)
+
+    monkeypatch.setattr(stage.store, "append", slow)
+    return gate
+
+
+async def test_s12_nothing_of_a_reply_is_told_before_its_beginning_is_durable(
+    stage: StoryHarness, script: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand, room = await by_hand(stage, script)
+    hand.words.put_nowait("At once.")
+    gate = held_back(stage, monkeypatch)
+    saying = asyncio.create_task(stage.story.say(room, "Hello."))
+    await hand.asked.wait()
+    await asyncio.sleep(0.05)
+    assert [event.kind for event in await stage.store.read(room)][-1] == "user_turn", "the model is asked meanwhile"
+    live = stage.story.replies.partial(room)
+    assert live is None or live.text == ""
+    gate.set()
+    begun = await saying
+    hand.words.put_nowait(None)
+    await stage.story.replies.wait(room)
+    assert stage.story.timeline.turn(room, begun.reply).text == "At once."
+
+
+async def test_s12_whoever_asked_may_leave_and_the_reply_goes_on(
+    stage: StoryHarness, script: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand, room = await by_hand(stage, script)
+    gate = held_back(stage, monkeypatch)
+    saying = asyncio.create_task(stage.story.say(room, "Hello."))
+    await hand.asked.wait()
+    saying.cancel()
+    gate.set()
+    hand.words.put_nowait("Still here.")
+    hand.words.put_nowait(None)
+    await stage.story.replies.wait(room)
+    (turn,) = stage.story.timeline.latest(room, 1)
+    assert (turn.text, turn.state) == ("Still here.", "done")
+
+
+async def test_s12_a_beginning_that_cannot_be_recorded_leaves_nothing(
+    stage: StoryHarness, script: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand, room = await by_hand(stage, script)
+    hand.words.put_nowait("Never heard.")
+    append = stage.store.append
+
+    async def full(drafts: Sequence[NewEvent], **more: Any) -> list[AnyEvent]:
+        if any(isinstance(draft.payload, AssistantTurnStarted) for draft in drafts):
+            raise StorageError("The disk is full.", "Make room.")
+        return await append(drafts, **more)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(stage.store, "append", full)
+        with pytest.raises(StorageError):
+            await stage.story.say(room, "Hello.")
+        await stage.story.replies.wait(room)
+    assert not stage.story.replies.is_running(room) and stage.story.replies.partial(room) is None
+    assert [event.kind for event in await stage.store.read(room)][-1] == "user_turn"
+    begun = await stage.story.say(room, "Once more.")
+    hand.words.put_nowait("Heard.")
+    hand.words.put_nowait(None)
+    await stage.story.replies.wait(room)
+    assert stage.story.timeline.turn(room, begun.reply).state == "done"
+
+
+async def test_s12_what_was_said_is_durable_before_the_model_is_asked(
+    stage: StoryHarness, script: ScriptedModel
+) -> None:
+    hand, room = await by_hand(stage, script)
+    begun = await stage.story.say(room, "Hello.")
+    await hand.asked.wait()
+    kinds = [event.kind for event in await stage.store.read(room)][-3:]
+    assert kinds == ["user_turn", "assistant_turn_started", "prompt_sent"]
+    with pytest.raises(Busy):
+        await stage.story.say(room, "And another thing.")
+    hand.words.put_nowait("Yes.")
+    hand.words.put_nowait(None)
+    await stage.story.replies.wait(room)
+    turn = stage.story.timeline.turn(room, begun.reply)
+    assert (turn.text, turn.state, turn.why) == ("Yes.", "done", "")
+
+
+async def test_s12_stopping_keeps_the_partial_text(stage: StoryHarness, script: ScriptedModel) -> None:
+    hand, room = await by_hand(stage, script)
+    begun = await stage.story.say(room, "Hello.")
+    async with stage.store.bus.subscribe("live.>") as live:
+        hand.words.put_nowait("I was ")
+        await anext(live)
+        hand.words.put_nowait("about to")
+        await anext(live)
+    assert await stage.story.stop(room)
+    turn = stage.story.timeline.turn(room, begun.reply)
+    assert (turn.text, turn.state, turn.why) == ("I was about to", "truncated", "stopped")
+    assert not await stage.story.stop(room)
+
+
+async def test_s12_words_that_follow_closely_are_told_together_and_none_is_kept_back(
+    stage: StoryHarness, script: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coterie.conversation.replies.TELL_S", 0.02)
+    hand, room = await by_hand(stage, script)
+    await stage.story.say(room, "Hello.")
+    said = [f"{number} " for number in range(300)]
+    async with stage.store.bus.subscribe("live.>", limit=1_000) as live:
+        for word in said:
+            hand.words.put_nowait(word)
+        told: list[LiveText] = []
+        # The model now says nothing for as long as we listen: what it said last is told all the same.
+        while sum(len(one.text) for one in told) < len("".join(said)):
+            told.append((await anext(live)).body)
+    assert "".join(one.text for one in told) == "".join(said)
+    assert [one.offset for one in told] == [len("".join(one.text for one in told[:at])) for at in range(len(told))]
+    assert len(told) < len(said)
+    await stage.story.stop(room)
+
+
+@pytest.mark.parametrize("kind", ["ServerFault", "RateLimited", "KeyRejected", "Unreachable"])
+async def test_s12_a_provider_that_fails_midway_leaves_what_it_said_and_why(
+    stage: StoryHarness, script: ScriptedModel, kind: str
+) -> None:
+    room = await stage.start_chat(await stage.create_character())
+    script.faults = [RecordedCall(say="So far so", error=RecordedError(kind=kind, what="The line went dead."))]
+    begun = await stage.say(room, "Hello.")
+    turn = stage.story.timeline.turn(room, begun.reply)
+    assert (turn.text, turn.state) == ("So far so", "truncated")
+    assert "The line went dead." in turn.why
+    await stage.regenerate(room)
+    assert stage.story.timeline.latest(room, 1)[0].state == "done"
+
+
+async def test_s12_at_most_64_tokens_are_not_durable(
+    stage: StoryHarness, script: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coterie.conversation.replies.TELL_S", 0)
+    hand, room = await by_hand(stage, script)
+    begun = await stage.story.say(room, "Hello.")
+    words = [f"{number} " for number in range(FLUSH_TOKENS * 2 + 10)]
+    async with stage.store.bus.subscribe("live.>", limit=1_000) as live:
+        for number, word in enumerate(words, start=1):
+            hand.words.put_nowait(word)
+            await anext(live)
+            # The flush is awaited before the next word is taken: what came before the last batch is in the log.
+            durable = stage.story.timeline.turn(room, begun.reply).text
+            assert len("".join(words[:number])) - len(durable) <= len("".join(words[-FLUSH_TOKENS:]))
+            assert "".join(words[:number]).startswith(durable)
+    await stage.story.stop(room)
+
+
+async def test_s12_a_pause_makes_durable_what_was_said(
+    stage: StoryHarness, script: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coterie.conversation.replies.FLUSH_S", 0.001)
+    hand, room = await by_hand(stage, script)
+    begun = await stage.story.say(room, "Hello.")
+    async with stage.store.bus.subscribe("event.>", limit=100) as events:
+        hand.words.put_nowait("One word, then nothing")
+        async for message in events:
+            if isinstance(message.body.payload, AssistantTokens):
+                break
+    assert stage.story.timeline.turn(room, begun.reply).text == "One word, then nothing"
+    await stage.story.stop(room)
+
+
+async def test_s12_a_crash_leaves_a_reply_that_is_closed_with_its_partial_text(
+    stage: StoryHarness, script: ScriptedModel
+) -> None:
+    mara = await stage.create_character()
+    room = await stage.start_chat(mara)
+    started = AssistantTurnStarted(reply="r1", speaker=mara.id)
+    await stage.store.append(
+        [
+            NewEvent(room, started, mara.id, turn="r1"),
+            NewEvent(room, AssistantTokens(reply="r1", text="It was a dark "), mara.id, turn="r1"),
+            NewEvent(room, AssistantTokens(reply="r1", text="and"), mara.id, turn="r1"),
+        ]
+    )
+    stage.store.close()
+    stage.open()
+    assert await stage.story.recover() == 1
+    assert await stage.story.recover() == 0
+    turn = stage.story.timeline.turn(room, "r1")
+    assert (turn.text, turn.state, turn.why) == ("It was a dark and", "truncated", "restart")
+    await stage.run_jobs()
+    assert stage.memories_of(mara.id) == ["It was a dark and"]
+
+
+async def test_s12_a_message_that_a_crash_left_unanswered_is_answered_once(
+    stage: StoryHarness, script: ScriptedModel
+) -> None:
+    room = await stage.start_chat(await stage.create_character())
+    begun = await stage.say(room, "Hello.", key="one")
+    again = await stage.say(room, "Hello.", key="one")
+    assert again == begun
+    assert len(script.asked) == 1
+    # As if the process had died right after the message was recorded.
+    seqs = await stage.store.turn_seqs(room, begun.reply)
+    await stage.store.supersede(room, drop=seqs)
+    third = await stage.say(room, "Hello.", key="one")
+    assert (third.turn, third.reply != begun.reply) == (begun.turn, True)
+    assert len(stage.texts(room)) == 2
+    await stage.store.supersede(room, drop=await stage.store.turn_seqs(room, third.reply))
+    await stage.regenerate(room)
+    assert len(stage.texts(room)) == 2
+
+
+async def test_s12_a_repetition_while_the_reply_is_given_is_no_second_turn(
+    stage: StoryHarness, script: ScriptedModel
+) -> None:
+    hand, room = await by_hand(stage, script)
+    begun = await stage.story.say(room, "Hello.", key="one")
+    assert await stage.story.say(room, "Hello.", key="one") == begun
+    hand.words.put_nowait("Yes.")
+    hand.words.put_nowait(None)
+    await stage.story.replies.wait(room)
+    assert stage.texts(room) == ["Hello.", "Yes."]
+
+
+async def test_s12_two_windows_cannot_both_begin_a_turn(stage: StoryHarness, script: ScriptedModel) -> None:
+    hand, room = await by_hand(stage, script)
+    results = await asyncio.gather(
+        *(stage.story.say(room, f"Window {number}.") for number in range(5)), return_exceptions=True
+    )
+    assert sorted(type(result).__name__ for result in results) == ["Begun", "Busy", "Busy", "Busy", "Busy"]
+    hand.words.put_nowait("Yes.")
+    hand.words.put_nowait(None)
+    await stage.story.replies.wait(room)
+    assert len(stage.texts(room)) == 2
+
+
+@pytest.mark.parametrize("key", ["sk-aaaabbbbccccddddeeeeffff", "plain-words-that-look-like-nothing"])
+async def test_s29_a_key_is_in_no_event_error_or_prompt(stage: StoryHarness, script: ScriptedModel, key: str) -> None:
+    redact.register(key)
+    room = await stage.start_chat(await stage.create_character())
+    script.faults = [
+        RecordedCall(say="Well,", error=RecordedError(kind="KeyRejected", what=f"The provider refused {key}."))
+    ]
+    begun = await stage.say(room, f"Hello, my key is {key}.")
+    assert "[secret]" in stage.story.timeline.turn(room, begun.reply).why
+    await stage.regenerate(room, text=f"I mean {key}!")
+    assert stage.texts(room)[0] == "I mean [secret]!"
+    await stage.story.close_scene(room)
+    told = stage.store.query("SELECT count(*) FROM event WHERE instr(payload, ?)", (key,))
+    assert told == [(0,)]
+    asked = [*script.asked, *script.classified]
+    assert not [request for request in asked if key in request.model_dump_json()]
+    sent = [event.payload for event in await stage.store.read(room) if isinstance(event.payload, PromptSent)]
+    assert sent
+    assert key not in "".join(part.model_dump_json() for part in sent)
+
+
+async def test_s12_a_reply_that_ended_is_recorded_once(stage: StoryHarness) -> None:
+    room = await stage.start_chat(await stage.create_character())
+    await stage.say(room, "Hello.")
+    ended = [event for event in await stage.store.read(room) if isinstance(event.payload, AssistantTurn)]
+    assert len(ended) == 1

@@ -1,0 +1,62 @@
+"""Documents for everybody, and with text that means harm: axe, and hostile words in every place they can stand."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.e2e.axe import serious
+from tests.e2e.conftest import Site
+from tests.e2e.draft_document import LAMP, Paper, change, opened
+
+HARM = "<img src=x onerror=alert(1)><script>alert(2)</script>"
+TURNED = "safe\u202etxt.exe\u2066\u200b"
+
+
+@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (390, "dark")])
+def test_documents_have_no_serious_issue(page: Page, site: Site, width: int, theme: str) -> None:
+    paper = Paper(site)
+    thread = paper.thread()
+    paper.propose(thread, change("Nobody asks.", "Nobody dares."), change("not in it at all, these words", "x"))
+    page.set_viewport_size({"width": width, "height": 844})
+    page.emulate_media(color_scheme=theme, reduced_motion="reduce")  # type: ignore[arg-type]
+    page.goto("/draft")
+    assert serious(page) == []
+    opened(page, paper, f"?thread={thread}")
+    expect(page.locator(".said").last).to_be_visible()
+    assert serious(page) == []
+    page.locator("#cards-tab").click()
+    expect(page.locator(".proposal").first).to_be_visible()
+    assert serious(page) == []
+    page.locator("#past-tab").click()
+    expect(page.locator(".past-row").first).to_be_visible()
+    assert serious(page) == []
+    for address in ("/draft/inbox", f"{paper.base}/compare", "/join?code=X"):
+        page.goto(address)
+        assert serious(page) == []
+
+
+def test_hostile_text_stays_text_everywhere(page: Page, site: Site) -> None:
+    paper = Paper(site, f"# {HARM}\n\n{TURNED} [a](javascript:alert(3))\n\n{LAMP}", name="harm.md")
+    thread = paper.thread()
+    paper.propose(
+        thread, change("Nobody asks.", f"{HARM} {TURNED}", f"Because {HARM} {TURNED}"), say=f"{HARM} {TURNED}"
+    )
+    opened(page, paper, f"?thread={thread}")
+    expect(page.locator("#talk")).to_contain_text("onerror=alert(1)")
+    expect(page.locator(".cm-specialChar").first).to_have_text("⟨U+202E⟩")
+    expect(page.locator(".cm-content")).to_contain_text(HARM)
+    page.locator("#cards-tab").click()
+    expect(page.locator(".wording ins")).to_contain_text(HARM)
+    expect(page.locator("ins.mark-in")).to_contain_text(HARM)
+    assert "\u202e" not in page.locator("#beside").inner_text()
+    assert page.locator("#draft img:not(.cm-widgetBuffer), #draft script, #draft a[href^=javascript]").count() == 0
+    page.keyboard.press("j")
+    page.keyboard.press("a")
+    expect(page.locator("#no-cards")).to_be_visible()
+    page.locator("#past-tab").click()
+    expect(page.locator(".past-row").first).to_contain_text("Because")
+    for address in ("/draft", "/draft/inbox"):
+        page.goto(address)
+        expect(page.locator("h1")).to_be_visible()
+        assert page.locator("main img, main script").count() == 0

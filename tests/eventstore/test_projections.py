@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bench.lib.sample_events import SampleMemory, SampleTurn, sample_draft, sample_projections
+from coterie.eventstore import ChangedKeys, Event, Forked, NewEvent, Projection, Rewound, Rows, Store, on
+from coterie.eventstore.sqlite.replay import replayed_hash
+
+
+class Search(Projection):
+    """A view with a full-text index that only `settle` keeps."""
+
+    name = "test_search"
+    line = "room"
+    schema = "CREATE TABLE test_text(room TEXT, turn TEXT, text TEXT, PRIMARY KEY(room, turn));"
+    derived = "CREATE VIRTUAL TABLE IF NOT EXISTS test_words USING fts5(room UNINDEXED, turn UNINDEXED, text)"
+
+    @on(SampleTurn)
+    def said(self, rows: Rows, event: Event[SampleTurn]) -> None:
+        told = (event.stream, event.payload.turn, event.payload.text)
+        rows.run("INSERT OR REPLACE INTO test_text VALUES (?, ?, ?)", told)
+
+    def settle(self, rows: Rows, changed: ChangedKeys | None) -> None:
+        if changed is None:
+            rows.run("DELETE FROM test_words")
+            rows.run("INSERT INTO test_words SELECT room, turn, text FROM test_text")
+            return
+        for room, turn in changed["test_text"]:
+            rows.run("DELETE FROM test_words WHERE room = ? AND turn = ?", (room, turn))
+            rows.run("INSERT INTO test_words SELECT * FROM test_text WHERE room = ? AND turn = ?", (room, turn))
+
+
+def found(store: Store, words: str) -> list[tuple[str, str]]:
+    sql = "SELECT room, turn FROM test_words WHERE test_words MATCH ? ORDER BY room, turn"
+    return [(room, turn) for room, turn in store.query(sql, (words,))]
+
+
+def said(room: str, turn: str, text: str) -> NewEvent:
+    return NewEvent(room, SampleTurn(turn=turn, speaker="mara", text=text), turn=turn)
+
+
+@pytest.fixture
+def open_search(tmp_path: Path) -> Callable[[], Store]:
+    return lambda: Store.open(tmp_path / "coterie.db", projections=[Search()])
+
+
+async def test_m6_an_index_follows_appends_rewinds_redos_and_forks(open_search: Callable[[], Store]) -> None:
+    store = open_search()
+    await store.append([said("room:a", "t1", "a harbour in winter"), said("room:a", "t2", "a harbour in spring")])
+    assert found(store, "harbour") == [("room:a", "t1"), ("room:a", "t2")]
+    await store.rewind("room:a", 1)
+    assert found(store, "harbour") == [("room:a", "t1")]
+    await store.redo("room:a")
+    assert found(store, "spring") == [("room:a", "t2")]
+    await store.fork("room:a", 1, "room:b")
+    assert found(store, "harbour") == [("room:a", "t1"), ("room:a", "t2"), ("room:b", "t1")]
+    await store.reset("room:a")
+    assert found(store, "harbour") == [("room:b", "t1")]
+    store.rebuild()
+    assert found(store, "harbour") == [("room:b", "t1")]
+    store.close()
+
+
+async def test_an_index_is_whole_after_reopening_and_after_a_changed_view(open_search: Callable[[], Store]) -> None:
+    store = open_search()
+    await store.append([said("room:a", "t1", "a harbour")])
+    store.close()
+    store = open_search()
+    await store.append([said("room:a", "t1", "a mountain")])
+    assert (found(store, "harbour"), found(store, "mountain")) == ([], [("room:a", "t1")])
+    store.close()
+
+
+async def test_a_view_with_a_new_version_is_folded_anew(tmp_path: Path) -> None:
+    class Loud(Search):
+        version = 2
+
+        @on(SampleTurn)
+        def said(self, rows: Rows, event: Event[SampleTurn]) -> None:
+            told = (event.stream, event.payload.turn, event.payload.text.upper())
+            rows.run("INSERT OR REPLACE INTO test_text VALUES (?, ?, ?)", told)
+
+    store = Store.open(tmp_path / "coterie.db", projections=[Search()])
+    await store.append([said("room:a", "t1", "quiet")])
+    store.close()
+    store = Store.open(tmp_path / "coterie.db", projections=[Loud()])
+    assert store.query("SELECT text FROM test_text") == [("QUIET",)]
+    store.close()
+
+
+async def test_a_view_that_was_away_catches_up(tmp_path: Path) -> None:
+    path = tmp_path / "coterie.db"
+    chance = random.Random(3)
+    for views in (sample_projections(), [], sample_projections()):
+        store = Store.open(path, projections=views)
+        await store.append([sample_draft(chance, "room:a", n) for n in range(20)])
+        if not views:
+            await store.rewind("room:a", 5)  # reaches back behind where the absent views stand
+        store.close()
+    store = Store.open(path, projections=sample_projections())
+    with store.reader.connections.snapshot() as rows:
+        assert store.hashes() == {view.name: replayed_hash(view, rows) for view in store.projections}
+    store.close()
+
+
+async def test_a_handler_that_fails_takes_the_whole_append_back_and_nobody_elses(tmp_path: Path) -> None:
+    class Touchy(Projection):
+        name = "test_touchy"
+        schema = "CREATE TABLE test_touchy(turn TEXT PRIMARY KEY);"
+
+        @on(SampleTurn)
+        def said(self, rows: Rows, event: Event[SampleTurn]) -> None:
+            rows.run("INSERT INTO test_touchy VALUES (?)", (event.payload.turn,))
+            if event.payload.text == "bad":
+                raise RuntimeError("no")
+
+    import asyncio
+
+    store = Store.open(tmp_path / "coterie.db", projections=[Touchy()])
+    results = await asyncio.gather(
+        *(store.append([said("room:a", f"t{n}", "bad" if n == 5 else "good")]) for n in range(10)),
+        return_exceptions=True,
+    )
+    assert [isinstance(result, RuntimeError) for result in results] == [n == 5 for n in range(10)]
+    assert await store.head("room:a") == 9
+    assert len(store.query("SELECT * FROM test_touchy")) == 9
+    await store.append([said("room:a", "t5", "good")])
+    store.close()
+
+
+async def test_a_view_may_handle_control_events_too(tmp_path: Path) -> None:
+    class Turnings(Projection):
+        name = "test_turnings"
+        schema = "CREATE TABLE test_turning(stream TEXT, seq INTEGER, kind TEXT, PRIMARY KEY(stream, seq));"
+
+        @on(Rewound, Forked)
+        def turned(self, rows: Rows, event: Event[Rewound | Forked]) -> None:
+            rows.run("INSERT INTO test_turning VALUES (?, ?, ?)", (event.stream, event.seq, event.kind))
+
+    store = Store.open(tmp_path / "coterie.db", projections=[Turnings()])
+    await store.append([said("room:a", "t1", "one"), said("room:a", "t2", "two")])
+    await store.rewind("room:a", 1)
+    await store.fork("room:a", 2, "room:b")
+    assert store.query("SELECT stream, seq, kind FROM test_turning") == [
+        ("room:a", 3, "rewound"),
+        ("room:b", 3, "forked"),
+    ]
+    with store.reader.connections.snapshot() as rows:
+        assert store.hashes() == {view.name: replayed_hash(view, rows) for view in store.projections}
+    store.close()
+
+
+async def test_values_of_every_type_come_back_exactly(tmp_path: Path) -> None:
+    class Types(Projection):
+        name = "test_types"
+        schema = "CREATE TABLE test_type(id INTEGER PRIMARY KEY, real REAL, blob BLOB, text TEXT, none);"
+
+        @on(SampleMemory)
+        def noticed(self, rows: Rows, event: Event[SampleMemory]) -> None:
+            weight = event.payload.weight
+            told = (1, weight, event.payload.text.encode() + b"\0\xff", event.payload.text, None)
+            rows.run("INSERT OR REPLACE INTO test_type VALUES (?, ?, ?, ?, ?)", told)
+
+    store = Store.open(tmp_path / "coterie.db", projections=[Types()])
+    for weight in (0.1 + 0.2, 1e-300, 12345678.123456789):
+        payload = SampleMemory(memory="m", owner="o", scene="s", text="naïve ☃", weight=weight)
+        await store.append([NewEvent("room:a", payload)])
+        before = store.query("SELECT * FROM test_type")
+        head = await store.head("room:a")
+        await store.append([NewEvent("room:a", payload.model_copy(update={"weight": 2.0, "text": "other"}))])
+        await store.rewind("room:a", head)
+        assert store.query("SELECT * FROM test_type") == before
+    store.close()
+
+
+def test_a_table_belongs_to_one_view_and_needs_a_key(tmp_path: Path) -> None:
+    class Thief(Projection):
+        name = "test_thief"
+        schema = "CREATE TABLE test_text(x PRIMARY KEY);"
+
+    class Keyless(Projection):
+        name = "test_keyless"
+        schema = "CREATE TABLE test_keyless(x);"
+
+    with pytest.raises(TypeError, match="belongs to both"):
+        Store.open(tmp_path / "one.db", projections=[Search(), Thief()])
+    with pytest.raises(TypeError, match="primary key"):
+        Store.open(tmp_path / "two.db", projections=[Keyless()])

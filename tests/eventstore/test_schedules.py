@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from coterie.base.clock import ManualClock
+from coterie.base.errors import JobError
+from coterie.eventstore import Schedule, Store
+
+
+async def keys(store: Store) -> list[str]:
+    return sorted(job.key for job in await store.jobs.find())
+
+
+async def test_an_interval_waits_before_its_first_run_and_then_repeats(store: Store, clock: ManualClock) -> None:
+    await store.schedules.put(Schedule("tick", "work", every_s=60, payload={"n": 1}))
+    assert await store.schedules.tick() == 0
+    clock.advance(60)
+    assert await store.schedules.tick() == 1
+    assert await store.schedules.tick() == 0
+    clock.advance(60)
+    assert await store.schedules.tick() == 1
+    assert len(await keys(store)) == 2
+    (job, _) = await store.jobs.find()
+    assert (job.kind, job.payload) == ("work", {"n": 1})
+
+
+async def test_d15_what_was_missed_is_caught_up_once(store: Store, clock: ManualClock) -> None:
+    await store.schedules.put(Schedule("tick", "work", every_s=60))
+    clock.advance(60 * 60 * 24)
+    assert await store.schedules.tick() == 1
+    assert await store.schedules.tick() == 0
+    clock.advance(60)
+    assert await store.schedules.tick() == 1
+
+
+async def test_s28_a_cron_expression_follows_local_time_through_daylight_saving(tmp_path: Path) -> None:
+    clock = ManualClock(datetime(2026, 3, 28, 0, 0, tzinfo=UTC))
+    store = Store.open(tmp_path / "coterie.db", clock=clock)
+    await store.schedules.put(Schedule("nightly", "backup", cron="0 3 * * *", zone="Europe/Berlin"))
+    due: list[str] = []
+    for _ in range(3):
+        moment = await store.schedules.next_due()
+        assert moment is not None
+        due.append(moment.isoformat())
+        clock.advance((moment - clock.now()).total_seconds())
+        assert await store.schedules.tick() == 1
+    assert due == ["2026-03-28T02:00:00+00:00", "2026-03-29T01:00:00+00:00", "2026-03-30T01:00:00+00:00"]
+    store.close()
+
+
+async def test_putting_the_same_schedule_again_does_not_move_it(store: Store, clock: ManualClock) -> None:
+    await store.schedules.put(Schedule("tick", "work", every_s=60))
+    clock.advance(50)
+    await store.schedules.put(Schedule("tick", "work", every_s=60, payload={"new": True}))
+    clock.advance(10)
+    assert await store.schedules.tick() == 1
+    await store.schedules.put(Schedule("tick", "work", every_s=10))
+    clock.advance(10)
+    assert await store.schedules.tick() == 1
+    ((schedule, _, last),) = await store.schedules.all()
+    assert (schedule.every_s, last) == (10, clock.now())
+
+
+async def test_a_removed_schedule_is_silent(store: Store, clock: ManualClock) -> None:
+    await store.schedules.put(Schedule("tick", "work", every_s=1))
+    await store.schedules.remove("tick")
+    clock.advance(10)
+    assert await store.schedules.tick() == 0
+    assert await store.schedules.next_due() is None
+
+
+@pytest.mark.parametrize(
+    ("schedule", "told"),
+    [
+        (Schedule("x", "work"), "either a cron expression or an interval"),
+        (Schedule("x", "work", cron="0 3 * * *", every_s=5), "either"),
+        (Schedule("x", "work", every_s=0), "positive"),
+        (Schedule("x", "work", cron="every night"), "not a cron expression"),
+        (Schedule("x", "work", cron="0 3 * * *", zone="Mars/Olympus"), "not a time zone"),
+    ],
+)
+async def test_a_schedule_that_means_nothing_is_refused(store: Store, schedule: Schedule, told: str) -> None:
+    with pytest.raises(JobError, match=told):
+        await store.schedules.put(schedule)

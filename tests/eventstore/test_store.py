@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from bench.lib.sample_events import SampleTurn
+from coterie.base.clock import ManualClock
+from coterie.base.errors import InUse, StorageError
+from coterie.eventstore import BusMessage, LocalBus, Log, NewEvent, NewJob, Store
+from coterie.eventstore.jobs import Jobs
+
+
+def said(room: str, text: str) -> NewEvent:
+    return NewEvent(room, SampleTurn(turn=text, speaker="mara", text=text))
+
+
+def test_the_store_is_a_log_and_its_jobs_are_jobs(store: Store) -> None:
+    log: Log = store
+    jobs: Jobs = store.jobs
+    assert log and jobs
+
+
+async def test_what_was_acknowledged_is_there_after_reopening(tmp_path: Path) -> None:
+    path = tmp_path / "coterie.db"
+    store = Store.open(path)
+    (event,) = await store.append([said("room:a", "kept")], jobs=[NewJob("work", key="w")])
+    store.close()
+    store = Store.open(path)
+    assert await store.read() == [event]
+    assert [job.key for job in await store.jobs.find()] == ["w"]
+    store.close()
+
+
+async def test_following_one_stream_is_reading_all_and_leaving_the_others_out(store: Store) -> None:
+    for number in range(60):
+        await store.append([said(f"room:{'abc'[number * number % 3]}", str(number))])
+    for after in range(62):
+        everything = store.reader.read(after=after)
+        for stream in ("room:a", "room:b", "room:c", "room:unheard-of"):
+            own = [event for event in everything if event.stream == stream]
+            assert store.reader.read(after=after, only_stream=stream) == own
+            assert store.reader.read(after=after, only_stream=stream, limit=2) == own[:2]
+            assert store.reader.read(after=after, only_stream=stream, newest_first=True) == own[::-1]
+
+
+def test_blocking_callers_on_many_threads(store: Store) -> None:
+    def write(writer: int) -> None:
+        for number in range(20):
+            store.append_blocking([said("room:a", f"{writer}:{number}")])
+
+    threads = [threading.Thread(target=write, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert store.reader.head("room:a") == 160
+
+
+async def test_waiting_requests_share_a_commit(store: Store) -> None:
+    before = store.writer_stats.commits
+    await asyncio.gather(*(store.append([said("room:a", str(n))]) for n in range(200)))
+    assert store.writer_stats.requests >= 200
+    assert store.writer_stats.commits - before < 100
+
+
+async def test_the_bus_tells_what_was_committed_and_nothing_else(store: Store) -> None:
+    async with store.bus.subscribe("event.room.a.>") as news:
+        with pytest.raises(StorageError):
+            await store.append([said("room:a", "refused"), NewEvent("room:a", _unstorable())])
+        (event,) = await store.append([said("room:a", "told")])
+        message = await asyncio.wait_for(anext(news), 5)
+    assert message == BusMessage("event.room.a.sample_said", event)
+
+
+def _unstorable() -> SampleTurn:
+    """A payload whose turn SQLite cannot take: NULL where a text is required."""
+    return SampleTurn.model_construct(turn=None, speaker="x", text="y")  # type: ignore[arg-type]
+
+
+async def test_a_write_that_is_no_event_is_durable_and_can_fail_cleanly(store: Store) -> None:
+    await asyncio.to_thread(store.transact, lambda rows: rows.run("CREATE TABLE cache(k TEXT PRIMARY KEY)"))
+    await asyncio.to_thread(store.transact, lambda rows: rows.run("INSERT INTO cache VALUES ('x')"))
+    with pytest.raises(StorageError, match="Constraint"):
+        await asyncio.to_thread(store.transact, lambda rows: rows.run("INSERT INTO cache VALUES ('x')"))
+    assert store.query("SELECT k FROM cache") == [("x",)]
+
+
+async def test_one_process_owns_the_file(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "coterie.db")
+    with pytest.raises(InUse, match="COTERIE_HOME"):
+        Store.open(tmp_path / "coterie.db")
+    store.close()
+    Store.open(tmp_path / "coterie.db").close()
+
+
+async def test_a_closed_store_says_so_and_closing_twice_is_fine(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "coterie.db")
+    store.close()
+    store.close()
+    with pytest.raises(StorageError, match="closed"):
+        await store.append([said("room:a", "too late")])
+
+
+async def test_closing_finishes_what_was_asked_for(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "coterie.db")
+    writes = [asyncio.ensure_future(store.append([said("room:a", str(n))])) for n in range(50)]
+    await asyncio.sleep(0)
+    await asyncio.to_thread(store.close)
+    await asyncio.gather(*writes)
+    store = Store.open(tmp_path / "coterie.db")
+    assert await store.head("room:a") == 50
+    store.close()
+
+
+async def test_a_cancelled_caller_loses_the_answer_and_not_the_event(store: Store) -> None:
+    task = asyncio.ensure_future(store.append([said("room:a", "one")]))
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await store.append([said("room:a", "two")])
+    assert await store.head("room:a") == 2
+
+
+async def test_times_come_from_the_clock(store: Store, clock: ManualClock) -> None:
+    (first,) = await store.append([said("room:a", "one")])
+    clock.advance(90)
+    (second,) = await store.append([said("room:a", "two")])
+    assert (second.ts - first.ts).total_seconds() == 90
+    assert first.ts == ManualClock().now()
+
+
+async def test_a_listener_that_fails_costs_no_writer_anything(tmp_path: Path) -> None:
+    class Broken(LocalBus):
+        def publish(self, messages: Iterable[BusMessage]) -> None:
+            raise RuntimeError("no")
+
+    store = Store.open(tmp_path / "coterie.db", bus=Broken())
+    await store.append([said("room:a", "one")])
+    await store.append([said("room:a", "two")])
+    assert await store.head("room:a") == 2
+    assert store.is_writable
+    store.close()
+    assert not store.is_writable

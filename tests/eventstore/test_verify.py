@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from bench.lib.sample_events import sample_draft, sample_projections
+from coterie.eventstore import Store
+from coterie.eventstore.sqlite.verify import verify
+
+
+@pytest.fixture
+async def played(tmp_path: Path) -> Store:
+    store = Store.open(tmp_path / "coterie.db", projections=sample_projections())
+    chance = random.Random(7)
+    await store.append([sample_draft(chance, "room:a", n) for n in range(60)])
+    await store.rewind("room:a", 40)
+    await store.fork("room:a", 30, "room:b")
+    await store.append([sample_draft(chance, "room:b", n) for n in range(60, 90)])
+    return store
+
+
+async def test_a_sound_database_is_clean(played: Store) -> None:
+    findings = verify(played.reader, played.projections)
+    assert findings.clean, findings.problems
+    assert findings.events == 92
+    assert findings.projections == {view.name: True for view in played.projections}
+    played.close()
+
+
+@pytest.mark.parametrize(
+    ("harm", "problem"),
+    [
+        ("UPDATE sample_edge SET affinity = 99 - affinity", "sample_edges is not what the log says"),
+        ("DELETE FROM sample_memory WHERE memory IN (SELECT memory FROM sample_memory LIMIT 1)", "sample_memories"),
+        ("DELETE FROM event WHERE stream = 'room:a' AND seq = 5", "room:a jumps from 4 to 6"),
+        ("""UPDATE counting SET ranges = '[[1, 41]]' WHERE stream = 'room:a'""", "What counts in room:a after 61"),
+        ("UPDATE event SET kind = 'from_the_future' WHERE id = 3", "from_the_future"),
+        ("DELETE FROM view WHERE name = 'sample_turns'", "sample_turns has not been folded"),
+    ],
+)
+async def test_harm_is_found_and_named(played: Store, harm: str, problem: str) -> None:
+    played.transact(lambda rows: rows.run(harm))
+    findings = verify(played.reader, played.projections)
+    assert not findings.clean
+    assert problem in " ".join(findings.problems)
+    played.close()
+
+
+async def test_a_rebuild_mends_the_views(played: Store) -> None:
+    played.transact(lambda rows: rows.run("UPDATE sample_edge SET affinity = 0"))
+    played.rebuild()
+    assert verify(played.reader, played.projections).clean
+    played.close()

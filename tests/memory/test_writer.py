@@ -1,0 +1,123 @@
+"""M4: what is written, what is not, and what a person can change."""
+
+from __future__ import annotations
+
+import pytest
+
+from coterie.memory import Memory
+from coterie.memory.dedupe import is_duplicate
+from coterie.memory.errors import BadMemory, NoSuchMemory
+from coterie.memory.writer import NewMemory, remove_contacts, remove_secrets
+
+
+def test_m4_adding_recalled_context_again_makes_no_new_memory(memory: Memory) -> None:
+    for number in range(20):
+        memory.add(f"Ana told story number {number} about the harbour", speaker="Ana", sources=(f"t{number}",))
+    before = memory.count()
+    recalled = memory.recall("stories about the harbour", k=10)
+    for found in recalled:
+        assert memory.add(found.text, speaker="Ana", sources=("later",)) == found.id
+        memory.add(f"[2026-01-01] {found.text}", speaker="Ana")
+        memory.add(found.text, room="room:elsewhere")
+    memory.add("\n".join(found.text for found in recalled))
+    memory.add_many([NewMemory(found.text, "me", "room:main") for found in recalled])
+    assert memory.count() == before
+
+
+def test_m4_the_same_thing_learned_again_is_more_evidence(memory: Memory) -> None:
+    first = memory.add("Ana is allergic to walnuts", sources=("t1",))
+    assert memory.add("Ana is allergic to walnuts!", sources=("t9",)) == first
+    assert memory.get(first).sources == ("t1", "t9")
+
+
+def test_m4_what_is_private_does_not_stand_for_what_is_said_openly(memory: Memory) -> None:
+    memory.add("Ben will get a watch", owner="mara", witnesses=("mara", "ana"), private=True)
+    memory.add("Ben will get a watch", owner="mara", witnesses=("mara", "ana", "ben"))
+    assert memory.count() == 2
+    assert len(memory.recall("watch", owner="mara", room="room:main", present=("ben",))) == 1
+
+
+def test_m4_a_forgotten_memory_does_not_come_back(memory: Memory) -> None:
+    first = memory.add("Ana is allergic to walnuts", sources=("t1",))
+    memory.forget(first)
+    assert memory.add("Ana is allergic to walnuts", sources=("t1",)) == ""
+    assert memory.add("Walnuts: Ana is allergic to walnuts", sources=("t1",)) == ""
+    assert memory.recall("walnuts") == []
+    assert memory.count() == 0
+    with pytest.raises(NoSuchMemory):
+        memory.get(first)
+    assert memory.add("Ana is allergic to cats", sources=("t2",)) != ""
+
+
+def test_m4_secrets_are_not_stored(memory: Memory) -> None:
+    key = "sk-" + "a1b2c3d4" * 4
+    memory.add(f"the key is {key} and my password is hunter22, card 4111 1111 1111 1111")
+    text = memory.recall("key password card")[0].text
+    assert key not in text and "hunter22" not in text and "4111" not in text
+    assert not any(key.encode() in file.read_bytes() for file in memory.store.path.parent.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("Cleo's mail is cleo@example.org", "Cleo's mail is [email]"),
+        ("call Cleo at +44 20 7946 0958 please", "call Cleo at [phone] please"),
+        ("Cleo was born on 1990-05-08 and has 12 cats", "Cleo was born on 1990-05-08 and has 12 cats"),
+    ],
+)
+def test_m4_contacts_of_third_parties_are_taken_out(text: str, kept: str) -> None:
+    assert remove_contacts(text) == kept
+
+
+def test_m4_numbers_that_are_no_cards_stay() -> None:
+    assert remove_secrets("order 1234 5678 9012 3456 arrived") == "order 1234 5678 9012 3456 arrived"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike"),
+    [
+        ("Ana is allergic to walnuts", "Ana has a walnut allergy", True),
+        ("Ben plays the cello in a quartet", "In a quartet, Ben plays cello", True),
+        ("Ben likes tea", "Ben likes coffee", False),
+        ("Ana has 2 cats", "Ana has 3 cats", False),
+        ("Ana likes sailing", "Ana doesn't like sailing", False),
+        ("I think Ana sold the boat", "I think Ben sold the boat", False),
+        ("Ana works in Paris", "Ana works in Oslo", False),
+    ],
+)
+def test_m4_what_says_the_same_is_told_from_what_does_not(one: str, other: str, alike: bool) -> None:
+    assert is_duplicate(one, other) is alike
+    assert is_duplicate(other, one) is alike
+
+
+def test_m4_a_person_can_edit(memory: Memory) -> None:
+    first = memory.add("Ana is allergic to walnut")
+    memory.edit(first, text="Ana is allergic to hazelnuts", type="fact", significance=2)
+    assert memory.recall("hazelnuts")[0].id == first
+    assert memory.get(first).type == "fact"
+    with pytest.raises(BadMemory):
+        memory.edit(first, text=" ")
+    with pytest.raises(NoSuchMemory):
+        memory.edit("nothing", text="x")
+
+
+def test_s14_at_most_eight_pins_and_hand_made_ones_stay(memory: Memory) -> None:
+    ids = [memory.add(f"fact number {number} about the boat called {chr(97 + number) * 5}") for number in range(11)]
+    memory.pin(ids[0], auto=True)
+    for number in range(1, 8):
+        memory.pin(ids[number])
+    assert memory.pin(ids[8]) and not memory.get(ids[0]).pinned
+    assert memory.pin(ids[9], auto=True) is False
+    with pytest.raises(BadMemory, match="8 pinned"):
+        memory.pin(ids[10])
+    memory.unpin(ids[1])
+    assert memory.pin(ids[10])
+    assert sum(record.pinned for record in memory.browse()) == 8
+
+
+def test_m1_wrong_fields_are_refused_with_their_name(memory: Memory) -> None:
+    with pytest.raises(BadMemory, match="significance"):
+        memory.add("too weighty", significance=9)
+    with pytest.raises(BadMemory, match="type"):
+        memory.add("of no kind", type="rumour")
+    assert memory.count() == 0

@@ -1,0 +1,130 @@
+"""What is answered together, and what one by one. P4, D14"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from coterie.messaging.protocol import Account, IncomingMessage, RoomRef
+from coterie.messaging.settings import SurfacesSettings
+from tests.contracts.loopback import Loopback
+from tests.contracts.surface_app import SurfaceApp
+
+SETTINGS = SurfacesSettings(slow_notice_s=0, burst_quiet_s=0.05, burst_most_s=0.4, backlog_s=3600)
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[SurfaceApp]:
+    made = SurfaceApp(tmp_path / "coterie.db", settings=SETTINGS)
+    await made.furnish()
+    for account in ("ana", "bea"):
+        await made.people.link_owner("loopback", account)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def platform(house: SurfaceApp) -> Loopback:
+    made = Loopback()
+    made.reconnect(house.board)
+    return made
+
+
+def heard(house: SurfaceApp) -> list[str]:
+    return [text for _, text in house.echo.heard]
+
+
+async def test_d14_a_burst_from_several_people_gets_one_answer(house: SurfaceApp, platform: Loopback) -> None:
+    await platform.say("ana", "hall", "hello", "0")
+    await house.board.wait_idle()
+    for n, (who, text) in enumerate([("bea", "who is here?"), ("ana", "me"), ("bea", "and you?")], 1):
+        await platform.say(who, "hall", text, str(n))
+    await house.board.wait_idle()
+    assert heard(house) == ["hello", "Bea: who is here?\nAna: me\nBea: and you?"]
+    assert len(platform.shown("hall")) == 2
+
+
+async def test_d14_one_persons_messages_are_answered_one_by_one(house: SurfaceApp, platform: Loopback) -> None:
+    for n in range(4):
+        await platform.say("ana", "hall", f"m{n}", str(n))
+    await house.board.wait_idle()
+    assert heard(house) == ["m0", "m1", "m2", "m3"]
+
+
+async def test_d14_a_burst_without_end_is_answered_at_the_latest_after_the_most(
+    house: SurfaceApp, platform: Loopback
+) -> None:
+    for n in range(40):
+        await platform.say("ana" if n % 2 else "bea", "hall", f"m{n}", str(n))
+        await asyncio.sleep(0.02)
+    await house.board.wait_idle()
+    assert len(platform.shown("hall")) > 1
+    assert "".join(heard(house)).count("m") == 40
+
+
+async def test_d14_a_strangers_words_are_not_gathered_with_the_others(house: SurfaceApp, platform: Loopback) -> None:
+    await platform.say("ana", "hall", "one", "0")
+    await platform.say("mallory", "hall", "tell me everything", "1")
+    await platform.say("bea", "hall", "two", "2")
+    await house.board.wait_idle()
+    assert "tell me everything" not in "\n".join(heard(house))
+
+
+async def test_d14_a_burst_that_was_settled_stays_so_after_a_crash(house: SurfaceApp, platform: Loopback) -> None:
+    house.echo.hold = asyncio.Event()
+    await platform.say("ana", "hall", "one", "0")
+    async with asyncio.timeout(5):
+        while not house.echo.heard:
+            await asyncio.sleep(0.01)
+    await platform.say("bea", "hall", "two", "1")
+    await platform.say("ana", "hall", "three", "2")
+    await house.crash()
+    platform.reconnect(house.board)
+    house.echo.hold = None
+    await house.board.wait_idle()
+    assert heard(house) == ["one", "Bea: two\nAna: three"]
+    assert len(platform.shown("hall")) == 2
+
+
+async def test_p4_yesterdays_backlog_gets_one_answer(house: SurfaceApp, platform: Loopback) -> None:
+    yesterday = house.clock.now() - timedelta(days=1)
+    room, ana = RoomRef(surface="loopback", id="hall"), Account(surface="loopback", id="ana")
+    old = [
+        IncomingMessage(account=ana, room=room, key=str(n), text=f"m{n}", at=yesterday + timedelta(minutes=n))
+        for n in range(110)
+    ]
+    new = [IncomingMessage(account=ana, room=room, key="new", text="are you back?", at=house.clock.now())]
+    await platform.deliver(*old, *new)
+    await house.board.wait_idle()
+    together, fresh = heard(house)
+    assert together.startswith("(70 earlier messages are left out.)\nm70\n") and together.endswith("m109")
+    assert fresh == "are you back?"
+    assert len(platform.shown("hall")) == 2
+
+
+async def test_a_backend_that_hangs_is_told_once_and_stop_is_heard_meanwhile(tmp_path: Path) -> None:
+    house = SurfaceApp(tmp_path / "coterie.db", settings=SurfacesSettings(slow_notice_s=0.05))
+    await house.furnish()
+    await house.people.link_owner("loopback", "ana")
+    platform = Loopback()
+    platform.reconnect(house.board)
+    house.echo.hold = asyncio.Event()
+    await platform.say("ana", "hall", "hello?", "0")
+    async with asyncio.timeout(5):
+        while not platform.shown("hall"):
+            await asyncio.sleep(0.01)
+    await platform.say("ana", "hall", "!stop", "1")
+    async with asyncio.timeout(5):
+        while len(platform.shown("hall")) < 2:
+            await asyncio.sleep(0.01)
+    house.echo.hold.set()
+    await house.board.wait_idle()
+    slow, stop, answer = platform.shown("hall")
+    assert "longer than usual" in slow and "!stop" in slow
+    assert stop == "Nobody is speaking." and answer.startswith("hello?")
+    assert platform.typing_in[0] == ("hall", True) and platform.typing_in[-1] == ("hall", False)
+    await house.close()

@@ -1,0 +1,143 @@
+"""Files from strangers' hands: names that want out, links, overwrites, sizes. P6"""
+
+from __future__ import annotations
+
+import os
+import random
+import tracemalloc
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coterie.messaging.errors import BadFile
+from coterie.messaging.files import FILES_FOLDER, FileLimits, RoomFiles, display_name, room_folder_name, safe_name
+from coterie.messaging.protocol import Attachment, RoomRef
+
+ROOM = RoomRef(surface="matrix", id="!kitchen:here")
+NASTY = [
+    "..", ".", "", "/", "//", "../../etc/passwd", "..\\..\\windows\\system32", "/etc/passwd", "C:\\boot.ini", "con",
+    "NUL.txt", "aux", "a\0b", "a\nb", "\u202egnp.exe", "name ", "name.", "...", "~", "-rf", "$(reboot)", "`id`", "a;b",
+    "😀" * 300, "x" * 5_000, "ﬁ.txt", "．．/．．/x", "a/../b", "%2e%2e%2f", ".bashrc", "SOUL.md", "../SOUL.md",
+    "a" * 250 + ".tar.gz", ".git/config", "files/x", "\ufeff", "a|b", "<script>", '"', "'", "*", "?", "a:b",
+]  # fmt: skip
+
+
+async def chunks(*data: bytes) -> AsyncIterator[bytes]:
+    for chunk in data:
+        yield chunk
+
+
+def outside(root: Path, inside: Path) -> list[str]:
+    """Everything under root that is not under inside."""
+    found = [path for path in root.rglob("*") if not path.is_relative_to(inside) and path not in inside.parents]
+    return sorted(str(path.relative_to(root)) for path in found)
+
+
+def hostile_names(count: int) -> list[str]:
+    chance = random.Random(2026)
+    parts = [*NASTY, "\\", "/", "..", "%00", "\0", "ü", "名", "a", ".txt", " ", "\t", "\r", "\u2028", "\x7f"]
+    return [
+        "".join(chance.choice(parts)[: chance.randint(1, 300)] for _ in range(chance.randint(1, 6)))
+        for _ in range(count)
+    ]
+
+
+async def test_p6_ten_thousand_hostile_names_and_nothing_is_written_outside(tmp_path: Path) -> None:
+    workspace = tmp_path / "workspaces" / "mara"
+    workspace.mkdir(parents=True)
+    (workspace / "SOUL.md").write_text("mine")
+    files = RoomFiles(workspace)
+    kept: set[str] = set()
+    for name in [*NASTY, *hostile_names(10_000 - len(NASTY))]:
+        it = await files.save(ROOM, name, chunks(b"x"))
+        assert it.path.startswith(f"{FILES_FOLDER}/{room_folder_name(ROOM)}/") and ".." not in it.path.split("/")
+        kept.add(it.path)
+    folder = workspace / FILES_FOLDER / room_folder_name(ROOM)
+    assert len(kept) == 10_000 == len(list(folder.iterdir())), "nothing was replaced"
+    assert outside(tmp_path, folder) == ["workspaces/mara/SOUL.md"]
+    assert (workspace / "SOUL.md").read_text() == "mine"
+
+
+@given(st.text(max_size=300))
+def test_p6_a_safe_name_is_one_plain_short_part_of_a_path(name: str) -> None:
+    safe = safe_name(name)
+    assert safe and safe not in (".", "..") and not safe.startswith(".") and not safe.endswith((" ", "."))
+    assert not set(safe) & set('/\\\0\n\r\t<>:"|?*')
+    assert len(safe.encode()) < 128 and Path(safe).name == safe
+    assert safe_name(safe) == safe
+    assert "\n" not in display_name(name)
+
+
+def test_p6_an_honest_name_stays() -> None:
+    assert safe_name("Bericht März (2).pdf") == "Bericht März (2).pdf"
+    assert safe_name("/tmp/photo.JPEG") == "photo.JPEG"
+    assert safe_name("nul.txt") == "_nul.txt"
+
+
+async def test_p6_links_are_not_followed_in_either_direction(tmp_path: Path) -> None:
+    workspace, secret = tmp_path / "mara", tmp_path / "secret.txt"
+    secret.write_text("do not tell")
+    files = RoomFiles(workspace)
+    await files.save(ROOM, "a.txt", chunks(b"hello"))
+    folder = workspace / FILES_FOLDER / room_folder_name(ROOM)
+    (folder / "b.txt").symlink_to(secret)
+    it = await files.save(ROOM, "b.txt", chunks(b"mine"))
+    assert it.path.endswith("b (1).txt") and secret.read_text() == "do not tell"
+    (workspace / "out").symlink_to(tmp_path)
+    os.mkfifo(workspace / "pipe")
+    for path in (
+        f"{FILES_FOLDER}/{room_folder_name(ROOM)}/b.txt",
+        "out/secret.txt",
+        "pipe",
+        FILES_FOLDER,
+        "../secret.txt",
+        "/etc/passwd",
+    ):
+        with pytest.raises(BadFile):
+            files.open(path)
+    other = RoomRef(surface="matrix", id="!other")
+    (workspace / FILES_FOLDER / room_folder_name(other)).symlink_to(tmp_path)
+    with pytest.raises(BadFile, match="link"):
+        await files.save(other, "c.txt", chunks(b"x"))
+    assert not (tmp_path / "c.txt").exists()
+
+
+async def test_p6_too_large_or_broken_off_leaves_nothing(tmp_path: Path) -> None:
+    files = RoomFiles(tmp_path, FileLimits(max_bytes=10))
+    with pytest.raises(BadFile, match="larger than"):
+        await files.save(ROOM, "big.bin", chunks(b"12345", b"67890", b"!"))
+
+    async def broken() -> AsyncIterator[bytes]:
+        yield b"123"
+        raise ConnectionResetError
+
+    with pytest.raises(ConnectionResetError):
+        await files.save(ROOM, "half.bin", broken())
+    with pytest.raises(BadFile, match="not taken"):
+        await files.save(ROOM, "a.exe", chunks(b"MZ"), "application/x-msdownload")
+    assert list((tmp_path / FILES_FOLDER / room_folder_name(ROOM)).iterdir()) == []
+
+
+async def test_p6_fifty_megabytes_both_ways_in_little_memory(tmp_path: Path) -> None:
+    piece = os.urandom(64 * 1024)
+
+    async def large() -> AsyncIterator[bytes]:
+        for _ in range(800):
+            yield piece
+
+    files = RoomFiles(tmp_path)
+    tracemalloc.start()
+    try:
+        it = await files.save(ROOM, "film.bin", large(), "video/mp4")
+        size = 0
+        async for chunk in files.read(it):
+            size += len(chunk)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert it.size == size == 800 * 64 * 1024
+    assert peak < 20_000_000
+    assert it == Attachment(name="film.bin", path=it.path, media_type="video/mp4", size=size)

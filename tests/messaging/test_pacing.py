@@ -1,0 +1,40 @@
+"""When a growing message is edited. P5, D14"""
+
+from __future__ import annotations
+
+from coterie.messaging.ports import EditPace, EditPacer
+
+DISCORD = EditPace(min_interval_s=0.2, max_interval_s=1.5, idle_s=0.5, growth=1.0)
+
+
+def test_d14_a_text_that_rests_is_shown_after_the_rest_and_one_that_grows_after_the_most() -> None:
+    pacer = EditPacer(DISCORD, 10.0)
+    assert pacer.next_edit_at() == 10.5
+    pacer.text_changed(10.4)
+    assert pacer.next_edit_at() == 10.9
+    pacer.text_changed(11.4)
+    assert pacer.next_edit_at() == 11.5, "however long it goes on growing"
+
+
+def test_d14_two_edits_are_never_closer_than_the_least() -> None:
+    pacer = EditPacer(DISCORD, 0.0)
+    pacer.edited(5.0)
+    assert pacer.next_edit_at() == 5.2
+
+
+def test_p4_the_platforms_patience_counts_more() -> None:
+    pacer = EditPacer(DISCORD, 0.0)
+    pacer.pause_until(30.0)
+    pacer.pause_until(20.0)
+    assert pacer.next_edit_at() == 30.0
+
+
+def test_p5_twenty_thousand_characters_take_at_most_thirty_edits() -> None:
+    pace, now, edits = EditPace(), 0.0, 0
+    pacer = EditPacer(pace, now)
+    while (due := pacer.next_edit_at()) is not None and due < 20_000 / 20:  # twenty characters a second, for ever
+        now = due
+        pacer.text_changed(now)
+        pacer.edited(now)
+        edits += 1
+    assert edits == 30

@@ -1,0 +1,50 @@
+"""A room's work, one thing after the other, and how it ends when the house does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from structlog.testing import capture_logs
+
+from coterie.messaging.protocol import RoomRef
+from coterie.messaging.room_queue import RoomQueue
+
+KITCHEN = RoomRef(surface="fake", id="kitchen")
+
+
+async def test_p4_a_step_that_stumbles_while_the_house_closes_is_neither_told_nor_tried_again() -> None:
+    """Its surface may have gone before it: what was to be done is done at the next start."""
+    begun: list[RoomRef] = []
+
+    async def step(room: RoomRef) -> bool:
+        begun.append(room)
+        try:
+            await asyncio.sleep(3_600)
+        finally:
+            raise RuntimeError("The client has been closed.")
+
+    lanes = RoomQueue("inbox", step)
+    lanes.schedule(KITCHEN)
+    await asyncio.sleep(0)
+    with capture_logs() as logs:
+        await lanes.close()
+    assert (begun, logs, lanes.is_running) == ([KITCHEN], [], False)
+
+
+async def test_p4_a_step_that_stumbles_is_told_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coterie.messaging.room_queue._PAUSE_S", 0)
+    outcomes: Iterator[bool | None] = iter([None, True, False])
+
+    async def step(_: RoomRef) -> bool:
+        if (outcome := next(outcomes)) is None:
+            raise RuntimeError("The disk is full.")
+        return outcome
+
+    lanes = RoomQueue("inbox", step)
+    with capture_logs() as logs:
+        lanes.schedule(KITCHEN)
+        await lanes.wait_idle()
+    assert [(line["event"], line["log_level"]) for line in logs] == [("lane failed", "error")]
+    assert list(outcomes) == []

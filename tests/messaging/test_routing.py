@@ -1,0 +1,53 @@
+"""Rooms and the chats behind them: begun once, answered by whom the bindings say. P2, D12"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from coterie.characters.identity import Identity
+from coterie.conversation.errors import PermissionDenied
+from coterie.messaging.protocol import RoomRef
+from coterie.messaging.settings import Binding, SurfacesSettings
+from tests.contracts.surface_app import SurfaceApp
+
+SETTINGS = SurfacesSettings(
+    slow_notice_s=0,
+    default_character="Io",
+    bindings=(
+        Binding(surface="matrix", room="!lamp", character="Mara"),
+        Binding(person="bo", character="Teodor"),
+    ),
+)
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[SurfaceApp]:
+    made = SurfaceApp(tmp_path / "coterie.db", settings=SETTINGS)
+    for name in ("Mara", "Io", "Teodor"):
+        await made.roster.save(Identity(name=name, persona="Somebody."))
+    yield made
+    await made.close()
+
+
+async def test_d12_the_first_binding_that_fits_says_who_answers(house: SurfaceApp) -> None:
+    talk, you = house.board.chats, house.people.person("you")
+    bo = await house.people.restore("bo", "Bo", "matrix", "@bo:here")
+    lamp, other = RoomRef(surface="matrix", id="!lamp"), RoomRef(surface="telegram", id="!lamp")
+    assert talk.default_character(lamp, you) == "Mara" and talk.default_character(other, you) == "Io"
+    assert talk.default_character(lamp, bo) == "Mara" and talk.default_character(other, bo) == "Teodor"
+    with pytest.raises(PermissionDenied):
+        await talk.begin_chat(other, bo)
+    await house.people.allow("bo", house.roster.find("Teodor").id)
+    bound, _ = await talk.begin_chat(other, bo)
+    assert (bound.person, house.roster.get(bound.character).name, bound.number) == ("bo", "Teodor", 1)
+
+
+async def test_p2_a_room_begins_once_however_many_ask(house: SurfaceApp) -> None:
+    room, you = RoomRef(surface="matrix", id="!new"), house.people.person("you")
+    begun = await asyncio.gather(*(house.board.chats.begin_chat(room, you) for _ in range(5)))
+    assert len({bound.context for bound, _ in begun}) == 1
+    assert house.store.query("SELECT count(*) FROM event WHERE kind = 'room_bound'") == [(1,)]

@@ -1,0 +1,225 @@
+"""C9: from sound to context. Cutting, reading and hurrying with made-up sound; then real speech and models."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import threading
+import wave
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coterie.base.clock import ManualClock, SystemClock
+from coterie.base.errors import MissingExtra
+from coterie.modes.crowd.audio import (
+    AudioSource,
+    UtteranceDetector,
+    create_recogniser,
+    is_audio_source,
+    transcribe_stream,
+)
+from coterie.modes.crowd.audio.source import (
+    CHUNK_BYTES,
+    CHUNK_S,
+    CHUNK_SAMPLES,
+    SAMPLE_RATE,
+    Samples,
+    synthesise,
+    synthesise_script,
+)
+from coterie.modes.crowd.errors import AudioUnavailable
+from coterie.modes.crowd.protocol.messages import MAX_CONTEXT_BYTES
+from coterie.modes.crowd.session.stream_context import Script, ScriptLine
+
+needs_flite = pytest.mark.skipif(shutil.which("flite") is None, reason="speech is made with flite")
+needs_ffmpeg = pytest.mark.skipif(shutil.which("ffmpeg") is None, reason="other sound is read by ffmpeg")
+
+
+def loud(piece: bytes) -> float:
+    return 1.0 if any(piece) else 0.0
+
+
+def pieces(pattern: str) -> list[bytes]:
+    """A tenth of a second for each letter: `x` is speech, anything else is silence."""
+    sound = np.concatenate([np.full(SAMPLE_RATE // 10, 1_000 if each == "x" else 0, dtype="<i2") for each in pattern])
+    return [piece.tobytes() for piece in np.pad(sound, (0, -len(sound) % CHUNK_SAMPLES)).reshape(-1, CHUNK_SAMPLES)]
+
+
+def write(file: Path, pattern: str, rate: int = SAMPLE_RATE, channels: int = 1) -> None:
+    with wave.open(str(file), "wb") as written:
+        written.setnchannels(channels)
+        written.setsampwidth(2)
+        written.setframerate(rate)
+        for each in pattern:
+            written.writeframes(
+                np.full(rate // 10 * channels, 1_000 if each == "x" else 0, dtype="<i2").tobytes(),
+            )
+
+
+def test_c9_a_pause_ends_an_utterance_and_a_click_is_none() -> None:
+    cutting = UtteranceDetector(loud)
+    found = [each for piece in pieces("....xxxxxx.....x.....xxxx..") if (each := cutting.add(piece)) is not None]
+    if (last := cutting.finish()) is not None:
+        found.append(last)
+    assert [(round(each.start_s, 1), round(each.end_s, 1)) for each in found] == [(0.2, 1.0), (2.0, 2.5)]
+    assert found[0].samples.dtype == np.float32
+    # A little from before the first sound and of the pause, no more.
+    assert 0.8 * SAMPLE_RATE <= len(found[0].samples) <= 1.0 * SAMPLE_RATE
+
+
+@given(st.text("x.", min_size=1, max_size=300))
+def test_c9_whatever_is_heard_utterances_are_short_in_order_and_apart(pattern: str) -> None:
+    cutting = UtteranceDetector(loud)
+    found = [each for piece in pieces(pattern) if (each := cutting.add(piece)) is not None]
+    if (last := cutting.finish()) is not None:
+        found.append(last)
+    assert all(len(each.samples) <= 9.1 * SAMPLE_RATE for each in found)
+    ends = [each.end_s for each in found]
+    assert ends == sorted(set(ends))
+    assert all(end <= len(pattern) / 10 + CHUNK_S for end in ends)
+    assert sum(np.count_nonzero(each.samples) for each in found) <= pattern.count("x") * SAMPLE_RATE // 10
+
+
+async def test_c9_a_file_plays_at_the_pace_of_life(tmp_path: Path) -> None:
+    write(tmp_path / "a.wav", "x" * 20)
+    clock = ManualClock()
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        clock.advance(seconds)
+
+    heard = [piece async for piece in AudioSource(str(tmp_path / "a.wav"), clock, sleep=sleep).chunks()]
+    assert {len(piece) for piece in heard} == {CHUNK_BYTES}
+    assert sum(slept) == pytest.approx(2.0, abs=CHUNK_S)
+    slept.clear()
+    [_ async for _ in AudioSource(str(tmp_path / "a.wav"), clock, speed=4, sleep=sleep).chunks()]
+    assert sum(slept) == pytest.approx(0.5, abs=CHUNK_S)
+
+
+@needs_ffmpeg
+async def test_c9_ffmpeg_reads_what_is_not_plain(tmp_path: Path) -> None:
+    write(tmp_path / "-stereo.wav", "x" * 10, rate=44_100, channels=2)
+    heard = [piece async for piece in AudioSource(str(tmp_path / "-stereo.wav"), SystemClock(), speed=100).chunks()]
+    assert len(heard) == pytest.approx(1 / CHUNK_S, abs=2)
+
+
+@needs_ffmpeg
+async def test_c9_a_file_leads_to_no_address(tmp_path: Path) -> None:
+    asked = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readline())
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        playlist = tmp_path / "list.mp4"
+        playlist.write_text(f"#EXTM3U\n#EXTINF:5,\nhttp://127.0.0.1:{port}/secret.ts\n#EXT-X-ENDLIST\n")
+        with pytest.raises(AudioUnavailable, match="no sound"):
+            [_ async for _ in AudioSource(str(playlist), SystemClock(), speed=100).chunks()]
+    assert asked == []
+
+
+@needs_ffmpeg
+async def test_c9_an_address_is_read_through_ffmpeg(tmp_path: Path) -> None:
+    write(tmp_path / "a.wav", "x" * 10, rate=22_050)
+    sound = (tmp_path / "a.wav").read_bytes()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        head = (
+            f"HTTP/1.1 200 OK\r\nContent-Type: audio/wav\r\nContent-Length: {len(sound)}\r\nConnection: close\r\n\r\n"
+        )
+        writer.write(head.encode() + sound)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/live"
+        heard = [piece async for piece in AudioSource(address, SystemClock()).chunks()]
+    assert len(heard) == pytest.approx(1 / CHUNK_S, abs=2)
+
+
+@pytest.mark.parametrize(
+    ("source", "sound"),
+    [("talk.wav", True), ("https://example.org/live.m3u8", True), ("rtmp://host/app", True), ("talk.srt", False)],
+)
+def test_c9_what_is_sound(source: str, sound: bool) -> None:
+    assert is_audio_source(source) == sound
+
+
+async def test_c9_no_such_file(tmp_path: Path) -> None:
+    with pytest.raises(AudioUnavailable, match="no file"):
+        [_ async for _ in AudioSource(str(tmp_path / "none.wav"), SystemClock()).chunks()]
+
+
+def test_c9_unknown_recognisers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AudioUnavailable, match="no recogniser"):
+        create_recogniser("sphinx")
+    with pytest.raises((MissingExtra, AudioUnavailable)):
+        create_recogniser(f"whisper:{tmp_path}")
+    monkeypatch.setitem(__import__("sys").modules, "moonshine_voice", None)
+    with pytest.raises(MissingExtra, match="Understanding"):
+        create_recogniser()
+
+
+class Slow:
+    """Understands the first utterance only when it is told to."""
+
+    name = "slow"
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.heard: list[float] = []
+
+    def transcribe(self, samples: Samples) -> str:
+        assert self.go.wait(60)
+        self.heard.append(len(samples) / SAMPLE_RATE)
+        return f"utterance {len(self.heard)}"
+
+
+async def test_c9_what_waits_is_understood_at_once() -> None:
+    recogniser = Slow()
+
+    async def sound() -> AsyncIterator[bytes]:
+        for piece in pieces("..xxxx....." * 4):
+            await asyncio.sleep(0)
+            yield piece
+        recogniser.go.set()
+
+    contexts = transcribe_stream(sound(), recogniser, "den", SystemClock(), UtteranceDetector(loud))
+    assert [context.summary async for context in contexts] == ["utterance 1", "utterance 2"]
+    assert recogniser.heard[1] > 2 * recogniser.heard[0]
+
+
+@needs_flite
+async def test_c9_speech_becomes_a_question_to_the_chat(tmp_path: Path) -> None:
+    script = Script(
+        line=(
+            ScriptLine(at=0.3, say="okay chat, should I open the left door or the right door?"),
+            ScriptLine(at=6, say="oh no, I fell into the pit again"),
+        )
+    )
+    ends = synthesise_script(script, tmp_path / "talk.wav")
+    assert len(ends) == 2
+    sound = AudioSource(str(tmp_path / "talk.wav"), SystemClock(), speed=4)
+    found = [context async for context in transcribe_stream(sound.chunks(), create_recogniser(), "den", SystemClock())]
+    spoken = " ".join(context.summary for context in found).casefold()
+    assert "open the left door or the right door" in spoken
+    assert "pit" in spoken
+    kinds = {event.kind for context in found for event in context.events}
+    assert {"chat_question", "fail"} <= kinds
+    assert all(len(context.to_json().encode()) <= MAX_CONTEXT_BYTES for context in found)
+
+
+@needs_flite
+def test_c9_what_flite_is_asked_to_say_is_data() -> None:
+    assert len(synthesise("-o /tmp/evil.wav; rm -rf /")) > SAMPLE_RATE
+    with pytest.raises(AudioUnavailable, match="16 kHz"):
+        synthesise("hello", voice="kal")

@@ -1,0 +1,42 @@
+"""C20: a thousand personas cost what fifty do, each. Calls are counted, not timed; `bench.personas` measures time."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+
+from bench.personas import crowd
+from coterie.modes.crowd.personas import CrowdConfigs
+from coterie.modes.crowd.personas.config_files import SHIPPED_CONFIGS
+from coterie.modes.crowd.session.replay import admission_for
+from coterie.modes.crowd.session.simulation import Simulation
+from coterie.modes.crowd.session.stream_context import Script, script_contexts
+
+START = 1_767_225_600_000
+MINUTES = 0.5
+
+
+def calls_per_persona(many: int) -> float:
+    roster = CrowdConfigs()
+    personas = crowd(many)
+    room = roster.room("late-shift").model_copy(update={"roster": tuple(persona.name for persona in personas)})
+    simulation = Simulation(room, personas, admission_for(room, personas, roster.moderator(room)), start_ms=START)
+    script = Script.read(SHIPPED_CONFIGS / "streams" / "left-door.toml")
+    heard = list(script_contexts(script, room.name, START, minutes=MINUTES))
+    made = 0
+
+    def count(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal made
+        made += event == "call"
+
+    sys.setprofile(count)
+    try:
+        simulation.run(MINUTES, heard)
+    finally:
+        sys.setprofile(None)
+    assert simulation.messages
+    return made / many
+
+
+def test_c20_a_thousand_personas_cost_what_fifty_do_each() -> None:
+    assert calls_per_persona(1_000) <= 1.3 * calls_per_persona(50)

@@ -1,0 +1,258 @@
+"""C6, C7, C8, C15, C17, C20: who speaks and why, what dies out, and an evening that is the same everywhere."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.loop import longest_chain, near_duplicates, reproduction
+from coterie.eventstore import NewEvent, Store
+from coterie.modes.crowd.decisions.decision import derive_random
+from coterie.modes.crowd.decisions.trends import TrendTracker
+from coterie.modes.crowd.errors import BadRecording
+from coterie.modes.crowd.events import CrowdGoverned, CrowdSaid, CrowdTicked, room_stream
+from coterie.modes.crowd.gateway import RoomLimits
+from coterie.modes.crowd.generation import LineRules
+from coterie.modes.crowd.moderation import ModerationPolicy
+from coterie.modes.crowd.personas import CrowdConfigs, RoomConfig
+from coterie.modes.crowd.protocol import ChatAuthor, ChatMessage
+from coterie.modes.crowd.session.replay import Replay
+from coterie.modes.crowd.session.simulation import firehose_hash
+from coterie.modes.crowd.session.stream_context import Script, ScriptLine
+from tests.modes.crowd.conftest import START, Play
+
+
+def message(number: int, text: str, at: float, kind: str = "human", **fields: object) -> ChatMessage:
+    return ChatMessage.model_validate(
+        {
+            "id": f"r-{number}",
+            "number": number,
+            "room": "r",
+            "author": ChatAuthor(name="ana", kind=kind),
+            "text": text,
+            "ts": round(at * 1_000),
+            **fields,
+        }
+    )
+
+
+def test_c6_every_decision_shows_its_numbers(play: Play) -> None:
+    simulation = play(3)
+    thoughts = simulation.session.recent_decisions["frame_perfect"]
+    assert len(thoughts) == 120
+    spoken = [each for ticked in simulation.events if isinstance(ticked, CrowdTicked) for each in ticked.spoke]
+    assert spoken
+    for decided in spoken:
+        parts = decided.parts
+        product = (
+            parts["base"] * parts["event"] * parts["interest"] * parts["mention"] * parts["trend"] * parts["damping"]
+        )
+        assert decided.p == pytest.approx(min(1.0, product), abs=1e-4)
+        assert decided.roll < decided.p
+    silent = [each for each in thoughts if not each.speaks]
+    assert all(each.roll >= each.p or each.why_not for each in silent)
+
+
+def test_c6_a_mention_by_a_person_is_answered_within_seconds_and_not_by_everyone(play: Play) -> None:
+    names = ("salt_lamp", "nonna_exe", "quietstorm_", "crit_happens")
+    asked = [(20 + 25 * at, f"person{at}", f"@{name} what do you think?") for at, name in enumerate(names)]
+    messages = play(3, people=asked).messages
+    for question in [each for each in messages if each.author.kind == "human"]:
+        answers = [each for each in messages if each.reply_to == question.id]
+        assert question.mentions[0] in {answer.author.name for answer in answers}
+        assert len({answer.author.name for answer in answers}) <= 3
+        assert min(answer.ts for answer in answers) - question.ts <= 10_000
+
+
+def test_c8_without_a_stream_and_without_people_the_room_falls_quiet(play: Play) -> None:
+    assert play(20, stream=False).messages == []
+    once = play(30, stream=False, people=[(5, "ana", "hello everyone, anyone here?")]).messages
+    assert 1 < len(once) < 60
+    assert max(each.ts for each in once) < START + 20 * 60_000
+
+
+def test_c8_chains_die_out_and_damping_is_what_does_it(play: Play, room: RoomConfig) -> None:
+    damped = play(15).messages
+    assert longest_chain(damped) <= 4
+    assert 0 < reproduction(damped) < 0.8
+    assert near_duplicates(damped) < 0.02
+    tuning = room.tuning.model_copy(update={"depth": 0.99, "bots": 0.0, "answers": 1.0, "longest_chain": 1_000})
+    wild = play(15, rules=room.model_copy(update={"tuning": tuning})).messages
+    assert longest_chain(wild) > 4
+    assert reproduction(wild) > reproduction(damped)
+
+
+def test_c15_a_hype_moment_is_a_wave_of_lines_that_differ(play: Play) -> None:
+    walk = [ScriptLine(at=at, say="we walk a little further along the path") for at in range(0, 180, 6)]
+    win = ScriptLine(at=121, say="yes, we did it!", event="hype")
+    told = Script(line=tuple(sorted([*walk, win], key=lambda line: line.at)))
+    before = during = after = 0
+    for seed in range(4):
+        messages = play(3, told=told, seed=seed).messages
+        seconds = [(each.ts - START) / 1_000 for each in messages]
+        before += sum(105 <= at < 120 for at in seconds)
+        during += sum(122 <= at < 137 for at in seconds)
+        after += sum(160 <= at < 175 for at in seconds)
+        wave = [each.text for each in messages if 122_000 <= each.ts - START < 137_000]
+        assert len(set(wave)) == len(wave)
+    assert during >= 2 * max(before, after)
+
+
+def test_c10_a_message_tells_where_its_seconds_went(play: Play) -> None:
+    for each in play(3).messages:
+        assert each.trace is not None
+        assert each.trace.heard_ms is not None
+        assert each.trace.decided_ms is not None
+        assert each.trace.heard_ms <= each.trace.decided_ms < each.ts == each.trace.posted_ms
+
+
+def test_c15_trends_count_what_is_in_the_window() -> None:
+    trending = TrendTracker("r")
+    for number in range(4):
+        trending.add(message(number + 1, "the lever is great LUL", number, emotes=["LUL"], mentions=["bo"]))
+    trending.add(message(5, "nooo the lever", 4, kind="persona"))
+    now = trending.trends_at(5_000)
+    assert (now.velocity, now.bot_fraction) == (0.5, 0.2)
+    assert [(each.what, each.times) for each in now.top_tokens] == [("lever", 5), ("great", 4), ("lul", 4)]
+    assert now.top_emotes[0].what == "LUL"
+    assert now.top_mentions[0].times == 4
+    assert now.mood > 0
+    empty = trending.trends_at(100_000)
+    assert (empty.velocity, empty.top_tokens, empty.bot_fraction, empty.mood) == (0, (), 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("raw", "mended", "trouble"),
+    [
+        ('"hello there friend"', "hello there friend", ""),
+        ("moss_granny: hello there friend\nand more", "hello there friend", ""),
+        ("As an AI language model, I like soup", None, "character"),
+        ('The streamer said: "The lamp is lit."', None, "others"),
+        ("I'm just a bot, sorry", None, "character"),
+        ("How can I assist you today?", None, "character"),
+        ("  \n ", "", "nothing"),
+        ("!!! ...", None, "nothing"),
+        ("so {topic} is nice", None, "filled"),
+        ("never be cruel, lower case, garden metaphors always", None, "told"),
+        ("You are a regular in a stream of messages", None, "told"),
+        ("You are moss_granny, one of the many in this chat", None, "told"),
+        ('Others in the chat: "left", "right"', None, "told"),
+        ("Never be cruel, be brief, lower case, garden metaphors", None, "told"),
+        ("you are warm and so is the soup", "you are warm and so is the soup", ""),
+        ('Streamer: "no, no, no"', None, "others"),
+        ('moss_granger: "the moss knows"', None, "others"),
+        ("The streamer, who had no idea, went left", None, "others"),
+        ("status: asleep", "status: asleep", ""),
+        ("(The conversation continues as before, and they go left)", None, "others"),
+        ("(more than one)", "(more than one)", ""),
+        ("the soil remembers all", None, "written for it"),
+        ("well butter all my parsnips", None, "copy"),
+        ("word " * 60 + "end. and more", None, ""),
+    ],
+)
+def test_c7_manners(raw: str, mended: str | None, trouble: str) -> None:
+    manners = LineRules(100)
+    manners.add_recent("@ana well butter my parsnips, all of them. well butter all my parsnips")
+    manners.add_recent("well, butter all my parsnips!")
+    line = manners.clean(raw, "moss_granny")
+    assert mended is None or line == mended
+    assert len(line) <= 100
+    told = ["You are warm. Never be cruel, lower case, garden metaphors always. Be brief."]
+    found = manners.rejection_reason(line, told, ["the soil remembers"])
+    assert trouble in found
+    assert bool(trouble) == bool(found)
+
+
+def test_c7_a_person_gets_an_answer_unless_it_was_said_a_moment_ago() -> None:
+    manners = LineRules(100)
+    manners.add_recent("here. under the awning")
+    assert manners.rejection_reason("here. under the awning", to_person=True)
+    for number in range(50):
+        manners.add_recent(f"{number} something else {number} entirely {number}")
+    assert manners.rejection_reason("here. under the awning")
+    assert manners.rejection_reason("here. under the awning", to_person=True) == ""
+
+
+def test_c17_the_same_evening_whatever_the_workers_and_the_order(play: Play, roster: CrowdConfigs) -> None:
+    people = [(30, "ana", "@nonna_exe hi"), (70, "bo", "nice run so far")]
+    one = play(4, people=people)
+    many = play(4, people=people, workers=3)
+    backwards = play(4, people=people, personas=list(reversed(roster.personas_in(one.session.room))))
+    assert firehose_hash(one.messages) == firehose_hash(many.messages) == firehose_hash(backwards.messages)
+    assert one.events[1:] == many.events[1:]
+    assert firehose_hash(play(4, people=people, seed=8).messages) != firehose_hash(one.messages)
+
+
+def test_c17_chance_is_made_of_names_not_of_hash_seeds() -> None:
+    code = "from coterie.modes.crowd.decisions.decision import roll; print(roll(1, 'ana', 3))"
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True
+        ).stdout
+        for seed in ("0", "1", "77")
+    }
+    assert told == {f"{derive_random(1, 'ana', 3)}\n".encode()}
+
+
+def test_c17_a_stored_evening_replays_to_the_byte(play: Play, roster: CrowdConfigs, tmp_path: Path) -> None:
+    simulation = play(
+        5, people=[(40, "ana", "@salt_lamp admit it, that was good"), (41, "ana", "write ana@example.org")]
+    )
+    with_store = Store.open(tmp_path / "coterie.db")
+    with_store.append_blocking([NewEvent(room_stream("late-shift"), payload) for payload in simulation.events])
+    with_store.close()
+    again = Store.open(tmp_path / "coterie.db")
+    events = [event.payload for event in again.reader.read("room:late-shift", limit=100_000)]
+    again.close()
+    replayed = Replay(events, roster.moderator(simulation.session.room)).run()
+    assert replayed.identical
+    assert replayed.hash == firehose_hash(simulation.messages)
+    assert replayed.decisions == 300
+
+
+def test_c17_a_changed_persona_changes_the_evening_and_the_difference_is_shown(
+    play: Play, roster: CrowdConfigs
+) -> None:
+    simulation = play(5)
+    quiet = roster.personas()["crit_happens"]
+    shy = quiet.model_copy(update={"traits": quiet.traits.model_copy(update={"talkativeness": 0.0})})
+    replayed = Replay(simulation.events, roster.moderator(simulation.session.room), changed={shy.name: shy}).run()
+    assert not replayed.identical
+    assert {each.author.name for each in replayed.only_recorded()} >= {"crit_happens"}
+    assert "crit_happens" not in {each.author.name for each in replayed.messages}
+    assert len(replayed.messages) > len(simulation.messages) / 2
+    unchanged = Replay(simulation.events, roster.moderator(simulation.session.room), changed={quiet.name: quiet}).run()
+    assert [(m.author.name, m.text) for m in unchanged.messages] == [
+        (m.author.name, m.text) for m in simulation.messages
+    ]
+
+
+def test_c17_a_log_without_a_beginning_cannot_be_replayed(roster: CrowdConfigs, room: RoomConfig) -> None:
+    with pytest.raises(BadRecording, match="how the session began"):
+        Replay([], roster.moderator(room))
+
+
+def test_c17_rules_changed_mid_evening_count_in_a_replay_from_that_moment(play: Play, roster: CrowdConfigs) -> None:
+    simulation = play(3)
+    room = simulation.session.room
+    events = list(simulation.events)
+    middle = len(events) // 2
+    stern = room.model_copy(update={"limits": RoomLimits(burst=1, per_minute=0.001)})
+    governed = CrowdGoverned(rules=stern.model_dump(mode="json"))
+    replayed = Replay([*events[:middle], governed, *events[middle:]], roster.moderator(room)).run()
+    before = [event.message for event in events[:middle] if isinstance(event, CrowdSaid)]
+    after = [message.author.name for message in replayed.messages[len(before) :]]
+    assert replayed.messages[: len(before)] == before
+    assert 0 < len(set(after)) == len(after) < len(simulation.messages) - len(before)
+
+
+def test_c17_a_replay_goes_by_the_rules_as_they_were_written_then(play: Play, roster: CrowdConfigs) -> None:
+    simulation = play(2)
+    today = ModerationPolicy(links="none", mild="refuse")
+    there = Replay(simulation.events, roster.moderator(simulation.session.room).with_policy(today))
+    assert there.run().identical
+    assert there._admission._moderator.policy == simulation.session.room.moderation

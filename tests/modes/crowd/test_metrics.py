@@ -1,0 +1,29 @@
+"""C18: what passes a room is counted, by stage, rule and outcome, and told in Prometheus' text form."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from coterie.llm.recording import RecordedCall
+from coterie.modes.crowd import AuditRecord, ChatAuthor, ChatMessage, CrowdMetrics
+from coterie.modes.crowd.protocol import Trace
+from tests.modes.crowd.test_service import Place
+
+
+async def test_c18_stages_rules_and_rooms_are_told(tmp_path: Path) -> None:
+    place = Place(tmp_path, RecordedCall(say="hm"))
+    figures = CrowdMetrics(place.hall, place.store.bus)
+    await place.hall.room("attic")
+    trace = Trace(spoken_ms=1_000, heard_ms=1_900, decided_ms=2_000, written_ms=4_000, posted_ms=4_500)
+    author = ChatAuthor(name="salt_lamp", kind="persona")
+    figures.count(ChatMessage(id="attic-1", number=1, room="attic", author=author, text="hm", ts=4_600, trace=trace))
+    figures.count(AuditRecord(room="attic", ts=1, action="refused", rule="links", reason="no", author=author))
+    told = figures.text().decode()
+    assert 'coterie_crowd_messages_total{kind="persona",room="attic"} 1.0' in told
+    assert 'coterie_crowd_audits_total{action="refused",room="attic",rule="links"} 1.0' in told
+    assert 'coterie_crowd_stage_seconds_sum{room="attic",stage="understood"} 0.9' in told
+    assert 'coterie_crowd_stage_seconds_bucket{le="2.0",room="attic",stage="put into words"} 1.0' in told
+    assert 'coterie_crowd_readers{room="attic"} 0.0' in told
+    await place.hall.close()
+    await place.models.close()
+    place.store.close()

@@ -1,0 +1,86 @@
+"""D18: secrets in four encodings, known or known by shape, never leave."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coterie.base.redaction import Redactor
+from coterie.modes.desk.errors import Leak
+from coterie.modes.desk.text_safety import LeakGuard
+
+ENCODINGS: dict[str, Callable[[str], str]] = {
+    "plain": str,
+    "base64": lambda text: base64.b64encode(text.encode()).decode(),
+    "base64 for URLs": lambda text: base64.urlsafe_b64encode(text.encode()).decode(),
+    "base64 in lines": lambda text: base64.encodebytes(text.encode() * 2).decode(),
+    "base64 with something before": lambda text: base64.b64encode(b"my key: " + text.encode()).decode(),
+    "hex": lambda text: text.encode().hex(),
+    "HEX with colons": lambda text: text.encode().hex(":").upper(),
+    "URL": lambda text: quote(text, safe=""),
+    "URL, everything": lambda text: "".join(f"%{byte:02x}" for byte in text.encode()),
+    "JSON": json.dumps,
+    "base64 of hex": lambda text: base64.b64encode(text.encode().hex().encode()).decode(),
+}
+
+SHAPES = [
+    "sk-abcdefghijklmnopqrstuvwx",
+    "ghp_0123456789abcdefghijABCDEFGHIJ012345",
+    "AIzaSyA0123456789abcdefghijklmnopqrstuv",
+    "-----BEGIN RSA PRIVATE KEY-----\nMIIBOgIBAAJBAKj34GkxFhD90vcNLYLInFEX6Ppy1tPf9Cnzj4p4WGeKLs1Pt8Qu\n"
+    "-----END RSA PRIVATE KEY-----",
+]
+KNOWN = "correct horse/battery+staple?"
+
+
+@pytest.fixture
+def guard() -> LeakGuard:
+    mask = Redactor()
+    mask.register(KNOWN)
+    return LeakGuard(mask)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("secret", [KNOWN, *SHAPES])
+def test_d18_a_secret_is_held_back_however_it_is_written(guard: LeakGuard, secret: str, encoding: str) -> None:
+    told = f"Here it is: {ENCODINGS[encoding](secret)} – keep it safe."
+    with pytest.raises(Leak, match="the reply"):
+        guard.check(told, "the reply")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The weather is fine, and task-management-software-is-great.",
+        "commit 3f786850e387550fdab836ed7e6dc881de23001b by Ana",
+        "https://example.com/a%20b?c=d%2Fe",
+        base64.b64encode(b"a perfectly harmless note about the garden").decode(),
+        "data:image/png;base64," + base64.b64encode(bytes(range(256))).decode(),
+        "Ask for a key that starts with sk- and put it in the settings.",
+    ],
+)
+def test_d18_what_is_no_secret_passes(guard: LeakGuard, text: str) -> None:
+    guard.check(text, "the reply")
+
+
+@given(
+    st.text(alphabet=st.characters(codec="utf-8"), min_size=8, max_size=40), st.text(max_size=7), st.text(max_size=7)
+)
+def test_d18_a_known_secret_is_found_in_the_four_encodings_in_any_company(secret: str, before: str, after: str) -> None:
+    mask = Redactor()
+    mask.register(secret)
+    guard = LeakGuard(mask)
+    for name in ("plain", "base64", "hex", "URL, everything"):
+        assert guard.has_secret(before + " " + ENCODINGS[name](secret) + " " + after)
+    assert guard.has_secret(base64.b64encode((before + secret + after).encode()).decode())
+
+
+@pytest.mark.parametrize("before", ["It must be ", "4a ", "deadbeef:", "cafe\n"])
+def test_d18_words_that_are_hex_as_well_hide_nothing(guard: LeakGuard, before: str) -> None:
+    assert guard.has_secret(before + SHAPES[1].encode().hex())

@@ -1,0 +1,112 @@
+"""From prose to an opening scene: S8."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, time
+
+import pytest
+
+from coterie.base.errors import CoterieError
+from coterie.characters import starter_characters as shelf
+from coterie.llm.recording import RecordedCall, RecordedError
+from coterie.modes.story.opening import Opening
+from tests.modes.story.conftest import ScriptedModel, StoryHarness
+
+
+async def test_s8_the_classifier_fills_the_form_and_confirming_is_one_transaction(
+    stage: StoryHarness, script: ScriptedModel
+) -> None:
+    mara = await stage.create_character(kickoff="Rain. Mara opens the door.", initial_relationship="A stranger.")
+    script.shapes["Opening"] = {"title": "Rain", "place": {"name": "the door"}, "facts": ["Ana is wet"]}
+    proposal = await stage.story.propose_opening(mara.id)
+    assert (proposal.notice, proposal.opening.title, proposal.opening.place.name) == ("", "Rain", "the door")
+    before = stage.store.reader.last_id()
+    chat = await stage.story.begin(mara.id, proposal.opening)
+    events = await stage.store.read(after=before)
+    assert [event.kind for event in events] == [
+        "chat_created",
+        "container_created",
+        "activity_change",
+        "activity_change",
+        "scene_opened",
+        "edge_update",
+        "assistant_turn_started",
+        "assistant_turn",
+    ]
+    assert len({event.ts for event in events}) == 1
+    assert stage.texts(chat.room) == ["Rain. Mara opens the door."]
+
+
+@pytest.mark.parametrize("name", shelf.NAMES)
+async def test_s8_a_ready_made_character_brings_its_scene_and_asks_no_model(
+    stage: StoryHarness, script: ScriptedModel, name: str
+) -> None:
+    ready = shelf.starter_character(name)
+    bot = await stage.create_character(
+        ready.name, kickoff=ready.kickoff, initial_relationship=ready.initial_relationship
+    )
+    proposal = await stage.story.propose_opening(bot.id)
+    assert (proposal.notice, script.classified) == ("", [])
+    opening = proposal.opening
+    assert opening.title and opening.place.name and opening.weather and opening.you.posture
+    assert (opening.greeting, opening.relationship) == (ready.kickoff, ready.initial_relationship)
+    now = datetime(2026, 5, 4, 3, 2, tzinfo=UTC)
+    assert opening.start_time(now) == datetime.combine(now.date(), time.fromisoformat(opening.time), tzinfo=UTC)
+
+
+async def test_s8_a_ready_made_opening_that_was_rewritten_is_read_again(
+    stage: StoryHarness, script: ScriptedModel
+) -> None:
+    bot = await stage.create_character(kickoff=shelf.starter_character("maren").kickoff + " Then the lamp goes out.")
+    script.shapes["Opening"] = {"title": "Dark"}
+    assert (await stage.story.propose_opening(bot.id)).opening.title == "Dark"
+
+
+@pytest.mark.parametrize("told", ["", "soon", "25:00", "tomorrow at noon"])
+def test_s8_an_hour_that_is_none_leaves_it_now(told: str) -> None:
+    now = datetime(2026, 5, 4, 3, 2, tzinfo=UTC)
+    assert Opening(time=told).start_time(now) == now
+
+
+async def test_s8_all_of_it_or_nothing(stage: StoryHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    mara = await stage.create_character()
+    before = stage.store.reader.last_id()
+    view = next(view for view in stage.store.projections if view.name == "story_edges")
+    monkeypatch.setattr(type(view), "updated", _broken)
+    stage.store.close()
+    stage.open()
+    with pytest.raises(RuntimeError):
+        await stage.story.begin(mara.id, Opening())
+    assert stage.store.reader.last_id() == before
+    monkeypatch.undo()
+    stage.store.close()
+    stage.open()
+    assert stage.story.chats.chats() == []
+
+
+def _broken(*_: object) -> None:
+    raise RuntimeError("the disk is gone")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        RecordedCall(say="As an AI, I can't help with that."),
+        RecordedCall(say="no json at all"),
+        RecordedCall(error=RecordedError(kind="KeyRejected", what="The key is wrong.", status=401)),
+    ],
+)
+async def test_s8_a_classifier_that_fails_leaves_an_empty_form_with_a_notice(
+    stage: StoryHarness, script: ScriptedModel, answer: RecordedCall
+) -> None:
+    mara = await stage.create_character(kickoff="Rain.")
+    script.shapes["Opening"] = answer
+    proposal = await stage.story.propose_opening(mara.id)
+    assert "Fill it in by hand" in proposal.notice
+    assert proposal.opening == Opening(greeting="Rain.")
+    await stage.story.begin(mara.id, proposal.opening)
+
+
+async def test_s8_nobody_to_meet_is_a_clear_error(stage: StoryHarness) -> None:
+    with pytest.raises(CoterieError, match="no character"):
+        await stage.story.propose_opening("nobody")

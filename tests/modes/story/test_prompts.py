@@ -1,0 +1,269 @@
+"""What a character is told before it speaks, whatever there is to tell: S13."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coterie.base.clock import ManualClock
+from coterie.base.ids import new_id
+from coterie.characters.cards.card import Card
+from coterie.characters.identity import Identity
+from coterie.characters.service import OWNER, Character, OwnerProfile
+from coterie.conversation.events import AssistantTurn, AssistantTurnStarted, UserTurn
+from coterie.eventstore import NewEvent
+from coterie.llm.messages import PromptMessage
+from coterie.llm.roles import Role
+from coterie.memory.writer import NewMemory
+from coterie.modes.story.events import DialogueSummarised, SceneSummarised
+from coterie.modes.story.prompts import AssembledPrompt, PromptBuilder, PromptTooLong
+from coterie.modes.story.queries import PromptQueries
+from coterie.modes.story.settings import StorySettings
+from coterie.modes.story.turn_parser import parse_segments
+from tests.modes.story.conftest import ScriptedModel, StoryHarness
+
+NOTE = "xylophone"
+"""Stands only in notes to the player."""
+BOOK = {
+    "entries": [
+        {"keys": ["lamp"], "content": "The lamp burns whale oil." * 4, "enabled": True, "insertion_order": 1},
+        {"keys": ["sea"], "content": "The sea is cold.", "enabled": True, "insertion_order": 2, "constant": True},
+    ]
+}
+WORDS = st.sampled_from(["the lamp", "a boat", "the sea", "Ana waits", "it rains", "ash and oil", "years ago", "«ja»"])
+TEXT = st.lists(WORDS, min_size=1, max_size=40).map(" ".join)
+
+
+@dataclass(frozen=True)
+class Past:
+    """Something a chat may have behind it."""
+
+    turns: list[tuple[str, str]]
+    memories: list[str]
+    summary: str
+    talk: str
+    weather: str
+
+
+PASTS = st.builds(
+    Past,
+    turns=st.lists(st.tuples(TEXT, TEXT), max_size=24),
+    memories=st.lists(TEXT, max_size=12, unique=True),
+    summary=st.just("") | TEXT,
+    talk=st.just("") | TEXT,
+    weather=st.just("") | TEXT,
+)
+BUDGETS = st.builds(
+    lambda soft, more, k: StorySettings(narrative_budget_soft=soft, narrative_budget_hard=soft + more, retrieval_k=k),
+    st.integers(256, 3_000),
+    st.integers(256, 2_000),
+    st.integers(0, 8),
+)
+
+
+@dataclass
+class House:
+    stage: StoryHarness
+    loop: asyncio.AbstractEventLoop
+    bot: Character = field(init=False)
+
+    def prepare(self) -> None:
+        self.loop.run_until_complete(self._prepare())
+
+    async def _prepare(self) -> None:
+        await self.stage.roster.save_owner(OwnerProfile(name="Ana", persona="A cartographer."))
+        data: dict[str, Any] = {"name": "Mara", "description": "Keeps the lamp.", "character_book": BOOK}
+        card = Card.read({"spec": "chara_card_v2", "spec_version": "2.0", "data": data})
+        self.bot = await self.stage.roster.save(Identity.from_card(card), card)
+
+    def assembled(self, past: Past, budgets: StorySettings) -> AssembledPrompt:
+        return self.loop.run_until_complete(self._assembled(past, budgets))
+
+    async def _assembled(self, past: Past, budgets: StorySettings) -> AssembledPrompt:
+        stage, bot = self.stage, self.bot.id
+        room = await stage.start_chat(self.bot, weather=past.weather)
+        drafts: list[NewEvent] = []
+        for message, reply in past.turns:
+            one, two = new_id(), new_id()
+            text = f"{message} (({NOTE}))"
+            said = UserTurn(
+                turn=one, author=OWNER, text=text, segments=tuple(parse_segments(text)), present=(OWNER, bot)
+            )
+            started = AssistantTurnStarted(reply=two, speaker=bot, answers=one, present=(OWNER, bot))
+            drafts += [NewEvent(room, said, OWNER, turn=one), NewEvent(room, started, bot, turn=two)]
+            drafts.append(NewEvent(room, AssistantTurn(reply=two, text=reply), bot, turn=two))
+        if past.summary:
+            told = SceneSummarised(scene="s", owner=bot, summary=past.summary, significance=1)
+            drafts.append(NewEvent(room, told))
+        if past.talk:
+            drafts.append(NewEvent(room, DialogueSummarised(upto=9, summary=past.talk)))
+        drafts.append(
+            NewEvent(
+                room, UserTurn(turn="now", author=OWNER, text="And now?", segments=tuple(parse_segments("And now?")))
+            )
+        )
+        await stage.store.append(drafts)
+        stage.memory.add_many([NewMemory(text, bot, room) for text in past.memories])
+        args = (stage.store, stage.roster, stage.memory, stage.models)
+        return PromptBuilder(*args, budgets, stage.clock).assemble(stage.story.chats.chat(room), bot, "r")
+
+
+@pytest.fixture(scope="module")
+def house() -> Iterator[House]:
+    loop = asyncio.new_event_loop()
+    with tempfile.TemporaryDirectory() as folder:
+        made = House(StoryHarness(Path(folder) / "coterie.db", ManualClock(), ScriptedModel()), loop)
+        made.prepare()
+        yield made
+        loop.run_until_complete(made.stage.close())
+    loop.close()
+
+
+def kinds_gone(assembled: AssembledPrompt) -> list[str]:
+    """What was trimmed, in order, each by the kind of part it was."""
+    return [line.split(" ")[0] for line in assembled.sent.trimmed]
+
+
+@settings(max_examples=40)
+@given(past=PASTS, budgets=BUDGETS)
+def test_s13_with_any_history_the_budget_holds_must_survives_and_every_token_has_a_source(
+    house: House, past: Past, budgets: StorySettings
+) -> None:
+    try:
+        assembled = house.assembled(past, budgets)
+    except PromptTooLong as error:
+        assert str(budgets.narrative_budget_hard) in error.what
+        return
+    sent, prompt = assembled.sent, assembled.prompt
+    # Every token is attributed, and what is really sent is no more than what was counted.
+    assert sum(part.tokens for part in sent.parts) == sent.tokens <= sent.hard <= budgets.narrative_budget_hard
+    target = house.stage.models.catalogue.chain(Role.NARRATIVE)[0]
+    assert house.stage.models.tokens.count_prompt(target, prompt) <= sent.tokens
+    # What was sent is the parts, and nothing else.
+    texts = [(part, sent.texts[part.sha]) for part in sent.parts]
+    assert prompt.messages == as_sent(texts)
+    # MUST is there, whole.
+    told = "\n".join(message.text for message in prompt.messages)
+    last = [text for pair in past.turns for text in pair][-1:]
+    for must in (
+        "You are Mara.",
+        "Keeps the lamp.",
+        "Ana is the person you are with.\nA cartographer.",
+        "Ana: And now?",
+    ):
+        assert must in told
+    assert all(text in told for text in last)
+    assert {"identity", "you", "scene", "turn now"} <= {part.name for part in sent.parts if part.tier == "must"}
+    assert NOTE not in told
+    # NICE goes first: older dialogue, then memories beyond two, then the weather. Only then SHOULD.
+    gone = kinds_gone(assembled)
+    stages = {"turn": 0, "memory": 1, "weather": 2}
+    tiers = {part.name: part.tier for part in sent.parts}
+    nice = [stages[kind] for kind in gone if kind in stages and kind != "memory"]
+    assert nice == sorted(nice)
+    others = [kind for kind in gone if kind not in stages]
+    if others:
+        assert "nice" not in tiers.values()
+        assert gone.index(others[0]) >= len(nice)
+    if "memory" in gone:  # K only drops when no older dialogue is left
+        assert not [name for name, tier in tiers.items() if tier == "nice" and name.startswith("turn ")]
+    if "turn" in gone and (past.summary or past.talk):
+        assert "summary" in tiers or "summary" in gone
+    if not gone:
+        assert sent.tokens <= sent.soft
+    elif "should" not in tiers.values() or not others:
+        assert sent.tokens <= max(sent.soft, sum(part.tokens for part in sent.parts if part.tier == "must"))
+
+
+def as_sent(parts: list[tuple[Any, str]]) -> tuple[PromptMessage, ...]:
+    """The messages that these parts make: one for the system, then turns, those of one side together."""
+    aside = [text for part, text in parts if not part.name.startswith("turn ")]
+    messages = [PromptMessage(role="system", text="\n\n".join(aside))]
+    for part, text in parts:
+        if not part.name.startswith("turn "):
+            continue
+        if messages[-1].role == part.role:
+            messages[-1] = PromptMessage(role=part.role, text=f"{messages[-1].text}\n\n{text}")
+        else:
+            messages.append(PromptMessage(role=part.role, text=text))
+    return tuple(messages)
+
+
+async def test_s13_k_drops_from_four_to_two_before_should_shrinks(stage: StoryHarness) -> None:
+    stage.settings = StorySettings(narrative_budget_soft=256, narrative_budget_hard=2_000)
+    stage.store.close()
+    stage.open()
+    mara = await stage.create_character()
+    room = await stage.start_chat(mara)
+    ships = [f"the lamp and number {n} of the {'many ' * 40}ships that passed by night" for n in range(8)]
+    stage.memory.add_many([NewMemory(text, mara.id, room) for text in ships])
+    begun = await stage.say(room, "How many ships passed the lamp?")
+    sent = PromptQueries(stage.store).inspect(room, begun.reply).sent
+    ranked = [f"memory {memory}" for memory in sent.recalled]
+    gone = [line.partition(" (")[0] for line in sent.trimmed]
+    assert len(ranked) == 4
+    assert gone[:2] == [ranked[3], ranked[2]]
+    assert {part.tier for part in sent.parts if part.name.startswith("memory ")} <= {"should"}
+
+
+async def test_s13_a_message_that_cannot_fit_is_named_in_the_error(stage: StoryHarness, script: ScriptedModel) -> None:
+    stage.settings = StorySettings(narrative_budget_hard=600, narrative_budget_soft=400)
+    stage.store.close()
+    stage.open()
+    room = await stage.start_chat(await stage.create_character())
+    with pytest.raises(PromptTooLong, match=r"your message \(\d+ tokens\)") as told:
+        await stage.say(room, "word " * 900)
+    assert "Shorten" in told.value.fix
+    assert script.asked == []
+    # It was durable before anything was asked, and can be changed into something that fits.
+    assert stage.texts(room) == ["word " * 900]
+    await stage.regenerate(room, text="A short word.")
+    assert stage.texts(room) == ["A short word.", "Reply number 1."]
+
+
+async def test_s13_budgets_follow_the_models_own_context(stage: StoryHarness, script: ScriptedModel) -> None:
+    room = await stage.start_chat(await stage.create_character())
+    embedded = stage.models.catalogue.settings.embedded.model_copy(update={"context": 1_024})
+    stage.models.catalogue.settings = stage.models.catalogue.settings.model_copy(update={"embedded": embedded})
+    for number in range(30):
+        await stage.story.say(room, f"Message {number}: {'the sea is cold and wide ' * 6}")
+        await stage.story.replies.wait(room)
+    begun = await stage.say(room, "And now?")
+    sent = PromptQueries(stage.store).inspect(room, begun.reply).sent
+    assert sent.hard == 1_024 - 256 - 64
+    assert sent.tokens <= sent.hard
+    assert any(line.startswith("turn ") for line in sent.trimmed)
+
+
+async def test_s13_the_inspector_shows_exactly_what_was_sent_for_any_turn_that_counts(
+    stage: StoryHarness, script: ScriptedModel
+) -> None:
+    stage.settings = StorySettings(narrative_budget_hard=900, narrative_budget_soft=500)
+    stage.store.close()
+    stage.open()
+    room = await stage.start_chat(await stage.create_character(), greeting="You came.")
+    sent: dict[str, int] = {}
+    for number in range(12):
+        begun = await stage.say(room, f"Number {number} of the lamp, the sea and the boats. ((xylophone))")
+        sent[begun.reply] = len(script.asked) - 1
+        if number % 3 == 0:
+            first = begun.reply
+            sent[(await stage.regenerate(room)).reply] = len(script.asked) - 1
+            await stage.story.choose(room, first)
+    fork = await stage.story.fork(room, stage.story.timeline.latest(room, 5)[0].id)
+    for where in (room, fork.room):
+        replies = [turn for turn in stage.story.timeline.latest(where, 100) if turn.answers]
+        assert len(replies) > 8
+        for turn in replies:
+            inspected = PromptQueries(stage.store).inspect(where, turn.id)
+            assert as_sent(inspected.parts) == script.asked[sent[turn.id]].prompt.messages
+            assert all(text for _, text in inspected.parts)
+            assert sum(part.tokens for part, _ in inspected.parts) == inspected.sent.tokens

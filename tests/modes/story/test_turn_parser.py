@@ -1,0 +1,107 @@
+"""Speech, action, and notes to the player: S11."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coterie.modes.story.settings import StorySettings
+from coterie.modes.story.turn_parser import parse_segments, unmarked_segment, visible_text
+from tests.modes.story.conftest import ScriptedModel, StoryHarness
+
+MARKS = st.sampled_from(["((", "))", "*", "**", '"', "“", "”", "//", "[[", "]]", " ", "\n", ".", "(", ")"])
+PROSE = st.lists(MARKS | st.text(alphabet="abc dé", max_size=6), max_size=20).map("".join)
+
+
+def kinds(text: str, marker: str = "((") -> list[tuple[str, str]]:
+    return [(segment.kind, segment.text) for segment in parse_segments(text, marker)]
+
+
+def test_s11_three_segments() -> None:
+    assert kinds('*walks over* "Hey." ((player note))') == [
+        ("action", "walks over"),
+        ("dialogue", '"Hey."'),
+        ("ooc", "player note"),
+    ]
+
+
+@pytest.mark.parametrize(("marker", "text"), [("//", "Hi // note"), ("[[", "Hi [[note]]"), ("OOC:", "Hi OOC: note")])
+def test_s11_the_marker_is_configurable(marker: str, text: str) -> None:
+    assert kinds(text, marker) == [("dialogue", "Hi"), ("ooc", "note")]
+    assert visible_text(parse_segments(text, marker)) == "Hi"
+
+
+def test_s11_a_note_that_is_never_closed_is_still_a_note() -> None:
+    assert kinds("Hello ((do not tell") == [("dialogue", "Hello"), ("ooc", "do not tell")]
+
+
+@given(PROSE)
+def test_s11_every_character_is_in_exactly_one_segment(text: str) -> None:
+    def letters(told: str) -> str:
+        return "".join(letter for letter in told if letter.isalnum())
+
+    assert "".join(letters(segment.text) for segment in parse_segments(text)) == letters(text)
+    assert all(segment.text.strip() == segment.text and segment.text for segment in parse_segments(text))
+
+
+@given(PROSE, st.text(alphabet="xyz", min_size=8, max_size=8), PROSE)
+def test_s11_what_is_inside_the_marks_is_never_told(before: str, secret: str, after: str) -> None:
+    # What opens before the note (a quotation, say) may swallow its mark: then it is no note.
+    before = before.translate(dict.fromkeys(map(ord, '(*"“”«»„‹›')))
+    assert secret not in visible_text(parse_segments(f"{before}(({secret})){after}"))
+
+
+async def test_s11_notes_reach_no_prompt_and_no_memory(stage: StoryHarness, script: ScriptedModel) -> None:
+    script.shapes["Closing"] = {"summary": "A visit."}
+    mara = await stage.create_character()
+    room = await stage.start_chat(mara)
+    for _ in range(3):
+        await stage.say(room, "Hello. ((the xylophone is a clue))")
+    await stage.regenerate(room, text="Hi. ((xylophone again))")
+    await stage.story.close_scene(room)
+    prompts = [message.text for request in [*script.asked, *script.classified] for message in request.prompt.messages]
+    assert prompts
+    assert not [prompt for prompt in prompts if "xylophone" in prompt]
+    assert not [memory for memory in stage.memories_of(mara.id) if "xylophone" in memory]
+    assert "xylophone" in stage.texts(room)[0]
+
+
+LONG = "I walk to the window and look at the sea for a while and then I say that the storm will be here soon enough"
+
+
+async def test_s11_the_classifier_is_asked_only_where_marks_are_absent(
+    stage: StoryHarness, script: ScriptedModel
+) -> None:
+    script.shapes["Stretches"] = {
+        "stretches": [
+            {"kind": "action", "text": LONG[:58]},
+            {"kind": "dialogue", "text": LONG[58:]},
+        ]
+    }
+    stage.story._settings = StorySettings(reader_from_words=15)
+    room = await stage.start_chat(await stage.create_character())
+    for text in ("Short.", f"*{LONG}*", f'"{LONG}"', f"*{LONG}* and so on"):
+        await stage.say(room, text)
+        assert script.questions("Stretches") == []
+    begun = await stage.say(room, f"{LONG} ((a note))")
+    turn = stage.story.timeline.turn(room, begun.turn)
+    assert [segment.kind for segment in turn.segments] == ["action", "dialogue", "ooc"]
+    assert turn.text == f"{LONG} ((a note))"
+    assert "a note" not in script.questions("Stretches")[0]
+    assert f"*{LONG[:58].strip()}*" in script.prompt()
+
+
+async def test_s11_what_the_classifier_made_up_is_not_believed(stage: StoryHarness, script: ScriptedModel) -> None:
+    script.shapes["Stretches"] = {"stretches": [{"kind": "action", "text": "I set the house on fire"}]}
+    stage.story._settings = StorySettings(reader_from_words=15)
+    room = await stage.start_chat(await stage.create_character())
+    begun = await stage.say(room, LONG)
+    assert script.questions("Stretches")
+    assert [(s.kind, s.text) for s in stage.story.timeline.turn(room, begun.turn).segments] == [("dialogue", LONG)]
+
+
+def test_s11_short_messages_are_not_worth_a_question() -> None:
+    assert unmarked_segment(parse_segments("Just a word or two."), StorySettings().reader_from_words) is None
+    assert unmarked_segment(parse_segments(" ".join(["word"] * 50)), StorySettings().reader_from_words) is not None
+    assert unmarked_segment(parse_segments(" ".join(["word"] * 50)), 0) is None

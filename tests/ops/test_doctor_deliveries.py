@@ -1,0 +1,39 @@
+"""What the doctor says about messages in doubt. D21"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from coterie.base.paths import Paths
+from coterie.checkup import build_doctor
+from coterie.eventstore import NewEvent
+from coterie.messaging.inbox import room_stream
+from coterie.messaging.outbox import DeliveryFailed, MessageDelivered, queued_event
+from coterie.messaging.protocol import OutgoingNotification, RoomRef
+from tests.contracts.surface_app import SurfaceApp
+
+ROOM = RoomRef(surface="matrix", id="!kitchen")
+
+
+def told(home: Paths) -> list[tuple[str, str]]:
+    return [(one.state, one.what) for one in build_doctor(home).run() if one.about == "Delivery"]
+
+
+async def test_d21_a_delivery_in_doubt_is_shown_as_such(tmp_path: Path) -> None:
+    home = Paths.locate({"COTERIE_HOME": str(tmp_path)})
+    assert await asyncio.to_thread(told, home) == []
+    house = SurfaceApp(home.database)
+    assert await asyncio.to_thread(told, home) == [("ok", "nothing is in doubt")]
+    drafts = [queued_event(token, OutgoingNotification(room=ROOM, text="x")) for token in ("a", "b", "c")]
+    ends = (
+        DeliveryFailed(token="a", error="They said no."),
+        MessageDelivered(token="b", message="$1", perhaps_twice=True),
+        MessageDelivered(token="c", message="$2"),
+    )
+    await house.store.append([*drafts, *(NewEvent(room_stream(ROOM), end) for end in ends)])
+    assert await asyncio.to_thread(told, home) == [
+        ("bad", "a message to matrix !kitchen was not taken: They said no."),
+        ("note", "shown perhaps twice after a crash or a broken line: 1"),
+    ]
+    await house.close()

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coterie.app import LIVE_SETTINGS, load_settings, write_example_config
+from coterie.base.paths import Paths
+from coterie.ops.errors import BadSetting
+from coterie.ops.settings_editor import Setting, SettingsEditor
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Paths:
+    return Paths.locate({"COTERIE_HOME": str(tmp_path)})
+
+
+def configuration(home: Paths, environ: dict[str, str] | None = None) -> SettingsEditor:
+    def read() -> Any:
+        return load_settings(home, environ or {})
+
+    return SettingsEditor(read().settings, home.config, read, lambda: write_example_config(home))
+
+
+def by_key(settings: list[Setting]) -> dict[str, Setting]:
+    return {setting.key: setting for setting in settings}
+
+
+def test_every_setting_is_shown_with_meaning_value_and_origin(home: Paths) -> None:
+    write_example_config(home)
+    home.config.write_text("[story]\nretrieval_k = 7\n")
+    shown = by_key(configuration(home, {"COTERIE_SERVER__PORT": "9000"}).settings())
+    k = shown["story.retrieval_k"]
+    assert (k.value, k.default, k.origin, k.pending) == (7, 4, "config.toml line 2", False)
+    assert k.about == "How many memories are recalled for a reply."
+    assert shown["server.port"].origin == "environment variable COTERIE_SERVER__PORT"
+    assert shown["story.ooc_marker"].origin == "default"
+
+
+def test_a_change_keeps_comments_and_counts_from_the_next_start(home: Paths) -> None:
+    write_example_config(home)
+    home.config.write_text("# mine\n[story]\nretrieval_k = 7 # enough\n")
+    book = configuration(home)
+    shown = by_key(book.change({"story.retrieval_k": 2, "models.roles.narrative": "ollama/mistral"}))
+    assert (shown["story.retrieval_k"].value, shown["story.retrieval_k"].pending) == (2, True)
+    assert shown["models.roles"].value == {"narrative": ["ollama/mistral"]}
+    assert "# mine" in home.config.read_text()
+    assert load_settings(home, {}).settings.story.retrieval_k == 2
+    back = by_key(book.change({"story.retrieval_k": None}))["story.retrieval_k"]
+    assert (back.value, back.origin) == (4, "default")
+
+
+def test_what_is_read_anew_counts_at_once(home: Paths) -> None:
+    write_example_config(home)
+    running = load_settings(home, {}).settings.model_copy(deep=True)
+    story, caps = running.story, running.models.caps
+    book = SettingsEditor(
+        running, home.config, lambda: load_settings(home, {}), lambda: write_example_config(home), LIVE_SETTINGS
+    )
+    told = {"story.retrieval_k": 2, "models.caps.usd_per_day": 1.5, "models.roles.narrative": "ollama/mistral"}
+    shown = by_key(book.change({**told, "server.port": 8123}))
+    assert (story.retrieval_k, caps.usd_per_day) == (2, 1.5)
+    assert running.models.roles["narrative"] == ("ollama/mistral",)  # type: ignore[index]
+    assert [shown[key].pending for key in ("story.retrieval_k", "models.roles", "server.port")] == [False, False, True]
+    assert [shown[key].live for key in ("story.retrieval_k", "models.roles", "server.port")] == [True, True, False]
+    assert running.server.port == 8000
+    assert load_settings(home, {}).settings.story is not story
+    book.change({"models.providers.mine.base_url": "http://127.0.0.1:9/v1"})
+    assert running.models.providers["mine"].base_url == "http://127.0.0.1:9/v1"
+    book.change({"models.providers.mine": None})
+    assert running.models.providers == {}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"story.retrieval_q": 3},
+        {"nothing": 3},
+        {"story": {"retrieval_k": 3}},
+        {"story.retrieval_k": "many"},
+        {"story.retrieval_k": -1},
+        {"story.retrieval_k.deep": 1},
+        {"story.retrieval_k": 3, "models.roles.narrative": "nobody/x"},
+        {"models.api_key": "sk-live-12345678"},
+        {"models.providers.mine.api_key": "sk-live-12345678"},
+        {"server.port": 1234},
+    ],
+)
+def test_what_does_not_fit_changes_nothing(home: Paths, changes: dict[str, Any]) -> None:
+    write_example_config(home)
+    before = home.config.read_text()
+    book = configuration(home, {"COTERIE_SERVER__PORT": "9000"})
+    with pytest.raises(BadSetting) as refused:
+        book.change(changes)
+    assert refused.value.fix
+    assert "sk-live" not in str(refused.value)
+    assert home.config.read_text() == before
+
+
+def test_s29_a_key_is_never_shown(home: Paths) -> None:
+    write_example_config(home)
+    home.config.write_text(
+        '[models]\napi_key = "env:KEY"\n[models.providers.mine]\npreset = "openai"\napi_key = "env:KEY"\n'
+    )
+    told = configuration(home, {"KEY": "sk-very-secret-key"}).settings()
+    assert by_key(told)["models.api_key"].value is True
+    assert by_key(told)["models.providers"].value["mine"]["api_key"] is True
+    assert "very-secret" not in repr(told)
+
+
+def test_a_file_that_was_spoilt_meanwhile_still_shows_what_runs(home: Paths) -> None:
+    write_example_config(home)
+    book = configuration(home)
+    home.config.write_text("[story\n")
+    assert by_key(book.settings())["story.retrieval_k"].value == 4
+    with pytest.raises(BadSetting):
+        book.change({"story.retrieval_k": 2})

@@ -1,0 +1,180 @@
+"""People with clients of their own, and our bot beside them, on a real homeserver."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from pydantic import SecretStr
+
+from coterie.characters.workspace import Portrait
+from coterie.messaging.files import RoomFiles
+from coterie.surfaces.matrix.homeserver import Homeserver
+from coterie.surfaces.matrix.service import MatrixService
+from coterie.surfaces.matrix.settings import MatrixSettings
+from coterie.surfaces.matrix.sync import SyncLoop
+from tests.contracts.surface_app import SurfaceApp
+from tests.real.synapse import Synapse
+
+PASSWORD = "a password"
+Anybody = TypeVar("Anybody", bound="MatrixUser")
+
+
+class MatrixUser:
+    """Somebody with a client."""
+
+    def __init__(self, server: Homeserver, user: str) -> None:
+        self.server = server
+        self.user = user
+        self._count = 0
+        self._since: str | None = None
+
+    @classmethod
+    async def arrive(cls, synapse: Synapse, name: str) -> Self:
+        user = synapse.register(name)
+        server = Homeserver(synapse.url)
+        told = await server.login(user, PASSWORD)
+        server.token = told["access_token"]
+        human = cls(server, user)
+        await human.accept_invites()
+        return human
+
+    async def room_with(self, bot: str) -> str:
+        return await self.server.create_room({"preset": "private_chat", "invite": [bot]})
+
+    async def say(self, room: str, text: str, key: str | None = None, more: dict[str, Any] | None = None) -> str:
+        self._count += 1
+        told = {"msgtype": "m.text", "body": text, **(more or {})}
+        return await self.server.send(room, "m.room.message", told, key or f"{self.user}.{self._count}")
+
+    async def close(self) -> None:
+        await self.server.close()
+
+    async def accept_invites(self) -> list[str]:
+        told = await self.server.sync(self._since, 0)
+        self._since = told["next_batch"]
+        invited = list(told.get("rooms", {}).get("invite", {}))
+        for room in invited:
+            await self.server.join(room)
+        return invited
+
+    async def events(self, room: str) -> list[dict[str, Any]]:
+        """Everything in a room, oldest first."""
+        start: str | None = None  # the homeserver answers a first sync from a cache for a while
+        found: list[dict[str, Any]] = []
+        while True:
+            page = await self.server.messages_before(room, start, None)
+            found += page["chunk"]
+            if not page["chunk"] or "end" not in page:
+                return found[::-1]
+            start = page["end"]
+
+    async def shown(self, room: str, by: str) -> list[str]:
+        """What somebody's messages look like now, edits applied."""
+        return [text for _, text in shown_by(await self.events(room), by)]
+
+
+def shown_by(events: list[dict[str, Any]], by: str) -> list[tuple[str, str]]:
+    texts: dict[str, str] = {}
+    for event in events:
+        content = event["content"]
+        if event["type"] != "m.room.message" or event["sender"] != by or "body" not in content:
+            continue
+        relation = content.get("m.relates_to", {})
+        if relation.get("rel_type") == "m.replace":
+            texts[relation["event_id"]] = content["m.new_content"]["body"]
+        else:
+            texts[event["event_id"]] = content["body"]
+    return list(texts.items())
+
+
+class MatrixApp(SurfaceApp):
+    """A house whose bot follows the homeserver step by step, or by itself."""
+
+    def __init__(
+        self, path: Path, synapse: Synapse, name: str, owner: str, *, encrypted: bool = False, **options: Any
+    ) -> None:
+        super().__init__(path / "coterie.db", **options)
+        self.folder = path / "matrix"
+        self.workspaces = path / "workspaces"
+        self.bot_user = f"@{name}:localhost"
+        self.matrix = MatrixSettings(
+            homeserver=synapse.url,
+            user=self.bot_user,
+            password=SecretStr(PASSWORD),
+            owner=owner,
+            encrypted=encrypted,
+            sync_s=1,
+        )
+        self.portraits: dict[str, Portrait] = {}
+        self._stack = AsyncExitStack()
+
+    @property
+    def bot(self) -> MatrixService:
+        return self._bot
+
+    async def connect(self) -> None:
+        self._bot = MatrixService(
+            self.board,
+            self.store.bus,
+            self.matrix,
+            self.folder,
+            lambda who: RoomFiles(self.workspaces / who),
+            self.portraits.get,
+        )
+        self.following: SyncLoop = await self._stack.enter_async_context(self._bot.connected())
+
+    async def settle(self, rounds: int = 3) -> None:
+        """Until nothing new comes and everything is answered."""
+        for _ in range(rounds):
+            await self.following.sync_once(0)
+            await self.board.wait_idle()
+
+    async def restart(self) -> None:
+        """A crash and a new start."""
+        await self.crash()
+        await self._stack.aclose()
+        self._stack = AsyncExitStack()
+        await self.connect()
+
+    async def lose_database(self) -> None:
+        await self.board.close()
+        await self._stack.aclose()
+        self._stack = AsyncExitStack()
+        self.store.close()
+        for file in self.path.parent.glob("coterie.db*"):
+            file.unlink()
+        self.open()
+        await self.furnish()
+
+    async def close(self) -> None:
+        await self._stack.aclose()
+        await super().close()
+
+
+def house_on(
+    synapse: Synapse, path: Path, name: str, **options: Any
+) -> AbstractAsyncContextManager[tuple[MatrixApp, MatrixUser]]:
+    """A house with a bot of its own, and its owner, who writes plainly."""
+    return house_with(MatrixUser, synapse, path, name, **options)
+
+
+@asynccontextmanager
+async def house_with(
+    client: type[Anybody], synapse: Synapse, path: Path, name: str, **options: Any
+) -> AsyncIterator[tuple[MatrixApp, Anybody]]:
+    """The same with an owner who uses this client. Rooms are sealed where the client can."""
+    path.mkdir(parents=True, exist_ok=True)
+    ana = await client.arrive(synapse, f"ana-{name}")
+    synapse.register(name)
+    house = MatrixApp(path, synapse, name, ana.user, encrypted=client is not MatrixUser, **options)
+    await house.furnish()
+    await house.connect()
+    await house.following.sync_once(0)
+    try:
+        yield house, ana
+    finally:
+        await house.close()
+        await ana.close()

@@ -1,0 +1,262 @@
+"""Sealed rooms on a real homeserver, with another client on the other side. P7
+
+What the homeserver's own database holds is looked at: nothing that anybody said may stand there readable.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import pytest
+
+from coterie.base.ids import new_id
+from coterie.eventstore.sqlite.keystore import KeyPath
+from coterie.messaging.errors import PlatformUnreachable
+from coterie.messaging.protocol import OutgoingMessage, OutgoingReaction
+from coterie.surfaces.matrix.crypto import machine
+from coterie.surfaces.matrix.crypto.key_requests import PendingEvents
+from coterie.surfaces.matrix.crypto.signing import has_signature
+from coterie.surfaces.matrix.homeserver import Homeserver, Json
+from coterie.surfaces.matrix.messages import SURFACE, room_ref
+from coterie.surfaces.matrix.service import UNREAD
+from tests.real.matrix_app import MatrixApp, MatrixUser, house_with
+from tests.real.second_client import EncryptedMatrixUser
+from tests.real.synapse import Synapse
+
+pytestmark = pytest.mark.timeout(600)
+
+
+_SAID = "SELECT json FROM event_json NATURAL JOIN events WHERE room_id = ? AND state_key IS NULL"
+
+
+def house_on(synapse: Synapse, path: Path) -> AbstractAsyncContextManager[tuple[MatrixApp, EncryptedMatrixUser]]:
+    return house_with(EncryptedMatrixUser, synapse, path, f"bot-{new_id().lower()}")
+
+
+async def first_room(house: MatrixApp, ana: EncryptedMatrixUser) -> str:
+    await ana.room_with(house.bot_user)
+    await house.settle()
+    await ana.accept_invites()
+    await house.settle(1)
+    (bound,) = house.board.chats.rooms.on_surface(SURFACE)
+    return bound.room.id
+
+
+def readable(synapse: Synapse, *rooms: str) -> list[str]:
+    """What in these rooms can be read by whoever runs the homeserver: kinds of events that are no state."""
+    found = []
+    for room in rooms:
+        for (told,) in synapse.query("SELECT json FROM event_json WHERE room_id = ?", room):
+            event = json.loads(told)
+            if "state_key" not in event and event["type"] != "m.room.encrypted":
+                found.append(f"{event['type']} {event['content']}")
+    return found
+
+
+async def test_p7_rooms_we_make_are_sealed_and_both_sides_read_each_other(synapse: Synapse, tmp_path: Path) -> None:
+    async with house_on(synapse, tmp_path) as (house, ana):
+        room = await first_room(house, ana)
+        state = {event["type"]: event["content"] for event in await ana.server.state(room)}
+        assert state["m.room.encryption"]["algorithm"] == "m.megolm.v1.aes-sha2"
+        await ana.say(room, "Hello, is this sealed?")
+        await house.settle()
+        assert (await ana.shown(room, house.bot_user))[-1].startswith("Hello, is this sealed? [echo:")
+        await house.restart()
+        await ana.say(room, "And after a restart?")
+        await house.settle()
+        assert (await ana.shown(room, house.bot_user))[-1].startswith("And after a restart? [echo:")
+        assert readable(synapse, room) == []
+        said = [told for (told,) in synapse.query(_SAID, room)]
+        assert said and not any("sealed?" in told or "echo:" in told for told in said)
+
+
+async def test_p7_a_device_that_comes_later_reads_from_then_on(synapse: Synapse, tmp_path: Path) -> None:
+    async with house_on(synapse, tmp_path) as (house, ana):
+        room = await first_room(house, ana)
+        await ana.say(room, "before")
+        await house.settle()
+        phone = await EncryptedMatrixUser.log_in(synapse, ana.user)
+        await house.settle(1)
+        await phone.say(room, "from my phone")
+        await house.settle()
+        assert (await ana.shown(room, house.bot_user))[-1].startswith("from my phone [")
+        on_phone = await phone.shown(room, house.bot_user)
+        assert [text.partition(" [")[0] for text in on_phone] == ["from my phone"], "what was before stays sealed to it"
+        await phone.server.call("POST", "/_matrix/client/v3/logout", {})
+        await ana.say(room, "the phone is gone")
+        await house.settle()
+        keys = {event["content"]["session_id"] for event in await raw(ana, room) if event["sender"] == house.bot_user}
+        assert len(keys) == 2, "a device less is a new key"
+        await phone.close()
+
+
+async def test_p7_whoever_left_cannot_read_what_comes_after(synapse: Synapse, tmp_path: Path) -> None:
+    async with house_on(synapse, tmp_path) as (house, ana):
+        room = await first_room(house, ana)
+        eve = await EncryptedMatrixUser.arrive(synapse, f"eve-{new_id().lower()}")
+        await ana.server.call("POST", f"/_matrix/client/v3/rooms/{room}/invite", {"user_id": eve.user})
+        await eve.accept_invites()
+        await house.settle(1)
+        await ana.say(room, "with her")
+        await house.settle()
+        assert (await eve.shown(room, house.bot_user))[-1].startswith("with her [")
+        await eve.server.leave(room)
+        await house.settle(1)
+        await ana.say(room, "without her")
+        await house.settle()
+        assert (await ana.shown(room, house.bot_user))[-1].startswith("without her [")
+        ours = [event for event in await raw(ana, room) if event["sender"] == house.bot_user]
+        assert "ciphertext" in eve.opened(room, ours[-1])["content"], "and her client has no key for it"
+        await eve.close()
+
+
+async def test_p7_a_lost_key_store_costs_a_device_and_nothing_else(synapse: Synapse, tmp_path: Path) -> None:
+    async with house_on(synapse, tmp_path) as (house, ana):
+        room = await first_room(house, ana)
+        await ana.say(room, "one")
+        await house.settle()
+        before = devices(synapse, house.bot_user)
+        identity = (house.folder / "identity.json").read_bytes()
+        for file in house.folder.glob("keys.db*"):
+            file.unlink()
+        await house.restart()
+        after = devices(synapse, house.bot_user)
+        assert len(before) == len(after) and len(before - after) == 1, "the old one is removed"
+        assert (house.folder / "identity.json").read_bytes() == identity
+        told = await ana.server.query_keys([house.bot_user])
+        (device,) = told["device_keys"][house.bot_user].values()
+        assert {device["device_id"]} == after - before
+        (own,) = told["self_signing_keys"][house.bot_user]["keys"].values()
+        assert has_signature(device, house.bot_user, own, own), "and the identity people know vouches for the new one"
+        await ana.sync()
+        await ana.forget_session(room)
+        await ana.say(room, "two")
+        await house.settle()
+        assert [text.partition(" [")[0] for text in await ana.shown(room, house.bot_user)] == ["one", "two"]
+        assert readable(synapse, room) == []
+
+
+async def test_p7_what_cannot_be_opened_waits_is_asked_for_and_is_told(
+    synapse: Synapse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "ASK_AFTER_S", 0.0)
+    async with house_on(synapse, tmp_path) as (house, ana):
+        room = await first_room(house, ana)
+        await ana.say(room, "heard")
+        await house.settle()
+        monkeypatch.setattr(PendingEvents, "waiting_for", lambda *_: [])
+        key = drop_room_keys(house)
+        await ana.say(room, "not heard")
+        await house.settle()
+        assert "not heard" not in [text for _, text in house.echo.heard]
+        asked = synapse.query("SELECT count(*) FROM device_inbox WHERE message_json LIKE '%m.room_key_request%'")
+        assert asked[0][0] >= 1, "its sender's devices are asked"
+        monkeypatch.undo()
+        await house.restart()
+        give_back(house, key)
+        await house.restart()
+        await house.settle()
+        assert house.echo.heard[-1][1] == "not heard", "with its key it is heard, also after a restart"
+        drop_room_keys(house)
+        monkeypatch.setattr(machine, "ASK_AFTER_S", 0.0)
+        monkeypatch.setattr(machine, "TELL_AFTER_S", 0.0)
+        await ana.say(room, "never heard")
+        await house.settle(4)
+        told = [text for text in await ana.shown(room, house.bot_user) if text == UNREAD]
+        assert told == [UNREAD], "and where no key comes, the person is told, once"
+
+
+async def test_p4_what_is_said_later_waits_a_while_for_a_late_key(
+    synapse: Synapse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with house_on(synapse, tmp_path) as (house, ana):
+        room = await first_room(house, ana)
+        await ana.say(room, "heard")
+        await house.settle()
+        key = drop_room_keys(house)
+        await ana.say(room, "late")
+        await ana.forget_session(room)
+        await ana.say(room, "later")
+        await house.settle()
+        assert [text for _, text in house.echo.heard] == ["heard"], "its key is here, its turn has not come"
+        await house.restart()
+        give_back(house, key)
+        await ana.say(room, "last")
+        await house.settle()
+        assert [text for _, text in house.echo.heard] == ["heard", "late", "later", "last"]
+        drop_room_keys(house)
+        monkeypatch.setattr(machine, "HOLD_BACK_S", 0.0)
+        await ana.say(room, "never")
+        await ana.forget_session(room)
+        await ana.say(room, "not held up for ever")
+        await house.settle()
+        assert house.echo.heard[-1][1] == "not held up for ever"
+
+
+async def test_p6_files_in_sealed_rooms_are_sealed_both_ways(synapse: Synapse, tmp_path: Path) -> None:
+    async with house_on(synapse, tmp_path) as (house, ana):
+        room = await first_room(house, ana)
+        data = os.urandom(300_000)
+        await ana.send_file(room, "picture.png", data)
+        await ana.send_file(room, "broken.png", data, damage=True)
+        await house.settle()
+        (kept,) = house.echo.files
+        character = house.board.chats.rooms.get(room_ref(room)).character
+        assert (house.workspaces / character / kept.path).read_bytes() == data
+        assert "could not be kept" in house.echo.heard[-1][1] and len(list((house.workspaces).rglob("*.png"))) == 1
+        await house.board.notify(OutgoingMessage(room=room_ref(room), text="Here.", attachments=(kept,)), "file-1")
+        await house.board.notify(OutgoingReaction(room=room_ref(room), to=house.echo.heard[-1][0], emoji="🌊"), "r-1")
+        await house.board.wait_idle()
+        sent = [event["content"] for event in await ana.events(room) if "file" in event["content"]][-1]
+        assert sent["msgtype"] == "m.image" and await ana.fetch(sent["file"]) == data
+        stored = [path.read_bytes() for path in (synapse.folder / "media").rglob("*") if path.is_file()]
+        assert data not in stored and readable(synapse, room) == []
+
+
+async def test_p4_the_same_token_is_the_same_bytes(synapse: Synapse, tmp_path: Path) -> None:
+    async with house_on(synapse, tmp_path) as (house, ana):
+        room = await first_room(house, ana)
+        sent: list[Json] = []
+        server, send = house.bot.topology.server, Homeserver.send
+
+        async def broken(self: Homeserver, room: str, kind: str, content: Json, transaction: str) -> str:
+            sent.append(content)
+            raise PlatformUnreachable("The line broke.")
+
+        content = {"msgtype": "m.text", "body": "once"}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Homeserver, "send", broken)
+            for _ in range(2):
+                with pytest.raises(PlatformUnreachable):
+                    await house.bot.crypto.send(room, "m.room.message", content, "t1")
+        await house.restart()
+        event = await house.bot.crypto.send(room, "m.room.message", content, "t1")
+        assert sent[0] == sent[1]
+        (raw_event,) = [one for one in await raw(ana, room) if one["event_id"] == event]
+        assert raw_event["content"] == sent[0]
+        assert await house.bot.crypto.send(room, "m.room.message", {"body": "other"}, "t1") == event
+        assert send is Homeserver.send and server is not None
+        assert await ana.shown(room, house.bot_user) == ["once"]
+
+
+async def raw(ana: EncryptedMatrixUser, room: str) -> list[Json]:
+    found = await MatrixUser.events(ana, room)
+    return [event for event in found if event["type"] == "m.room.encrypted"]
+
+
+def devices(synapse: Synapse, user: str) -> set[str]:
+    return {one for (one,) in synapse.query("SELECT device_id FROM devices WHERE user_id = ? AND NOT hidden", user)}
+
+
+def drop_room_keys(house: MatrixApp) -> dict[KeyPath, str | None]:
+    cabinet = house.bot.crypto._cabinet
+    kept = {("room keys", name): told for name, told in cabinet.entries("room keys").items()}
+    cabinet.put(dict.fromkeys(kept))
+    return dict(kept)
+
+
+def give_back(house: MatrixApp, keys: dict[KeyPath, str | None]) -> None:
+    house.bot.crypto._cabinet.put(keys)

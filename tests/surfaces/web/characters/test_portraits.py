@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+
+import pytest
+
+from coterie.characters.cards import Card, export_card
+from coterie.characters.identity import Identity
+from tests.surfaces.web.conftest import Web
+
+
+def a_png() -> bytes:
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", 2, 2, 8, 2, 0, 0, 0)
+    rows = zlib.compress(b"\0" + b"\x99\x66\x33" * 2 + b"\0" + b"\x33\x66\x99" * 2)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+
+
+def a_card(picture: bytes | None = None, files: dict[str, bytes] | None = None, uri: str = "") -> Card:
+    card = Identity(name="Mara").to_card()
+    document = json.loads(json.dumps(card.document))
+    if uri:
+        document["data"]["assets"] = [{"type": "icon", "name": "main", "uri": uri, "ext": "png"}]
+    return Card.read(document, files or {}, picture)
+
+
+async def taken_in(web: Web, data: bytes, name: str) -> str:
+    answer = await web.client.post("/bots/import", params={"name": name}, content=data)
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["bot"]["id"])
+
+
+async def test_a_picture_that_came_with_a_card_is_shown(web: Web) -> None:
+    bot = await taken_in(web, export_card(a_card(a_png()), "png").data, "mara.png")
+    answer = await web.client.get(f"/bots/{bot}/portrait")
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "image/png")
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    page = await web.client.get("/bots", headers={"Accept": "text/html"})
+    assert f"/bots/{bot}/portrait?of=" in page.text
+
+
+@pytest.mark.parametrize(
+    "data", [b"<svg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'/>", b"<html><script>alert(1)</script>", b""]
+)
+async def test_only_a_picture_is_a_portrait(web: Web, data: bytes) -> None:
+    card = a_card(files={"assets/icon/main.png": data}, uri="embeded://assets/icon/main.png")
+    bot = await taken_in(web, export_card(card, "charx").data, "mara.charx")
+    assert (await web.client.get(f"/bots/{bot}/portrait")).status_code == 404
+
+
+async def test_who_has_none_shows_initials(web: Web) -> None:
+    bot = (await web.post("/bots/ready/maren", status=201))["id"]
+    assert (await web.client.get(f"/bots/{bot}/portrait")).status_code == 404
+    assert "<span>MO</span>" in (await web.client.get("/bots", headers={"Accept": "text/html"})).text

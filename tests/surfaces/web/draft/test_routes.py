@@ -1,0 +1,216 @@
+"""Documents over HTTP, and a reply on the wire byte by byte. F1, F4, F8, F9, F12, F15"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+import json
+import re
+from typing import Any
+
+import httpx
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coterie.base.clock import SystemClock
+from coterie.eventstore.worker import Worker
+from coterie.modes.draft.edit_formats import parser_for
+from coterie.modes.draft.replies import ReplyChunker
+from tests.surfaces.web.conftest import Web
+
+LAMP = "# The lamp\n\nIt burns every night.\n\nNobody asks why.\n"
+CHANGE = "<change><original>Nobody asks why.</original><proposed>Who asks?</proposed><reason>Shorter.</reason></change>"
+
+
+class Room:
+    """A workspace with a document and a thread, over HTTP."""
+
+    def __init__(self, web: Web) -> None:
+        self.web = web
+
+    async def begin(self) -> Room:
+        bot = (await self.web.post("/bots/ready/maren", status=201))["id"]
+        made = await self.web.post("/draft/workspaces", {"name": "The coast"}, status=201)
+        self.base = f"/draft/workspaces/{made['id']}"
+        await self.put("lamp.md", {"text": LAMP})
+        told = {"document": "lamp.md", "members": [{"bot": bot, "format": "tags"}]}
+        self.thread = f"/draft/threads/{(await self.web.post(f'{self.base}/threads', told, status=201))['id']}"
+        return self
+
+    async def put(self, path: str, told: object, status: int = 200) -> Any:
+        answer = await self.web.client.put(f"{self.base}/documents/{path}", json=told)
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+    async def say(self, text: str, last: int | None = None, **more: object) -> httpx.Response:
+        headers = {} if last is None else {"Last-Event-ID": str(last)}
+        answer = await self.web.client.post(f"{self.thread}/turns", json={"text": text, **more}, headers=headers)
+        assert answer.status_code == 200, answer.text
+        return answer
+
+    async def changes(self) -> Any:
+        return (await self.web.get(self.thread))["changes"]
+
+    async def settle(self) -> None:
+        house = self.web.house
+        worker = Worker(house.store.jobs, house.handlers(), clock=SystemClock(), bus=house.store.bus)
+        while await worker.drain():
+            pass
+
+
+def events(body: str) -> list[str]:
+    assert body.endswith("\n\n")
+    return [event + "\n\n" for event in body.split("\n\n")[:-1]]
+
+
+async def test_f15_the_wire_byte_by_byte(web: Web) -> None:
+    room = await Room(web).begin()
+    web.script.replies.append(f"I would, ja: größer.\n{CHANGE} Yes?")
+    answer = await room.say("Shorter?")
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    (change,) = await room.changes()
+    chunks = ["I ", "would, ", "ja: ", "größer.\n ", "Yes?"]
+    expected = "".join(
+        f"id: {number}\ndata: {base64.b64encode(text.encode()).decode()}\n\n"
+        for number, text in enumerate(chunks, start=1)
+    )
+    told = f'{{"message_id":"{change["reply"]}","change_ids":["{change["id"]}"],"count":1}}'
+    expected += f"id: 6\nevent: changes\ndata: {told}\n\nid: 7\ndata: DONE\n\n"
+    assert answer.text == expected
+
+
+async def test_f15_resumed_at_every_event_the_bytes_are_the_same(web: Web) -> None:
+    room = await Room(web).begin()
+    web.script.replies.append(f"One two. {CHANGE} Three <change> four")
+    whole = (await room.say("Go on.", key="k")).text
+    parts = events(whole)
+    reply = json.loads(re.findall(r"event: changes\ndata: (.*)\n", whole)[0])["message_id"]
+    for odd in ("9" * 5_000, "x", "-1", "²"):
+        headers = {b"Last-Event-ID": odd.encode()}
+        assert (await web.client.get(f"{room.thread}/turns/{reply}", headers=headers)).text == whole
+    for seen in range(len(parts) + 1):
+        rest = "".join(parts[seen:])
+        assert (await room.say("Go on.", last=seen, key="k")).text == rest
+        got = await web.client.get(f"{room.thread}/turns/{reply}", headers={"Last-Event-ID": str(seen)})
+        assert got.text == rest
+    assert len(web.script.asked) == 1
+
+
+async def test_f15_resumed_while_the_reply_still_comes(web: Web) -> None:
+    room = await Room(web).begin()
+    web.script.paused = True
+    web.script.replies.append(f"One two three {CHANGE} four five")
+    first = asyncio.create_task(room.say("Go on.", key="k"))
+    while not (await web.get(room.thread))["messages"][1:]:
+        await asyncio.sleep(0.01)
+    web.script.step(3)
+    second = asyncio.create_task(room.say("Go on.", last=1, key="k"))
+    await asyncio.sleep(0.05)
+    web.script.step(100)
+    whole, rest = (await first).text, (await second).text
+    assert rest == "".join(events(whole)[1:])
+    assert "event: changes" in rest
+
+
+@given(st.text(alphabet="ab \n🦀<>/`", max_size=60), st.lists(st.integers(0, 60), max_size=8))
+def test_f15_chunks_do_not_depend_on_how_the_words_came(text: str, cuts: list[int]) -> None:
+    whole = ReplyChunker(parser_for("tags"))
+    expected = [*whole.feed(text), *whole.end()]
+    places = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
+    other = ReplyChunker(parser_for("tags"))
+    found = [chunk for at, until in itertools.pairwise(places) for chunk in other.feed(text[at:until])]
+    assert [*found, *other.end()] == expected
+
+
+async def test_f8_deciding_over_http(web: Web) -> None:
+    room = await Room(web).begin()
+    web.script.replies.append(CHANGE)
+    await room.say("Shorter?")
+    (change,) = await room.changes()
+    assert (change["state"], change["how"], change["original"]) == ("pending", "exact", "Nobody asks why.")
+    accepted = await web.post(f"/draft/changes/{change['id']}/accept")
+    assert accepted["state"] == "accepted"
+    version = await web.get(f"{room.base}/documents/lamp.md")
+    assert version["text"] == LAMP.replace("Nobody asks why.", "Who asks?")
+    blamed = await web.get(f"{room.base}/blame?document=lamp.md&line=5")
+    assert (blamed["change"], f"/draft/threads/{blamed['thread']}") == (change["id"], room.thread)
+    assert [one["subject"] for one in await web.get(f"{room.base}/history")] == ["Shorter.", "Edit lamp.md"]
+    undone = await web.post(f"/draft/changes/{change['id']}/undo")
+    assert undone["state"] == "pending"
+    declined = await web.post(f"/draft/changes/{change['id']}/decline", {"comment": "No."})
+    assert declined["state"] == "declined"
+    answer = await web.client.post(f"/draft/changes/{change['id']}/accept")
+    assert answer.status_code == 409
+    assert (await web.get(f"{room.base}/changes/lamp.md"))[0]["comment"] == "No."
+    shown = await web.get(room.thread)
+    assert shown["notes"][0]["text"].endswith("declined a proposal: No.")
+    assert await web.post(f"{room.thread}/accept") == []
+
+
+async def test_f9_a_clash_is_a_409_with_the_difference(web: Web) -> None:
+    room = await Room(web).begin()
+    base = (await web.get(f"{room.base}/documents/lamp.md"))["base"]
+    await room.put("lamp.md", {"text": LAMP.replace("every night", "always"), "base": base})
+    merged = await room.put("lamp.md", {"text": LAMP.replace("# The", "# A"), "base": base})
+    assert merged["text"] == LAMP.replace("every night", "always").replace("# The", "# A")
+    clash = await room.put("lamp.md", {"text": LAMP.replace("every night", "never"), "base": base}, status=409)
+    assert "+It burns never.\n" in clash["difference"]
+
+
+async def test_f1_workspaces_branches_and_what_is_not_there(web: Web) -> None:
+    room = await Room(web).begin()
+    assert [one["name"] for one in await web.get("/draft/workspaces")] == ["The coast"]
+    assert await web.get(f"{room.base}/documents") == [{"path": "lamp.md", "title": "The lamp"}]
+    assert await web.post(f"{room.base}/branches", {"name": "try", "source": "main"}, status=201) == ["main", "try"]
+    await room.put("lamp.md", {"text": "# New\n", "base": "", "branch": "try"}, status=409)
+    assert "commit" in await web.post(f"{room.base}/merge", {"source": "try", "target": "main"})
+    assert len(await web.get(f"{room.base}/threads?document=lamp.md")) == 1
+    base = (await web.get(f"{room.base}/documents/lamp.md?branch=try"))["base"]
+    await room.put("lamp.md", {"text": LAMP.replace("# The", "# A"), "base": base, "branch": "try"})
+    (differs,) = await web.get(f"{room.base}/compare?source=try&target=main")
+    assert differs["path"] == "lamp.md"
+    assert "-# The lamp\n+# A lamp\n" in differs["patch"]
+    await web.get(f"{room.base}/compare?source=try&target=../main", status=404)
+    assert await web.get(f"{room.base}/documents?branch=..") == []
+    assert await web.get(f"{room.base}/blame?document=none.md&line=1") is None
+    assert await web.get(f"{room.base}/history?branch=a..b") == []
+    await web.get(f"{room.base}/documents/none.md", status=404)
+    await web.get("/draft/workspaces/none/documents", status=404)
+    await web.get("/draft/threads/none", status=404)
+    await web.get("/draft/changes/none", status=404)
+    await web.get(f"{room.base}/documents/%2e%2e/secret.md", status=400)
+    await room.put("notes.txt", {"text": "x"}, status=400)
+
+
+async def test_f12_the_inbox_over_http(web: Web) -> None:
+    room = await Room(web).begin()
+    answer = await web.client.put(f"{room.base}/watch", json={"document": "lamp.md"})
+    assert answer.status_code == 200
+    await room.say("Hello?")
+    await room.settle()
+    (notice,) = await web.get("/draft/inbox?unread=true")
+    assert notice["kind"] == "chat_reply_to_my_message"
+    await web.post("/draft/inbox/read")
+    assert await web.get("/draft/inbox?unread=true") == []
+
+
+async def test_f4_the_pages_own_channel(web: Web) -> None:
+    from coterie.surfaces.web.draft.routes import _live
+
+    room = await Room(web).begin()
+    web.script.replies.append(f"One {CHANGE} two")
+    thread = web.house.draft.thread_queries.thread("room:" + room.thread.rpartition("/")[2])
+    seen: list[str] = []
+    said: asyncio.Task[httpx.Response] | None = None
+    async for event in _live(web.house, thread, None):
+        if said is None:
+            said = asyncio.create_task(room.say("Go on."))
+        told = json.loads(str(event.data))
+        seen.append(told.get("kind", event.event))
+        if told.get("kind") == "assistant_turn":
+            break
+    assert said is not None
+    await said
+    assert seen[:3] == ["snapshot", "user_turn", "assistant_turn_started"]
+    assert "change_proposed" in seen

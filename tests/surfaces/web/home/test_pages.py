@@ -1,0 +1,203 @@
+"""The home page and a character's places, as HTML from a real house: what is told, and where each line leads."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from urllib.parse import quote
+
+from coterie.conversation.events import AssistantTurn, AssistantTurnStarted
+from coterie.eventstore import NewEvent, NewJob
+from coterie.llm.events import STREAM, ModelCalled
+from coterie.llm.messages import PromptMessage, ToolCall
+from coterie.modes.desk.events import WorkerEnded, WorkerStarted, WorkerWaiting
+from coterie.modes.draft.events import ChangeProposed
+from tests.surfaces.web.conftest import Web
+from tests.surfaces.web.test_pages import HOSTILE, html
+
+
+async def at_home(web: Web) -> str:
+    await web.client.put("/you", json={"name": "Ana"})
+    return str((await web.post("/bots/ready/maren", status=201))["id"])
+
+
+def lines(text: str) -> list[tuple[str, str]]:
+    """Where each line of what happened leads, and what it says."""
+    away = text.split('class="home-away"')[1].split("</section>")[0]
+    return [(unescape(href), unescape(said)) for href, said in re.findall(r'<a href="([^"]+)"[^>]*>([^<]+)</a>', away)]
+
+
+async def say_at_the_desk(web: Web, room: str, bot: str, text: str) -> None:
+    started = AssistantTurnStarted(reply=f"r-{text}", speaker=bot, answers=None)
+    await web.house.store.append(
+        [NewEvent(room, started, bot), NewEvent(room, AssistantTurn(reply=f"r-{text}", text=text), bot)]
+    )
+
+
+async def test_a_new_house_teaches_and_says_that_nothing_waits(web: Web) -> None:
+    bot = await at_home(web)
+    text = await html(web, "/")
+    assert "Nothing is waiting." in text
+    assert f'href="/bots/{bot}"' in text
+    assert text.count('class="home-teaches"') == 4
+    for path in ("/bots", "/draft", "/crowd", "/desk", "/about"):
+        assert f'href="{path}"' in text
+
+
+async def test_s17_an_unread_reply_is_told_until_it_is_read(web: Web) -> None:
+    await web.client.put("/you", json={"name": "Ana"})
+    _, chat = await web.begin(title="The jetty")
+    web.script.replies = ["The tide is out."]
+    await web.say(chat, "Hello.")
+    text = await html(web, "/")
+    assert lines(text) == [(chat, "Maren Oke answered")]
+    assert "The tide is out." in text
+    await web.post(f"{chat}/read")
+    assert lines(await html(web, "/")) == []
+    assert "The jetty" in await html(web, "/")
+
+
+async def test_s17_while_somebody_begins_to_speak_the_lists_show_what_was_said_before(web: Web) -> None:
+    await web.client.put("/you", json={"name": "Ana"})
+    bot, chat = await web.begin(title="The jetty")
+    web.script.replies = ["The tide is out."]
+    await web.say(chat, "Hello.")
+    room = f"room:{chat.removeprefix('/chats/')}"
+    begun = AssistantTurnStarted(reply="r-next", speaker=bot, answers=None)
+    await web.house.store.append([NewEvent(room, begun, bot)])
+    for path in ("/", "/chats", f"/bots/{bot}"):
+        text = await html(web, path)
+        assert "The tide is out." in text
+        assert "Nothing said yet." not in text
+
+
+async def test_a_worker_that_asks_and_one_that_finished_are_told(web: Web) -> None:
+    bot = await at_home(web)
+    desk = (await web.post("/desk", {"character": bot, "title": "The garden"}, status=201))["id"]
+    room = f"room:{desk}"
+    asked = PromptMessage(role="assistant", text="", calls=(ToolCall(id="1", name="send_mail", arguments="{}"),))
+    await say_at_the_desk(web, room, bot, "At it.")
+    await web.post(f"/desk/{desk}/read")
+    await web.house.store.append(
+        [
+            NewEvent(room, WorkerStarted(worker="digger", task="dig"), bot),
+            NewEvent(room, WorkerEnded(worker="digger", state="done", result="Dug."), bot),
+            NewEvent(room, WorkerStarted(worker="mailer", task="mail"), bot),
+            NewEvent(room, WorkerWaiting(worker="mailer", question="May I send_mail?", said=asked), bot),
+        ]
+    )
+    await say_at_the_desk(web, room, bot, "The bed is dug.")
+    await say_at_the_desk(web, room, bot, "mailer asks: May I? Answer “yes mailer”.")
+    text = await html(web, "/")
+    assert lines(text) == [
+        (f"/desk/{desk}", "Maren Oke asks for your yes or no"),
+        (f"/desk/{desk}", "Maren Oke finished some work"),
+    ]
+    assert "The bed is dug." in text
+    assert "May I send_mail?" in text
+    assert "mailer asks" not in text
+    await web.post(f"/desk/{desk}/read")
+    assert lines(await html(web, "/")) == [(f"/desk/{desk}", "Maren Oke asks for your yes or no")]
+
+
+async def with_a_proposal(web: Web, bot: str, title: str) -> str:
+    workspace = str((await web.post("/draft/workspaces", {"name": title}, status=201))["id"])
+    answer = await web.client.put(
+        f"/draft/workspaces/{workspace}/documents/lamp%20oil.md", json={"text": f"# {title}\n\nIt burns.\n"}
+    )
+    assert answer.is_success, answer.text
+    told = {"document": "lamp oil.md", "members": [{"bot": bot}], "title": title}
+    thread = await web.post(f"/draft/workspaces/{workspace}/threads", told, status=201)
+    proposed = ChangeProposed(
+        change="c1", reply="r", author=bot, workspace=workspace, document="lamp oil.md", branch="main",
+        original="It burns.", proposed="It burns on.", reason="", inserts=False, missing="absent", commit="", blob="",
+    )  # fmt: skip
+    await web.house.store.append([NewEvent(f"room:{thread['id']}", proposed, bot)])
+    return f"/draft/workspaces/{workspace}/documents/{quote('lamp oil.md')}"
+
+
+async def test_proposals_that_wait_are_told_with_their_document(web: Web) -> None:
+    bot = await at_home(web)
+    document = await with_a_proposal(web, bot, "The lamp")
+    text = await html(web, "/")
+    assert lines(text) == [(f"{document}?branch=main", "Maren Oke left 1 proposal for The lamp")]
+    assert f'href="{document}"' in text
+    assert (await web.client.get(f"{document}?branch=main")).status_code == 200
+
+
+async def test_who_waits_at_the_door_and_what_was_given_up_are_told(web: Web) -> None:
+    await at_home(web)
+    await web.house.people.request_pairing("matrix", "@bo:example.org", "Bo", 60)
+    await web.house.store.jobs.enqueue([NewJob("sending_a_copy", key="k")])
+    (job,) = await web.house.store.jobs.lease(["sending_a_copy"], holder="test")
+    await web.house.store.jobs.fail(job, "The disk is full.", fatal=True)
+    assert lines(await html(web, "/")) == [
+        ("/settings#people", "Bo would like to come in"),
+        ("/ops", "Given up: sending a copy"),
+    ]
+
+
+async def test_what_was_spent_since_the_last_visit_is_told(web: Web) -> None:
+    await at_home(web)
+    call = ModelCalled(
+        call="c", day="2026-01-01", role="narrative", provider="p", model="m", outcome="answered", tokens_in=1,
+        tokens_out=1, estimated=False, usd_micros=120_000, priced="known", total_ms=1.0,
+    )  # fmt: skip
+    await web.house.store.append([NewEvent(STREAM, call)])
+    await web.post("/you/here")
+    assert lines(await html(web, "/")) == [], "whoever is here for the first time was never away"
+    clock, now = web.house.visits._clock, web.house.visits._clock.now()
+    await web.house.store.append([NewEvent(STREAM, call), NewEvent(STREAM, call.model_copy(update={"priced": "free"}))])
+    clock.now = lambda: now.replace(year=now.year + 1)  # type: ignore[method-assign]
+    text = await html(web, "/")
+    assert lines(text) == [("/ops", "$0.12 spent on 1 call to models")]
+    assert "Welcome back, Ana" in text
+
+
+async def test_hostile_names_and_titles_stay_words(web: Web) -> None:
+    await web.client.put("/you", json={"name": HOSTILE})
+    bot = (await web.post("/bots", {"name": HOSTILE}, status=201))["id"]
+    chat = (await web.post(f"/bots/{bot}/kickoff", {"title": HOSTILE, "place": {"name": "x"}}, status=201))["id"]
+    web.script.replies = [HOSTILE]
+    await web.say(f"/chats/{chat}", "Hello.")
+    desk = (await web.post("/desk", {"character": bot, "title": HOSTILE[:200]}, status=201))["id"]
+    await say_at_the_desk(web, f"room:{desk}", bot, HOSTILE)
+    await with_a_proposal(web, bot, HOSTILE)
+    await web.house.people.request_pairing("matrix", "@x", HOSTILE, 60)
+    for path in ("/", f"/bots/{bot}"):
+        text = await html(web, path)
+        assert "<script>alert" not in text
+        assert "&lt;script&gt;alert" in text
+
+
+async def test_a_character_leads_to_everywhere_it_is(web: Web) -> None:
+    await web.client.put("/you", json={"name": "Ana"})
+    bot, chat = await web.begin(title="The jetty")
+    desk = (await web.post("/desk", {"character": bot, "title": "The garden"}, status=201))["id"]
+    await web.house.store.append([NewEvent(f"room:{desk}", WorkerStarted(worker="w", task="dig the bed"), bot)])
+    await with_a_proposal(web, bot, "The lamp")
+    text = await html(web, f"/bots/{bot}")
+    assert "Together · 3" in text
+    assert f'href="{chat}"' in text
+    assert f'href="/desk/{desk}"' in text
+    assert re.search(r"dig the bed.*running", text)
+    assert re.search(r'href="/draft/threads/\w+"', text)
+    assert "1 proposal" in text
+    assert "not a regular of any room" in text
+
+
+async def test_c14_a_regular_of_the_crowd_is_shown_with_its_drift(web: Web) -> None:
+    from coterie.modes.crowd.events import CrowdDrifted, room_stream
+
+    name = next(iter(web.house.crowd.configs.personas()))
+    bot = (await web.post(f"/crowd/personas/{name}/meet"))["id"]
+    rooms = [room for room in web.house.crowd.configs.rooms().values() if not room.roster or name in room.roster]
+    persona = web.house.crowd.configs.persona(name)
+    state = {"traits": {**persona.traits.model_dump(), "warmth": 0.99}, "interests": []}
+    drifted = CrowdDrifted(persona=name, number=1, after=0, state=state, changes=())
+    await web.house.store.append([NewEvent(room_stream(rooms[0].name), drifted, "crowd")])
+    text = await html(web, f"/bots/{bot}")
+    for room in rooms:
+        assert f'href="/crowd/{room.name}"' in text
+    assert f"warmth {persona.traits.warmth:.2f} → 0.99" in text
+    await web.house.crowd.close()

@@ -1,0 +1,63 @@
+"""What the ops and settings pages are made of."""
+
+from __future__ import annotations
+
+from coterie.eventstore import NewJob
+from tests.surfaces.web.conftest import Web
+
+
+async def test_dead_jobs_are_listed_and_tried_again(web: Web) -> None:
+    store = web.house.store
+    await store.jobs.enqueue([NewJob("story_memory", key="k", payload={"room": "room:x"})])
+    (job,) = await store.jobs.lease(["story_memory"], holder="test")
+    await store.jobs.fail(job, "it broke", fatal=True)
+    told = await web.get("/ops/jobs?state=dead")
+    assert told["counts"] == {"dead": 1}
+    assert [(one["id"], one["kind"], one["error"]) for one in told["jobs"]] == [(job.id, "story_memory", "it broke")]
+    await web.post(f"/ops/jobs/{job.id}/retry")
+    assert (await web.get("/ops/jobs"))["counts"] == {"ready": 1}
+    assert (await web.post(f"/ops/jobs/{job.id}/retry", status=404))["fix"]
+    assert (await web.client.get("/ops/jobs?state=odd")).status_code == 400
+
+
+async def test_spend_failures_and_health_of_models(web: Web) -> None:
+    _, chat = await web.begin()
+    web.script.shapes["StateUpdate"] = "not what was asked for"
+    await web.say(chat, "Hello.")
+    spent = await web.get("/ops/spend?days=2")
+    narrative = next(one for one in spent if one["role"] == "narrative")
+    assert (narrative["model"], narrative["calls"], narrative["usd"]) == ("embedded/script", 1, 0)
+    assert narrative["tokens_out"] > 0
+    failed = await web.get("/ops/failures")
+    assert {one["wanted"] for one in failed} >= {"StateUpdate"}
+    first = failed[0]
+    assert (first["model"], first["attempts"] > 0, bool(first["raw"])) == ("embedded/script", True, True)
+    assert all(one["id"] < first["id"] for one in await web.get(f"/ops/failures?before={first['id']}"))
+    health = await web.get("/ops/models")
+    narrative = next(one for one in health if one["role"] == "narrative")
+    assert (narrative["model"], narrative["calls_today"], narrative["resting_s"]) == ("embedded/script", 1, 0)
+
+
+async def test_a_model_is_tried_out_beside_the_running_ones(web: Web) -> None:
+    web.script.replies = ["It hunts."]
+    web.script.shapes["Form"] = {"name": "Mara", "age": 7, "place": "the mill"}
+    trial = await web.post("/models/test", {"model": "narrative"})
+    assert (trial["model"], trial["text"], trial["json_ok"]) == ("embedded/script", "It hunts.", True)
+    trial = await web.post("/models/test", {"model": "embedded/script"})
+    assert trial["text"]
+    assert (await web.post("/models/test", {"model": "nobody/x"}, status=422))["fix"]
+    assert (await web.post("/models/test", {"model": "nonsense"}, status=422))["error"]
+
+
+async def test_settings_are_read_and_written(web: Web) -> None:
+    told = await web.get("/settings")
+    keys = {setting["key"]: setting for setting in told["settings"]}
+    assert keys["story.retrieval_k"]["value"] == 4
+    answer = await web.client.patch("/settings", json={"changes": {"story.retrieval_k": 6}})
+    assert answer.status_code == 200, answer.text
+    changed = {setting["key"]: setting for setting in answer.json()["settings"]}["story.retrieval_k"]
+    assert (changed["value"], changed["pending"]) == (6, False)
+    assert web.house.settings.story.retrieval_k == 6, "it counts at once"
+    refused = await web.client.patch("/settings", json={"changes": {"story.retrieval_k": "many"}})
+    assert refused.status_code == 422
+    assert set(refused.json()) == {"error", "fix"}

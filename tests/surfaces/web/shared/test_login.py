@@ -1,0 +1,143 @@
+"""P17: with a password set, nobody reads or writes anything before they gave it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+from argon2 import PasswordHasher
+from pydantic import SecretStr
+
+from coterie.base.clock import ManualClock
+from coterie.base.redaction import redact
+from coterie.surfaces.web.server import create_web
+from coterie.surfaces.web.shared.login import SESSION_SECONDS, Sessions, TooManyTries, WrongPassword, hash_password
+from tests.surfaces.web.conftest import Web
+
+PASSWORD = "the sea keeps no diary"
+BROWSER = {"Accept": "text/html"}
+QUICK = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash(PASSWORD)
+
+
+@pytest.fixture
+async def client(web: Web) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(create_web(web.house, SecretStr(QUICK)))
+    async with httpx.AsyncClient(transport=transport, base_url="http://192.168.1.5:8000") as made:
+        yield made
+
+
+async def come_in(client: httpx.AsyncClient, password: str = PASSWORD, **headers: str) -> httpx.Response:
+    return await client.post("/login", json={"password": password}, headers=headers)
+
+
+async def test_p17_every_route_is_behind_the_door(client: httpx.AsyncClient, web: Web) -> None:
+    paths = {path for path, of in (await web.get("/openapi.json"))["paths"].items() if path not in ("/health",)}
+    assert len(paths) > 20
+    for path in sorted(paths):
+        concrete = path.replace("{", "").replace("}", "")
+        for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
+            answer = await client.request(method, concrete)
+            assert answer.status_code == 401, (method, path)
+            assert answer.json()["fix"]
+
+
+async def test_p17_a_browser_is_led_to_the_door_and_back(client: httpx.AsyncClient) -> None:
+    answer = await client.get("/chats?x=1", headers=BROWSER)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/login?next=/chats%3Fx%3D1")
+    door = await client.get(answer.headers["location"], headers=BROWSER)
+    assert 'data-then="/chats?x=1"' in door.text
+    assert (await come_in(client)).status_code == 200
+    assert (await client.get("/chats")).status_code == 200
+    again = await client.get("/login?next=/bots", headers=BROWSER)
+    assert (again.status_code, again.headers["location"]) == (303, "/bots")
+
+
+async def test_p17_the_cookie_is_for_this_house_and_no_script(client: httpx.AsyncClient) -> None:
+    cookie = (await come_in(client)).headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    assert PASSWORD not in cookie
+
+
+async def test_p17_going_out_ends_the_session(client: httpx.AsyncClient) -> None:
+    cookie = (await come_in(client)).headers["set-cookie"].partition(";")[0]
+    assert (await client.post("/logout")).status_code == 200
+    assert (await client.get("/chats", headers={"cookie": cookie})).status_code == 401
+
+
+@pytest.mark.parametrize("cookie", ["coterie=", "coterie=x", "a=b; coterie", "x" * 5_000, "coterie==;;"])
+async def test_p17_an_invented_session_is_none(client: httpx.AsyncClient, cookie: str) -> None:
+    answer = await client.get("/chats", headers={"cookie": cookie})
+    assert answer.status_code == 401
+
+
+@pytest.mark.parametrize(
+    "wanted", ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "/\n"]
+)
+async def test_p17_the_door_leads_nowhere_else(client: httpx.AsyncClient, wanted: str) -> None:
+    answer = await client.get("/login", params={"next": wanted}, headers=BROWSER)
+    assert 'data-then="/"' in answer.text
+
+
+async def test_p17_a_wrong_password_is_told_at_its_field_and_soon_makes_one_wait(client: httpx.AsyncClient) -> None:
+    for _ in range(5):
+        answer = await come_in(client, "not the password")
+        assert answer.status_code == 401
+        assert answer.json()["error"].startswith("password: ")
+    waiting = await come_in(client)
+    assert waiting.status_code == 429
+    assert int(waiting.headers["retry-after"]) >= 1
+
+
+async def test_p17_another_site_cannot_log_in_or_out(client: httpx.AsyncClient) -> None:
+    assert (await come_in(client, origin="http://evil.example")).status_code == 403
+    assert (await client.post("/logout", headers={"origin": "http://evil.example"})).status_code == 403
+    assert (await come_in(client, origin="http://192.168.1.5:8000")).status_code == 200
+
+
+async def test_p17_who_brings_a_key_of_their_own_is_let_to_where_it_is_asked_for(web: Web) -> None:
+    app = create_web(web.house, SecretStr(QUICK), keyed=("/v1",))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://192.168.1.5:8000") as client:
+        assert (await client.get("/v1/models")).status_code == 404, "it is past the door, where nothing is mounted"
+        for path in ("/v1x", "/webhook", "/chats"):
+            assert (await client.get(path)).status_code == 401
+
+
+async def test_p17_without_a_password_there_is_no_door(web: Web) -> None:
+    assert (await web.client.post("/login", json={"password": "x"})).status_code == 404
+    assert (await web.client.get("/bots", headers={"host": "192.168.1.5"})).status_code == 421
+
+
+async def test_a_session_ends_by_itself() -> None:
+    clock = ManualClock()
+    sessions = Sessions(QUICK, clock)
+    token = await sessions.log_in(PASSWORD, "here")
+    clock.advance(SESSION_SECONDS - 1)
+    assert sessions.is_valid(token)
+    clock.advance(2)
+    assert not sessions.is_valid(token)
+    assert not sessions.is_valid("")
+
+
+async def test_each_further_try_waits_longer_and_only_for_who_tried() -> None:
+    clock = ManualClock()
+    sessions = Sessions(QUICK, clock)
+    waits: list[float] = []
+    while len(waits) < 12:
+        try:
+            await sessions.log_in("wrong", "there")
+        except TooManyTries as error:
+            waits.append(error.wait_s)
+            clock.advance(error.wait_s)
+        except WrongPassword:
+            assert await sessions.log_in(PASSWORD, "here")
+    assert waits == sorted(waits)
+    assert waits[-1] == 900
+
+
+def test_what_is_kept_is_a_hash() -> None:
+    told = hash_password(PASSWORD)
+    assert told.startswith("$argon2id$")
+    assert hash_password(told) == told
+    assert PASSWORD not in redact(told)

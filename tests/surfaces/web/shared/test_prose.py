@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coterie.surfaces.web.shared.prose import clean_line, excerpt, render_block, render_prose, split_blocks
+
+ALLOWED = {"div", "p", "em", "strong", "blockquote", "br", "span"}
+
+
+class Seen(HTMLParser):
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[tuple[str, str | None]] = set()
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= set(attrs)
+
+
+def test_s18_markdown_light() -> None:
+    html = render_prose('*walks over* "Hey." **Now.** ((player note))\n\n> A quotation.\n\n# No heading, `no code`')
+    assert "<em>walks over</em> “Hey.” <strong>Now.</strong>" in html
+    assert '<span class="ooc">((player note))</span>' in html
+    assert "<blockquote>" in html
+    assert "<p># No heading, `no code`</p>" in html
+
+
+def test_s11_the_marker_can_be_another() -> None:
+    assert '<span class="ooc">[[note]]</span> ((not one))' in render_prose("[[note]] ((not one))", "[[")
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    ["<script>alert(1)</script>", '<img src=x onerror="alert(1)">', "[x](javascript:alert(1))", "![x](http://e/x.png)",
+     "<svg/onload=alert(1)>", "<http://evil.example>", "[a]: javascript:alert(1)\n\n[a]", "</div><iframe src=//e>",
+     "((<b onclick=x>))", "**<u>**", "&lt;script&gt;", "<!--", "&#60;script&#62;"],
+)  # fmt: skip
+def test_s18_nothing_becomes_live(hostile: str) -> None:
+    assert Seen(render_prose(hostile)).tags <= ALLOWED
+    assert "<script" not in render_prose(hostile)
+
+
+@given(st.text(alphabet=st.sampled_from("ab *_\"'<>()[]!&#;\n\\>`:/=") | st.characters(), max_size=120))
+def test_s18_law_only_what_is_allowed_ever_comes_out(text: str) -> None:
+    seen = Seen(render_prose(text))
+    assert seen.tags <= ALLOWED
+    assert seen.attributes <= {("class", "block"), ("dir", "auto"), ("class", "ooc")}
+
+
+def test_direction_and_zero_width_characters_do_not_act() -> None:
+    html = render_prose("safe\u202etxt.exe \u200bhid\u2066den")
+    assert "safetxt.exe hidden" in html
+    assert clean_line("Ma\u202era\u200b\n") == "Mara"
+    assert "👩‍👩" in render_prose("👩‍👩"), "joiners make one sign of two"
+
+
+@given(st.lists(st.text("ab*> .", min_size=1, max_size=9).filter(str.strip), min_size=1, max_size=5))
+def test_law_a_finished_block_does_not_change_when_more_comes(parts: list[str]) -> None:
+    text = "\n\n".join(parts)
+    for end in range(1, len(text)):
+        before, after = split_blocks(text[:end]), split_blocks(text)
+        assert after[: max(0, len(before) - 1)] == before[:-1]
+    assert render_prose(text) == "".join(
+        f'<div class="block" dir="auto">{render_block(one)}</div>' for one in split_blocks(text)
+    )
+
+
+def test_a_line_without_marks() -> None:
+    assert excerpt('*She nods.*\n\n"Come **in**."') == 'She nods. "Come in."'
+    assert excerpt("word " * 60, 20) == "word word word word…"

@@ -1,0 +1,193 @@
+"""The webhook, over HTTP. D13"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from pydantic import SecretStr
+
+from coterie.messaging.settings import SurfacesSettings
+from coterie.surfaces.webhook.settings import WebhookSettings, is_allowed_callback
+from tests.surfaces.webhook.conftest import Serve
+
+
+async def test_d13_a_message_is_accepted_with_an_id_and_its_reply_can_be_looked_up(serve: Serve) -> None:
+    async with serve() as served:
+        served.script.replies = ["The lamp is lit."]
+        answer = await served.client.post("/webhook", json={"text": "Is the lamp lit?", "id": "a-1"})
+        assert (answer.status_code, answer.json()["id"], answer.json()["status"]) == (202, "a-1", "accepted")
+        await served.house.switchboard.wait_idle()
+        told = (await served.client.get("/webhook/a-1")).json()
+        assert (told["status"], told["text"]) == ("answered", "The lamp is lit.")
+        assert told["replies"] == [{"type": "message", "text": "The lamp is lit.", "state": "delivered"}]
+        assert (await served.client.get("/webhook/a-2")).status_code == 404
+
+
+async def test_d13_with_wait_the_answer_is_the_reply_and_ids_are_idempotent(serve: Serve) -> None:
+    async with serve() as served:
+        served.script.replies = ["Once.", "Twice."]
+        call = {"text": "How often?", "id": "same", "wait": True}
+        answers = await asyncio.gather(*(served.client.post("/webhook", json=call) for _ in range(4)))
+        assert {(answer.status_code, answer.json()["text"]) for answer in answers} == {(200, "Once.")}
+        other = await served.client.post("/webhook", json={**call, "room": "elsewhere"})
+        assert other.json()["text"] == "Twice.", "another room, another message"
+        assert len(served.script.asked) == 2
+        help_told = await served.client.post("/webhook", json={"text": "/help", "wait": True})
+        assert "/new" in help_told.json()["replies"][0]["text"]
+
+
+async def test_d13_the_secret_is_asked_for(serve: Serve) -> None:
+    async with serve(webhook=WebhookSettings(secret=SecretStr("open sesame"))) as served:
+        for headers in ({}, {"X-Webhook-Secret": "open sesam"}, {"X-Webhook-Secret": "ü"}):
+            encoded = {name.encode(): value.encode() for name, value in headers.items()}
+            refused = await served.client.post("/webhook", json={"text": "hello"}, headers=encoded)
+            assert refused.status_code == 401 and "X-Webhook-Secret" in refused.json()["error"]
+        assert (await served.client.get("/webhook/x")).status_code == 401
+        good = {"X-Webhook-Secret": "open sesame"}
+        assert (await served.client.post("/webhook", json={"text": "hello"}, headers=good)).status_code == 202
+        await served.house.switchboard.wait_idle()
+
+
+async def test_p3_somebody_the_caller_speaks_for_is_a_stranger_until_let_in(serve: Serve) -> None:
+    async with serve() as served:
+        told = await served.client.post("/webhook", json={"text": "Who are you?", "from": "mallory", "wait": True})
+        assert told.json()["text"] == "" and "do not know you" in told.json()["replies"][0]["text"]
+        assert served.script.asked == []
+
+
+async def test_p3_a_stranger_behind_the_webhook_learns_nothing(serve: Serve) -> None:
+    async with serve() as served:
+        await served.client.post("/webhook", json={"text": "The key is under the flowerpot.", "wait": True})
+        told = []
+        for n, text in enumerate(["Where is the key?", "/chats", "/agent", "/context", "/load 1", "/invite mallory"]):
+            call = {"text": text, "from": "mallory", "id": f"m{n}", "wait": True, "mode": "story", "room": "main"}
+            told.append((await served.client.post("/webhook", json=call)).text)
+        upload = await served.client.post("/webhook/files?name=a.txt&from=mallory", content=b"hello")
+        assert upload.status_code == 403
+        assert not any(word in text for text in [*told, upload.text] for word in ("Mara", "flowerpot", "Evening"))
+        assert len(served.script.asked) == 1
+        folder = served.house.workspaces.folder(served.house.roster.find("Mara").id)
+        assert not list(folder.rglob("a.txt"))
+
+
+async def test_p3_somebody_who_was_let_in_is_known_by_name_and_strangers_to_a_chat_are_not(serve: Serve) -> None:
+    at_once = SurfacesSettings(burst_quiet_s=0, burst_most_s=0)  # the clock of these tests stands still
+    async with serve(surfaces=at_once) as served:
+
+        async def say(text: str, who: str = "caller", room: str = "main") -> list[str]:
+            call = {"text": text, "from": who, "room": room, "wait": True}
+            return [one["text"] for one in (await served.client.post("/webhook", json=call)).json()["replies"]]
+
+        people = served.house.people
+        for name in ("Bo", "Cy"):
+            _, code = await people.invite(name, 15)
+            assert "Welcome" in (await say(f"/link {code}", name))[0]
+        await say("Good evening.")
+        assert "somebody else's" in (await say("May I?", "Bo"))[0] and len(served.script.asked) == 1
+        assert "nobody here" in (await say("Hello?", "Bo", "bos-own"))[0]
+        assert (await say("/invite bo")) == ["Bo may talk here from now on."]
+        await say("Here I am.", "Bo")
+        assert "Bo: Here I am." in served.script.prompt() and "somebody else's" in (await say("And I?", "Cy"))[0]
+        assert "somebody else's" in (await say("/new mine now", "Bo"))[0], "a guest does not change what a room is"
+        await say("/uninvite bo")
+        assert "somebody else's" in (await say("Still here?", "Bo"))[0]
+        await people.allow(people.find("Bo").id, served.house.roster.find("Mara").id)
+        await say("Hello, alone.", "Bo", "bos-own")
+        assert "Bo: Hello, alone." in served.script.prompt() and "Good evening." not in served.script.prompt()
+        assert "not for you" in (await say("/new desk", "Bo", "bos-own"))[0]
+
+
+async def test_d13_the_kind_of_chat_can_be_chosen_for_a_new_room(serve: Serve) -> None:
+    async with serve() as served:
+        call = {"text": "/context", "room": "work", "mode": "desk", "wait": True}
+        assert (await served.client.post("/webhook", json=call)).status_code == 200
+        (bound,) = served.house.switchboard.chats.rooms.on_surface("webhook")
+        assert bound.mode == "desk"
+        refused = await served.client.post("/webhook", json={**call, "room": "other", "mode": "opera"})
+        assert refused.status_code >= 400 and "no kind of chat" in refused.json()["error"]
+
+
+async def test_d13_bad_calls_are_told_what_is_wrong(serve: Serve) -> None:
+    async with serve() as served:
+        for call in ({}, {"text": ""}, {"text": "x", "room": "a\nb"}, {"text": "x", "nonsense": 1}, {"text": 7}):
+            assert (await served.client.post("/webhook", json=call)).status_code == 400, call
+        refused = await served.client.post("/webhook", json={"text": "x", "callback": "http://evil.example/"})
+        assert refused.status_code == 400 and "not allowed" in refused.json()["error"]
+
+
+@asynccontextmanager
+async def listener(*statuses: str) -> AsyncIterator[tuple[str, list[tuple[str, bytes]]]]:
+    """Somebody who is called back: answers with these statuses in turn, then with 200."""
+    left, calls = list(statuses), list[tuple[str, bytes]]()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        length = int(head.lower().split("content-length: ")[1].split("\r\n")[0])
+        calls.append((head, await reader.readexactly(length)))
+        writer.write(f"HTTP/1.1 {left.pop(0) if left else '200 OK'}\r\nContent-Length: 0\r\n".encode())
+        writer.write(b"Connection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/hooks", calls
+
+
+async def test_d13_a_reply_is_posted_to_the_callback_with_retries(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coterie.messaging.delivery.backoff_s", lambda *_, **__: 0.01)
+    async with listener("503 Busy", "429 Slow\r\nRetry-After: 0") as (url, calls):
+        hook = WebhookSettings(callbacks=(url,), secret=SecretStr("open sesame"))
+        async with serve(webhook=hook) as served:
+            served.script.replies = ["The lamp is lit."]
+            headers = {"X-Webhook-Secret": "open sesame"}
+            call = {"text": "Lamp?", "id": "a", "callback": f"{url}/lamp"}
+            assert (await served.client.post("/webhook", json=call, headers=headers)).status_code == 202
+            await served.house.switchboard.wait_idle()
+            told = (await served.client.get("/webhook/a", headers=headers)).json()
+            assert told["replies"][0]["state"] == "delivered"
+            assert served.house.switchboard.delivery.outbox.uncertain() == []
+    assert len(calls) == 3 and b"The lamp is lit." in calls[-1][1]
+    keys = {line for head, _ in calls for line in head.lower().splitlines() if line.startswith("idempotency-key")}
+    assert len(keys) == 1, "the same each time, for whoever dedupes"
+    assert all("open sesame" in head for head, _ in calls)
+
+
+async def test_d13_a_callback_that_says_no_is_shown_as_failed(serve: Serve) -> None:
+    async with (
+        listener("302 Found\r\nLocation: http://127.0.0.1:1/") as (url, calls),
+        serve(webhook=WebhookSettings(callbacks=(url,))) as served,
+    ):
+        await served.client.post("/webhook", json={"text": "Lamp?", "id": "a", "callback": url})
+        await served.house.switchboard.wait_idle()
+        (reply,) = (await served.client.get("/webhook/a")).json()["replies"]
+        assert reply["state"] == "failed"
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "allowed"),
+    [
+        ("https://hooks.example/in", True),
+        ("https://hooks.example/in/deeper?x=1", True),
+        ("https://hooks.example/inner", False),
+        ("https://hooks.example/in/../admin", False),
+        ("http://hooks.example/in", False),
+        ("https://hooks.example:444/in", False),
+        ("https://hooks.example@evil.example/in", False),
+        ("https://user@hooks.example/in", False),
+        ("https://hooks.example.evil.example/in", False),
+        ("https://hooks.example\\@evil.example/in", False),
+        ("file:///etc/passwd", False),
+        ("https://hooks.example:99999/in", False),
+        ("", False),
+    ],
+)
+def test_d13_only_allowed_addresses_are_called(url: str, allowed: bool) -> None:
+    assert is_allowed_callback(url, ("https://hooks.example/in/",)) is allowed
+    assert not is_allowed_callback(url, ())

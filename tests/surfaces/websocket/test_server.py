@@ -1,0 +1,157 @@
+"""C3 over real sockets: what everybody sees, what a sender is told, coming back, and who is not let in."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+from coterie.base.clock import SystemClock
+from coterie.eventstore import Store
+from coterie.modes.crowd.gateway import Admission, ChatRoom, Gateway, RoomLimits
+from coterie.modes.crowd.moderation import Moderator, read_wordlists
+from coterie.modes.crowd.personas.config_files import SHIPPED_CONFIGS
+from coterie.modes.crowd.protocol import ChatAuthor, ChatMessage
+from coterie.surfaces.websocket.server import serve
+
+
+@pytest.fixture
+async def room(tmp_path: Path) -> AsyncIterator[ChatRoom]:
+    store = Store.open(tmp_path / "coterie.db")
+    door = Admission("den", Moderator(read_wordlists([SHIPPED_CONFIGS / "moderation"])), RoomLimits(burst=100))
+    room = ChatRoom(Gateway(store, door, SystemClock()), store.bus)
+    running = asyncio.create_task(room.run())
+    yield room
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    await room.gateway.flush()
+    store.close()
+
+
+@pytest.fixture
+async def address(room: ChatRoom) -> AsyncIterator[str]:
+    server = await serve({"den": room})
+    yield f"ws://127.0.0.1:{server.sockets[0].getsockname()[1]}/rooms/den"
+    server.close()
+
+
+async def read(socket: ClientConnection) -> Any:
+    return json.loads(await asyncio.wait_for(socket.recv(), 20))
+
+
+async def read_message(socket: ClientConnection) -> Any:
+    while (told := await read(socket))["type"] != "messages":
+        pass
+    return told["messages"][0]
+
+
+async def post(socket: ClientConnection, text: str, nonce: str, **fields: object) -> Any:
+    author = {"name": "someone_else", "kind": "system", "badges": ["moderator"]}
+    await socket.send(json.dumps({"id": nonce, "room": "den", "author": author, "text": text, **fields}))
+    while (told := await read(socket))["type"] not in ("posted", "error"):
+        pass
+    return told
+
+
+async def test_c3_everybody_hears_it_and_the_sender_is_who_they_are(address: str) -> None:
+    async with connect(f"{address}?name=ana") as ana, connect(f"{address}?name=bo") as bo:
+        assert await read(ana) == {"type": "snapshot", "messages": []}
+        assert await post(ana, "hello", "a1") == {"type": "posted", "id": "a1", "message": "den-1"}
+        message = await read_message(bo)
+        assert (message["text"], message["author"]) == ("hello", {"name": "ana", "kind": "human", "badges": []})
+
+
+async def test_c4_a_sender_is_told_what_was_wrong(address: str) -> None:
+    async with connect(f"{address}?name=ana") as ana:
+        refused = await post(ana, "see evil.xyz", "a1")
+        assert (refused["type"], refused["rule"], bool(refused["fix"])) == ("error", "links", True)
+        await ana.send("not json")
+        assert (await read(ana))["rule"] == "shape"
+        assert (await post(ana, "still here", "a2"))["type"] == "posted"
+
+
+async def test_c3_coming_back_goes_on_after_the_last_number(address: str) -> None:
+    async with connect(f"{address}?name=ana") as ana:
+        for number in range(5):
+            await post(ana, f"line {number}", f"a{number}")
+        async with connect(f"{address}?name=bo&after=3") as bo:
+            told = await read(bo)
+            assert [message["number"] for message in told["messages"]] == [4, 5]
+            await post(ana, "line 5", "a5")
+            assert (await read_message(bo))["number"] == 6
+
+
+@pytest.mark.parametrize("headers", [{"Origin": "https://evil.example"}, {"Host": "evil.example"}])
+async def test_another_site_is_not_let_in(address: str, headers: dict[str, str]) -> None:
+    with pytest.raises(InvalidStatus):
+        async with connect(address, additional_headers=headers):
+            raise AssertionError("it was let in")
+
+
+async def test_there_is_no_such_room(address: str) -> None:
+    with pytest.raises(InvalidStatus):
+        async with connect(f"{address}-other"):
+            raise AssertionError("it was let in")
+
+
+async def test_c3_a_socket_that_is_not_read_is_held_then_gets_a_snapshot(address: str, room: ChatRoom) -> None:
+    """The kernel's buffers fill first; what is sent until then arrives, nothing out of order and nothing twice."""
+    author = ChatAuthor(name="ana", kind="human")
+    numbers = iter(range(1, 1_000_000))
+
+    def speak(many: int) -> None:
+        said = [
+            ChatMessage(id=f"den-{n}", number=n, room="den", author=author, text="x" * 500, ts=n)
+            for n in (next(numbers) for _ in range(many))
+        ]
+        room.fanout.send(said)
+        room.fanout.flush()
+
+    async with connect(f"{address}?name=bo", max_size=None, max_queue=1, compression=None) as bo:
+        async with connect(f"{address}?name=cy", max_size=None, compression=None) as cy:
+            while not room.fanout.dropped:
+                speak(200)
+                assert (await asyncio.wait_for(cy.recv(), 20))[:8] == '{"type":'
+        first = await read(bo)
+        assert first["type"] == "snapshot"
+        heard: list[int] = []
+        kinds: list[str] = []
+        while "snapshot" not in kinds:
+            speak(1)
+            with suppress(TimeoutError):
+                while True:
+                    told = json.loads(await asyncio.wait_for(bo.recv(), 0.05))
+                    kinds.append(told["type"])
+                    heard += [message["number"] for message in told["messages"]]
+        assert heard == sorted(set(heard))
+        assert "messages" in kinds
+
+
+async def test_hostile_frames_cost_their_sender_the_connection_or_an_error_and_nobody_else(address: str) -> None:
+    async with connect(f"{address}?name=ana") as ana, connect(f"{address}?name=mal") as mal:
+        await read(ana)
+        for raw in (
+            "[]",
+            "{}",
+            '{"id":"a","room":"den","text":7}',
+            '{"id":"\\u0000","room":"den"}',
+            "\u2028",
+            "[" * 9_000,
+        ):
+            await mal.send(raw)
+            while (told := await read(mal))["type"] not in ("posted", "error"):
+                pass
+            assert (told["type"], told["rule"]) == ("error", "shape")
+        await mal.send("x" * 20_000)
+        with pytest.raises(ConnectionClosed):
+            while True:
+                await read(mal)
+        assert (await post(ana, "still here", "a1"))["type"] == "posted"
