@@ -44,7 +44,7 @@ class TimePassed(Payload, kind="sample_time_passed"):
 
 class Turns(Projection):
     name = "sample_turns"
-    line = "room"
+    stream_column = "room"
     schema = """
         CREATE TABLE sample_turn(room TEXT, turn TEXT, seq INTEGER, speaker TEXT, text TEXT, PRIMARY KEY(room, turn))
             WITHOUT ROWID;
@@ -93,7 +93,7 @@ class Edges(Projection):
 
 class Memories(Projection):
     name = "sample_memories"
-    line = "room"
+    stream_column = "room"
     schema = """
         CREATE TABLE sample_memory(room TEXT, memory TEXT, owner TEXT, scene TEXT, text TEXT, weight REAL,
             PRIMARY KEY(room, memory));

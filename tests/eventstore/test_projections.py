@@ -15,7 +15,7 @@ class Search(Projection):
     """A view with a full-text index that only `settle` keeps."""
 
     name = "test_search"
-    line = "room"
+    stream_column = "room"
     schema = "CREATE TABLE test_text(room TEXT, turn TEXT, text TEXT, PRIMARY KEY(room, turn));"
     derived = "CREATE VIRTUAL TABLE IF NOT EXISTS test_words USING fts5(room UNINDEXED, turn UNINDEXED, text)"
 
@@ -24,7 +24,7 @@ class Search(Projection):
         told = (event.stream, event.payload.turn, event.payload.text)
         rows.run("INSERT OR REPLACE INTO test_text VALUES (?, ?, ?)", told)
 
-    def settle(self, rows: Rows, changed: ChangedKeys | None) -> None:
+    def update_derived(self, rows: Rows, changed: ChangedKeys | None) -> None:
         if changed is None:
             rows.run("DELETE FROM test_words")
             rows.run("INSERT INTO test_words SELECT room, turn, text FROM test_text")

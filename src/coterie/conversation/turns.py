@@ -64,7 +64,7 @@ class Turn:
 
 class TurnsProjection(Projection):
     name = "turns"
-    line = "room"
+    stream_column = "room"
     schema = """
         CREATE TABLE turn(room TEXT, id TEXT, seq INTEGER NOT NULL, speaker TEXT NOT NULL, text TEXT NOT NULL,
             segments TEXT, state TEXT NOT NULL, why TEXT NOT NULL DEFAULT '', answers TEXT,
@@ -138,7 +138,7 @@ class TurnsProjection(Projection):
             (it.text, "truncated" if it.truncated else "done", it.why, it.status, it.model, event.stream, it.reply),
         )
 
-    def settle(self, rows: Rows, changed: ChangedKeys | None) -> None:
+    def update_derived(self, rows: Rows, changed: ChangedKeys | None) -> None:
         if changed is None:
             search.rebuild_index(rows)
         else:

@@ -40,7 +40,7 @@ _micros = functools.lru_cache(maxsize=64)(to_micros)
 
 class MemoryProjection(Projection):
     name = "memories"
-    line = "stream"
+    stream_column = "stream"
     version = 1
     schema = """
         CREATE TABLE memory(
@@ -162,7 +162,7 @@ class MemoryProjection(Projection):
             (event.stream, it.id, it.owner, bytes.fromhex(it.digest), json.dumps(it.sources)),
         )
 
-    def settle(self, rows: Rows, changed: ChangedKeys | None) -> None:
+    def update_derived(self, rows: Rows, changed: ChangedKeys | None) -> None:
         if changed is None:
             rebuild_index(rows)
         else:

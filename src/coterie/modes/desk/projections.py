@@ -30,7 +30,7 @@ _SAID = "INSERT INTO desk_history(room, seq, role, speaker, text, turn) VALUES (
 
 class DeskProjection(Projection):
     name = "desk"
-    line = "room"
+    stream_column = "room"
     schema = """
         CREATE TABLE desk_chat(room TEXT PRIMARY KEY, character TEXT NOT NULL, person TEXT NOT NULL,
             title TEXT NOT NULL, wakes INTEGER NOT NULL DEFAULT 0, at INTEGER NOT NULL);

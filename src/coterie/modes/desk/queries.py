@@ -238,7 +238,7 @@ _SELECT = 'SELECT room, id, prompt, timing, "on", next, failures, why, last, las
 
 class ScheduleProjection(Projection):
     name = "desk_timetable"
-    line = "room"
+    stream_column = "room"
     schema = """
         CREATE TABLE desk_schedule(room TEXT, id TEXT, prompt TEXT NOT NULL, timing TEXT NOT NULL,
             "on" INTEGER NOT NULL, next INTEGER, failures INTEGER NOT NULL DEFAULT 0, why TEXT NOT NULL DEFAULT '',

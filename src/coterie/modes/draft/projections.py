@@ -321,7 +321,7 @@ class ThreadNote:
 
 class ThreadProjection(Projection):
     name = "draft_threads"
-    line = "room"
+    stream_column = "room"
     schema = """
         CREATE TABLE draft_workspace(room TEXT PRIMARY KEY, name TEXT NOT NULL, folder TEXT NOT NULL) WITHOUT ROWID;
         CREATE TABLE draft_thread(room TEXT PRIMARY KEY, seq INTEGER NOT NULL, workspace TEXT NOT NULL,

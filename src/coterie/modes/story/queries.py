@@ -104,7 +104,7 @@ class Container:
 
 class ChatProjection(Projection):
     name = "story_chats"
-    line = "room"
+    stream_column = "room"
     schema = """
         CREATE TABLE chat(room TEXT PRIMARY KEY, host TEXT NOT NULL, bot_version INTEGER NOT NULL, title TEXT NOT NULL,
             clock INTEGER NOT NULL, weather TEXT NOT NULL, anchor TEXT NOT NULL, world TEXT NOT NULL, scene TEXT)
@@ -344,7 +344,7 @@ class InspectedPrompt:
 
 class PromptProjection(Projection):
     name = "story_prompts"
-    line = "room"
+    stream_column = "room"
     schema = """
         CREATE TABLE prompt(room TEXT, reply TEXT, sent TEXT NOT NULL, PRIMARY KEY(room, reply)) WITHOUT ROWID;
         CREATE TABLE prompt_text(room TEXT, sha TEXT, text TEXT NOT NULL, PRIMARY KEY(room, sha)) WITHOUT ROWID;

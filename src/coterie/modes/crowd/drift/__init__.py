@@ -149,7 +149,7 @@ class DriftSnapshot:
 
 class DriftProjection(Projection):
     name = "crowd_drifts"
-    line = "room"
+    stream_column = "room"
     schema = """
     CREATE TABLE crowd_drift(room TEXT, persona TEXT, number INTEGER, state TEXT, changes TEXT,
         PRIMARY KEY(room, persona, number));

@@ -112,7 +112,7 @@ class Trace(WireModel):
 class ChatPost(WireMessage):
     """What a sender asks the gateway to post. Who they are and what they may do is the gateway's to know."""
 
-    shape = "chat_post"
+    message_type = "chat_post"
 
     id: MessageId
     """The sender's own; the same id again is the same message, said once."""
@@ -125,7 +125,7 @@ class ChatPost(WireMessage):
 
 
 class ChatMessage(WireMessage):
-    shape = "chat_message"
+    message_type = "chat_message"
 
     id: MessageId
     """`room-number`; numbers of a room only grow, and a reader resumes after the last one it saw."""
@@ -153,7 +153,7 @@ AuditAction = Literal[
 
 
 class AuditRecord(WireMessage):
-    shape = "audit_record"
+    message_type = "audit_record"
 
     room: RoomName
     ts: int
@@ -198,7 +198,7 @@ class TimeWindow(WireModel):
 
 
 class StreamContext(WireMessage):
-    shape = "stream_context"
+    message_type = "stream_context"
 
     room: RoomName
     number: int = Field(ge=1)
@@ -250,7 +250,7 @@ class TrendCount(WireModel):
 
 
 class Trends(WireMessage):
-    shape = "trends"
+    message_type = "trends"
 
     room: RoomName
     ts: int
