@@ -72,7 +72,7 @@ class Attic:
         brief = LineRequest(
             persona, 1, "mention", 1, recipient="ana", answered_text="where is the spare key?", recipient_is_person=True
         )
-        return instructions(replace(brief, remembered=tuple(keeper.recall(brief))))
+        return instructions(replace(brief, memories=tuple(keeper.recall(brief))))
 
     async def ask(self, room: CrowdRoom, text: str) -> str:
         """What Mara answers in the chat."""

@@ -14,7 +14,7 @@ from coterie.eventstore.bus import matches
 from coterie.modes.crowd.errors import BadWireMessage
 from coterie.modes.crowd.protocol import ChatMessage, Subjects
 from coterie.modes.crowd.protocol.messages import WireMessage
-from coterie.modes.crowd.protocol.schemas import EXAMPLES, FOLDER, MESSAGE_TYPES, schema_text
+from coterie.modes.crowd.protocol.json_schema import EXAMPLES, SCHEMAS, MESSAGE_TYPES, schema_text
 
 
 def example(shape: type[WireMessage]) -> dict[str, Any]:
@@ -23,17 +23,17 @@ def example(shape: type[WireMessage]) -> dict[str, Any]:
 
 
 def schema(shape: type[WireMessage]) -> Draft202012Validator:
-    told = json.loads((FOLDER / f"{shape.schema_name()}.json").read_text(encoding="utf-8"))
+    told = json.loads((SCHEMAS / f"{shape.schema_name()}.json").read_text(encoding="utf-8"))
     Draft202012Validator.check_schema(told)
     return Draft202012Validator(told)
 
 
-@pytest.mark.parametrize("shape", MESSAGE_TYPES, ids=lambda shape: shape.shape)
+@pytest.mark.parametrize("shape", MESSAGE_TYPES, ids=lambda shape: shape.message_type)
 def test_c1_the_schema_file_is_what_the_model_says(shape: type[WireMessage]) -> None:
-    assert (FOLDER / f"{shape.schema_name()}.json").read_text(encoding="utf-8") == schema_text(shape)
+    assert (SCHEMAS / f"{shape.schema_name()}.json").read_text(encoding="utf-8") == schema_text(shape)
 
 
-@pytest.mark.parametrize("shape", MESSAGE_TYPES, ids=lambda shape: shape.shape)
+@pytest.mark.parametrize("shape", MESSAGE_TYPES, ids=lambda shape: shape.message_type)
 def test_c1_the_example_fits_schema_and_model(shape: type[WireMessage]) -> None:
     schema(shape).validate(example(shape))
     read = shape.from_json(json.dumps(example(shape)))
@@ -41,7 +41,7 @@ def test_c1_the_example_fits_schema_and_model(shape: type[WireMessage]) -> None:
     schema(shape).validate(json.loads(read.to_json()))
 
 
-@pytest.mark.parametrize("shape", MESSAGE_TYPES, ids=lambda shape: shape.shape)
+@pytest.mark.parametrize("shape", MESSAGE_TYPES, ids=lambda shape: shape.message_type)
 def test_c1_unknown_fields_are_kept_at_every_depth(shape: type[WireMessage]) -> None:
     told = example(shape)
     told["from_the_future"] = {"a": [1, 2]}
@@ -53,7 +53,7 @@ def test_c1_unknown_fields_are_kept_at_every_depth(shape: type[WireMessage]) -> 
     assert all(read[name]["more"] == "yes" for name, value in told.items() if isinstance(value, dict))
 
 
-@pytest.mark.parametrize("shape", MESSAGE_TYPES, ids=lambda shape: shape.shape)
+@pytest.mark.parametrize("shape", MESSAGE_TYPES, ids=lambda shape: shape.message_type)
 def test_c1_a_missing_field_is_named_by_model_and_schema_alike(shape: type[WireMessage]) -> None:
     for name in shape.json_schema()["required"]:
         told = {key: value for key, value in example(shape).items() if key != name}

@@ -121,7 +121,7 @@ class ModelLineWriter:
     async def _ask(self, request: LineRequest, deadline_s: float) -> WrittenLine:
         told = build_messages(request)
         # What it remembers it may say; the rest of its instructions it may not.
-        secret = (instructions(replace(request, remembered=())), situation_text(request))
+        secret = (instructions(replace(request, memories=())), situation_text(request))
         why = ""
         for attempt in range(_ATTEMPTS):
             prompt = Prompt(

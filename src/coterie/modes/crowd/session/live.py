@@ -118,7 +118,7 @@ class LiveSession:
     async def _write_line(self, decision: SpeakDecision, request: LineRequest, state: RoomState) -> None:
         began = asyncio.get_running_loop().time()
         if self._memory is not None:
-            request = replace(request, remembered=tuple(self._memory.recall(request)))
+            request = replace(request, memories=tuple(self._memory.recall(request)))
         line = await self._writer.write(request, self.session.room.tempo.line_deadline_s)
         seconds = asyncio.get_running_loop().time() - began
         written_ms = self._gateway.now_ms()
