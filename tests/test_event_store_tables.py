@@ -11,7 +11,7 @@ import pytest
 from coterie.eventstore import Store
 
 PACKAGE = Path(__file__).parents[1] / "src" / "coterie"
-OWNER = PACKAGE / "kernel"
+OWNER = PACKAGE / "eventstore"
 
 
 @pytest.fixture(scope="module")

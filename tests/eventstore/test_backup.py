@@ -141,7 +141,7 @@ async def test_s28_whoever_is_killed_before_the_copy_is_in_place_still_has_a_dat
     def killed(draft: Path, path: Path) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("coterie.eventstore.sqlite.backup.put_in_place", killed)
+    monkeypatch.setattr("coterie.eventstore.sqlite.backup.publish_file", killed)
     with pytest.raises(KeyboardInterrupt):
         restore(backup, database, NOW, sample_projections())
     store = Store.open(database, projections=sample_projections())
