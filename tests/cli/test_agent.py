@@ -47,7 +47,7 @@ async def test_p12_a_command_is_an_agent(house: RemoteHarness, tmp_path: Path) -
     try:
         assert agent.stdout is not None
         url = (await agent.stdout.readline()).decode().split()[2].rstrip(";")
-        house.settings = house.settings.model_copy(update={"patience_s": 60.0})
+        house.settings = house.settings.model_copy(update={"silence_timeout_s": 60.0})
         await house.crash()
         house.remote(url)
         assert await house.told("Hello there") == ["HELLO THERE!"]

@@ -220,7 +220,7 @@ async def test_p12_stop_ends_it_and_retry_asks_anew(house: RemoteHarness, played
 async def test_p12_an_agent_that_works_long_is_heard_of_and_not_given_up(
     house: RemoteHarness, played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(agents, "BEAT_S", 0.05)
+    monkeypatch.setattr(agents, "HEARTBEAT_S", 0.05)
     house.settings = AgentsSettings(silence_timeout_s=0.4)
     house.surfaces = house.surfaces.model_copy(update={"slow_notice_s": 0.2})
     await house.crash()

@@ -64,7 +64,7 @@ async def test_m2_no_secret_leaks_in_other_plays(tmp_path: Path, seed: int) -> N
 
 
 def _seen_by_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Witnesses, "eyes", lambda *_: lambda _turn: True)
+    monkeypatch.setattr(Witnesses, "turns_seen_by", lambda *_: lambda _turn: True)
 
 
 def _recalled_by_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,11 +83,11 @@ def _whispers_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _notes_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coterie.modes.story.turn_parser.told", lambda segments: " ".join(one.text for one in segments))
+    monkeypatch.setattr("coterie.modes.story.turn_parser.visible_text", lambda segments: " ".join(one.text for one in segments))
 
 
 def _forks_keep_feelings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coterie.modes.story.fork._felt_only", lambda event: event)
+    monkeypatch.setattr("coterie.modes.story.fork._without_knowledge", lambda event: event)
 
 
 @pytest.mark.parametrize(
