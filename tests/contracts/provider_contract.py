@@ -22,7 +22,7 @@ class ProviderContract:
     model = "first"
 
     def request(self, text: str = "Say hello.", shape: OutputSchema | None = None) -> CompletionRequest:
-        prompt = Prompt.of(text, system="You are brief.", max_tokens=48, temperature=0.0, seed=1, shape=shape)
+        prompt = Prompt.of(text, system="You are brief.", max_tokens=48, temperature=0.0, seed=1, output_schema=shape)
         return CompletionRequest(model=self.model, prompt=prompt)
 
     async def test_text_comes_in_pieces_and_ends_with_exactly_one_end(self, provider: Provider) -> None:

@@ -97,10 +97,10 @@ def test_roles_tasks_providers_and_details(tmp_path: Path) -> None:
     ("text", "words"),
     [
         ("", 80),
-        ('[models.details."embedded/smollm2"]\nsteady_words = 200', 200),
+        ('[models.details."embedded/smollm2"]\nmax_story_words = 200', 200),
         ('[models.embedded]\nmodel = "/models/larger.gguf"', None),
         (
-            '[models.embedded]\nmodel = "/models/larger.gguf"\n[models.details."embedded/smollm2"]\nsteady_words = 200',
+            '[models.embedded]\nmodel = "/models/larger.gguf"\n[models.details."embedded/smollm2"]\nmax_story_words = 200',
             200,
         ),
     ],

@@ -163,7 +163,7 @@ def test_law_any_text_is_read_or_turned_down_never_a_crash(text: str) -> None:
     try:
         assert isinstance(parse_answer(Feeling, text), Feeling)
     except Exception as error:
-        assert type(error).__name__ == "_Unfit"
+        assert type(error).__name__ == "_InvalidAnswer"
 
 
 async def test_roles_share_the_chain_of_the_one_that_stands_in() -> None:

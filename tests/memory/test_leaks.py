@@ -30,9 +30,9 @@ async def test_m2_the_law_notices_a_gate_that_stands_open(
         def no_gate(shelf: OwnerIndex, view: Viewpoint, lines: StreamForks) -> access.Bools:
             return np.ones(len(shelf), bool)
 
-        monkeypatch.setattr(recall, "allowed", no_gate)
+        monkeypatch.setattr(recall, "allowed_mask", no_gate)
     else:
-        monkeypatch.setattr(StreamForks, "hidden", lambda *_: False)
+        monkeypatch.setattr(StreamForks, "is_other_branch", lambda *_: False)
     with Memory(tmp_path / "m.db") as memory:
         figures = await play(memory, secrets=40, recalls=300, seed=9)
     assert figures["leaked"] > 0

@@ -32,7 +32,7 @@ def test_m4_grown_little_by_little_or_read_at_once(
 ) -> None:
     if by_signs:
         for module in (owner_index, signals):
-            monkeypatch.setattr(module, "BITS_ABOVE", 20)
+            monkeypatch.setattr(module, "SIGN_SEARCH_ABOVE", 20)
     chance = random.Random(7)
     known: list[str] = []
     with Memory(tmp_path / "memory.db") as memory:

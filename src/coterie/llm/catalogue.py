@@ -107,10 +107,10 @@ class Catalogue:
         if target.provider != "embedded":
             return known
         own = self.settings.embedded
-        steady = known.max_story_words or (
+        max_words = known.max_story_words or (
             _BUNDLED_MAX_STORY_WORDS if target == EMBEDDED and own.model is None else None
         )
-        return known.model_copy(update={"context": known.context or own.context, "steady_words": steady})
+        return known.model_copy(update={"context": known.context or own.context, "max_story_words": max_words})
 
     def _short_form(self, role: Role) -> tuple[str, ...]:
         """What `narrative_model`, `classifier_model` and the provider's own defaults say, if it can be used."""

@@ -1,7 +1,7 @@
-"""What is sent to a model and what comes back, in words of our own.
+"""Prompts, answers and chunks, the `Provider` protocol, and a reply that is still streaming.
 
-No provider's library appears in these types, so prompts can be counted, recorded, shown in the prompt inspector and
-replayed without one. Everything here is immutable and turns into plain JSON and back.
+The types are independent of any provider's library, so prompts can be counted, recorded, inspected and replayed without
+one. The pydantic models are immutable and round-trip through JSON.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ToolCall(_FrozenModel):
     id: str
     name: str
     arguments: str
-    """JSON text, as the model wrote it: it may be malformed, and whoever runs the tool must check."""
+    """JSON text as the model wrote it. It may be malformed; the code that runs the tool must check it."""
 
 
 class PromptMessage(_FrozenModel):
@@ -37,9 +37,9 @@ class PromptMessage(_FrozenModel):
     text: str
     images: tuple[Image, ...] = ()
     calls: tuple[ToolCall, ...] = ()
-    """Tools an assistant's message asked for."""
+    """Tool calls that an assistant message requests."""
     answers: ToolCall | None = None
-    """On a tool's message: the call that this is the result of."""
+    """In a tool message: the call whose result this is."""
 
 
 class ToolSpec(_FrozenModel):
@@ -49,7 +49,7 @@ class ToolSpec(_FrozenModel):
 
 
 class OutputSchema(_FrozenModel):
-    """The JSON schema an answer must fit."""
+    """The JSON schema that an answer must match."""
 
     name: str
     definition: dict[str, Any]
@@ -72,7 +72,7 @@ class Prompt(_FrozenModel):
 
 
 class Priority(IntEnum):
-    """Who goes first where a model is shared: the lower, the sooner."""
+    """Order in the queue of a shared model: lower numbers go first."""
 
     PERSON = 0
     CHARACTER = 1
@@ -84,16 +84,16 @@ class CompletionRequest(_FrozenModel):
     prompt: Prompt
     priority: Priority = Priority.PERSON
     owner: str = ""
-    """Whose turn it is (a room, a character): callers of one priority take turns by owner."""
+    """The room or character that asks. Within one priority, owners take turns."""
 
 
 class Tokens(_FrozenModel):
     input: int = 0
     output: int = 0
     cached: int = 0
-    """How many of `input` the provider had cached."""
+    """How many of `input` the provider read from its cache."""
     estimated: bool = False
-    """True where the provider did not say, and we counted ourselves."""
+    """True if the provider reported no count and Coterie counted the tokens itself."""
 
 
 class TextDelta(_FrozenModel):
@@ -109,7 +109,7 @@ class ToolCallRequested(_FrozenModel):
 
 
 class Finished(_FrozenModel):
-    """The last chunk of every whole answer."""
+    """The last chunk of every complete answer."""
 
     reason: Literal["stop", "length", "tool", "filter", "other"]
     tokens: Tokens
@@ -126,43 +126,35 @@ class ModelAnswer(_FrozenModel):
     reason: str
     tokens: Tokens
     model: str
-    """`provider/model` that answered, which may be a fallback."""
+    """The `provider/model` that answered, which may be a fallback."""
     first_token_ms: float | None
     total_ms: float
 
 
-# The port behind which every model stands: hosted, embedded, recorded or scripted.
-#
-# One method that matters, `stream`: an async generator of chunks, the last of which is `Finished`. Closing the
-# generator (or cancelling the task that iterates it) must close the connection behind it at once; whatever goes wrong
-# is raised as a `ModelError` of the right kind. tests/contracts/provider_contract.py is the suite that every
-# implementation passes.
-
-
 class Provider(Protocol):
+    """A source of completions: hosted, embedded, recorded or scripted.
+
+    `stream` yields chunks, the last of which is `Finished`. Closing the generator, or cancelling the task that iterates
+    it, must close the underlying connection immediately. Every failure is raised as a `ModelError`. All implementations
+    pass the suite in tests/contracts/provider_contract.py.
+    """
+
     @property
     def name(self) -> str: ...
 
     def stream(self, request: CompletionRequest) -> AsyncGenerator[Chunk, None]: ...
 
     async def close(self) -> None:
-        """Give back connections and processes. The provider may be used again: it starts anew."""
+        """Release connections and processes. The provider can be used again; it reconnects when needed."""
         ...
 
 
-# An answer that is still being given.
-#
-# Iterate it for its chunks; leave it early (`break` inside `async with`, `stop()`, or cancelling the task) and the
-# connection behind it is closed at once. What was said so far stays readable in `text`, whatever happened. What it cost
-# is durable once it was stopped or left, also where it came to its end.
-
-
 class PartialAnswer:
-    """What a model has said so far in one attempt. A new attempt, where nobody saw the last one, starts over."""
+    """The output of the current attempt so far. `restart` discards it for a new attempt."""
 
     def __init__(self) -> None:
         self.model = ""
-        """`provider/model` that speaks, which may be a fallback."""
+        """The `provider/model` of this attempt, which may be a fallback."""
         self._text: list[str] = []
         self._thinking: list[str] = []
         self.calls: list[ToolCall] = []
@@ -195,6 +187,12 @@ class PartialAnswer:
 
 
 class StreamedReply:
+    """A reply that is still streaming: iterate it for its chunks.
+
+    Leaving early (`break` inside `async with`, `stop()`, or cancelling the task) closes the connection immediately. `text`
+    stays readable whatever happens. The usage event is durable once the reply was read to its end or stopped.
+    """
+
     def __init__(self, partial: PartialAnswer, chunks: AsyncGenerator[Chunk | ModelAnswer, None]) -> None:
         self._partial = partial
         self._chunks = chunks
@@ -206,12 +204,12 @@ class StreamedReply:
 
     @property
     def model(self) -> str:
-        """Who said it, also where it was left early; empty as long as nothing was said."""
+        """The `provider/model` that replied; empty while there is no output."""
         return self._partial.model if self._partial.has_content else ""
 
     @property
     def answer(self) -> ModelAnswer:
-        """The whole answer. Only there once the reply has been read to its end."""
+        """The complete answer. Raises `RuntimeError` before the reply has been read to its end."""
         if self._answer is None:
             raise RuntimeError("The reply has not been read to its end.")
         return self._answer

@@ -1,10 +1,10 @@
-"""The one door to models: a role and a prompt go in, an answer comes out, whoever of the chain gave it.
+"""Routes a prompt for a role to the first model of the role's chain that can answer.
 
-Passing trouble is tried again (500 ms, then 1 s: three tries), then the next model of the chain is asked. A
-rate-limited model rests for everyone. A request that is itself at fault (400, 401, 402, 403 …) is never tried
-elsewhere: it would only cost more and hide the reason. Once somebody has seen part of a reply, no other model may
-finish it; the partial text is kept on the error instead. Every call to a provider is written in the ledger, and the
-cap is asked first.
+Transient failures are retried (after 500 ms, then 1 s: three attempts), then the next model of the chain is asked. A
+rate-limited model is in cooldown for all callers. A request that is itself at fault (400, 401, 402, 403 …) is neither
+retried nor sent to another model, which would only cost more and hide the reason. Once part of a reply has been shown,
+no other model may finish it; the partial text is kept on the error. Spending caps are checked before each call, and
+each call is recorded in the ledger.
 """
 
 from __future__ import annotations
@@ -54,30 +54,29 @@ from coterie.llm.settings import ModelsSettings
 from coterie.llm.tokens import TokenCounter
 from coterie.llm.usage import Ledger
 
-# One try with one model, watched: it must begin in time, go on in time, end in time, and say something.
-#
-# Only the wait for the next chunk is under the clock, never the time its reader takes, and an event that is dripped
-# byte by byte is not a chunk: a slow drip runs out of time like silence does.
-
-
 _TIMEOUT_FIX = "Try again, or choose a quicker model; the limits are first_token_s, idle_s and deadline_s in [models]."
 
 
 async def stream_attempt(
     provider: Provider, request: CompletionRequest, spec: ProviderSpec, partial: PartialAnswer, deadline: float
 ) -> AsyncGenerator[Chunk, None]:
+    """Stream one attempt with one model, enforcing its time limits and that it produces output.
+
+    Only the wait for the next chunk counts, not the time the consumer takes. Bytes that do not complete a chunk do not
+    reset the limit, so an answer that arrives byte by byte times out like silence does.
+    """
     target = f"{provider.name}/{request.model}"
     loop = asyncio.get_running_loop()
-    late, limit = "did not begin to answer", loop.time() + spec.first_token_s
+    problem, limit = "did not begin to answer", loop.time() + spec.first_token_s
     async with aclosing(provider.stream(request)) as chunks:
         while True:
             if deadline < limit:
-                late, limit = "did not finish", deadline
+                problem, limit = "did not finish", deadline
             try:
                 async with asyncio.timeout_at(limit):
                     chunk = await anext(chunks)
             except TimeoutError:
-                raise TimedOut(f"{target} {late} in time.", _TIMEOUT_FIX) from None
+                raise TimedOut(f"{target} {problem} in time.", _TIMEOUT_FIX) from None
             except StopAsyncIteration:
                 raise BadAnswer(f"{target} stopped without ending its answer.", "Try again.") from None
             partial.add(chunk)
@@ -86,33 +85,32 @@ async def stream_attempt(
                     raise _empty_answer_error(target, chunk)
                 yield chunk
                 return
-            late, limit = "fell silent and did not go on", loop.time() + spec.idle_s
+            problem, limit = "stopped sending and did not go on", loop.time() + spec.idle_s
             yield chunk
 
 
 def _empty_answer_error(target: str, end: Finished) -> ModelError:
     if end.reason == "length":
-        return EmptyAnswer(f"{target} used up its tokens before it said anything.", "Raise max_tokens.")
+        return EmptyAnswer(f"{target} used up its tokens before it wrote any text.", "Raise max_tokens.")
     if end.reason == "filter":
-        return EmptyAnswer(f"{target}'s filter held the answer back.", "Choose another model, or ask otherwise.")
-    return EmptyAnswer(f"{target} answered with nothing.", "Try again, or choose another model.")
-
-
-# Which models rest, and for how long. One table for the whole process: a limit that one caller met holds for all.
+        return EmptyAnswer(f"{target}'s content filter blocked the answer.", "Choose another model, or change the request.")
+    return EmptyAnswer(f"{target} returned an empty answer.", "Try again, or choose another model.")
 
 
 class Cooldowns:
+    """Which models are in cooldown and until when. One table per process: a rate limit applies to all callers."""
+
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._until: dict[Target, float] = {}
 
     def start(self, target: Target, seconds: float) -> None:
-        """A longer rest that was asked for before is not cut short."""
+        """Start a cooldown. A longer one that is already running is not shortened."""
         until = self._clock.monotonic() + seconds
         self._until[target] = max(until, self._until.get(target, until))
 
     def remaining(self, target: Target) -> float:
-        """Seconds until the model may be asked again; 0 when it may."""
+        """Seconds until the model may be called again; 0 if it may be called now."""
         until = self._until.get(target)
         if until is None:
             return 0.0
@@ -129,14 +127,14 @@ MAX_ATTEMPTS = 3
 FIRST_RETRY_DELAY_S = 0.5
 _WARM_UP_AFTER_S = 2.0
 _SHORT_COOLDOWN_S = 1.0
-"""A rest this short is waited out; for a longer one the next model is asked."""
+"""A cooldown this short is waited out; for a longer one the next model is asked."""
 _DEFAULT_ANSWER_TOKENS = 1024
-"""Tokens held back from the cap for an answer whose length nobody limited."""
+"""Tokens reserved from the cap for an answer without `max_tokens`."""
 
 
 @dataclass(frozen=True)
 class Caller:
-    """On whose behalf a call is made: what the ledger and the queue know people by."""
+    """The room and character a call is made for; used by the ledger and the queue."""
 
     room: str = ""
     character: str = ""
@@ -151,7 +149,7 @@ class _Call:
     chain: tuple[Target, ...]
     deadline: float
     streamed: bool
-    """Whether somebody sees the chunks as they come."""
+    """Whether the chunks are shown as they arrive."""
     started: float
     id: str = field(default_factory=new_id)
     partial: PartialAnswer = field(default_factory=PartialAnswer)
@@ -159,6 +157,8 @@ class _Call:
 
 
 class Models:
+    """The entry point to all models: `stream` for a reply to show as it arrives, `ask` for a complete answer."""
+
     def __init__(
         self,
         settings: ModelsSettings,
@@ -170,9 +170,9 @@ class Models:
         wrap: Callable[[Provider], Provider] | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """Usage is written to `store`; without one it is counted for this process only, by days of `zone`.
+        """Usage is recorded in `store`; without one it is counted for this process only. `zone` defines local days.
 
-        `providers` stand in for those of the same name; `wrap` is put around each (a recorder, say).
+        `providers` replace configured providers of the same name; `wrap` is applied to each provider.
         """
         self.catalogue = Catalogue(settings)
         self.tokens = TokenCounter(self.catalogue)
@@ -198,7 +198,7 @@ class Models:
         priority: Priority | None = None,
         deadline_s: float | None = None,
     ) -> StreamedReply:
-        """A reply to show while it comes."""
+        """Start a reply that is shown while it arrives."""
         call = self._new_call(role, prompt, caller, task, priority, deadline_s, streamed=True)
         return StreamedReply(call.partial, self._run(call))
 
@@ -212,7 +212,7 @@ class Models:
         priority: Priority | None = None,
         deadline_s: float | None = None,
     ) -> ModelAnswer:
-        """A whole answer. Since nobody watches, one that breaks off halfway is tried again too."""
+        """Return a complete answer. An answer that breaks off is retried, because none of it was shown."""
         call = self._new_call(role, prompt, caller, task, priority, deadline_s, streamed=False)
         async with StreamedReply(call.partial, self._run(call)) as reply:
             return await reply.finish()
@@ -222,9 +222,9 @@ class Models:
         return self._settings
 
     def warm_up(self) -> None:
-        """Import, in a moment and aside, what the first call will need: nobody should wait seconds for that.
+        """Import the provider libraries in a background thread, because that takes seconds.
 
-        A thread of its own that nothing waits for, so that a program which ends soon ends at once.
+        The thread is a daemon, so it does not delay the exit of a short-lived program.
         """
         chains = (self.catalogue.chain(role) for role in (Role.NARRATIVE, Role.CLASSIFIER))
         protocols = {self.catalogue.spec(target.provider).protocol for chain in chains for target in chain}
@@ -239,26 +239,26 @@ class Models:
             await provider.close()
 
     def cooldown_remaining(self, target: Target) -> float:
-        """Seconds until a rate-limited model may be asked again; 0 when it may."""
+        """Seconds until a rate-limited model may be called again; 0 if it may be called now."""
         return self._cooldowns.remaining(target)
 
     def context_window(self, role: Role, task: str | None = None) -> int | None:
-        """How many tokens a prompt and its answer may have together: the least of the chain, as far as it is known."""
+        """The smallest known context size in the chain, in tokens; None if none is known."""
         known = [self.catalogue.details(target).context for target in self.catalogue.chain(role, task)]
         return min((context for context in known if context is not None), default=None)
 
     def provider(self, name: str) -> Provider:
-        """The one of that name, made anew where its address or key was changed meanwhile."""
+        """The provider of that name; it is created again if its address or key has changed."""
         spec = None if name in self._overrides else self.catalogue.spec(name)
-        reached = spec and (spec.protocol, spec.base_url, spec.api_key, spec.native_schema)
-        if name not in self._providers or self._connections.get(name) != reached:
+        connection = spec and (spec.protocol, spec.base_url, spec.api_key, spec.native_schema)
+        if name not in self._providers or self._connections.get(name) != connection:
             if name in self._providers:
-                self._replaced.append(self._providers[name])  # somebody may still be listening to it
-            made = self._overrides.get(name) or self._create_provider(name)
+                self._replaced.append(self._providers[name])  # a reply may still be streaming from it
+            provider = self._overrides.get(name) or self._create_provider(name)
             if self._settings.record:
-                made = RecordingProvider(made, Path(self._settings.record).expanduser(), self._clock)
-            self._providers[name] = self._wrap(made) if self._wrap else made
-            self._connections[name] = reached
+                provider = RecordingProvider(provider, Path(self._settings.record).expanduser(), self._clock)
+            self._providers[name] = self._wrap(provider) if self._wrap else provider
+            self._connections[name] = connection
         return self._providers[name]
 
     def _create_provider(self, name: str) -> Provider:
@@ -296,8 +296,8 @@ class Models:
 
     async def _run(self, call: _Call) -> AsyncGenerator[Chunk | ModelAnswer, None]:
         for target in call.chain:
-            for n in range(MAX_ATTEMPTS):
-                if not await self._wait_for_turn(call, target, n):
+            for attempt in range(MAX_ATTEMPTS):
+                if not await self._wait_for_turn(call, target, attempt):
                     break
                 try:
                     async with aclosing(self._attempt(call, target)) as chunks:
@@ -309,29 +309,29 @@ class Models:
                     _log.warning("model_failed", model=str(target), role=call.role, error=type(error).__name__)
                     if call.partial.has_content and call.streamed:
                         raise
-                    self._cool_down_if_limited(target, error, last=n == MAX_ATTEMPTS - 1)
+                    self._cool_down_if_limited(target, error, last=attempt == MAX_ATTEMPTS - 1)
                     if not error.retryable or _now() >= call.deadline:
                         break
             if _now() >= call.deadline:
                 break
         raise self._chain_error(call)
 
-    async def _wait_for_turn(self, call: _Call, target: Target, n: int) -> bool:
-        """Wait before a further try; False where the model rests for long, or time runs out."""
-        wait = FIRST_RETRY_DELAY_S * 2 ** (n - 1) if n else 0.0
-        rest = self._cooldowns.remaining(target)
-        if rest > _SHORT_COOLDOWN_S:
-            call.failures.append(_cooldown_error(target, rest))
+    async def _wait_for_turn(self, call: _Call, target: Target, attempt: int) -> bool:
+        """Wait before the next attempt. False if the model is in a long cooldown or the deadline would pass."""
+        wait = FIRST_RETRY_DELAY_S * 2 ** (attempt - 1) if attempt else 0.0
+        cooldown = self._cooldowns.remaining(target)
+        if cooldown > _SHORT_COOLDOWN_S:
+            call.failures.append(_cooldown_error(target, cooldown))
             return False
-        wait = max(wait, rest)
+        wait = max(wait, cooldown)
         if _now() + wait >= call.deadline:
             if not call.failures:
                 call.failures.append(TimedOut(f"No time was left to ask {target}.", "Allow more time."))
             return False
         if wait:
             await self._sleep(wait)
-            if rest := self._cooldowns.remaining(target):  # Somebody else met the limit meanwhile.
-                call.failures.append(_cooldown_error(target, rest))
+            if cooldown := self._cooldowns.remaining(target):  # another caller met the limit meanwhile
+                call.failures.append(_cooldown_error(target, cooldown))
                 return False
         return True
 
@@ -343,7 +343,7 @@ class Models:
         counted = self.tokens.count_prompt(target, call.prompt)
         expected = Tokens(input=counted, output=call.prompt.max_tokens or _DEFAULT_ANSWER_TOKENS)
         call.partial.restart(str(target))
-        with self.ledger.reserve(target, expected) as hold:
+        with self.ledger.reserve(target, expected) as reservation:
             began, first = _now(), None
             outcome: Outcome = "stopped"
             error, end = "", None
@@ -365,7 +365,7 @@ class Models:
                 tokens = self._count_tokens(call, target, counted, end, error)
                 price = self.ledger.prices.price(target, tokens)
                 written = self.ledger.settle(
-                    hold,
+                    reservation,
                     ModelCalled(
                         call=call.id,
                         day=self.ledger.today,
@@ -399,18 +399,18 @@ class Models:
                 first_token_ms=_ms(call.started, first),
                 total_ms=_ms(call.started, _now()) or 0.0,
             )
-        finally:  # whoever was answered may write down what was said in the same commit
+        finally:  # after the yield, so that the caller's own events can be part of the same group commit
             await asyncio.shield(written)
 
     async def _prepare(self, target: Target) -> None:
-        """Load price list and tokenizer off the event loop: the first of a model's calls must not hold others up."""
+        """Load the price list and the tokenizer off the event loop, so that a first call does not block it."""
         if target not in self._prepared:
             await asyncio.to_thread(self.ledger.prices.price, target, Tokens())
             await self.tokens.prepare(target)
             self._prepared.add(target)
 
     def _count_tokens(self, call: _Call, target: Target, counted: int, end: Finished | None, error: str) -> Tokens:
-        """What the provider says, else what we count. A request it turned away before a word cost nothing."""
+        """The provider's count, else our own. A request that failed without output counts as zero."""
         if end is not None and not end.tokens.estimated:
             self.tokens.calibrate(target, counted, end.tokens.input)
             return end.tokens
@@ -427,9 +427,9 @@ class Models:
         if len(call.chain) == 1:
             return call.failures[-1]
         waits = [self._cooldowns.remaining(target) for target in call.chain]
-        told = " ".join(dict.fromkeys(failure.what for failure in call.failures))
+        reasons = " ".join(dict.fromkeys(failure.what for failure in call.failures))
         return ChainFailed(
-            f"None of the {len(call.chain)} models for {call.role.value} could answer. {told}",
+            f"None of the {len(call.chain)} models for {call.role.value} could answer. {reasons}",
             "Try again in a little while, or set another fallback in the settings.",
             failures=tuple(call.failures),
             retry_after=min(waits) or None,
@@ -438,7 +438,7 @@ class Models:
 
 def _cooldown_error(target: Target, seconds: float) -> RateLimited:
     return RateLimited(
-        f"{target} rests after a rate limit, for another {math.ceil(seconds)} s.",
+        f"{target} is rate-limited for another {math.ceil(seconds)} s.",
         "Wait until then, or set a fallback model in the settings.",
         status=429,
         retry_after=seconds,

@@ -97,7 +97,7 @@ async def classify(
     within = models.catalogue.settings.classifier_timeout_s if timeout_s is None else timeout_s
     deadline = asyncio.get_running_loop().time() + within
     shape = OutputSchema(name=output.__name__, definition=output.model_json_schema())
-    asking = prompt.model_copy(update={"shape": shape})
+    asking = prompt.model_copy(update={"output_schema": shape})
     wrong: FailureKind = "unavailable"
     raw, model, error = "", str(models.catalogue.chain(role)[0]), None
     attempts = 0

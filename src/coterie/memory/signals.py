@@ -52,11 +52,11 @@ class RecallQuery:
         tokens = offline.tokens(bare)
         return cls(
             text=text,
-            bare=bare,
-            match=fts_match_any(_rarest_keywords(text, offline, counts)),
+            text_without_names=bare,
+            fts_match=fts_match_any(_rarest_keywords(text, offline, counts)),
             tokens=_rarest_pieces(tokens, offline),
             vector=offline.embed_tokens([tokens])[0],
-            named=frozenset(names.find_in(text)),
+            named_speakers=frozenset(names.find_in(text)),
             interval=find_interval(text, now),
         )
 

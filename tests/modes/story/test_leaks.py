@@ -68,11 +68,11 @@ def _seen_by_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _recalled_by_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recall, "allowed", lambda shelf, *_: np.ones(len(shelf), bool))
+    monkeypatch.setattr(recall, "allowed_mask", lambda shelf, *_: np.ones(len(shelf), bool))
 
 
 def _lines_know_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(StreamForks, "hidden", lambda *_: False)
+    monkeypatch.setattr(StreamForks, "is_other_branch", lambda *_: False)
 
 
 def _whispers_aloud(monkeypatch: pytest.MonkeyPatch) -> None:

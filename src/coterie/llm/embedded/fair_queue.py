@@ -1,8 +1,8 @@
-"""Who may use the shared model next.
+"""A fair queue for the slots of a shared model.
 
-The lower priority number goes first; within one priority owners take turns, so a room with a hundred jobs does not
-keep another waiting; whoever has waited longer than `patience_s` is treated like a person. Where there are several
-places, the last free one is kept for a person: background work never makes somebody wait for all of it to end.
+Lower priority numbers go first. Within one priority, owners take turns, so that a room with many jobs does not block
+another. A request that has waited longer than `max_wait_s` gets the priority of a person. If there are several slots,
+the last free one is reserved for a person, so that a person never has to wait for background work.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ class _Waiting:
 
 
 class FairQueue:
+    """Admits requests to a fixed number of slots; see the module docstring for the order."""
+
     def __init__(self, slots: int, clock: Clock, max_wait_s: float = 30.0) -> None:
         self._slots = slots
         self._clock = clock
@@ -52,7 +54,7 @@ class FairQueue:
             if waiting in self._waiting:
                 self._waiting.remove(waiting)
             elif not turn.cancelled():
-                self._release()  # cancelled in the same moment as the turn came: hand the place on
+                self._release()  # cancelled just after it was admitted: free the slot
             raise
         try:
             yield
@@ -70,7 +72,7 @@ class FairQueue:
                 return
             self._waiting.remove(first)
             if first.turn.done():
-                continue  # cancelled a moment ago, and not yet awake to leave the line itself
+                continue  # cancelled, but its task has not run yet to remove itself
             self._in_use += 1
             self._last_turn[first.owner] = self._sequence = self._sequence + 1
             if len(self._last_turn) > 10_000:
@@ -78,8 +80,8 @@ class FairQueue:
             first.turn.set_result(None)
 
     def _effective_priority(self, waiting: _Waiting) -> int:
-        patient = self._clock.monotonic() - waiting.since < self._max_wait_s
-        return waiting.priority if patient else Priority.PERSON
+        overdue = self._clock.monotonic() - waiting.since >= self._max_wait_s
+        return Priority.PERSON if overdue else waiting.priority
 
     def _sort_key(self, waiting: _Waiting) -> tuple[int, int, int]:
         return self._effective_priority(waiting), self._last_turn.get(waiting.owner, 0), waiting.number

@@ -1,4 +1,8 @@
-"""Starts, watches and ends the embedded model's process, and says truthfully whether it still lives."""
+"""The bundled model: llama.cpp's server with SmolLM2 in a child process, without a key or network access.
+
+The process is started by the first request and stopped after a while without requests. If it crashes or hangs, the
+calls in progress fail with `ModelCrashed`, and the next call starts a new process.
+"""
 
 from __future__ import annotations
 
@@ -41,6 +45,8 @@ _PASSED_VARIABLES = (
 
 
 class EmbeddedProcess:
+    """The child process: start it, check that it responds, kill it."""
+
     def __init__(self, process: asyncio.subprocess.Process, url: str, key: str, stderr_tail: deque[str]) -> None:
         self._process = process
         self._stderr_tail = stderr_tail
@@ -51,7 +57,7 @@ class EmbeddedProcess:
     async def start(cls, settings: EmbeddedSettings, weights: Path) -> EmbeddedProcess:
         key = secrets.token_urlsafe(24)
         redact.register(key)
-        orders = {
+        options = {
             "weights": str(weights),
             "name": EMBEDDED_MODEL,
             "context": settings.context,
@@ -70,30 +76,30 @@ class EmbeddedProcess:
             env=_environment(),
             start_new_session=True,
         )
-        last_words: deque[str] = deque(maxlen=20)
+        stderr_tail: deque[str] = deque(maxlen=20)
         if process.stdin is None or process.stdout is None or process.stderr is None:
             raise RuntimeError("The process was started without its pipes.")
-        listening = asyncio.create_task(_collect_stderr(process.stderr, last_words))
-        listening.add_done_callback(lambda task: task.cancelled() or task.exception())
+        stderr_reader = asyncio.create_task(_collect_stderr(process.stderr, stderr_tail))
+        stderr_reader.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
-            process.stdin.write(json.dumps(orders).encode() + b"\n")
+            process.stdin.write(json.dumps(options).encode() + b"\n")
             async with asyncio.timeout(settings.start_s):
-                said = json.loads(await process.stdout.readline() or b"{}")
+                status = json.loads(await process.stdout.readline() or b"{}")
         except (TimeoutError, OSError, ValueError):
-            said = {}
+            status = {}
         except asyncio.CancelledError:
             _kill(process)
             raise
-        if "url" not in said:
+        if "url" not in status:
             _kill(process)
             await process.wait()
-            _log.error("embedded_model_not_started", said=said.get("error"), last_words=list(last_words))
+            _log.error("embedded_model_not_started", error=status.get("error"), stderr=list(stderr_tail))
             raise ModelCrashed(
-                f"The embedded model could not be loaded ({said.get('error') or 'it gave no reason'}).",
-                "Check embedded.memory_mb and embedded.model in [models]; the log has its last words.",
+                f"The embedded model could not be loaded ({status.get('error') or 'it gave no reason'}).",
+                "Check embedded.memory_mb and embedded.model in [models]; the log has its error output.",
             )
         _log.info("embedded_model_started", pid=process.pid, weights=weights.name)
-        return cls(process, said["url"], key, last_words)
+        return cls(process, status["url"], key, stderr_tail)
 
     @property
     def pid(self) -> int:
@@ -122,12 +128,12 @@ class EmbeddedProcess:
             return False
 
     async def wait_for_exit(self) -> bool:
-        """A broken connection is often noticed a moment before the death that broke it."""
+        """Wait up to a second for the process to exit: a broken connection is often noticed before the exit."""
         with suppress(TimeoutError):
             async with asyncio.timeout(1):
                 await self._process.wait()
         if self.has_exited:
-            _log.warning("embedded_model_died", code=self._process.returncode, last_words=list(self._stderr_tail))
+            _log.warning("embedded_model_died", code=self._process.returncode, stderr=list(self._stderr_tail))
         return self.has_exited
 
     async def kill(self) -> None:
@@ -136,14 +142,14 @@ class EmbeddedProcess:
 
 
 def _environment() -> dict[str, str]:
-    """What the process needs and no more: the keys that people keep in variables are none of its business."""
+    """Only the variables that the process needs, so that API keys in the environment are not passed on."""
     kept = {name: os.environ[name] for name in _PASSED_VARIABLES if name in os.environ}
-    # Threads that spin while they wait crawl as soon as anything else runs: 5 instead of 35 tokens/s.
+    # With active waiting, any other load on the machine slows the model: 5 instead of 35 tokens/s.
     return {**kept, "OMP_WAIT_POLICY": "passive"}
 
 
 def _default_threads() -> int:
-    """All but one: its threads wait for each other at every token, so a core that is busy elsewhere slows all."""
+    """All cores but one: the threads synchronise at every token, so one busy core slows them all."""
     return max(1, (os.cpu_count() or 2) - 1)
 
 
@@ -157,12 +163,6 @@ def _kill(process: asyncio.subprocess.Process) -> None:
         process.kill()
 
 
-# A real model with no key and no network: SmolLM2 in a process of its own, started by the first request.
-#
-# If that process crashes or hangs, the call that was under way ends with a `ModelCrashed` that says so, and the next one
-# starts a fresh process; the application never goes down with it. Unused for a while, it leaves memory.
-
-
 _HEALTH_TIMEOUT_S = 5.0
 
 
@@ -171,10 +171,12 @@ class _RunningModel:
     process: EmbeddedProcess
     client: HostedProvider
     chunks_received: int = 0
-    """Chunks received from it in all: the sign of life that costs nothing."""
+    """All chunks received so far; a growing number shows that the process is alive."""
 
 
 class EmbeddedProvider:
+    """The provider `embedded`: queues calls and starts, watches and unloads the process."""
+
     name = "embedded"
 
     def __init__(self, settings: EmbeddedSettings, clock: Clock | None = None) -> None:
@@ -200,8 +202,8 @@ class EmbeddedProvider:
                 except ModelUnavailable as error:
                     if await running.process.wait_for_exit():
                         raise ModelCrashed(
-                            "The embedded model's process died in the middle of its answer.",
-                            "Ask again: it is started anew by the next request.",
+                            "The embedded model's process died while it was answering.",
+                            "Try again: the next request starts a new process.",
                         ) from error
                     raise
                 finally:
@@ -225,24 +227,27 @@ class EmbeddedProvider:
                 await self._stop_current()
             if self._running is None:
                 weights = find_weights(self._settings.model)
-                # Loading the model and importing the client's libraries take a second or more each: side by side.
-                child, _ = await asyncio.gather(
+                # Loading the model and importing the client libraries take a second or more each: do both at once.
+                process, _ = await asyncio.gather(
                     EmbeddedProcess.start(self._settings, weights), asyncio.to_thread(import_libraries, "openai")
                 )
-                self._running = _RunningModel(child, HostedProvider(_local_spec(child)))
+                self._running = _RunningModel(process, HostedProvider(_local_spec(process)))
             return self._running
 
     async def _kill_if_hung(self, running: _RunningModel) -> None:
-        """Silence is not death (a long prompt is being read), but a process that answers nobody is hung."""
+        """Kill the process if it sends nothing and does not answer health checks.
+
+        Sending nothing alone is normal: the model may be reading a long prompt.
+        """
         while not running.process.has_exited:
-            heard = running.chunks_received
+            before = running.chunks_received
             await asyncio.sleep(self._settings.stall_s)
-            if running.chunks_received == heard and not await running.process.responds(_HEALTH_TIMEOUT_S):
-                # Its death breaks the connections of every call that waits on it, which is how they learn.
+            if running.chunks_received == before and not await running.process.responds(_HEALTH_TIMEOUT_S):
+                # This breaks the connections of all waiting calls, which then fail with ModelCrashed.
                 await running.process.kill()
 
     async def _stop_current(self) -> None:
-        # Let go of it first: whoever comes while it ends starts a fresh one.
+        # Reset first, so that a call that arrives meanwhile starts a new process.
         running, self._running = self._running, None
         if running is not None:
             await _stop(running)
@@ -270,12 +275,12 @@ async def _stop(running: _RunningModel) -> None:
     await running.process.kill()
 
 
-def _local_spec(child: EmbeddedProcess) -> ProviderSpec:
+def _local_spec(process: EmbeddedProcess) -> ProviderSpec:
     return ProviderSpec(
         name=EmbeddedProvider.name,
         protocol="openai",
-        base_url=f"{child.url}/v1",
-        api_key=SecretStr(child.key),
+        base_url=f"{process.url}/v1",
+        api_key=SecretStr(process.key),
         native_schema=True,
         free=True,
         flat_rate=False,

@@ -1,7 +1,7 @@
-"""The process in which the embedded model lives: llama.cpp's own server on a loopback port, and nothing else.
+"""The embedded model's process: llama.cpp's server on a loopback port. Run with `python -m`.
 
-It reads its orders as one line of JSON (not from its arguments, where everybody on the machine could read the key),
-says where it listens in another, and ends when its standard input does: it never outlives the program that started it.
+It reads its options from standard input as one line of JSON (arguments would be visible to other users), writes its
+address to standard output as another line, and exits when standard input is closed, so it never outlives its parent.
 """
 
 from __future__ import annotations
@@ -12,52 +12,52 @@ import sys
 from contextlib import suppress
 
 _DEFAULT_MAX_TOKENS = 512
-"""For requests that set no max_tokens: small models do not always know when to stop."""
+"""For requests without max_tokens: small models do not always stop by themselves."""
 
 
 def main() -> None:
-    orders = json.loads(sys.stdin.readline())
-    # llama.cpp writes to standard output as it likes; the one line that matters keeps a channel of its own.
-    says = os.fdopen(os.dup(1), "w")
+    options = json.loads(sys.stdin.readline())
+    # llama.cpp writes to standard output too; keep a separate descriptor for our one line.
+    output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    _limit_memory(orders["memory_mb"])
+    _limit_memory(options["memory_mb"])
     try:
-        server = _serve(orders)
+        server = _serve(options)
     except Exception as error:
-        says.write(json.dumps({"error": str(error) or type(error).__name__}) + "\n")
-        says.flush()
+        output.write(json.dumps({"error": str(error) or type(error).__name__}) + "\n")
+        output.flush()
         os._exit(1)
-    says.write(json.dumps({"url": server.listening_address}) + "\n")
-    says.flush()
+    output.write(json.dumps({"url": server.listening_address}) + "\n")
+    output.flush()
     while sys.stdin.readline():
         pass
     os._exit(0)
 
 
-def _serve(orders: dict[str, object]):  # type: ignore[no-untyped-def]  # the library has no types
+def _serve(options: dict[str, object]):  # type: ignore[no-untyped-def]  # the library has no types
     import xllamacpp
 
-    slots, context = int(str(orders["slots"])), int(str(orders["context"]))
+    slots, context = int(str(options["slots"])), int(str(options["context"]))
     params = xllamacpp.CommonParams()
-    params.model.path = str(orders["weights"])
+    params.model.path = str(options["weights"])
     params.n_parallel = slots
     params.n_ctx = context * slots
     params.kv_unified = False
     params.n_predict = _DEFAULT_MAX_TOKENS
     params.cache_ram_mib = 0
-    # Reading a prompt is one long step that more threads shorten; writing is many short ones, at the end of each of
-    # which the threads wait for the slowest: there, one core is left to the rest of the machine.
-    params.cpuparams.n_threads = int(str(orders["threads"]))
+    # Reading a prompt is one long step that all cores shorten. Writing is many short steps, each as slow as the slowest
+    # thread, so one core is left free for the rest of the machine.
+    params.cpuparams.n_threads = int(str(options["threads"]))
     params.cpuparams_batch.n_threads = os.cpu_count() or 1
     params.cpuparams.poll = params.cpuparams_batch.poll = 0
-    # A small model that begins to repeat itself does not stop: what would repeat a phrase becomes the less likely the
-    # longer the phrase is. Penalties on single words make it lose the thread instead.
+    # Small models tend to repeat phrases endlessly. DRY penalises repetition by the length of the repeated phrase;
+    # penalties on single tokens make the text incoherent instead.
     params.sampling.dry_multiplier, params.sampling.dry_penalty_last_n = 0.8, 512
     params.hostnames = ["127.0.0.1"]
     params.port = 0
-    params.api_keys = [str(orders["key"])]
+    params.api_keys = [str(options["key"])]
     params.ui = False
-    params.model_alias = {str(orders["name"])}
+    params.model_alias = {str(options["name"])}
     params.verbosity = -1
     return xllamacpp.Server(params)
 
@@ -67,11 +67,11 @@ def _limit_memory(megabytes: int) -> None:
         import resource
     except ImportError:
         return
-    # Address space is the one limit that also stops an allocation before it hurts the rest of the machine.
+    # A limit on address space makes an allocation fail before it affects the rest of the machine.
     limit = megabytes * 1024 * 1024
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-        # llama.cpp aborts when it gets no memory; hundreds of megabytes of core dump help nobody.
+        # llama.cpp aborts when it gets no memory; a core dump of hundreds of megabytes is of no use.
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
