@@ -100,7 +100,8 @@ def test_roles_tasks_providers_and_details(tmp_path: Path) -> None:
         ('[models.details."embedded/smollm2"]\nmax_story_words = 200', 200),
         ('[models.embedded]\nmodel = "/models/larger.gguf"', None),
         (
-            '[models.embedded]\nmodel = "/models/larger.gguf"\n[models.details."embedded/smollm2"]\nmax_story_words = 200',
+            '[models.embedded]\nmodel = "/models/larger.gguf"\n'
+            '[models.details."embedded/smollm2"]\nmax_story_words = 200',
             200,
         ),
     ],

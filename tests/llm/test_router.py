@@ -283,7 +283,7 @@ async def test_silence_and_a_slow_drip_end_with_the_partial_text(
 ) -> None:
     models = opened(settings_for(server, idle_s=0.3))
     server.on("first", behaviour)
-    with pytest.raises(errors.TimedOut, match="fell silent") as caught:
+    with pytest.raises(errors.TimedOut, match="stopped sending") as caught:
         await models.stream(Role.NARRATIVE, PROMPT).finish()
     assert caught.value.partial == "I am not"
     assert server.count("second") == 0

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.memory import Memory
-from coterie.memory.access import ANYBODY, StreamForks, Viewpoint, may_recall
+from coterie.memory.access import ANYBODY, Viewpoint, may_recall
+from coterie.memory.records import StreamForks
 
 PEOPLE = ["mara", "ana", "ben", "cleo"]
 

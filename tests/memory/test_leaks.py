@@ -9,8 +9,9 @@ import pytest
 
 from bench.leaks import play
 from coterie.memory import Memory, access, recall
-from coterie.memory.access import StreamForks, Viewpoint
+from coterie.memory.access import Viewpoint
 from coterie.memory.index.owner_index import OwnerIndex
+from coterie.memory.records import StreamForks
 
 
 async def test_m2_no_planted_secret_leaks(tmp_path: Path) -> None:

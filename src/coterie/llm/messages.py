@@ -189,8 +189,8 @@ class PartialAnswer:
 class StreamedReply:
     """A reply that is still streaming: iterate it for its chunks.
 
-    Leaving early (`break` inside `async with`, `stop()`, or cancelling the task) closes the connection immediately. `text`
-    stays readable whatever happens. The usage event is durable once the reply was read to its end or stopped.
+    Leaving early (`break` inside `async with`, `stop()`, or cancelling the task) closes the connection immediately.
+    `text` stays readable whatever happens. The usage event is durable once the reply was read to its end or stopped.
     """
 
     def __init__(self, partial: PartialAnswer, chunks: AsyncGenerator[Chunk | ModelAnswer, None]) -> None:

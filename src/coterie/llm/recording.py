@@ -97,13 +97,13 @@ def read_recording(path: Path) -> list[RecordedCall]:
     return entries
 
 
-# Plays a tape back in a provider's place: a recorded run byte for byte, or hand-written answers for a test.
-#
-# A recorded request is answered by what was recorded for exactly that request, in the order it happened; a scripted line
-# answers the next request that it fits. `requests` keeps what was asked, for tests to look at.
-
-
 class ReplayProvider:
+    """A provider that answers from a recording, or from hand-written answers in a test.
+
+    A recorded answer is used for exactly the request it was recorded for, in recorded order; a scripted one for the
+    next request that matches it. `requests` holds the requests so far, for tests.
+    """
+
     def __init__(
         self,
         name: str,

@@ -93,7 +93,8 @@ def _empty_answer_error(target: str, end: Finished) -> ModelError:
     if end.reason == "length":
         return EmptyAnswer(f"{target} used up its tokens before it wrote any text.", "Raise max_tokens.")
     if end.reason == "filter":
-        return EmptyAnswer(f"{target}'s content filter blocked the answer.", "Choose another model, or change the request.")
+        what = f"{target}'s content filter blocked the answer."
+        return EmptyAnswer(what, "Choose another model, or change the request.")
     return EmptyAnswer(f"{target} returned an empty answer.", "Try again, or choose another model.")
 
 

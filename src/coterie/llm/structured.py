@@ -22,12 +22,8 @@ from coterie.llm.messages import OutputSchema, Prompt, PromptMessage
 from coterie.llm.roles import Role
 from coterie.llm.router import Caller, Models
 
-# Recognises a model that declines instead of answering.
-#
-# A bare text is judged by how it begins; a text inside valid JSON only by whole phrases no character would say as a fact,
-# because "I can't swim" is a fine thing to know about somebody.
-
-
+# Plain text counts as a refusal by its beginning; text inside valid JSON only by whole phrases that cannot be a fact,
+# because "I can't swim" can be a fact about a character.
 _SORRY = r"(?:i['’]?m|i am) (?:very |so |truly )?sorry|(?:i )?apologi[sz]e|sorry"
 _CANNOT = r"i (?:can['’]?t|cannot|can not|won['’]?t|will not|am unable to|['’]?m unable to|must decline)"
 _HELP = (
