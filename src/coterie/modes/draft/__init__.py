@@ -1,7 +1,4 @@
-"""Draft: writing a document together with a character.
-
-This is what surfaces may use of it; the rest is its own business.
-"""
+"""Draft mode: write documents together with characters."""
 
 from coterie.modes.draft.diff import Span, word_diff
 from coterie.modes.draft.edit_formats import BrokenBlock, EditBlock, ReplyPart, ReplyText, parse_reply, parser_for
@@ -18,7 +15,8 @@ from coterie.modes.draft.errors import (
 from coterie.modes.draft.events import AnchorData, Member
 from coterie.modes.draft.git.repository import CHANGE_TRAILER, THREAD_TRAILER, Contributor, DocumentVersion, Revision
 from coterie.modes.draft.live_document import LiveDocument, Update, utf16_length
-from coterie.modes.draft.projections import Notification, PendingDocument, Proposal, Thread, ThreadNote
+from coterie.modes.draft.notifications import Notification
+from coterie.modes.draft.queries import PendingDocument, Proposal, Thread, ThreadNote
 from coterie.modes.draft.proposals import proposal_id
 from coterie.modes.draft.replies import sse_frames
 from coterie.modes.draft.service import DraftService

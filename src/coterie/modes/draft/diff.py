@@ -1,4 +1,7 @@
-"""Where a quote was found, or why it was not. F6"""
+"""Differences between texts: edits, positions after edits, three-way merge, word diff.
+
+Lines are compared by libgit2; the common start and end of a changed hunk are not part of the edit.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,11 @@ from typing import Literal
 
 import pygit2
 
-MatchKind = Literal["exact", "normalised", "markup", "ellipsis", "fuzzy"]
-"""In the order they are tried; a card says which it was."""
-
 
 @dataclass(frozen=True, slots=True)
 class Span:
+    """Character offsets in a text, the end excluded."""
+
     start: int
     end: int
 
@@ -30,32 +32,8 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
-    span: Span
-    how: MatchKind
-    score: float = 1.0
-    """How much of the quote agrees."""
-
-
-@dataclass(frozen=True, slots=True)
-class NoMatch:
-    reason: Literal["absent", "ambiguous"]
-    count: int = 0
-    """How often it was found, where it was found too often."""
-
-
-MatchResult = Match | NoMatch
-
-
-# What changed between two texts, and where a place in the old one is in the new one. F3, F7
-#
-# Lines are compared by libgit2, quickly and minimally; what two lines of a hunk have in common at their edges is not part
-# of the edit. An accepted proposal is an edit that is known exactly and needs no comparing.
-
-
-@dataclass(frozen=True, slots=True)
 class TextEdit:
-    """The old text from `start` to `end` gave way to `text`."""
+    """Replaces the old text from `start` to `end` by `text`."""
 
     start: int
     end: int
@@ -67,21 +45,21 @@ class TextEdit:
 
 
 def edits_between(old: str, new: str) -> list[TextEdit]:
-    """In the old text's order, none touching another."""
+    """The edits that turn one text into the other, in order, never adjacent."""
     if old == new:
         return []
-    before, after = _lines(old), _lines(new)
+    old_lines, new_lines = _line_starts(old), _line_starts(new)
     patch = pygit2.Patch.create_from(
         old.encode("utf-8", "surrogatepass"), new.encode("utf-8", "surrogatepass"), context_lines=0, interhunk_lines=0
     )
-    found: list[TextEdit] = []
+    edits: list[TextEdit] = []
     for hunk in patch.hunks:
-        old_from = hunk.old_start - 1 if hunk.old_lines else hunk.old_start
-        new_from = hunk.new_start - 1 if hunk.new_lines else hunk.new_start
-        start, end = before[old_from], before[old_from + hunk.old_lines]
-        text = new[after[new_from] : after[new_from + hunk.new_lines]]
-        found.append(_trimmed(old, start, end, text))
-    return found
+        old_line = hunk.old_start - 1 if hunk.old_lines else hunk.old_start
+        new_line = hunk.new_start - 1 if hunk.new_lines else hunk.new_start
+        start, end = old_lines[old_line], old_lines[old_line + hunk.old_lines]
+        text = new[new_lines[new_line] : new_lines[new_line + hunk.new_lines]]
+        edits.append(_without_common_ends(old, start, end, text))
+    return edits
 
 
 def apply_edits(text: str, edits: Sequence[TextEdit]) -> str:
@@ -91,7 +69,7 @@ def apply_edits(text: str, edits: Sequence[TextEdit]) -> str:
 
 
 class SpanMap:
-    """Places of an old text in the new one."""
+    """Maps spans of an old text to the new one."""
 
     def __init__(self, edits: Sequence[TextEdit]) -> None:
         self._edits = edits
@@ -101,42 +79,42 @@ class SpanMap:
             self._shifts.append(self._shifts[-1] + edit.length_change)
 
     def map_unchanged(self, span: Span) -> Span | None:
-        """Where it is now; None if something in it changed. What is put in at its very edge leaves it as it is."""
-        shift = 0
+        """The span in the new text; None if an edit changed its text. An insertion at its edge does not."""
         for number in range(max(0, bisect_left(self._starts, span.start) - 1), len(self._edits)):
             edit = self._edits[number]
             if edit.start >= span.end:
                 break
             if edit.end > span.start and (edit.start < edit.end or edit.start > span.start):
                 return None
-        shift = self._shifts[self._before(span.start)]
+        shift = self._shifts[self._edits_before(span.start)]
         return Span(span.start + shift, span.end + shift)
 
     def map_covering(self, span: Span) -> Span:
-        """The stretch of the new text that stands where it stood, with all that was put in there."""
-        first, last = self._place(span.start, low=True), self._place(span.end, low=False)
+        """The part of the new text that took the span's place, with everything inserted there."""
+        first, last = self._map_offset(span.start, low=True), self._map_offset(span.end, low=False)
         return Span(first, max(first, last))
 
-    def _before(self, place: int) -> int:
-        """How many edits lie wholly before a place."""
-        count = bisect_left(self._starts, place)
-        while count and self._edits[count - 1].end > place:
+    def _edits_before(self, offset: int) -> int:
+        """The number of edits entirely before an offset."""
+        count = bisect_left(self._starts, offset)
+        while count and self._edits[count - 1].end > offset:
             count -= 1
-        while count < len(self._edits) and self._edits[count].end <= place:
+        while count < len(self._edits) and self._edits[count].end <= offset:
             count += 1
         return count
 
-    def _place(self, place: int, *, low: bool) -> int:
-        number = bisect_left(self._starts, place) - (1 if low else 0)
-        for at in (number, number + 1) if low else (number, number - 1):
-            if 0 <= at < len(self._edits) and self._edits[at].start <= place <= self._edits[at].end:
-                start = self._edits[at].start + self._shifts[at]
-                return start if low else start + len(self._edits[at].text)
-        return place + self._shifts[self._before(place)]
+    def _map_offset(self, offset: int, *, low: bool) -> int:
+        """An offset inside an edit maps to the edit's new start (`low`) or end."""
+        number = bisect_left(self._starts, offset) - (1 if low else 0)
+        for index in (number, number + 1) if low else (number, number - 1):
+            if 0 <= index < len(self._edits) and self._edits[index].start <= offset <= self._edits[index].end:
+                start = self._edits[index].start + self._shifts[index]
+                return start if low else start + len(self._edits[index].text)
+        return offset + self._shifts[self._edits_before(offset)]
 
 
-def _lines(text: str) -> list[int]:
-    """Where each line begins, and where the last one ends."""
+def _line_starts(text: str) -> list[int]:
+    """The offset of each line, and of the end of the last one."""
     starts = [0]
     for line in text.split("\n")[:-1]:
         starts.append(starts[-1] + len(line) + 1)
@@ -145,79 +123,95 @@ def _lines(text: str) -> list[int]:
     return starts
 
 
-def _trimmed(old: str, start: int, end: int, text: str) -> TextEdit:
+def _without_common_ends(old: str, start: int, end: int, text: str) -> TextEdit:
     replaced = old[start:end]
-    head = _shared(replaced, text)
-    tail = _shared(replaced[head:][::-1], text[head:][::-1])
+    head = _common_prefix(replaced, text)
+    tail = _common_prefix(replaced[head:][::-1], text[head:][::-1])
     return TextEdit(start + head, end - tail, text[head : len(text) - tail])
 
 
-def _shared(one: str, other: str) -> int:
-    """How many characters both begin with."""
+def _common_prefix(one: str, other: str) -> int:
     pairs = enumerate(zip(one, other, strict=False))
-    return next((at for at, (mine, yours) in pairs if mine != yours), min(len(one), len(other)))
+    return next((index for index, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
-# Two people changed one text: their edits put together, unless they touch the same words. F9
+# --- merging -------------------------------------------------------------------------------------------------
 
 
 def merge_texts(base: str, ours: str, theirs: str) -> str | None:
-    """What `ours` becomes when what `theirs` changed since `base` is done to it too; None if that cannot be told."""
-    mine, yours = edits_between(base, ours), edits_between(base, theirs)
-    together: list[TextEdit] = []
-    while mine and yours:
-        if mine[0] == yours[0]:
-            together.append(mine.pop(0))
-            yours.pop(0)
-        elif _apart(mine[0], yours[0]):
-            together.append((mine if mine[0].start < yours[0].start else yours).pop(0))
+    """Three-way merge; None if both sides changed the same or adjacent text differently."""
+    our_edits, their_edits = edits_between(base, ours), edits_between(base, theirs)
+    merged: list[TextEdit] = []
+    while our_edits and their_edits:
+        if our_edits[0] == their_edits[0]:
+            merged.append(our_edits.pop(0))
+            their_edits.pop(0)
+        elif _separate(our_edits[0], their_edits[0]):
+            merged.append((our_edits if our_edits[0].start < their_edits[0].start else their_edits).pop(0))
         else:
             return None
-    return apply_edits(base, [*together, *mine, *yours])
+    return apply_edits(base, [*merged, *our_edits, *their_edits])
 
 
-def unified_diff(ours: str, theirs: str, name: str) -> str:
-    """For a person to read: what stands there now, and what they wanted."""
+def merge_keeping_both(base: str, ours: str, theirs: str) -> str:
+    """Three-way merge without conflicts: where both sides changed one place, our text and then theirs."""
+    our_edits, their_edits = edits_between(base, ours), edits_between(base, theirs)
+    merged: list[TextEdit] = []
+    for edit in sorted({*our_edits, *their_edits}, key=lambda edit: (edit.start, edit.end, edit in their_edits)):
+        last = merged[-1] if merged else None
+        if last is None or edit.start > last.end or (edit.start == last.end and last.start < last.end):
+            merged.append(edit)
+        else:
+            merged[-1] = TextEdit(last.start, max(last.end, edit.end), last.text + edit.text)
+    return apply_edits(base, merged)
+
+
+def _separate(one: TextEdit, other: TextEdit) -> bool:
+    """Whether there is text between two edits. Two insertions at one offset have no defined order."""
+    return one.end < other.start or other.end < one.start
+
+
+# --- diffs for people ----------------------------------------------------------------------------------------
+
+
+def unified_diff(current: str, wanted: str, name: str) -> str:
     lines = difflib.unified_diff(
-        ours.splitlines(keepends=True), theirs.splitlines(keepends=True), f"{name} as it is", f"{name} as you have it"
+        current.splitlines(keepends=True),
+        wanted.splitlines(keepends=True),
+        f"{name} as it is",
+        f"{name} as you have it",
     )
     return "".join(line if line.endswith("\n") else line + "\n" for line in lines)
 
 
-def _apart(one: TextEdit, other: TextEdit) -> bool:
-    """Whether something stands between two edits: what meets at a point has no order."""
-    return one.end < other.start or other.end < one.start
-
-
-# What a proposal changes, word by word: struck, put in, or left. F14
-
-
-Mark = Literal["-", "+", " "]
+DiffMark = Literal["-", "+", " "]
 _WORDS = re.compile(r"\s+|\w+|[^\w\s]")
 _LINES = re.compile(r"[^\n]*\n|[^\n]+")
-_MOST_WORDS = 600
-"""Beyond that words are not compared but lines: it would take too long, and nobody could read it."""
-_HARDLY_ALIKE = 0.35
+_MAX_WORDS = 600
+"""Longer texts are compared by lines, which is faster and easier to read."""
+_MIN_SIMILARITY = 0.35
 
 
 @lru_cache(maxsize=1_024)
-def word_diff(original: str, proposed: str) -> tuple[tuple[Mark, str], ...]:
-    """In order; without what was put in it is the original, without what was struck the proposal."""
-    by = _WORDS if len(original) + len(proposed) < 6 * _MOST_WORDS else _LINES
-    old, new = by.findall(original), by.findall(proposed)
+def word_diff(original: str, proposed: str) -> tuple[tuple[DiffMark, str], ...]:
+    """Deleted, inserted and unchanged words in order."""
+    tokens = _WORDS if len(original) + len(proposed) < 6 * _MAX_WORDS else _LINES
+    old, new = tokens.findall(original), tokens.findall(proposed)
     matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
-    if len(old) > _MOST_WORDS or matcher.ratio() < _HARDLY_ALIKE:
-        # Hardly a word is the same: one struck and one put in read better than a patchwork.
-        return _joined([("-", original), ("+", proposed)])
-    found: list[tuple[Mark, str]] = []
+    if len(old) > _MAX_WORDS or matcher.ratio() < _MIN_SIMILARITY:
+        # One deletion and one insertion are easier to read than many small ones.
+        return _join_runs([("-", original), ("+", proposed)])
+    parts: list[tuple[DiffMark, str]] = []
     for kind, a, b, c, d in matcher.get_opcodes():
         if kind == "equal":
-            found.append((" ", "".join(old[a:b])))
+            parts.append((" ", "".join(old[a:b])))
         else:
-            found += [("-", "".join(old[a:b])), ("+", "".join(new[c:d]))]
-    return _joined(found)
+            parts += [("-", "".join(old[a:b])), ("+", "".join(new[c:d]))]
+    return _join_runs(parts)
 
 
-def _joined(found: list[tuple[Mark, str]]) -> tuple[tuple[Mark, str], ...]:
-    told = [piece for piece in found if piece[1]]
-    return tuple((mark, "".join(text for _, text in run)) for mark, run in groupby(told, key=lambda piece: piece[0]))
+def _join_runs(parts: list[tuple[DiffMark, str]]) -> tuple[tuple[DiffMark, str], ...]:
+    nonempty = [part for part in parts if part[1]]
+    return tuple(
+        (mark, "".join(text for _, text in run)) for mark, run in groupby(nonempty, key=lambda part: part[0])
+    )

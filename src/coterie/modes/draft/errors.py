@@ -1,15 +1,15 @@
-"""What can be wrong with a document, its repository, a thread or a proposal.
+"""Errors about documents, repositories, threads and proposals.
 
 DraftError
-├── NoSuchDocument     no document, branch, thread or change of this name
-├── NotADocument       a file that cannot be one: not text, not Markdown, outside the workspace
-├── WorkspaceError     the repository would not take it
-├── Clash              somebody changed the same words; carries the difference
+├── NoSuchDocument     no such document, branch, workspace or proposal
+├── NotADocument       a file that is not text, not Markdown, or outside the workspace
+├── WorkspaceError     Git refused an operation
+├── Clash              both sides changed the same words; has the difference
 ├── NotPending         the proposal was decided already
-├── StaleChange        its original is not in the document any more
-├── SheetGone          what was typed counts from a text that is not remembered
-├── BadKeystrokes      what was typed cannot have been typed
-└── Unplaced           it is not known where in the document it belongs
+├── StaleChange        the proposal's original text is not in the document
+├── LiveDocumentGone   typed text refers to a version that is not kept any more
+├── BadKeystrokes      updates that do not fit the text
+└── Unplaced           the position in the document is unknown
 """
 
 from __future__ import annotations

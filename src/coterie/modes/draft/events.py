@@ -1,7 +1,7 @@
-"""What happens while people and characters write together. Talk never writes Git; what Git took is told here.
+"""Events of the draft mode.
 
-Threads are rooms: their messages are the engine's turns. A workspace has a stream of its own, for what concerns all
-threads of a document. Places are recorded as they were found, so that a replay asks neither Git nor a model.
+Threads are rooms: their messages are turns. A workspace has its own stream for what concerns all threads of a document.
+Positions in documents are recorded as they were found, so that replay reads neither Git nor a model.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from coterie.eventstore import Payload
-from coterie.modes.draft.diff import MatchKind
 from coterie.modes.draft.edit_formats import ChangeFormat
 from coterie.modes.draft.locate.anchors import Anchor
+from coterie.modes.draft.locate.locate import MatchKind
 
 ThreadKind = Literal["discussion", "anchored", "review"]
 NoticeKind = Literal["chat_reply_to_my_message", "chat_message_in_participated_thread"]
 
 
 class AnchorData(BaseModel):
-    """Exact words of a document, what stood around them, and where."""
+    """A passage of a document: its exact text, the text around it, and its offsets."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -36,19 +36,19 @@ class AnchorData(BaseModel):
 
 
 class Member(BaseModel):
-    """A character in a thread, with what it is there for. F13"""
+    """A character in a thread, with its task there."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     bot: str
     brief: str = ""
     model: str = ""
-    """The task in the settings whose chain answers; empty for the draft role's own."""
+    """The task in the settings whose models answer; empty for those of the draft role."""
     format: ChangeFormat = "auto"
 
 
 class MovedAnchor(BaseModel):
-    """Where a proposal's words stand after an edit, or that they are gone."""
+    """The position of a proposal's text after an edit; not `fresh` if the text is gone."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -59,16 +59,16 @@ class MovedAnchor(BaseModel):
 
 
 class WorkspaceOpened(Payload, kind="workspace_opened"):
-    """A folder became a workspace."""
+    """A folder was opened as a workspace."""
 
     name: str
-    """What people call it: a name that was given, else the folder's."""
+    """The given name, else the folder's."""
     folder: str
-    """Where the repository is."""
+    """The repository's folder."""
 
 
 class ThreadOpened(Payload, kind="thread_opened"):
-    """A thread began beside a document, with who answers in it."""
+    """A thread about a document was opened."""
 
     workspace: str
     """The workspace's id; its stream is `draft:<id>`."""
@@ -77,48 +77,48 @@ class ThreadOpened(Payload, kind="thread_opened"):
     branch: str
     """The Git branch it is on."""
     thread_kind: ThreadKind
-    """About all of it (`discussion`), some of its words (`anchored`), or two branches (`review`)."""
+    """About the whole document (`discussion`), a passage (`anchored`), or two branches (`review`)."""
     title: str
-    """The name it was given, else the document's title."""
+    """The given title, else the document's."""
     members: tuple[Member, ...]
-    """The characters that answer, with what each is there for."""
+    """The characters that answer, with their tasks."""
     place: AnchorData | None = None
-    """What an anchored thread is about."""
+    """The passage that an anchored thread is about."""
     blob: str = ""
-    """The document's version then, as a Git blob."""
+    """The Git blob of the document at that time."""
     against: str = ""
-    """For a review: the branch that is compared with."""
+    """For a review: the branch to compare with."""
 
 
 class SelectionQuoted(Payload, kind="selection_quoted"):
-    """The words that a message is about."""
+    """A message refers to selected text of the document."""
 
     turn: str
-    """The message's turn, by id."""
+    """The id of the message's turn."""
     place: AnchorData
-    """The selected words, and where they stood."""
+    """The selected text and its position."""
     blob: str
-    """The version of the document that it was selected in."""
+    """The Git blob of the document that it was selected in."""
 
 
 class ThreadNoted(Payload, kind="thread_noted"):
-    """A note that nobody said: people see it, models do not."""
+    """A system note in a thread: shown to people, not sent to models."""
 
     text: str
-    """As people read it."""
+    """The note's text."""
     about: str = ""
-    """The change, the reply or the commit it is about."""
+    """The proposal, reply or commit that it is about."""
 
 
 class ChangeProposed(Payload, kind="change_proposed"):
-    """A proposal, with the place that was found for it or why none was."""
+    """A change was proposed, with its position in the document or the reason why it has none."""
 
     change: str
-    """The change's id: the reply's and a number, or one of its own if it is made anew."""
+    """The proposal's id: the reply's id and a number, or a new id if it replaces a stale one."""
     reply: str
-    """The reply it was made in, by id."""
+    """The id of the reply that contains it."""
     author: str
-    """Who proposed it: a character's id."""
+    """The id of the character that proposed it."""
     workspace: str
     """The workspace's id; its stream is `draft:<id>`."""
     document: str
@@ -126,96 +126,96 @@ class ChangeProposed(Payload, kind="change_proposed"):
     branch: str
     """The Git branch it is on."""
     original: str
-    """As the model quoted it."""
+    """The text to replace, as the model quoted it."""
     proposed: str
-    """What shall be written there."""
+    """The new text."""
     reason: str
-    """In the model's words; may be empty."""
+    """The model's reason; may be empty."""
     commit: str
-    """The branch's head when it was looked for."""
+    """The branch's head when the text was searched."""
     blob: str
-    """The document's version then, as a Git blob."""
+    """The Git blob of the document at that time."""
     place: AnchorData | None = None
-    """The document's own words that are meant; None if they were not found."""
+    """The document's own passage; None if it was not found."""
     how: MatchKind | None = None
-    """How the quote was matched, from `exact` to `fuzzy`; None without a place."""
+    """How the quote was matched, from `exact` to `fuzzy`; None without a position."""
     score: float = 1.0
-    """How much of the quote agrees, up to 1; without a place it is 1 too."""
+    """The part of the quote that agrees, at most 1; also 1 without a position."""
     missing: Literal["", "absent", "ambiguous"] = ""
-    """Why there is no place: the quote is nowhere, or in several places."""
+    """Why there is no position: the quote was not found, or found several times."""
     inserts: bool = False
-    """Put in after the place instead of replacing it."""
+    """Insert after the passage instead of replacing it."""
     again: str = ""
-    """The stale change that this one proposes anew."""
+    """The stale proposal that this one replaces."""
 
 
 class ChangeRepaired(Payload, kind="change_repaired"):
     """The model was asked once for a better quote."""
 
     change: str
-    """The change's id."""
+    """The proposal's id."""
     quote: str
-    """What it gave; empty if nothing."""
+    """The new quote; empty if there is none."""
     commit: str
-    """The branch's head when it was looked for."""
+    """The branch's head when the text was searched."""
     blob: str
-    """The document's version then, as a Git blob."""
+    """The Git blob of the document at that time."""
     place: AnchorData | None = None
-    """The document's own words that are meant; None if they were not found."""
+    """The document's own passage; None if it was not found."""
     how: MatchKind | None = None
-    """How the quote was matched, from `exact` to `fuzzy`; None without a place."""
+    """How the quote was matched, from `exact` to `fuzzy`; None without a position."""
     score: float = 1.0
-    """How much of the quote agrees, up to 1; without a place it is 1 too."""
+    """The part of the quote that agrees, at most 1; also 1 without a position."""
 
 
 class ChangeAccepted(Payload, kind="change_accepted"):
-    """A proposal was committed, as it was or edited."""
+    """A proposal was committed, as proposed or edited."""
 
     change: str
-    """The change's id."""
+    """The proposal's id."""
     commit: str
     """The commit that wrote it."""
     blob: str
-    """The document's version after it, as a Git blob."""
+    """The Git blob of the document after the commit."""
     before: str
-    """The document's blob before."""
+    """The Git blob of the document before the commit."""
     text: str
-    """What was written."""
+    """The text that was written."""
     edited: bool = False
-    """What was written is not what was proposed."""
+    """Whether the text differs from the proposed one."""
 
 
 class ChangeDeclined(Payload, kind="change_declined"):
-    """A proposal was declined, with a comment for the model."""
+    """A proposal was declined."""
 
     change: str
-    """The change's id."""
+    """The proposal's id."""
     comment: str = ""
-    """Why, if the person said so."""
+    """The person's comment, which later prompts include; may be empty."""
 
 
 class ChangeWithdrawn(Payload, kind="change_withdrawn"):
-    """A proposal was taken back, or made anew as another."""
+    """A proposal was withdrawn, or replaced by a new one."""
 
     change: str
-    """The change's id."""
+    """The proposal's id."""
 
 
 class AcceptUndone(Payload, kind="accept_undone"):
-    """An accepted proposal was taken back by a commit, and is pending again."""
+    """An accepted proposal was undone by a commit, and is pending again."""
 
     change: str
-    """The change's id."""
+    """The proposal's id."""
     commit: str
-    """The commit that took it back."""
+    """The commit that undid it."""
     blob: str
-    """The document's version after it, as a Git blob."""
+    """The Git blob of the document after the commit."""
     place: AnchorData
-    """Where its original stands again."""
+    """The position of the restored original text."""
 
 
 class DocumentSaved(Payload, kind="document_saved"):
-    """Somebody wrote in the document by hand."""
+    """A person edited the document."""
 
     document: str
     """The document's path in the repository."""
@@ -224,50 +224,50 @@ class DocumentSaved(Payload, kind="document_saved"):
     commit: str
     """The commit that wrote it."""
     blob: str
-    """The document's version after it, as a Git blob."""
+    """The Git blob of the document after the commit."""
 
 
 class ChangesMoved(Payload, kind="changes_moved"):
-    """The document changed: where every pending proposal's words stand now."""
+    """The document changed: the new positions of its pending proposals."""
 
     document: str
     """The document's path in the repository."""
     branch: str
     """The Git branch it is on."""
     commit: str
-    """The commit that the places are about."""
+    """The commit that the positions refer to."""
     blob: str
-    """The document's version there, as a Git blob."""
+    """The Git blob of the document in that commit."""
     moved: tuple[MovedAnchor, ...]
-    """The pending changes that had a place, and where it is now."""
+    """The pending proposals that had a position, with their new ones."""
 
 
 class DocumentWatched(Payload, kind="document_watched"):
-    """A person wants to hear of a document, or no longer."""
+    """A person started or stopped watching a document."""
 
     person: str
     """The person's id; `you` is the owner."""
     document: str
     """The document's path in the repository."""
     watching: bool
-    """False: no longer."""
+    """False if the person stopped."""
 
 
 class NoticeGiven(Payload, kind="notice_given"):
-    """A person is told of a message."""
+    """A person was notified of a message."""
 
     person: str
-    """Who is told, by id; `you` is the owner."""
+    """The person's id; `you` is the owner."""
     notice: NoticeKind
-    """`chat_reply_to_my_message` for who wrote in the thread, the other for who only watches the document."""
+    """`chat_reply_to_my_message` for participants of the thread, the other for people who only watch the document."""
     message: str
-    """The turn they are told of, by id."""
+    """The id of the message's turn."""
 
 
 class NoticesRead(Payload, kind="notices_read"):
-    """A person has read their notices."""
+    """A person read their notifications."""
 
     person: str
     """The person's id; `you` is the owner."""
     messages: tuple[str, ...]
-    """The turns they had been told of, by id."""
+    """The ids of the turns that they were notified of."""

@@ -1,146 +1,288 @@
-"""A document while people type in it: one text, every keystroke numbered, so that all see the same. F9
+"""Live editing: the central side of CodeMirror's collaborative editing.
 
-This is the central side of CodeMirror's collaborative editing. Whoever is up to date may add; whoever is not is told
-what they missed, puts their own after it and tries again. So nothing typed is ever overwritten or lost. Lengths count
-UTF-16 units, as browsers do.
+While a document is open in an editor, the server keeps its text and every update since, numbered. Updates made to the
+newest number are applied; a client that is behind gets the updates it missed, rebases its own and tries again. Lengths
+count UTF-16 units, as browsers do. After a pause, typed text is committed.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
+from coterie.base.clock import Clock
+from coterie.base.errors import CoterieError
 from coterie.base.ids import new_id
-from coterie.modes.draft.diff import TextEdit, apply_edits, edits_between
-from coterie.modes.draft.errors import BadKeystrokes
-from coterie.modes.draft.git.repository import Contributor
+from coterie.base.logging import get_logger
+from coterie.eventstore import BusMessage, NewEvent, Store
+from coterie.eventstore.bus import subject_token
+from coterie.modes.draft.diff import TextEdit, apply_edits, edits_between, merge_keeping_both
+from coterie.modes.draft.errors import BadKeystrokes, LiveDocumentGone
+from coterie.modes.draft.events import DocumentSaved, ThreadNoted
+from coterie.modes.draft.git.committer import Committer
+from coterie.modes.draft.git.repository import (
+    CO_AUTHOR_TRAILER,
+    CommitMessage,
+    Contributor,
+    DocumentVersion,
+    document_title,
+)
 
+COMMIT_PAUSE_S = 1.5
+"""Typed text is committed after a pause of this length."""
+COMMIT_LATEST_S = 15.0
+"""Without a pause, it is committed after this time."""
 ChangeSection = int | list[int | str]
-"""So many characters kept; or so many gone, and the lines that stand there instead."""
-_MOST_KEPT = 5_000
-"""Updates that are remembered: a browser that slept through more of them starts over from the text."""
-_LONGEST = 4_000_000
-_HALF = re.compile("[\ud800-\udfff]")
+"""A number of units kept; or a number of units deleted and the lines inserted instead."""
+_UPDATES_KEPT = 5_000
+"""A client that missed more updates has to reload the text."""
+_MAX_LENGTH = 4_000_000
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_log = get_logger(__name__)
+
+CommitTyping = Callable[[str, str, str], Awaitable[None]]
+"""Commits the typed text of a document: workspace, document, branch."""
+_Key = tuple[str, str, str]
+"""Workspace, branch, document."""
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
     client: str
-    """Which page typed it; empty for what came by a commit."""
+    """The page that sent it; empty for an update that comes from a commit."""
     changes: list[ChangeSection]
 
 
 @dataclass(slots=True)
 class LiveDocument:
+    """The text of an open document, and its recent updates."""
+
     document: str
     branch: str
     base: str
-    """The text that Git has."""
+    """The committed text."""
     blob: str
     text: str
     epoch: str = field(default_factory=new_id)
-    """Numbers of another epoch mean nothing in this one: the server was started again."""
+    """Update numbers are valid in one epoch only: a restart of the server begins a new one."""
     writers: dict[str, Contributor] = field(default_factory=dict)
     """Who typed since the last commit."""
     rooms: set[str] = field(default_factory=set)
-    """The threads they had open."""
+    """The threads that the writers had open."""
     saved_version: int = 0
-    """The number at which the text was what Git has."""
+    """The number at which the text was the committed one."""
     _updates: list[Update] = field(default_factory=list)
-    _forgotten: int = 0
+    _discarded: int = 0
 
     @property
     def version(self) -> int:
-        return self._forgotten + len(self._updates)
+        return self._discarded + len(self._updates)
 
     @property
     def unsaved(self) -> bool:
         return self.text != self.base
 
-    def updates_since(self, version: int) -> list[Update] | None:
-        """What came after a number; None if that is too long ago, or never was."""
-        if not self._forgotten <= version <= self.version:
-            return None
-        return self._updates[version - self._forgotten :]
+    @property
+    def title(self) -> str:
+        return document_title(self.document, self.text)
 
-    def add_updates(self, updates: Sequence[Update], person: Contributor, room: str | None) -> None:
-        """Add what somebody typed who knows everything up to now. All of it is taken, or none."""
+    def updates_since(self, version: int) -> list[Update] | None:
+        """The updates after a number; None if it is unknown, or too long ago."""
+        if not self._discarded <= version <= self.version:
+            return None
+        return self._updates[version - self._discarded :]
+
+    def add_updates(self, updates: Sequence[Update], contributor: Contributor, room: str | None) -> None:
+        """Apply updates made to the current version: all of them, or none if one is invalid."""
         text = self.text
         for update in updates:
             text = apply_changes(text, update.changes)
-        self._add(updates, text)
-        if _HALF.search(text):
-            # Half a character can be typed, but not written to a file: everybody sees what it becomes.
-            edits = [TextEdit(half.start(), half.end(), "\ufffd") for half in _HALF.finditer(text)]
-            self._add([Update("", changes_from_edits(text, edits))], apply_edits(text, edits))
+        self._append(updates, text)
+        if _LONE_SURROGATE.search(text):
+            # It can be typed, but not be written as UTF-8: replaced for everybody.
+            edits = [TextEdit(found.start(), found.end(), "\ufffd") for found in _LONE_SURROGATE.finditer(text)]
+            self._append([Update("", changes_from_edits(text, edits))], apply_edits(text, edits))
         if updates and self.unsaved:
-            self.writers[person.id] = person
+            self.writers[contributor.id] = contributor
             if room is not None:
                 self.rooms.add(room)
 
     def merge_saved(self, text: str, blob: str) -> None:
-        """Git has another version now. What was typed meanwhile stays, beside what came if both meant one place."""
-        together = merge_keeping_both(self.base, self.text, text)
-        if together != self.text:
-            self._add([Update("", changes_from_edits(self.text, edits_between(self.text, together)))], together)
+        """Another version was committed. Text typed since is kept, next to the committed one if both are in one place."""
+        merged = merge_keeping_both(self.base, self.text, text)
+        self._replace_text(merged)
         self.base, self.blob = text, blob
-        if together == text:
-            self.clear_writers()
+        if merged == text:
+            self._clear_unsaved()
 
     def mark_saved(self, text: str, blob: str) -> None:
-        """What was typed here is in Git now, and perhaps more."""
-        if text != self.text:
-            self._add([Update("", changes_from_edits(self.text, edits_between(self.text, text)))], text)
+        """The typed text was committed, perhaps merged with another version."""
+        self._replace_text(text)
         self.base, self.blob = text, blob
-        self.clear_writers()
+        self._clear_unsaved()
 
-    def clear_writers(self) -> None:
-        """What stands here is what Git has."""
+    def _clear_unsaved(self) -> None:
         self.saved_version = self.version
         self.writers.clear()
         self.rooms.clear()
 
-    def _add(self, updates: Sequence[Update], text: str) -> None:
+    def _replace_text(self, text: str) -> None:
+        if text != self.text:
+            self._append([Update("", changes_from_edits(self.text, edits_between(self.text, text)))], text)
+
+    def _append(self, updates: Sequence[Update], text: str) -> None:
         self._updates += updates
         self.text = text
-        if len(self._updates) > 2 * _MOST_KEPT:
-            forget = min(len(self._updates) - _MOST_KEPT, self.saved_version - self._forgotten)
-            del self._updates[:forget]
-            self._forgotten += forget
+        if len(self._updates) > 2 * _UPDATES_KEPT:
+            discard = min(len(self._updates) - _UPDATES_KEPT, self.saved_version - self._discarded)
+            del self._updates[:discard]
+            self._discarded += discard
+
+
+class LiveDocuments:
+    """The live documents of this process, and the timers that commit what was typed in them."""
+
+    def __init__(
+        self, store: Store, clock: Clock, committer: Callable[[str], Committer], commit_typing: CommitTyping
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._committer = committer
+        self._commit_typing = commit_typing
+        self._documents: dict[_Key, LiveDocument] = {}
+        self._timers: dict[_Key, asyncio.Task[None]] = {}
+        self._typing_since: dict[_Key, float] = {}
+
+    def get(self, workspace: str, document: str, branch: str) -> LiveDocument | None:
+        return self._documents.get((workspace, branch, document))
+
+    def of_epoch(self, workspace: str, document: str, branch: str, epoch: str) -> LiveDocument:
+        live = self.get(workspace, document, branch)
+        if live is None or live.epoch != epoch:
+            raise LiveDocumentGone("This page is about an earlier run of Coterie.", "What you typed is merged in; go on.")
+        return live
+
+    def open(self, workspace: str, version: DocumentVersion) -> LiveDocument:
+        key = (workspace, version.branch, version.path)
+        if key not in self._documents:
+            self._documents[key] = LiveDocument(
+                version.path, version.branch, version.text, version.blob, version.text
+            )
+        return self._documents[key]
+
+    def open_documents(self, workspace: str, branch: str) -> set[str]:
+        return {document for of, on, document in self._documents if (of, on) == (workspace, branch)}
+
+    def revision(self, workspace: str, document: str, branch: str) -> int:
+        """Grows with every update and every commit; 0 if the document is not open."""
+        live = self.get(workspace, document, branch)
+        return 0 if live is None else 2 * live.version + (not live.unsaved)
+
+    def typed(self, workspace: str, live: LiveDocument) -> None:
+        """Publish new updates, and restart the timer of the next commit."""
+        self._publish(workspace, live)
+        key = (workspace, live.branch, live.document)
+        now = self._clock.monotonic()
+        since = self._typing_since.setdefault(key, now)
+        if (timer := self._timers.get(key)) is not None:
+            timer.cancel()
+        wait = max(0.0, min(COMMIT_PAUSE_S, since + COMMIT_LATEST_S - now))
+        self._timers[key] = asyncio.create_task(self._commit_after(key, wait), name="commit typed text")
+
+    async def commit(self, workspace: str, document: str, branch: str) -> None:
+        """Commit typed text, if there is any. The branch's lock must be held."""
+        live = self.get(workspace, document, branch)
+        if live is None or not live.unsaved:
+            return
+        first, *others = live.writers.values()
+        co_authors = [f"{other.author.name} <{other.author.email}>" for other in others]
+        message = CommitMessage(f"Edit {document}", trailers={CO_AUTHOR_TRAILER: co_authors})
+
+        def edit(version: DocumentVersion | None) -> str | None:
+            if version is None or version.blob == live.blob:
+                return live.text
+            return merge_keeping_both(live.base, live.text, version.text)
+
+        result = await asyncio.to_thread(
+            self._committer(workspace).write, document, branch, edit, first.author, message, self._clock.now()
+        )
+        if result is None:
+            return
+        saved = DocumentSaved(document=document, branch=branch, commit=result.commit, blob=result.blob)
+        new_events = [NewEvent(f"draft:{workspace}", saved, first.id, key=f"save:{result.commit}")]
+        names = " and ".join(contributor.name for contributor in live.writers.values())
+        note = ThreadNoted(text=f"{names} edited the document.", about=result.commit)
+        new_events += [NewEvent(room, note, first.id) for room in sorted(live.rooms)]
+        live.mark_saved(result.text, result.blob)
+        await self._store.append(new_events)
+        self._publish(workspace, live)
+
+    def merge_saved(self, workspace: str, document: str, branch: str, text: str, blob: str) -> None:
+        """Show a committed version in the open editors of a document."""
+        live = self.get(workspace, document, branch)
+        if live is not None and (live.blob != blob or live.unsaved):
+            live.merge_saved(text, blob)
+            self._publish(workspace, live)
+
+    async def close(self) -> None:
+        """Commit all typed text, before the server stops."""
+        for timer in self._timers.values():
+            timer.cancel()
+        for (workspace, branch, document), live in list(self._documents.items()):
+            if live.unsaved:
+                with contextlib.suppress(CoterieError):
+                    await self._commit_typing(workspace, document, branch)
+        self._documents.clear()
+
+    async def _commit_after(self, key: _Key, wait: float) -> None:
+        await asyncio.sleep(wait)
+        workspace, branch, document = key
+        self._timers.pop(key, None)
+        self._typing_since.pop(key, None)
+        try:
+            await self._commit_typing(workspace, document, branch)
+        except CoterieError as error:
+            # The text is still here, and in every page that has it open; the next pause tries again.
+            _log.warning("typed text not committed", document=document, error=error.what)
+
+    def _publish(self, workspace: str, live: LiveDocument) -> None:
+        self._store.bus.publish([BusMessage(f"sheet.{subject_token(workspace)}", live.version)])
 
 
 def apply_changes(text: str, changes: Sequence[ChangeSection]) -> str:
-    """A text after one update, in the form in which CodeMirror writes a set of changes."""
+    """The text after one update, in CodeMirror's JSON form of a change set."""
     raw = text.encode("utf-16-le", "surrogatepass")
     parts: list[bytes] = []
-    at = 0
+    position = 0
     for section in changes:
         length, *lines = [section] if isinstance(section, int) else section
         if not isinstance(length, int) or length < 0:
-            raise _bad()
-        end = at + 2 * length
+            raise _invalid_update()
+        end = position + 2 * length
         if isinstance(section, int):
-            parts.append(raw[at:end])
+            parts.append(raw[position:end])
         elif lines:
             parts.append("\n".join(map(str, lines)).encode("utf-16-le", "surrogatepass"))
-        at = end
-    if at != len(raw) or sum(map(len, parts)) > 2 * _LONGEST:
-        raise _bad()
+        position = end
+    if position != len(raw) or sum(map(len, parts)) > 2 * _MAX_LENGTH:
+        raise _invalid_update()
     return b"".join(parts).decode("utf-16-le", "surrogatepass")
 
 
 def changes_from_edits(text: str, edits: Sequence[TextEdit]) -> list[ChangeSection]:
-    """Edits, in the text's order, as CodeMirror writes a set of changes."""
+    """Edits, in the text's order, in CodeMirror's JSON form of a change set."""
     sections: list[ChangeSection] = []
-    at = 0
+    position = 0
     for edit in edits:
-        if edit.start > at:
-            sections.append(utf16_length(text[at : edit.start]))
+        if edit.start > position:
+            sections.append(utf16_length(text[position : edit.start]))
         sections.append([utf16_length(text[edit.start : edit.end]), *(edit.text.split("\n") if edit.text else [])])
-        at = edit.end
-    if at < len(text):
-        sections.append(utf16_length(text[at:]))
+        position = edit.end
+    if position < len(text):
+        sections.append(utf16_length(text[position:]))
     return sections
 
 
@@ -149,18 +291,5 @@ def utf16_length(text: str) -> int:
     return len(text) + sum(character > "\uffff" for character in text)
 
 
-def merge_keeping_both(base: str, ours: str, theirs: str) -> str:
-    """Both sides' edits of one text; where both wrote in one place, ours and then theirs, for a person to sort out."""
-    mine, yours = edits_between(base, ours), edits_between(base, theirs)
-    together: list[TextEdit] = []
-    for edit in sorted({*mine, *yours}, key=lambda edit: (edit.start, edit.end, edit in yours)):
-        last = together[-1] if together else None
-        if last is None or edit.start > last.end or (edit.start == last.end and last.start < last.end):
-            together.append(edit)
-        else:
-            together[-1] = TextEdit(last.start, max(last.end, edit.end), last.text + edit.text)
-    return apply_edits(base, together)
-
-
-def _bad() -> BadKeystrokes:
+def _invalid_update() -> BadKeystrokes:
     return BadKeystrokes("These changes are not about the text as it is here.", "Reload the document.")

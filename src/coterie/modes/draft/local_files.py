@@ -1,8 +1,7 @@
-"""A file on somebody's disk as a document: in its own repository, or, if it has none, kept in one of ours. F16
+"""Local files as documents, for the command line.
 
-A tracked file is worked on where it is: accepting commits to its branch, and the file follows. Any other file is copied
-into a repository on the shelf, so that its proposals and its history last; what is accepted is written to the file, as
-long as nobody else wrote there meanwhile.
+A file that Git tracks is committed to where it is. Any other file is copied into a repository in the data folder, which
+keeps its proposals and history; accepted changes are written back unless the file was changed meanwhile.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from coterie.modes.draft.errors import Clash, NotADocument
 from coterie.modes.draft.git.repository import MAIN_BRANCH, Contributor, DocumentVersion
 from coterie.modes.draft.service import DraftService
 
-_LARGEST = 4_000_000
+_MAX_SIZE = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,80 +29,81 @@ class FileDocument:
     branch: str
     in_git: bool
     person: Contributor
-    """Who commits: what the repository's own settings say, where there are any."""
+    """Who commits: the identity in the repository's settings, if there is one."""
 
 
 async def open_file(
     draft: DraftService, file: Path, owner: Contributor, folder: Path, *, plain: bool = False
 ) -> FileDocument:
-    """Find or make the document that a file is. `plain` keeps a tracked file's repository out of it."""
-    path = file.expanduser().resolve()  # noqa: ASYNC240 - one look at one path
+    """The document of a file. With `plain`, a file that Git tracks is treated like any other."""
+    path = file.expanduser().resolve()  # noqa: ASYNC240 - a single path
     text = _read(path)
     repository = None if plain else _repository_of(path)
     if repository is not None and repository.workdir is not None:
-        return await _in_git(draft, path, text, repository, owner)
+        return await _open_tracked(draft, path, text, repository, owner)
     name = hashlib.sha256(str(path).encode()).hexdigest()[:16]
-    workspace = await draft.open_workspace(folder / f"file-{name}", path.name)
+    workspace = await draft.workspaces.open(folder / f"file-{name}", path.name)
     document = path.name if path.name.lower().endswith((".md", ".markdown")) else f"{path.name}.md"
-    bound = FileDocument(path, workspace, document, MAIN_BRANCH, False, owner)
-    await sync_from_file(draft, bound)
-    return bound
+    opened = FileDocument(path, workspace, document, MAIN_BRANCH, False, owner)
+    await sync_from_file(draft, opened)
+    return opened
 
 
-async def sync_from_file(draft: DraftService, bound: FileDocument) -> DocumentVersion:
-    """What the file says now is what the document says: somebody may have written in it by hand."""
-    if bound.in_git:
-        return await draft.read(bound.workspace, bound.document, bound.branch)
-    text = _read(bound.file)
-    there = dict(draft.repository(bound.workspace).documents(bound.branch))
-    if bound.document not in there:
-        return await draft.create(bound.workspace, bound.document, text, bound.person, bound.branch)
-    version = await draft.read(bound.workspace, bound.document, bound.branch)
+async def sync_from_file(draft: DraftService, opened: FileDocument) -> DocumentVersion:
+    """Save the file's current text as the document's."""
+    workspace, document, branch = opened.workspace, opened.document, opened.branch
+    if opened.in_git:
+        return await draft.documents.read(workspace, document, branch)
+    text = _read(opened.file)
+    if document not in dict(draft.workspaces.repository(workspace).documents(branch)):
+        return await draft.documents.create(workspace, document, text, opened.person, branch)
+    version = await draft.documents.read(workspace, document, branch)
     if version.text == text:
         return version
-    return await draft.save(bound.workspace, bound.document, bound.branch, text, version.blob, bound.person)
+    return await draft.documents.save(workspace, document, branch, text, version.blob, opened.person)
 
 
-async def write_to_file(draft: DraftService, bound: FileDocument, before: str) -> None:
-    """Put the document into a file that is in no repository; `before` is what the file should hold."""
-    if bound.in_git:
+async def write_to_file(draft: DraftService, opened: FileDocument, before: str) -> None:
+    """Write the document's text to a file that Git does not track; `before` is the text expected in the file."""
+    if opened.in_git:
         return
-    version = await draft.read(bound.workspace, bound.document, bound.branch)
-    now = _read(bound.file)
-    if now == version.text:
+    version = await draft.documents.read(opened.workspace, opened.document, opened.branch)
+    current = _read(opened.file)
+    if current == version.text:
         return
-    if now != before:
+    if current != before:
         raise Clash(
-            f"{bound.file.name} was changed by somebody else just now.",
+            f"{opened.file.name} was changed by somebody else just now.",
             "Run the command again: it starts from what the file says.",
-            unified_diff(now, version.text, bound.file.name),
+            unified_diff(current, version.text, opened.file.name),
         )
-    write_atomic(bound.file, version.text.encode())
+    write_atomic(opened.file, version.text.encode())
 
 
-async def _in_git(
-    draft: DraftService, path: Path, text: str, repository: pygit2.Repository, you: Contributor
+async def _open_tracked(
+    draft: DraftService, path: Path, text: str, repository: pygit2.Repository, owner: Contributor
 ) -> FileDocument:
     root = Path(repository.workdir or "").resolve()  # noqa: ASYNC240
-    workspace = await draft.open_workspace(root, root.name)
+    workspace = await draft.workspaces.open(root, root.name)
     document = path.relative_to(root).as_posix()
-    branch = draft.repository(workspace).main_branch
-    version = await draft.read(workspace, document, branch)
+    branch = draft.workspaces.repository(workspace).main_branch
+    version = await draft.documents.read(workspace, document, branch)
     if version.text != text:
         raise Clash(
             f"{path.name} has changes that are not committed.",
             "Commit them first, or work on the file alone with --plain.",
             unified_diff(version.text, text, path.name),
         )
-    name, email = _set_in(repository, "user.name", you.name), _set_in(repository, "user.email", you.email)
-    return FileDocument(path, workspace, document, branch, True, Contributor(you.id, name, email))
+    name = _git_setting(repository, "user.name", owner.name)
+    email = _git_setting(repository, "user.email", owner.email)
+    return FileDocument(path, workspace, document, branch, True, Contributor(owner.id, name, email))
 
 
-def _set_in(repository: pygit2.Repository, setting: str, otherwise: str) -> str:
+def _git_setting(repository: pygit2.Repository, setting: str, default: str) -> str:
     try:
-        return repository.config[setting] or otherwise
+        return repository.config[setting] or default
     except KeyError:
-        return otherwise
+        return default
 
 
 def _repository_of(path: Path) -> pygit2.Repository | None:
@@ -125,7 +125,7 @@ def _read(path: Path) -> str:
         raise NotADocument(f"There is no file {path}.", "Check its name.") from None
     except IsADirectoryError:
         raise NotADocument(f"{path} is a folder.", "Name a file in it.") from None
-    if len(data) > _LARGEST or b"\0" in data:
+    if len(data) > _MAX_SIZE or b"\0" in data:
         raise NotADocument(f"{path.name} is too large, or is not text.", "Name a text file of less than 4 MB.")
     try:
         return data.decode("utf-8")

@@ -1,21 +1,22 @@
-"""Deciding about proposals, and writing by hand: what turns into commits. F7–F10
+"""Proposed changes: locate them in the document, accept, decline, withdraw, undo, repropose.
 
-Each accept is one commit, made on the newest version under the branch's lock, with the change's id in its trailer. The
-row comes after it. All other proposals of the document are judged anew in the same transaction.
+Accepting is one commit, made to the newest version under the branch's lock, with the proposal's id as a trailer. Its
+event follows, and in the same transaction the new positions of all other pending proposals of the document.
 """
 
 from __future__ import annotations
 
 import asyncio
 import html
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from coterie.base.clock import Clock
 from coterie.base.ids import new_id
-from coterie.eventstore import NewEvent
-from coterie.modes.draft.diff import Match, MatchKind, Span, TextEdit, edits_between, merge_texts, unified_diff
-from coterie.modes.draft.documents import LiveEditing
+from coterie.characters.service import Characters
+from coterie.eventstore import NewEvent, Store
+from coterie.modes.draft.diff import TextEdit, edits_between, merge_texts, unified_diff
+from coterie.modes.draft.documents import Documents, Workspaces, moved_event
 from coterie.modes.draft.edit_formats import EditBlock
 from coterie.modes.draft.errors import Clash, NotPending, StaleChange, Unplaced
 from coterie.modes.draft.events import (
@@ -25,7 +26,6 @@ from coterie.modes.draft.events import (
     ChangeDeclined,
     ChangeProposed,
     ChangeWithdrawn,
-    DocumentSaved,
     ThreadNoted,
 )
 from coterie.modes.draft.git.committer import CommitResult
@@ -39,90 +39,203 @@ from coterie.modes.draft.git.repository import (
     DocumentVersion,
 )
 from coterie.modes.draft.locate.anchors import Anchor, anchor_at, find_similar, move_anchors
-from coterie.modes.draft.locate.locate import locate
-from coterie.modes.draft.projections import Proposal, Thread
+from coterie.modes.draft.locate.locate import Match, MatchKind, locate
+from coterie.modes.draft.queries import Proposal, ProposalQueries, Thread, ThreadQueries
+
+_ACCEPT_ATTEMPTS = 5
 
 
-class Proposals(LiveEditing):
-    async def accept(self, change_id: str, person: Contributor, *, text: str | None = None) -> Proposal:
-        """F8: one commit. With `text`, it is accepted as edited."""
-        asked = self.proposal_queries.proposal(change_id)
-        async with self._alone(f"{asked.workspace}/{asked.branch}"):
-            for _ in range(5):
-                await self._sync(asked.workspace, asked.branch, asked.document)
-                change = self.proposal_queries.proposal(change_id)
-                if change.accepted_commit and change.state != "pending":
-                    return change  # by a crash its row was missing until now, or it was clicked twice
-                _must_be_open(change)
-                if change.replacement(text) == change.exact:
+class Proposals:
+    def __init__(
+        self,
+        store: Store,
+        characters: Characters,
+        workspaces: Workspaces,
+        documents: Documents,
+        threads: ThreadQueries,
+        queries: ProposalQueries,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._characters = characters
+        self._workspaces = workspaces
+        self._documents = documents
+        self._threads = threads
+        self._queries = queries
+        self._clock = clock
+
+    async def accept(self, proposal_id: str, contributor: Contributor, *, text: str | None = None) -> Proposal:
+        """Commit a proposal; with `text`, that text instead of the proposed one.
+
+        Accepting an accepted proposal returns it unchanged.
+        """
+        requested = self._queries.proposal(proposal_id)
+        workspace, branch, document = requested.workspace, requested.branch, requested.document
+        async with self._documents.lock(workspace, branch):
+            for _ in range(_ACCEPT_ATTEMPTS):
+                await self._documents.sync(workspace, branch, document)
+                proposal = self._queries.proposal(proposal_id)
+                if proposal.accepted_commit and proposal.state != "pending":
+                    return proposal  # accepted twice, or `sync` found its commit after a crash
+                _require_acceptable(proposal)
+                replacement = proposal.replacement(text)
+                if replacement == proposal.exact:
                     raise NotPending("The document says so already.", "Decline the proposal, or take it back.")
-                written = await asyncio.to_thread(self._write_change, change, person, text)
-                if written is not None:
-                    await self._record_accept(change, written, person, text)
-                    return self.proposal_queries.proposal(change_id)
+                result = await asyncio.to_thread(self._commit_accepted, proposal, contributor, replacement)
+                if result is None:
+                    continue  # plain git committed meanwhile
+                accepted = ChangeAccepted(
+                    change=proposal.id,
+                    commit=result.commit,
+                    blob=result.blob,
+                    before=result.before.blob if result.before else "",
+                    text=replacement,
+                    edited=text is not None and text != proposal.proposed,
+                )
+                key = f"accept:{proposal.id}:{result.commit}"
+                edits = [TextEdit(proposal.start, proposal.end, replacement)]
+                await self._store.append(
+                    [
+                        NewEvent(proposal.room, accepted, contributor.id, key=key),
+                        *self._move_others(proposal, result, edits),
+                    ]
+                )
+                self._documents.live.merge_saved(workspace, document, branch, result.text, result.blob)
+                return self._queries.proposal(proposal_id)
         raise Clash("The document changes too quickly.", "Try again in a moment.")
 
-    async def accept_all(self, room: str, person: Contributor) -> list[Proposal]:
-        """One commit each, in the document's order; what another one made stale stays pending."""
-        self.thread_queries.thread(room)
-        done: list[Proposal] = []
+    def _commit_accepted(self, proposal: Proposal, contributor: Contributor, replacement: str) -> CommitResult | None:
+        """One commit with the replacement; None if the branch has another version than the proposal refers to."""
+
+        def edit(version: DocumentVersion | None) -> str | None:
+            if version is None or version.blob != proposal.blob:
+                return None
+            if version.text[proposal.start : proposal.end] != proposal.exact:
+                raise StaleChange("The words that this proposal would change are not there.", "Propose it again.")
+            return version.text[: proposal.start] + replacement + version.text[proposal.end :]
+
+        trailers = {
+            CHANGE_TRAILER: proposal.id,
+            THREAD_TRAILER: self._threads.thread(proposal.room).id,
+            PROPOSED_BY_TRAILER: self._characters.get(proposal.author).name,
+        }
+        message = CommitMessage(proposal.reason or f"Change {proposal.document}", proposal.reason, trailers)
+        committer = self._workspaces.committer(proposal.workspace)
+        return committer.write(
+            proposal.document, proposal.branch, edit, contributor.author, message, self._clock.now()
+        )
+
+    def _move_others(self, proposal: Proposal, result: CommitResult, edits: list[TextEdit]) -> list[NewEvent]:
+        """The event that moves the other pending proposals, if there are any."""
+        if result.before is None:
+            return []
+        pending = self._queries.of_document(proposal.workspace, proposal.branch, proposal.document, "pending")
+        # Proposals about another version are brought in line by the next `sync`.
+        others = [
+            other
+            for other in pending
+            if other.id != proposal.id and other.placed and other.blob == result.before.blob
+        ]
+        if not others:
+            return []
+        version = DocumentVersion(proposal.document, proposal.branch, result.commit, result.blob, result.text)
+        return [moved_event(proposal.workspace, others, result.before.text, version, edits)]
+
+    async def accept_all(self, room: str, contributor: Contributor) -> list[Proposal]:
+        """Accept the fresh proposals of a thread, one commit each, in the document's order.
+
+        A proposal that another one makes stale stays pending.
+        """
+        self._threads.thread(room)
+        accepted: list[Proposal] = []
         while True:
-            waiting = [one for one in self.proposal_queries.of_thread(room) if one.state == "pending" and one.fresh]
-            if not waiting:
-                return done
-            first = min(waiting, key=lambda one: one.start)
+            fresh = [one for one in self._queries.of_thread(room) if one.state == "pending" and one.fresh]
+            if not fresh:
+                return accepted
+            first = min(fresh, key=lambda proposal: proposal.start)
             try:
-                done.append(await self.accept(first.id, person))
+                accepted.append(await self.accept(first.id, contributor))
             except (StaleChange, NotPending):
-                continue  # its row says so now
+                continue  # `accept` recorded why, so it is not fresh any more
 
-    async def decline(self, change_id: str, person: Contributor, comment: str = "") -> Proposal:
-        """F10: the comment is noted in the thread, and told to the model next time."""
-        change = self._pending(change_id)
-        drafts = [NewEvent(change.room, ChangeDeclined(change=change_id, comment=comment.strip()), person.id)]
-        if comment.strip():
-            note = f"{person.name} declined a proposal: {comment.strip()}"
-            drafts.append(NewEvent(change.room, ThreadNoted(text=note, about=change_id), person.id))
-        await self._store.append(drafts)
-        return self.proposal_queries.proposal(change_id)
+    async def decline(self, proposal_id: str, contributor: Contributor, comment: str = "") -> Proposal:
+        """Decline with a comment, which is noted in the thread and given to the model in later prompts."""
+        proposal = self._pending(proposal_id)
+        comment = comment.strip()
+        new_events = [NewEvent(proposal.room, ChangeDeclined(change=proposal_id, comment=comment), contributor.id)]
+        if comment:
+            note = ThreadNoted(text=f"{contributor.name} declined a proposal: {comment}", about=proposal_id)
+            new_events.append(NewEvent(proposal.room, note, contributor.id))
+        await self._store.append(new_events)
+        return self._queries.proposal(proposal_id)
 
-    async def withdraw(self, change_id: str, actor: str) -> Proposal:
-        change = self._pending(change_id)
-        await self._store.append([NewEvent(change.room, ChangeWithdrawn(change=change_id), actor)])
-        return self.proposal_queries.proposal(change_id)
+    async def withdraw(self, proposal_id: str, actor: str) -> Proposal:
+        proposal = self._pending(proposal_id)
+        await self._store.append([NewEvent(proposal.room, ChangeWithdrawn(change=proposal_id), actor)])
+        return self._queries.proposal(proposal_id)
 
-    async def undo(self, change_id: str, person: Contributor) -> Proposal:
-        """F8: a commit that takes an accepted change back; it is pending again."""
-        asked = self.proposal_queries.proposal(change_id)
-        async with self._alone(f"{asked.workspace}/{asked.branch}"):
-            await self._sync(asked.workspace, asked.branch, asked.document)
-            change = self.proposal_queries.proposal(change_id)
-            if not change.accepted_commit:
+    async def undo(self, proposal_id: str, contributor: Contributor) -> Proposal:
+        """Commit the reverse of an accepted proposal, which becomes pending again."""
+        requested = self._queries.proposal(proposal_id)
+        workspace, branch, document = requested.workspace, requested.branch, requested.document
+        async with self._documents.lock(workspace, branch):
+            await self._documents.sync(workspace, branch, document)
+            proposal = self._queries.proposal(proposal_id)
+            if not proposal.accepted_commit:
                 raise NotPending("This proposal is not accepted.", "There is nothing to undo.")
-            written = await asyncio.to_thread(self._write_undo, change, person)
-            place = _restored(change, written, self.repository(change.workspace).blob_text(change.blob_before))
-            undone = AcceptUndone(
-                change=change_id, commit=written.commit, blob=written.blob, place=AnchorData.of(place)
+            result = await asyncio.to_thread(self._commit_undo, proposal, contributor)
+            before = self._workspaces.repository(workspace).blob_text(proposal.blob_before)
+            place = AnchorData.of(_restored_anchor(proposal, result, before))
+            undone = AcceptUndone(change=proposal_id, commit=result.commit, blob=result.blob, place=place)
+            edits = edits_between(result.before.text, result.text) if result.before else []
+            await self._store.append(
+                [
+                    NewEvent(proposal.room, undone, contributor.id, key=f"undo:{proposal_id}:{result.commit}"),
+                    *self._move_others(proposal, result, edits),
+                ]
             )
-            drafts = [NewEvent(change.room, undone, person.id, key=f"undo:{change_id}:{written.commit}")]
-            await self._store.append([*drafts, *self._others_after(change, written, None)])
-            self._adopt(change.workspace, change.branch, change.document, written.text, written.blob)
-        return self.proposal_queries.proposal(change_id)
+            self._documents.live.merge_saved(workspace, document, branch, result.text, result.blob)
+        return self._queries.proposal(proposal_id)
 
-    async def repropose(self, change_id: str, person: Contributor) -> Proposal:
-        """F7: a stale proposal made anew against the text as it is. Fuzzy matching offers where."""
-        old = self._pending(change_id)
-        version = await self.read(old.workspace, old.document, old.branch)
-        old = self._pending(change_id)
+    def _commit_undo(self, proposal: Proposal, contributor: Contributor) -> CommitResult:
+        repository = self._workspaces.repository(proposal.workspace)
+        after, before = repository.blob_text(proposal.blob), repository.blob_text(proposal.blob_before)
+
+        def edit(version: DocumentVersion | None) -> str | None:
+            current = version.text if version is not None else ""
+            undone = merge_texts(after, current, before)
+            if undone is None or undone == current:
+                raise Clash(
+                    "What this proposal wrote was changed since.",
+                    "Edit the document by hand instead.",
+                    unified_diff(current, before, proposal.document),
+                )
+            return undone
+
+        trailers = {UNDOES_TRAILER: proposal.id, THREAD_TRAILER: self._threads.thread(proposal.room).id}
+        message = CommitMessage(f"Undo: {proposal.reason or proposal.document}", "", trailers)
+        committer = self._workspaces.committer(proposal.workspace)
+        result = committer.write(
+            proposal.document, proposal.branch, edit, contributor.author, message, self._clock.now()
+        )
+        if result is None:
+            raise Clash("There is nothing left to undo.", "Reload the document.")
+        return result
+
+    async def repropose(self, proposal_id: str, contributor: Contributor) -> Proposal:
+        """Make a stale proposal again for the current text, at the most similar passage."""
+        requested = self._pending(proposal_id)
+        version = await self._documents.read(requested.workspace, requested.document, requested.branch)
+        old = self._pending(proposal_id)  # again, because reading updates it
         if old.fresh:
             return old
-        offered = await asyncio.to_thread(find_similar, old.anchor, version.text) if old.placed else None
-        if not isinstance(offered, Match):
+        match = await asyncio.to_thread(find_similar, old.anchor, version.text) if old.placed else None
+        if not isinstance(match, Match):
             raise Unplaced(
                 "Nothing in the document is like what this proposal was about.", "Ask for it again in the thread."
             )
-        place = AnchorData.of(anchor_at(version.text, offered.span))
-        anew = ChangeProposed(
+        place = AnchorData.of(anchor_at(version.text, match.span))
+        proposed = ChangeProposed(
             change=new_id(),
             reply=old.reply,
             author=old.author,
@@ -135,174 +248,51 @@ class Proposals(LiveEditing):
             commit=version.commit,
             blob=version.blob,
             place=place,
-            how=offered.how,
-            score=offered.score,
+            how=match.how,
+            score=match.score,
             inserts=old.inserts,
             again=old.id,
         )
-        withdrawn = ChangeWithdrawn(change=old.id)
-        key = f"again:{old.id}"
         await self._store.append(
-            [NewEvent(old.room, anew, person.id, key=key), NewEvent(old.room, withdrawn, person.id)]
+            [
+                NewEvent(old.room, proposed, contributor.id, key=f"again:{old.id}"),
+                NewEvent(old.room, ChangeWithdrawn(change=old.id), contributor.id),
+            ]
         )
-        return next(one for one in self.proposal_queries.of_thread(old.room) if one.replaces == old.id)
+        return next(one for one in self._queries.of_thread(old.room) if one.replaces == old.id)
 
-    async def save(
-        self,
-        workspace: str,
-        document: str,
-        branch: str,
-        text: str,
-        base: str,
-        person: Contributor,
-        room: str | None = None,
-    ) -> DocumentVersion:
-        """F9: what somebody wrote by hand, from a version they had; merged if the document moved on, else a `Clash`."""
-        async with self._alone(f"{workspace}/{branch}"):
-            if base:
-                await self._sync(workspace, branch, document)
-            written = await asyncio.to_thread(self._write_text, workspace, document, branch, text, base, person)
-            if written is not None:
-                saved = DocumentSaved(document=document, branch=branch, commit=written.commit, blob=written.blob)
-                drafts = [NewEvent(f"draft:{workspace}", saved, person.id, key=f"save:{written.commit}")]
-                if room is not None:
-                    note = f"{person.name} edited the document."
-                    drafts.append(NewEvent(room, ThreadNoted(text=note, about=written.commit), person.id))
-                await self._store.append(drafts)
-            return await self._sync(workspace, branch, document)
-
-    # --- inside ----------------------------------------------------------------------------------------------------
-
-    def _pending(self, change_id: str) -> Proposal:
-        change = self.proposal_queries.proposal(change_id)
-        if change.state != "pending":
-            raise NotPending(f"This proposal is {change.state} already.", "Reload the thread.")
-        return change
-
-    def _write_change(self, change: Proposal, person: Contributor, text: str | None) -> CommitResult | None:
-        def make(version: DocumentVersion | None) -> str | None:
-            if version is None or version.blob != change.blob:
-                return None  # plain git was quicker: the rows are brought in line first
-            if version.text[change.start : change.end] != change.exact:
-                raise StaleChange("The words that this proposal would change are not there.", "Propose it again.")
-            return version.text[: change.start] + change.replacement(text) + version.text[change.end :]
-
-        thread = self.thread_queries.thread(change.room)
-        trailers = {
-            CHANGE_TRAILER: change.id,
-            THREAD_TRAILER: thread.id,
-            PROPOSED_BY_TRAILER: self._roster.get(change.author).name,
-        }
-        note = CommitMessage(change.reason or f"Change {thread.document}", change.reason, trailers)
-        return self._commit(change, make, person, note)
-
-    def _write_undo(self, change: Proposal, person: Contributor) -> CommitResult:
-        repository = self.repository(change.workspace)
-        after, before = repository.blob_text(change.blob), repository.blob_text(change.blob_before)
-
-        def make(version: DocumentVersion | None) -> str | None:
-            now = version.text if version is not None else ""
-            undone = merge_texts(after, now, before)
-            if undone is None or undone == now:
-                raise Clash(
-                    "What this proposal wrote was changed since.",
-                    "Edit the document by hand instead.",
-                    unified_diff(now, before, change.document),
-                )
-            return undone
-
-        thread = self.thread_queries.thread(change.room)
-        note = CommitMessage(
-            f"Undo: {change.reason or change.document}", "", {UNDOES_TRAILER: change.id, THREAD_TRAILER: thread.id}
-        )
-        written = self._commit(change, make, person, note)
-        if written is None:
-            raise Clash("There is nothing left to undo.", "Reload the document.")
-        return written
-
-    def _write_text(
-        self, workspace: str, document: str, branch: str, text: str, base: str, person: Contributor
-    ) -> CommitResult | None:
-        repository = self.repository(workspace)
-
-        def make(version: DocumentVersion | None) -> str | None:
-            if version is None or version.blob == base:
-                return text
-            together = merge_texts(repository.blob_text(base), version.text, text) if base else None
-            if together is None:
-                raise Clash(
-                    "Somebody changed the same words meanwhile.",
-                    "Look at the difference, then save what you want to keep.",
-                    unified_diff(version.text, text, document),
-                )
-            return together
-
-        note = CommitMessage(f"Edit {document}")
-        return self.committer(workspace).write(document, branch, make, person.author, note, self._clock.now())
-
-    def _commit(
-        self,
-        change: Proposal,
-        make: Callable[[DocumentVersion | None], str | None],
-        person: Contributor,
-        note: CommitMessage,
-    ) -> CommitResult | None:
-        committer = self.committer(change.workspace)
-        return committer.write(change.document, change.branch, make, person.author, note, self._clock.now())
-
-    async def _record_accept(
-        self, change: Proposal, written: CommitResult, person: Contributor, text: str | None
-    ) -> None:
-        becomes = change.replacement(text)
-        accepted = ChangeAccepted(
-            change=change.id,
-            commit=written.commit,
-            blob=written.blob,
-            before=written.before.blob if written.before else "",
-            text=becomes,
-            edited=text is not None and text != change.proposed,
-        )
-        drafts = [NewEvent(change.room, accepted, person.id, key=f"accept:{change.id}:{written.commit}")]
-        edit = TextEdit(change.start, change.end, becomes)
-        await self._store.append([*drafts, *self._others_after(change, written, edit)])
-        self._adopt(change.workspace, change.branch, change.document, written.text, written.blob)
-
-    def _others_after(self, change: Proposal, written: CommitResult, edit: TextEdit | None) -> list[NewEvent]:
-        pending = self.proposal_queries.of_document(change.workspace, change.branch, change.document, "pending")
-        if written.before is None:
-            return []
-        # Rows about another version are brought in line when somebody looks at the branch next.
-        at = written.before.blob
-        others = [one for one in pending if one.id != change.id and one.placed and one.blob == at]
-        old = written.before.text
-        version = DocumentVersion(change.document, change.branch, written.commit, written.blob, written.text)
-        edits = [edit] if edit is not None else edits_between(old, written.text)
-        return [self._moved(others, old, version, edits, change.workspace)] if others else []
+    def _pending(self, proposal_id: str) -> Proposal:
+        proposal = self._queries.proposal(proposal_id)
+        _require_pending(proposal)
+        return proposal
 
 
-def _must_be_open(change: Proposal) -> None:
-    if change.state != "pending":
-        raise NotPending(f"This proposal is {change.state} already.", "Reload the thread.")
-    if not change.placed:
+def _require_pending(proposal: Proposal) -> None:
+    if proposal.state != "pending":
+        raise NotPending(f"This proposal is {proposal.state} already.", "Reload the thread.")
+
+
+def _require_acceptable(proposal: Proposal) -> None:
+    _require_pending(proposal)
+    if not proposal.placed:
         raise Unplaced("It is not known where in the document this belongs.", "Ask for it again, or edit by hand.")
-    if not change.fresh:
+    if not proposal.fresh:
         raise StaleChange(
             "The words that this proposal would change are gone.", "Propose it again for the text as it is."
         )
 
 
-def _restored(change: Proposal, written: CommitResult, before: str) -> Anchor:
-    """Where the original stands again after an undo. Its row still holds where it stood before the accept."""
-    stood = replace(change.anchor, fresh=before[change.start : change.end] == change.exact)
-    (anchor,) = move_anchors([stood], before, written.text, edits_between(before, written.text), written.blob)
+def _restored_anchor(proposal: Proposal, result: CommitResult, before: str) -> Anchor:
+    """Where the original text is after an undo. The proposal still has its position before it was accepted."""
+    original = replace(proposal.anchor, fresh=before[proposal.start : proposal.end] == proposal.exact)
+    (anchor,) = move_anchors([original], before, result.text, edits_between(before, result.text), result.blob)
     return anchor
 
 
-# From a block in a reply to a proposal with a place. F5, F6
-
-
 @dataclass(frozen=True, slots=True)
-class PlacedEdit:
+class LocatedEdit:
+    """An edit with its position in the document, or the reason why it has none."""
+
     proposed: str
     place: AnchorData | None
     how: MatchKind | None = None
@@ -311,22 +301,23 @@ class PlacedEdit:
     inserts: bool = False
 
 
-def locate_edit(original: str, proposed: str, version: DocumentVersion, about: Anchor | None) -> PlacedEdit:
-    """`about` is the selection or the thread's own place: what the talk is about."""
-    within = about.span if about is not None and about.fresh else None
+def locate_edit(original: str, proposed: str, version: DocumentVersion, context: Anchor | None) -> LocatedEdit:
+    """Find the quoted original in the document. `context`, the selection or the thread's own passage, decides between
+    several matches, and is where an edit without an original is inserted."""
+    within = context.span if context is not None and context.fresh else None
     if not original.strip():
         if within is None:
-            return PlacedEdit(proposed, None, missing="absent")
-        return PlacedEdit(proposed, _place(version, within), "exact", inserts=True)
-    found = locate(version.text, original, within)
-    if "&" in original and not (isinstance(found, Match) and found.how != "fuzzy"):
-        # Some models write entities inside tags. Only when the raw text is nowhere is that what they meant.
+            return LocatedEdit(proposed, None, missing="absent")
+        return LocatedEdit(proposed, AnchorData.of(anchor_at(version.text, within)), "exact", inserts=True)
+    match = locate(version.text, original, within)
+    if "&" in original and not (isinstance(match, Match) and match.how != "fuzzy"):
+        # Some models write HTML entities inside tags; decoded only if the raw quote has no exact match.
         decoded = locate(version.text, html.unescape(original), within)
-        if isinstance(decoded, Match) and (decoded.how != "fuzzy" or not isinstance(found, Match)):
-            found, proposed = decoded, html.unescape(proposed)
-    if isinstance(found, Match):
-        return PlacedEdit(proposed, _place(version, found.span), found.how, found.score)
-    return PlacedEdit(proposed, None, missing=found.reason)
+        if isinstance(decoded, Match) and (decoded.how != "fuzzy" or not isinstance(match, Match)):
+            match, proposed = decoded, html.unescape(proposed)
+    if isinstance(match, Match):
+        return LocatedEdit(proposed, AnchorData.of(anchor_at(version.text, match.span)), match.how, match.score)
+    return LocatedEdit(proposed, None, missing=match.reason)
 
 
 def proposal_event(
@@ -336,9 +327,10 @@ def proposal_event(
     author: str,
     block: EditBlock,
     version: DocumentVersion,
-    about: Anchor | None,
+    context: Anchor | None,
 ) -> ChangeProposed:
-    where = locate_edit(block.original, block.proposed, version, about)
+    """The event for the `number`th edit block of a reply."""
+    edit = locate_edit(block.original, block.proposed, version, context)
     return ChangeProposed(
         change=proposal_id(reply, number),
         reply=reply,
@@ -347,22 +339,18 @@ def proposal_event(
         document=thread.document,
         branch=thread.branch,
         original=block.original,
-        proposed=where.proposed,
+        proposed=edit.proposed,
         reason=block.reason,
         commit=version.commit,
         blob=version.blob,
-        place=where.place,
-        how=where.how,
-        score=where.score,
-        missing=where.missing,
-        inserts=where.inserts,
+        place=edit.place,
+        how=edit.how,
+        score=edit.score,
+        missing=edit.missing,
+        inserts=edit.inserts,
     )
 
 
 def proposal_id(reply: str, number: int) -> str:
-    """The same block of the same reply is always the same change: nothing is proposed twice."""
+    """The id of a reply's `number`th edit block: derived, so that a block is never proposed twice."""
     return f"{reply}-{number}"
-
-
-def _place(version: DocumentVersion, span: Span) -> AnchorData:
-    return AnchorData.of(anchor_at(version.text, span))

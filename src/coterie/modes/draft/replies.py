@@ -1,4 +1,4 @@
-"""A reply whose proposals are recorded as it is given: a card is there the moment its block closes. F4, F5"""
+"""Streamed replies: record proposals while the model writes, and stream the visible text to clients."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from coterie.modes.draft.edit_formats import EditBlock, ReplyParser, ReplyPart, 
 from coterie.modes.draft.proposals import proposal_id
 
 OnBlock = Callable[[int, EditBlock], Awaitable[None]]
+_CHUNK = re.compile(r"\S{1,48}\s{0,8}|\s{1,8}")
 
 
 class ReplyWithProposals(StreamedReply):
-    """In place of the reply it is made from; `on_block` has recorded a proposal before the next words are told."""
+    """Wraps a reply; `on_block` is awaited for each edit block before the stream goes on."""
 
     def __init__(self, reply: StreamedReply, parser: ReplyParser, on_block: OnBlock) -> None:
         self._reply = reply
@@ -47,30 +48,21 @@ class ReplyWithProposals(StreamedReply):
         try:
             chunk = await anext(self._reply)
         except (StopAsyncIteration, ModelError):
-            await self._pass_on(self._parser.end())
+            await self._handle_blocks(self._parser.end())
             raise
         if isinstance(chunk, TextDelta):
-            await self._pass_on(self._parser.feed(chunk.text))
+            await self._handle_blocks(self._parser.feed(chunk.text))
         return chunk
 
-    async def _pass_on(self, pieces: list[ReplyPart]) -> None:
-        for piece in pieces:
-            if isinstance(piece, EditBlock):
+    async def _handle_blocks(self, parts: list[ReplyPart]) -> None:
+        for part in parts:
+            if isinstance(part, EditBlock):
                 self._blocks += 1
-                await self._on_block(self._blocks, piece)
-
-
-# A reply on the wire, byte by byte the same whenever it is asked for. F15
-#
-# Text is cut into chunks by the text alone, never by when it came, and each frame has a number. Whoever comes back with
-# the number of the last frame they have gets exactly the frames after it.
-
-
-_CHUNK = re.compile(r"\S{1,48}\s{0,8}|\s{1,8}")
+                await self._on_block(self._blocks, part)
 
 
 class ReplyChunker:
-    """The visible words of a reply in pieces that do not depend on how it came."""
+    """Cuts the visible text of a reply into chunks that depend on the text only, not on how it arrived."""
 
     def __init__(self, parser: ReplyParser) -> None:
         self._parser = parser
@@ -78,43 +70,46 @@ class ReplyChunker:
         self.blocks = 0
 
     def feed(self, raw: str) -> list[str]:
-        self._take(self._parser.feed(raw))
-        return self._cut(over=False)
+        self._add(self._parser.feed(raw))
+        return self._cut(complete=False)
 
     def end(self) -> list[str]:
-        self._take(self._parser.end())
-        return self._cut(over=True)
+        self._add(self._parser.end())
+        return self._cut(complete=True)
 
-    def _take(self, pieces: list[ReplyPart]) -> None:
-        for piece in pieces:
-            self._rest += piece.text if isinstance(piece, ReplyText) else ""
-            self.blocks += isinstance(piece, EditBlock)
+    def _add(self, parts: list[ReplyPart]) -> None:
+        for part in parts:
+            self._rest += part.text if isinstance(part, ReplyText) else ""
+            self.blocks += isinstance(part, EditBlock)
 
-    def _cut(self, *, over: bool) -> list[str]:
-        """What ends where more text came is certain; what ends where the text ends might yet grow."""
-        found: list[str] = []
-        at = 0
-        while (chunk := _CHUNK.match(self._rest, at)) and (over or chunk.end() < len(self._rest)):
-            found.append(chunk.group())
-            at = chunk.end()
-        self._rest = self._rest[at:]
-        return found
+    def _cut(self, *, complete: bool) -> list[str]:
+        """A chunk at the end of the text is returned only when the text is complete: it could still grow."""
+        chunks: list[str] = []
+        position = 0
+        while (chunk := _CHUNK.match(self._rest, position)) and (complete or chunk.end() < len(self._rest)):
+            chunks.append(chunk.group())
+            position = chunk.end()
+        self._rest = self._rest[position:]
+        return chunks
 
 
 async def sse_frames(
     feed: Feed, timeline: TurnQueries, room: str, reply: str, parser: ReplyParser, after: int = 0
 ) -> AsyncIterator[str]:
-    """The frames of a reply from the one after `after` on, as they come; of one that ended long ago, at once."""
+    """The server-sent events of a reply, numbered, from the one after `after` on.
+
+    The same reply always gives the same frames, so a client can resume from the last number it has.
+    """
     number = 0
-    chunks = ReplyChunker(parser)
-    async for raw, over in _spoken(feed, timeline, room, reply):
-        for text in [*chunks.feed(raw), *(chunks.end() if over else [])]:
+    chunker = ReplyChunker(parser)
+    async for raw, complete in _raw_text(feed, timeline, room, reply):
+        for text in [*chunker.feed(raw), *(chunker.end() if complete else [])]:
             number += 1
             if number > after:
                 yield sse_frame(number, base64.b64encode(text.encode("utf-8", "surrogatepass")).decode("ascii"))
-    changes = [proposal_id(reply, place) for place in range(1, chunks.blocks + 1)]
-    told = json.dumps({"message_id": reply, "change_ids": changes, "count": len(changes)}, separators=(",", ":"))
-    for data, event in ((told, "changes"), ("DONE", "")):
+    ids = [proposal_id(reply, block) for block in range(1, chunker.blocks + 1)]
+    summary = json.dumps({"message_id": reply, "change_ids": ids, "count": len(ids)}, separators=(",", ":"))
+    for data, event in ((summary, "changes"), ("DONE", "")):
         number += 1
         if number > after:
             yield sse_frame(number, data, event)
@@ -124,19 +119,19 @@ def sse_frame(number: int, data: str, event: str = "") -> str:
     return f"id: {number}\n" + (f"event: {event}\n" if event else "") + f"data: {data}\n\n"
 
 
-async def _spoken(feed: Feed, timeline: TurnQueries, room: str, reply: str) -> AsyncIterator[tuple[str, bool]]:
-    """A reply's words in order, each once, and whether that was all."""
-    told = 0
+async def _raw_text(feed: Feed, timeline: TurnQueries, room: str, reply: str) -> AsyncIterator[tuple[str, bool]]:
+    """The raw text of a reply as it arrives, each part with whether it is the last one."""
+    length = 0
     async with feed.follow(room) as following:
         turn = timeline.turn(room, reply)
         if turn.state != "open":
             yield turn.text, True
             return
-        async for news in following:
-            if isinstance(news, LiveText):
-                if news.reply == reply and news.offset + len(news.text) > told:
-                    yield news.text[told - news.offset :], False
-                    told = news.offset + len(news.text)
-            elif isinstance(news.payload, AssistantTurn) and news.payload.reply == reply:
-                yield news.payload.text[told:], True
+        async for update in following:
+            if isinstance(update, LiveText):
+                if update.reply == reply and update.offset + len(update.text) > length:
+                    yield update.text[length - update.offset :], False
+                    length = update.offset + len(update.text)
+            elif isinstance(update.payload, AssistantTurn) and update.payload.reply == reply:
+                yield update.payload.text[length:], True
                 return

@@ -1,49 +1,79 @@
-"""Writing documents together with characters: all that can be done, in one place. F1–F13"""
+"""The draft mode's commands and queries, composed of collaborators."""
 
 from __future__ import annotations
 
-import asyncio
+from pathlib import Path
 
-from coterie.eventstore import NewEvent
-from coterie.modes.draft.events import DocumentWatched, NoticesRead
-from coterie.modes.draft.git.repository import Contributor, DocumentVersion, validate_path
+from coterie.base.clock import Clock
+from coterie.characters.service import Characters
+from coterie.conversation.feed import Feed
+from coterie.conversation.replies import Replies
+from coterie.conversation.turns import TurnQueries
+from coterie.eventstore import Store
+from coterie.eventstore.worker import Handler
+from coterie.llm.router import Models
+from coterie.memory import Memory
+from coterie.modes.draft.documents import Documents, Workspaces
+from coterie.modes.draft.notifications import Notifications
+from coterie.modes.draft.prompts import ListReaders, ThreadMemory
 from coterie.modes.draft.proposals import Proposals
+from coterie.modes.draft.queries import ProposalQueries, ThreadQueries
+from coterie.modes.draft.settings import DraftSettings
 from coterie.modes.draft.threads import Threads
 
 
-class DraftService(Threads, Proposals):
-    async def create(
-        self, workspace: str, document: str, text: str, person: Contributor, branch: str | None = None
-    ) -> DocumentVersion:
-        """A new document, committed at once."""
-        chosen = branch or self.repository(workspace).main_branch
-        return await self.save(workspace, validate_path(document), chosen, text, "", person)
+class DraftService:
+    """Write documents together with characters."""
 
-    async def create_branch(self, workspace: str, name: str, source: str) -> None:
-        await asyncio.to_thread(self.committer(workspace).create_branch, name, source)
+    def __init__(
+        self,
+        store: Store,
+        characters: Characters,
+        memory: Memory,
+        models: Models,
+        settings: DraftSettings,
+        clock: Clock,
+        folder: Path,
+        list_readers: ListReaders = tuple,
+    ) -> None:
+        """New workspaces are created in `folder`. `list_readers` names the people beside the owner who can open
+        documents."""
+        self.thread_queries = ThreadQueries(store)
+        self.proposal_queries = ProposalQueries(store)
+        self.notifications = Notifications(store)
+        self.timeline = TurnQueries(store)
+        self.replies = Replies(store)
+        self.feed = Feed(store, self.replies)
+        self.memory = ThreadMemory(store, memory, list_readers)
+        self.workspaces = Workspaces(store, self.thread_queries, folder)
+        self.documents = Documents(store, self.workspaces, self.thread_queries, self.proposal_queries, clock)
+        self.proposals = Proposals(
+            store, characters, self.workspaces, self.documents, self.thread_queries, self.proposal_queries, clock
+        )
+        self.threads = Threads(
+            store,
+            characters,
+            models,
+            settings,
+            self.workspaces,
+            self.documents,
+            self.thread_queries,
+            self.proposal_queries,
+            self.notifications,
+            self.memory,
+            self.timeline,
+            self.replies,
+        )
 
-    async def merge(self, workspace: str, source: str, target: str, person: Contributor) -> str:
-        """F11: one branch into another; every document of the target is then looked at again."""
-        committer = self.committer(workspace)
-        for of, branch, document in list(self._sheets):
-            if (of, branch) == (workspace, source):
-                await self.flush(workspace, document, source)
-        async with self._alone(f"{workspace}/{target}"):
-            typed = {document for of, branch, document in self._sheets if (of, branch) == (workspace, target)}
-            for document in typed:
-                await self._sync(workspace, target, document)
-            commit = await asyncio.to_thread(committer.merge, source, target, person.author, self._clock.now())
-            for document in typed | {
-                thread.document for thread in self.thread_queries.threads(workspace, branch=target)
-            }:
-                await self._sync(workspace, target, document)
-        return commit
+    def handlers(self) -> dict[str, Handler]:
+        """The handlers of this mode's jobs, by kind."""
+        return self.threads.handlers()
 
-    async def watch(self, workspace: str, document: str, person: Contributor, watching: bool = True) -> None:
-        told = DocumentWatched(person=person.id, document=document, watching=watching)
-        await self._store.append([NewEvent(f"draft:{workspace}", told, person.id)])
+    async def recover(self) -> int:
+        """Close the replies that a crash left open; returns how many."""
+        return await self.threads.recover()
 
-    async def mark_read(self, person: Contributor) -> None:
-        unread = tuple(notice.message for notice in self.notification_queries.of_person(person.id, unread=True))
-        if unread:
-            await self._store.append([NewEvent(f"inbox:{person.id}", NoticesRead(person=person.id, messages=unread))])
+    async def close(self) -> None:
+        """Stop the replies and commit typed text."""
+        await self.replies.close()
+        await self.documents.live.close()

@@ -1,4 +1,4 @@
-"""How documents are written together."""
+"""Settings of the draft mode."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from coterie.modes.draft.edit_formats import ChangeFormat
 
 
 class DraftSettings(Section):
-    """Documents: how much of one a model reads, and how long it may answer."""
+    """Documents: how much of one a model sees, and how long its replies may be."""
 
     document_tokens: int = Field(default=24_000, ge=256)
-    """Of a longer document a model sees what stands around the selection."""
+    """Of a longer document, a model sees the part around the selection."""
     history_tokens: int = Field(default=6_000, ge=0)
-    """How much of the thread a model sees, newest first."""
+    """How much of the thread a model sees, newest messages first."""
     reply_tokens: int = Field(default=2_000, ge=16)
-    """The longest reply about a document, in tokens."""
+    """The maximum length of a reply."""
     formats: dict[str, ChangeFormat] = Field(default_factory=dict)
-    """Provider → how it is asked to write changes: `tags`, `search_replace`, or `json`. Where none is named, the
-    embedded model writes `json` and all others write `tags`."""
+    """Provider → format in which its models write changes: `tags`, `search_replace` or `json`. By default, the embedded
+    model writes `json` and all others write `tags`."""

@@ -1,8 +1,8 @@
-"""Talking about a document: threads, messages, replies that propose. F2, F4–F6, F12, F13
+"""Threads about a document: messages, and replies that contain proposals.
 
-A message is durable before a model is asked. Its reply streams; each proposal becomes a row as its block closes. What
-is left when it ended, whole or not, is one job: blocks that a crash kept from becoming rows, blocks that could not be
-read, a better quote for what was not found, and who is to be told.
+A message is durable before a model is asked. Its reply streams, and each proposal is recorded as its block closes. What
+remains after the reply, complete or not, is done by one job that can be repeated: blocks that a crash kept from being
+recorded, notes about invalid blocks, better quotes for text that was not found, and notifications.
 """
 
 from __future__ import annotations
@@ -11,21 +11,24 @@ import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from weakref import WeakValueDictionary
 
 from coterie.base.errors import BadPoint
 from coterie.base.ids import new_id
 from coterie.base.logging import get_logger
 from coterie.characters.errors import NoSuchCharacter
+from coterie.characters.service import Characters
 from coterie.conversation.errors import Busy
 from coterie.conversation.events import AssistantTurnStarted, Segment, UserTurn
-from coterie.conversation.turns import Turn
-from coterie.eventstore import Job, NewEvent, NewJob
+from coterie.conversation.replies import Replies
+from coterie.conversation.turns import TurnQueries
+from coterie.eventstore import NewEvent, Job, NewJob, Store
 from coterie.eventstore.worker import Handler, JobResult
 from coterie.llm.errors import ModelError
 from coterie.llm.roles import Role
-from coterie.llm.router import Caller
+from coterie.llm.router import Caller, Models
 from coterie.modes.draft.diff import Span, edits_between
-from coterie.modes.draft.documents import Documents
+from coterie.modes.draft.documents import Documents, Workspaces
 from coterie.modes.draft.edit_formats import DEFAULT_FORMATS, BrokenBlock, EditBlock, parse_reply, parser_for
 from coterie.modes.draft.errors import NoSuchDocument, Unplaced
 from coterie.modes.draft.events import (
@@ -39,45 +42,73 @@ from coterie.modes.draft.events import (
 )
 from coterie.modes.draft.git.repository import Contributor, DocumentVersion
 from coterie.modes.draft.locate.anchors import CONTEXT_LENGTH, Anchor, anchor_at, move_anchors, relocate
-from coterie.modes.draft.projections import Proposal, Thread
-from coterie.modes.draft.prompts import quote_repair_prompt, thread_prompt
+from coterie.modes.draft.notifications import Notifications
+from coterie.modes.draft.prompts import ThreadMemory, quote_repair_prompt, thread_prompt
 from coterie.modes.draft.proposals import locate_edit, proposal_event, proposal_id
+from coterie.modes.draft.queries import Proposal, ProposalQueries, Thread, ThreadQueries
 from coterie.modes.draft.replies import ReplyWithProposals
+from coterie.modes.draft.settings import DraftSettings
 
 FINISH_REPLY_JOB = "draft_settle"
-_MOST_TURNS = 60
-_ASKED_WITH = 2
-"""So many of the last messages say what it is about."""
-_QUOTED = re.compile(r"<original>\n?(.*?)\n?</original>", re.DOTALL)
+_HISTORY_TURNS = 60
+_RECALL_TURNS = 2
+"""Memories are recalled for the last messages, this many."""
+_QUOTE = re.compile(r"<original>\n?(.*?)\n?</original>", re.DOTALL)
+_BROKEN_BLOCK_NOTES = {
+    "unclosed": "A proposal broke off before its end. It stands in the reply as text.",
+    "nested": "A proposal was begun inside another. The outer one stands in the reply as text.",
+    "empty": "A proposal changed nothing. It stands in the reply as text.",
+    "garbled": "A proposal could not be read. It stands in the reply as text.",
+    "too long": "A proposal was too long. It stands in the reply as text.",
+}
 _log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class StartedTurn:
-    """A turn that has begun: the message is durable, and the reply is on its way."""
+    """A recorded message and the reply to it that has begun."""
 
     turn: str
     reply: str
     speaker: str
 
 
-class Threads(Documents):
-    def handlers(self) -> dict[str, Handler]:
-        return {FINISH_REPLY_JOB: self._settle}
-
-    async def recover(self) -> int:
-        """Replies that a crash left open are closed, and what they proposed until then is kept."""
-        return await self.replies.recover(
-            lambda turn: lambda _: self._jobs_after(turn.room, turn.id),
-            lambda turn: self.thread_queries.is_thread(turn.room),
-        )
+class Threads:
+    def __init__(
+        self,
+        store: Store,
+        characters: Characters,
+        models: Models,
+        settings: DraftSettings,
+        workspaces: Workspaces,
+        documents: Documents,
+        queries: ThreadQueries,
+        proposals: ProposalQueries,
+        notifications: Notifications,
+        memory: ThreadMemory,
+        timeline: TurnQueries,
+        replies: Replies,
+    ) -> None:
+        self._store = store
+        self._characters = characters
+        self._models = models
+        self._settings = settings
+        self._workspaces = workspaces
+        self._documents = documents
+        self._queries = queries
+        self._proposals = proposals
+        self._notifications = notifications
+        self._memory = memory
+        self._timeline = timeline
+        self._replies = replies
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def open_thread(
         self,
         workspace: str,
         document: str,
         members: Sequence[Member],
-        person: Contributor,
+        contributor: Contributor,
         *,
         branch: str | None = None,
         title: str = "",
@@ -85,220 +116,217 @@ class Threads(Documents):
         exact: str = "",
         against: str = "",
     ) -> Thread:
-        """Beside a document, or about a stretch of it; with `against`, a review of one branch beside another."""
-        version = await self.read(workspace, document, branch)
+        """Open a thread about a document or a selection of it; with `against`, a review of one branch against another."""
+        version = await self._documents.read(workspace, document, branch)
         for member in members:
-            self._roster.get(member.bot)
+            self._characters.get(member.bot)
         if not members:
             raise NoSuchCharacter("Nobody is in the thread to answer.", "Choose a character for it.")
         kind: ThreadKind = "review" if against else "anchored" if selection is not None else "discussion"
-        place = self._place(version, selection, exact) if selection is not None else None
         opened = ThreadOpened(
             workspace=workspace,
             document=document,
             branch=version.branch,
             thread_kind=kind,
             title=title.strip() or version.title,
-            members=tuple(map(self._resolved, members)),
-            place=place,
+            members=tuple(map(self._with_format, members)),
+            place=_anchor_selection(version, selection, exact) if selection is not None else None,
             blob=version.blob,
             against=against,
         )
         room = f"room:{new_id()}"
-        await self._store.append([NewEvent(room, opened, person.id)])
-        return self.thread_queries.thread(room)
+        await self._store.append([NewEvent(room, opened, contributor.id)])
+        return self._queries.thread(room)
 
     async def send_message(
         self,
         room: str,
         text: str,
-        person: Contributor,
+        contributor: Contributor,
         *,
         to: str | None = None,
         selection: Span | None = None,
         exact: str = "",
         key: str | None = None,
     ) -> StartedTurn:
-        """F4: a message and the reply to it, which comes in the background."""
-        async with self._alone(room):
-            mark = None if key is None else f"say:{room}:{key}"
-            if mark is not None and (before := self._said_before(room, mark)) is not None:
-                return before
-            thread = self.thread_queries.thread(room)
-            if self.timeline.open_replies(room):
+        """Record a message and start the reply to it in the background. A repeated `key` returns the first turn."""
+        async with self._locks.setdefault(room, asyncio.Lock()):
+            event_key = None if key is None else f"say:{room}:{key}"
+            if event_key is not None and (started := self._started_before(room, event_key)) is not None:
+                return started
+            thread = self._queries.thread(room)
+            if self._timeline.open_replies(room):
                 raise Busy("Somebody is still writing in this thread.", "Wait for the reply, or stop it.")
             if not text.strip():
                 raise BadPoint("There is nothing in the message.", "Write something, then send it.")
-            member = self._addressed(thread, text, to)
-            version = await self.read(thread.workspace, thread.document, thread.branch)
+            member = self._addressed_member(thread, text, to)
+            version = await self._documents.read(thread.workspace, thread.document, thread.branch)
             turn = new_id()
             segment = Segment(kind="dialogue", text=text)
-            said = UserTurn(turn=turn, author=person.id, text=text, segments=(segment,))
-            drafts = [NewEvent(room, said, person.id, key=mark, turn=turn)]
+            message = UserTurn(turn=turn, author=contributor.id, text=text, segments=(segment,))
+            new_events = [NewEvent(room, message, contributor.id, key=event_key, turn=turn)]
             if selection is not None:
-                quoted = SelectionQuoted(turn=turn, place=self._place(version, selection, exact), blob=version.blob)
-                drafts.append(NewEvent(room, quoted, person.id, turn=turn))
-            drafts += self.notification_queries.events_for(thread, turn, person.id, self._people(room))
-            await self._store.append(drafts)
-            return await self._answer(thread, member, version, turn)
+                place = _anchor_selection(version, selection, exact)
+                quoted = SelectionQuoted(turn=turn, place=place, blob=version.blob)
+                new_events.append(NewEvent(room, quoted, contributor.id, turn=turn))
+            new_events += self._notifications.events_for(thread, turn, contributor.id, self._participants(room))
+            await self._store.append(new_events)
+            return await self._start_reply(thread, member, version, turn)
 
     async def stop_reply(self, room: str) -> bool:
-        self.thread_queries.thread(room)
-        return await self.replies.stop(room)
+        self._queries.thread(room)
+        return await self._replies.stop(room)
 
     def current_anchor(self, thread: Thread, version: DocumentVersion) -> Anchor | None:
-        """F3: where an anchored thread's words stand now; None if it has none, or is orphaned."""
-        return self._about(thread, version, thread.place, thread.blob)
+        """Where the text that a thread is about is in a version; None if it is about no text, or the text is gone."""
+        return self._anchor(thread, version, thread.place, thread.blob)
 
     def anchor_in(self, thread: Thread, text: str, blob: str) -> Anchor | None:
-        """The same in a text that is at hand."""
+        """The same for a text and its blob."""
         return self.current_anchor(thread, DocumentVersion(thread.document, thread.branch, "", blob, text))
 
-    # --- a reply -------------------------------------------------------------------------------------------------
+    # --- replies -------------------------------------------------------------------------------------------------
 
-    async def _answer(self, thread: Thread, member: Member, version: DocumentVersion, turn: str) -> StartedTurn:
-        reply = new_id()
+    def handlers(self) -> dict[str, Handler]:
+        return {FINISH_REPLY_JOB: self._finish_reply}
+
+    async def recover(self) -> int:
+        """Close the replies that a crash left open, with the proposals they contain so far."""
+        return await self._replies.recover(
+            lambda turn: lambda _: [_finish_job(turn.room, turn.id)], lambda turn: self._queries.is_thread(turn.room)
+        )
+
+    async def _start_reply(
+        self, thread: Thread, member: Member, version: DocumentVersion, turn: str
+    ) -> StartedTurn:
+        room, reply = thread.room, new_id()
         started = AssistantTurnStarted(reply=reply, speaker=member.bot, answers=turn)
-        await self._store.append([NewEvent(thread.room, started, member.bot, turn=reply)])
-        bot = self._roster.get(member.bot)
-        turns = [one for one in self.timeline.latest(thread.room, _MOST_TURNS) if one.id != reply]
-        quotes = {
-            one.id: place for one in turns if (place := self.thread_queries.quote(thread.room, one.id)) is not None
-        }
-        declined = [one for one in self.proposal_queries.of_thread(thread.room) if one.state == "declined"]
-        asked = " ".join(one.text for one in turns[-_ASKED_WITH:])
-        wrote = self._people(thread.room)
-        remembered = await asyncio.to_thread(self.thread_memory.recall, thread, bot.id, wrote, asked)
+        await self._store.append([NewEvent(room, started, member.bot, turn=reply)])
+        turns = [one for one in self._timeline.latest(room, _HISTORY_TURNS) if one.id != reply]
+        question = " ".join(one.text for one in turns[-_RECALL_TURNS:])
+        memories = await asyncio.to_thread(
+            self._memory.recall, thread, member.bot, self._participants(room), question
+        )
         task = member.model or None
         target = self._models.catalogue.chain(Role.DRAFT, task)[0]
         prompt = thread_prompt(
-            bot,
+            self._characters.get(member.bot),
             member,
-            remembered,
+            memories,
             version,
             turns,
             self._names(thread),
-            quotes,
-            declined,
+            {one.id: place for one in turns if (place := self._queries.quote(room, one.id)) is not None},
+            [proposal for proposal in self._proposals.of_thread(room) if proposal.state == "declined"],
             self._settings,
             self._models.tokens.counter(target),
             self._models.context_window(Role.DRAFT, task),
         )
-        stream = self._models.stream(Role.DRAFT, prompt, caller=Caller(thread.room, member.bot), task=task)
+        stream = self._models.stream(Role.DRAFT, prompt, caller=Caller(room, member.bot), task=task)
 
         async def on_block(number: int, block: EditBlock) -> None:
-            await self._propose(thread, member.bot, turn, reply, number, block)
+            await self._record_proposal(thread, member.bot, turn, reply, number, block)
 
-        proposing = ReplyWithProposals(stream, parser_for(member.format), on_block)
-        await self.replies.start(
-            thread.room, reply, proposing, member.bot, lambda _: self._jobs_after(thread.room, reply)
-        )
+        recording = ReplyWithProposals(stream, parser_for(member.format), on_block)
+        await self._replies.start(room, reply, recording, member.bot, lambda _: [_finish_job(room, reply)])
         return StartedTurn(turn, reply, member.bot)
 
-    async def _propose(self, thread: Thread, author: str, turn: str, reply: str, number: int, block: EditBlock) -> None:
-        version = await self.read(thread.workspace, thread.document, thread.branch)
-        selected = self.thread_queries.selection(thread.room, turn)
-        about = self._about(thread, version, *(selected or (thread.place, thread.blob)))
-        told = await asyncio.to_thread(proposal_event, thread, reply, number, author, block, version, about)
-        draft = NewEvent(thread.room, told, author, key=f"change:{told.change}", turn=reply)
-        await self._store.append([draft])
+    async def _record_proposal(
+        self, thread: Thread, author: str, turn: str, reply: str, number: int, block: EditBlock
+    ) -> None:
+        version = await self._documents.read(thread.workspace, thread.document, thread.branch)
+        selected = self._queries.selection(thread.room, turn)
+        context = self._anchor(thread, version, *(selected or (thread.place, thread.blob)))
+        proposed = await asyncio.to_thread(proposal_event, thread, reply, number, author, block, version, context)
+        key = f"change:{proposed.change}"
+        await self._store.append([NewEvent(thread.room, proposed, author, key=key, turn=reply)])
 
-    def _jobs_after(self, room: str, reply: str) -> list[NewJob]:
-        return [NewJob(FINISH_REPLY_JOB, key=f"{FINISH_REPLY_JOB}:{reply}", payload={"room": room, "reply": reply})]
-
-    async def _settle(self, job: Job) -> JobResult:
-        """All that a reply leaves to be done, in a way that may be repeated."""
+    async def _finish_reply(self, job: Job) -> JobResult:
+        """Do what remains after a reply. It may run several times."""
         room, reply = str(job.payload["room"]), str(job.payload["reply"])
-        thread = self.thread_queries.thread(room)
-        turn = self.timeline.turn(room, reply)
-        pieces = parse_reply(turn.text, thread.member(turn.speaker).format)
-        blocks = [piece for piece in pieces if isinstance(piece, EditBlock)]
+        thread = self._queries.thread(room)
+        turn = self._timeline.turn(room, reply)
+        parts = parse_reply(turn.text, thread.member(turn.speaker).format)
+        blocks = [part for part in parts if isinstance(part, EditBlock)]
         for number, block in enumerate(blocks, start=1):
-            if not self.proposal_queries.has(proposal_id(reply, number)):
-                await self._propose(thread, turn.speaker, turn.answers or "", reply, number, block)
-        for change in self.proposal_queries.of_reply(room, reply):
-            if change.state == "pending" and not change.placed and not change.repaired:
-                await self._repair(thread, change)
-        notes = [_SPOILT[piece.reason] for piece in pieces if isinstance(piece, BrokenBlock)]
-        noted = [NewEvent(room, ThreadNoted(text=text, about=reply)) for text in notes]
-        return JobResult(
-            [*noted, *self.notification_queries.events_for(thread, reply, turn.speaker, self._people(room))]
-        )
+            if not self._proposals.has(proposal_id(reply, number)):
+                await self._record_proposal(thread, turn.speaker, turn.answers or "", reply, number, block)
+        for proposal in self._proposals.of_reply(room, reply):
+            if proposal.state == "pending" and not proposal.placed and not proposal.repaired:
+                await self._repair_quote(thread, proposal)
+        notes = [_BROKEN_BLOCK_NOTES[part.reason] for part in parts if isinstance(part, BrokenBlock)]
+        new_events = [NewEvent(room, ThreadNoted(text=note, about=reply)) for note in notes]
+        new_events += self._notifications.events_for(thread, reply, turn.speaker, self._participants(room))
+        return JobResult(new_events)
 
-    async def _repair(self, thread: Thread, change: Proposal) -> None:
-        """F6: a quote that is nowhere, or in two places, is asked for once more."""
-        version = await self.read(thread.workspace, thread.document, thread.branch)
-        task = thread.member(change.author).model or None
+    async def _repair_quote(self, thread: Thread, proposal: Proposal) -> None:
+        """Ask the model once for a better quote of text that was not found, or found several times."""
+        version = await self._documents.read(thread.workspace, thread.document, thread.branch)
+        task = thread.member(proposal.author).model or None
         target = self._models.catalogue.chain(Role.DRAFT, task)[0]
         prompt = quote_repair_prompt(
             version,
-            change,
+            proposal,
             self._settings,
             self._models.tokens.counter(target),
             self._models.context_window(Role.DRAFT, task),
         )
         quote = ""
         try:
-            answer = await self._models.ask(Role.DRAFT, prompt, caller=Caller(thread.room, change.author), task=task)
-            found = _QUOTED.search(answer.text)
+            caller = Caller(thread.room, proposal.author)
+            answer = await self._models.ask(Role.DRAFT, prompt, caller=caller, task=task)
+            found = _QUOTE.search(answer.text)
             quote = found.group(1) if found else ""
         except ModelError as error:
-            _log.info("no better quote", change=change.id, error=error.what)
-        about = self.current_anchor(thread, version)
-        where = locate_edit(quote, change.proposed, version, about) if quote.strip() else None
-        told = ChangeRepaired(
-            change=change.id,
+            _log.info("no better quote", change=proposal.id, error=error.what)
+        context = self.current_anchor(thread, version)
+        edit = locate_edit(quote, proposal.proposed, version, context) if quote.strip() else None
+        repaired = ChangeRepaired(
+            change=proposal.id,
             quote=quote,
             commit=version.commit,
             blob=version.blob,
-            place=where.place if where else None,
-            how=where.how if where else None,
-            score=where.score if where else 1.0,
+            place=edit.place if edit else None,
+            how=edit.how if edit else None,
+            score=edit.score if edit else 1.0,
         )
-        await self._store.append([NewEvent(thread.room, told, change.author, key=f"repair:{change.id}")])
+        await self._store.append([NewEvent(thread.room, repaired, proposal.author, key=f"repair:{proposal.id}")])
 
-    # --- who and where -------------------------------------------------------------------------------------------
+    # --- members, participants and positions ---------------------------------------------------------------------
 
-    def _about(self, thread: Thread, version: DocumentVersion, place: AnchorData | None, blob: str) -> Anchor | None:
+    def _anchor(
+        self, thread: Thread, version: DocumentVersion, place: AnchorData | None, blob: str
+    ) -> Anchor | None:
+        """Where text recorded in `blob` is in a version; None if it is gone."""
         if place is None:
             return None
-        kept = Anchor(place.exact, place.prefix, place.suffix, place.start, place.end, blob)
+        recorded = Anchor(place.exact, place.prefix, place.suffix, place.start, place.end, blob)
         if version.text[place.start : place.end] == place.exact:
-            return kept
+            return recorded
         try:
-            old = self.repository(thread.workspace).blob_text(blob)
+            old = self._workspaces.repository(thread.workspace).blob_text(blob)
         except NoSuchDocument:
             old = ""
-        (anchor,) = move_anchors([kept], old, version.text, edits_between(old, version.text), version.blob)
+        (anchor,) = move_anchors([recorded], old, version.text, edits_between(old, version.text), version.blob)
         return relocate(anchor, version.text)
 
-    def _place(self, version: DocumentVersion, span: Span, exact: str = "") -> AnchorData:
-        """`exact` are the words that were selected: others may have typed before them since."""
-        if exact and version.text[span.start : span.end] != exact:
-            near = version.text.find(exact, max(0, span.start - CONTEXT_LENGTH))
-            start = near if near >= 0 else version.text.find(exact)
-            span = Span(start, start + len(exact))
-        if not 0 <= span.start < span.end <= len(version.text):
-            raise Unplaced("The selection is not in the document.", "Select it again.")
-        return AnchorData.of(anchor_at(version.text, span))
-
-    def _resolved(self, member: Member) -> Member:
-        """With the format that its provider writes best, where none was asked for."""
+    def _with_format(self, member: Member) -> Member:
+        """With the edit format of the member's provider, if it has none of its own."""
         if member.format != "auto":
             return member
         provider = self._models.catalogue.chain(Role.DRAFT, member.model or None)[0].provider
         chosen = self._settings.formats.get(provider) or DEFAULT_FORMATS.get(provider, "tags")
         return member.model_copy(update={"format": chosen})
 
-    def _addressed(self, thread: Thread, text: str, to: str | None) -> Member:
-        """Who was asked for, else who is named first in the message, else who answered last, else the first."""
+    def _addressed_member(self, thread: Thread, text: str, to: str | None) -> Member:
+        """The requested member, else the first one named in the message, else the first one of the thread."""
         names = self._names(thread)
         if to is not None:
             for member in thread.members:
                 if to in (member.bot, names[member.bot]) or to.lower() == names[member.bot].lower():
                     return member
-            asked = next((bot.name for bot in self._roster.all() if bot.id == to), to)
-            raise NoSuchCharacter(f"{asked} is not in this thread.", f"Here are: {', '.join(names.values())}.")
+            requested = next((character.name for character in self._characters.all() if character.id == to), to)
+            raise NoSuchCharacter(f"{requested} is not in this thread.", f"Here are: {', '.join(names.values())}.")
         named = [
             (found.start(), number)
             for number, member in enumerate(thread.members)
@@ -307,24 +335,30 @@ class Threads(Documents):
         return thread.members[min(named)[1] if named else 0]
 
     def _names(self, thread: Thread) -> dict[str, str]:
-        return {member.bot: self._roster.get(member.bot).name for member in thread.members}
+        return {member.bot: self._characters.get(member.bot).name for member in thread.members}
 
-    def _people(self, room: str) -> set[str]:
-        """Everybody who wrote in the thread so far."""
-        return {turn.speaker for turn in self.timeline.latest(room, 10_000) if turn.by_person}
+    def _participants(self, room: str) -> set[str]:
+        """The people who have written in the thread."""
+        return {turn.speaker for turn in self._timeline.latest(room, 10_000) if turn.by_person}
 
-    def _said_before(self, room: str, mark: str) -> StartedTurn | None:
-        turn = self._store.reader.turn_by_key(mark)
+    def _started_before(self, room: str, key: str) -> StartedTurn | None:
+        turn = self._store.reader.turn_by_key(key)
         if turn is None:
             return None
-        replies: list[Turn] = [one for one in self.timeline.latest(room, _MOST_TURNS) if one.answers == turn]
+        replies = [one for one in self._timeline.latest(room, _HISTORY_TURNS) if one.answers == turn]
         return StartedTurn(turn, replies[0].id, replies[0].speaker) if replies else StartedTurn(turn, "", "")
 
 
-_SPOILT = {
-    "unclosed": "A proposal broke off before its end. It stands in the reply as text.",
-    "nested": "A proposal was begun inside another. The outer one stands in the reply as text.",
-    "empty": "A proposal changed nothing. It stands in the reply as text.",
-    "garbled": "A proposal could not be read. It stands in the reply as text.",
-    "too long": "A proposal was too long. It stands in the reply as text.",
-}
+def _finish_job(room: str, reply: str) -> NewJob:
+    return NewJob(FINISH_REPLY_JOB, key=f"{FINISH_REPLY_JOB}:{reply}", payload={"room": room, "reply": reply})
+
+
+def _anchor_selection(version: DocumentVersion, span: Span, exact: str = "") -> AnchorData:
+    """Anchor a selection. `exact` is the selected text: edits before it may have moved it since."""
+    if exact and version.text[span.start : span.end] != exact:
+        near = version.text.find(exact, max(0, span.start - CONTEXT_LENGTH))
+        start = near if near >= 0 else version.text.find(exact)
+        span = Span(start, start + len(exact))
+    if not 0 <= span.start < span.end <= len(version.text):
+        raise Unplaced("The selection is not in the document.", "Select it again.")
+    return AnchorData.of(anchor_at(version.text, span))

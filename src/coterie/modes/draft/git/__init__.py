@@ -1,0 +1,1 @@
+"""Documents in Git repositories: reading (`repository`) and writing (`committer`)."""

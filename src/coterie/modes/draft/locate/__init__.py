@@ -1,0 +1,1 @@
+"""Locate quoted text in a document, and keep track of it through edits."""

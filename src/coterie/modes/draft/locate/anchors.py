@@ -1,8 +1,8 @@
-"""A place in a document that outlives edits: the exact words, what stood around them, and where. F3, F7
+"""Anchors: passages of a document that are tracked through edits.
 
-Found once, perhaps fuzzily; from then on judged exactly. Its offsets go through every edit, and it is fresh as long as
-exactly its words stand there. Fuzzy matching still finds most texts that their author really rewrote, so it may only
-offer where a stale proposal could be made anew.
+An anchor is located once, perhaps approximately; from then on its offsets are mapped through every edit, and it is fresh
+as long as exactly its text is there. Fuzzy matching would also find passages that were really rewritten, so it is used
+only to suggest where a stale proposal could be made again.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from coterie.modes.draft.diff import Match, MatchResult, Span, SpanMap, TextEdit
-from coterie.modes.draft.locate.locate import locate
+from coterie.modes.draft.diff import Span, SpanMap, TextEdit
+from coterie.modes.draft.locate.locate import Match, MatchResult, locate
 
 CONTEXT_LENGTH = 64
-"""Characters of prefix and suffix that are kept."""
+"""The number of characters kept before and after the passage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,9 @@ class Anchor:
     suffix: str
     start: int
     end: int
-    """Where it stands, or, if it is stale, where it stood."""
+    """Offsets; of a stale anchor, those of the text that replaced it."""
     blob: str = ""
-    """The version of the document that the offsets are about."""
+    """The version of the document that the offsets refer to."""
     fresh: bool = True
 
     @property
@@ -48,69 +48,69 @@ def anchor_at(document: str, span: Span, blob: str = "") -> Anchor:
 def move_anchors(
     anchors: Sequence[Anchor], old: str, new: str, edits: Sequence[TextEdit], blob: str = ""
 ) -> list[Anchor]:
-    """The anchors after an edit, each fresh or stale by nothing but its exact words."""
-    mapping = SpanMap(edits)
-    return [_moved(anchor, old, new, mapping, blob) for anchor in anchors]
+    """The anchors after edits, each fresh if its exact text is still in the document."""
+    spans = SpanMap(edits)
+    return [_move(anchor, old, new, spans, blob) for anchor in anchors]
 
 
 def find_similar(anchor: Anchor, document: str) -> MatchResult:
-    """Where a stale proposal could be made anew, if a person wants it."""
+    """The passage most similar to a stale anchor's text."""
     return locate(
         document, anchor.exact, within=Span(max(0, anchor.start - CONTEXT_LENGTH), anchor.end + CONTEXT_LENGTH)
     )
 
 
 def relocate(anchor: Anchor, document: str) -> Anchor | None:
-    """F3: a thread's place, which may have been rewritten a little; None if it is orphaned."""
+    """The anchor, or if it is stale one for the most similar passage; None if there is none."""
     if anchor.fresh:
         return anchor
-    placing = find_similar(anchor, document)
-    return anchor_at(document, placing.span, anchor.blob) if isinstance(placing, Match) else None
+    match = find_similar(anchor, document)
+    return anchor_at(document, match.span, anchor.blob) if isinstance(match, Match) else None
 
 
-def _moved(anchor: Anchor, old: str, new: str, mapping: SpanMap, blob: str) -> Anchor:
+def _move(anchor: Anchor, old: str, new: str, spans: SpanMap, blob: str) -> Anchor:
     if anchor.fresh:
-        span = mapping.map_unchanged(anchor.span)
+        span = spans.map_unchanged(anchor.span)
         if span is not None:
             return replace(anchor, start=span.start, end=span.end, blob=blob)
-    hull = mapping.map_covering(anchor.span)
-    place = _back_in_place(anchor, new, hull)
+    covering = spans.map_covering(anchor.span)
+    place = _find_near(anchor, new, covering)
     if place is None:
-        place = _elsewhere(anchor, old, new)
+        place = _find_elsewhere(anchor, old, new)
     if place is None:
-        return replace(anchor, start=hull.start, end=hull.end, blob=blob, fresh=False)
+        return replace(anchor, start=covering.start, end=covering.end, blob=blob, fresh=False)
     return replace(anchor, start=place, end=place + len(anchor.exact), blob=blob, fresh=True)
 
 
-def _back_in_place(anchor: Anchor, new: str, hull: Span) -> int | None:
-    """Where the words stand in what took their place, or across its edge, if there is no doubt."""
+def _find_near(anchor: Anchor, new: str, covering: Span) -> int | None:
+    """The offset of the text in or overlapping the part that replaced it, if it is unambiguous."""
     further = len(anchor.exact) - 1
-    near = _all(new, anchor.exact, max(0, hull.start - further), hull.end + further)
-    found = [at for at in near if Span(at, at + len(anchor.exact)).overlaps(hull)]
+    near = _occurrences(new, anchor.exact, max(0, covering.start - further), covering.end + further)
+    found = [at for at in near if Span(at, at + len(anchor.exact)).overlaps(covering)]
     if len(found) > 1:
-        found = [at for at in found if any(_around(anchor, new, at))]
+        found = [at for at in found if any(_same_context(anchor, new, at))]
     return found[0] if len(found) == 1 else None
 
 
-def _elsewhere(anchor: Anchor, old: str, new: str) -> int | None:
-    """Words that were moved, or came back elsewhere.
+def _find_elsewhere(anchor: Anchor, old: str, new: str) -> int | None:
+    """The offset of text that was moved, or came back elsewhere.
 
-    A copy that stood there all along is not them, unless it is the only one left and stands in their surroundings.
+    A copy that was in the document before does not count, unless it is the only one left and in the same context.
     """
-    found = _all(new, anchor.exact, 0, len(new))
+    found = _occurrences(new, anchor.exact, 0, len(new))
     if len(found) != 1:
         return None
-    copies = [at for at in _all(old, anchor.exact, 0, len(old)) if not (anchor.fresh and at == anchor.start)]
-    return found[0] if not copies or _around(anchor, new, found[0]) == (True, True) else None
+    copies = [at for at in _occurrences(old, anchor.exact, 0, len(old)) if not (anchor.fresh and at == anchor.start)]
+    return found[0] if not copies or _same_context(anchor, new, found[0]) == (True, True) else None
 
 
-def _around(anchor: Anchor, new: str, at: int) -> tuple[bool, bool]:
-    """Whether the same stands before and after words at a place as stood around the anchor."""
+def _same_context(anchor: Anchor, new: str, at: int) -> tuple[bool, bool]:
+    """Whether the text before and after an offset is that around the anchor."""
     end = at + len(anchor.exact)
     return new[max(0, at - CONTEXT_LENGTH) : at] == anchor.prefix, new[end : end + CONTEXT_LENGTH] == anchor.suffix
 
 
-def _all(text: str, exact: str, start: int, end: int) -> list[int]:
+def _occurrences(text: str, exact: str, start: int, end: int) -> list[int]:
     found: list[int] = []
     at = text.find(exact, start, end) if exact else -1
     while at >= 0:
