@@ -17,8 +17,8 @@ from typing import Any
 
 from bench.lib.quote_noise import FORMATTING, NOISES, NOT_IN_CODE, WORDS, Paragraph, paragraphs
 from bench.lib.report import arguments, finish, log, percentile, progress
-from coterie.modes.draft.diff import Match, Span
-from coterie.modes.draft.locate.locate import locate
+from coterie.modes.draft.diff import Span
+from coterie.modes.draft.locate.locate import Match, locate
 
 DATA = "../shared/data/edits_rfcs.jsonl.gz"
 

@@ -24,7 +24,7 @@ SAID = f"It says too much. {change('Nobody asks why.', 'Who asks?')} {change('It
 
 @pytest.fixture(autouse=True)
 def script(home: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coterie.app.all_views", all_projections)
+    monkeypatch.setattr("coterie.app.all_projections", all_projections)
     lines = [
         {"when": "lost", "say": change("Goats graze on mountains in the summer.", "Boats.")},
         {"when": "You quoted this", "say": "<original>Nobody asks why.</original>"},

@@ -107,7 +107,9 @@ class _Work:
         """Tell the answer as it comes; how many proposals there are then."""
         draft, bound = self.house.draft, self.bound
         thread = self.portal.call(
-            partial(draft.open_thread, bound.workspace, bound.document, [member], bound.person, branch=bound.branch)
+            partial(
+                draft.threads.open_thread, bound.workspace, bound.document, [member], bound.person, branch=bound.branch
+            )
         )
         typer.secho(f"{_safe(bot.name)}: ", bold=True, nl=False)
         speaking = self.portal.start_task_soon(self._hear, thread.room, question, member)
@@ -116,7 +118,7 @@ class _Work:
                 asked = speaking.result()
                 break
             except KeyboardInterrupt:
-                self.portal.call(draft.stop_reply, thread.room)
+                self.portal.call(draft.threads.stop_reply, thread.room)
         self.portal.call(self._settled, asked.reply)
         turn = draft.timeline.turn(thread.room, asked.reply)
         if turn.state == "truncated":
@@ -136,7 +138,7 @@ class _Work:
         draft, told = self.house.draft, 0
         parser = parser_for(draft.thread_queries.thread(room).member(member.bot).format)
         async with draft.feed.follow(room) as following:
-            asked = await draft.send_message(room, question, self.bound.person)
+            asked = await draft.threads.send_message(room, question, self.bound.person)
             async for news in following:
                 over = not isinstance(news, LiveText) and isinstance(news.payload, AssistantTurn)
                 if isinstance(news, LiveText):
@@ -174,7 +176,7 @@ class _Work:
                         return True, self.accept(change)
                     case "d":
                         comment = _line("why (may stay empty): ") or ""
-                        self.portal.call(self.house.draft.decline, change.id, self.bound.person, comment)
+                        self.portal.call(self.house.draft.proposals.decline, change.id, self.bound.person, comment)
                         return True, last
                     case "e":
                         text = edit_text(change.proposed)
@@ -194,8 +196,10 @@ class _Work:
 
     def accept(self, change: Proposal, text: str | None = None) -> Proposal:
         draft = self.house.draft
-        before = self.portal.call(draft.read, self.bound.workspace, self.bound.document, self.bound.branch).text
-        done = self.portal.call(partial(draft.accept, change.id, self.bound.person, text=text))
+        before = self.portal.call(
+            draft.documents.read, self.bound.workspace, self.bound.document, self.bound.branch
+        ).text
+        done = self.portal.call(partial(draft.proposals.accept, change.id, self.bound.person, text=text))
         self._write_back(before)
         where = f"commit {done.accepted_commit[:10]}" if self.bound.in_git else self.bound.file.name
         typer.secho(f"accepted → {where}", fg="green")
@@ -203,8 +207,10 @@ class _Work:
 
     def _undo(self, change: Proposal) -> None:
         draft = self.house.draft
-        before = self.portal.call(draft.read, self.bound.workspace, self.bound.document, self.bound.branch).text
-        self.portal.call(draft.undo, change.id, self.bound.person)
+        before = self.portal.call(
+            draft.documents.read, self.bound.workspace, self.bound.document, self.bound.branch
+        ).text
+        self.portal.call(draft.proposals.undo, change.id, self.bound.person)
         self._write_back(before)
         typer.secho("undone", fg="green")
 

@@ -99,11 +99,11 @@ class DraftHarness:
 
     async def begin(self, *names: str, text: str = LAMP) -> Thread:
         """A workspace with one document, and a thread about it."""
-        self.workspace = await self.draft.open_workspace(self.folder / "text")
-        await self.draft.create(self.workspace, "lamp.md", text, ANN)
+        self.workspace = await self.draft.workspaces.open(self.folder / "text")
+        await self.draft.documents.create(self.workspace, "lamp.md", text, ANN)
         self.characters = [await self.create_character(name) for name in names or ("Mara",)]
         members = [Member(bot=bot.id) for bot in self.characters]
-        return await self.draft.open_thread(self.workspace, "lamp.md", members, ANN)
+        return await self.draft.threads.open_thread(self.workspace, "lamp.md", members, ANN)
 
     async def create_character(self, name: str) -> Character:
         return await self.roster.save(Identity(name=name, persona=f"{name} edits."))
@@ -111,7 +111,7 @@ class DraftHarness:
     async def send_message(
         self, thread: Thread, text: str, person: Contributor = ANN, **options: object
     ) -> StartedTurn:
-        asked = await self.draft.send_message(thread.room, text, person, **options)  # type: ignore[arg-type]
+        asked = await self.draft.threads.send_message(thread.room, text, person, **options)  # type: ignore[arg-type]
         await self.draft.replies.wait(thread.room)
         await self.run_jobs()
         return asked
@@ -123,12 +123,14 @@ class DraftHarness:
         return self.draft.proposal_queries.of_reply(thread.room, asked.reply)
 
     def text(self) -> str:
-        return self.draft.repository(self.workspace).read("lamp.md", "main").text
+        return self.draft.workspaces.repository(self.workspace).read("lamp.md", "main").text
 
     async def rewrite(self, old: str, new: str, person: Contributor = BO) -> None:
-        version = await self.draft.read(self.workspace, "lamp.md")
+        version = await self.draft.documents.read(self.workspace, "lamp.md")
         assert old in version.text
-        await self.draft.save(self.workspace, "lamp.md", "main", version.text.replace(old, new), version.blob, person)
+        await self.draft.documents.save(
+            self.workspace, "lamp.md", "main", version.text.replace(old, new), version.blob, person
+        )
 
     async def run_jobs(self) -> None:
         while await self.worker.drain():

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.modes.draft import LiveDocumentGone, Update
-from coterie.modes.draft.diff import TextEdit, edits_between, word_diff
+from coterie.modes.draft.diff import TextEdit, edits_between, merge_keeping_both, word_diff
 from coterie.modes.draft.errors import BadKeystrokes
 from coterie.modes.draft.git.repository import CommitMessage
 from coterie.modes.draft.live_document import (
@@ -15,7 +15,6 @@ from coterie.modes.draft.live_document import (
     LiveDocument,
     apply_changes,
     changes_from_edits,
-    merge_keeping_both,
 )
 from tests.modes.draft.conftest import ANN, BO, LAMP, DraftHarness, change
 
@@ -63,27 +62,27 @@ def test_half_a_character_becomes_one_that_can_be_written() -> None:
 async def test_f9_whoever_is_behind_is_told_and_loses_nothing(stage: DraftHarness) -> None:
     await stage.begin()
     draft = stage.draft
-    sheet = await draft.live_document(stage.workspace, "lamp.md")
+    sheet = await draft.documents.live_document(stage.workspace, "lamp.md")
     end = len(LAMP)
-    assert await draft.add_updates(stage.workspace, sheet, 0, [Update("ann", put(LAMP, end, "Ann."))], ANN)
-    assert not await draft.add_updates(stage.workspace, sheet, 0, [Update("bo", put(LAMP, end, "Bo."))], BO)
+    assert await draft.documents.add_updates(stage.workspace, sheet, 0, [Update("ann", put(LAMP, end, "Ann."))], ANN)
+    assert not await draft.documents.add_updates(stage.workspace, sheet, 0, [Update("bo", put(LAMP, end, "Bo."))], BO)
     (missed,) = sheet.updates_since(0) or []
     caught_up = apply_changes(LAMP, missed.changes)
-    assert await draft.add_updates(stage.workspace, sheet, 1, [Update("bo", put(caught_up, 0, "Bo."))], BO)
-    await draft.flush(stage.workspace, "lamp.md", "main")
+    assert await draft.documents.add_updates(stage.workspace, sheet, 1, [Update("bo", put(caught_up, 0, "Bo."))], BO)
+    await draft.documents.commit_typing(stage.workspace, "lamp.md", "main")
     assert stage.text() == "Bo." + LAMP + "Ann."
     assert not sheet.unsaved
-    (newest, *_) = draft.repository(stage.workspace).history("main")
+    (newest, *_) = draft.workspaces.repository(stage.workspace).history("main")
     assert (newest.author, newest.trailers["Co-authored-by"]) == ("Ann", "Bo <bo@coterie.invalid>")
 
 
 async def test_f9_what_was_typed_is_committed_before_anything_is_decided(stage: DraftHarness) -> None:
     thread = await stage.begin()
     (proposed,) = await stage.proposals(thread, change("Nobody asks.", "Nobody dares."))
-    sheet = await stage.draft.live_document(stage.workspace, "lamp.md")
+    sheet = await stage.draft.documents.live_document(stage.workspace, "lamp.md")
     typed = Update("ann", put(LAMP, 0, "Typed.\n"))
-    await stage.draft.add_updates(stage.workspace, sheet, 0, [typed], ANN, thread.room)
-    await stage.draft.accept(proposed.id, BO)
+    await stage.draft.documents.add_updates(stage.workspace, sheet, 0, [typed], ANN, thread.room)
+    await stage.draft.proposals.accept(proposed.id, BO)
     assert stage.text() == "Typed.\n" + LAMP.replace("Nobody asks.", "Nobody dares.")
     assert sheet.text == stage.text()
     assert sheet.saved_version == sheet.version
@@ -92,28 +91,30 @@ async def test_f9_what_was_typed_is_committed_before_anything_is_decided(stage: 
         seen = apply_changes(seen, update.changes)
     assert seen == stage.text()
     assert [note.text for note in stage.draft.thread_queries.notes(thread.room)] == ["Ann edited the document."]
-    await stage.draft.undo(proposed.id, BO)
+    await stage.draft.proposals.undo(proposed.id, BO)
     assert sheet.text == stage.text() == "Typed.\n" + LAMP
 
 
 async def test_f9_what_plain_git_wrote_meanwhile_is_merged_in(stage: DraftHarness) -> None:
     await stage.begin()
-    sheet = await stage.draft.live_document(stage.workspace, "lamp.md")
-    await stage.draft.add_updates(stage.workspace, sheet, 0, [Update("ann", put(LAMP, len(LAMP), "Ann."))], ANN)
+    sheet = await stage.draft.documents.live_document(stage.workspace, "lamp.md")
+    await stage.draft.documents.add_updates(
+        stage.workspace, sheet, 0, [Update("ann", put(LAMP, len(LAMP), "Ann."))], ANN
+    )
     # Behind the sheet's back, in the same place and in another.
     behind = LAMP.replace("# The lamp", "# The lamp at sea") + "Git."
-    committer = stage.draft.committer(stage.workspace)
+    committer = stage.draft.workspaces.committer(stage.workspace)
 
     committer.write("lamp.md", "main", lambda _: behind, BO.author, CommitMessage("By hand"), stage.clock.now())
-    await stage.draft.flush(stage.workspace, "lamp.md", "main")
+    await stage.draft.documents.commit_typing(stage.workspace, "lamp.md", "main")
     assert stage.text() == sheet.text == LAMP.replace("# The lamp", "# The lamp at sea") + "Ann.Git."
 
 
 async def test_f9_numbers_of_an_earlier_run_mean_nothing(stage: DraftHarness) -> None:
     await stage.begin()
-    sheet = await stage.draft.live_document(stage.workspace, "lamp.md")
-    await stage.draft.add_updates(stage.workspace, sheet, 0, [Update("ann", put(LAMP, 0, "Kept. "))], ANN)
+    sheet = await stage.draft.documents.live_document(stage.workspace, "lamp.md")
+    await stage.draft.documents.add_updates(stage.workspace, sheet, 0, [Update("ann", put(LAMP, 0, "Kept. "))], ANN)
     await stage.draft.close()
     assert stage.text() == "Kept. " + LAMP
     with pytest.raises(LiveDocumentGone):
-        stage.draft.live_document_of_epoch(stage.workspace, "lamp.md", "main", sheet.epoch)
+        stage.draft.documents.live.of_epoch(stage.workspace, "lamp.md", "main", sheet.epoch)

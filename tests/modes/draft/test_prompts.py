@@ -8,7 +8,7 @@ from coterie.modes.draft import Contributor, Thread
 from tests.modes.draft.conftest import BO, DraftHarness, Script
 
 STORY = "room:story"
-OWNER = Contributor(OWNER, "Ana")
+ANA = Contributor(OWNER, "Ana")
 
 
 def live_through(stage: DraftHarness, *people: str, **more: object) -> None:
@@ -17,7 +17,7 @@ def live_through(stage: DraftHarness, *people: str, **more: object) -> None:
     stage.memory.add(text, owner=owner, room=STORY, speaker="Ana", witnesses=(owner, *people), **more)
 
 
-async def told(stage: DraftHarness, script: Script, thread: Thread, person: Contributor = OWNER) -> str:
+async def told(stage: DraftHarness, script: Script, thread: Thread, person: Contributor = ANA) -> str:
     await stage.send_message(thread, "What is the harbour master called?", person)
     return script.prompt()
 

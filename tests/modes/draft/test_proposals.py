@@ -23,23 +23,23 @@ NIGHTS = "The lamp burns every night, and every night it burns."
 async def test_f8_accept_makes_one_commit_that_leads_back_to_the_talk(stage: DraftHarness) -> None:
     thread = await stage.begin()
     (one,) = await stage.proposals(thread, change(NIGHTS, "The lamp burns every night.", "It says it twice."))
-    accepted = await stage.draft.accept(one.id, BO)
+    accepted = await stage.draft.proposals.accept(one.id, BO)
     assert accepted.state == "accepted"
     assert stage.text() == LAMP.replace(NIGHTS, "The lamp burns every night.")
-    last, *_ = stage.draft.repository(stage.workspace).history("main")
+    last, *_ = stage.draft.workspaces.repository(stage.workspace).history("main")
     assert (last.id, last.author, last.subject) == (accepted.accepted_commit, "Bo", "It says it twice.")
     assert last.trailers == {CHANGE_TRAILER: one.id, THREAD_TRAILER: thread.id, PROPOSED_BY_TRAILER: "Mara"}
-    again = await stage.draft.accept(one.id, BO)  # clicked twice
+    again = await stage.draft.proposals.accept(one.id, BO)  # clicked twice
     assert again.accepted_commit == accepted.accepted_commit
-    assert len(stage.draft.repository(stage.workspace).history("main")) == 2
+    assert len(stage.draft.workspaces.repository(stage.workspace).history("main")) == 2
     with pytest.raises(NotPending):
-        await stage.draft.decline(one.id, ANN)
+        await stage.draft.proposals.decline(one.id, ANN)
 
 
 async def test_f8_edit_and_accept(stage: DraftHarness) -> None:
     thread = await stage.begin()
     (one,) = await stage.proposals(thread, change("Nobody asks.", "Who asks?"))
-    accepted = await stage.draft.accept(one.id, ANN, text="Why ask?")
+    accepted = await stage.draft.proposals.accept(one.id, ANN, text="Why ask?")
     assert (accepted.state, accepted.text) == ("edited-and-accepted", "Why ask?")
     assert "Why ask?" in stage.text()
 
@@ -48,8 +48,8 @@ async def test_f8_what_the_document_says_already_is_no_commit(stage: DraftHarnes
     thread = await stage.begin()
     (one,) = await stage.proposals(thread, change("Nobody asks.", "Who asks?"))
     with pytest.raises(NotPending):
-        await stage.draft.accept(one.id, ANN, text="Nobody asks.")
-    assert len(stage.draft.repository(stage.workspace).history("main")) == 1
+        await stage.draft.proposals.accept(one.id, ANN, text="Nobody asks.")
+    assert len(stage.draft.workspaces.repository(stage.workspace).history("main")) == 1
 
 
 async def test_f8_accept_all_in_document_order_one_commit_each(stage: DraftHarness) -> None:
@@ -60,10 +60,10 @@ async def test_f8_accept_all_in_document_order_one_commit_each(stage: DraftHarne
         change("it. Nobody asks.", "it."),
         change("who lights it. Nobody asks", "why. Nobody asks"),
     )
-    done = await stage.draft.accept_all(thread.room, ANN)
+    done = await stage.draft.proposals.accept_all(thread.room, ANN)
     # The overlapping two cannot both be: the first in the document wins, the other is stale and still pending.
     assert [one.proposed for one in done] == ["why. Nobody asks", "Boats"]
-    assert len(stage.draft.repository(stage.workspace).history("main")) == 3
+    assert len(stage.draft.workspaces.repository(stage.workspace).history("main")) == 3
     left = [one for one in stage.draft.proposal_queries.of_thread(thread.room) if one.state == "pending"]
     assert [(one.proposed, one.fresh) for one in left] == [("it.", False)]
 
@@ -75,34 +75,34 @@ async def test_f8_overlapping_proposals_are_judged_after_each_accept(stage: Draf
         change("Nobody knows who lights it. Nobody asks.", "It is a riddle."),
         change("Nobody asks.", "Who asks?"),
     )
-    await stage.draft.accept(part.id, ANN)
+    await stage.draft.proposals.accept(part.id, ANN)
     stale = stage.draft.proposal_queries.proposal(whole.id)
     assert stale.state == "pending"
     assert stale.stale_since is not None
     with pytest.raises(StaleChange):
-        await stage.draft.accept(whole.id, ANN)
-    await stage.draft.undo(part.id, ANN)  # the text is back, so it is fresh again (F7)
+        await stage.draft.proposals.accept(whole.id, ANN)
+    await stage.draft.proposals.undo(part.id, ANN)  # the text is back, so it is fresh again (F7)
     assert stage.draft.proposal_queries.proposal(whole.id).fresh
-    await stage.draft.accept(whole.id, ANN)
+    await stage.draft.proposals.accept(whole.id, ANN)
     assert "It is a riddle." in stage.text()
 
 
 async def test_f8_undo_is_a_commit_and_keeps_what_came_after(stage: DraftHarness) -> None:
     thread = await stage.begin()
     one, other = await stage.proposals(thread, change("Nobody asks.", "Who asks?"), change("The boats", "Boats"))
-    await stage.draft.accept(one.id, ANN)
-    await stage.draft.accept(other.id, ANN)
-    undone = await stage.draft.undo(one.id, BO)
+    await stage.draft.proposals.accept(one.id, ANN)
+    await stage.draft.proposals.accept(other.id, ANN)
+    undone = await stage.draft.proposals.undo(one.id, BO)
     assert (undone.state, undone.fresh, undone.exact) == ("pending", True, "Nobody asks.")
     assert stage.text() == LAMP.replace("The boats", "Boats")
-    last, *_ = stage.draft.repository(stage.workspace).history("main")
+    last, *_ = stage.draft.workspaces.repository(stage.workspace).history("main")
     assert last.trailers[UNDOES_TRAILER] == one.id
-    again = await stage.draft.accept(one.id, ANN)
+    again = await stage.draft.proposals.accept(one.id, ANN)
     assert again.state == "accepted"
     assert stage.text() == LAMP.replace("The boats", "Boats").replace("Nobody asks.", "Who asks?")
     await stage.rewrite("Who asks?", "Who would ask?")
     with pytest.raises(Clash):
-        await stage.draft.undo(one.id, ANN)
+        await stage.draft.proposals.undo(one.id, ANN)
 
 
 async def test_f7_stale_and_fresh_again(stage: DraftHarness) -> None:
@@ -123,41 +123,41 @@ async def test_f7_a_stale_proposal_is_made_anew_in_one_step(stage: DraftHarness)
     thread = await stage.begin()
     (one,) = await stage.proposals(thread, change(NIGHTS, "The lamp burns every night."))
     await stage.rewrite("and every night it burns", "and each night it burns")
-    anew = await stage.draft.repropose(one.id, ANN)
+    anew = await stage.draft.proposals.repropose(one.id, ANN)
     assert (anew.replaces, anew.how, anew.exact) == (one.id, "fuzzy", NIGHTS.replace("every night it", "each night it"))
     assert stage.draft.proposal_queries.proposal(one.id).state == "withdrawn"
-    await stage.draft.accept(anew.id, ANN)
+    await stage.draft.proposals.accept(anew.id, ANN)
     assert "The lamp burns every night.\n" in stage.text()
     (gone,) = await stage.proposals(thread, change("The boats come late in winter.", "x"))
     await stage.rewrite("The boats come late in winter.", "Entirely different words stand here.")
     with pytest.raises(Unplaced):
-        await stage.draft.repropose(gone.id, ANN)
+        await stage.draft.proposals.repropose(gone.id, ANN)
 
 
 async def test_f10_a_decline_is_noted_with_its_comment(stage: DraftHarness) -> None:
     thread = await stage.begin()
     one, other = await stage.proposals(thread, change("Nobody asks.", ""), change("The boats", "Boats"))
-    declined = await stage.draft.decline(one.id, BO, "It matters.")
+    declined = await stage.draft.proposals.decline(one.id, BO, "It matters.")
     assert (declined.state, declined.comment) == ("declined", "It matters.")
     assert [note.text for note in stage.draft.thread_queries.notes(thread.room)] == [
         "Bo declined a proposal: It matters."
     ]
-    withdrawn = await stage.draft.withdraw(other.id, stage.characters[0].id)
+    withdrawn = await stage.draft.proposals.withdraw(other.id, stage.characters[0].id)
     assert withdrawn.state == "withdrawn"
 
 
 async def test_f8_a_commit_whose_row_a_crash_lost_is_recognised(stage: DraftHarness) -> None:
     thread = await stage.begin()
     one, other = await stage.proposals(thread, change("Nobody asks.", "Who asks?"), change("The boats", "Boats"))
-    committer = stage.draft.committer(stage.workspace)
+    committer = stage.draft.workspaces.committer(stage.workspace)
     note = CommitMessage("Shorter.", trailers={CHANGE_TRAILER: one.id})
     made = committer.write(
         "lamp.md", "main", lambda _: LAMP.replace("Nobody asks.", "Who asks?"), ANN.author, note, stage.clock.now()
     )
     assert made is not None
-    accepted = await stage.draft.accept(one.id, ANN)
+    accepted = await stage.draft.proposals.accept(one.id, ANN)
     assert (accepted.state, accepted.accepted_commit, accepted.text) == ("accepted", made.commit, "Who asks?")
-    assert len(stage.draft.repository(stage.workspace).history("main")) == 2
+    assert len(stage.draft.workspaces.repository(stage.workspace).history("main")) == 2
     assert stage.draft.proposal_queries.proposal(other.id).fresh
 
 
@@ -170,15 +170,15 @@ async def test_f1_commits_of_plain_git_are_noticed(stage: DraftHarness) -> None:
     git = ["git", "-C", str(clone), "-c", "user.name=Cy", "-c", "user.email=cy@example.org"]
     subprocess.run([*git, "commit", "-q", "-a", "-m", "Before"], check=True, capture_output=True)
     subprocess.run([*git, "push", "-q"], check=True, capture_output=True)
-    accepted = await stage.draft.accept(one.id, ANN)
+    accepted = await stage.draft.proposals.accept(one.id, ANN)
     assert accepted.state == "accepted"
     assert stage.text() == "A line before.\n\n" + LAMP.replace("Nobody asks.", "Who asks?")
 
 
 async def test_f9_two_people_save_from_one_base(stage: DraftHarness) -> None:
     thread = await stage.begin()
-    base = await stage.draft.read(stage.workspace, "lamp.md")
-    save = stage.draft.save
+    base = await stage.draft.documents.read(stage.workspace, "lamp.md")
+    save = stage.draft.documents.save
     await save(stage.workspace, "lamp.md", "main", LAMP.replace("The boats", "Boats"), base.blob, ANN, thread.room)
     after = await save(stage.workspace, "lamp.md", "main", LAMP.replace("# The", "# A"), base.blob, BO)
     assert after.text == LAMP.replace("The boats", "Boats").replace("# The", "# A")
@@ -194,18 +194,20 @@ async def test_f8_everybody_at_once(stage: DraftHarness) -> None:
     blocks = [change(f"Line {n} stands here.", f"Line {n} is done.") for n in range(12)]
     proposed = await stage.proposals(thread, *blocks)
     people = [ANN, BO]
-    await asyncio.gather(*(stage.draft.accept(one.id, people[n % 2]) for n, one in enumerate(reversed(proposed))))
+    await asyncio.gather(
+        *(stage.draft.proposals.accept(one.id, people[n % 2]) for n, one in enumerate(reversed(proposed)))
+    )
     assert stage.text() == text.replace("stands here.", "is done.")
-    assert len(stage.draft.repository(stage.workspace).history("main")) == 13
+    assert len(stage.draft.workspaces.repository(stage.workspace).history("main")) == 13
 
 
 async def test_f11_a_branch_is_reviewed_and_merged(stage: DraftHarness) -> None:
     thread = await stage.begin()
     (one,) = await stage.proposals(thread, change("Nobody asks.", "Who asks?"))
-    await stage.draft.create_branch(stage.workspace, "try", "main")
-    base = await stage.draft.read(stage.workspace, "lamp.md", "try")
-    await stage.draft.save(stage.workspace, "lamp.md", "try", LAMP.replace("# The", "# A"), base.blob, BO)
-    await stage.draft.merge(stage.workspace, "try", "main", ANN)
+    await stage.draft.documents.create_branch(stage.workspace, "try", "main")
+    base = await stage.draft.documents.read(stage.workspace, "lamp.md", "try")
+    await stage.draft.documents.save(stage.workspace, "lamp.md", "try", LAMP.replace("# The", "# A"), base.blob, BO)
+    await stage.draft.documents.merge(stage.workspace, "try", "main", ANN)
     assert stage.text().startswith("# A lamp")
     assert stage.draft.proposal_queries.proposal(one.id).start == one.start - 2
 
@@ -213,7 +215,7 @@ async def test_f11_a_branch_is_reviewed_and_merged(stage: DraftHarness) -> None:
 async def test_accepted_rows_survive_a_restart(stage: DraftHarness) -> None:
     thread = await stage.begin()
     (one,) = await stage.proposals(thread, change("Nobody asks.", "Who asks?"))
-    await stage.draft.accept(one.id, ANN)
+    await stage.draft.proposals.accept(one.id, ANN)
     workspace = stage.workspace
     stage.store.close()
     stage.open()

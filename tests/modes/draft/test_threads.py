@@ -11,7 +11,7 @@ from coterie.conversation.events import AssistantTokens, AssistantTurnStarted
 from coterie.eventstore import NewEvent
 from coterie.llm.recording import RecordedCall, RecordedError
 from coterie.modes.draft import DocumentVersion, Member, Span, Unplaced
-from coterie.modes.draft.projections import OWN_THREAD, WATCHED_DOCUMENT
+from coterie.modes.draft.notifications import OWN_THREAD, WATCHED_DOCUMENT
 from tests.modes.draft.conftest import ANN, BO, LAMP, DraftHarness, Script, change
 
 NIGHTS = "The lamp burns every night, and every night it burns."
@@ -34,7 +34,9 @@ async def test_f4_the_model_is_told_the_document_the_talk_and_the_selection(
     stage: DraftHarness, script: Script
 ) -> None:
     thread = await stage.begin()
-    await stage.draft.decline((await stage.proposals(thread, change("Nobody asks.", "")))[0].id, ANN, "It matters.")
+    await stage.draft.proposals.decline(
+        (await stage.proposals(thread, change("Nobody asks.", "")))[0].id, ANN, "It matters."
+    )
     at = LAMP.index("The boats")
     await stage.send_message(thread, "And this?", selection=Span(at, at + 9))
     told = script.prompt()
@@ -51,7 +53,7 @@ async def test_f5_a_card_is_there_while_the_rest_still_streams(stage: DraftHarne
     seen: list[int] = []
     script.replies.append(change("Nobody asks.", "Who asks?") + " " + change("The boats", "Boats") + " tail")
     async with stage.draft.feed.follow(thread.room) as following:
-        asked = await stage.draft.send_message(thread.room, "Go on.", ANN)
+        asked = await stage.draft.threads.send_message(thread.room, "Go on.", ANN)
         async for news in following:
             kind = getattr(news, "kind", "words")
             if kind == "change_proposed":
@@ -73,12 +75,12 @@ async def test_f5_an_empty_original_inserts_after_the_place(stage: DraftHarness,
     await stage.begin()
     at = LAMP.index("Nobody knows")
     span = Span(at, at + len("Nobody knows who lights it. Nobody asks."))
-    thread = await stage.draft.open_thread(
+    thread = await stage.draft.threads.open_thread(
         stage.workspace, "lamp.md", [Member(bot=stage.characters[0].id)], ANN, selection=span
     )
     assert thread.kind == "anchored"
     (proposed,) = await stage.proposals(thread, change("", "Somebody should."))
-    await stage.draft.accept(proposed.id, ANN)
+    await stage.draft.proposals.accept(proposed.id, ANN)
     assert "Nobody asks.\n\nSomebody should.\n\nThe boats" in stage.text()
 
 
@@ -126,7 +128,7 @@ async def test_f6_a_quote_that_is_nowhere_is_asked_for_once(stage: DraftHarness,
     assert (second.placed, second.missing, second.repaired) == (False, "absent", True)
     assert len(script.asked) == 3
     with pytest.raises(Unplaced):
-        await stage.draft.accept(second.id, ANN)
+        await stage.draft.proposals.accept(second.id, ANN)
 
 
 async def test_f6_entities_are_decoded_only_where_the_raw_text_is_nowhere(stage: DraftHarness) -> None:
@@ -145,7 +147,7 @@ async def test_f13_two_characters_with_their_own_briefs_and_models(stage: DraftH
         Member(bot=mara.id, brief="Cut every spare word."),
         Member(bot=teo.id, brief="Doubt everything.", model="sceptic", format="search_replace"),
     ]
-    thread = await stage.draft.open_thread(stage.workspace, "lamp.md", members, ANN)
+    thread = await stage.draft.threads.open_thread(stage.workspace, "lamp.md", members, ANN)
     script.replies.append("<<<<<<< SEARCH\nNobody asks.\n=======\nDoes nobody ask?\n>>>>>>> REPLACE a doubt\n")
     asked = await stage.send_message(thread, "Teo, what do you think?")
     assert asked.speaker == teo.id
@@ -162,22 +164,20 @@ async def test_f13_two_characters_with_their_own_briefs_and_models(stage: DraftH
 
 async def test_f12_notices_exactly_once_and_none_of_ones_own(stage: DraftHarness) -> None:
     thread = await stage.begin()
-    await stage.draft.watch(stage.workspace, "lamp.md", BO)
-    await stage.draft.watch(stage.workspace, "lamp.md", ANN)
+    await stage.draft.notifications.watch(stage.workspace, "lamp.md", BO)
+    await stage.draft.notifications.watch(stage.workspace, "lamp.md", ANN)
     first = await stage.send_message(thread, "Hello?", ANN)
     second = await stage.send_message(thread, "Here too.", BO)
 
     def told(person: str) -> list[tuple[str, str]]:
-        return [
-            (notice.message, notice.kind) for notice in reversed(stage.draft.notification_queries.of_person(person))
-        ]
+        return [(notice.message, notice.kind) for notice in reversed(stage.draft.notifications.of_person(person))]
 
     assert told("bo") == [(first.turn, WATCHED_DOCUMENT), (first.reply, WATCHED_DOCUMENT), (second.reply, OWN_THREAD)]
     assert told("ann") == [(first.reply, OWN_THREAD), (second.turn, OWN_THREAD), (second.reply, OWN_THREAD)]
-    await stage.draft.mark_read(BO)
-    assert stage.draft.notification_queries.of_person("bo", unread=True) == []
-    await stage.draft.watch(stage.workspace, "lamp.md", BO, watching=False)
-    assert stage.draft.notification_queries.watchers(stage.workspace, "lamp.md") == {"ann"}
+    await stage.draft.notifications.mark_read(BO)
+    assert stage.draft.notifications.of_person("bo", unread=True) == []
+    await stage.draft.notifications.watch(stage.workspace, "lamp.md", BO, watching=False)
+    assert stage.draft.notifications.watchers(stage.workspace, "lamp.md") == {"ann"}
 
 
 async def test_f4_the_same_message_again_is_the_same_message(stage: DraftHarness, script: Script) -> None:
@@ -191,13 +191,13 @@ async def test_f3_a_thread_keeps_its_place_or_is_orphaned(stage: DraftHarness) -
     await stage.begin()
     at = LAMP.index("The boats")
     selection = Span(at, len(LAMP) - 1)
-    thread = await stage.draft.open_thread(
+    thread = await stage.draft.threads.open_thread(
         stage.workspace, "lamp.md", [Member(bot=stage.characters[0].id)], ANN, selection=selection
     )
 
     async def place() -> str | None:
-        version: DocumentVersion = await stage.draft.read(stage.workspace, "lamp.md")
-        anchor = stage.draft.current_anchor(thread, version)
+        version: DocumentVersion = await stage.draft.documents.read(stage.workspace, "lamp.md")
+        anchor = stage.draft.threads.current_anchor(thread, version)
         return anchor.exact if anchor else None
 
     await stage.rewrite("# The lamp", "# The old lamp")
@@ -211,15 +211,15 @@ async def test_f3_a_thread_keeps_its_place_or_is_orphaned(stage: DraftHarness) -
 async def test_f2_what_cannot_be(stage: DraftHarness) -> None:
     thread = await stage.begin()
     with pytest.raises(BadPoint):
-        await stage.draft.send_message(thread.room, "  ", ANN)
+        await stage.draft.threads.send_message(thread.room, "  ", ANN)
     with pytest.raises(NoSuchRoom):
-        await stage.draft.send_message("room:none", "x", ANN)
+        await stage.draft.threads.send_message("room:none", "x", ANN)
     with pytest.raises(NoSuchCharacter):
-        await stage.draft.open_thread(stage.workspace, "lamp.md", [], ANN)
+        await stage.draft.threads.open_thread(stage.workspace, "lamp.md", [], ANN)
     with pytest.raises(Unplaced):
-        await stage.draft.send_message(thread.room, "x", ANN, selection=Span(5, 100_000))
-    await stage.draft.send_message(thread.room, "x", ANN)
+        await stage.draft.threads.send_message(thread.room, "x", ANN, selection=Span(5, 100_000))
+    await stage.draft.threads.send_message(thread.room, "x", ANN)
     with pytest.raises(Busy):
-        await stage.draft.send_message(thread.room, "y", ANN)
+        await stage.draft.threads.send_message(thread.room, "y", ANN)
     await stage.draft.replies.wait(thread.room)
     await stage.run_jobs()

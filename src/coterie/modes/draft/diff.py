@@ -212,6 +212,4 @@ def word_diff(original: str, proposed: str) -> tuple[tuple[DiffMark, str], ...]:
 
 def _join_runs(parts: list[tuple[DiffMark, str]]) -> tuple[tuple[DiffMark, str], ...]:
     nonempty = [part for part in parts if part[1]]
-    return tuple(
-        (mark, "".join(text for _, text in run)) for mark, run in groupby(nonempty, key=lambda part: part[0])
-    )
+    return tuple((mark, "".join(text for _, text in run)) for mark, run in groupby(nonempty, key=lambda part: part[0]))

@@ -1,7 +1,7 @@
 """Workspaces and their documents: reading, saving, branches, live editing, and keeping proposals in line with Git.
 
-Git holds the text, the event log holds the conversation. A commit comes first and its event after it. Commits without an
-event, after a crash or made by plain git, are detected the next time the document is read.
+Git holds the text, the event log holds the conversation. A commit comes first and its event after it. Commits without
+an event, after a crash or made by plain git, are detected the next time the document is read.
 """
 
 from __future__ import annotations
@@ -122,9 +122,7 @@ class Documents:
         async with self.lock(workspace, branch):
             if base:
                 await self.sync(workspace, branch, document)
-            result = await asyncio.to_thread(
-                self._commit_saved, workspace, document, branch, text, base, contributor
-            )
+            result = await asyncio.to_thread(self._commit_saved, workspace, document, branch, text, base, contributor)
             if result is not None:
                 saved = DocumentSaved(document=document, branch=branch, commit=result.commit, blob=result.blob)
                 new_events = [NewEvent(f"draft:{workspace}", saved, contributor.id, key=f"save:{result.commit}")]

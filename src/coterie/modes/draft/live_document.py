@@ -111,7 +111,7 @@ class LiveDocument:
                 self.rooms.add(room)
 
     def merge_saved(self, text: str, blob: str) -> None:
-        """Another version was committed. Text typed since is kept, next to the committed one if both are in one place."""
+        """Another version was committed. Typed text is kept, next to the committed one if both changed one place."""
         merged = merge_keeping_both(self.base, self.text, text)
         self._replace_text(merged)
         self.base, self.blob = text, blob
@@ -162,15 +162,15 @@ class LiveDocuments:
     def of_epoch(self, workspace: str, document: str, branch: str, epoch: str) -> LiveDocument:
         live = self.get(workspace, document, branch)
         if live is None or live.epoch != epoch:
-            raise LiveDocumentGone("This page is about an earlier run of Coterie.", "What you typed is merged in; go on.")
+            raise LiveDocumentGone(
+                "This page is about an earlier run of Coterie.", "What you typed is merged in; go on."
+            )
         return live
 
     def open(self, workspace: str, version: DocumentVersion) -> LiveDocument:
         key = (workspace, version.branch, version.path)
         if key not in self._documents:
-            self._documents[key] = LiveDocument(
-                version.path, version.branch, version.text, version.blob, version.text
-            )
+            self._documents[key] = LiveDocument(version.path, version.branch, version.text, version.blob, version.text)
         return self._documents[key]
 
     def open_documents(self, workspace: str, branch: str) -> set[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from coterie.base.clock import to_micros
-from coterie.eventstore import Event, Rows, Projection, on
+from coterie.eventstore import Event, Projection, Rows, on
 from coterie.modes.draft.events import (
     AcceptUndone,
     AnchorData,

@@ -12,7 +12,7 @@ from coterie.characters.people import PeopleQueries
 from coterie.characters.service import OWNER, Character
 from coterie.conversation.turns import Turn
 from coterie.eventstore import Store
-from coterie.llm.messages import PromptMessage, Prompt
+from coterie.llm.messages import Prompt, PromptMessage
 from coterie.memory import Memory
 from coterie.memory.access import Viewpoint
 from coterie.modes.draft.edit_formats import FORMAT_INSTRUCTIONS, reply_schema
@@ -154,9 +154,7 @@ def _history(
     return messages[::-1]
 
 
-def _excerpt(
-    version: DocumentVersion, selection: AnchorData | None, available: int, count_tokens: CountTokens
-) -> str:
+def _excerpt(version: DocumentVersion, selection: AnchorData | None, available: int, count_tokens: CountTokens) -> str:
     """The document, or the part around the selection that fits."""
     text = version.text
     if count_tokens(text) <= available:

@@ -121,9 +121,7 @@ class Proposals:
         }
         message = CommitMessage(proposal.reason or f"Change {proposal.document}", proposal.reason, trailers)
         committer = self._workspaces.committer(proposal.workspace)
-        return committer.write(
-            proposal.document, proposal.branch, edit, contributor.author, message, self._clock.now()
-        )
+        return committer.write(proposal.document, proposal.branch, edit, contributor.author, message, self._clock.now())
 
     def _move_others(self, proposal: Proposal, result: CommitResult, edits: list[TextEdit]) -> list[NewEvent]:
         """The event that moves the other pending proposals, if there are any."""
@@ -132,9 +130,7 @@ class Proposals:
         pending = self._queries.of_document(proposal.workspace, proposal.branch, proposal.document, "pending")
         # Proposals about another version are brought in line by the next `sync`.
         others = [
-            other
-            for other in pending
-            if other.id != proposal.id and other.placed and other.blob == result.before.blob
+            other for other in pending if other.id != proposal.id and other.placed and other.blob == result.before.blob
         ]
         if not others:
             return []

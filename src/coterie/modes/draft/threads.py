@@ -22,7 +22,7 @@ from coterie.conversation.errors import Busy
 from coterie.conversation.events import AssistantTurnStarted, Segment, UserTurn
 from coterie.conversation.replies import Replies
 from coterie.conversation.turns import TurnQueries
-from coterie.eventstore import NewEvent, Job, NewJob, Store
+from coterie.eventstore import Job, NewEvent, NewJob, Store
 from coterie.eventstore.worker import Handler, JobResult
 from coterie.llm.errors import ModelError
 from coterie.llm.roles import Role
@@ -116,7 +116,7 @@ class Threads:
         exact: str = "",
         against: str = "",
     ) -> Thread:
-        """Open a thread about a document or a selection of it; with `against`, a review of one branch against another."""
+        """Open a thread about a document or a selection of it; with `against`, a review against another branch."""
         version = await self._documents.read(workspace, document, branch)
         for member in members:
             self._characters.get(member.bot)
@@ -196,17 +196,13 @@ class Threads:
             lambda turn: lambda _: [_finish_job(turn.room, turn.id)], lambda turn: self._queries.is_thread(turn.room)
         )
 
-    async def _start_reply(
-        self, thread: Thread, member: Member, version: DocumentVersion, turn: str
-    ) -> StartedTurn:
+    async def _start_reply(self, thread: Thread, member: Member, version: DocumentVersion, turn: str) -> StartedTurn:
         room, reply = thread.room, new_id()
         started = AssistantTurnStarted(reply=reply, speaker=member.bot, answers=turn)
         await self._store.append([NewEvent(room, started, member.bot, turn=reply)])
         turns = [one for one in self._timeline.latest(room, _HISTORY_TURNS) if one.id != reply]
         question = " ".join(one.text for one in turns[-_RECALL_TURNS:])
-        memories = await asyncio.to_thread(
-            self._memory.recall, thread, member.bot, self._participants(room), question
-        )
+        memories = await asyncio.to_thread(self._memory.recall, thread, member.bot, self._participants(room), question)
         task = member.model or None
         target = self._models.catalogue.chain(Role.DRAFT, task)[0]
         prompt = thread_prompt(
@@ -294,9 +290,7 @@ class Threads:
 
     # --- members, participants and positions ---------------------------------------------------------------------
 
-    def _anchor(
-        self, thread: Thread, version: DocumentVersion, place: AnchorData | None, blob: str
-    ) -> Anchor | None:
+    def _anchor(self, thread: Thread, version: DocumentVersion, place: AnchorData | None, blob: str) -> Anchor | None:
         """Where text recorded in `blob` is in a version; None if it is gone."""
         if place is None:
             return None

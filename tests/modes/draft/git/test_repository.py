@@ -42,6 +42,10 @@ def saying(text: str) -> Callable[[DocumentVersion | None], str]:
     return lambda _: text
 
 
+def appending(line: str) -> Callable[[DocumentVersion | None], str]:
+    return lambda version: (version.text if version else "") + line
+
+
 @pytest.fixture
 def workspace(tmp_path: Path) -> DocumentRepository:
     return DocumentRepository(tmp_path / "text")
@@ -159,9 +163,7 @@ def test_f1_concurrent_writers_lose_nothing(workspace: DocumentRepository) -> No
         committer = Committer(workspace, durable=False)
         for turn in range(5):
             line = f"{number}.{turn}\n"
-            committer.write(
-                "a.md", MAIN_BRANCH, lambda now, it=line: (now.text if now else "") + it, ANN, CommitMessage(line), NOON
-            )  # type: ignore[misc]
+            committer.write("a.md", MAIN_BRANCH, appending(line), ANN, CommitMessage(line), NOON)
 
     threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
     for thread in threads:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.lib.quote_noise import NOISES, paragraphs
-from coterie.modes.draft.diff import Match, MatchKind, NoMatch, Span
-from coterie.modes.draft.locate.locate import locate
+from coterie.modes.draft.diff import Span
+from coterie.modes.draft.locate.locate import Match, MatchKind, NoMatch, locate
 from coterie.modes.draft.locate.normalise import Level, normalise
 
 LAMP = """# The lamp

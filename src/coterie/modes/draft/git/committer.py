@@ -98,15 +98,15 @@ class Committer:
             theirs, ours = self._repository.head(source), self._repository.head(target)
             if theirs is None or ours is None:
                 raise NoSuchDocument(f"{source} and {target} are not both there.", "List the branches.")
-            parents = [pygit2.Oid(hex=ours), pygit2.Oid(hex=theirs)]
-            base = git.merge_base(*parents)
+            ours_id, theirs_id = pygit2.Oid(hex=ours), pygit2.Oid(hex=theirs)
+            base = git.merge_base(ours_id, theirs_id)
             message = CommitMessage(f"Merge {source} into {target}")
             if str(base) == theirs:
                 return ours
             if str(base) == ours:
                 commit = theirs
             else:
-                index = git.merge_commits(*parents)
+                index = git.merge_commits(ours_id, theirs_id)
                 if index.conflicts is not None:
                     paths = sorted({side.path for sides in index.conflicts for side in sides if side is not None})
                     raise Clash(
@@ -115,7 +115,9 @@ class Committer:
                     )
                 tree = index.write_tree(git)
                 signature = _signature(author, when)
-                commit = str(git.create_commit(None, signature, signature, message.format(), tree, parents))
+                commit = str(
+                    git.create_commit(None, signature, signature, message.format(), tree, [ours_id, theirs_id])
+                )
             if not self._move_branch(target, ours, commit, message):
                 raise Clash(f"{target} changed meanwhile.", "Compare the branches again.")
             return commit

@@ -1,8 +1,8 @@
 """Anchors: passages of a document that are tracked through edits.
 
-An anchor is located once, perhaps approximately; from then on its offsets are mapped through every edit, and it is fresh
-as long as exactly its text is there. Fuzzy matching would also find passages that were really rewritten, so it is used
-only to suggest where a stale proposal could be made again.
+An anchor is located once, perhaps approximately; from then on its offsets are mapped through every edit, and it is
+fresh as long as exactly its text is there. Fuzzy matching would also find passages that were really rewritten, so it is
+used only to suggest where a stale proposal could be made again.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class DocumentUpdates:
                     self._sort(event, told, talk)
         if talk:
             told["talk"] = sorted(talk)
-        sheet = self._house.draft.live_version(self._workspace, self._path, self._branch)
+        sheet = self._house.draft.documents.live.revision(self._workspace, self._path, self._branch)
         if sheet != self._sheet:
             self._sheet = sheet
             told["sheet"] = True

@@ -55,7 +55,7 @@ class CommitRow:
 @router.get("")
 async def drafts(house: Here, request: Request, who: CurrentPerson) -> Response:
     folders = [await _workspace_row(house, workspace) for workspace in house.draft.thread_queries.workspaces()]
-    unread = len(house.draft.notification_queries.of_person(who.id, unread=True))
+    unread = len(house.draft.notifications.of_person(who.id, unread=True))
     return page_response(request, "drafts.html", folders=folders, unread=unread, you=clean_line(who.name))
 
 
@@ -64,8 +64,8 @@ async def document(
     house: Here, request: Request, who: CurrentPerson, workspace: str, path: str, branch: str = "", thread: str = ""
 ) -> Response:
     at = house.feed.last_id()
-    sheet = await house.draft.live_document(workspace, path, branch or None)
-    branches = await asyncio.to_thread(house.draft.repository(workspace).branches)
+    sheet = await house.draft.documents.live_document(workspace, path, branch or None)
+    branches = await asyncio.to_thread(house.draft.workspaces.repository(workspace).branches)
     waiting, decided = beside.proposal_cards(house, workspace, sheet.branch, path)
     nonce = secrets.token_urlsafe(16)
     shown = page_response(
@@ -74,7 +74,7 @@ async def document(
         workspace=workspace,
         folder=clean_line(house.draft.thread_queries.workspaces()[workspace][0]),
         sheet=sheet,
-        title=clean_line(house.draft.title(sheet)),
+        title=clean_line(sheet.title),
         branches=branches,
         waiting=waiting,
         decided=decided,
@@ -84,8 +84,8 @@ async def document(
         channel=channel_name(workspace, sheet.branch, path),
         nonce=nonce,
         you=clean_line(who.name),
-        watching=who.id in house.draft.notification_queries.watchers(workspace, path),
-        unread=len(house.draft.notification_queries.of_person(who.id, unread=True)),
+        watching=who.id in house.draft.notifications.watchers(workspace, path),
+        unread=len(house.draft.notifications.of_person(who.id, unread=True)),
         here="/draft",
     )
     # The editor makes its style sheet in the page; with a nonce that one may, and nothing else.
@@ -95,7 +95,7 @@ async def document(
 
 @router.get(_ONE + "/beside/{path:path}")
 async def sidebar(house: Here, workspace: str, path: str, branch: str, thread: str = "") -> Response:
-    sheet = await house.draft.live_document_unsynced(workspace, path, branch)
+    sheet = await house.draft.documents.live_document_unsynced(workspace, path, branch)
     waiting, decided = beside.proposal_cards(house, workspace, branch, path)
     listed = beside.thread_rows(house, workspace, branch, path, sheet)
     told: dict[str, Any] = {
@@ -112,14 +112,14 @@ async def sidebar(house: Here, workspace: str, path: str, branch: str, thread: s
 
 @router.get(_ONE + "/past/{path:path}")
 async def history_fragment(house: Here, workspace: str, path: str, branch: str) -> Response:
-    text = house.draft.repository(workspace)
+    text = house.draft.workspaces.repository(workspace)
     found = await asyncio.to_thread(text.history, branch, 200, path)
     return fragment_response("draft_past.html", past=[_commit_row(one) for one in found])
 
 
 @router.get(_ONE + "/compare")
 async def compare(house: Here, request: Request, workspace: str, source: str = "", target: str = "") -> Response:
-    text = house.draft.repository(workspace)
+    text = house.draft.workspaces.repository(workspace)
     branches = await asyncio.to_thread(text.branches)
     target = target or text.main_branch
     source = source or next((one for one in branches if one != target), target)
@@ -157,7 +157,7 @@ async def thread_fragment(house: Here, thread: str) -> Response:
 async def inbox(house: Here, request: Request, who: CurrentPerson) -> Response:
     names = beside.NameCache(house)
     told = []
-    for notice in house.draft.notification_queries.of_person(who.id)[:200]:
+    for notice in house.draft.notifications.of_person(who.id)[:200]:
         thread = house.draft.thread_queries.thread(notice.room)
         message = next(
             (one for one in beside.thread_messages(house, thread) if one.id == notice.message),
@@ -174,7 +174,7 @@ async def inbox(house: Here, request: Request, who: CurrentPerson) -> Response:
 async def _workspace_row(house: House, workspace: str) -> WorkspaceRow:
     name, where = house.draft.thread_queries.workspaces()[workspace]
     try:
-        text = house.draft.repository(workspace)
+        text = house.draft.workspaces.repository(workspace)
         branch = text.main_branch
         found = await asyncio.to_thread(text.documents, branch)
     except DraftError as error:

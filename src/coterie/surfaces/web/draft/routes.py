@@ -96,20 +96,20 @@ async def workspaces(house: Here) -> list[WorkspaceResponse]:
 )
 async def open_workspace(house: Here, taken: WorkspaceRequest) -> WorkspaceResponse:
     if taken.folder is None:
-        return _shape(house, await house.draft.create_workspace(taken.name))
-    return _shape(house, await house.draft.open_workspace(Path(taken.folder), taken.name))
+        return _shape(house, await house.draft.workspaces.create(taken.name))
+    return _shape(house, await house.draft.workspaces.open(Path(taken.folder), taken.name))
 
 
 @router.get(_ONE + "/documents", summary="The documents of a branch")
 async def documents(house: Here, workspace: str, branch: str | None = None) -> list[DocumentResponse]:
-    text = house.draft.repository(workspace)
+    text = house.draft.workspaces.repository(workspace)
     found = await asyncio.to_thread(text.documents, branch or text.main_branch)
     return [DocumentResponse(path=path, title=title) for path, title in found]
 
 
 @router.get(_ONE + "/documents/{path:path}", summary="A document as a branch has it")
 async def document(house: Here, workspace: str, path: str, branch: str | None = None) -> DocumentVersionResponse:
-    return DocumentVersionResponse.of(await house.draft.read(workspace, path, branch))
+    return DocumentVersionResponse.of(await house.draft.documents.read(workspace, path, branch))
 
 
 @router.put(
@@ -119,49 +119,49 @@ async def document(house: Here, workspace: str, path: str, branch: str | None = 
 async def save(
     house: Here, who: CurrentPerson, workspace: str, path: str, taken: SaveRequest
 ) -> DocumentVersionResponse:
-    branch = taken.branch or house.draft.repository(workspace).main_branch
+    branch = taken.branch or house.draft.workspaces.repository(workspace).main_branch
     room = f"room:{taken.thread}" if taken.thread else None
     if room is not None:
         house.draft.thread_queries.thread(room)
     return DocumentVersionResponse.of(
-        await house.draft.save(workspace, path, branch, taken.text, taken.base, who, room)
+        await house.draft.documents.save(workspace, path, branch, taken.text, taken.base, who, room)
     )
 
 
 @router.get(_ONE + "/changes/{path:path}", summary="The proposals about a document, in its order")
 async def changes(house: Here, workspace: str, path: str, branch: str | None = None) -> list[ProposalResponse]:
-    version = await house.draft.read(workspace, path, branch)
+    version = await house.draft.documents.read(workspace, path, branch)
     found = house.draft.proposal_queries.of_document(workspace, version.branch, path)
     return [ProposalResponse.of(change) for change in found]
 
 
 @router.get(_ONE + "/branches", summary="The branches")
 async def branches(house: Here, workspace: str) -> list[str]:
-    return await asyncio.to_thread(house.draft.repository(workspace).branches)
+    return await asyncio.to_thread(house.draft.workspaces.repository(workspace).branches)
 
 
 @router.post(_ONE + "/branches", summary="A new branch", status_code=status.HTTP_201_CREATED)
 async def create_branch(house: Here, workspace: str, taken: BranchRequest) -> list[str]:
-    await house.draft.create_branch(workspace, taken.name, taken.source)
+    await house.draft.documents.create_branch(workspace, taken.name, taken.source)
     return await branches(house, workspace)
 
 
 @router.get(_ONE + "/compare", summary="What documents would become if one branch were merged into another")
 async def compare(house: Here, workspace: str, source: str, target: str) -> list[DocumentDiffResponse]:
-    found = await asyncio.to_thread(house.draft.repository(workspace).compare, source, target)
+    found = await asyncio.to_thread(house.draft.workspaces.repository(workspace).compare, source, target)
     return [DocumentDiffResponse(path=one.path, patch=one.patch) for one in found]
 
 
 @router.post(_ONE + "/merge", summary="One branch into another, where they do not clash")
 async def merge(house: Here, who: CurrentPerson, workspace: str, taken: MergeRequest) -> MergeResponse:
-    return MergeResponse(commit=await house.draft.merge(workspace, taken.source, taken.target, who))
+    return MergeResponse(commit=await house.draft.documents.merge(workspace, taken.source, taken.target, who))
 
 
 @router.get(_ONE + "/history", summary="The commits of a branch, newest first; of one document, those that changed it")
 async def history(
     house: Here, workspace: str, branch: str | None = None, document: str | None = None, limit: int = 100
 ) -> list[CommitResponse]:
-    text = house.draft.repository(workspace)
+    text = house.draft.workspaces.repository(workspace)
     found = await asyncio.to_thread(text.history, branch or text.main_branch, min(max(limit, 1), 1_000), document)
     return [CommitResponse.of(one) for one in found]
 
@@ -170,7 +170,7 @@ async def history(
 async def blame(
     house: Here, workspace: str, document: str, line: int, branch: str | None = None
 ) -> CommitResponse | None:
-    text = house.draft.repository(workspace)
+    text = house.draft.workspaces.repository(workspace)
     found = await asyncio.to_thread(text.blame, branch or text.main_branch, document, line)
     return CommitResponse.of(found) if found is not None else None
 
@@ -184,7 +184,7 @@ async def threads(
 
 @router.post(_ONE + "/threads", summary="Begin a thread", status_code=status.HTTP_201_CREATED)
 async def open_thread(house: Here, who: CurrentPerson, workspace: str, taken: ThreadRequest) -> ThreadResponse:
-    thread = await house.draft.open_thread(
+    thread = await house.draft.threads.open_thread(
         workspace,
         taken.document,
         taken.members,
@@ -200,26 +200,24 @@ async def open_thread(house: Here, who: CurrentPerson, workspace: str, taken: Th
 
 @router.put(_ONE + "/watch", summary="Be told of what is said about a document, or no longer")
 async def watch(house: Here, who: CurrentPerson, workspace: str, taken: WatchRequest) -> DoneResponse:
-    await house.draft.watch(workspace, taken.document, who, taken.watching)
+    await house.draft.notifications.watch(workspace, taken.document, who, taken.watching)
     return DoneResponse(done=True)
 
 
 @router.get("/inbox", summary="Your notices, newest first")
 async def inbox(house: Here, who: CurrentPerson, unread: bool = False) -> list[NotificationResponse]:
-    return [
-        NotificationResponse.of(notice) for notice in house.draft.notification_queries.of_person(who.id, unread=unread)
-    ]
+    return [NotificationResponse.of(notice) for notice in house.draft.notifications.of_person(who.id, unread=unread)]
 
 
 @router.post("/inbox/read", summary="All notices are read")
 async def mark_read(house: Here, who: CurrentPerson) -> DoneResponse:
-    await house.draft.mark_read(who)
+    await house.draft.notifications.mark_read(who)
     return DoneResponse(done=True)
 
 
 def _shape(house: House, workspace: str) -> WorkspaceResponse:
     name, folder = house.draft.thread_queries.workspaces()[workspace]
-    branch = house.draft.repository(workspace).main_branch
+    branch = house.draft.workspaces.repository(workspace).main_branch
     return WorkspaceResponse(id=workspace, name=name, folder=str(folder), branch=branch)
 
 
@@ -232,7 +230,7 @@ _SHEET = "/workspaces/{workspace}/sheet/{path:path}"
 
 @editor_router.get(_SHEET, summary="The document as it is being typed")
 async def live_document(house: Here, workspace: str, path: str, branch: str | None = None) -> LiveDocumentResponse:
-    return LiveDocumentResponse.of(await house.draft.live_document(workspace, path, branch))
+    return LiveDocumentResponse.of(await house.draft.documents.live_document(workspace, path, branch))
 
 
 @editor_router.post(
@@ -240,10 +238,10 @@ async def live_document(house: Here, workspace: str, path: str, branch: str | No
 )
 async def apply_edits(house: Here, who: CurrentPerson, workspace: str, path: str, taken: EditRequest) -> EditResponse:
     draft = house.draft
-    found = draft.live_document_of_epoch(workspace, path, taken.branch, taken.epoch)
+    found = draft.documents.live.of_epoch(workspace, path, taken.branch, taken.epoch)
     room = draft.thread_queries.thread(f"room:{taken.thread}").room if taken.thread else None
     updates = [Update(one.client, one.changes) for one in taken.updates]
-    in_time = await draft.add_updates(workspace, found, taken.version, updates, who, room)
+    in_time = await draft.documents.add_updates(workspace, found, taken.version, updates, who, room)
     since = found.updates_since(taken.version)
     if since is None:
         raise LiveDocumentGone("Too much was typed since this page last looked.", "What you typed is merged in; go on.")
@@ -254,8 +252,10 @@ async def apply_edits(house: Here, who: CurrentPerson, workspace: str, path: str
     _SHEET.replace("/sheet/", "/flush/"), summary="Commit what was typed now, without waiting for a pause"
 )
 async def flush(house: Here, workspace: str, path: str, branch: str | None = None) -> LiveDocumentResponse:
-    await house.draft.flush(workspace, path, branch or house.draft.repository(workspace).main_branch)
-    return LiveDocumentResponse.of(await house.draft.live_document(workspace, path, branch))
+    await house.draft.documents.commit_typing(
+        workspace, path, branch or house.draft.workspaces.repository(workspace).main_branch
+    )
+    return LiveDocumentResponse.of(await house.draft.documents.live_document(workspace, path, branch))
 
 
 # Threads and their proposals: asking, being answered as a stream, deciding. F4, F7, F8, F10, F15
@@ -313,14 +313,14 @@ async def events(house: Here, thread: str, after: LastEventId) -> EventSourceRes
 
 @threads_router.post(_THREAD + "/stop", summary="Stop the reply; what it said and proposed is kept")
 async def stop(house: Here, thread: str) -> DoneResponse:
-    return DoneResponse(done=await house.draft.stop_reply(f"room:{thread}"))
+    return DoneResponse(done=await house.draft.threads.stop_reply(f"room:{thread}"))
 
 
 @threads_router.post(
     _THREAD + "/accept", summary="Accept every fresh proposal, one commit each, in the document's order"
 )
 async def accept_all(house: Here, who: CurrentPerson, thread: str) -> list[ProposalResponse]:
-    return [ProposalResponse.of(one) for one in await house.draft.accept_all(f"room:{thread}", who)]
+    return [ProposalResponse.of(one) for one in await house.draft.proposals.accept_all(f"room:{thread}", who)]
 
 
 @threads_router.get(_CHANGE, summary="A proposal as it stands")
@@ -330,36 +330,36 @@ async def change_shown(house: Here, change: str) -> ProposalResponse:
 
 @threads_router.post(_CHANGE + "/accept", summary="Accept a proposal, as it is or edited: one commit")
 async def accept(house: Here, who: CurrentPerson, change: str, taken: AcceptRequest | None = None) -> ProposalResponse:
-    return ProposalResponse.of(await house.draft.accept(change, who, text=taken.text if taken else None))
+    return ProposalResponse.of(await house.draft.proposals.accept(change, who, text=taken.text if taken else None))
 
 
 @threads_router.post(_CHANGE + "/decline", summary="Decline a proposal, with a comment that the model will know")
 async def decline(
     house: Here, who: CurrentPerson, change: str, taken: DeclineRequest | None = None
 ) -> ProposalResponse:
-    return ProposalResponse.of(await house.draft.decline(change, who, taken.comment if taken else ""))
+    return ProposalResponse.of(await house.draft.proposals.decline(change, who, taken.comment if taken else ""))
 
 
 @threads_router.post(_CHANGE + "/withdraw", summary="Take a proposal back")
 async def withdraw(house: Here, who: CurrentPerson, change: str) -> ProposalResponse:
-    return ProposalResponse.of(await house.draft.withdraw(change, who.id))
+    return ProposalResponse.of(await house.draft.proposals.withdraw(change, who.id))
 
 
 @threads_router.post(_CHANGE + "/undo", summary="Take an accepted proposal back: a commit, and it is pending again")
 async def undo(house: Here, who: CurrentPerson, change: str) -> ProposalResponse:
-    return ProposalResponse.of(await house.draft.undo(change, who))
+    return ProposalResponse.of(await house.draft.proposals.undo(change, who))
 
 
 @threads_router.post(_CHANGE + "/repropose", summary="A stale proposal made anew for the text as it is")
 async def repropose(house: Here, who: CurrentPerson, change: str) -> ProposalResponse:
-    return ProposalResponse.of(await house.draft.repropose(change, who))
+    return ProposalResponse.of(await house.draft.proposals.repropose(change, who))
 
 
 async def _start_turn(house: House, who: Contributor, thread: str, taken: ThreadMessageRequest) -> StartedTurn:
     selection = taken.selection.span() if taken.selection else None
     exact = taken.selection.exact if taken.selection else ""
     room = f"room:{thread}"
-    return await house.draft.send_message(
+    return await house.draft.threads.send_message(
         room, taken.text, who, to=taken.to, selection=selection, exact=exact, key=taken.key
     )
 

@@ -149,7 +149,7 @@ def proposal_marks(house: House, workspace: str, sheet: LiveDocument) -> list[di
 def thread_rows(house: House, workspace: str, branch: str, path: str, sheet: LiveDocument | None) -> list[ThreadRow]:
     found = []
     for thread in house.draft.thread_queries.threads(workspace, path, branch):
-        place = house.draft.anchor_in(thread, sheet.base, sheet.blob) if sheet is not None else None
+        place = house.draft.threads.anchor_in(thread, sheet.base, sheet.blob) if sheet is not None else None
         found.append(
             ThreadRow(
                 thread.id,
@@ -167,7 +167,7 @@ def thread_anchors(house: House, workspace: str, sheet: LiveDocument) -> list[di
     """F3: where the words that threads are about stand now."""
     found: list[dict[str, Any]] = []
     for thread in house.draft.thread_queries.threads(workspace, sheet.document, sheet.branch):
-        place = house.draft.anchor_in(thread, sheet.base, sheet.blob)
+        place = house.draft.threads.anchor_in(thread, sheet.base, sheet.blob)
         if place is not None:
             start = utf16_length(sheet.base[: place.start])
             length = utf16_length(sheet.base[place.start : place.end])

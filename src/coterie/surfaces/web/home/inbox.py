@@ -158,7 +158,7 @@ async def _documents(house: House) -> list[InboxItem]:
 
 def _title(house: House, one: PendingDocument) -> str:
     try:
-        return clean_line(house.draft.repository(one.workspace).read(one.document, one.branch).title)
+        return clean_line(house.draft.workspaces.repository(one.workspace).read(one.document, one.branch).title)
     except DraftError:
         return clean_line(one.document)
 
@@ -173,7 +173,7 @@ def _threads(house: House, who: Contributor) -> Iterator[InboxItem]:
     """What was said where one wrote, or about what one watches; proposals are told of by themselves."""
     proposed = {(one.workspace, one.branch, one.document) for one in house.draft.proposal_queries.pending_documents()}
     seen: set[str] = set()
-    for notice in house.draft.notification_queries.of_person(who.id, unread=True):
+    for notice in house.draft.notifications.of_person(who.id, unread=True):
         thread = house.draft.thread_queries.thread(notice.room)
         if notice.room in seen or (thread.workspace, thread.branch, thread.document) in proposed:
             continue

@@ -167,7 +167,7 @@ def _story(house: House, chat: Chat) -> RecentItem:
 async def _documents(house: House, workspace: str) -> list[RecentItem]:
     name = clean_line(house.draft.thread_queries.workspaces()[workspace][0])
     try:
-        text = house.draft.repository(workspace)
+        text = house.draft.workspaces.repository(workspace)
         branch = text.main_branch
         found = await asyncio.to_thread(text.recent, branch, ITEMS_SHOWN)
     except DraftError:
