@@ -37,7 +37,7 @@ Call = Callable[..., Answer]
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Paths:
     """An empty data folder that commands in this process use."""
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "house"))
-    monkeypatch.setattr("coterie.app.all_views", sample_projections)
+    monkeypatch.setattr("coterie.app.all_projections", sample_projections)
     found = Paths.locate()
     found.prepare()
     return found
