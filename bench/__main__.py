@@ -17,7 +17,8 @@ _PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 
 
 def names() -> list[str]:
-    found = [module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)])]
+    modules = pkgutil.iter_modules([str(Path(__file__).parent)])
+    found = [module.name for module in modules if not module.ispkg]
     return [name for name in found if not name.startswith("_") and name not in _NOT_FIGURES]
 
 

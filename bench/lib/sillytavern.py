@@ -25,7 +25,7 @@ from bench.lib.report import log, median
 
 VERSION = "1.19.0"
 _PATIENCE_S = 300
-_HOME = Path(__file__).resolve().parent.parent / ".bench" / "sillytavern"
+_HOME = Path(__file__).resolve().parents[2] / ".bench" / "sillytavern"
 _CHARACTER = "default_Seraphina"
 # A chat there has no address of its own: it is chosen from the recent ones, as soon as they are shown.
 _PRESS = """(() => { const choose = () => {

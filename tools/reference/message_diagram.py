@@ -1,6 +1,6 @@
-"""docs/img/message.svg: the way of a message, from a person's words to the reply on every surface.
+"""docs/img/message.svg: the path of a message, from a person's text to the reply on every surface.
 
-Each step names what does it. The names are looked up when the drawing is made, so that one which is gone stops it.
+The steps are listed by hand. The code that each one names is looked up, so that a name that is gone stops the drawing.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 import importlib
 from dataclasses import dataclass
 
-from coterie import app as _every_room  # noqa: F401 (importing it declares every kind)
+from coterie import app as _all_kinds  # noqa: F401 (importing it declares every kind)
 from coterie.eventstore import declared_kinds
 from tools.reference.svg import box, label, path, svg_document
 
-LANES = ("surface", "engine", "mode", "memory and model", "log")
+LANES = ("surface", "messaging, conversation", "mode", "memory and models", "event log")
 
 
 @dataclass(frozen=True)
@@ -20,39 +20,39 @@ class Step:
     lane: int
     text: str
     by: str
-    """Module, a colon, and the function or class: `engine.reception:Reception.accept`."""
+    """Module, a colon, and the function or class: `messaging.inbox:Inbox.accept`."""
     kinds: tuple[str, ...] = ()
-    """Events that are durable when the step is over."""
+    """Events that are stored when the step is done."""
 
 
 STEPS = (
-    Step(0, "A person writes", "engine.protocol:IncomingMessage"),
-    Step(1, "Kept, before anything else", "engine.inbox:InboxBook.accept", ("message_received",)),
-    Step(1, "Who is this?", "engine.door:FrontDoor.admits"),
-    Step(1, "To who answers in this room", "engine.talk:Talk.message"),
-    Step(2, "Taken up by the mode", "modes.story.story:Story.say", ("user_turn",)),
-    Step(3, "What comes to mind", "memory.recall:Recall.ask"),
-    Step(2, "Everything the model is told", "modes.story.prompting:Prompter.assemble", ("prompt_sent",)),
-    Step(3, "The model is asked", "llm.router:Models.stream", ("model_called",)),
-    Step(1, "Words, as they come", "engine.replies:Replies.start", ("assistant_tokens", "assistant_turn")),
-    Step(0, "It grows where it is read", "engine.streaming:Growing.add", ("message_opened",)),
-    Step(1, "Queued, and answered with it", "engine.reception:Reception", ("message_queued", "message_answered")),
-    Step(1, "Brought until it is there", "engine.postman:Postman", ("message_delivered",)),
-    Step(0, "The reply, byte for byte", "engine.surface:Surface.send"),
+    Step(0, "A person writes a message", "messaging.protocol:IncomingMessage"),
+    Step(1, "Store it in the inbox", "messaging.inbox:Inbox.accept", ("message_received",)),
+    Step(1, "Check the sender's permission", "messaging.permissions:Permissions.may_speak_in"),
+    Step(1, "Route it to the room's chat", "messaging.routing:ChatRouter.handle_message"),
+    Step(2, "Start a turn", "modes.story.service:StoryService.say", ("user_turn",)),
+    Step(3, "Recall memories", "memory.recall:RecallService.recall"),
+    Step(2, "Build the prompt", "modes.story.prompts:PromptBuilder.assemble", ("prompt_sent",)),
+    Step(3, "Call the model", "llm.router:Models.stream", ("model_called",)),
+    Step(1, "Stream and store the reply", "conversation.replies:Replies.start", ("assistant_tokens", "assistant_turn")),
+    Step(0, "Edit the growing message", "messaging.streaming:StreamedMessage.add", ("message_opened",)),
+    Step(1, "Queue the final reply", "messaging.inbound:InboundProcessor", ("message_queued", "message_answered")),
+    Step(1, "Deliver it, with retries", "messaging.delivery:DeliveryWorker", ("message_delivered",)),
+    Step(0, "Show the final reply", "messaging.ports:Surface.send"),
 )
 
 EVERY_EVENT = (
-    ("numbered and stored", "kernel.recorder:Recorder.append"),
-    ("views fold it, in the same transaction", "kernel.views:Views.apply"),
-    ("the bus tells everybody", "kernel.local_bus:LocalBus.publish"),
-    ("every open page hears it", "engine.feed:Feed.follow"),
+    ("number and store", "eventstore.sqlite.recorder:Recorder.append"),
+    ("update projections, same transaction", "eventstore.sqlite.projections:Projections.apply"),
+    ("publish on the bus", "eventstore.bus:LocalBus.publish"),
+    ("update every open page", "conversation.feed:Feed.follow"),
 )
 
 _LEFT, _TOP, _LANE, _ROW, _TALL = 24, 96, 226, 66, 46
 
 
 def resolve(by: str) -> object:
-    """What a step names. Raises where there is no such thing."""
+    """The object that a step names; raises `AttributeError` or `ImportError` if it does not exist."""
     module, _, dotted = by.partition(":")
     here: object = importlib.import_module(f"coterie.{module}")
     for name in dotted.split("."):
@@ -64,7 +64,10 @@ def message_diagram() -> str:
     width = _LEFT * 2 + _LANE * len(LANES)
     foot = _TOP + _ROW * len(STEPS) + 24
     height = foot + 128
-    parts = [label(_LEFT, 38, "The way of a message", "title")]
+    parts = [
+        label(_LEFT, 38, "The path of a message", "title"),
+        label(_LEFT + 190, 38, "Steps drawn by hand; the names in them are checked against the code.", "sub"),
+    ]
     for number, lane in enumerate(LANES):
         x = _LEFT + number * _LANE
         parts.append(label(x + (_LANE - 16) / 2, 74, lane, "name middle"))
@@ -72,8 +75,8 @@ def message_diagram() -> str:
     for number, step in enumerate(STEPS):
         parts += _step(number, step)
     parts += _every_event(foot, width)
-    told = ". ".join(f"{number}: {step.text} ({step.by})" for number, step in enumerate(STEPS, start=1))
-    return svg_document(width, height, "The way of a message", told, [part for part in parts if part])
+    description = ". ".join(f"{number}: {step.text} ({step.by})" for number, step in enumerate(STEPS, start=1))
+    return svg_document(width, height, "The path of a message", description, [part for part in parts if part])
 
 
 def _step(number: int, step: Step) -> list[str]:
@@ -91,14 +94,14 @@ def _step(number: int, step: Step) -> list[str]:
             parts.append(label(log + across / 2, y + 27 + (place - (len(lines) - 1) / 2) * 15, kind, "event middle"))
     parts += [
         box(x, y, across, _TALL),
-        label(x + across / 2, y + 19, step.text, "told middle"),
+        label(x + across / 2, y + 19, step.text, "text middle"),
         label(x + across / 2, y + 36, step.by.partition(":")[2], "code middle"),
     ]
     return parts
 
 
 def _arrow(lane: int, after: int, y: float) -> str:
-    """From a step's foot to the next one's head."""
+    """From the bottom of a step to the top of the next one."""
     begin, end = (_LEFT + one * _LANE + (_LANE - 16) / 2 for one in (lane, after))
     head, foot = y + _ROW - 1, y + _TALL
     if lane == after:
@@ -109,15 +112,15 @@ def _arrow(lane: int, after: int, y: float) -> str:
 
 def _every_event(top: float, width: int) -> list[str]:
     across = (width - 2 * _LEFT - 3 * 28) / len(EVERY_EVENT)
-    parts = [label(_LEFT, top + 18, "And each of these events, before anybody is told that it happened:", "title")]
-    for number, (told, by) in enumerate(EVERY_EVENT):
+    parts = [label(_LEFT, top + 18, "For each event, before it is acknowledged:", "title")]
+    for number, (text, by) in enumerate(EVERY_EVENT):
         resolve(by)
         x, y = _LEFT + number * (across + 28), top + 36
         if number:
             parts.append(path(f"M{x - 28:g} {y + 25:g}H{x - 2:g}"))
         parts += [
-            box(x, y, across, 50, "core" if by.startswith("kernel") else "room"),
-            label(x + across / 2, y + 21, told, "sub middle"),
+            box(x, y, across, 50, "core" if by.startswith("eventstore") else "room"),
+            label(x + across / 2, y + 21, text, "sub middle"),
             label(x + across / 2, y + 38, by.partition(":")[2], "code middle"),
         ]
     return parts

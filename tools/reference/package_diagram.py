@@ -1,4 +1,4 @@
-"""docs/img/rooms.svg: the rooms of the house, and who really imports whom, as the source says."""
+"""docs/img/packages.svg: the packages by layer, and which imports which, read from the source."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from pathlib import Path
 from tools.reference.svg import box, label, path, svg_document
 
 _ROOT = Path(__file__).parents[2]
-_HOUSE = _ROOT / "src" / "coterie"
+_SOURCE = _ROOT / "src" / "coterie"
 _LEFT, _TOP, _ROW, _CELL = 24, 84, 56, 52
 _BOXES = 452
-_TOLD = {
-    "cli": "one small file per command",
-    "checkup": "the doctor's view of every room",
-    "app": "the composition root: the only place that knows everybody",
-    "ops": "snapshots · backups · doctor",
-    "engine": "turns, replies, inbox and outbox, people at the door",
-    "cast": "characters, people, cards",
-    "memory": "what is remembered, and by whom",
+_DESCRIPTIONS = {
+    "cli": "one module per command group",
+    "checkup": "the checks of `coterie doctor`",
+    "app": "composition root: builds every service",
+    "ops": "snapshots · backups · metrics",
+    "messaging": "inbox, outbox, routing, commands, files",
+    "conversation": "turns, replies, live feed, search",
+    "characters": "characters, people, cards",
+    "memory": "records, recall, ranking, index",
     "llm": "roles, providers, usage",
-    "kernel": "events, log, writer, views, jobs, bus",
-    "base": "errors, ids, clock, settings, secrets",
+    "eventstore": "events, log, projections, jobs, bus",
+    "base": "errors, ids, clock, config, secrets",
 }
-"""A room that is not here stops the drawing: somebody has to say what it is for."""
+"""Every package needs a description: a missing one stops the drawing."""
 
 
 def layers() -> list[list[str]]:
@@ -44,8 +45,8 @@ def layers() -> list[list[str]]:
 def imports() -> Counter[tuple[str, str]]:
     """(Room, room it imports) → in how many of its files. Imports inside functions count, those for types alone too."""
     found: Counter[tuple[str, str]] = Counter()
-    for file in sorted(_HOUSE.rglob("*.py")):
-        here = _room(file.relative_to(_HOUSE).with_suffix("").parts)
+    for file in sorted(_SOURCE.rglob("*.py")):
+        here = _room(file.relative_to(_SOURCE).with_suffix("").parts)
         if here is not None:
             found.update((here, there) for there in _imported(file) if there != here)
     return found
@@ -118,11 +119,11 @@ def _size(count: int) -> int:
 
 def _inside(room: str) -> str:
     """What a room is: the packages in it, or its own first words."""
-    folder = _HOUSE / room
+    folder = _SOURCE / room
     inner = [one.name for one in sorted(folder.iterdir()) if (one / "__init__.py").is_file()] if folder.is_dir() else []
     if room in ("modes", "surfaces"):
         return " · ".join(inner)
-    return _TOLD[room]
+    return _DESCRIPTIONS[room]
 
 
 def _room(parts: tuple[str, ...]) -> str | None:
@@ -141,4 +142,4 @@ def _imported(file: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names.append(node.module)
     found = {name.split(".")[1] for name in names if name.startswith("coterie.")}
-    return {room for room in found if (_HOUSE / room).is_dir() or (_HOUSE / f"{room}.py").is_file()}
+    return {room for room in found if (_SOURCE / room).is_dir() or (_SOURCE / f"{room}.py").is_file()}

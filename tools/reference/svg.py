@@ -1,4 +1,4 @@
-"""What both drawings share: colours that follow the reader's light or dark, boxes and words."""
+"""Shared parts of the drawings: styles for light and dark themes, boxes, labels and arrows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STYLE = """<style>
 text { font-family: system-ui, sans-serif; fill: var(--ink); }
 .title { font-size: 16px; font-weight: 600; } .name { font-size: 14px; font-weight: 500; }
 .sub { font-size: 12px; fill: var(--quiet); }
-.told { font-size: 13px; } .code { font-family: ui-monospace, monospace; font-size: 11px; fill: var(--quiet); }
+.text { font-size: 13px; } .code { font-family: ui-monospace, monospace; font-size: 11px; fill: var(--quiet); }
 .event { font-family: ui-monospace, monospace; font-size: 11px; }
 .middle { text-anchor: middle; } .end { text-anchor: end; }
 .flow { fill: none; stroke: var(--quiet); stroke-width: 1.5; } .tip { fill: var(--quiet); }
@@ -25,13 +25,13 @@ text { font-family: system-ui, sans-serif; fill: var(--ink); }
 <path class="tip" d="M0 0 8 4 0 8z"/></marker></defs>"""
 
 
-def svg_document(width: int, height: int, title: str, told: str, parts: list[str]) -> str:
-    """A whole file; `told` is what somebody who does not see it hears."""
+def svg_document(width: int, height: int, title: str, description: str, parts: list[str]) -> str:
+    """A complete SVG file; `description` is read by screen readers."""
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" aria-labelledby="t d">',
             f'<title id="t">{escape(title)}</title>',
-            f'<desc id="d">{escape(told)}</desc>',
+            f'<desc id="d">{escape(description)}</desc>',
             STYLE,
             f'<rect class="ground" width="{width}" height="{height}" rx="12"/>',
             *parts,
