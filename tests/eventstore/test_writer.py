@@ -1,4 +1,4 @@
-"""Who commits: the loop that asked while commits are quick, a thread of the writer's own otherwise (ADR 0015)."""
+"""Who commits: the loop that asked while commits are quick, a thread of the writer's own otherwise (ADR 0010)."""
 
 from __future__ import annotations
 

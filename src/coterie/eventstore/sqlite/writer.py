@@ -4,7 +4,7 @@ Each request runs in the transaction of its batch; if one fails the batch is rol
 each alone, so that a mistake of one caller never costs another. A caller hears back only after the commit.
 
 A thread of its own commits for event loops, unless commits have lately been so quick that handing a batch over would
-take as long: then the loop that asked commits brief requests itself. Who blocks anyway does too (ADR 0015).
+take as long: then the loop that asked commits brief requests itself. Who blocks anyway does too (ADR 0010).
 """
 
 from __future__ import annotations
