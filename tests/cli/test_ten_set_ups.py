@@ -91,7 +91,7 @@ print("held", flush=True); input()
 
 def test_the_schema_is_old(lived_in: Paths, process: Call) -> None:
     connection = apsw.Connection(str(lived_in.database))
-    connection.execute("DELETE FROM migration WHERE name = 'm002_jobs'; DROP TABLE job")
+    connection.execute("DELETE FROM migration WHERE name = 'm003_table_names'; ALTER TABLE projection RENAME TO view")
     connection.close()
     told(process, "· Schema: written by an older Coterie", "→ Take a backup first, with `coterie backup`")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import apsw
 import pytest
 
 from coterie.base.errors import StorageError
@@ -31,3 +32,17 @@ def test_a_change_that_fails_halfway_leaves_everything_as_it_was(tmp_path: Path)
         cabinet.put({("a", "x"): "after", ("a", "y"): object()})  # type: ignore[dict-item]
     assert cabinet.entries("a") == {"x": "before"}
     cabinet.close()
+
+
+def test_a_file_with_the_first_table_names_is_still_read(tmp_path: Path) -> None:
+    path = tmp_path / "keys.db"
+    connection = apsw.Connection(str(path))
+    connection.execute(
+        "CREATE TABLE kept(drawer TEXT, name TEXT, told TEXT NOT NULL, PRIMARY KEY(drawer, name)) WITHOUT ROWID;"
+        " INSERT INTO kept VALUES ('account', 'main', 'sealed')"
+    )
+    connection.close()
+    for _ in range(2):
+        store = KeyStore(path)
+        assert store.entries("account") == {"main": "sealed"}
+        store.close()

@@ -190,3 +190,38 @@ def test_a_table_belongs_to_one_view_and_needs_a_key(tmp_path: Path) -> None:
         Store.open(tmp_path / "one.db", projections=[Search(), Thief()])
     with pytest.raises(TypeError, match="primary key"):
         Store.open(tmp_path / "two.db", projections=[Keyless()])
+
+
+class RenamedSearch(Search):
+    """The same projection with another name and another table."""
+
+    name = "test_full_text"
+    schema = "CREATE TABLE test_document(room TEXT, turn TEXT, text TEXT, PRIMARY KEY(room, turn));"
+    derived = ""
+
+    @on(SampleTurn)
+    def said(self, rows: Rows, event: Event[SampleTurn]) -> None:
+        row = (event.stream, event.payload.turn, event.payload.text)
+        rows.run("INSERT OR REPLACE INTO test_document VALUES (?, ?, ?)", row)
+
+    def update_derived(self, rows: Rows, changed: ChangedKeys | None) -> None:
+        return None
+
+
+async def test_opening_removes_the_tables_of_a_renamed_projection(tmp_path: Path) -> None:
+    path = tmp_path / "coterie.db"
+    store = Store.open(path, projections=[Search(), *sample_projections()])
+    await store.append([NewEvent("room:a", SampleTurn(turn="t1", speaker="mara", text="rain"))])
+    store.transact(lambda rows: rows.run("CREATE TABLE test_cache(id INTEGER PRIMARY KEY)"))
+    hashes = store.hashes()
+    store.close()
+    store = Store.open(path, projections=[RenamedSearch(), *sample_projections()])
+    tables = {name for (name,) in store.query("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    assert not {"test_text", "undo_test_text"} & tables
+    assert {"test_document", "undo_test_document", "test_cache"} <= tables
+    assert "test_search" not in store.reader.projection_fingerprints()
+    assert store.query("SELECT text FROM test_document") == [("rain",)]
+    assert {name: value for name, value in store.hashes().items() if name != "test_full_text"} == {
+        name: value for name, value in hashes.items() if name != "test_search"
+    }
+    store.close()

@@ -26,7 +26,7 @@ async def play(store: Store, chance: random.Random, steps: int, *, reach_back: b
 def lose_views(path: Path) -> None:
     """As if the tables had been made by other code: everything but the log must be made again."""
     store = Store.open(path)
-    store.transact(lambda rows: rows.run("DELETE FROM view"))
+    store.transact(lambda rows: rows.run("DELETE FROM projection"))
     store.close()
 
 
@@ -64,7 +64,7 @@ async def test_s27_a_snapshot_saves_folding(tmp_path: Path) -> None:
     store.close()
     lose_views(path)
     store = Store.open(path, projections=sample_projections(), seed=seed_from_snapshots(tmp_path, print))
-    assert store.query("SELECT DISTINCT floor FROM view WHERE name LIKE 'sample%'") == [(position,)]
+    assert store.query("SELECT DISTINCT floor FROM projection WHERE name LIKE 'sample%'") == [(position,)]
     store.close()
 
 

@@ -21,6 +21,7 @@ import pytest
 from bench.lib.sample_events import sample_draft, sample_projections
 from coterie.base.clock import ManualClock
 from coterie.eventstore import NewJob, Store
+from coterie.eventstore.sqlite.backup import check_backup, restore
 from coterie.eventstore.sqlite.verify import verify
 
 FOLDER = Path(__file__).parent
@@ -42,6 +43,21 @@ def test_an_old_database_still_opens_and_says_the_same(golden: Path, tmp_path: P
     store.rebuild()
     assert store.hashes() == expected
     assert [job.key for job in asyncio.run(store.jobs.find())] == ["golden"]
+    store.close()
+
+
+@pytest.mark.parametrize("golden", sorted(FOLDER.glob("*.sql")), ids=lambda path: path.stem)
+def test_a_backup_of_an_old_version_can_be_checked_and_restored(golden: Path, tmp_path: Path) -> None:
+    text = golden.read_text(encoding="utf-8")
+    backup, database = tmp_path / "backup.db", tmp_path / "coterie.db"
+    connection = apsw.Connection(str(backup))
+    connection.execute(text)
+    connection.close()
+    report = check_backup(backup, sample_projections())
+    assert report.clean, report.problems
+    restore(backup, database, ManualClock().now(), sample_projections())
+    store = Store.open(database, projections=sample_projections())
+    assert store.hashes() == json.loads(text.rsplit(MARK, 1)[1])
     store.close()
 
 

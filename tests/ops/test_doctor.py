@@ -153,7 +153,7 @@ def test_a_folder_others_can_look_into_is_noted(home: Paths) -> None:
 
 
 def test_views_of_another_version_are_noted(store: Store, home: Paths) -> None:
-    store.transact(lambda rows: rows.run("UPDATE view SET fingerprint = 'old' WHERE name = 'sample_edges'"))
+    store.transact(lambda rows: rows.run("UPDATE projection SET fingerprint = 'old' WHERE name = 'sample_edges'"))
     found = examine(home)["Views"]
     assert (found.state, found.what) == ("note", "sample_edges will be folded anew at the next start")
 

@@ -79,7 +79,7 @@ async def test_s27_a_snapshot_holds_what_the_views_hold(
     live(30)
     told: list[str] = []
     expected = store.hashes()
-    store.transact(lambda rows: rows.run("DELETE FROM view"))
+    store.transact(lambda rows: rows.run("DELETE FROM projection"))
     store.close()
     again = Store.open(
         store.path, projections=sample_projections(), seed=seed_from_snapshots(home.periodic_snapshots, told.append)
@@ -135,7 +135,7 @@ async def test_a_failed_write_leaves_no_half_file(store: Store, home: Paths, mon
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("coterie.eventstore.sqlite.snapshots.put_in_place", fail)
+    monkeypatch.setattr("coterie.eventstore.sqlite.snapshots.publish_file", fail)
     with pytest.raises(OSError, match="No space"):
         write_snapshot(store.reader.connections, store.projections, home.periodic_snapshots / "x.snapshot")
     assert list(home.periodic_snapshots.iterdir()) == []
@@ -155,7 +155,7 @@ async def test_the_watch_goes_on_after_trouble_and_stops_when_told(
             raise StorageError("The disk is gone.", "Plug it in.")
         return really_due()
 
-    monkeypatch.setattr(snapshots, "due", due)
+    monkeypatch.setattr(snapshots, "is_due", due)
     live(100)
     stop = asyncio.Event()
     with structlog.testing.capture_logs() as logs:

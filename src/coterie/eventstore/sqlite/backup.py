@@ -72,9 +72,9 @@ def check_backup(
     try:
         with translating_errors(backup):
             tables = {name for (name,) in reader.query("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-            if not {"event", "migration", "view"} <= tables:
+            if not {"event", "migration"} <= tables:
                 raise BackupError(f"{backup} is not a Coterie backup.", "Choose a file from the folder `backups`.")
-            known: dict[str, str] = dict(reader.query("SELECT name, fingerprint FROM view"))
+            known = reader.projection_fingerprints()
             # A view that this version folds differently is rebuilt when the copy is opened: nothing to hold it to.
             held = [view for view in projections if known.get(view.name) == view.fingerprint]
             parts = itertools.count()

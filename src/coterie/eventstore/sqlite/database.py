@@ -68,7 +68,22 @@ def connect(path: Path, *, writable: bool) -> apsw.Connection:
         connection.execute("PRAGMA temp_store = MEMORY")
         connection.execute("PRAGMA cache_size = -65536")
         connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+        if not writable:
+            alias_old_tables(connection)
     return connection
+
+
+_OLD_TABLE_NAMES = {"line": "stream_lineage", "counting": "active_ranges", "view": "projection"}
+
+
+def alias_old_tables(connection: apsw.Connection) -> None:
+    """Show the tables of a file that was not migrated yet under their present names, to this connection only.
+
+    A backup of an older version is checked before it is restored, and a reader may not migrate.
+    """
+    sql = "SELECT name FROM main.sqlite_schema WHERE type = 'table' AND name IN ('line', 'counting', 'view')"
+    for (old,) in connection.execute(sql).fetchall():
+        connection.execute(f"CREATE TEMP VIEW IF NOT EXISTS {_OLD_TABLE_NAMES[str(old)]} AS SELECT * FROM main.{old}")
 
 
 def check_database_file(path: Path) -> None:

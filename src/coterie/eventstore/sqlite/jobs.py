@@ -161,9 +161,9 @@ class JobQueries:
         if kind is not None:
             where.append("kind = ?")
             params.append(kind)
-        for field, value in (payload or {}).items():
+        for name, value in (payload or {}).items():
             where.append("payload ->> ? = ?")
-            params += [field, value]
+            params += [name, value]
         rows = self._readers.rows().all(f"SELECT {_COLUMNS} FROM job WHERE {' AND '.join(where)} ORDER BY id", params)
         return [_job(row) for row in rows]
 

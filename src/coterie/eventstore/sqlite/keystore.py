@@ -1,7 +1,7 @@
-"""A file for what may not stand in the log: keys that must be kept, changed and forgotten, all or nothing at a time.
+"""A small transactional key-value file for secrets that must not be in the event log, such as encryption keys.
 
-Drawers hold texts under names. Everything handed to `put` is durable together before it returns, so that a step of a
-cipher and what came of it cannot be torn apart by a crash.
+Values are texts, addressed by a namespace and a name. Everything handed to one `put` becomes durable together, so a
+crash cannot separate a step of a cipher from its result.
 """
 
 from __future__ import annotations
@@ -13,49 +13,54 @@ from pathlib import Path
 from coterie.eventstore.sqlite.database import connect, translating_errors
 
 KeyPath = tuple[str, str]
-"""A drawer and the name in it."""
+"""A namespace and the name in it."""
 
 
 class KeyStore:
     def __init__(self, path: Path) -> None:
-        """Made if it is not there, for its owner's eyes only."""
+        """Open the file; create it, readable by its owner only, if it does not exist."""
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not path.exists():
             os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
-        self._rows = connect(path, writable=True)
-        with translating_errors(path):
-            self._rows.execute(
-                "CREATE TABLE IF NOT EXISTS kept(drawer TEXT, name TEXT, told TEXT NOT NULL,"
-                " PRIMARY KEY(drawer, name)) WITHOUT ROWID"
+        self._connection = connect(path, writable=True)
+        with translating_errors(path), self._connection:
+            if self._connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'kept'").fetchone():
+                self._connection.execute(
+                    "ALTER TABLE kept RENAME TO entry; ALTER TABLE entry RENAME COLUMN drawer TO namespace;"
+                    " ALTER TABLE entry RENAME COLUMN told TO value"
+                )
+            self._connection.execute(
+                "CREATE TABLE IF NOT EXISTS entry(namespace TEXT, name TEXT, value TEXT NOT NULL,"
+                " PRIMARY KEY(namespace, name)) WITHOUT ROWID"
             )
 
     def get(self, namespace: str, name: str) -> str | None:
         with translating_errors(self._path):
-            row = self._rows.execute(
-                "SELECT told FROM kept WHERE drawer = ? AND name = ?", (namespace, name)
+            row = self._connection.execute(
+                "SELECT value FROM entry WHERE namespace = ? AND name = ?", (namespace, name)
             ).fetchone()
         return None if row is None else str(row[0])
 
     def entries(self, namespace: str, prefix: str = "") -> dict[str, str]:
-        """Everything in it whose name begins so."""
+        """Name → value of every entry in a namespace whose name starts with `prefix`."""
         with translating_errors(self._path):
-            rows = self._rows.execute(
-                "SELECT name, told FROM kept WHERE drawer = ? AND substr(name, 1, ?) = ? ORDER BY name",
+            rows = self._connection.execute(
+                "SELECT name, value FROM entry WHERE namespace = ? AND substr(name, 1, ?) = ? ORDER BY name",
                 (namespace, len(prefix), prefix),
             ).fetchall()
-        return {str(name): str(told) for name, told in rows}
+        return {str(name): str(value) for name, value in rows}
 
     def put(self, changes: Mapping[KeyPath, str | None]) -> None:
-        """All of it or nothing; None removes."""
+        """Write all changes in one transaction; None removes an entry."""
         if not changes:
             return
-        with translating_errors(self._path), self._rows:
-            for (drawer, name), told in changes.items():
-                if told is None:
-                    self._rows.execute("DELETE FROM kept WHERE drawer = ? AND name = ?", (drawer, name))
+        with translating_errors(self._path), self._connection:
+            for (namespace, name), value in changes.items():
+                if value is None:
+                    self._connection.execute("DELETE FROM entry WHERE namespace = ? AND name = ?", (namespace, name))
                 else:
-                    self._rows.execute("INSERT OR REPLACE INTO kept VALUES (?, ?, ?)", (drawer, name, told))
+                    self._connection.execute("INSERT OR REPLACE INTO entry VALUES (?, ?, ?)", (namespace, name, value))
 
     def close(self) -> None:
-        self._rows.close()
+        self._connection.close()

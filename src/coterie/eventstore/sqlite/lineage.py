@@ -27,13 +27,13 @@ class StreamLineage:
         """The last number used in a stream; 0 if it has no event. Purged numbers stay used."""
         row = self._rows.one(
             "SELECT max(coalesce((SELECT seq FROM event WHERE stream = ?1 ORDER BY seq DESC LIMIT 1), 0),"
-            " coalesce((SELECT head FROM line WHERE stream = ?1), 0))",
+            " coalesce((SELECT head FROM stream_lineage WHERE stream = ?1), 0))",
             (stream,),
         )
         return int(row[0]) if row else 0
 
     def parent(self, stream: str) -> tuple[str, int] | None:
-        row = self._rows.one("SELECT parent, at FROM line WHERE stream = ? AND parent IS NOT NULL", (stream,))
+        row = self._rows.one("SELECT parent, at FROM stream_lineage WHERE stream = ? AND parent IS NOT NULL", (stream,))
         return (row[0], row[1]) if row else None
 
     def active(self, stream: str) -> Ranges:
@@ -45,7 +45,7 @@ class StreamLineage:
         if origin is not None and seq <= origin[1]:
             return self.active_at(origin[0], seq)
         row = self._rows.one(
-            "SELECT seq, ranges FROM counting WHERE stream = ? AND seq <= ? ORDER BY seq DESC LIMIT 1",
+            "SELECT seq, ranges FROM active_ranges WHERE stream = ? AND seq <= ? ORDER BY seq DESC LIMIT 1",
             (stream, seq),
         )
         if row is None:
@@ -58,12 +58,12 @@ class StreamLineage:
             self._record_fork(event, event.payload)
         before, after = self.before_and_after(event)
         told = (event.stream, event.seq, json.dumps(after.pairs))
-        self._rows.run("INSERT INTO counting VALUES (?, ?, ?)", told)
+        self._rows.run("INSERT INTO active_ranges VALUES (?, ?, ?)", told)
         return before, after
 
     def is_recorded(self, event: AnyEvent) -> bool:
         """Whether what was noted for a control event is what follows from the log."""
-        row = self._rows.one("SELECT ranges FROM counting WHERE stream = ? AND seq = ?", (event.stream, event.seq))
+        row = self._rows.one("SELECT ranges FROM active_ranges WHERE stream = ? AND seq = ?", (event.stream, event.seq))
         return row is not None and row[0] == json.dumps(self.before_and_after(event)[1].pairs)
 
     def before_and_after(self, event: AnyEvent) -> tuple[Ranges, Ranges]:
@@ -119,7 +119,7 @@ class StreamLineage:
 
     def _record_fork(self, event: AnyEvent, payload: Forked) -> None:
         known = self._rows.one(
-            "SELECT 1 FROM event WHERE stream = ?1 AND id < ?2 UNION SELECT 1 FROM line WHERE stream = ?1",
+            "SELECT 1 FROM event WHERE stream = ?1 AND id < ?2 UNION SELECT 1 FROM stream_lineage WHERE stream = ?1",
             (event.stream, event.id),
         )
         if known is not None:
@@ -133,10 +133,10 @@ class StreamLineage:
                 f"{payload.parent} cannot be forked at {payload.at}: it has {head} events.",
                 "Choose a number up to that.",
             )
-        row = self._rows.one("SELECT root FROM line WHERE stream = ?", (payload.parent,))
+        row = self._rows.one("SELECT root FROM stream_lineage WHERE stream = ?", (payload.parent,))
         root = row[0] if row else payload.parent
-        self._rows.run("INSERT OR IGNORE INTO line VALUES (?, NULL, NULL, ?, 0)", (root, root))
+        self._rows.run("INSERT OR IGNORE INTO stream_lineage VALUES (?, NULL, NULL, ?, 0)", (root, root))
         self._rows.run(
-            "INSERT INTO line VALUES (?, ?, ?, ?, ?)",
+            "INSERT INTO stream_lineage VALUES (?, ?, ?, ?, ?)",
             (event.stream, payload.parent, payload.at, root, event.seq),
         )

@@ -56,7 +56,18 @@ def m002_jobs(rows: Rows) -> None:
     )
 
 
-MIGRATIONS: tuple[Migration, ...] = (m001_log, m002_jobs)
+def m003_table_names(rows: Rows) -> None:
+    """Name the tables after what they hold. `database.alias_old_tables` lets readers see files from before this."""
+    rows.run(
+        """
+        ALTER TABLE line RENAME TO stream_lineage;
+        ALTER TABLE counting RENAME TO active_ranges;
+        ALTER TABLE view RENAME TO projection;
+        """
+    )
+
+
+MIGRATIONS: tuple[Migration, ...] = (m001_log, m002_jobs, m003_table_names)
 
 
 def migrate(rows: Rows, now: datetime, migrations: tuple[Migration, ...] = MIGRATIONS) -> list[str]:

@@ -65,11 +65,29 @@ class LiveProjections:
 
         Returns the names of the views that had to be folded from further back than where they stood.
         """
+        self._drop_undeclared()
         behind = [live for live in self._live if not live.is_current()]
         for live in behind:
             live.prepare(seed)
         self._catch_up(behind, progress)
         return [live.projection.name for live in behind]
+
+    def _drop_undeclared(self) -> None:
+        """Remove the tables of projections that were renamed or removed since the file was last open.
+
+        Every table of a projection has an undo journal, so a journal without a declared table marks a leftover.
+        """
+        if not self._live:
+            return
+        declared = {table for projection in self.projections for table in projection.tables}
+        journals = self._rows.all("SELECT name FROM sqlite_schema WHERE type = 'table' AND name GLOB 'undo_*'")
+        for (journal,) in journals:
+            table = journal.removeprefix("undo_")
+            if table not in declared:
+                self._rows.run(f"DROP TABLE {journal}; DROP TABLE IF EXISTS {table}")
+        names = [projection.name for projection in self.projections]
+        marks = ", ".join("?" * len(names))
+        self._rows.run(f"DELETE FROM projection WHERE name NOT IN ({marks})", names)
 
     def begin(self) -> None:
         self._touched.clear()
@@ -93,7 +111,7 @@ class LiveProjections:
             live.update_derived()
         names = [live.projection.name for live in self._live]
         marks = ", ".join("?" * len(names))
-        self._rows.run(f"UPDATE view SET position = ? WHERE name IN ({marks})", (position, *names))
+        self._rows.run(f"UPDATE projection SET position = ? WHERE name IN ({marks})", (position, *names))
 
     def rebuild(self, progress: Progress | None = None) -> None:
         for live in self._live:
@@ -189,7 +207,9 @@ class LiveProjection:
 
     def is_current(self) -> bool:
         """Look where the tables stand; True if nothing is to be done."""
-        row = self._rows.one("SELECT fingerprint, position, floor FROM view WHERE name = ?", (self.projection.name,))
+        row = self._rows.one(
+            "SELECT fingerprint, position, floor FROM projection WHERE name = ?", (self.projection.name,)
+        )
         if row is None or row[0] != self.projection.fingerprint or row[1] > last_event_id(self._rows):
             self.position = -1
             return False
@@ -216,14 +236,14 @@ class LiveProjection:
         self._attach()
         self.position = self._floor = position
         self._rows.run(
-            "INSERT OR REPLACE INTO view VALUES (?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO projection VALUES (?, ?, ?, ?)",
             (self.projection.name, self.projection.fingerprint, position, position),
         )
 
     def mark_current(self) -> None:
         self.position = last_event_id(self._rows)
         self._changed = None
-        self._rows.run("UPDATE view SET position = ? WHERE name = ?", (self.position, self.projection.name))
+        self._rows.run("UPDATE projection SET position = ? WHERE name = ?", (self.position, self.projection.name))
         if self.projection.has_derived:
             self.projection.update_derived(self._rows, None)
 

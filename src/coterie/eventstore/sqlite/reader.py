@@ -104,15 +104,15 @@ class LogReader:
 
     def roots(self) -> dict[str, str]:
         """Stream → the stream that its forks descend from, for every stream that takes part in a fork."""
-        return dict(self.query("SELECT stream, root FROM line"))
+        return dict(self.query("SELECT stream, root FROM stream_lineage"))
 
     def forks(self) -> set[str]:
         """The streams that are forks of another."""
-        return {stream for (stream,) in self.query("SELECT stream FROM line WHERE parent IS NOT NULL")}
+        return {stream for (stream,) in self.query("SELECT stream FROM stream_lineage WHERE parent IS NOT NULL")}
 
     def projection_fingerprints(self) -> dict[str, str]:
         """Projection → the fingerprint of the version that wrote its tables."""
-        return dict(self.query("SELECT name, fingerprint FROM view"))
+        return dict(self.query("SELECT name, fingerprint FROM projection"))
 
     def migrations(self) -> list[str]:
         """The names of the schema migrations that were applied."""

@@ -142,7 +142,8 @@ class EventRecorder:
             (stream, first, last),
         )
         self._rows.run(
-            "INSERT INTO line VALUES (?1, NULL, NULL, ?1, ?2) ON CONFLICT(stream) DO UPDATE SET head = max(head, ?2)",
+            "INSERT INTO stream_lineage VALUES (?1, NULL, NULL, ?1, ?2)"
+            " ON CONFLICT(stream) DO UPDATE SET head = max(head, ?2)",
             (stream, head),
         )
         self._views.rebuild()

@@ -43,7 +43,7 @@ def _write(readers: ReadConnections, views: Sequence[Projection], draft: Path) -
                 "CREATE TABLE held(view TEXT, fingerprint TEXT, position INTEGER, tbl TEXT, hash TEXT,"
                 " PRIMARY KEY(view, tbl))"
             )
-            positions: dict[str, int] = dict(source.all("SELECT name, position FROM view"))
+            positions: dict[str, int] = dict(source.all("SELECT name, position FROM projection"))
             for view in views:
                 rows.run(view.schema)
                 for table in view.tables:

@@ -83,7 +83,7 @@ def _purged(rows: Rows, stream: str, first: int, last: int) -> bool:
 
 
 def _check_view(rows: Rows, view: Projection, findings: VerifyReport) -> None:
-    row = rows.one("SELECT fingerprint FROM view WHERE name = ?", (view.name,))
+    row = rows.one("SELECT fingerprint FROM projection WHERE name = ?", (view.name,))
     if row is None or row[0] != view.fingerprint:
         findings.problems.append(f"The view {view.name} has not been folded by this version yet.")
         findings.projections[view.name] = False
