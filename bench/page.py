@@ -37,7 +37,7 @@ async def _write(house: BenchServer, turns: int) -> str:
     from coterie.characters import starter_characters
 
     there = house.house
-    bot = await there.arrivals.author(starter_characters.starter_character("maren"))
+    bot = await there.character_importer.author(starter_characters.starter_character("maren"))
     chat = await there.story.begin(bot.id, Opening(title=f"{turns} turns", place=OpeningPlace(name="the lighthouse")))
     chance = random.Random(turns)
     for _ in range(0, turns // 2, 100):

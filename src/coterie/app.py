@@ -197,13 +197,13 @@ class App:
         self._backups = Backups(paths, settings.storage, self._clock)
         self._background: list[asyncio.Task[Any]] = []
         self.models = models or Models(settings.models, clock=self._clock, store=store)
-        self.roster = Characters(store)
+        self.characters = Characters(store)
         self.memory = Memory(store, clock=self._clock)
         self.agents = agent_registry(paths)
         self.workspaces = Workspaces(paths.root / "workspaces", paths.root / "shared", folder_name=self._folder_named)
         self.story = StoryService(
             store,
-            self.roster,
+            self.characters,
             self.memory,
             self.models,
             settings.story,
@@ -213,45 +213,52 @@ class App:
         )
         may_open = partial(PeopleQueries(store).with_account_on, WEB)
         self.draft = DraftService(
-            store, self.roster, self.memory, self.models, settings.draft, self._clock, paths.root / "drafts", may_open
+            store,
+            self.characters,
+            self.memory,
+            self.models,
+            settings.draft,
+            self._clock,
+            paths.root / "drafts",
+            may_open,
         )
         self.crowd = CrowdService(store, self.memory, self.models, self._clock, paths.root / "configs")
         self._figures = CrowdMetrics(self.crowd, store.bus)
         self.desk = DeskService(
             store,
-            self.roster,
+            self.characters,
             self.memory,
             self.models,
             self.workspaces,
             settings.desk,
             self._clock,
-            notify=lambda outgoing, token: self.switchboard.notify(outgoing, token),
+            notify=lambda outgoing, token: self.message_router.notify(outgoing, token),
             may_talk=lambda person, character: self.people.may_talk(person, character),
         )
-        self.arrivals = CharacterImporter(store, self.roster, self.memory, self.workspaces)
+        self.character_importer = CharacterImporter(store, self.characters, self.memory, self.workspaces)
         self.feed = Feed(store, self.story.replies)
-        self.copies = BackupService(paths, store, self._backups)
-        self.configuration = SettingsEditor(
+        self.backups = BackupService(paths, store, self._backups)
+        self.settings_editor = SettingsEditor(
             settings, paths.config, lambda: load_settings(paths), lambda: write_example_config(paths), LIVE_SETTINGS
         )
         self.people = People(store, self._clock)
         self.visits = Visits(store, self._clock)
         self.remote = AgentConnections(
             self.agents,
-            self.roster,
+            self.characters,
             RemoteChatQueries(store),
             settings.agents,
-            notify=lambda outgoing, token: self.switchboard.notify(outgoing, token),
-            room_of=lambda context: self.switchboard.chats.rooms.room_of(context),
+            notify=lambda outgoing, token: self.message_router.notify(outgoing, token),
+            room_of=lambda context: self.message_router.chats.rooms.room_of(context),
         )
         talking: list[Conversation] = [
-            StoryConversation(store, self.story, self.roster, self.feed),
-            DeskConversation(store, self.desk, self.roster),
-            RemoteConversation(store, self.roster, self.remote, settings.agents, self.room_files),
+            StoryConversation(store, self.story, self.characters, self.feed),
+            DeskConversation(store, self.desk, self.characters),
+            RemoteConversation(store, self.characters, self.remote, settings.agents, self.room_files),
         ]
         conversations = {one.mode: one for one in talking}
-        self.switchboard = MessageRouter(
-            store, self._clock, self.roster, self.people, conversations, settings.surfaces, self.agents
+        self.message_router = MessageRouter(
+            store, self._clock, self.characters, self.people, conversations, settings.surfaces, self.agents
         )
 
     @property
@@ -265,7 +272,7 @@ class App:
 
     def _folder_named(self, character: str) -> str:
         try:
-            return self.agents.workspace_of(self.roster.get(character))
+            return self.agents.workspace_of(self.characters.get(character))
         except NoSuchCharacter:
             return ""
 
@@ -305,12 +312,12 @@ class App:
         self.models.warm_up()
         _log.info("started", version=self._version, database=str(self._home.database))
         try:
-            async with webhook_attached(self.switchboard, self.settings.webhook), self._matrix():
+            async with webhook_attached(self.message_router, self.settings.webhook), self._matrix():
                 yield
         finally:
             _log.info("stopping")
             await self.crowd.close()
-            await self.switchboard.close()
+            await self.message_router.close()
             await self.story.replies.close()
             await self.draft.replies.close()
             await self.draft.close()
@@ -334,7 +341,7 @@ class App:
         )
 
         bot = MatrixService(
-            self.switchboard,
+            self.message_router,
             self.store.bus,
             self.settings.matrix,
             self._home.root / "matrix",

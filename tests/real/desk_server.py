@@ -77,11 +77,11 @@ async def open_desk(folder: Path, script: Script | None, **sections: object) -> 
                 player = ReplayProvider("embedded", default=script.answer)
                 models = Models(settings.models, store=store, providers={"embedded": player})
             house = App(home, settings, store, models=models)
-            if not house.roster.all():
-                await house.roster.save(Identity(name="Mara", persona="Mara gets things done."))
+            if not house.characters.all():
+                await house.characters.save(Identity(name="Mara", persona="Mara gets things done."))
             web = create_web(house)
-            web.include_router(webhook_router(house.switchboard, settings.webhook, house.room_files))
-            web.include_router(openai_router(house.switchboard, settings.api, SystemClock()))
+            web.include_router(webhook_router(house.message_router, settings.webhook, house.room_files))
+            web.include_router(openai_router(house.message_router, settings.api, SystemClock()))
             async with (
                 house.running(),
                 _listening(web) as url,

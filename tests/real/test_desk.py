@@ -63,7 +63,7 @@ async def test_the_full_loop_from_webhook_to_reply_and_back_out(tmp_path: Path) 
         bot = chat["character"]
         kept = {memory.text for memory in open_.house.memory.browse(owner=bot)}
         assert kept == {"Ana asked about the note", "Ana cares about short notes"}
-        await open_.house.switchboard.wait_idle()
+        await open_.house.message_router.wait_idle()
         assert open_.sink.texts == ["I am counting.", "It has three words."]
         whole = await open_.ask("GET", desk)
         assert whole["sandbox"]["state"] == "confined" and "It has" not in whole["status"]
@@ -213,6 +213,6 @@ async def test_the_loop_on_the_embedded_model(tmp_path: Path) -> None:
             while "desk_results_injected" not in events:
                 await asyncio.sleep(0.2)
                 events = [event.kind for event in open_.house.store.reader.read(limit=1_000)]
-        await open_.house.switchboard.wait_idle()
+        await open_.house.message_router.wait_idle()
         assert open_.sink.texts[0] == answer["text"]
         assert (await open_.ask("GET", desk))["spent_today"]["calls"] >= 3

@@ -45,8 +45,8 @@ def api() -> dict[str, Any]:
         with open_store(home) as store:
             house = App(home, settings, store)
             web = create_web(house)
-            web.include_router(webhook_router(house.switchboard, settings.webhook, house.room_files))
-            web.include_router(openai_router(house.switchboard, settings.api, SystemClock()))
+            web.include_router(webhook_router(house.message_router, settings.webhook, house.room_files))
+            web.include_router(openai_router(house.message_router, settings.api, SystemClock()))
             return web.openapi()
 
 

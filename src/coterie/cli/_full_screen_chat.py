@@ -36,5 +36,5 @@ async def open_chat(house: App, bot: Character, fresh: bool) -> TerminalConversa
         turns = story.timeline.latest(chat.room, _SHOWN)
         return [PastMessage(names.get(turn.speaker, turn.speaker), turn.text, turn.by_person) for turn in turns]
 
-    conversation = StoryConversation(house.store, story, house.roster, house.feed)
+    conversation = StoryConversation(house.store, story, house.characters, house.feed)
     return TerminalConversation(conversation, chat.room, OWNER, bot.name, history)

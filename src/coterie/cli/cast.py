@@ -45,7 +45,7 @@ def new(
         )
     with _house() as house:
         if card is not None:
-            bot, notes = asyncio.run(house.arrivals.import_file(_read(card), card.name))
+            bot, notes = asyncio.run(house.character_importer.import_file(_read(card), card.name))
             for note in notes:
                 typer.echo(f"  · {note}")
         else:
@@ -62,7 +62,7 @@ def new(
                     kickoff=kickoff,
                 )
             )
-            bot = asyncio.run(house.arrivals.author(identity))
+            bot = asyncio.run(house.character_importer.author(identity))
         typer.echo(f"{_line(bot.name)} is here ({bot.id}), with a folder at {house.workspaces.folder(bot.id)}")
         typer.echo(f"→ coterie chat {bot.id if ' ' in bot.name else _line(bot.name)}")
 
@@ -123,7 +123,7 @@ def import_chat(
     from coterie.modes.story import import_tavern_chat
 
     with _house() as house:
-        bot = house.roster.find(who)
+        bot = house.characters.find(who)
         chat = TavernChat.read(_read(file))
         made = asyncio.run(import_tavern_chat(house.story, house.store, house.memory, bot, chat, title))
         typer.echo(f"{house.story.timeline.count(made.room)} turns are in “{_line(made.title)}” now.")
@@ -146,10 +146,10 @@ def export(
     if file.exists() and not force:
         raise CardError(f"{file} is there already.", "Choose another name, or use --force.")
     with _house() as house:
-        bot = house.roster.find(name)
+        bot = house.characters.find(name)
         card = house.workspaces.card_with_files(bot)
         exported = (
-            ExportedCard(export_character(house.store, house.roster, bot, card if bot.card else None), [])
+            ExportedCard(export_character(house.store, house.characters, bot, card if bot.card else None), [])
             if whole
             else export_card(card, format_of(file.name))
         )
@@ -168,9 +168,9 @@ def delete(
     import asyncio
 
     with _house() as house:
-        bot = house.roster.find(name)
+        bot = house.characters.find(name)
         typed = confirm if confirm is not None else typer.prompt(f"Type {_line(bot.name)} to confirm")
-        asyncio.run(house.roster.delete(bot.id, typed))
+        asyncio.run(house.characters.delete(bot.id, typed))
         chats = len(house.story.chats.chats_with(bot.id))
         typer.echo(f"{_line(bot.name)} is no longer in the cast.")
         typer.echo(

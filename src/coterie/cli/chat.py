@@ -192,14 +192,14 @@ def _choose(house: App, portal: BlockingPortal | DirectPortal, name: str | None)
     from coterie.characters import starter_characters as shelf
     from coterie.characters.errors import NoSuchCharacter
 
-    bots = house.roster.all()
+    bots = house.characters.all()
     if name is not None:
         try:
-            return house.roster.find(name)
+            return house.characters.find(name)
         except NoSuchCharacter:
             if name.lower() not in shelf.NAMES or any(bot.name == shelf.starter_character(name).name for bot in bots):
                 raise
-            return portal.call(house.arrivals.author, shelf.starter_character(name))
+            return portal.call(house.character_importer.author, shelf.starter_character(name))
     if len(bots) == 1:
         return bots[0]
     offered = [bot.name for bot in bots] or [shelf.summary(one) for one in shelf.NAMES]
@@ -211,7 +211,7 @@ def _choose(house: App, portal: BlockingPortal | DirectPortal, name: str | None)
         raise ConfigError("Nobody was chosen.", "Choose a number, or make somebody: coterie cast new NAME")
     if bots:
         return bots[int(answer) - 1]
-    return portal.call(house.arrivals.author, shelf.starter_character(shelf.NAMES[int(answer) - 1]))
+    return portal.call(house.character_importer.author, shelf.starter_character(shelf.NAMES[int(answer) - 1]))
 
 
 def _ask(prompt: str) -> str | None:

@@ -105,7 +105,7 @@ def meet(
             if persona.character:
                 typer.echo(f"{persona.name} came from the cast.")
                 continue
-            bot = asyncio.run(house.arrivals.author(character_from_persona(persona)))
+            bot = asyncio.run(house.character_importer.author(character_from_persona(persona)))
             typer.echo(f"{bot.name} is in the cast.")
 
 
@@ -155,7 +155,8 @@ def replay(
     if not changed:
         if not result.identical:
             raise BadRecording(
-                f"The replay of {room} differs: {result.changed_decisions} decisions, {len(result.only_replayed())} lines.",
+                f"The replay of {room} differs: {result.changed_decisions} decisions,"
+                f" {len(result.only_replayed())} lines.",
                 "It was recorded by another version of Coterie, or with other moderation lists.",
             )
         typer.echo(f"Identical: {len(result.messages)} messages, {result.decisions} moments, SHA-256 {result.hash}")

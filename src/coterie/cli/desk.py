@@ -33,7 +33,7 @@ def desk(
 ) -> None:
     """Talk with a character that works meanwhile, line by line. /help tells what else can be done."""
     with running_app() as (house, portal):
-        bot = house.roster.find(name)
+        bot = house.characters.find(name)
         mine = [chat for chat in house.desk.queries.chats() if chat.character == bot.id]
         room = mine[0].room if mine and not fresh else portal.call(house.desk.open, bot.id, _you(), "")
         standing = portal.call(house.desk.sandbox.status)
@@ -51,7 +51,7 @@ class DeskLineChat:
         self._desk = house.desk
         self._portal = portal
         self._chat = chat
-        self._name = house.roster.get(chat.character).name
+        self._name = house.characters.get(chat.character).name
         self._timeline = TurnQueries(house.store)
         self._told = {turn.id for turn in self._timeline.latest(chat.room, 500)}
 

@@ -95,13 +95,13 @@ class _Work:
 
     def character(self, name: str | None) -> Character:
         if name is not None:
-            return self.house.roster.find(name)
-        if bots := self.house.roster.all():
+            return self.house.characters.find(name)
+        if bots := self.house.characters.all():
             return bots[0]
         from coterie.characters.identity import Identity
 
         editor = Identity(name="Editor", persona="A careful editor, who keeps the author's voice.")
-        return self.portal.call(self.house.arrivals.author, editor)
+        return self.portal.call(self.house.character_importer.author, editor)
 
     def ask(self, question: str, member: Member, bot: Character) -> int:
         """Tell the answer as it comes; how many proposals there are then."""
@@ -220,7 +220,7 @@ class _Work:
         self.portal.call(write_to_file, self.house.draft, self.bound, before)
 
     def card(self, change: Proposal, number: str) -> None:
-        name = self.house.roster.get(change.author).name
+        name = self.house.characters.get(change.author).name
         found = f"found: {change.how}" if change.placed else f"not found: {change.missing}"
         state = found if change.fresh or not change.placed else "stale: the words are gone"
         typer.secho(f"\n── {number}  {_safe(name)}  ({state})", bold=True)
@@ -241,7 +241,7 @@ def _at_work(file: Path, plain: bool) -> Iterator[_Work]:
         from coterie.modes.draft import Contributor
         from coterie.modes.draft.local_files import open_file
 
-        you = Contributor(OWNER, house.roster.owner().name)
+        you = Contributor(OWNER, house.characters.owner().name)
         bound = portal.call(partial(open_file, house.draft, file, you, Paths.locate().root / "drafts", plain=plain))
         yield _Work(house, portal, bound)
 

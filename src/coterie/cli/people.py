@@ -96,7 +96,7 @@ def allow(
 
     with _house() as house:
         person = house.people.find(who)
-        whom = character if character == "*" else house.roster.find(character).id
+        whom = character if character == "*" else house.characters.find(character).id
         asyncio.run(house.people.allow(person.id, whom, not withdraw))
         typer.echo("Done.")
 

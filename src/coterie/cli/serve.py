@@ -55,13 +55,13 @@ def serve(
                 told = partial(tell, "Folding the log")
                 store = open_house.enter_context(open_store(home, progress=told))
             house = App(home, settings, store)
-            house.copies.last_restore = put_back
+            house.backups.last_restore = put_back
             keys = {"/webhook": settings.webhook.secret, "/v1": settings.api.key}
             web = create_web(house, server.password, tuple(path for path, key in keys.items() if key is not None))
-            web.include_router(webhook_router(house.switchboard, settings.webhook, house.room_files))
-            web.include_router(openai_router(house.switchboard, settings.api, SystemClock()))
+            web.include_router(webhook_router(house.message_router, settings.webhook, house.room_files))
+            web.include_router(openai_router(house.message_router, settings.api, SystemClock()))
             ended = run_server(web, server, within=house.running(), anew=True)
-        wanted, asked["port"] = house.copies.restore_requested, ended.port
+        wanted, asked["port"] = house.backups.restore_requested, ended.port
         if wanted is None or ended.by_signal:
             return
 

@@ -169,8 +169,8 @@ async def test_s28_who_does_not_start_anew_says_how_to_put_one_back(web: Web) ->
     made = await web.post("/backups", status=201)
     answer = await web.client.post(f"/backups/{made['file']}/restore")
     assert answer.status_code == 409
-    assert f"coterie restore {web.house.copies.folder / made['file']}" in answer.json()["fix"]
-    assert web.house.copies.restore_requested is None
+    assert f"coterie restore {web.house.backups.folder / made['file']}" in answer.json()["fix"]
+    assert web.house.backups.restore_requested is None
 
 
 async def test_s29_a_key_is_never_on_the_settings_page(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:

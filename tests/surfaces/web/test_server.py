@@ -32,7 +32,7 @@ class FakeHouse:
     """A house whose state the test decides; nobody lives in it."""
 
     store: Store
-    roster: Characters
+    characters: Characters
     people: People
     visits: Visits
     memory: Memory
@@ -41,11 +41,11 @@ class FakeHouse:
     crowd: CrowdService
     desk: DeskService
     workspaces: Workspaces
-    arrivals: CharacterImporter
+    character_importer: CharacterImporter
     feed: Feed
     models: Models
-    configuration: SettingsEditor
-    copies: BackupService
+    settings_editor: SettingsEditor
+    backups: BackupService
     code_minutes = 15
 
     def __init__(self) -> None:

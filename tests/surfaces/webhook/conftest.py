@@ -40,7 +40,7 @@ class Served:
 
     async def settle(self) -> None:
         """Everything that replies led to is done: memories are made."""
-        await self.house.switchboard.wait_idle()
+        await self.house.message_router.wait_idle()
         worker = Worker(self.house.store.jobs, self.house.story.handlers(), clock=self.clock, bus=self.house.store.bus)
         while await worker.drain():
             pass
@@ -59,18 +59,18 @@ async def serving(folder: Path, clock: ManualClock, **sections: object) -> Async
         player = ReplayProvider("embedded", default=script.answer, speed=1)
         models = Models(settings.models, clock=clock, store=store, providers={"embedded": player})
         house = App(home, settings, store, clock=clock, models=models)
-        if not house.roster.all():
-            await house.roster.save(Identity(name="Mara", persona="Keeps a lighthouse."))
+        if not house.characters.all():
+            await house.characters.save(Identity(name="Mara", persona="Keeps a lighthouse."))
         web = create_web(house)
-        web.include_router(webhook_router(house.switchboard, settings.webhook, house.room_files))
-        web.include_router(openai_router(house.switchboard, settings.api, clock))
+        web.include_router(webhook_router(house.message_router, settings.webhook, house.room_files))
+        web.include_router(openai_router(house.message_router, settings.api, clock))
         async with (
-            attached(house.switchboard, settings.webhook),
+            attached(house.message_router, settings.webhook),
             _listening(web) as url,
             httpx.AsyncClient(base_url=url, trust_env=False, timeout=30) as client,
         ):
             yield Served(url, house, script, clock, client)
-        await house.switchboard.close()
+        await house.message_router.close()
         await house.story.replies.close()
         with store.reader.connections.snapshot() as rows:
             assert store.hashes() == {view.name: replayed_hash(view, rows) for view in store.projections}

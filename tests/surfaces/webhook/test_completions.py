@@ -92,7 +92,7 @@ async def test_p15_the_kind_of_chat_can_be_chosen(serve: Serve) -> None:
         await ai.chat.completions.create(model="Mara", messages=said, extra_body={"mode": "story"})
         with pytest.raises(openai.InternalServerError, match="no kind of chat called opera"):
             await ai.chat.completions.create(model="Mara", messages=[user("Oh")], extra_body={"mode": "opera"})
-        (bound,) = served.house.switchboard.chats.rooms.on_surface("api")
+        (bound,) = served.house.message_router.chats.rooms.on_surface("api")
         assert bound.mode == "story"
 
 

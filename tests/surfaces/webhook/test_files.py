@@ -61,7 +61,9 @@ async def test_p6_hostile_names_over_http_stay_in_the_workspace(serve: Serve) ->
         new = {path for path in root.rglob("*") if path.is_file()} - before
         room = RoomRef(surface="webhook", id="main")
         folder = (
-            served.house.workspaces.folder(served.house.roster.find("Mara").id) / FILES_FOLDER / room_folder_name(room)
+            served.house.workspaces.folder(served.house.characters.find("Mara").id)
+            / FILES_FOLDER
+            / room_folder_name(room)
         )
         logs = {path for path in new if path.name.startswith("coterie.db")}
         assert {path.parent for path in new - logs} == {folder} and len(new - logs) == len(names)
@@ -82,7 +84,7 @@ async def test_p6_fifty_megabytes_both_ways_over_http_in_little_memory(serve: Se
 
         file = await upload(served, pieces(), "film.bin")
         # The character sends it back: an answer with the file, as a mode that makes files gives it.
-        board = served.house.switchboard
+        board = served.house.message_router
         call = {"text": "/help", "id": "k", "wait": True}
         await served.client.post("/webhook", json=call)
         room = RoomRef(surface="webhook", id="main")
@@ -111,7 +113,7 @@ async def _zeros(megabytes: int) -> AsyncIterator[bytes]:
 
 async def _answer_with(served: Served, room: RoomRef, file: str) -> None:
     """A message whose answer carries the file."""
-    board, name = served.house.switchboard, "webhook"
+    board, name = served.house.message_router, "webhook"
 
     @board.dispatcher.on(IncomingMessage, surface=name)
     async def send_back(incoming: IncomingMessage) -> AsyncIterator[OutgoingMessage]:

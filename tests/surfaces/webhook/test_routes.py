@@ -19,7 +19,7 @@ async def test_d13_a_message_is_accepted_with_an_id_and_its_reply_can_be_looked_
         served.script.replies = ["The lamp is lit."]
         answer = await served.client.post("/webhook", json={"text": "Is the lamp lit?", "id": "a-1"})
         assert (answer.status_code, answer.json()["id"], answer.json()["status"]) == (202, "a-1", "accepted")
-        await served.house.switchboard.wait_idle()
+        await served.house.message_router.wait_idle()
         told = (await served.client.get("/webhook/a-1")).json()
         assert (told["status"], told["text"]) == ("answered", "The lamp is lit.")
         assert told["replies"] == [{"type": "message", "text": "The lamp is lit.", "state": "delivered"}]
@@ -48,7 +48,7 @@ async def test_d13_the_secret_is_asked_for(serve: Serve) -> None:
         assert (await served.client.get("/webhook/x")).status_code == 401
         good = {"X-Webhook-Secret": "open sesame"}
         assert (await served.client.post("/webhook", json={"text": "hello"}, headers=good)).status_code == 202
-        await served.house.switchboard.wait_idle()
+        await served.house.message_router.wait_idle()
 
 
 async def test_p3_somebody_the_caller_speaks_for_is_a_stranger_until_let_in(serve: Serve) -> None:
@@ -69,7 +69,7 @@ async def test_p3_a_stranger_behind_the_webhook_learns_nothing(serve: Serve) -> 
         assert upload.status_code == 403
         assert not any(word in text for text in [*told, upload.text] for word in ("Mara", "flowerpot", "Evening"))
         assert len(served.script.asked) == 1
-        folder = served.house.workspaces.folder(served.house.roster.find("Mara").id)
+        folder = served.house.workspaces.folder(served.house.characters.find("Mara").id)
         assert not list(folder.rglob("a.txt"))
 
 
@@ -94,7 +94,7 @@ async def test_p3_somebody_who_was_let_in_is_known_by_name_and_strangers_to_a_ch
         assert "somebody else's" in (await say("/new mine now", "Bo"))[0], "a guest does not change what a room is"
         await say("/uninvite bo")
         assert "somebody else's" in (await say("Still here?", "Bo"))[0]
-        await people.allow(people.find("Bo").id, served.house.roster.find("Mara").id)
+        await people.allow(people.find("Bo").id, served.house.characters.find("Mara").id)
         await say("Hello, alone.", "Bo", "bos-own")
         assert "Bo: Hello, alone." in served.script.prompt() and "Good evening." not in served.script.prompt()
         assert "not for you" in (await say("/new desk", "Bo", "bos-own"))[0]
@@ -104,7 +104,7 @@ async def test_d13_the_kind_of_chat_can_be_chosen_for_a_new_room(serve: Serve) -
     async with serve() as served:
         call = {"text": "/context", "room": "work", "mode": "desk", "wait": True}
         assert (await served.client.post("/webhook", json=call)).status_code == 200
-        (bound,) = served.house.switchboard.chats.rooms.on_surface("webhook")
+        (bound,) = served.house.message_router.chats.rooms.on_surface("webhook")
         assert bound.mode == "desk"
         refused = await served.client.post("/webhook", json={**call, "room": "other", "mode": "opera"})
         assert refused.status_code >= 400 and "no kind of chat" in refused.json()["error"]
@@ -148,10 +148,10 @@ async def test_d13_a_reply_is_posted_to_the_callback_with_retries(
             headers = {"X-Webhook-Secret": "open sesame"}
             call = {"text": "Lamp?", "id": "a", "callback": f"{url}/lamp"}
             assert (await served.client.post("/webhook", json=call, headers=headers)).status_code == 202
-            await served.house.switchboard.wait_idle()
+            await served.house.message_router.wait_idle()
             told = (await served.client.get("/webhook/a", headers=headers)).json()
             assert told["replies"][0]["state"] == "delivered"
-            assert served.house.switchboard.delivery.outbox.uncertain() == []
+            assert served.house.message_router.delivery.outbox.uncertain() == []
     assert len(calls) == 3 and b"The lamp is lit." in calls[-1][1]
     keys = {line for head, _ in calls for line in head.lower().splitlines() if line.startswith("idempotency-key")}
     assert len(keys) == 1, "the same each time, for whoever dedupes"
@@ -164,7 +164,7 @@ async def test_d13_a_callback_that_says_no_is_shown_as_failed(serve: Serve) -> N
         serve(webhook=WebhookSettings(callbacks=(url,))) as served,
     ):
         await served.client.post("/webhook", json={"text": "Lamp?", "id": "a", "callback": url})
-        await served.house.switchboard.wait_idle()
+        await served.house.message_router.wait_idle()
         (reply,) = (await served.client.get("/webhook/a")).json()["replies"]
         assert reply["state"] == "failed"
     assert len(calls) == 1

@@ -136,7 +136,7 @@ async def _attended(house: House, bot: str) -> list[CrowdActivity]:
 
 
 def _worked(house: House, bot: str) -> list[DeskActivity]:
-    name = clean_line(house.roster.get(bot).name)
+    name = clean_line(house.characters.get(bot).name)
     found = []
     for chat in house.desk.queries.chats():
         if chat.character == bot:

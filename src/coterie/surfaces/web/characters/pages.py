@@ -98,21 +98,21 @@ async def gallery(house: Here, request: Request) -> Response:
     chats = Counter(bot for chat in house.story.chats.chats() for bot in chat.characters)
     bots = [
         CharacterCard(bot.id, bot.name, one_line_description(bot.identity), portrait_url(house, bot.id), chats[bot.id])
-        for bot in house.roster.all()
+        for bot in house.characters.all()
     ]
     return page_response(request, "bots.html", bots=bots, ready=_ready())
 
 
 @router.get("/new")
 async def new(house: Here, request: Request) -> Response:
-    first = not house.roster.all()
+    first = not house.characters.all()
     return page_response(request, "bot_new.html", ready=_ready(), first=first, identity=None)
 
 
 @router.get("/{bot}")
 async def show(house: Here, request: Request, bot: str) -> Response:
-    found = house.roster.get(bot)
-    told = version_history(house.roster.versions(bot), house.roster.version_dates(bot))
+    found = house.characters.get(bot)
+    told = version_history(house.characters.versions(bot), house.characters.version_dates(bot))
     return page_response(
         request,
         "bot.html",
@@ -125,26 +125,26 @@ async def show(house: Here, request: Request, bot: str) -> Response:
 
 @router.get("/{bot}/edit")
 async def edit(house: Here, request: Request, bot: str) -> Response:
-    found = house.roster.get(bot)
+    found = house.characters.get(bot)
     return page_response(request, "bot_edit.html", bot=found, identity=found.identity)
 
 
 @router.get("/{bot}/kickoff")
 async def kickoff(house: Here, request: Request, bot: str) -> Response:
     """The page is there at once; what the classifier reads from the prose comes into it when it is ready."""
-    return page_response(request, "kickoff.html", bot=house.roster.get(bot), portrait=portrait_url(house, bot))
+    return page_response(request, "kickoff.html", bot=house.characters.get(bot), portrait=portrait_url(house, bot))
 
 
 @router.get("/{bot}/kickoff/form")
 async def kickoff_form(house: Here, bot: str, empty: bool = False) -> Response:
-    found = house.roster.get(bot)
+    found = house.characters.get(bot)
     proposal = _by_hand(found) if empty else await _proposal(house, found)
     told = proposal.opening
     starts = f"{told.start_time(datetime.now(UTC)):%Y-%m-%dT%H:%M}" if told.time else ""
     return fragment_response(
         "kickoff_form.html",
         bot=found,
-        you=house.roster.owner(),
+        you=house.characters.owner(),
         opening=told,
         notice=proposal.notice,
         starts=starts,

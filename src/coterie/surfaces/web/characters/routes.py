@@ -39,12 +39,12 @@ router = APIRouter(prefix="/bots", tags=["characters"], responses=ERROR_RESPONSE
 
 @router.get("", summary="All characters")
 async def list_characters(house: Here) -> list[CharacterResponse]:
-    return [CharacterResponse.of(bot) for bot in house.roster.all()]
+    return [CharacterResponse.of(bot) for bot in house.characters.all()]
 
 
 @router.post("", summary="Make a character", status_code=status.HTTP_201_CREATED)
 async def create_character(house: Here, told: CharacterRequest) -> CharacterResponse:
-    return CharacterResponse.of(await house.arrivals.author(Identity(id=new_id(), **told.model_dump())))
+    return CharacterResponse.of(await house.character_importer.author(Identity(id=new_id(), **told.model_dump())))
 
 
 @router.get("/ready", summary="Ready-made characters to pick from")
@@ -54,19 +54,19 @@ async def ready_made() -> list[ReadyMadeCharacter]:
 
 @router.post("/ready/{name}", summary="Take in a ready-made character", status_code=status.HTTP_201_CREATED)
 async def create_ready_made(house: Here, name: str) -> CharacterResponse:
-    return CharacterResponse.of(await house.arrivals.author(shelf.starter_character(name)))
+    return CharacterResponse.of(await house.character_importer.author(shelf.starter_character(name)))
 
 
 @router.get("/{bot}", summary="A character with every version of it")
 async def show(house: Here, bot: str) -> CharacterWithVersions:
-    versions = [CharacterResponse.of(version) for version in house.roster.versions(bot)]
-    return CharacterWithVersions(**CharacterResponse.of(house.roster.get(bot)).model_dump(), versions=versions)
+    versions = [CharacterResponse.of(version) for version in house.characters.versions(bot)]
+    return CharacterWithVersions(**CharacterResponse.of(house.characters.get(bot)).model_dump(), versions=versions)
 
 
 @router.put("/{bot}", summary="Write a character anew; chats that began keep the version they began with")
 async def rewrite(house: Here, bot: str, told: CharacterRequest) -> CharacterResponse:
-    house.roster.get(bot)
-    return CharacterResponse.of(await house.arrivals.author(Identity(id=bot, **told.model_dump())))
+    house.characters.get(bot)
+    return CharacterResponse.of(await house.character_importer.author(Identity(id=bot, **told.model_dump())))
 
 
 @router.get("/{bot}/kickoff", summary="A proposal for the opening scene, to be corrected and confirmed")
@@ -82,12 +82,12 @@ async def begin_chat(house: Here, bot: str, opening: Opening) -> ChatResponse:
 @router.post("/{bot}/reset", summary="Start a character's life over; who it is stays")
 async def reset(house: Here, bot: str, told: ConfirmRequest) -> CharacterResponse:
     await house.story.reset(bot, told.confirm)
-    return CharacterResponse.of(house.roster.get(bot))
+    return CharacterResponse.of(house.characters.get(bot))
 
 
 @router.post("/{bot}/delete", summary="Take a character out of the cast; its chats and its folder stay")
 async def delete(house: Here, bot: str, told: ConfirmRequest) -> DoneResponse:
-    await house.roster.delete(bot, told.confirm)
+    await house.characters.delete(bot, told.confirm)
     return DoneResponse()
 
 
@@ -115,16 +115,16 @@ _TYPES = {
     openapi_extra=FILE_BODY,
 )
 async def import_bot(house: Here, request: Request, name: Annotated[str, Query(max_length=200)] = "") -> ImportResponse:
-    bot, notes = await house.arrivals.import_file(await read_upload(request), name)
+    bot, notes = await house.character_importer.import_file(await read_upload(request), name)
     return ImportResponse(bot=CharacterResponse.of(bot), notes=notes)
 
 
 @files_router.get("/bots/{bot}/export", summary="A character as a card, or whole with its memories as one file")
 async def export_bot(house: Here, bot: str, kind: Annotated[BotFormat, Query(alias="format")] = "json") -> Response:
-    found = house.roster.get(bot)
+    found = house.characters.get(bot)
     if kind == "character":
         card = house.workspaces.card_with_files(found) if found.card is not None else None
-        return _file(export_character(house.store, house.roster, found, card), kind, f"{found.id}.character.json")
+        return _file(export_character(house.store, house.characters, found, card), kind, f"{found.id}.character.json")
     return _file(export_card(house.workspaces.card_with_files(found), kind).data, kind, f"{found.id}.{kind}")
 
 
@@ -137,7 +137,7 @@ async def export_bot(house: Here, bot: str, kind: Annotated[BotFormat, Query(ali
 async def import_chat(
     house: Here, bot: str, request: Request, title: Annotated[str, Query(max_length=200)] = ""
 ) -> ChatResponse:
-    found = house.roster.get(bot)
+    found = house.characters.get(bot)
     chat = TavernChat.read(await read_upload(request))
     made = await import_tavern_chat(house.story, house.store, house.memory, found, chat, title)
     return ChatResponse.of(house, made)
@@ -168,7 +168,7 @@ def portrait_url(house: House, bot: str) -> str:
 
 @portrait_router.get("/bots/{bot}/portrait")
 async def serve_portrait(house: Here, bot: str) -> Response:
-    found = read_portrait(house.workspaces.folder(house.roster.get(bot).id))
+    found = read_portrait(house.workspaces.folder(house.characters.get(bot).id))
     if found is None:
         raise HTTPException(404, "This character has no portrait")
     headers = {"Cache-Control": "private, max-age=31536000, immutable"}

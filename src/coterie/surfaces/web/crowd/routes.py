@@ -116,7 +116,7 @@ class RoomRulesRequest(RequestModel):
 
 def owner_chat_name(house: House) -> str:
     """As the chat knows you: one line, no sign that would make it a mention."""
-    name = "".join(letter for letter in house.roster.owner().name if letter.isprintable() and letter != "@")
+    name = "".join(letter for letter in house.characters.owner().name if letter.isprintable() and letter != "@")
     return name.strip()[:40] or "You"
 
 
@@ -134,8 +134,8 @@ async def personas(house: Here) -> list[Persona]:
 async def meet(house: Here, name: str) -> CharacterResponse:
     persona = house.crowd.configs.persona(name)
     if persona.character:  # they came from there
-        return CharacterResponse.of(house.roster.get(persona.character))
-    return CharacterResponse.of(await house.arrivals.author(character_from_persona(persona)))
+        return CharacterResponse.of(house.characters.get(persona.character))
+    return CharacterResponse.of(await house.character_importer.author(character_from_persona(persona)))
 
 
 @router.get("/{room}", summary="One room")
@@ -177,7 +177,7 @@ async def say(house: Here, room: str, told: ChatLineRequest) -> ChatMessage:
 
 @router.post("/{room}/seats", summary="Let somebody of the cast sit in a room, from the next evening on")
 async def seat(house: Here, room: str, told: AddMemberRequest) -> Persona:
-    return await house.crowd.add_member(room, house.roster.find(told.character).identity)
+    return await house.crowd.add_member(room, house.characters.find(told.character).identity)
 
 
 @router.post("/{room}/start", summary="Begin an evening around a stream")

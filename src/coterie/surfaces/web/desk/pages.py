@@ -47,7 +47,7 @@ class DeskTurnView:
 async def desks(house: Here, request: Request) -> Response:
     listed = [_chat_row(house, chat) for chat in house.desk.queries.chats()]
     standing = await house.desk.sandbox.status()
-    choices = [(bot.id, clean_line(bot.name)) for bot in house.roster.all()]
+    choices = [(bot.id, clean_line(bot.name)) for bot in house.characters.all()]
     return page_response(request, "desks.html", chats=listed, choices=choices, sandbox=standing)
 
 
@@ -61,7 +61,7 @@ async def show(house: Here, request: Request, chat: str) -> Response:
         at=at,
         chat=found,
         id=chat,
-        name=clean_line(house.roster.get(found.character).name),
+        name=clean_line(house.characters.get(found.character).name),
         said=_turn_views(house, found),
         **await _now(house, chat),
     )
@@ -70,7 +70,7 @@ async def show(house: Here, request: Request, chat: str) -> Response:
 @router.get("/{chat}/talk")
 async def talk(house: Here, chat: str) -> Response:
     found = house.desk.queries.chat(f"room:{chat}")
-    name = clean_line(house.roster.get(found.character).name)
+    name = clean_line(house.characters.get(found.character).name)
     return fragment_response(
         "desk_talk.html", said=_turn_views(house, found), name=name, waits=_reply_pending(house, found)
     )
@@ -100,7 +100,7 @@ def _reply_pending(house: House, chat: DeskChat) -> bool:
 
 
 def _turn_views(house: House, chat: DeskChat) -> list[DeskTurnView]:
-    you, name = house.roster.owner().name, house.roster.get(chat.character).name
+    you, name = house.characters.owner().name, house.characters.get(chat.character).name
 
     def shown(turn: Turn) -> DeskTurnView:
         who = (you if turn.speaker == OWNER else turn.speaker) if turn.by_person else name
@@ -111,7 +111,7 @@ def _turn_views(house: House, chat: DeskChat) -> list[DeskTurnView]:
 
 def _chat_row(house: House, chat: DeskChat) -> DeskChatRow:
     latest = TurnQueries(house.store).last_with_text(chat.room)
-    name = clean_line(house.roster.get(chat.character).name)
+    name = clean_line(house.characters.get(chat.character).name)
     return DeskChatRow(
         id=chat.room.removeprefix("room:"),
         title=clean_line(chat.title) or name,

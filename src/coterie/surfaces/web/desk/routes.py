@@ -51,13 +51,13 @@ async def chats(house: Here) -> list[DeskChatResponse]:
 
 @router.post("", summary="Begin a conversation", status_code=status.HTTP_201_CREATED)
 async def begin(house: Here, taken: DeskChatRequest) -> DeskChatResponse:
-    bot = house.roster.find(taken.character)
+    bot = house.characters.find(taken.character)
     if not taken.webhook:
         return DeskChatResponse.of(house, house.desk.queries.chat(await house.desk.open(bot.id, OWNER, taken.title)))
     place, rooms = RoomRef(surface="webhook", id=taken.webhook), Rooms(house.store)
     if rooms.find(place) is not None:
         raise DeskError(f"The webhook room {taken.webhook!r} is in use.", "Choose a name that nobody has called yet.")
-    opened = await DeskConversation(house.store, house.desk, house.roster).open(OWNER, bot.id, taken.title)
+    opened = await DeskConversation(house.store, house.desk, house.characters).open(OWNER, bot.id, taken.title)
     bound = await rooms.bind(place, OWNER, DeskConversation.mode, bot.id, opened, taken.title or bot.name)
     return DeskChatResponse.of(house, house.desk.queries.chat(bound.context))
 
@@ -74,12 +74,12 @@ async def tool_servers(house: Here) -> list[ToolServerResponse]:
 
 @router.get("/skills/{character}", summary="The skills of a character")
 async def skills(house: Here, character: str) -> list[SkillResponse]:
-    return [SkillResponse.of(skill) for skill in house.desk.skills.all(house.roster.find(character).id)]
+    return [SkillResponse.of(skill) for skill in house.desk.skills.all(house.characters.find(character).id)]
 
 
 @router.put("/skills/{character}/{skill}", summary="Switch a skill on or off")
 async def switch_skill(house: Here, character: str, skill: str, taken: SwitchRequest) -> list[SkillResponse]:
-    await house.desk.skills.switch(house.roster.find(character).id, skill, on=taken.on, actor=OWNER)
+    await house.desk.skills.switch(house.characters.find(character).id, skill, on=taken.on, actor=OWNER)
     return await skills(house, character)
 
 
@@ -144,7 +144,7 @@ async def say(
 @router.post(_CHAT + "/stop", summary="End everything that goes on in this conversation")
 async def stop(house: Here, chat: str) -> DoneResponse:
     room = house.desk.queries.chat(f"room:{chat}").room
-    return DoneResponse(done=await DeskConversation(house.store, house.desk, house.roster).stop(room))
+    return DoneResponse(done=await DeskConversation(house.store, house.desk, house.characters).stop(room))
 
 
 @router.get(_CHAT + "/processes", summary="Branches and workers, oldest first")
@@ -215,7 +215,7 @@ async def remove_schedule(house: Here, chat: str, schedule: str) -> DoneResponse
 
 
 def turn_response(house: House, chat: DeskChat, turn: Turn) -> DeskTurnResponse:
-    you, name = house.roster.owner().name, house.roster.get(chat.character).name
+    you, name = house.characters.owner().name, house.characters.get(chat.character).name
     return DeskTurnResponse(
         id=turn.id,
         seq=turn.seq,

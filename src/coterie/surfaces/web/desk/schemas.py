@@ -190,7 +190,7 @@ class DeskChatResponse(ResponseModel):
 
     @classmethod
     def of(cls, house: House, chat: DeskChat) -> DeskChatResponse:
-        name = house.roster.get(chat.character).name
+        name = house.characters.get(chat.character).name
         busy = house.desk.queries.active_count(chat.room)
         return cls(
             id=chat.room.removeprefix("room:"),

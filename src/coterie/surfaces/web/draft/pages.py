@@ -78,7 +78,7 @@ async def document(
         branches=branches,
         waiting=waiting,
         decided=decided,
-        bots=house.roster.all(),
+        bots=house.characters.all(),
         thread=thread,
         at=at,
         channel=channel_name(workspace, sheet.branch, path),
@@ -131,7 +131,7 @@ async def compare(house: Here, request: Request, workspace: str, source: str = "
         "source": source,
         "target": target,
         "hunks": hunks,
-        "bots": house.roster.all(),
+        "bots": house.characters.all(),
     }
     return page_response(request, "compare.html", workspace=workspace, folder=name, here="/draft", **told)
 

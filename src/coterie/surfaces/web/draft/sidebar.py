@@ -98,7 +98,7 @@ class NameCache:
         except NoSuchPerson:
             pass
         try:
-            return self._house.roster.get(who).name
+            return self._house.characters.get(who).name
         except NoSuchCharacter:
             return "Somebody"
 

@@ -35,9 +35,9 @@ class CharacterLink:
 @router.get("/")
 async def home(house: Here, request: Request, who: CurrentPerson) -> Response:
     """Whoever is new says who they are, then meets somebody; whoever comes back is home."""
-    if not house.roster.has_owner_profile():
+    if not house.characters.has_owner_profile():
         return RedirectResponse("/settings", status.HTTP_303_SEE_OTHER)
-    bots = house.roster.all()
+    bots = house.characters.all()
     if not bots:
         return RedirectResponse("/bots/new", status.HTTP_303_SEE_OTHER)
     since = house.visits.previous_visit_end(who.id)

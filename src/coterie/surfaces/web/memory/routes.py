@@ -161,7 +161,7 @@ async def export(house: Here, owner: Annotated[str | None, Query(max_length=200)
 async def import_memories(
     house: Here, request: Request, owner: Annotated[str, Query(max_length=200)]
 ) -> MemoryImportResponse:
-    bot = house.roster.get(owner)
+    bot = house.characters.get(owner)
     try:
         lines = (await read_upload(request)).decode().split("\n")
     except UnicodeDecodeError:
@@ -204,7 +204,7 @@ def _recalled(
     house: House, owner: str | None, q: str, kind: str | None, room: str | None, limit: int
 ) -> list[MemoryResponse]:
     """What would come to the owner's mind, alone: what has faded or been superseded too, since a person asks."""
-    owners = [owner] if owner else [bot.id for bot in house.roster.all()]
+    owners = [owner] if owner else [bot.id for bot in house.characters.all()]
     types = [kind] if kind else []
     found = [
         one

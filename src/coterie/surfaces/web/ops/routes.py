@@ -38,12 +38,12 @@ class RestoreResponse:
 
 @backups_router.get("", summary="The backups there are, newest first")
 async def backups(house: Here) -> list[StoredCopy]:
-    return house.copies.backups()
+    return house.backups.backups()
 
 
 @backups_router.post("", summary="Take a backup now, while playing goes on", status_code=status.HTTP_201_CREATED)
 async def take(house: Here) -> StoredCopy:
-    return await house.copies.take_backup()
+    return await house.backups.take_backup()
 
 
 @backups_router.post(
@@ -56,9 +56,9 @@ async def restore(request: Request, house: Here, file: str, later: BackgroundTas
     if start_anew is None:
         raise NotFromHere(
             "This Coterie does not start itself anew.",
-            f"Stop it, then say in a terminal: coterie restore {house.copies.folder / file}",
+            f"Stop it, then say in a terminal: coterie restore {house.backups.folder / file}",
         )
-    await house.copies.request_restore(file)
+    await house.backups.request_restore(file)
     later.add_task(start_anew)
     return RestoreResponse(file, request.app.state.run)
 

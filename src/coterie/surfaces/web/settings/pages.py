@@ -107,15 +107,15 @@ class ProviderForm:
 
 @router.get("")
 async def settings(house: Here, request: Request) -> Response:
-    if not house.roster.has_owner_profile():
+    if not house.characters.has_owner_profile():
         return page_response(request, "welcome.html")
-    fields = {one.key: _field(one) for one in await asyncio.to_thread(house.configuration.settings)}
+    fields = {one.key: _field(one) for one in await asyncio.to_thread(house.settings_editor.settings)}
     groups = {name: [fields[key] for key in keys if key in fields] for name, keys in _GROUPS.items()}
     shown = {key for keys in _GROUPS.values() for key in keys}
     return page_response(
         request,
         "settings.html",
-        you=house.roster.owner(),
+        you=house.characters.owner(),
         groups=groups,
         others=[field for key, field in fields.items() if key not in shown and key not in _TABLES],
         restart=any(field.pending for field in fields.values()),
@@ -123,9 +123,9 @@ async def settings(house: Here, request: Request) -> Response:
         tasks=[(task, list(chain)) for task, chain in house.models.settings.tasks.items()],
         providers=_providers(house),
         presets=[(name, "Any that speaks OpenAI's protocol" if name == _ANY else name) for name in PRESETS],
-        backups=house.copies.backups(),
-        put_back=house.copies.last_restore,
-        folder=str(house.copies.folder),
+        backups=house.backups.backups(),
+        put_back=house.backups.last_restore,
+        folder=str(house.backups.folder),
         door=SESSION_COOKIE in request.cookies,
         people=people_overview(house),
         bots=_bots(house),
@@ -134,7 +134,7 @@ async def settings(house: Here, request: Request) -> Response:
 
 @router.get("/backups")
 async def backups(house: Here) -> Response:
-    return fragment_response("backup_list.html", backups=house.copies.backups())
+    return fragment_response("backup_list.html", backups=house.backups.backups())
 
 
 @router.get("/people")
@@ -143,7 +143,7 @@ async def people(house: Here) -> Response:
 
 
 def _bots(house: House) -> list[dict[str, str]]:
-    return [{"id": bot.id, "name": bot.name} for bot in house.roster.all()]
+    return [{"id": bot.id, "name": bot.name} for bot in house.characters.all()]
 
 
 def _role_models(house: House) -> list[RoleModels]:

@@ -133,7 +133,7 @@ async def code(house: Here, person: str) -> LinkCodeResponse:
 @router.put("/{person}/characters", summary="Say whether somebody may talk with a character")
 async def allow(house: Here, person: str, told: AllowRequest) -> PersonResponse:
     who = house.people.person(person)
-    character = told.character if told.character == EVERY_CHARACTER else house.roster.get(told.character).id
+    character = told.character if told.character == EVERY_CHARACTER else house.characters.get(told.character).id
     await house.people.allow(who.id, character, told.allowed)
     return PersonResponse.of(house, who)
 
@@ -225,13 +225,13 @@ owner_router = APIRouter(tags=["you"], responses=ERROR_RESPONSES)
 
 @owner_router.get("/you", summary="Who you are to the characters")
 async def you(house: Here) -> OwnerResponse:
-    return OwnerResponse.of(house.roster.owner(), house.roster.has_owner_profile())
+    return OwnerResponse.of(house.characters.owner(), house.characters.has_owner_profile())
 
 
 @owner_router.put("/you", summary="Say who you are")
 async def set_owner(house: Here, told: OwnerRequest) -> OwnerResponse:
-    await house.roster.save_owner(OwnerProfile(name=told.name, pronouns=told.pronouns, persona=told.persona))
-    return OwnerResponse.of(house.roster.owner(), authored=True)
+    await house.characters.save_owner(OwnerProfile(name=told.name, pronouns=told.pronouns, persona=told.persona))
+    return OwnerResponse.of(house.characters.owner(), authored=True)
 
 
 @owner_router.post("/you/here", summary="You are looking at a page: what happens after it is news")

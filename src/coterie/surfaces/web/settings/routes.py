@@ -32,11 +32,11 @@ class SettingsRequest(RequestModel):
 
 @router.get("/settings", summary="Every setting with its value, its meaning and where it came from; never a secret")
 async def settings(house: Here) -> SettingsResponse:
-    return SettingsResponse.of(await asyncio.to_thread(house.configuration.settings))
+    return SettingsResponse.of(await asyncio.to_thread(house.settings_editor.settings))
 
 
 @router.patch(
     "/settings", summary="Change settings in the configuration file; all of them, or none if one does not fit"
 )
 async def change(house: Here, told: SettingsRequest) -> SettingsResponse:
-    return SettingsResponse.of(await asyncio.to_thread(house.configuration.change, told.changes))
+    return SettingsResponse.of(await asyncio.to_thread(house.settings_editor.change, told.changes))

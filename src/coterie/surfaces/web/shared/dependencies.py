@@ -29,7 +29,7 @@ from coterie.surfaces.web import SURFACE
 
 class House(Protocol):
     store: Store
-    roster: Characters
+    characters: Characters
     people: People
     visits: Visits
     memory: Memory
@@ -38,11 +38,11 @@ class House(Protocol):
     crowd: CrowdService
     desk: DeskService
     workspaces: Workspaces
-    arrivals: CharacterImporter
+    character_importer: CharacterImporter
     feed: Feed
     models: Models
-    configuration: SettingsEditor
-    copies: BackupService
+    settings_editor: SettingsEditor
+    backups: BackupService
 
     @property
     def code_minutes(self) -> int:

@@ -11,7 +11,7 @@ from coterie.surfaces.web.shared.prose import clean_line
 
 class DisplayNames:
     def __init__(self, house: House) -> None:
-        self.bots = {bot.id: clean_line(bot.name) for bot in house.roster.all()}
+        self.bots = {bot.id: clean_line(bot.name) for bot in house.characters.all()}
         self._people = {person.id: clean_line(person.name) for person in house.people.all()}
         self.rooms = {chat.room: clean_line(chat.title) for chat in house.story.chats.chats()}
 

@@ -41,7 +41,7 @@ class ChatRow:
 @router.get("")
 async def chats(house: Here, request: Request) -> Response:
     listed = sorted((_chat_row(house, chat) for chat in house.story.chats.chats()), key=_latest, reverse=True)
-    bots = house.roster.all()
+    bots = house.characters.all()
     meet = [(key, shelf.starter_character(key).name, shelf.summary(key)) for key in shelf.NAMES] if not bots else []
     return page_response(request, "chats.html", chats=listed, bots=bots, meet=meet)
 
@@ -50,13 +50,13 @@ async def chats(house: Here, request: Request) -> Response:
 async def show(house: Here, request: Request, chat: str) -> Response:
     found = house.story.chats.chat(f"room:{chat}")
     at, html, before = await latest_turns_html(house, found.room)
-    others = [bot for bot in house.roster.all() if bot.id not in found.characters]
+    others = [bot for bot in house.characters.all() if bot.id not in found.characters]
     return page_response(
         request,
         "chat.html",
         chat=found,
         cast=_speakers(house, found),
-        host=house.roster.get(found.host),
+        host=house.characters.get(found.host),
         others=others,
         turns=html,
         before=before,
@@ -68,7 +68,7 @@ async def show(house: Here, request: Request, chat: str) -> Response:
 @router.get("/{chat}/head")
 async def head(house: Here, chat: str) -> Response:
     found = house.story.chats.chat(f"room:{chat}")
-    others = [bot for bot in house.roster.all() if bot.id not in found.characters]
+    others = [bot for bot in house.characters.all() if bot.id not in found.characters]
     return fragment_response("chat_head.html", chat=found, cast=_speakers(house, found), others=others)
 
 

@@ -94,7 +94,7 @@ class TurnRenderer:
         if entity in self._names:
             return self._names[entity]
         # Somebody who left is still named where they spoke.
-        bots = {bot.id: bot.name for bot in self._house.roster.all()}
+        bots = {bot.id: bot.name for bot in self._house.characters.all()}
         people = {person.id: person.name for person in self._house.people.all()}
         return clean_line({**people, **bots}.get(entity, "Somebody"))
 
