@@ -79,7 +79,7 @@ async def child(folder: Path, seed: int, *, drain: bool) -> None:
     while len(rooms) < _CHATS:
         rooms.append(await stage.open_chat(mara))
     # Whatever is read once is read now: lives are short, and are to be spent playing.
-    stage.story.participants.assemble(stage.story.chats.chat(rooms[0]), mara.id, "warm")
+    stage.story.prompts.assemble(stage.story.chats.chat(rooms[0]), mara.id, "warm")
     os.write(1, READY)
 
     async def listen() -> None:

@@ -26,8 +26,9 @@ from coterie.memory import Memory
 from coterie.memory.projection import MemoryProjection
 from coterie.modes.story.opening import Opening, OpeningPlace
 from coterie.modes.story.projections import exclusive_chat, projections
-from coterie.modes.story.service import StartedTurn, StoryService
+from coterie.modes.story.service import StoryService
 from coterie.modes.story.settings import StorySettings
+from coterie.modes.story.turns import StartedTurn
 
 
 @dataclass

@@ -64,7 +64,7 @@ async def test_s21_every_field_the_drawer_shows_is_edited_with_what_stood_there_
     assert seen.scene is not None
     place, memory = seen.scene.container, seen.characters[bot.id].memories[-1].id
     from_elsewhere = ContainerCreated(container="cellar", name="the cellar")
-    await stage.story.decide_and_append(room, lambda: _one(room, from_elsewhere))  # a second place, to move to
+    await stage.story.context.decide_and_append(room, lambda: _one(room, from_elsewhere))  # a second place, to move to
     before = values(drawer(stage, room), bot.id, place, memory)
     new: dict[str, Any] = {
         "title": "Night",

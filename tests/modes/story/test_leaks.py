@@ -18,7 +18,7 @@ import pytest
 from coterie.base.clock import ManualClock
 from coterie.memory import recall
 from coterie.memory.records import StreamForks
-from coterie.modes.story.participants import Witnesses
+from coterie.modes.story.participants import Participants
 from coterie.modes.story.prompts import PromptBuilder
 from tests.modes.story.conftest import StoryHarness
 from tests.modes.story.echo_model import EchoModel
@@ -64,7 +64,7 @@ async def test_m2_no_secret_leaks_in_other_plays(tmp_path: Path, seed: int) -> N
 
 
 def _seen_by_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Witnesses, "turns_seen_by", lambda *_: lambda _turn: True)
+    monkeypatch.setattr(Participants, "turns_seen_by", lambda *_: lambda _turn: True)
 
 
 def _recalled_by_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +83,9 @@ def _whispers_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _notes_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coterie.modes.story.turn_parser.visible_text", lambda segments: " ".join(one.text for one in segments))
+    monkeypatch.setattr(
+        "coterie.modes.story.turn_parser.visible_text", lambda segments: " ".join(one.text for one in segments)
+    )
 
 
 def _forks_keep_feelings(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -113,7 +113,9 @@ class House:
         await stage.store.append(drafts)
         stage.memory.add_many([NewMemory(text, bot, room) for text in past.memories])
         args = (stage.store, stage.roster, stage.memory, stage.models)
-        return PromptBuilder(*args, budgets, stage.clock).assemble(stage.story.chats.chat(room), bot, "r")
+        return PromptBuilder(*args, budgets, stage.clock, stage.story.participants).assemble(
+            stage.story.chats.chat(room), bot, "r"
+        )
 
 
 @pytest.fixture(scope="module")

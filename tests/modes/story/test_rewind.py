@@ -9,7 +9,6 @@ import pytest
 
 from coterie.base.errors import BadPoint
 from coterie.conversation.errors import NoSuchTurn
-from coterie.modes.story.rewind import describe_impact
 from tests.modes.story.conftest import ScriptedModel, StoryHarness
 from tests.modes.story.relationship_helpers import relationship, set_relationship_update, state
 
@@ -25,7 +24,7 @@ async def test_s23_the_preview_counts_what_really_changes(stage: StoryHarness, s
     await stage.story.invite(room, theo.id)
     await stage.say(room, "Four.")
     for turn in (first.reply, late.reply):
-        impact = describe_impact(await stage.story.preview_rewind(room, turn))
+        impact = await stage.story.preview_rewind(room, turn)
         counted = {event.id: event for event in await stage.store.history(room)}
         memories, turns = stage.memory.count(), stage.story.timeline.count(room)
         scenes = stage.store.query("SELECT count(*) FROM scene WHERE room = ?", (room,))[0][0]
@@ -52,7 +51,7 @@ async def test_s23_a_snapshot_is_written_before_anything_is_taken_back(stage: St
     async def snapshot() -> None:
         seen.append(state(stage))
 
-    stage.story._before_rewind = snapshot
+    stage.story.context.before_rewind = snapshot
     await stage.story.rewind(room, begun.reply)
     assert seen == [before]
     await stage.story.undo_rewind(room)
@@ -69,7 +68,7 @@ async def test_s23_what_cannot_be_kept_first_is_not_taken_back(stage: StoryHarne
     async def disk_full() -> None:
         raise OSError("no space left")
 
-    stage.story._before_rewind = disk_full
+    stage.story.context.before_rewind = disk_full
     before = state(stage)
     with pytest.raises(OSError, match="no space"):
         await stage.story.rewind(room, begun.reply)

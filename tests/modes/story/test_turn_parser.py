@@ -79,7 +79,7 @@ async def test_s11_the_classifier_is_asked_only_where_marks_are_absent(
             {"kind": "dialogue", "text": LONG[58:]},
         ]
     }
-    stage.story._settings = StorySettings(reader_from_words=15)
+    stage.story.turns.settings = StorySettings(reader_from_words=15)
     room = await stage.start_chat(await stage.create_character())
     for text in ("Short.", f"*{LONG}*", f'"{LONG}"', f"*{LONG}* and so on"):
         await stage.say(room, text)
@@ -94,7 +94,7 @@ async def test_s11_the_classifier_is_asked_only_where_marks_are_absent(
 
 async def test_s11_what_the_classifier_made_up_is_not_believed(stage: StoryHarness, script: ScriptedModel) -> None:
     script.shapes["Stretches"] = {"stretches": [{"kind": "action", "text": "I set the house on fire"}]}
-    stage.story._settings = StorySettings(reader_from_words=15)
+    stage.story.turns.settings = StorySettings(reader_from_words=15)
     room = await stage.start_chat(await stage.create_character())
     begun = await stage.say(room, LONG)
     assert script.questions("Stretches")

@@ -13,7 +13,7 @@ async def test_d11_words_come_from_the_folder_then_the_shared_one_then_the_form(
     stage: StoryHarness, script: ScriptedModel, tmp_path: Path
 ) -> None:
     workspaces = Workspaces(tmp_path / "workspaces", tmp_path / "shared")
-    stage.story.participants._workspaces = workspaces
+    stage.story.prompts.workspaces = workspaces
     bot = await stage.create_character(persona="Keeps a lighthouse.")
     folder = workspaces.prepare(bot, OwnerProfile("Ana", "she/her", "A cartographer."))
     room = await stage.start_chat(bot)

@@ -12,9 +12,10 @@ from coterie.modes.story.errors import BadEdit
 from coterie.modes.story.events import SentPromptPart
 from coterie.modes.story.opening import Opening, OpeningProposal
 from coterie.modes.story.queries import Chat, InspectedPrompt, PromptQueries, ReadMarks
-from coterie.modes.story.rewind import ChatRewindImpact, describe_impact
+from coterie.modes.story.rewind import ChatRewindImpact
 from coterie.modes.story.search import SearchHit, search_chats
-from coterie.modes.story.service import StartedTurn, StoryService
+from coterie.modes.story.service import StoryService
+from coterie.modes.story.turns import StartedTurn
 
 __all__ = [
     "EDITABLE_FIELDS",
@@ -36,7 +37,6 @@ __all__ = [
     "StoryConversation",
     "StoryService",
     "chat_details",
-    "describe_impact",
     "export_character",
     "export_chat",
     "import_tavern_chat",

@@ -71,7 +71,7 @@ async def export_chat(story: StoryService, room: str, kind: ExportFormat) -> byt
 
 async def _collect_chat(story: StoryService, chat: Chat) -> ExportedChat:
     names = story.participants.names(chat)
-    others = await story.swipes.for_chat(chat.room)
+    others = await story.turns.alternatives.for_chat(chat.room)
     turns = [_exported_turn(turn, names, others.get(turn.answers, ())) for turn in _all_turns(story, chat.room)]
     return ExportedChat(
         title=redact(chat.title),

@@ -1,4 +1,4 @@
-"""What every command of a story needs: the books, who is speaking, and one decision at a time in a chat."""
+"""What the commands of a story share: queries, the running replies, one lock per chat, and optimistic appends."""
 
 from __future__ import annotations
 
@@ -6,72 +6,55 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from weakref import WeakValueDictionary
 
-from coterie.base.clock import Clock
 from coterie.base.errors import Conflict
 from coterie.characters.errors import NoSuchCharacter
 from coterie.characters.service import Characters
-from coterie.characters.workspace import Workspaces
 from coterie.conversation.errors import Busy
 from coterie.conversation.replies import Replies
 from coterie.conversation.turns import TurnQueries
 from coterie.eventstore import AnyEvent, NewEvent, NewJob, Store, Superseded
 from coterie.eventstore.ranges import Ranges
-from coterie.llm.router import Models
-from coterie.memory import Memory
-from coterie.modes.story.prompts import PromptBuilder
+from coterie.modes.story.participants import Participants
 from coterie.modes.story.queries import Chat, ChatQueries
 from coterie.modes.story.relationships import RelationshipQueries
-from coterie.modes.story.settings import StorySettings
 
 Decision = tuple[Sequence[NewEvent], Sequence[NewJob]]
-_TRIES = 50
+"""New events and jobs that follow from the current state."""
+_MAX_ATTEMPTS = 50
 
 
 class ChatContext:
     def __init__(
-        self,
-        store: Store,
-        roster: Characters,
-        memory: Memory,
-        models: Models,
-        settings: StorySettings,
-        clock: Clock,
-        before_rewind: Callable[[], Awaitable[object]] | None = None,
-        workspaces: Workspaces | None = None,
+        self, store: Store, roster: Characters, before_rewind: Callable[[], Awaitable[object]] | None = None
     ) -> None:
-        """`before_rewind` is called before anything is taken back: S23 wants a snapshot file then."""
+        """`before_rewind` is awaited before a rewind or a reset; it writes a snapshot file."""
+        self.store = store
+        self.roster = roster
         self.chats = ChatQueries(store)
         self.timeline = TurnQueries(store)
         self.relationships = RelationshipQueries(store)
-        self.participants = PromptBuilder(store, roster, memory, models, settings, clock, workspaces)
+        self.participants = Participants(store, roster)
         self.replies = Replies(store)
-        self._store = store
-        self._roster = roster
-        self._memory = memory
-        self._models = models
-        self._settings = settings
-        self._clock = clock
-        self._before_rewind = before_rewind
+        self.before_rewind = before_rewind
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    @property
-    def ooc_marker(self) -> str:
-        """What begins a note that no character sees."""
-        return self._settings.ooc_marker
-
     def lock(self, room: str) -> asyncio.Lock:
-        """Two windows may not both begin a turn: the second waits, and then finds somebody speaking."""
+        """Held while a turn begins or history changes, so that two windows cannot both do so."""
         return self._locks.setdefault(room, asyncio.Lock())
 
+    async def snapshot(self) -> None:
+        if self.before_rewind is not None:
+            await self.before_rewind()
+
     async def decide_and_append(self, room: str, decide: Callable[[], Awaitable[Decision]]) -> list[AnyEvent]:
-        """Record what follows from how things stand; if a job recorded something meanwhile, decide again."""
-        for _ in range(_TRIES):
-            head = self._store.reader.head(room)
-            drafts, jobs = await decide()
-            if not drafts:
+        """Append what `decide` returns; if a job appended to the room meanwhile, decide again."""
+        for _ in range(_MAX_ATTEMPTS):
+            head = self.store.reader.head(room)
+            new_events, jobs = await decide()
+            if not new_events:
                 return []
             try:
-                return await self._store.append(drafts, expect={room: head}, jobs=jobs)
+                return await self.store.append(new_events, expect={room: head}, jobs=jobs)
             except Conflict:
                 continue
         raise Busy("This chat changes too quickly to be changed by hand.", "Try again in a moment.")
@@ -81,6 +64,7 @@ class ChatContext:
             raise Busy("Somebody is still speaking.", "Wait for the reply, or press Stop.")
 
     def find_character(self, chat: Chat, name_or_id: str) -> str:
+        """The id of a character in the chat."""
         if name_or_id in chat.characters:
             return name_or_id
         names = self.participants.names(chat)
@@ -89,6 +73,26 @@ class ChatContext:
                 return entity
         here = ", ".join(names[entity] for entity in chat.characters)
         raise NoSuchCharacter(f"{name_or_id} is not here.", f"Here are: {here}.")
+
+    def end_of_turn(self, room: str, turn: str) -> int:
+        """The seq of the last event before the next turn begins."""
+        following = self.timeline.next_seq(room, self.timeline.turn(room, turn))
+        return following - 1 if following is not None else self.store.reader.head(room)
+
+    async def late_events(self, room: str, seq: int) -> list[AnyEvent]:
+        """Events after `seq` that were caused by turns up to it, such as the results of slow jobs.
+
+        They belong to their turn: a rewind keeps them, a fork copies them.
+        """
+        later = self.timeline.ids_after(room, seq)
+        events = await self.store.history(room, after=seq)
+        return [event for event in events if event.turn is not None and event.turn not in later]
+
+    def root_room(self, room: str) -> str:
+        """The room that a fork goes back to; the room itself if it is no fork."""
+        while (origin := self.store.reader.fork_origin(room)) is not None:
+            room = origin[0]
+        return room
 
 
 def supersede(drop: Sequence[int], restore: Sequence[int] = ()) -> Superseded:

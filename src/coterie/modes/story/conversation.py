@@ -22,7 +22,8 @@ from coterie.messaging.ports import ChatStatus, NewChat, ReplyFinished, ReplyTex
 from coterie.messaging.protocol import Attachment
 from coterie.modes.story.events import ManualEdit
 from coterie.modes.story.opening import Opening
-from coterie.modes.story.service import StartedTurn, StoryService
+from coterie.modes.story.service import StoryService
+from coterie.modes.story.turns import StartedTurn
 
 _OPENING_S = 4.0
 """A person who wrote the first word should not wait longer for the scene to be set."""

@@ -14,17 +14,16 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
 from coterie.characters.service import OWNER
-from coterie.eventstore import NewEvent, Store
+from coterie.eventstore import NewEvent
+from coterie.memory import Memory
 from coterie.memory.errors import NoSuchMemory
 from coterie.memory.events import MemoryEdited
 from coterie.memory.records import MemoryRecord, all_records
-from coterie.modes.story.chat_context import Decision
+from coterie.modes.story.chat_context import ChatContext, Decision
 from coterie.modes.story.errors import BadEdit
 from coterie.modes.story.events import Activity, ManualEdit
 from coterie.modes.story.pins import Pins
-from coterie.modes.story.queries import Chat, ChatQueries
-from coterie.modes.story.relationships import RelationshipQueries
-from coterie.modes.story.rewind import Rewind
+from coterie.modes.story.queries import Chat
 
 _ShortText = Annotated[str, StringConstraints(strip_whitespace=True, max_length=500)]
 _Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
@@ -83,11 +82,43 @@ class FieldEdit(BaseModel):
     value: Any
 
 
-class EditPlanner:
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._chats = ChatQueries(store)
-        self._edges = RelationshipQueries(store)
+class Edits:
+    """Corrections by hand in a chat's details.
+
+    Edits and pins are events of the chat's stream and are rewound with it. A forgotten memory stays forgotten.
+    """
+
+    def __init__(self, context: ChatContext, memory: Memory) -> None:
+        self._context = context
+        self._store = context.store
+        self._memories = memory
+        self._chats = context.chats
+        self._relationships = context.relationships
+        self._pins = Pins(context.store)
+
+    async def edit(self, room: str, edits: Sequence[FieldEdit]) -> bool:
+        """Apply all of these corrections, or none. False if every field has its value already."""
+
+        async def decide() -> Decision:
+            return self.plan(self._chats.chat(room), edits), ()
+
+        return bool(await self._context.decide_and_append(room, decide))
+
+    async def pin(self, room: str, memory_id: str, pinned: bool) -> bool:
+        """Pin or unpin a memory; if all pins are taken, the weakest automatic pin is removed. False if unchanged.
+
+        `room` is the memory's stream, which for an imported memory is no chat.
+        """
+
+        async def decide() -> Decision:
+            return self._pins.set_by_hand(self.memory(room, memory_id), pinned), ()
+
+        return bool(await self._context.decide_and_append(room, decide))
+
+    async def forget(self, room: str, memory_id: str) -> None:
+        """Forget a memory, and any with the same text, in every fork of the chat."""
+        memory = self.memory(room, memory_id)
+        await asyncio.to_thread(self._memories.forget, memory.id)
 
     def plan(self, chat: Chat, edits: Sequence[FieldEdit]) -> list[NewEvent]:
         """What these corrections come to. A field that already says so is left alone."""
@@ -158,7 +189,7 @@ class EditPlanner:
             _check_present(chat, entity)
         if of == toward:
             raise BadEdit("An edge leads from one to another.", "Name two different people.")
-        edge = self._edges.get(chat.world, of, toward)
+        edge = self._relationships.get(chat.world, of, toward)
         value = _validated(edit, _RELATIONSHIP_FIELDS[name])
         return _edited(chat, f"edge.{chat.world}.{of}.{toward}.{name}", value, getattr(edge, name))
 
@@ -212,35 +243,3 @@ def _check_present(chat: Chat, entity: str) -> None:
 
 def _list_places(places: Mapping[str, Any]) -> str:
     return f"There are: {', '.join(places)}." if places else "This chat has no places yet."
-
-
-# What a person does in the drawer: corrects a field, pins a memory, has one forgotten. S21
-#
-# All but forgetting stands in the chat's own stream and is rewound with it. What a person wants forgotten stays so.
-
-
-class Edits(Rewind):
-    async def edit(self, room: str, edits: Sequence[FieldEdit]) -> bool:
-        """All of these corrections, or none of them. False if everything was so already."""
-
-        async def decide() -> Decision:
-            return EditPlanner(self._store).plan(self.chats.chat(room), edits), ()
-
-        return bool(await self.decide_and_append(room, decide))
-
-    async def pin(self, room: str, memory_id: str, pinned: bool) -> bool:
-        """S14: at most eight, and the weakest automatic pin makes room. False if it was so already.
-
-        A memory that came along with a character stands in no chat, so any stream will do.
-        """
-
-        async def decide() -> Decision:
-            memory = EditPlanner(self._store).memory(room, memory_id)
-            return Pins(self._store).set_by_hand(memory, pinned), ()
-
-        return bool(await self.decide_and_append(room, decide))
-
-    async def forget(self, room: str, memory_id: str) -> None:
-        """A tombstone: neither this memory nor one that says the same comes back, in any line of the chat."""
-        memory = EditPlanner(self._store).memory(room, memory_id)
-        await asyncio.to_thread(self._memory.forget, memory.id)

@@ -1,22 +1,27 @@
-"""Feelings on a forked line: as they were at the fork, in a world of their own. S22, S24
+"""Forking a chat: a new chat that shares the past up to a turn, with relationships in a world of its own.
 
-The view of feelings is shared by all streams, so a line does not inherit them event by event: it begins with how
-everybody felt before its last reply, and what that reply changed is told again with the reply's id. So a regenerate on
-the line takes it back, and a swipe brings it again.
+The projection of relationships is shared by all streams, so a fork does not inherit them event by event. It begins with
+the relationships as they were before its last reply; what that reply changed is copied with the reply's id, so that a
+regenerate on the fork takes it back and choosing the reply brings it again.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from coterie.base.ids import new_id
 from coterie.characters.service import OWNER
-from coterie.eventstore import AnyEvent, NewEvent, Payload
+from coterie.conversation.errors import Busy
+from coterie.conversation.events import AssistantTurnStarted, UserTurn
+from coterie.eventstore import AnyEvent, Forked, NewEvent, NewJob, Payload
 from coterie.eventstore.events import CONTROL_KINDS
 from coterie.eventstore.ranges import Ranges
+from coterie.modes.story.chat_context import ChatContext, Decision, supersede
 from coterie.modes.story.events import (
     MAIN_WORLD,
+    ChatForkOpened,
     ManualEdit,
     Relationship,
     RelationshipsSet,
@@ -28,57 +33,55 @@ from coterie.modes.story.relationships import RELATIONSHIP_KINDS, edited_relatio
 from coterie.modes.story.reset import CharacterResets
 
 COPIED_KEY_PREFIX = "line:"
-"""How the keys of events begin that tell on one line what happened on another."""
+"""Begins the keys of relationship events that were copied from another chat."""
 
 
-class Fork(CharacterResets):
-    async def relationship_events(
-        self, chat: Chat, at: int, late: Sequence[AnyEvent], last: str, line: str
+class ForkRelationships:
+    """The relationships that a fork starts with, and what single turns changed in them."""
+
+    def __init__(self, context: ChatContext) -> None:
+        self._context = context
+        self._store = context.store
+
+    async def starting_events(
+        self, chat: Chat, seq: int, late: Sequence[AnyEvent], last_turn: str, fork: str
     ) -> list[NewEvent]:
-        """The feelings with which `line` goes on from a moment of a chat, of which `last` is the last turn."""
-        edges = await self._relationships_at(chat, at, late, last)
+        """The events with which `fork` continues from a point of a chat whose last turn there is `last_turn`."""
+        relationships = await self._relationships_at(chat, seq, late, last_turn)
         changed = [
-            *await self.relationship_changes(chat.room, last),
-            *(e for e in late if e.turn != last and world_of(e) == line),
+            *await self.changes(chat.room, last_turn),
+            *(event for event in late if event.turn != last_turn and world_of(event) == fork),
         ]
-        return [
-            NewEvent(line, RelationshipsSet(world=line, edges=tuple(edges)), OWNER),
-            *self.copied_changes(changed, line),
-        ]
+        start = NewEvent(fork, RelationshipsSet(world=fork, edges=tuple(relationships)), OWNER)
+        return [start, *self.copies(changed, fork)]
 
-    def copied_changes(self, changed: Sequence[AnyEvent], line: str) -> list[NewEvent]:
-        ended = self._roster.reset_times()
+    def copies(self, changed: Sequence[AnyEvent], fork: str) -> list[NewEvent]:
+        """The same changes in the fork's world, except those about characters that were reset since."""
+        resets = self._context.roster.reset_times()
         return [
-            NewEvent(
-                line,
-                _moved_to_world(event.payload, line),
-                "story",
-                key=f"{COPIED_KEY_PREFIX}{new_id()}",
-                turn=event.turn,
-            )
+            NewEvent(fork, _moved_to_world(event.payload, fork), "story", key=_copy_key(), turn=event.turn)
             for event in changed
-            if not _predates_reset(event, ended)
+            if not _predates_reset(event, resets)
         ]
 
-    async def relationship_changes(self, room: str, turn: str) -> list[AnyEvent]:
-        """What a turn changed in feelings, as it is told on this line, or else on the nearest it comes from."""
-        told: dict[str, list[AnyEvent]] = {}
-        for event in self._store.reader.events_at(
-            room, Ranges((seq, seq) for seq in await self.consequences(room, turn))
-        ):
+    async def changes(self, room: str, turn: str) -> list[AnyEvent]:
+        """What a turn changed in relationships, as recorded in this chat or else in its nearest ancestor."""
+        by_world: dict[str, list[AnyEvent]] = {}
+        seqs = await self.consequences(room, turn)
+        for event in self._store.reader.events_at(room, Ranges((seq, seq) for seq in seqs)):
             if (world := world_of(event)) is not None:
-                told.setdefault(world, []).append(event)
-        line: str | None = room
-        while line is not None:
-            origin = self._store.reader.fork_origin(line)
-            world = MAIN_WORLD if origin is None else line
-            if world in told:
-                return told[world]
-            line = origin[0] if origin is not None else None
+                by_world.setdefault(world, []).append(event)
+        current: str | None = room
+        while current is not None:
+            origin = self._store.reader.fork_origin(current)
+            world = MAIN_WORLD if origin is None else current
+            if world in by_world:
+                return by_world[world]
+            current = origin[0] if origin is not None else None
         return []
 
     async def consequences(self, room: str, turn: str) -> list[int]:
-        """The numbers of a turn and of all that it led to, as it last counted."""
+        """The seqs of a turn and of everything it caused, as of when it last counted."""
         seqs = self._store.reader.turn_seqs(room, turn)
         if not seqs:
             return []
@@ -86,7 +89,7 @@ class Fork(CharacterResets):
         return [seq for seq in seqs if seq in counted]
 
     async def last_counted(self, room: str, seq: int, upto: int | None = None) -> int:
-        """The last moment at which an event of a line counted on it."""
+        """The last seq of a room at which the event `seq` still counted."""
         upto = self._store.reader.head(room) if upto is None else upto
         if seq in self._store.reader.active(room, upto):
             return upto
@@ -97,51 +100,111 @@ class Fork(CharacterResets):
         return await self.last_counted(origin[0], seq, origin[1]) if origin is not None else upto
 
     async def _relationships_at(
-        self, chat: Chat, at: int, late: Sequence[AnyEvent], without: str
+        self, chat: Chat, seq: int, late: Sequence[AnyEvent], without_turn: str
     ) -> list[Relationship]:
-        """What everybody in a chat's world felt at a moment of it; `late` also counts, what a turn led to does not."""
+        """The relationships of a chat's world at a point of it, with `late` and without what a turn caused."""
         origin = self._store.reader.fork_origin(chat.room)
-        if origin is not None and at <= origin[1]:
-            return await self._relationships_at(self.chats.chat(origin[0]), at, late, without)
-        moment = await self._store.read(chat.room, after=at - 1, limit=1)
-        last_id = moment[0].id if moment else self._store.reader.last_id()
-        also = {event.id for event in late}
-        ended, family = self._roster.reset_times(), self._ancestors(chat.room)
-        counted: dict[str, Ranges] = {chat.room: self._store.reader.active(chat.room, at)}
-        told: list[AnyEvent] = []
+        if origin is not None and seq <= origin[1]:
+            return await self._relationships_at(self._context.chats.chat(origin[0]), seq, late, without_turn)
+        at = await self._store.read(chat.room, after=seq - 1, limit=1)
+        last_id = at[0].id if at else self._store.reader.last_id()
+        late_ids = {event.id for event in late}
+        resets, family = self._context.roster.reset_times(), self._ancestors(chat.room)
+        counted: dict[str, Ranges] = {chat.room: self._store.reader.active(chat.room, seq)}
+        replayed: list[AnyEvent] = []
         after = 0
         while page := await self._store.read(after=after, kinds=RELATIONSHIP_KINDS):
             after = page[-1].id
             for event in page:
                 if event.stream not in counted:
                     counted[event.stream] = self._store.reader.active(event.stream)
-                then = event.id <= last_id and event.seq in counted[event.stream]
-                if (then or event.id in also) and event.turn != without and not _predates_reset(event, ended):
-                    known = (
-                        event
-                        if event.stream in family or event.stream.startswith("cast:")
-                        else _without_knowledge(event)
-                    )
-                    told.append(_without_reset_characters(known, ended))
-        return self.relationships.replay(chat.world, told)
+                counts = event.id <= last_id and event.seq in counted[event.stream]
+                if not (counts or event.id in late_ids):
+                    continue
+                if event.turn == without_turn or _predates_reset(event, resets):
+                    continue
+                own = event.stream in family or event.stream.startswith("cast:")
+                replayed.append(_without_reset_characters(event if own else _without_knowledge(event), resets))
+        return self._context.relationships.replay(chat.world, replayed)
 
     def _ancestors(self, room: str) -> set[str]:
         """A room and those it was forked from."""
-        line = {room}
+        rooms = {room}
         while (origin := self._store.reader.fork_origin(room)) is not None:
             room = origin[0]
-            line.add(room)
-        return line
+            rooms.add(room)
+        return rooms
 
-    def root_room(self, room: str) -> str:
-        """The room that a line goes back to, itself if it is no fork."""
-        while (origin := self._store.reader.fork_origin(room)) is not None:
-            room = origin[0]
-        return room
+
+class Fork:
+    def __init__(self, context: ChatContext, relationships: ForkRelationships, resets: CharacterResets) -> None:
+        self._context = context
+        self._store = context.store
+        self._relationships = relationships
+        self._resets = resets
+
+    async def fork(self, room: str, turn: str, title: str | None = None) -> Chat:
+        """A new chat that shares the past up to a turn, and nothing that comes after."""
+        context, fork = self._context, f"room:{new_id()}"
+
+        async def decide() -> Decision:
+            chat = context.chats.chat(room)
+            seq, late, later_turns = await self._split_at(room, turn)
+            if any(reply.seq <= seq for reply in context.timeline.open_replies(room)):
+                raise Busy("Somebody is still speaking.", "Wait for the reply, or press Stop, and fork then.")
+            opened = ChatForkOpened(title=title or f"{chat.title} (fork)", world=fork, forked_from=room)
+            reset = await self._resets.before_reset(room, seq)
+            new_events = [
+                NewEvent(fork, Forked(parent=room, at=seq), OWNER),
+                NewEvent(fork, opened, OWNER),
+                *await self._relationships.starting_events(chat, seq, late, turn, fork),
+                *([NewEvent(fork, supersede(reset), OWNER)] if reset else ()),
+                *(NewEvent(fork, e.payload, e.actor, turn=e.turn) for e in late if e.kind not in RELATIONSHIP_KINDS),
+            ]
+            return new_events, self._unfinished_jobs(room, fork, later_turns)
+
+        await context.decide_and_append(room, decide)
+        return context.chats.chat(fork)
+
+    async def _split_at(self, room: str, turn: str) -> tuple[int, list[AnyEvent], set[str]]:
+        """The seq of a turn's end, the late events of turns up to there, and the turns that followed.
+
+        A turn that was rewound is looked up in the history as it was when the turn last counted: what can no longer be
+        undone can be forked.
+        """
+        begun = self._store.reader.turn_seqs(room, turn)
+        if not begun or begun[0] in self._store.reader.active(room):
+            seq = self._context.end_of_turn(room, turn)
+            return seq, await self._context.late_events(room, seq), self._context.timeline.ids_after(room, seq)
+        moment = await self._relationships.last_counted(room, begun[0])
+        events = self._store.reader.events_at(room, self._store.reader.active(room, moment).after(begun[0]))
+        turns = [event for event in events if isinstance(event.payload, UserTurn | AssistantTurnStarted)]
+        seq, later_turns = (turns[0].seq - 1 if turns else moment), {str(event.turn) for event in turns}
+        late = [
+            event for event in events if event.seq > seq and event.turn is not None and event.turn not in later_turns
+        ]
+        return seq, late, later_turns
+
+    def _unfinished_jobs(self, room: str, fork: str, later_turns: set[str]) -> list[NewJob]:
+        """Copies of the pending jobs of shared turns: their results are needed in both chats."""
+        rows = self._store.query(
+            "SELECT kind, key, payload ->> '$.reply', payload FROM job WHERE state IN ('ready', 'leased')"
+            " AND payload ->> '$.room' = ?",
+            (room,),
+        )
+        return [
+            NewJob(kind, f"{key}@{fork}", {**json.loads(payload), "room": fork})
+            for kind, key, reply, payload in rows
+            if reply is not None and reply not in later_turns
+        ]
+
+
+def _copy_key() -> str:
+    return f"{COPIED_KEY_PREFIX}{new_id()}"
 
 
 def _changed_pair(event: AnyEvent) -> tuple[str, str, str] | None:
-    """The edge that an event changed: world, who, toward whom."""
+    """The relationship that an event changed: world, who, toward whom."""
     match event.payload:
         case RelationshipUpdated() | RelationshipSummaryRewritten() as it:
             return it.world, it.of, it.toward
@@ -155,23 +218,26 @@ def world_of(event: AnyEvent) -> str | None:
     return None if pair is None else pair[0]
 
 
-def _predates_reset(event: AnyEvent, ended: Mapping[str, datetime]) -> bool:
-    """Whether it is about somebody who has started over since."""
+def _predates_reset(event: AnyEvent, resets: Mapping[str, datetime]) -> bool:
+    """Whether the event is about a character that was reset since."""
     pair = _changed_pair(event)
-    return pair is not None and any(event.ts <= ended[bot] for bot in pair[1:] if bot in ended)
+    return pair is not None and any(event.ts <= resets[one] for one in pair[1:] if one in resets)
 
 
-def _without_reset_characters(event: AnyEvent, ended: Mapping[str, datetime]) -> AnyEvent:
-    """Feelings that a line began with, without those of lives that have ended since."""
+def _without_reset_characters(event: AnyEvent, resets: Mapping[str, datetime]) -> AnyEvent:
+    """A fork's starting relationships without those of characters that were reset since."""
     if not isinstance(event.payload, RelationshipsSet):
         return event
-    gone = {bot for bot, when in ended.items() if event.ts <= when}
-    kept = tuple(edge for edge in event.payload.edges if not {edge.of, edge.toward} & gone)
+    gone = {character for character, when in resets.items() if event.ts <= when}
+    kept = tuple(one for one in event.payload.edges if not {one.of, one.toward} & gone)
     return event._replace(payload=RelationshipsSet(world=event.payload.world, edges=kept))
 
 
 def _without_knowledge(event: AnyEvent) -> AnyEvent:
-    """Of another chat, how it was felt, not what was learned: if that chat is rewound, nobody takes it back here."""
+    """From another chat, the levels without what was learned there.
+
+    If that chat is rewound, nothing would take the knowledge back from the fork.
+    """
     match event.payload:
         case RelationshipUpdated() as it:
             return event._replace(payload=it.model_copy(update={"knowledge": (), "summary": None}))

@@ -37,8 +37,8 @@ from coterie.modes.story.events import (
     SceneOpened,
     SceneSummarised,
 )
+from coterie.modes.story.participants import Participants
 from coterie.modes.story.pins import Pins
-from coterie.modes.story.prompts import PromptBuilder
 from coterie.modes.story.queries import Chat, ChatQueries, StoryScene
 from coterie.modes.story.relationships import RelationshipQueries, summary_hash
 from coterie.modes.story.turn_parser import turn_text
@@ -89,11 +89,11 @@ class Weight(BaseModel):
 
 
 class PostTurnJobs:
-    def __init__(self, store: Store, models: Models, memory: Memory, prompter: PromptBuilder) -> None:
+    def __init__(self, store: Store, models: Models, memory: Memory, participants: Participants) -> None:
         self._store = store
         self._models = models
         self._memory = memory
-        self._prompter = prompter
+        self._participants = participants
         self._timeline = TurnQueries(store)
         self._chats = ChatQueries(store)
         self._pins = Pins(store)
@@ -119,19 +119,19 @@ class PostTurnJobs:
     async def _remember(self, job: Job) -> JobResult:
         """A memory per witness of what was said: word for word, because that is what is recalled best."""
         chat, reply, question = self._exchange(job)
-        names, people = self._prompter.names(chat), self._chats.people()
+        names, people = self._participants.names(chat), self._chats.people()
         new: list[NewMemory] = []
         for turn in (question, reply):
             if turn is None or not (text := turn_text(turn)):
                 continue
-            witnesses = self._prompter.witnesses.of_turns(chat, turn)
+            witnesses = self._participants.witnesses(chat, turn)
             new += [
                 NewMemory(
                     text,
                     owner=bot,
                     room=chat.room,
                     scene=chat.scene,
-                    speaker=self._prompter.name(names, turn.speaker),
+                    speaker=self._participants.name(names, turn.speaker),
                     witnesses=tuple(sorted(witnesses)),
                     sources=(turn.id,),
                     happened=chat.clock,
@@ -154,9 +154,9 @@ class PostTurnJobs:
     async def _update_relationships(self, job: Job) -> JobResult:
         """How everybody present feels about everybody else now, silent witnesses too."""
         chat, reply, question = self._exchange(job)
-        heard = self._prompter.witnesses.of_turns(chat, *(turn for turn in (question, reply) if turn))
-        present, people = self._prompter.names(chat), self._chats.people()
-        names = {entity: self._prompter.name(present, entity) for entity in heard}
+        heard = self._participants.witnesses(chat, *(turn for turn in (question, reply) if turn))
+        present, people = self._participants.names(chat), self._chats.people()
+        names = {entity: self._participants.name(present, entity) for entity in heard}
         ids = {name.lower(): entity for entity, name in names.items()} | {entity: entity for entity in names}
         pairs = [(of, toward) for of in heard for toward in names if of != toward and of not in people]
         if not pairs:
@@ -254,9 +254,9 @@ class PostTurnJobs:
         return chat, reply, question
 
     def _transcript(self, chat: Chat, *turns: Turn | None) -> str:
-        names = self._prompter.names(chat)
+        names = self._participants.names(chat)
         said = [turn for turn in turns if turn is not None and turn_text(turn)]
-        return "\n".join(f"{self._prompter.name(names, turn.speaker)}: {turn_text(turn)}" for turn in said)
+        return "\n".join(f"{self._participants.name(names, turn.speaker)}: {turn_text(turn)}" for turn in said)
 
     def _relationship_update(
         self,
@@ -310,12 +310,12 @@ class Closing(BaseModel):
 
 class SceneCloser:
     def __init__(
-        self, store: Store, roster: Characters, models: Models, memory: Memory, prompter: PromptBuilder
+        self, store: Store, roster: Characters, models: Models, memory: Memory, participants: Participants
     ) -> None:
         self._roster = roster
         self._models = models
         self._memory = memory
-        self._prompter = prompter
+        self._participants = participants
         self._timeline = TurnQueries(store)
         self._chats = ChatQueries(store)
         self._edges = RelationshipQueries(store)
@@ -381,14 +381,14 @@ class SceneCloser:
             there |= dict.fromkeys(bot for bot in turn.present if bot not in people)
         found: dict[str, list[Turn]] = {}
         for bot in there:
-            saw = self._prompter.witnesses.turns_seen_by(chat, bot)
+            saw = self._participants.turns_seen_by(chat, bot)
             if seen := [turn for turn in turns if saw(turn)]:
                 found[bot] = seen
         return found
 
     async def _summarise(self, chat: Chat, bot: str, seen: Sequence[Turn], prior: str) -> Closing:
-        present = self._prompter.names(chat)
-        names = {entity: self._prompter.name(present, entity) for entity in {bot, *(one.speaker for one in seen)}}
+        present = self._participants.names(chat)
+        names = {entity: self._participants.name(present, entity) for entity in {bot, *(one.speaker for one in seen)}}
         who = present[chat.person]
         prompt = Prompt.of(
             f"{transcript(names, seen)}\n\nHow {names[bot]} saw {who} before: {prior or 'nothing is noted'}",
@@ -464,10 +464,10 @@ class Retold(BaseModel):
 
 
 class DialogueSummariser:
-    def __init__(self, store: Store, models: Models, prompter: PromptBuilder) -> None:
+    def __init__(self, store: Store, models: Models, participants: Participants) -> None:
         self._store = store
         self._models = models
-        self._prompter = prompter
+        self._participants = participants
         self._timeline = TurnQueries(store)
         self._chats = ChatQueries(store)
 
@@ -502,8 +502,8 @@ class DialogueSummariser:
         return [turn for turn in latest if turn.seq >= begins and not turn.to and turn_text(turn)]
 
     async def _summarise(self, chat: Chat, turns: Sequence[Turn]) -> str:
-        present = self._prompter.names(chat)
-        names = {entity: self._prompter.name(present, entity) for entity in {turn.speaker for turn in turns}}
+        present = self._participants.names(chat)
+        names = {entity: self._participants.name(present, entity) for entity in {turn.speaker for turn in turns}}
         told = self._chats.dialogue_summary(chat.room)
         before = told[1] if told is not None else ""
         prompt = Prompt.of(

@@ -1,4 +1,4 @@
-"""What a chat begins with: a place, what both are doing there, a scene, what one feels, and perhaps a first word. S8"""
+"""The opening of a chat: proposed from the character's prose, corrected by the person, recorded in one transaction."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from coterie.base.clock import Clock
 from coterie.base.ids import new_id
 from coterie.characters.cards.macros import Macros
 from coterie.characters.service import OWNER, Character, OwnerProfile
 from coterie.characters.starter_characters import opening_for
 from coterie.conversation.events import AssistantTurn, AssistantTurnStarted
-from coterie.eventstore import AnyEvent, NewEvent, Payload
+from coterie.eventstore import AnyEvent, NewEvent, Payload, Reset, Rewound
 from coterie.llm.messages import Prompt
 from coterie.llm.router import Caller, Models
 from coterie.llm.structured import classify
+from coterie.modes.story.chat_context import ChatContext
 from coterie.modes.story.events import (
     MAIN_WORLD,
     Activity,
@@ -27,8 +29,10 @@ from coterie.modes.story.events import (
     RelationshipUpdated,
     SceneOpened,
 )
+from coterie.modes.story.queries import Chat
 
-# From prose to an opening scene: a classifier reads it, a person corrects it, one transaction begins the chat. S8
+_CONFIRMED_EVENTS = 8
+"""So many events at most does an opening consist of."""
 
 
 class OpeningPlace(BaseModel):
@@ -56,7 +60,7 @@ class Opening(BaseModel):
     relationship: str = Field(default="", description="How the character sees the person, in a sentence or two.")
     facts: list[str] = Field(default_factory=list, description="What the character knows of the person.")
     greeting: str = ""
-    """What the character says first; empty leaves the first word to the person."""
+    """What the character says first; if empty, the person speaks first."""
 
     def start_time(self, fallback: datetime) -> datetime:
         try:
@@ -69,13 +73,14 @@ class Opening(BaseModel):
 
 
 class OpeningProposal(BaseModel):
-    """What the person sees and may change. A classifier that fails leaves the form empty, with a notice."""
+    """The form a person sees. If the classifier fails, it is empty and has a notice."""
 
     opening: Opening
     notice: str = ""
 
 
 async def propose_opening(models: Models, character: Character, person: OwnerProfile) -> OpeningProposal:
+    """Read the character's kickoff prose with the classifier."""
     who = character.identity
     greeting = character.card.data.first_mes if character.card else ""
     if not (who.kickoff or who.initial_relationship):
@@ -106,6 +111,48 @@ async def propose_opening(models: Models, character: Character, person: OwnerPro
     )
 
 
+class ChatOpenings:
+    """Begins chats, and begins them again after a reset."""
+
+    def __init__(self, context: ChatContext, models: Models, clock: Clock) -> None:
+        self._context = context
+        self._models = models
+        self._clock = clock
+
+    async def propose(self, character_id: str, person: str) -> OpeningProposal:
+        character = self._context.roster.get(character_id)
+        return await propose_opening(self._models, character, self._context.participants.person(person))
+
+    async def begin(self, character_id: str, opening: Opening) -> Chat:
+        room = f"room:{new_id()}"
+        await self._context.store.append(self.events(room, self._context.roster.get(character_id), opening))
+        return self._context.chats.chat(room)
+
+    def events(self, room: str, character: Character, opening: Opening, person: str = OWNER) -> list[NewEvent]:
+        """Everything a chat begins with, to be appended in one transaction."""
+        acquainted = bool(self._context.relationships.get(MAIN_WORLD, character.id, person).summary)
+        return opening_events(
+            room,
+            character,
+            self._context.participants.person(person),
+            opening,
+            starts=opening.start_time(self._clock.now()),
+            acquainted=acquainted,
+            person=person,
+        )
+
+    async def restart_after_reset(self, room: str) -> Chat:
+        """The chat. If a reset emptied it, it first begins again with the opening that was confirmed for it."""
+        store = self._context.store
+        if not self._context.chats.exists(room):
+            first = await store.read(self._context.root_room(room), limit=_CONFIRMED_EVENTS)
+            last = await store.read(room, kinds=[Reset.kind, Rewound.kind], newest_first=True, limit=1)
+            if last and isinstance(last[0].payload, Reset) and isinstance(created := first[0].payload, ChatCreated):
+                host = self._context.roster.get(created.host)
+                await store.append(self.events(room, host, confirmed_opening(first), created.person))
+        return self._context.chats.chat(room)
+
+
 def opening_events(
     room: str,
     character: Character,
@@ -116,10 +163,10 @@ def opening_events(
     acquainted: bool,
     person: str = OWNER,
 ) -> list[NewEvent]:
-    """To be recorded in one transaction. Somebody one knows already is not met for the first time."""
+    """`acquainted` says that the character knows the person already: their relationship then keeps its summary."""
     place, scene = new_id(), new_id()
     first_summary, facts = None, tuple[str, ...]()
-    if person == OWNER:  # what a character was given to feel and know was meant for its author
+    if person == OWNER:  # the card's relationship and facts are about the owner
         facts = tuple(fact.strip() for fact in opening.facts if fact.strip())
         if not acquainted:
             first_summary = opening.relationship.strip() or character.identity.initial_relationship or None
@@ -170,7 +217,7 @@ def opening_events(
 
 
 def confirmed_opening(events: Sequence[AnyEvent]) -> Opening:
-    """The opening that a person confirmed for a chat, from the first events of its stream."""
+    """The opening that a person confirmed for a chat, read from the first events of its stream."""
     found: dict[str, Any] = {}
     person = OWNER
     for event in events:

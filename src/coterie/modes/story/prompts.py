@@ -13,7 +13,6 @@ from coterie.base.clock import Clock
 from coterie.base.errors import CoterieError
 from coterie.characters.cards.lore_scan import LoreContext, LoreMatch, LorePosition, find_lore
 from coterie.characters.cards.macros import Macros
-from coterie.characters.people import PeopleQueries
 from coterie.characters.service import OWNER, Character, Characters, OwnerProfile
 from coterie.characters.workspace import Workspaces, WorkspaceTexts
 from coterie.conversation.length_limit import LengthLimit
@@ -26,7 +25,7 @@ from coterie.llm.router import Models
 from coterie.memory import Memory
 from coterie.memory.recall import RecalledMemory
 from coterie.modes.story.events import Activity, PromptSent, SentPromptPart
-from coterie.modes.story.participants import Witnesses
+from coterie.modes.story.participants import Participants
 from coterie.modes.story.queries import Chat, ChatQueries
 from coterie.modes.story.relationships import RelationshipQueries
 from coterie.modes.story.settings import StorySettings
@@ -248,10 +247,12 @@ class PromptBuilder:
         models: Models,
         settings: StorySettings,
         clock: Clock,
+        participants: Participants,
         workspaces: Workspaces | None = None,
     ) -> None:
         self._store = store
-        self._workspaces = workspaces
+        self._participants = participants
+        self.workspaces = workspaces
         self._roster = roster
         self._memory = memory
         self._models = models
@@ -260,36 +261,12 @@ class PromptBuilder:
         self._timeline = TurnQueries(store)
         self._chats = ChatQueries(store)
         self._relationship_queries = RelationshipQueries(store)
-        self.witnesses = Witnesses(roster)
-
-    def names(self, chat: Chat) -> dict[str, str]:
-        """Everybody present, by the name that prose uses."""
-        bots = {bot: self._roster.get(bot, chat.version_of(bot)).name for bot in chat.characters}
-        return {**{person: self.person(person).name for person in chat.people}, **bots}
-
-    def name(self, names: dict[str, str], entity: str) -> str:
-        """The name of somebody who may have left."""
-        if entity in names:
-            return names[entity]
-        return self.person(entity).name if entity in self._chats.people() else self._roster.get(entity).name
-
-    def person(self, person: str) -> OwnerProfile:
-        """A person as characters know them; of others than the owner that is their name."""
-        return (
-            self._roster.owner()
-            if person == OWNER
-            else OwnerProfile(name=PeopleQueries(self._store).person(person).name)
-        )
-
-    def _people(self) -> frozenset[str]:
-        """Everybody who is a person, also those who only talk elsewhere: what they said there is theirs too. M2"""
-        return self._chats.people() | PeopleQueries(self._store).ids()
 
     def assemble(self, chat: Chat, speaker: str, reply: str, to: Sequence[str] = ()) -> AssembledPrompt:
         """The prompt for a speaker's next reply, spoken before everybody or to those a whisper was for."""
         bot = self._roster.get(speaker, chat.version_of(speaker))
-        names = self.names(chat)
-        saw = self.witnesses.turns_seen_by(chat, speaker)
+        names = self._participants.names(chat)
+        saw = self._participants.turns_seen_by(chat, speaker)
         soft, hard = self._budgets()
         desk = PromptDraft(self._counter(), names, bot, self._macros(chat, bot, names))
         heard = {self._last_person(chat), *to} if to else set(chat.participants)
@@ -381,8 +358,8 @@ class PromptBuilder:
         return Macros(char=char, user=names[chat.person], rng=random.Random(chat.room), seed=chat.room)  # noqa: S311
 
     def _identity(self, desk: PromptDraft, chat: Chat, lore: ActiveLore) -> None:
-        who, company = desk.character.identity, [self.person(person) for person in chat.people]
-        own = self._workspaces.texts(who.id) if self._workspaces is not None else WorkspaceTexts()
+        who, company = desk.character.identity, [self._participants.person(person) for person in chat.people]
+        own = self.workspaces.texts(who.id) if self.workspaces is not None else WorkspaceTexts()
         about = own.user if OWNER in chat.people else ""  # USER.md is about the owner
         card = desk.character.card.data if desk.character.card else None
         names = " or ".join(you.name for you in company)
@@ -440,7 +417,7 @@ class PromptBuilder:
             owner=desk.character.id,
             room=chat.room,
             present=heard,
-            people=self._people(),
+            people=self._participants.everyone(),
             mode="recent",
             pinned=True,
             k=8,
@@ -501,7 +478,11 @@ class PromptBuilder:
     def _turn_text(self, desk: PromptDraft, turn: Turn) -> str:
         """A turn as it stands in the prompt."""
         told = turn_text(turn)
-        return told if turn.speaker == desk.character.id else f"{self.name(desk.names, turn.speaker)}: {told}"
+        return (
+            told
+            if turn.speaker == desk.character.id
+            else f"{self._participants.name(desk.names, turn.speaker)}: {told}"
+        )
 
     def _summary_piece(self, desk: PromptDraft, chat: Chat) -> PromptPart | None:
         """What stands in for older dialogue: the scenes as this character saw them, and the talk in short."""
@@ -524,7 +505,7 @@ class PromptBuilder:
             owner=speaker,
             room=chat.room,
             present=heard,
-            people=self._people(),
+            people=self._participants.everyone(),
             k=self._settings.retrieval_k + len(shown),
             now=self._clock.now(),
         )

@@ -253,6 +253,9 @@ class ChatQueries:
             raise NoSuchRoom("There is no such chat.", "Choose one from the list of chats.")
         return self._chat(rows[0])
 
+    def exists(self, room: str) -> bool:
+        return bool(self._store.query("SELECT 1 FROM chat WHERE room = ?", (room,)))
+
     def chats(self, host: str | None = None, person: str | None = None) -> list[Chat]:
         """The newest first; with a character or a person, only those they are in as host or as one of the people."""
         rows = self._store.query(

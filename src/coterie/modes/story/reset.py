@@ -1,8 +1,8 @@
-"""A character's life starts over, and can be given back. S25
+"""Resetting a character: everything it lived through starts over, and the last reset can be undone.
 
-A reset is many events in many streams: the character's own chats, those it visited, its feelings. They carry keys with
-one mark, so that it can be taken back whole. What somebody remembered in a life that has ended never comes back by any
-other way: not with a rewind, a swipe or a fork of a chat that they visited.
+A reset appends events to many streams: the chats the character hosts, those it visits, its memories and relationships.
+Their keys share one id, so that the reset can be undone as a whole. Nothing else brings back what a character
+remembered before its reset: neither a rewind, nor choosing another reply, nor a fork of a chat it visited.
 """
 
 from __future__ import annotations
@@ -20,96 +20,112 @@ from coterie.modes.story.chat_context import ChatContext, supersede
 from coterie.modes.story.events import GuestLeft, RelationshipsCleared, SceneSummarised
 
 
-class CharacterResets(ChatContext):
+class CharacterResets:
+    def __init__(self, context: ChatContext) -> None:
+        self._context = context
+        self._store = context.store
+        self._roster = context.roster
+
     async def reset(self, character_id: str, confirm: str) -> None:
-        """S25: everything a character lived through starts over; who it is stays."""
-        bot = self._roster.get(character_id)
-        require_confirmation(bot, confirm, "reset")
-        if self._before_rewind is not None:
-            await self._before_rewind()
-        drafts = [reset_event(bot.id)]
-        hosted = {chat.room for chat in self.chats.chats(host=bot.id)}
+        """Clear what a character experienced, in every chat; its identity stays. `confirm` repeats its name."""
+        character = self._roster.get(character_id)
+        require_confirmation(character, confirm, "reset")
+        await self._context.snapshot()
+        new_events = [reset_event(character.id)]
+        hosted = {chat.room for chat in self._context.chats.chats(host=character.id)}
         for room in sorted(hosted):
-            await self.replies.stop(room)
-            drafts.append(NewEvent(room, Reset(), OWNER))
-        visited = [chat for chat in self.chats.chats() if chat.room not in hosted]
-        drafts += [NewEvent(chat.room, GuestLeft(guest=bot.id), OWNER) for chat in visited if bot.id in chat.guests]
-        lived = {chat.room for chat in visited} | {
-            room for (room,) in self._store.query("SELECT DISTINCT stream FROM memory WHERE owner = ?", (bot.id,))
+            await self._context.replies.stop(room)
+            new_events.append(NewEvent(room, Reset(), OWNER))
+        others = [chat for chat in self._context.chats.chats() if chat.room not in hosted]
+        new_events += [
+            NewEvent(chat.room, GuestLeft(guest=character.id), OWNER) for chat in others if character.id in chat.guests
+        ]
+        rooms = {chat.room for chat in others} | {
+            room for (room,) in self._store.query("SELECT DISTINCT stream FROM memory WHERE owner = ?", (character.id,))
         }
-        for room in sorted(lived - hosted):
-            if remembered := _memory_events(await self._store.history(room), {bot.id}):
-                drafts.append(NewEvent(room, supersede([event.seq for event in remembered]), OWNER))
-        # Also feelings that a rewind has taken back for now: an undo must not bring them into the new life.
-        felt = self._store.query("SELECT world, of, toward FROM edge")
-        recorded = self._store.reader.distinct_payload_fields("edge_update", ("world", "of", "toward"))
-        pairs = sorted({(world, of, toward) for world, of, toward in (*felt, *recorded) if bot.id in (of, toward)})
-        if pairs:
-            cleared = RelationshipsCleared(pairs=tuple(pairs))
-            drafts.append(NewEvent(f"cast:{bot.id}", cleared, OWNER))
-        mark = new_id()
-        await self._store.append([draft._replace(key=f"reset:{mark}:{n}") for n, draft in enumerate(drafts)])
+        for room in sorted(rooms - hosted):
+            if remembered := _memory_events(await self._store.history(room), {character.id}):
+                new_events.append(NewEvent(room, supersede([event.seq for event in remembered]), OWNER))
+        if pairs := self._relationship_pairs(character.id):
+            new_events.append(NewEvent(f"cast:{character.id}", RelationshipsCleared(pairs=tuple(pairs)), OWNER))
+        reset_id = new_id()
+        await self._store.append(
+            [one._replace(key=f"reset:{reset_id}:{number}") for number, one in enumerate(new_events)]
+        )
 
     async def undo_events(self, reset: AnyEvent) -> list[NewEvent]:
-        """What takes a whole reset back, given one of its events."""
-        mark = (reset.key or "").rpartition(":")[0]
-        events = self._store.reader.by_key_prefix(f"{mark}:")
-        bot = next(event.payload.bot for event in events if isinstance(event.payload, CharacterReset))
-        drafts: list[NewEvent] = []
+        """The events that undo a whole reset, given one of its events."""
+        prefix = (reset.key or "").rpartition(":")[0]
+        found = self._store.query(
+            "SELECT stream, seq FROM event WHERE key > ? AND key < ?", (f"{prefix}:", f"{prefix};")
+        )
+        events = [(await self._store.read(stream, after=seq - 1, limit=1))[0] for stream, seq in sorted(found)]
+        character = next(event.payload.bot for event in events if isinstance(event.payload, CharacterReset))
+        new_events: list[NewEvent] = []
         for event in events:
             match event.payload:
                 case CharacterReset():
                     if any(later.key != event.key for later in await self._resets_since(event)):
-                        name = self._roster.get(bot).name
+                        name = self._roster.get(character).name
                         raise BadPoint(
                             f"{name} has started over once more since.", "Only the last reset can be undone."
                         )
-                    drafts.append(NewEvent(event.stream, supersede([event.seq]), OWNER))
+                    new_events.append(NewEvent(event.stream, supersede([event.seq]), OWNER))
                 case Reset():
                     self._require_not_restarted(event)
-                    drafts.append(NewEvent(event.stream, Rewound(to=event.seq - 1, redo=True), OWNER))
-                    if ended := await self.before_reset(event.stream, event.seq - 1, except_character=bot):
-                        drafts.append(NewEvent(event.stream, supersede(ended), OWNER))
+                    new_events.append(NewEvent(event.stream, Rewound(to=event.seq - 1, redo=True), OWNER))
+                    if hidden := await self.before_reset(event.stream, event.seq - 1, except_character=character):
+                        new_events.append(NewEvent(event.stream, supersede(hidden), OWNER))
                 case Superseded(drop=drop):
                     if kept := await self._still_counting(event, Ranges(drop)):
-                        drafts.append(NewEvent(event.stream, supersede((), kept), OWNER))
+                        new_events.append(NewEvent(event.stream, supersede((), kept), OWNER))
                 case _:
-                    drafts.append(NewEvent(event.stream, supersede([event.seq]), OWNER))
-        return drafts
+                    new_events.append(NewEvent(event.stream, supersede([event.seq]), OWNER))
+        return new_events
 
-    async def before_reset(self, room: str, at: int, except_character: str = "") -> list[int]:
-        """What counted in a room at a moment, and was remembered by those who have started over since: its numbers."""
-        ended = {bot: when for bot, when in self._roster.reset_times().items() if bot != except_character}
-        if not ended:
+    async def before_reset(self, room: str, seq: int, except_character: str = "") -> list[int]:
+        """Seqs that counted in a room at `seq` and are memories of characters that were reset since."""
+        resets = {who: when for who, when in self._roster.reset_times().items() if who != except_character}
+        if not resets:
             return []
-        restored = (await self._store.preview_rewind(room, at)).restored
-        return [event.seq for event in _memory_events(restored, ended) if event.ts <= ended[_owner(event)]]
+        restored = (await self._store.preview_rewind(room, seq)).restored
+        return [event.seq for event in _memory_events(restored, resets) if event.ts <= resets[_owner(event)]]
 
     def without_reset(self, room: str, seqs: Sequence[int]) -> list[int]:
-        """These numbers without what was remembered in lives that have ended."""
-        ended = self._roster.reset_times()
-        if not seqs or not ended:
+        """These seqs without the memories of characters that were reset since."""
+        resets = self._roster.reset_times()
+        if not seqs or not resets:
             return list(seqs)
         events = self._store.reader.events_at(room, Ranges((seq, seq) for seq in seqs))
-        gone = {event.seq for event in _memory_events(events, ended) if event.ts <= ended[_owner(event)]}
+        gone = {event.seq for event in _memory_events(events, resets) if event.ts <= resets[_owner(event)]}
         return [seq for seq in seqs if seq not in gone]
 
+    def _relationship_pairs(self, character_id: str) -> list[tuple[str, str, str]]:
+        """World, who, toward whom. Includes relationships that are rewound now: an undo must not bring them back."""
+        rows = self._store.query(
+            "SELECT world, of, toward FROM edge WHERE of = ?1 OR toward = ?1"
+            " UNION SELECT payload ->> '$.world', payload ->> '$.of', payload ->> '$.toward' FROM event"
+            " WHERE kind = 'edge_update'"
+            " AND (payload ->> '$.of' = ?1 OR payload ->> '$.toward' = ?1) ORDER BY 1, 2, 3",
+            (character_id,),
+        )
+        return [(world, of, toward) for world, of, toward in rows]
+
     async def _resets_since(self, event: AnyEvent) -> list[AnyEvent]:
-        """Of one character, from this one on: those that count."""
+        """The resets of one character that count, from this one on."""
         later = await self._store.history(event.stream, after=event.seq - 1)
         return [one for one in later if isinstance(one.payload, CharacterReset)]
 
     def _require_not_restarted(self, reset: AnyEvent) -> None:
-        """A chat that has begun again since is another one now."""
-        if self._store.query("SELECT 1 FROM chat WHERE room = ?", (reset.stream,)):
+        if self._context.chats.exists(reset.stream):
             raise BadPoint("This chat has begun again since the reset.", "What was before it stays in the log.")
 
-    async def _still_counting(self, taken: AnyEvent, wanted: Ranges) -> list[int]:
-        """Of what a visitor forgot, what has not been taken back since in that chat for other reasons."""
-        room = taken.stream
-        turns = self.timeline.ids_after(room, 0)
-        moved = await self._store.read(room, after=taken.seq, kinds=[Rewound.kind, Reset.kind], limit=1)
-        events = (await self._store.preview_rewind(room, taken.seq - 1)).restored
+    async def _still_counting(self, superseded: AnyEvent, wanted: Ranges) -> list[int]:
+        """Of the memories that a visitor lost in its reset, those that the chat has not taken back since."""
+        room = superseded.stream
+        turns = self._context.timeline.ids_after(room, 0)
+        moved = await self._store.read(room, after=superseded.seq, kinds=[Rewound.kind, Reset.kind], limit=1)
+        events = (await self._store.preview_rewind(room, superseded.seq - 1)).restored
         return [
             event.seq
             for event in events
@@ -118,7 +134,7 @@ class CharacterResets(ChatContext):
 
 
 def _memory_events(events: Iterable[AnyEvent], owners: Iterable[str]) -> Sequence[AnyEvent]:
-    """What these remember, in their own memories and in what scenes were to them. A wish to forget stands."""
+    """What these characters remember: memories and scene summaries. A request to forget stays in force."""
     wanted = set(owners)
     return [
         event

@@ -1,27 +1,286 @@
-"""Every reply there was in one place, whether it counts or not: what a person swipes through. S22"""
+"""Turns: a person's message and the reply to it, regenerating a reply, and choosing among alternatives."""
 
 from __future__ import annotations
 
-from coterie.conversation.events import AssistantTurn, AssistantTurnStarted
-from coterie.conversation.turns import TurnQueries
-from coterie.eventstore import AnyEvent, Store
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from coterie.base.errors import BadPoint
+from coterie.base.ids import new_id
+from coterie.base.redaction import redact
+from coterie.characters.errors import NoSuchCharacter
+from coterie.characters.service import OWNER
+from coterie.conversation.errors import NoSuchTurn
+from coterie.conversation.events import AssistantTurn, AssistantTurnStarted, Segment, UserTurn, UserTurnEdit
+from coterie.conversation.turns import Turn, TurnQueries
+from coterie.eventstore import AnyEvent, NewEvent, NewJob, Store
+from coterie.eventstore.ranges import Ranges
+from coterie.llm.roles import Role
+from coterie.llm.router import Caller, Models
+from coterie.memory.events import MemoryUsed
+from coterie.modes.story.chat_context import ChatContext, Decision, supersede
+from coterie.modes.story.events import PersonJoined
+from coterie.modes.story.fork import ForkRelationships, world_of
+from coterie.modes.story.jobs import DialogueSummariser, PostTurnJobs
+from coterie.modes.story.opening import ChatOpenings
+from coterie.modes.story.participants import next_speaker
+from coterie.modes.story.prompts import PromptBuilder
+from coterie.modes.story.queries import Chat
+from coterie.modes.story.reset import CharacterResets
+from coterie.modes.story.settings import StorySettings
+from coterie.modes.story.turn_parser import classify_unmarked, parse_segments, visible_text
+
+
+@dataclass(frozen=True)
+class StartedTurn:
+    """A turn that has begun: the message is durable, and the reply is being generated."""
+
+    turn: str
+    reply: str
+    speaker: str
+
+
+class Turns:
+    """One reply at a time is generated in a chat; a message sent meanwhile is refused with `Busy`."""
+
+    def __init__(
+        self,
+        context: ChatContext,
+        models: Models,
+        settings: StorySettings,
+        prompts: PromptBuilder,
+        openings: ChatOpenings,
+        relationships: ForkRelationships,
+        resets: CharacterResets,
+        jobs: PostTurnJobs,
+        summaries: DialogueSummariser,
+    ) -> None:
+        self.settings = settings
+        self.alternatives = Alternatives(context.store)
+        self._context = context
+        self._store = context.store
+        self._timeline = context.timeline
+        self._models = models
+        self._prompts = prompts
+        self._openings = openings
+        self._relationships = relationships
+        self._resets = resets
+        self._jobs = jobs
+        self._summaries = summaries
+
+    async def say(
+        self, room: str, text: str, *, speaker: str | None, to: Sequence[str], key: str | None, author: str
+    ) -> StartedTurn:
+        """Record a message, then start the reply in the background. The message is durable before a model is asked.
+
+        `to` whispers to some characters, `speaker` chooses who replies. The same `key` again is the same message.
+        """
+        context = self._context
+        async with context.lock(room):
+            event_key = None if key is None else f"say:{room}:{key}"
+            if event_key is not None and (repeated := await self._repeated(room, event_key, speaker)) is not None:
+                return repeated
+            text = redact(text)
+            segments = self._segments(text)
+            chat = await self._openings.restart_after_reset(room)
+            context.require_no_open_reply(room)
+            if author not in chat.people:  # the owner, writing on the page in somebody else's chat
+                await self._store.append([NewEvent(room, PersonJoined(person=author), author)])
+                chat = context.chats.chat(room)
+            listeners = tuple(context.find_character(chat, one) for one in to)
+            replying = self._listener(chat, speaker, listeners) if speaker else None
+            turn = new_id()
+            said = UserTurn(
+                turn=turn,
+                author=author,
+                text=text,
+                segments=segments,
+                to=listeners,
+                present=tuple(chat.participants),
+            )
+            await self._store.append([NewEvent(room, said, author, key=event_key, turn=turn)])
+            await self._classify_unmarked(chat, turn, text, segments)
+            return await self._reply(chat, self._timeline.turn(room, turn), replying)
+
+    async def regenerate(self, room: str, *, text: str | None, speaker: str | None) -> StartedTurn:
+        """Another reply to the last message, which `text` may change. What the old reply caused is superseded with it.
+
+        A message that has no reply (after a crash, or a prompt that was too long) gets one now.
+        """
+        context = self._context
+        text = None if text is None else redact(text)
+        segments = self._segments(text) if text is not None else ()
+        async with context.lock(room):
+            chat = context.chats.chat(room)
+            context.require_no_open_reply(room)
+            message, old = self._last_exchange(room)
+            replying = old.speaker if old is not None and old.speaker in chat.characters else None
+            if speaker:
+                replying = self._listener(chat, speaker, message.to)
+            reply = new_id()
+
+            async def decide() -> Decision:
+                drop = [] if old is None else self._seqs(room, old.id)
+                if text is not None:
+                    drop += self._caused_by(room, message)
+                new_events = [NewEvent(room, supersede(drop), OWNER)] if drop else []
+                if text is not None:
+                    edit = UserTurnEdit(turn=message.id, text=text, segments=segments)
+                else:
+                    edit = UserTurnEdit(turn=message.id, text=message.text, segments=message.segments)
+                if text is not None or await self._was_edited(room, message):
+                    # The edit carries the reply's id: another alternative may answer another wording.
+                    new_events.append(NewEvent(room, edit, OWNER, turn=reply))
+                return new_events, ()
+
+            await context.decide_and_append(room, decide)
+            return await self._reply(context.chats.chat(room), self._timeline.turn(room, message.id), replying, reply)
+
+    async def choose(self, room: str, reply: str) -> None:
+        """Make another alternative the reply to the last message; what it caused counts again."""
+        context = self._context
+        async with context.lock(room):
+            chat = context.chats.chat(room)
+            context.require_no_open_reply(room)
+            last = self._timeline.latest(room, 1)
+            current = last[0] if last and not last[0].by_person else None
+            if current is not None and current.id == reply:
+                return
+            if not last or reply not in {one.reply for one in await self.alternatives.for_turn(room, last[0].id)}:
+                raise NoSuchTurn("There is no such reply to the last message.", "Reload the chat.")
+
+            async def decide() -> Decision:
+                drop = self._seqs(room, current.id) if current is not None else []
+                restore = self._resets.without_reset(room, await self._relationships.consequences(room, reply))
+                # In a fork, an inherited reply changed relationships of another world: those changes are copied.
+                changed = [
+                    event for event in await self._relationships.changes(room, reply) if world_of(event) != chat.world
+                ]
+                copies = self._relationships.copies(changed, room)
+                return [NewEvent(room, supersede(drop, restore), OWNER), *copies], ()
+
+            await context.decide_and_append(room, decide)
+
+    async def _reply(self, chat: Chat, message: Turn, speaker: str | None, reply: str | None = None) -> StartedTurn:
+        replying = speaker or self._choose_speaker(chat, message)
+        reply = reply or new_id()
+        assembled = self._prompts.assemble(chat, replying, reply, message.to)
+        started = AssistantTurnStarted(
+            reply=reply,
+            speaker=replying,
+            answers=message.id,
+            to=(message.speaker, *message.to) if message.to else (),
+            present=tuple(chat.participants),
+        )
+        payloads = [started, assembled.sent]
+        new_events = [NewEvent(chat.room, payload, replying, turn=reply) for payload in payloads]
+        if assembled.recalled:
+            used = MemoryUsed(owner=replying, ids=tuple(memory.id for memory in assembled.recalled))
+            new_events.append(NewEvent(chat.room, used, replying, turn=reply))
+        stream = self._models.stream(Role.NARRATIVE, assembled.prompt, caller=Caller(chat.room, replying))
+
+        def after(ended: AssistantTurn) -> Sequence[NewJob]:
+            summaries = self._summaries.jobs_after(chat.room, ended, assembled.first_turn_seq)
+            return [*self._jobs.jobs_after(chat.room, ended), *summaries]
+
+        await self._context.replies.start(
+            chat.room, reply, stream, replying, after, start_events=new_events, guard=assembled.speaker_guard
+        )
+        return StartedTurn(message.id, reply, replying)
+
+    async def _classify_unmarked(self, chat: Chat, turn: str, text: str, segments: tuple[Segment, ...]) -> None:
+        """Let the classifier separate speech from action where the person used no marks."""
+        words = self.settings.reader_from_words
+        classified = await classify_unmarked(self._models, segments, words=words, caller=Caller(chat.room))
+        if classified is not None and classified != segments:
+            edit = UserTurnEdit(turn=turn, text=text, segments=classified)
+            await self._store.append([NewEvent(chat.room, edit, "story", turn=turn)])
+
+    def _choose_speaker(self, chat: Chat, message: Turn) -> str:
+        listeners = [one for one in chat.characters if message.heard_by(one)] or [chat.host]
+        if len(listeners) == 1:
+            return listeners[0]
+        roster = self._context.roster
+        latest = self._timeline.latest(chat.room, 10)
+        return next_speaker(
+            visible_text(message.segments),
+            listeners,
+            self._context.participants.names(chat),
+            {one: roster.get(one, chat.version_of(one)).identity.traits for one in listeners},
+            self._context.chats.activities(chat.room),
+            next((turn.speaker for turn in reversed(latest) if not turn.by_person), None),
+        )
+
+    async def _repeated(self, room: str, event_key: str, speaker: str | None) -> StartedTurn | None:
+        """The turn that the same message began the first time. If a crash came in between, its reply starts now."""
+        rows = self._store.query("SELECT payload ->> '$.turn' FROM event WHERE key = ?", (event_key,))
+        if not rows:
+            return None
+        turn = str(rows[0][0])
+        for one in self._timeline.latest(room, 50):
+            if one.answers == turn:
+                return StartedTurn(turn, one.id, one.speaker)
+        last = self._timeline.latest(room, 1)
+        if not last or last[0].id != turn or self._context.replies.is_running(room):
+            return StartedTurn(turn, "", "")  # it was rewound since
+        chat = self._context.chats.chat(room)
+        return await self._reply(chat, last[0], self._listener(chat, speaker, last[0].to) if speaker else None)
+
+    async def _was_edited(self, room: str, message: Turn) -> bool:
+        edits = await self._store.read(room, after=message.seq, kinds=[UserTurnEdit.kind])
+        return any(isinstance(e.payload, UserTurnEdit) and e.payload.turn == message.id for e in edits)
+
+    def _seqs(self, room: str, turn: str) -> list[int]:
+        return self._store.reader.turn_seqs(room, turn)
+
+    def _caused_by(self, room: str, message: Turn) -> list[int]:
+        """What a message caused without its reply, such as the end of a scene: superseded if the message changes."""
+        events = self._store.reader.events_at(room, Ranges((seq, seq) for seq in self._seqs(room, message.id)))
+        return [event.seq for event in events if not isinstance(event.payload, UserTurn | UserTurnEdit)]
+
+    def _segments(self, text: str) -> tuple[Segment, ...]:
+        segments = tuple(parse_segments(text, self.settings.ooc_marker))
+        if not segments:
+            raise BadPoint("There is nothing in the message.", "Write something, then send it.")
+        return segments
+
+    def _listener(self, chat: Chat, name_or_id: str, to: Sequence[str]) -> str:
+        """A character that is present and, for a whisper, among those it is addressed to."""
+        character = self._context.find_character(chat, name_or_id)
+        if to and character not in to:
+            name = self._context.participants.names(chat)[character]
+            raise NoSuchCharacter(f"{name} cannot hear what you whisper to somebody else.", "Pick who was told.")
+        return character
+
+    def _last_exchange(self, room: str) -> tuple[Turn, Turn | None]:
+        """The last message, and the reply to it if there is one."""
+        turns = self._timeline.latest(room, 1)
+        if not turns:
+            raise NoSuchTurn("Nothing has been said yet.", "Say something first.")
+        if turns[0].by_person:
+            return turns[0], None
+        if turns[0].answers is None:
+            raise NoSuchTurn("The opening was not written in answer to anything.", "Say something first.")
+        return self._timeline.turn(room, turns[0].answers), turns[0]
 
 
 class Alternatives:
+    """All replies that were ever given to a message, whether they count or not."""
+
     def __init__(self, store: Store) -> None:
         self._store = store
         self._timeline = TurnQueries(store)
 
     async def for_turn(self, room: str, turn: str) -> list[AssistantTurn]:
-        """Every reply to a message, or in a reply's place, oldest first, the chosen one among them."""
-        asked = self._timeline.turn(room, turn)
-        if not asked.by_person and asked.answers is not None:
-            asked = self._timeline.turn(room, asked.answers)
-        answers, after = (asked.id, asked.seq) if asked.by_person else (None, 0)
+        """Every reply to a message (or in place of a reply), oldest first, including the chosen one."""
+        message = self._timeline.turn(room, turn)
+        if not message.by_person and message.answers is not None:
+            message = self._timeline.turn(room, message.answers)
+        answers, after = (message.id, message.seq) if message.by_person else (None, 0)
         return (await self._answers(room, after)).get(answers, [])
 
     async def for_chat(self, room: str) -> dict[str | None, list[AssistantTurn]]:
-        """The same for every message of a chat; openings are under None."""
+        """The same for every message of a chat; alternatives of the greeting are under None."""
         return await self._answers(room, 0)
 
     async def _answers(self, room: str, after: int) -> dict[str | None, list[AssistantTurn]]:
@@ -35,7 +294,7 @@ class Alternatives:
         return found
 
     async def _reply_events(self, room: str, after: int) -> list[AnyEvent]:
-        """Every reply after a point, those before a fork included."""
+        """The events of all replies after a seq, including the inherited ones of a fork."""
         kinds = [AssistantTurnStarted.kind, AssistantTurn.kind]
         own: list[AnyEvent] = []
         while page := await self._store.read(room, after=own[-1].seq if own else after, kinds=kinds):

@@ -10,7 +10,7 @@ from fastapi import Query, Request, Response
 
 from coterie.characters import starter_characters as shelf
 from coterie.conversation.errors import NoSuchTurn
-from coterie.modes.story import Chat, PromptQueries, ReadMarks, chat_details, describe_impact, search_chats
+from coterie.modes.story import Chat, PromptQueries, ReadMarks, chat_details, search_chats
 from coterie.surfaces.web.shared.dependencies import Here, House
 from coterie.surfaces.web.shared.labels import DisplayNames
 from coterie.surfaces.web.shared.prose import clean_line, excerpt, show_invisible
@@ -92,7 +92,7 @@ async def drawer(house: Here, chat: str) -> Response:
 
 @router.get("/{chat}/rewind/{turn}")
 async def rewind(house: Here, chat: str, turn: str) -> Response:
-    impact = describe_impact(await house.story.preview_rewind(f"room:{chat}", turn))
+    impact = await house.story.preview_rewind(f"room:{chat}", turn)
     return fragment_response("rewind.html", chat=chat, turn=turn, impact=impact)
 
 

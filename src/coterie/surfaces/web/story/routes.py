@@ -15,7 +15,6 @@ from coterie.modes.story import (
     SearchHit,
     StartedTurn,
     chat_details,
-    describe_impact,
     search_chats,
 )
 from coterie.surfaces.web.shared.dependencies import Here, House
@@ -83,7 +82,7 @@ async def close_scene(house: Here, chat: str) -> ChatResponse:
 
 @router.get("/{chat}/rewind/{turn}", summary="What a rewind to this turn would take back")
 async def preview(house: Here, chat: str, turn: str) -> ChatRewindImpact:
-    return describe_impact(await house.story.preview_rewind(f"room:{chat}", turn))
+    return await house.story.preview_rewind(f"room:{chat}", turn)
 
 
 @router.post("/{chat}/rewind", summary="Back to how things were right after a turn")
