@@ -19,14 +19,14 @@ def loudness(samples: Samples) -> float:
     return float(np.sqrt((samples**2).mean()))
 
 
-class Told(Moonshine):
-    """Hears what it is told to, in turn."""
+class ScriptedRecogniser(Moonshine):
+    """Returns the given transcriptions in turn."""
 
     def __init__(self, *hearings: Transcription) -> None:
-        self._ears = ThreadPoolExecutor(1)
+        self._executor = ThreadPoolExecutor(1)
         self.left = list(hearings)
 
-    def _heard(self, samples: Samples) -> Transcription:
+    def _transcribe_once(self, samples: Samples) -> Transcription:
         return self.left.pop(0)
 
 
@@ -58,22 +58,22 @@ def test_c9_a_hearing_that_changes_nothing_leaves_the_sound_as_it_came() -> None
 
 
 def test_c9_two_hearings_of_the_same_words_need_no_third() -> None:
-    ear = Told(Transcription("left", -0.3), Transcription("Left.", -0.2), Transcription("lift", -0.1))
+    ear = ScriptedRecogniser(Transcription("left", -0.3), Transcription("Left.", -0.2), Transcription("lift", -0.1))
     assert ear.transcribe(tone(440)) == "Left."
     assert len(ear.left) == 1
 
 
 def test_c9_where_two_hearings_differ_the_surest_of_three_counts() -> None:
     assert (
-        Told(Transcription("left", -0.3), Transcription("lift", -0.2), Transcription("loft", -0.1)).transcribe(
-            tone(440)
-        )
+        ScriptedRecogniser(
+            Transcription("left", -0.3), Transcription("lift", -0.2), Transcription("loft", -0.1)
+        ).transcribe(tone(440))
         == "loft"
     )
     assert (
-        Told(Transcription("left", -0.1), Transcription("lift", -0.2), Transcription("loft", -0.3)).transcribe(
-            tone(440)
-        )
+        ScriptedRecogniser(
+            Transcription("left", -0.1), Transcription("lift", -0.2), Transcription("loft", -0.3)
+        ).transcribe(tone(440))
         == "left"
     )
 

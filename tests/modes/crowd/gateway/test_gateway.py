@@ -188,7 +188,7 @@ async def test_c3_whoever_comes_back_gets_what_they_missed(
     for number in range(40):
         await gateway.post(post(f"line {number}"))
     assert [message.number for message in await gateway.after(37)] == [38, 39, 40]
-    monkeypatch.setattr("coterie.modes.crowd.gateway.gateway._PAGE", 7)
+    monkeypatch.setattr("coterie.modes.crowd.gateway.gateway._PAGE_SIZE", 7)
     while len(gateway._recent) > 3:
         gateway._recent.popleft()
     assert [message.number for message in await gateway.after(20)] == list(range(21, 41))

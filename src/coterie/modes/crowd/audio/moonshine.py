@@ -107,7 +107,7 @@ class Moonshine:
     def transcribe(self, samples: Samples) -> str:
         if len(samples) < _MIN_SAMPLES:
             return ""
-        heard = list(self._executor.map(lambda each: self._transcribe_once(each.changed(samples)), _VARIANTS))
+        heard = list(self._executor.map(lambda each: self._transcribe_once(each.apply(samples)), _VARIANTS))
         if len({_NON_WORD.sub(" ", each.text).strip().casefold() for each in heard}) > 1:
             heard.append(self._transcribe_once(_TIE_BREAK_VARIANT.apply(samples)))
         return max(heard, key=lambda each: each.score).text
