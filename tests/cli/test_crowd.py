@@ -16,7 +16,7 @@ from tests.cli.conftest import Call
 
 @pytest.fixture(autouse=True)
 def views(home: Paths, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr("coterie.app.all_views", all_projections)
+    monkeypatch.setattr("coterie.app.all_projections", all_projections)
     yield
 
 
@@ -40,7 +40,7 @@ def test_rooms_tells_who_is_where(call: Call) -> None:
 def test_c20_the_demo_talks_without_a_model_and_keeps_nothing(
     call: Call, home: Paths, hurried: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coterie.modes.crowd.session.stream_sources.can_speak", lambda: False)
+    monkeypatch.setattr("coterie.modes.crowd.session.stream_sources.can_synthesise", lambda: False)
     told = call("crowd", "demo", "--terminal", "--no-model", "--room", hurried, "--speed", "20", "--seconds", "4")
     assert told.code == 0, told.err
     assert "♪ okay, good evening everyone" in told.out
