@@ -134,11 +134,11 @@ def project() -> dict[str, object]:
     return found
 
 
-def test_no_file_of_ours_is_past_400_lines() -> None:
+def test_no_module_is_longer_than_700_lines() -> None:
     long = {
         str(path.relative_to(ROOT)): count
         for path in (ROOT / "src").rglob("*.py")
-        if (count := len(path.read_text().splitlines())) > 400
+        if (count := len(path.read_text().splitlines())) > 700
     }
     assert long == {}
 

@@ -17,7 +17,7 @@ from tests.cli.conftest import Call
 @pytest.fixture(autouse=True)
 def real_views(home: Paths, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """These commands need the rooms themselves, not the samples."""
-    monkeypatch.setattr("coterie.app.all_views", all_projections)
+    monkeypatch.setattr("coterie.app.all_projections", all_projections)
     yield
 
 

@@ -16,7 +16,7 @@ from tests.cli.conftest import Answer, Call
 @pytest.fixture(autouse=True)
 def script(home: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A recording answers in place of every model; whatever is not a reply is told to fail."""
-    monkeypatch.setattr("coterie.app.all_views", all_projections)
+    monkeypatch.setattr("coterie.app.all_projections", all_projections)
     tape = tmp_path / "tape.jsonl"
     said = ["Tea first.", "Tea, then.", "The boat is late."]
     opening = {"when": "Opening prose:", "say": "{}"}

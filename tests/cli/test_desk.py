@@ -14,7 +14,7 @@ from tests.cli.conftest import Answer, Call
 
 @pytest.fixture(autouse=True)
 def script(home: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coterie.app.all_views", all_projections)
+    monkeypatch.setattr("coterie.app.all_projections", all_projections)
     tape = tmp_path / "tape.jsonl"
     said = {"Good morning": "Good morning. What should be done?", "Nothing yet": "Then I wait."}
     tape.write_text("\n".join(json.dumps({"when": when, "say": text}) for when, text in said.items()))

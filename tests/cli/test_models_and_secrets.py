@@ -64,7 +64,7 @@ def test_a_fresh_installation_lists_the_embedded_model(run: Run) -> None:
     code, told = run("models", "list")
     assert code == 0
     assert "narrative   embedded/smollm2" in told
-    assert "embedding   (not set)" in told
+    assert "draft       embedded/smollm2" in told
 
 
 def test_what_runs_on_this_machine_is_offered(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ CODE = re.compile(r"\b[A-Z2-9]{5}-[A-Z2-9]{5}\b")
 
 @pytest.fixture(autouse=True)
 def real_views(home: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coterie.app.all_views", all_projections)
+    monkeypatch.setattr("coterie.app.all_projections", all_projections)
 
 
 def stranger(home: Paths, account: str) -> PairingRequest:

@@ -1,0 +1,1 @@
+"""What a chat consists of: turns, replies, the live feed and search."""

@@ -1,0 +1,1 @@
+"""Search indexes over memories: full text and vectors."""

@@ -1,0 +1,1 @@
+"""An HTTP API that is compatible with OpenAI's chat completions."""

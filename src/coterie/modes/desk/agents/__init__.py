@@ -1,0 +1,1 @@
+"""The model-driven agents of the desk: channel, branches and workers."""

@@ -1,0 +1,1 @@
+"""Confined execution of commands."""

@@ -1,0 +1,1 @@
+"""Routes and pages of the desk."""

@@ -1,0 +1,1 @@
+"""What every page needs: layout, security, dependencies, live updates."""
