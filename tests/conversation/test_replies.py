@@ -173,7 +173,7 @@ async def test_s12_stopping_keeps_the_partial_text(stage: StoryHarness, script: 
 async def test_s12_words_that_follow_closely_are_told_together_and_none_is_kept_back(
     stage: StoryHarness, script: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coterie.conversation.replies.TELL_S", 0.02)
+    monkeypatch.setattr("coterie.conversation.replies.NOTIFY_S", 0.02)
     hand, room = await by_hand(stage, script)
     await stage.story.say(room, "Hello.")
     said = [f"{number} " for number in range(300)]
@@ -207,7 +207,7 @@ async def test_s12_a_provider_that_fails_midway_leaves_what_it_said_and_why(
 async def test_s12_at_most_64_tokens_are_not_durable(
     stage: StoryHarness, script: ScriptedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("coterie.conversation.replies.TELL_S", 0)
+    monkeypatch.setattr("coterie.conversation.replies.NOTIFY_S", 0)
     hand, room = await by_hand(stage, script)
     begun = await stage.story.say(room, "Hello.")
     words = [f"{number} " for number in range(FLUSH_TOKENS * 2 + 10)]

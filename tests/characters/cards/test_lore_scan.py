@@ -220,7 +220,7 @@ def test_keys_know_macros() -> None:
         ("@@activate_only_every 2", {"replies": 3}, False),
         ("@@activate_only_every 2", {"replies": 4}, True),
         ("@@dont_activate", {}, False),
-        ("@@dont_activate_after_match", {"told_before": {0}}, False),
+        ("@@dont_activate_after_match", {"matched_before": {0}}, False),
         ("@@dont_activate_after_match", {}, True),
         ("@@is_greeting 1", {"greeting": 0}, False),
         ("@@is_greeting 1", {"greeting": 1}, True),
@@ -240,7 +240,7 @@ def test_s9_decorators_that_say_when(decorator: str, moment: dict[str, Any], exp
 
 @pytest.mark.parametrize(
     ("decorator", "moment"),
-    [("@@activate", {}), ("@@dont_activate\n@@activate", {}), ("@@keep_activate_after_match", {"told_before": {0}})],
+    [("@@activate", {}), ("@@dont_activate\n@@activate", {}), ("@@keep_activate_after_match", {"matched_before": {0}})],
 )
 def test_s9_decorators_that_need_no_key(decorator: str, moment: dict[str, Any]) -> None:
     assert told([entry(f"{decorator}\nx", "key")], "nothing", **moment) == ["x"]

@@ -15,7 +15,7 @@ from coterie.characters.cards import Macros
 
 
 def macros(**more: Any) -> Macros:
-    return Macros(**{"char": "Ada", "user": "Kim", "chance": random.Random(7), "seed": "chat-1", **more})
+    return Macros(**{"char": "Ada", "user": "Kim", "rng": random.Random(7), "seed": "chat-1", **more})
 
 
 @pytest.mark.parametrize(
@@ -57,22 +57,22 @@ def test_s9_original_stands_for_what_is_replaced_once() -> None:
 def test_s9_random_is_drawn_from_the_chance_it_is_given() -> None:
     text = "{{random:a,b,c,d,e,f,g,h}}" * 20
     assert macros().expand(text) == macros().expand(text)
-    assert macros(chance=random.Random(8)).expand(text) != macros().expand(text)
+    assert macros(rng=random.Random(8)).expand(text) != macros().expand(text)
     assert set(macros().expand("{{random:a,b,c}}" * 200)) == {"a", "b", "c"}
 
 
 def test_s9_pick_is_stable_for_a_chat() -> None:
     text = "{{pick:a,b,c,d,e,f,g,h}}" * 20
     first = macros()
-    assert first.expand(text) == first.expand(text) == macros(chance=random.Random(99)).expand(text)
+    assert first.expand(text) == first.expand(text) == macros(rng=random.Random(99)).expand(text)
     assert len(set(macros().expand(text))) > 1
     assert macros(seed="chat-2").expand(text) != macros().expand(text)
 
 
 def test_s9_roll_is_between_one_and_the_sides() -> None:
-    rolls = {int(macros(chance=random.Random(seed)).expand("{{roll:d6}}")) for seed in range(200)}
+    rolls = {int(macros(rng=random.Random(seed)).expand("{{roll:d6}}")) for seed in range(200)}
     assert rolls == {1, 2, 3, 4, 5, 6}
-    assert all(1 <= int(macros(chance=random.Random(seed)).expand("{{roll:20}}")) <= 20 for seed in range(50))
+    assert all(1 <= int(macros(rng=random.Random(seed)).expand("{{roll:20}}")) <= 20 for seed in range(50))
 
 
 def test_s9_comments_are_for_people_and_hidden_keys_for_lorebooks() -> None:

@@ -152,9 +152,9 @@ class WebhookResponse(BaseModel):
     replies: list[WebhookReply] = Field(default_factory=list)
 
 
-def webhook_router(router: MessageRouter, settings: WebhookSettings, files_of: FilesOf) -> APIRouter:
+def webhook_router(messages: MessageRouter, settings: WebhookSettings, files_of: FilesOf) -> APIRouter:
     router = APIRouter(tags=["webhook"])
-    files = WebhookFiles(router, files_of)
+    files = WebhookFiles(messages, files_of)
 
     @router.post(
         "/webhook",
@@ -173,15 +173,15 @@ def webhook_router(router: MessageRouter, settings: WebhookSettings, files_of: F
             incoming = incoming.model_copy(update={"attachments": kept})
         if told.mode:
             await _begin(incoming, told.mode)
-        (received,) = await router.inbound.accept([incoming])
+        (received,) = await messages.inbound.accept([incoming])
         if told.wait:
             try:
                 async with asyncio.timeout(settings.wait_s):
-                    await router.inbound.wait_answered(received)
+                    await messages.inbound.wait_answered(received)
                 response.status_code = 200
             except TimeoutError:
                 pass  # it goes on being answered; the caller may look later
-        return _answer(router, incoming, received)
+        return _answer(messages, incoming, received)
 
     @router.post("/webhook/files", status_code=201, summary="A file for the next message; the body is the file")
     async def send_file(
@@ -200,8 +200,8 @@ def webhook_router(router: MessageRouter, settings: WebhookSettings, files_of: F
     async def fetch_file(message: str, number: int, room: str = "main", x_webhook_secret: Secret = "") -> Response:
         _check(settings.secret, x_webhook_secret)
         sought = _incoming(WebhookRequest(text="?", room=room, id=message))
-        received = router.inbound.inbox.find(sought)
-        sent = reply_files(_replies(router, received)) if received is not None else []
+        received = messages.inbound.inbox.find(sought)
+        sent = reply_files(_replies(messages, received)) if received is not None else []
         if not 0 <= number < len(sent):
             raise HTTPException(404, "There is no such file in this room")
         return files.stream(sought.room, sent[number][1])
@@ -210,19 +210,19 @@ def webhook_router(router: MessageRouter, settings: WebhookSettings, files_of: F
     async def look(message: str, room: str = "main", x_webhook_secret: Secret = "") -> WebhookResponse:
         _check(settings.secret, x_webhook_secret)
         sought = _incoming(WebhookRequest(text="?", room=room, id=message))
-        received = router.inbound.inbox.find(sought)
+        received = messages.inbound.inbox.find(sought)
         if received is None:
             raise HTTPException(404, "There is no such message in this room")
-        return _answer(router, sought, received)
+        return _answer(messages, sought, received)
 
     async def _know(sender: str) -> None:
         if sender == CALLER:
-            await router.people.link_owner(NAME, CALLER)
+            await messages.people.link_owner(NAME, CALLER)
 
     async def _begin(incoming: Incoming, mode: str) -> None:
-        person = router.people.by_account(NAME, incoming.account.id)
-        if person is not None and router.chats.rooms.find(incoming.room) is None:
-            await router.chats.begin_chat(incoming.room, person, mode=mode)
+        person = messages.people.by_account(NAME, incoming.account.id)
+        if person is not None and messages.chats.rooms.find(incoming.room) is None:
+            await messages.chats.begin_chat(incoming.room, person, mode=mode)
 
     return router
 
