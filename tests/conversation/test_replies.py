@@ -296,7 +296,7 @@ async def test_s12_two_windows_cannot_both_begin_a_turn(stage: StoryHarness, scr
     results = await asyncio.gather(
         *(stage.story.say(room, f"Window {number}.") for number in range(5)), return_exceptions=True
     )
-    assert sorted(type(result).__name__ for result in results) == ["Begun", "Busy", "Busy", "Busy", "Busy"]
+    assert sorted(type(result).__name__ for result in results) == ["Busy", "Busy", "Busy", "Busy", "StartedTurn"]
     hand.words.put_nowait("Yes.")
     hand.words.put_nowait(None)
     await stage.story.replies.wait(room)

@@ -145,10 +145,9 @@ class EditPacer:
         return max(self._not_before, soonest, min(latest, self._grew + self._pace.idle_s))
 
 
-# The port of a platform: what the engine asks of every surface, and what it needs to know about it.
-#
-# An adapter holds the connection, hands what happens to `Reception.accept`, and shows what it is given. Delivery, order,
-# retries, people and conversations are not its business. Every adapter passes tests/contracts/surface_contract.py.
+# The port of a platform. An adapter holds the connection, hands incoming events to `InboundProcessor.accept` and shows
+# what it is given; delivery, order, retries, people and conversations are not its concern. Every adapter passes
+# tests/contracts/surface_contract.py.
 
 
 @dataclass(frozen=True, slots=True)

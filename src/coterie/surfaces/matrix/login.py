@@ -52,11 +52,9 @@ def _read_login(file: Path) -> Login | None:
         raise ConfigError(f"{file} cannot be read ({error}).", "Remove it to log in anew.") from None
 
 
-# Coming to the homeserver as a device that can read and write sealed rooms, also when its keys were lost. Trap 7
-#
-# A device whose keys are gone, or older than what the homeserver has of them, is given up: people's clients would write
-# to it for ever and in vain. A new one takes its place, which needs the password; the account's identity, kept in a file
-# of its own, vouches for the new one, so that people need not verify anything again.
+# A device whose keys are lost, or older than what the homeserver has, is replaced by a new one: clients would otherwise
+# keep encrypting for a device that cannot read. That needs the password; the cross-signing identity, kept in a file of
+# its own, signs the new device, so that people need not verify it again.
 
 
 LOGIN_FILE, KEYS_FILE, IDENTITY_FILE = "login.json", "keys.db", "identity.json"

@@ -123,12 +123,9 @@ class InboundSessions:
         return InboundKey(**json.loads(told)) if told is not None else None
 
 
-# What we say in a sealed room. Megolm, the sending side.
-#
-# The key of a room goes to every device of everybody in it and in nobody else's hands: it is changed when somebody leaves
-# or a device is gone, after a hundred messages, and after a week. What was sealed under a token is kept until the next
-# thing is said, so that repeating a send after a crash repeats the same bytes, or no bytes if the homeserver took them.
-
+# Sending. The key of a room goes to every device of every member and nowhere else: it is replaced when a member or a
+# device leaves, after a hundred messages, and after a week. The ciphertext made for a token is kept until the next send,
+# so that a repeated send after a crash sends the same bytes.
 
 ENCRYPTED = "m.room.encrypted"
 _OUTBOUND, _GIVEN, _SENT = "speaking", "given", "sent"
@@ -271,9 +268,9 @@ async def send_to_devices(
     messages: dict[str, Json] = {}
     changes: dict[KeyPath, str | None] = {}
     for one in devices:
-        content, step = pairwise.encrypt(one, kind, content)
-        messages.setdefault(one.user, {})[one.device] = content
-        changes |= step
+        encrypted, session_changes = pairwise.encrypt(one, kind, content)
+        messages.setdefault(one.user, {})[one.device] = encrypted
+        changes |= session_changes
     if messages:
         cabinet.put(changes)
         mark = hashlib.sha256(json.dumps(messages, sort_keys=True).encode()).hexdigest()[:24]
