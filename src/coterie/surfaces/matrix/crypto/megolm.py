@@ -124,7 +124,7 @@ class InboundSessions:
 
 
 # Sending. The key of a room goes to every device of every member and nowhere else: it is replaced when a member or a
-# device leaves, after a hundred messages, and after a week. The ciphertext made for a token is kept until the next send,
+# device leaves, after a hundred messages, and after a week. The ciphertext for a token is kept until the next send,
 # so that a repeated send after a crash sends the same bytes.
 
 ENCRYPTED = "m.room.encrypted"
