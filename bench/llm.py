@@ -17,9 +17,8 @@ from bench.lib.model_server import model, word
 from bench.lib.report import arguments, finish, log, median, percentile, progress
 from coterie.eventstore import Store
 from coterie.llm.messages import Prompt, TextDelta
-from coterie.llm.roles import Role
 from coterie.llm.router import Models
-from coterie.llm.settings import ModelsSettings
+from coterie.llm.settings import ModelsSettings, Role
 from coterie.llm.usage import UsageProjection
 
 QUESTION = "Tell me what the fox did."

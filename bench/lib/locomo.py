@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from coterie.memory.times import MONTHS
+from coterie.memory.text import MONTHS
 from coterie.memory.writer import NewMemory
 
 OWNER = "reader"

@@ -10,8 +10,8 @@ from coterie.app import Settings, agent_registry, load_settings
 from coterie.base.clock import Clock, SystemClock
 from coterie.base.errors import CoterieError
 from coterie.base.paths import Paths
-from coterie.llm.catalogue import Catalogue
 from coterie.llm.provider_health import check_providers
+from coterie.llm.settings import Catalogue
 from coterie.modes.desk.sandbox.sandbox import Sandbox
 from coterie.ops import doctor
 from coterie.ops.doctor import CheckResult, Doctor, RequiredPackage, deliveries_check

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from coterie.eventstore.events import EventRow, decode
-from coterie.llm.events import ClassifierFailed
+from coterie.llm.usage import ClassifierFailed
 from tests.golden.event_shapes import SETTLED, shapes, unfit
 
 

@@ -10,7 +10,7 @@ import pydantic_ai.models.anthropic
 import pydantic_ai.models.openai  # noqa: F401
 import pytest
 
-from coterie.llm.network_guard import real_requests
+from coterie.llm.hosted import real_requests
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings, ProviderSettings
 from tests.llm.fault_server import FaultServer

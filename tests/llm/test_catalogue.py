@@ -9,11 +9,9 @@ from pydantic import BaseModel
 
 from coterie.base.config import load_config
 from coterie.base.errors import ConfigError
-from coterie.llm.catalogue import EMBEDDED, Catalogue, Target
 from coterie.llm.errors import RoleUnset
 from coterie.llm.messages import Priority
-from coterie.llm.roles import Role
-from coterie.llm.settings import PRESETS, ModelsSettings
+from coterie.llm.settings import EMBEDDED, PRESETS, Catalogue, ModelsSettings, Role, Target
 
 
 class _Root(BaseModel):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.base.clock import ManualClock
-from coterie.llm.embedded.fair_queue import FairQueue
+from coterie.llm.embedded.provider import FairQueue
 from coterie.llm.messages import Priority
 
 

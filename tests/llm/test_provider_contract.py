@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from coterie.base.clock import SystemClock
-from coterie.llm.catalogue import Catalogue
 from coterie.llm.hosted import HostedProvider
 from coterie.llm.messages import CompletionRequest, Provider
 from coterie.llm.recording import RecordedCall, RecordingProvider, ReplayProvider
+from coterie.llm.settings import Catalogue
 from tests.contracts.provider_contract import ProviderContract
 from tests.llm.conftest import settings_for
 from tests.llm.fault_server import FaultServer, Wire

@@ -10,9 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 from pydantic import SecretStr
 
-from coterie.llm.catalogue import Catalogue
 from coterie.llm.provider_health import ProviderHealth, check_providers
-from coterie.llm.settings import ModelsSettings, ProviderSettings
+from coterie.llm.settings import Catalogue, ModelsSettings, ProviderSettings
 
 
 class Provider(BaseHTTPRequestHandler):

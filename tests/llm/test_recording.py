@@ -25,9 +25,8 @@ from coterie.llm.messages import (
     ToolCallRequested,
 )
 from coterie.llm.recording import RecordedCall, RecordedError, RecordingProvider, ReplayProvider, read_recording
-from coterie.llm.roles import Role
 from coterie.llm.router import Models
-from coterie.llm.settings import ModelsSettings
+from coterie.llm.settings import ModelsSettings, Role
 from tests.llm.conftest import Opened, settings_for
 from tests.llm.fault_server import FaultServer, fails, says, stops_dead_after
 

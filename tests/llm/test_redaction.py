@@ -19,9 +19,8 @@ from coterie.llm import errors
 from coterie.llm.messages import Prompt
 from coterie.llm.provider_health import ProbeForm
 from coterie.llm.recording import RecordingProvider
-from coterie.llm.roles import Role
 from coterie.llm.router import Caller, Models
-from coterie.llm.settings import ModelsSettings
+from coterie.llm.settings import ModelsSettings, Role
 from coterie.llm.structured import classify
 from coterie.llm.usage import UsageProjection
 from tests.llm.fault_server import Behaviour, FaultServer, Wire, fails, resets_after, says

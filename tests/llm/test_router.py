@@ -12,8 +12,8 @@ import pytest
 from coterie.base.clock import ManualClock
 from coterie.llm import errors
 from coterie.llm.messages import Prompt, PromptMessage, TextDelta, ToolCall, ToolSpec
-from coterie.llm.roles import Role
 from coterie.llm.router import Models
+from coterie.llm.settings import Role
 from tests.llm.conftest import Naps, Opened, settings_for
 from tests.llm.fault_server import (
     Behaviour,

@@ -15,9 +15,8 @@ from coterie.eventstore import Store
 from coterie.llm import errors
 from coterie.llm.messages import Prompt
 from coterie.llm.recording import RecordedCall, RecordedError, ReplayProvider
-from coterie.llm.roles import Role
 from coterie.llm.router import Caller, Models
-from coterie.llm.settings import ModelsSettings
+from coterie.llm.settings import ModelsSettings, Role
 from coterie.llm.structured import classify, contains_refusal, is_refusal, parse_answer
 from coterie.llm.usage import UsageProjection
 from tests.llm.conftest import Opened, settings_for

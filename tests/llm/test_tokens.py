@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.base.errors import ConfigError
-from coterie.llm.catalogue import EMBEDDED, Catalogue, Target
 from coterie.llm.embedded.gguf import find_weights, load_tokenizer, read_metadata
 from coterie.llm.messages import Prompt, PromptMessage, ToolSpec
-from coterie.llm.settings import ModelsSettings
+from coterie.llm.settings import EMBEDDED, Catalogue, ModelsSettings, Target
 from coterie.llm.tokens import CL100K, O200K, TEKKEN, TokenCounter, estimate_tokens, token_weights_for
 
 OTHER = Target.parse("featherless/NousResearch/Hermes-3-Llama-3.1-8B")

@@ -13,14 +13,11 @@ import pytest
 from coterie.base.clock import ManualClock
 from coterie.eventstore import Store
 from coterie.llm import errors
-from coterie.llm.catalogue import Catalogue, Target
-from coterie.llm.events import ModelCalled
 from coterie.llm.messages import Chunk, CompletionRequest, Finished, Prompt, TextDelta, Tokens
 from coterie.llm.recording import RecordedCall, RecordedError, ReplayProvider
-from coterie.llm.roles import Role
 from coterie.llm.router import Caller, Models
-from coterie.llm.settings import ModelsSettings
-from coterie.llm.usage import Prices, UsageProjection, UsageTotal
+from coterie.llm.settings import Catalogue, ModelsSettings, Role, Target
+from coterie.llm.usage import ModelCalled, Prices, UsageProjection, UsageTotal
 
 NEW_YORK = ZoneInfo("America/New_York")
 PROMPT = Prompt.of("Hi.", max_tokens=100)

@@ -18,14 +18,12 @@ import pytest
 
 from coterie.base.errors import ConfigError
 from coterie.llm import errors
-from coterie.llm.catalogue import EMBEDDED, Catalogue
 from coterie.llm.embedded.gguf import find_weights, load_tokenizer
 from coterie.llm.embedded.provider import EmbeddedProvider
 from coterie.llm.messages import CompletionRequest, Finished, Priority, Prompt, Provider, TextDelta
 from coterie.llm.provider_health import ProbeForm, probe_model
-from coterie.llm.roles import Role
 from coterie.llm.router import Models
-from coterie.llm.settings import EmbeddedSettings, ModelsSettings
+from coterie.llm.settings import EMBEDDED, Catalogue, EmbeddedSettings, ModelsSettings, Role
 from coterie.llm.structured import classify
 from coterie.llm.tokens import TokenCounter
 from tests.contracts.provider_contract import ProviderContract

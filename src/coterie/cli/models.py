@@ -19,11 +19,9 @@ def list_models() -> None:
     """Which model does what, which providers are set up, and what was found on this machine."""
     import asyncio
 
-    from coterie.llm.catalogue import Catalogue
     from coterie.llm.errors import RoleUnset
     from coterie.llm.provider_health import find_local_servers
-    from coterie.llm.roles import Role
-    from coterie.llm.settings import PRESETS
+    from coterie.llm.settings import PRESETS, Catalogue, Role
 
     settings = _settings()
     catalogue = Catalogue(settings)
@@ -59,9 +57,8 @@ def test_model(
     import asyncio
 
     from coterie.base.logging import LogSettings, setup_logging
-    from coterie.llm.catalogue import Catalogue, Target
     from coterie.llm.provider_health import probe_model
-    from coterie.llm.roles import Role
+    from coterie.llm.settings import Catalogue, Role, Target
 
     setup_logging(LogSettings(level="error"))
     settings = _settings()

@@ -8,12 +8,12 @@ stream early closes its connection.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
 from coterie.base.network import is_loopback_url
-from coterie.llm.catalogue import ProviderSpec
-from coterie.llm.errors import KeyRejected, Unreachable
+from coterie.llm.errors import KeyRejected, RequestsForbidden, Unreachable
 from coterie.llm.messages import (
     Chunk,
     CompletionRequest,
@@ -24,10 +24,37 @@ from coterie.llm.messages import (
     ToolCall,
     ToolCallRequested,
 )
-from coterie.llm.network_guard import check_real_requests
+from coterie.llm.settings import ProviderSpec
 
 if TYPE_CHECKING:
     from pydantic_ai.models import Model, StreamedResponse
+
+
+# A switch that forbids real requests, so that no test and no replay can reach a provider by accident.
+#
+# It is a process-wide variable on purpose: whoever forgot to hand a scripted model in is exactly who must be stopped.
+
+
+_allowed = True
+
+
+@contextmanager
+def real_requests(*, allowed: bool) -> Iterator[None]:
+    global _allowed
+    before, _allowed = _allowed, allowed
+    try:
+        yield
+    finally:
+        _allowed = before
+
+
+def check_real_requests(model: str) -> None:
+    if not _allowed:
+        raise RequestsForbidden(
+            f"A request to {model} was stopped: real requests are switched off.",
+            "Hand in a scripted or recorded model, or allow it with real_requests(allowed=True).",
+        )
+
 
 _CONNECT_S = 10.0
 _REASONS: dict[str | None, Literal["stop", "length", "tool", "filter"]] = {

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from coterie.llm.catalogue import Catalogue, ProviderSpec, Target
 from coterie.llm.embedded.provider import EmbeddedProvider
 from coterie.llm.errors import RoleUnset
 from coterie.llm.messages import ModelAnswer, Prompt, TextDelta
-from coterie.llm.roles import Role
 from coterie.llm.router import Models
-from coterie.llm.settings import PRESETS, ModelsSettings
+from coterie.llm.settings import PRESETS, Catalogue, ModelsSettings, ProviderSpec, Role, Target
 from coterie.llm.structured import Classified, classify
 
 if TYPE_CHECKING:

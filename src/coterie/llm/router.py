@@ -22,7 +22,6 @@ from coterie.base.clock import Clock, SystemClock
 from coterie.base.ids import new_id
 from coterie.base.logging import get_logger
 from coterie.eventstore import Store
-from coterie.llm.catalogue import Catalogue, ProviderSpec, Target
 from coterie.llm.embedded.provider import EmbeddedProvider
 from coterie.llm.errors import (
     BadAnswer,
@@ -34,7 +33,6 @@ from coterie.llm.errors import (
     RateLimited,
     TimedOut,
 )
-from coterie.llm.events import ModelCalled, Outcome
 from coterie.llm.hosted import HostedProvider, import_libraries
 from coterie.llm.messages import (
     Chunk,
@@ -49,10 +47,9 @@ from coterie.llm.messages import (
     Tokens,
 )
 from coterie.llm.recording import RecordingProvider, ReplayProvider, read_recording
-from coterie.llm.roles import Role
-from coterie.llm.settings import ModelsSettings
+from coterie.llm.settings import Catalogue, ModelsSettings, ProviderSpec, Role, Target
 from coterie.llm.tokens import TokenCounter
-from coterie.llm.usage import Ledger
+from coterie.llm.usage import Ledger, ModelCalled, Outcome
 
 _TIMEOUT_FIX = "Try again, or choose a quicker model; the limits are first_token_s, idle_s and deadline_s in [models]."
 

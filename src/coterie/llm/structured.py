@@ -17,10 +17,10 @@ from pydantic import BaseModel, ValidationError
 
 from coterie.base.redaction import redact
 from coterie.llm.errors import BadRequest, ModelError, NothingRecorded, RequestsForbidden
-from coterie.llm.events import ClassifierFailed
 from coterie.llm.messages import OutputSchema, Prompt, PromptMessage
-from coterie.llm.roles import Role
 from coterie.llm.router import Caller, Models
+from coterie.llm.settings import Role
+from coterie.llm.usage import ClassifierFailed
 
 # Plain text counts as a refusal by its beginning; text inside valid JSON only by whole phrases that cannot be a fact,
 # because "I can't swim" can be a fact about a character.

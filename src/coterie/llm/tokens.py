@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
-from coterie.llm.catalogue import Catalogue, Target
 from coterie.llm.embedded.gguf import find_weights, load_tokenizer
 from coterie.llm.messages import Prompt, ToolSpec
+from coterie.llm.settings import Catalogue, Target
 
 if TYPE_CHECKING:
     from tiktoken import Encoding

@@ -19,8 +19,7 @@ from coterie.memory.index.embedders import GRID, static_embedder
 from coterie.memory.index.owner_index import OwnerIndex
 from coterie.memory.recall import RecallService, list_owners
 from coterie.memory.records import read_records
-from coterie.memory.text import STOP_WORDS, digest, is_negated, numbers_in
-from coterie.memory.times import MONTHS
+from coterie.memory.text import MONTHS, STOP_WORDS, digest, is_negated, numbers_in
 
 DUPLICATE_COSINE = 0.95
 _MIN_COSINE = 0.78

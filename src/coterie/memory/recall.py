@@ -22,16 +22,17 @@ from coterie.memory.access import Viewpoint, allowed_mask
 from coterie.memory.index.owner_index import OwnerIndex
 from coterie.memory.index.search_index import full_text_table
 from coterie.memory.index.vectors import VectorStore
-from coterie.memory.links import apply_supersessions, spread_over_links
 from coterie.memory.ranking import (
     DAY,
     FusionMode,
     Ranked,
     Ranking,
+    apply_supersessions,
     compute_boosts,
     importance,
     is_archived,
     single_score_ranking,
+    spread_over_links,
 )
 from coterie.memory.records import MemoryRecord, StreamForks, read_records
 from coterie.memory.signals import RecallQuery, compute_signals

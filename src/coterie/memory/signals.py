@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from coterie.memory.index.embedders import GRID, Ids, StaticEmbedder, static_embedder
 from coterie.memory.index.owner_index import SIGN_SEARCH_ABOVE, OwnerIndex
-from coterie.memory.text import NameMatcher, fts_match_any, keywords
-from coterie.memory.times import Interval, find_interval
+from coterie.memory.text import Interval, NameMatcher, find_interval, fts_match_any, keywords
 
 # A question, taken apart once: its words for full text, its pieces and vector for meaning, whom it names, and when.
 

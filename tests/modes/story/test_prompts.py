@@ -21,7 +21,7 @@ from coterie.characters.service import OWNER, Character, OwnerProfile
 from coterie.conversation.events import AssistantTurn, AssistantTurnStarted, UserTurn
 from coterie.eventstore import NewEvent
 from coterie.llm.messages import PromptMessage
-from coterie.llm.roles import Role
+from coterie.llm.settings import Role
 from coterie.memory.writer import NewMemory
 from coterie.modes.story.events import DialogueSummarised, SceneSummarised
 from coterie.modes.story.prompts import AssembledPrompt, PromptBuilder, PromptTooLong

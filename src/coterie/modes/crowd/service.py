@@ -20,8 +20,8 @@ from coterie.characters.people import PeopleQueries
 from coterie.eventstore import BusMessage, Store
 from coterie.llm.errors import ModelError
 from coterie.llm.messages import Prompt
-from coterie.llm.roles import Role
 from coterie.llm.router import Models
+from coterie.llm.settings import Role
 from coterie.memory import Memory
 from coterie.modes.crowd.drift import PersonaDrift, SessionActivity
 from coterie.modes.crowd.errors import AlreadyLive, NoSuchCrowd

@@ -13,8 +13,8 @@ from coterie.conversation.events import Segment, UserTurn
 from coterie.conversation.turns import TurnQueries
 from coterie.eventstore import Job, NewEvent, NewJob, Store
 from coterie.eventstore.worker import Handler, Worker
-from coterie.llm.roles import Role
 from coterie.llm.router import Models
+from coterie.llm.settings import Role
 from coterie.memory import Memory
 from coterie.messaging.ports import ChatStatus, NewChat, ReplyFinished, ReplyUpdate
 from coterie.messaging.protocol import Attachment

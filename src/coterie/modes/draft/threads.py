@@ -25,8 +25,8 @@ from coterie.conversation.turns import TurnQueries
 from coterie.eventstore import Job, NewEvent, NewJob, Store
 from coterie.eventstore.worker import Handler, JobResult
 from coterie.llm.errors import ModelError
-from coterie.llm.roles import Role
 from coterie.llm.router import Caller, Models
+from coterie.llm.settings import Role
 from coterie.modes.draft.diff import Span, edits_between
 from coterie.modes.draft.documents import Documents, Workspaces
 from coterie.modes.draft.edit_formats import DEFAULT_FORMATS, BrokenBlock, EditBlock, parse_reply, parser_for

@@ -22,8 +22,8 @@ from coterie.conversation.turns import Turn, TurnQueries
 from coterie.eventstore import Job, NewEvent, NewJob, Store
 from coterie.eventstore.worker import Handler, JobResult
 from coterie.llm.messages import Prompt
-from coterie.llm.roles import Role
 from coterie.llm.router import Caller, Models
+from coterie.llm.settings import Role
 from coterie.llm.structured import classify
 from coterie.memory import Memory
 from coterie.memory.events import MemoryEdited

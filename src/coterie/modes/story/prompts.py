@@ -20,8 +20,8 @@ from coterie.conversation.speaker_guard import SpeakerGuard
 from coterie.conversation.turns import Turn, TurnQueries
 from coterie.eventstore import Store
 from coterie.llm.messages import Prompt, PromptMessage
-from coterie.llm.roles import Role
 from coterie.llm.router import Models
+from coterie.llm.settings import Role
 from coterie.memory import Memory
 from coterie.memory.recall import RecalledMemory
 from coterie.modes.story.events import Activity, PromptSent, SentPromptPart

@@ -28,7 +28,7 @@ from coterie.characters.service import OWNER
 from coterie.messaging.message_router import MessageRouter
 from coterie.messaging.ports import ReplyFinished, ReplyText, ReplyUpdate
 from coterie.messaging.protocol import RoomRef
-from coterie.surfaces.openai_api.schemas import ChunkRenderer, CompletionRenderer, CompletionRequest, error_response
+from coterie.surfaces.openai_api.schemas import ChatCompletionRequest, ChunkRenderer, CompletionRenderer, error_response
 from coterie.surfaces.openai_api.settings import ApiSettings
 
 NAME = "api"
@@ -49,7 +49,7 @@ class Completions:
             for bot in self._board.chats.characters.all()
         ]
 
-    async def reply(self, asked: CompletionRequest, *, again: bool) -> AsyncIterator[ReplyUpdate]:
+    async def reply(self, asked: ChatCompletionRequest, *, again: bool) -> AsyncIterator[ReplyUpdate]:
         """What the character says. `again` where the client repeats a call that it got no answer to."""
         talk = self._board.chats
         bot = talk.characters.find(asked.model)
@@ -96,7 +96,7 @@ def openai_router(board: MessageRouter, settings: ApiSettings, clock: Clock) -> 
         summary="Say something to a character; `stream` gives the reply as it is spoken",
         response_model=None,
         openapi_extra={
-            "requestBody": {"content": {"application/json": {"schema": CompletionRequest.model_json_schema()}}}
+            "requestBody": {"content": {"application/json": {"schema": ChatCompletionRequest.model_json_schema()}}}
         },
     )
     async def complete(
@@ -107,7 +107,7 @@ def openai_router(board: MessageRouter, settings: ApiSettings, clock: Clock) -> 
         if (refused := _refused(settings, authorization)) is not None:
             return refused
         try:
-            asked = CompletionRequest.model_validate_json(await request.body())
+            asked = ChatCompletionRequest.model_validate_json(await request.body())
             asked.last_user_text()
         except (ValidationError, ValueError) as error:
             told = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
@@ -125,7 +125,7 @@ def openai_router(board: MessageRouter, settings: ApiSettings, clock: Clock) -> 
     return router
 
 
-async def _whole(speech: AsyncIterator[ReplyUpdate], asked: CompletionRequest, now: int) -> JSONResponse:
+async def _whole(speech: AsyncIterator[ReplyUpdate], asked: ChatCompletionRequest, now: int) -> JSONResponse:
     spoken = ReplyFinished("", "")
     try:
         async for one in speech:
@@ -139,7 +139,7 @@ async def _whole(speech: AsyncIterator[ReplyUpdate], asked: CompletionRequest, n
 
 
 async def _stream(
-    first: ReplyUpdate, rest: AsyncIterator[ReplyUpdate], asked: CompletionRequest, now: int
+    first: ReplyUpdate, rest: AsyncIterator[ReplyUpdate], asked: ChatCompletionRequest, now: int
 ) -> AsyncIterator[str]:
     piece = ChunkRenderer(_id(), asked, now)
     yield _sse(piece.begin())
@@ -188,7 +188,7 @@ def _coterie_error(error: CoterieError) -> JSONResponse:
     return error_response(502, redact(str(error)), "server_error")
 
 
-def _fingerprint(asked: CompletionRequest) -> str:
+def _fingerprint(asked: ChatCompletionRequest) -> str:
     told = json.dumps([asked.model, asked.user, [(m.role, m.text()) for m in asked.messages]])
     return hashlib.sha256(told.encode()).hexdigest()[:32]
 

@@ -22,7 +22,7 @@ class CompletionMessage(BaseModel):
         return self.content or ""
 
 
-class CompletionRequest(BaseModel):
+class ChatCompletionRequest(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     model: str
@@ -53,7 +53,7 @@ class CompletionRequest(BaseModel):
 class _Renderer:
     kind = ""
 
-    def __init__(self, completion: str, asked: CompletionRequest, now: int) -> None:
+    def __init__(self, completion: str, asked: ChatCompletionRequest, now: int) -> None:
         self._base = {"id": completion, "object": self.kind, "created": now, "model": asked.model}
         self._asked = asked
 

@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 from coterie.conversation.events import AssistantTurn, AssistantTurnStarted
 from coterie.eventstore import NewEvent, NewJob
-from coterie.llm.events import STREAM, ModelCalled
 from coterie.llm.messages import PromptMessage, ToolCall
+from coterie.llm.usage import STREAM, ModelCalled
 from coterie.modes.desk.events import WorkerEnded, WorkerStarted, WorkerWaiting
 from coterie.modes.draft.events import ChangeProposed
 from tests.surfaces.web.conftest import Web

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from coterie.llm.errors import ModelError
 from coterie.llm.messages import Priority, Prompt
-from coterie.llm.roles import Role
 from coterie.llm.router import Caller, Models
+from coterie.llm.settings import Role
 from coterie.modes.crowd.decisions.decision import derive_seed
 from coterie.modes.crowd.events import LineOutcome
 from coterie.modes.crowd.generation.line_rules import LineRules, length_problem, remove_unpaired_marks, shorten

@@ -18,8 +18,8 @@ from coterie.eventstore import Job, NewEvent, Store
 from coterie.eventstore.worker import JobResult
 from coterie.llm.errors import ModelError
 from coterie.llm.messages import Prompt, PromptMessage
-from coterie.llm.roles import Role
 from coterie.llm.router import Caller, Models
+from coterie.llm.settings import Role
 from coterie.memory import Memory
 from coterie.memory.records import MemoryType
 from coterie.memory.writer import NewMemory

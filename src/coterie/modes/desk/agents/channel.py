@@ -19,8 +19,8 @@ from coterie.eventstore import Job
 from coterie.eventstore.worker import JobResult
 from coterie.llm.errors import ModelError
 from coterie.llm.messages import Prompt, PromptMessage
-from coterie.llm.roles import Role
 from coterie.llm.router import Caller
+from coterie.llm.settings import Role
 from coterie.memory.records import MemoryType
 from coterie.modes.desk.agents.compactor import Compactor
 from coterie.modes.desk.agents.processes import AgentDeps

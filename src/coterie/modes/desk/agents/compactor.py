@@ -15,8 +15,8 @@ from pydantic import BaseModel, Field
 from coterie.eventstore import Job, NewEvent, NewJob, Store
 from coterie.eventstore.worker import JobResult
 from coterie.llm.messages import Prompt, PromptMessage
-from coterie.llm.roles import Role
 from coterie.llm.router import Caller, Models
+from coterie.llm.settings import Role
 from coterie.llm.structured import classify
 from coterie.memory.records import MemoryType
 from coterie.memory.writer import NewMemory

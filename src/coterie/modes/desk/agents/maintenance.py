@@ -18,8 +18,8 @@ from coterie.base.redaction import redact
 from coterie.eventstore import AnyEvent, NewEvent, Store, WhenSlow
 from coterie.llm.errors import ModelError
 from coterie.llm.messages import Prompt
-from coterie.llm.roles import Role
 from coterie.llm.router import Caller, Models
+from coterie.llm.settings import Role
 from coterie.memory import Memory
 from coterie.memory.events import MemoryAdded, MemoryForgotten, MemoryMerged, MemorySuperseded
 from coterie.modes.desk.agents.processes import end_key

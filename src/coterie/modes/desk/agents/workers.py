@@ -20,8 +20,8 @@ from coterie.eventstore import Job, NewEvent
 from coterie.eventstore.worker import JobResult
 from coterie.llm.errors import ModelError
 from coterie.llm.messages import Prompt, PromptMessage
-from coterie.llm.roles import Role
 from coterie.llm.router import Caller
+from coterie.llm.settings import Role
 from coterie.modes.desk.agents.processes import AgentDeps, end_key, how_to_answer
 from coterie.modes.desk.agents.tools import AgentTool, Toolbox, make_tool
 from coterie.modes.desk.errors import WorkspaceFileError

@@ -15,10 +15,9 @@ from fastapi import APIRouter, BackgroundTasks, Query, Request, status
 
 from coterie.base.redaction import redact
 from coterie.eventstore.jobs import Job, JobState
-from coterie.llm.catalogue import Target
 from coterie.llm.errors import RoleUnset
 from coterie.llm.provider_health import probe_model
-from coterie.llm.roles import Role
+from coterie.llm.settings import Role, Target
 from coterie.llm.usage import ClassifierFailure, DailyUsage, UsageQueries
 from coterie.ops.backups import StoredCopy
 from coterie.ops.errors import NotFromHere

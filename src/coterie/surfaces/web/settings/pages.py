@@ -13,8 +13,7 @@ from typing import Any
 from fastapi import Request, Response
 
 from coterie.llm.errors import RoleUnset
-from coterie.llm.roles import Role
-from coterie.llm.settings import PRESETS
+from coterie.llm.settings import PRESETS, Role
 from coterie.ops.settings_editor import Setting
 from coterie.surfaces.web.settings.people import people_overview
 from coterie.surfaces.web.shared.dependencies import Here, House
