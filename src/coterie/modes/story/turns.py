@@ -15,8 +15,8 @@ from coterie.conversation.events import AssistantTurn, AssistantTurnStarted, Seg
 from coterie.conversation.turns import Turn, TurnQueries
 from coterie.eventstore import AnyEvent, NewEvent, NewJob, Store
 from coterie.eventstore.ranges import Ranges
-from coterie.llm.roles import Role
 from coterie.llm.router import Caller, Models
+from coterie.llm.settings import Role
 from coterie.memory.events import MemoryUsed
 from coterie.modes.story.chat_context import ChatContext, Decision, supersede
 from coterie.modes.story.events import PersonJoined
