@@ -1,4 +1,4 @@
-"""docs/specification.md and the tests agree: no behaviour without a test, no test of an unknown behaviour."""
+"""Every behaviour in docs/specification.md has a test, and tests name only known behaviours."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_test_of_an_unknown_or_unbuilt_behaviour_is_reported() -> None:
     tests = list(find_tests(source, "tests/test_it.py"))
     assert [test.numbers for test in tests] == [("S1", "S3"), ("S2",)]
     assert problems(KNOWN, tests) == [
-        "tests/test_it.py: test_s1_s3_both names S3, which is no behaviour.",
+        "tests/test_it.py: test_s1_s3_both names S3, which is not a behaviour.",
         "S2 is listed as not built, and test_s2_early tests it.",
     ]
 

@@ -1,4 +1,4 @@
-"""What tutorials and recipes tell a reader to type is typed, command by command."""
+"""The console commands of tutorials and how-to guides run and print what the pages show."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tests.console import run, typed
 
 DOCS = Path(__file__).parent.parent / "docs"
 TUTORIALS = sorted(DOCS.glob("tutorials/*.md"))
-RECIPES = sorted(DOCS.glob("how-to/*.md"))
+GUIDES = sorted(DOCS.glob("how-to/*.md"))
 
 pytestmark = [
     pytest.mark.timeout(900),
-    pytest.mark.skipif(not (shutil.which("curl") and shutil.which("jq")), reason="the pages use curl and jq"),
+    pytest.mark.skipif(not (shutil.which("curl") and shutil.which("jq")), reason="curl and jq are not installed"),
 ]
 
 
@@ -26,36 +26,35 @@ def test_there_is_a_tutorial_for_each_mode() -> None:
 
 
 @pytest.fixture
-def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It speaks in the model's place, at once; `tests/real` and the page's tour listen to the model itself."""
-    tape = tmp_path / "tape.jsonl"
-    tape.write_text("\n".join([json.dumps({"say": "The lamp is lit."})] * 200), encoding="utf-8")
-    monkeypatch.setenv("COTERIE_MODELS__REPLAY", str(tape))
+def recorded_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replays a recorded answer in place of the model; `tests/real` covers the model itself."""
+    recording = tmp_path / "recording.jsonl"
+    recording.write_text("\n".join([json.dumps({"say": "The lamp is lit."})] * 200), encoding="utf-8")
+    monkeypatch.setenv("COTERIE_MODELS__REPLAY", str(recording))
 
 
-@pytest.mark.usefixtures("script")
+@pytest.mark.usefixtures("recorded_model")
 @pytest.mark.parametrize("page", [page for page in TUTORIALS if page.stem != "draft"], ids=lambda page: page.stem)
-def test_a_tutorial_leads_where_it_says(page: Path, tmp_path: Path) -> None:
+def test_tutorial_commands_succeed(page: Path, tmp_path: Path) -> None:
     run(typed(page.read_text(encoding="utf-8")), tmp_path)
 
 
-def test_a_draft_is_written_with_the_model_that_comes_along(tmp_path: Path) -> None:
-    """What is proposed is the model's own."""
+def test_the_draft_tutorial_works_with_the_embedded_model(tmp_path: Path) -> None:
     run(typed((DOCS / "tutorials" / "draft.md").read_text(encoding="utf-8")), tmp_path)
 
 
-@pytest.mark.usefixtures("script")
-@pytest.mark.parametrize("page", RECIPES, ids=lambda page: page.stem)
-def test_a_recipe_works(page: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("recorded_model")
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
+def test_guide_commands_succeed(page: Path, tmp_path: Path) -> None:
     if steps := typed(page.read_text(encoding="utf-8")):
         run(steps, tmp_path)
 
 
-def test_a_command_that_fails_fails_the_page(tmp_path: Path) -> None:
+def test_a_failing_command_fails_the_page(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="`coterie frobnicate` ended with 2"):
         run(typed("```console\n$ coterie frobnicate\n```\n"), tmp_path)
 
 
-def test_a_command_that_says_something_else_fails_the_page(tmp_path: Path) -> None:
+def test_different_output_fails_the_page(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="did not say"):
         run(typed("```console\n$ echo well\nbadly\n```\n"), tmp_path)

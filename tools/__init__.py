@@ -1,1 +1,1 @@
-"""What is run by hand or by `make`, and never by Coterie itself."""
+"""Programs for developers, run by hand or by `make`."""

@@ -16,8 +16,8 @@ from tools.reference.markdown import GENERATED, code, first_paragraph, table
 _HEAD = """\
 # Commands
 
-`coterie COMMAND --help` tells the same. What a command ends with is in the [exit
-codes](../reference.md#exit-codes). With `make run` or `make install` it is `.venv/bin/coterie`."""
+`coterie COMMAND --help` prints the same text. See the [exit codes](../reference.md#exit-codes) of
+commands. After `make run` or `make install` the program is `.venv/bin/coterie`."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Command:
 
 
 def commands() -> Iterator[Command]:
-    """Every command that can be given, in the order of `coterie --help`."""
+    """Every command, in the order of `coterie --help`."""
     for name in COMMANDS:
         yield from _commands(get_command(importlib.import_module(f"coterie.cli.{name}").app), f"coterie {name}")
 

@@ -1,4 +1,4 @@
-"""docs/reference/events.md: every kind of event, by the room that owns it."""
+"""docs/reference/events.md: every kind of event, by the package that declares it."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from itertools import groupby
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from coterie import app as _every_room  # noqa: F401 (importing it declares every kind)
+from coterie import app as _all_kinds  # noqa: F401 (importing it declares every kind)
 from coterie.eventstore import Payload, declared_kinds
 from tools.reference.markdown import GENERATED, classes_in, code, field_descriptions, first_paragraph, table, type_name
 
 _HEAD = """\
 # Events
 
-Everything that ever happened is one of these. An event is a payload in its place: beside its own fields it has
-`id`, `stream`, `seq`, `kind`, `version`, `ts`, `actor`, `cause`, `key` and `turn` ([kernel](../kernel.md)).
-`coterie events --kind KIND` shows them as they are.
+Every kind of event in the log. Besides the fields of its payload an event has `id`, `stream`, `seq`,
+`kind`, `version`, `ts`, `actor`, `cause`, `key` and `turn` ([event store](../eventstore.md)). Print events
+with `coterie events --kind KIND`.
 
-A kind belongs to the room that declares it, and only that room changes its shape: with a new version, and an
-upcaster for the old ones. A field with a default may be left out by older events."""
+The package that declares a kind owns its schema. A change needs a new version and an upcaster for the
+old ones. Older events may lack a field that has a default."""
 
 
 def declared_payloads() -> dict[str, type[Payload]]:
@@ -29,29 +29,29 @@ def declared_payloads() -> dict[str, type[Payload]]:
 
 
 def owner(payload: type[Payload]) -> str:
-    """The room a kind belongs to: `kernel`, `modes/story` …"""
-    _, room, *rest = payload.__module__.split(".")
-    return f"{room}/{rest[0]}" if room in ("modes", "surfaces") and rest else room
+    """The package that declares a kind: `eventstore`, `modes/story` …"""
+    _, package, *rest = payload.__module__.split(".")
+    return f"{package}/{rest[0]}" if package in ("modes", "surfaces") and rest else package
 
 
 def events_page() -> str:
     kinds = sorted(declared_payloads().values(), key=lambda payload: (owner(payload), payload.kind))
     lines = [GENERATED, "", _HEAD, ""]
     rows = []
-    for room, held in groupby(kinds, owner):
-        names = ", ".join(f"[`{one.kind}`](#{one.kind})" for one in held)
-        rows.append((code(room), names))
-    lines += [*table(("room", "kinds"), rows), ""]
-    for room, held in groupby(kinds, owner):
-        lines += [f"## {room}", ""]
-        for payload in held:
+    for package, payloads in groupby(kinds, owner):
+        names = ", ".join(f"[`{one.kind}`](#{one.kind})" for one in payloads)
+        rows.append((code(package), names))
+    lines += [*table(("package", "kinds"), rows), ""]
+    for package, payloads in groupby(kinds, owner):
+        lines += [f"## {package}", ""]
+        for payload in payloads:
             lines += _kind(payload)
-    lines += ["## Shapes inside them", ""]
-    for shape in _shapes(kinds):
-        lines += [f"### {shape.__name__}", ""]
-        if told := _own_doc(shape):
-            lines += [told, ""]
-        lines += [*_fields(shape), ""]
+    lines += ["## Nested types", ""]
+    for model in _nested_models(kinds):
+        lines += [f"### {model.__name__}", ""]
+        if text := _own_doc(model):
+            lines += [text, ""]
+        lines += [*_fields(model), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -64,16 +64,16 @@ def _kind(payload: type[Payload]) -> list[str]:
     return lines
 
 
-def _own_doc(shape: type[BaseModel]) -> str:
-    """Its own words: a class without any would tell those of its base."""
-    return first_paragraph(shape.__dict__.get("__doc__"))
+def _own_doc(model: type[BaseModel]) -> str:
+    """The docstring of the class itself, not an inherited one."""
+    return first_paragraph(model.__dict__.get("__doc__"))
 
 
-def _fields(shape: type[BaseModel]) -> list[str]:
-    said = field_descriptions(shape)
+def _fields(model: type[BaseModel]) -> list[str]:
+    descriptions = field_descriptions(model)
     rows = [
-        (code(name), code(type_name(info.annotation)), _default(info), said[name])
-        for name, info in shape.model_fields.items()
+        (code(name), code(type_name(info.annotation)), _default(info), descriptions[name])
+        for name, info in model.model_fields.items()
     ]
     return table(("field", "type", "default", "meaning"), rows)
 
@@ -82,13 +82,13 @@ def _default(info: FieldInfo) -> str:
     if info.is_required():
         return ""
     if info.default_factory not in (None, dict, list, tuple):
-        return "made anew"  # an id or a time: not the same twice
+        return "generated"  # an id or a time
     value = info.get_default(call_default_factory=True)
     return code("{}" if isinstance(value, BaseModel) else json.dumps(value, ensure_ascii=False, default=str))
 
 
-def _shapes(kinds: list[type[Payload]]) -> list[type[BaseModel]]:
-    """Models that fields are made of, and those inside them."""
+def _nested_models(kinds: list[type[Payload]]) -> list[type[BaseModel]]:
+    """The models that fields refer to, recursively."""
     found: dict[str, type[BaseModel]] = {}
     waiting: list[type[BaseModel]] = list(kinds)
     while waiting:

@@ -1,4 +1,4 @@
-"""docs/reference/http.md: every address the server answers at, as its own description (`/openapi.json`) tells it."""
+"""docs/reference/http.md: every route of the server, from its OpenAPI description."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tools.reference.markdown import GENERATED, code, first_paragraph, table
 _HEAD = """\
 # HTTP API
 
-What a running server tells at `/openapi.json`. The same addresses answer with pages when `Accept` names
-`text/html`, as browsers do. What errors look like, and what each status means, is in the
-[reference](../reference.md#errors-over-http). A `?` marks what may be left out."""
+A running server serves the same description at `/openapi.json`. The same paths answer with HTML pages
+when the `Accept` header names `text/html`, as browsers do. The [reference](../reference.md#errors-over-http)
+describes error responses and status codes. A `?` marks an optional field."""
 
 _METHODS = ("get", "post", "put", "patch", "delete")
 
@@ -39,14 +39,14 @@ class Route:
 
 
 def api() -> dict[str, Any]:
-    """The description of the whole app, as `coterie serve` puts it together."""
+    """The OpenAPI description of the app with every router that `coterie serve` includes."""
     with tempfile.TemporaryDirectory() as folder:
-        home, settings = Paths.locate({"COTERIE_HOME": folder}), Settings()
-        with open_store(home) as store:
-            house = App(home, settings, store)
-            web = create_web(house)
-            web.include_router(webhook_router(house.message_router, settings.webhook, house.room_files))
-            web.include_router(openai_router(house.message_router, settings.api, SystemClock()))
+        paths, settings = Paths.locate({"COTERIE_HOME": folder}), Settings()
+        with open_store(paths) as store:
+            app = App(paths, settings, store)
+            web = create_web(app)
+            web.include_router(webhook_router(app.message_router, settings.webhook, app.room_files))
+            web.include_router(openai_router(app.message_router, settings.api, SystemClock()))
             return web.openapi()
 
 
@@ -59,12 +59,12 @@ def http_page() -> str:
         rows = [
             (f"`{one.method} {one.path}`", one.meaning, one.takes, one.answers) for one in routes if one.group == group
         ]
-        lines += [*table(("route", "what it does", "takes", "answers"), rows), ""]
-    lines += ["## Shapes", ""]
-    for name, schema in sorted(_shapes(described_api).items()):
+        lines += [*table(("route", "what it does", "takes", "returns"), rows), ""]
+    lines += ["## Schemas", ""]
+    for name, schema in sorted(_schemas(described_api).items()):
         lines += [f"### {name} {{ #{name.lower()} }}", ""]
-        if told := first_paragraph(schema.get("description")):
-            lines += [told, ""]
+        if description := first_paragraph(schema.get("description")):
+            lines += [description, ""]
         if "properties" in schema:
             needed = schema.get("required", [])
             fields = [
@@ -80,26 +80,25 @@ def http_page() -> str:
 def _routes(described_api: dict[str, Any]) -> Iterator[Route]:
     for path, methods in described_api["paths"].items():
         for method in _METHODS:
-            if (told := methods.get(method)) is not None:
-                meaning = told.get("summary", "")
-                yield Route(method.upper(), path, meaning, _takes(told), _answers(told))
+            if (operation := methods.get(method)) is not None:
+                meaning = operation.get("summary", "")
+                yield Route(method.upper(), path, meaning, _takes(operation), _answers(operation))
 
 
-def _takes(told: dict[str, Any]) -> str:
+def _takes(operation: dict[str, Any]) -> str:
     parts = [
         code(one["name"] + ("" if one.get("required") else "?"))
-        for one in told.get("parameters", [])
+        for one in operation.get("parameters", [])
         if one["in"] in ("query", "header")
     ]
-    for content in told.get("requestBody", {}).get("content", {}).items():
-        kind, body = content
+    for kind, body in operation.get("requestBody", {}).get("content", {}).items():
         parts.append(_type(body["schema"]) if body.get("schema") else f"the body as `{kind}`")
     return ", ".join(parts)
 
 
-def _answers(told: dict[str, Any]) -> str:
+def _answers(operation: dict[str, Any]) -> str:
     parts = []
-    for status, answer in told.get("responses", {}).items():
+    for status, answer in operation.get("responses", {}).items():
         if not status.startswith("2"):
             continue
         shapes = [_type(body["schema"]) for body in answer.get("content", {}).values() if body.get("schema")]
@@ -108,7 +107,7 @@ def _answers(told: dict[str, Any]) -> str:
 
 
 def _type(schema: dict[str, Any]) -> str:
-    """A JSON schema in a few words; shapes are links."""
+    """A JSON schema as short text; schemas of components are links."""
     if "$ref" in schema:
         name = schema["$ref"].rsplit("/", 1)[-1]
         return f"[{name}](#{name.lower()})" if schema["$ref"].startswith("#/components") else code(name)
@@ -126,6 +125,6 @@ def _type(schema: dict[str, Any]) -> str:
     return str(schema.get("type", "anything"))
 
 
-def _shapes(described_api: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def _schemas(described_api: dict[str, Any]) -> dict[str, dict[str, Any]]:
     every: dict[str, dict[str, Any]] = described_api.get("components", {}).get("schemas", {})
     return {name: schema for name, schema in every.items() if name not in ("HTTPValidationError", "ValidationError")}

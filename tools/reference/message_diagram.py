@@ -42,8 +42,8 @@ STEPS = (
 )
 
 EVERY_EVENT = (
-    ("number and store", "eventstore.sqlite.recorder:Recorder.append"),
-    ("update projections, same transaction", "eventstore.sqlite.projections:Projections.apply"),
+    ("number and store", "eventstore.sqlite.recorder:EventRecorder.append"),
+    ("update projections, same transaction", "eventstore.sqlite.projections:LiveProjections.apply"),
     ("publish on the bus", "eventstore.bus:LocalBus.publish"),
     ("update every open page", "conversation.feed:Feed.follow"),
 )
@@ -66,7 +66,7 @@ def message_diagram() -> str:
     height = foot + 128
     parts = [
         label(_LEFT, 38, "The path of a message", "title"),
-        label(_LEFT + 190, 38, "Steps drawn by hand; the names in them are checked against the code.", "sub"),
+        label(_LEFT + 240, 38, "Steps drawn by hand; the names in them are checked against the code.", "sub"),
     ]
     for number, lane in enumerate(LANES):
         x = _LEFT + number * _LANE
@@ -112,14 +112,14 @@ def _arrow(lane: int, after: int, y: float) -> str:
 
 def _every_event(top: float, width: int) -> list[str]:
     across = (width - 2 * _LEFT - 3 * 28) / len(EVERY_EVENT)
-    parts = [label(_LEFT, top + 18, "For each event, before it is acknowledged:", "title")]
+    parts = [label(_LEFT, top + 18, "For every event:", "title")]
     for number, (text, by) in enumerate(EVERY_EVENT):
         resolve(by)
         x, y = _LEFT + number * (across + 28), top + 36
         if number:
             parts.append(path(f"M{x - 28:g} {y + 25:g}H{x - 2:g}"))
         parts += [
-            box(x, y, across, 50, "core" if by.startswith("eventstore") else "room"),
+            box(x, y, across, 50, "core" if by.startswith("eventstore") else "package"),
             label(x + across / 2, y + 21, text, "sub middle"),
             label(x + across / 2, y + 38, by.partition(":")[2], "code middle"),
         ]

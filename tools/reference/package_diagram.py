@@ -13,7 +13,7 @@ from tools.reference.svg import box, label, path, svg_document
 
 _ROOT = Path(__file__).parents[2]
 _SOURCE = _ROOT / "src" / "coterie"
-_LEFT, _TOP, _ROW, _CELL = 24, 84, 56, 52
+_LEFT, _TOP, _ROW, _CELL = 24, 84, 56, 84
 _BOXES = 452
 _DESCRIPTIONS = {
     "cli": "one module per command group",
@@ -32,78 +32,78 @@ _DESCRIPTIONS = {
 
 
 def layers() -> list[list[str]]:
-    """The contract, highest first: what import-linter holds everybody to."""
-    contracts = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
-        "contracts"
-    ]
-    told = next(one["layers"] for one in contracts if one["type"] == "layers")
-    found = [re.findall(r"\w+", layer) for layer in told]
+    """The layers contract of import-linter, highest first."""
+    project = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = project["tool"]["importlinter"]["contracts"]
+    contract = next(one["layers"] for one in contracts if one["type"] == "layers")
+    found = [re.findall(r"\w+", layer) for layer in contract]
     return [layer for layer in found if layer != ["__main__"]]
 
 
 @cache
 def imports() -> Counter[tuple[str, str]]:
-    """(Room, room it imports) → in how many of its files. Imports inside functions count, those for types alone too."""
+    """(Package, imported package) → number of importing files, with imports in functions and for types."""
     found: Counter[tuple[str, str]] = Counter()
     for file in sorted(_SOURCE.rglob("*.py")):
-        here = _room(file.relative_to(_SOURCE).with_suffix("").parts)
-        if here is not None:
-            found.update((here, there) for there in _imported(file) if there != here)
+        package = _package(file.relative_to(_SOURCE).with_suffix("").parts)
+        if package is not None:
+            found.update((package, other) for other in _imported(file) if other != package)
     return found
 
 
 def package_diagram() -> str:
     rows = layers()
-    order = [room for row in rows for room in row]
+    order = [package for row in rows for package in row]
     grid_left = _LEFT + _BOXES + 128
     width = grid_left + _CELL * len(order) + 24
     height = _TOP + _ROW * len(rows) + 70
     parts = [
-        label(_LEFT, 36, "Rooms: high may import low, never the reverse", "title"),
-        label(grid_left - 104, 36, "Who imports whom: the row imports the column", "title"),
+        label(_LEFT, 36, "Packages by layer", "title"),
+        label(grid_left - 104, 36, "Imports: the row imports the column", "title"),
     ]
     for number, row in enumerate(rows):
         across = (_BOXES - 12 * (len(row) - 1)) / len(row)
-        for place, room in enumerate(row):
+        for place, package in enumerate(row):
             x, y = _LEFT + place * (across + 12), _TOP + number * _ROW
             parts += [
-                box(x, y, across, _ROW - 10, "core" if room == "kernel" else "room"),
-                label(x + across / 2, y + 19, room, "name middle"),
-                label(x + across / 2, y + 36, _inside(room), "sub middle"),
+                box(x, y, across, _ROW - 10, "core" if package == "eventstore" else "package"),
+                label(x + across / 2, y + 19, package, "name middle"),
+                label(x + across / 2, y + 36, _inside(package), "sub middle"),
             ]
     parts += _grid(order, grid_left)
-    told = "; ".join(
-        f"{room} imports {', '.join(there for there in order if imports()[room, there]) or 'nobody'}" for room in order
+    description = "; ".join(
+        f"{package} imports {', '.join(other for other in order if imports()[package, other]) or 'nothing'}"
+        for package in order
     )
-    foot = "Made from the source. Nothing stands below the diagonal: the contract is checked with every change."
+    foot = "Generated from the source. Higher layers import lower ones, never the reverse."
     parts.append(label(_LEFT, height - 24, foot, "sub"))
     parts += _legend(grid_left + _CELL * len(order) - 430, height - 24)
-    return svg_document(width, height, "The rooms of the house and their imports", told, parts)
+    return svg_document(width, height, "Packages and their imports", description, parts)
 
 
 def _grid(order: list[str], left: float) -> list[str]:
     step = (_ROW * len(layers()) - 10) / len(order)
     parts = []
-    for number, room in enumerate(order):
+    for number, package in enumerate(order):
         y = _TOP + number * step
         if number % 2 == 0:
             parts.append(box(left - 104, y, 104 + _CELL * len(order), step, "band", 0))
-        parts.append(label(left - 12, y + step / 2 + 5, room, "name end"))
-        parts.append(label(left + (number + 0.5) * _CELL, _TOP - 12, room, "sub middle"))
-    for number, room in enumerate(order):
-        for place, there in enumerate(order):
+        parts.append(label(left - 12, y + step / 2 + 5, package, "name end"))
+        parts.append(label(left + (number + 0.5) * _CELL, _TOP - 12, package, "sub middle"))
+    for number, package in enumerate(order):
+        for place, other in enumerate(order):
             x, y = left + (place + 0.5) * _CELL, _TOP + (number + 0.5) * step
-            if room == there:
+            if package == other:
                 parts.append(path(f"M{x - 7:g} {y - 7:g}l14 14", "rule", tip=False))
-            elif count := imports()[room, there]:
+            elif count := imports()[package, other]:
                 parts.append(_dot(x, y, _size(count)))
     return parts
 
 
 def _legend(x: float, y: float) -> list[str]:
     parts = []
-    for radius, told in ((5, "one to four files"), (9, "five to nineteen"), (14, "twenty or more")):
-        parts += [_dot(x, y - 4, radius), label(x + 20, y, told, "sub")]
+    for radius, text in ((5, "1–4 files"), (9, "5–19 files"), (14, "20 files or more")):
+        parts += [_dot(x, y - 4, radius), label(x + 20, y, text, "sub")]
         x += 150
     return parts
 
@@ -113,21 +113,21 @@ def _dot(x: float, y: float, radius: int) -> str:
 
 
 def _size(count: int) -> int:
-    """Three sizes, so that the drawing changes when the house does and not with each file."""
+    """Three sizes, so that the drawing does not change with every file."""
     return 5 if count < 5 else 9 if count < 20 else 14
 
 
-def _inside(room: str) -> str:
-    """What a room is: the packages in it, or its own first words."""
-    folder = _SOURCE / room
+def _inside(package: str) -> str:
+    """The second line of a package's box: its subpackages, or a description."""
+    folder = _SOURCE / package
     inner = [one.name for one in sorted(folder.iterdir()) if (one / "__init__.py").is_file()] if folder.is_dir() else []
-    if room in ("modes", "surfaces"):
+    if package in ("modes", "surfaces"):
         return " · ".join(inner)
-    return _DESCRIPTIONS[room]
+    return _DESCRIPTIONS[package]
 
 
-def _room(parts: tuple[str, ...]) -> str | None:
-    """The room a file is in; `coterie/__init__` and `__main__` are in none."""
+def _package(parts: tuple[str, ...]) -> str | None:
+    """The package of a file; none for `coterie/__init__` and `__main__`."""
     return None if parts[0].startswith("__") else parts[0]
 
 
@@ -142,4 +142,4 @@ def _imported(file: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names.append(node.module)
     found = {name.split(".")[1] for name in names if name.startswith("coterie.")}
-    return {room for room in found if (_SOURCE / room).is_dir() or (_SOURCE / f"{room}.py").is_file()}
+    return {package for package in found if (_SOURCE / package).is_dir() or (_SOURCE / f"{package}.py").is_file()}

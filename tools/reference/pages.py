@@ -21,7 +21,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/events.md": events_page,
     "docs/reference/http.md": http_page,
     "docs/specification.md": specification_page,
-    "docs/img/rooms.svg": package_diagram,
+    "docs/img/packages.svg": package_diagram,
     "docs/img/message.svg": message_diagram,
 }
 """Path in the repository → what makes its text."""

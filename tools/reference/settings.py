@@ -16,12 +16,12 @@ from tools.reference.markdown import GENERATED, code, first_paragraph, table, ty
 _HEAD = """\
 # Settings
 
-In `config.toml` in the data folder (an example is written on first run), on the settings page, or in the
-environment: `COTERIE_SERVER__PORT=9000` sets `server.port`, and the environment wins. `COTERIE_HOME` moves the data
-folder; `COTERIE_CONFIG` and `COTERIE_DB_PATH` move one file. A value `env:NAME` is read from that variable,
-`secret:NAME` from the [secrets store](../models.md#secrets).
+Change a setting in `config.toml` in the data folder (the first run writes an example), on the settings
+page, or in the environment, which takes precedence: `COTERIE_SERVER__PORT=9000` sets `server.port`.
+`COTERIE_HOME` moves the data folder; `COTERIE_CONFIG` and `COTERIE_DB_PATH` move one file. A value
+`env:NAME` is read from that variable, `secret:NAME` from the [secrets store](../models.md#secrets).
 
-What is marked ● counts at once when it is changed on the page; everything else from the next start on."""
+A setting marked ● takes effect immediately when you change it on the page; others need a restart."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Setting:
 
 
 def settings_of(model: type[BaseModel], prefix: str = "") -> Iterator[Setting]:
-    """Every setting of a section and of those inside it; NAME stands for what a person chooses."""
+    """Every setting of a section and its subsections; NAME is a name that the user chooses."""
     for name, info in model.model_fields.items():
         key = f"{prefix}{name}"
         if (section := _section(info.annotation)) is not None:
@@ -53,7 +53,7 @@ def settings_page() -> str:
     lines = [GENERATED, "", _HEAD, ""]
     for name, info in Settings.model_fields.items():
         section = _section(info.annotation)
-        assert section is not None, f"{name} is no section"  # noqa: S101 (for whoever adds one)
+        assert section is not None, f"{name} is not a section"  # noqa: S101 (programming error)
         lines += [f"## {name}", "", first_paragraph(section.__doc__), ""]
         rows = [
             (code(one.key) + (" ●" if one.live else ""), code(one.type), code(one.default), one.meaning)
@@ -68,7 +68,7 @@ def _section(annotation: Any) -> type[BaseModel] | None:
 
 
 def _inner(annotation: Any) -> type[BaseModel] | None:
-    """What a table or a list of sections holds."""
+    """The section type inside a table or a list of sections."""
     return next((found for one in get_args(annotation) if (found := _section(one)) is not None), None)
 
 

@@ -95,11 +95,11 @@ def find_tests(source: str, file: str) -> Iterator[NumberedTest]:
 
 
 def problems(known: Iterable[Behaviour], tests: Iterable[NumberedTest]) -> list[str]:
-    """What makes the page untrue: a sentence for each contradiction between numbers and tests."""
+    """One sentence for each contradiction between the behaviours and the tests."""
     proved = {number: test for test in tests for number in test.numbers}
     by_number = {behaviour.number: behaviour for behaviour in known}
     found = [
-        f"{test.file}: {test.name} names {number}, which is no behaviour."
+        f"{test.file}: {test.name} names {number}, which is not a behaviour."
         for number, test in proved.items()
         if number not in by_number
     ]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from html import escape
 
 STYLE = """<style>
-:root { color-scheme: light dark; --ink:#3a342c; --quiet:#776e61; --line:#cfc6b8; --paper:#fdfbf7; --room:#f4efe6;
+:root { color-scheme: light dark; --ink:#3a342c; --quiet:#776e61; --line:#cfc6b8; --paper:#fdfbf7; --package:#f4efe6;
   --core:#e3d3b4; --mark:#a2672d; }
 @media (prefers-color-scheme: dark) { :root { --ink:#e8e1d5; --quiet:#a89e90; --line:#4a443b; --paper:#1d1a16;
-  --room:#2a2620; --core:#54452a; --mark:#d9a066; } }
-.ground { fill: var(--paper); } .room { fill: var(--room); stroke: var(--line); }
-.core { fill: var(--core); stroke: var(--line); } .rule { stroke: var(--line); } .band { fill: var(--room); }
+  --package:#2a2620; --core:#54452a; --mark:#d9a066; } }
+.ground { fill: var(--paper); } .package { fill: var(--package); stroke: var(--line); }
+.core { fill: var(--core); stroke: var(--line); } .rule { stroke: var(--line); } .band { fill: var(--package); }
 .mark { fill: var(--mark); }
 text { font-family: system-ui, sans-serif; fill: var(--ink); }
 .title { font-size: 16px; font-weight: 600; } .name { font-size: 14px; font-weight: 500; }
@@ -41,7 +41,7 @@ def svg_document(width: int, height: int, title: str, description: str, parts: l
     )
 
 
-def box(x: float, y: float, width: float, height: float, kind: str = "room", radius: int = 8) -> str:
+def box(x: float, y: float, width: float, height: float, kind: str = "package", radius: int = 8) -> str:
     return f'<rect class="{kind}" x="{x:g}" y="{y:g}" width="{width:g}" height="{height:g}" rx="{radius}"/>'
 
 

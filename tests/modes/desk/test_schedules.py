@@ -104,7 +104,7 @@ async def test_d15_a_run_that_takes_too_long_is_a_failure(
         await asyncio.sleep(30)
         return ""
 
-    monkeypatch.setattr(stage.desk.schedules._channel, "alone", slow)
+    monkeypatch.setattr(stage.desk.schedules._channel, "run_schedule", slow)
     await after(stage, 1.01)
     assert await runs(stage, room) == ["failed"] and "longer than" in only(stage, room).last_output
     assert ScheduleService.__init__.__kwdefaults__ == {"patience_s": 120.0}
