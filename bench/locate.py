@@ -18,7 +18,7 @@ from typing import Any
 from bench.lib.quote_noise import FORMATTING, NOISES, NOT_IN_CODE, WORDS, Paragraph, paragraphs
 from bench.lib.report import arguments, finish, log, percentile, progress
 from coterie.modes.draft.diff import Span
-from coterie.modes.draft.locate.locate import Match, locate
+from coterie.modes.draft.locate import Match, locate
 
 DATA = "../shared/data/edits_rfcs.jsonl.gz"
 
@@ -30,7 +30,7 @@ def histories(path: str) -> list[dict[str, Any]]:
 
 def judge(document: str, quote: str, found: object, paragraph: Paragraph, took_sign: bool) -> str:
     if not isinstance(found, Match):
-        return found.why  # type: ignore[attr-defined, no-any-return]
+        return found.reason  # type: ignore[attr-defined, no-any-return]
     truth = Span(paragraph.after_sign if took_sign else paragraph.start, paragraph.end)
     literal = document[found.span.start : found.span.end] == quote and truth.contains(found.span)
     if found.span == truth or literal:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from coterie.modes.draft import LiveDocumentGone, Update
 from coterie.modes.draft.diff import TextEdit, edits_between, merge_keeping_both, word_diff
 from coterie.modes.draft.errors import BadKeystrokes
-from coterie.modes.draft.git.repository import CommitMessage
+from coterie.modes.draft.git import CommitMessage
 from coterie.modes.draft.live_document import (
     ChangeSection,
     LiveDocument,

@@ -8,13 +8,7 @@ import subprocess
 import pytest
 
 from coterie.modes.draft import Clash, NotPending, StaleChange, Unplaced
-from coterie.modes.draft.git.repository import (
-    CHANGE_TRAILER,
-    PROPOSED_BY_TRAILER,
-    THREAD_TRAILER,
-    UNDOES_TRAILER,
-    CommitMessage,
-)
+from coterie.modes.draft.git import CHANGE_TRAILER, PROPOSED_BY_TRAILER, THREAD_TRAILER, UNDOES_TRAILER, CommitMessage
 from tests.modes.draft.conftest import ANN, BO, LAMP, DraftHarness, change
 
 NIGHTS = "The lamp burns every night, and every night it burns."

@@ -11,7 +11,7 @@ from coterie.conversation.events import AssistantTokens, AssistantTurnStarted
 from coterie.eventstore import NewEvent
 from coterie.llm.recording import RecordedCall, RecordedError
 from coterie.modes.draft import DocumentVersion, Member, Span, Unplaced
-from coterie.modes.draft.notifications import OWN_THREAD, WATCHED_DOCUMENT
+from coterie.modes.draft.threads import OWN_THREAD, WATCHED_DOCUMENT
 from tests.modes.draft.conftest import ANN, BO, LAMP, DraftHarness, Script, change
 
 NIGHTS = "The lamp burns every night, and every night it burns."

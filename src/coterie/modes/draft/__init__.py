@@ -13,14 +13,13 @@ from coterie.modes.draft.errors import (
     Unplaced,
 )
 from coterie.modes.draft.events import AnchorData, Member
-from coterie.modes.draft.git.repository import CHANGE_TRAILER, THREAD_TRAILER, Contributor, DocumentVersion, Revision
+from coterie.modes.draft.git import CHANGE_TRAILER, THREAD_TRAILER, Contributor, DocumentVersion, Revision
 from coterie.modes.draft.live_document import LiveDocument, Update, utf16_length
-from coterie.modes.draft.notifications import Notification
 from coterie.modes.draft.proposals import proposal_id
 from coterie.modes.draft.queries import PendingDocument, Proposal, Thread, ThreadNote
 from coterie.modes.draft.replies import sse_frames
 from coterie.modes.draft.service import DraftService
-from coterie.modes.draft.threads import StartedTurn
+from coterie.modes.draft.threads import Notification, StartedTurn
 
 __all__ = [
     "CHANGE_TRAILER",

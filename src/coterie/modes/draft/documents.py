@@ -17,6 +17,7 @@ import pygit2
 from coterie.base.clock import Clock
 from coterie.base.ids import new_id
 from coterie.eventstore import NewEvent, Store
+from coterie.modes.draft.anchors import move_anchors
 from coterie.modes.draft.diff import TextEdit, edits_between, merge_texts, unified_diff
 from coterie.modes.draft.errors import Clash, NoSuchDocument
 from coterie.modes.draft.events import (
@@ -27,10 +28,11 @@ from coterie.modes.draft.events import (
     ThreadNoted,
     WorkspaceOpened,
 )
-from coterie.modes.draft.git.committer import CommitResult, Committer
-from coterie.modes.draft.git.repository import (
+from coterie.modes.draft.git import (
     CHANGE_TRAILER,
     CommitMessage,
+    CommitResult,
+    Committer,
     Contributor,
     DocumentRepository,
     DocumentVersion,
@@ -38,7 +40,6 @@ from coterie.modes.draft.git.repository import (
     validate_path,
 )
 from coterie.modes.draft.live_document import LiveDocument, LiveDocuments, Update
-from coterie.modes.draft.locate.anchors import move_anchors
 from coterie.modes.draft.queries import Proposal, ProposalQueries, ThreadQueries
 
 

@@ -11,9 +11,9 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from coterie.eventstore import Payload
+from coterie.modes.draft.anchors import Anchor
 from coterie.modes.draft.edit_formats import ChangeFormat
-from coterie.modes.draft.locate.anchors import Anchor
-from coterie.modes.draft.locate.locate import MatchKind
+from coterie.modes.draft.locate import MatchKind
 
 ThreadKind = Literal["discussion", "anchored", "review"]
 NoticeKind = Literal["chat_reply_to_my_message", "chat_message_in_participated_thread"]

@@ -22,10 +22,10 @@ from coterie.eventstore.bus import subject_token
 from coterie.modes.draft.diff import TextEdit, apply_edits, edits_between, merge_keeping_both
 from coterie.modes.draft.errors import BadKeystrokes, LiveDocumentGone
 from coterie.modes.draft.events import DocumentSaved, ThreadNoted
-from coterie.modes.draft.git.committer import Committer
-from coterie.modes.draft.git.repository import (
+from coterie.modes.draft.git import (
     CO_AUTHOR_TRAILER,
     CommitMessage,
+    Committer,
     Contributor,
     DocumentVersion,
     document_title,

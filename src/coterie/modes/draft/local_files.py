@@ -15,7 +15,7 @@ import pygit2
 from coterie.base.files import write_atomic
 from coterie.modes.draft.diff import unified_diff
 from coterie.modes.draft.errors import Clash, NotADocument
-from coterie.modes.draft.git.repository import MAIN_BRANCH, Contributor, DocumentVersion
+from coterie.modes.draft.git import MAIN_BRANCH, Contributor, DocumentVersion
 from coterie.modes.draft.service import DraftService
 
 _MAX_SIZE = 4_000_000

@@ -23,7 +23,7 @@ from coterie.modes.draft.events import (
     ThreadOpened,
     WorkspaceOpened,
 )
-from coterie.modes.draft.locate.locate import MatchKind
+from coterie.modes.draft.locate import MatchKind
 
 
 class ThreadProjection(Projection):

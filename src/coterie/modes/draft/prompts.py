@@ -17,7 +17,7 @@ from coterie.memory import Memory
 from coterie.memory.access import Viewpoint
 from coterie.modes.draft.edit_formats import FORMAT_INSTRUCTIONS, reply_schema
 from coterie.modes.draft.events import AnchorData, Member
-from coterie.modes.draft.git.repository import DocumentVersion
+from coterie.modes.draft.git import DocumentVersion
 from coterie.modes.draft.queries import Proposal, Thread
 from coterie.modes.draft.settings import DraftSettings
 

@@ -15,6 +15,7 @@ from coterie.base.clock import Clock
 from coterie.base.ids import new_id
 from coterie.characters.service import Characters
 from coterie.eventstore import NewEvent, Store
+from coterie.modes.draft.anchors import Anchor, anchor_at, find_similar, move_anchors
 from coterie.modes.draft.diff import TextEdit, edits_between, merge_texts, unified_diff
 from coterie.modes.draft.documents import Documents, Workspaces, moved_event
 from coterie.modes.draft.edit_formats import EditBlock
@@ -28,18 +29,17 @@ from coterie.modes.draft.events import (
     ChangeWithdrawn,
     ThreadNoted,
 )
-from coterie.modes.draft.git.committer import CommitResult
-from coterie.modes.draft.git.repository import (
+from coterie.modes.draft.git import (
     CHANGE_TRAILER,
     PROPOSED_BY_TRAILER,
     THREAD_TRAILER,
     UNDOES_TRAILER,
     CommitMessage,
+    CommitResult,
     Contributor,
     DocumentVersion,
 )
-from coterie.modes.draft.locate.anchors import Anchor, anchor_at, find_similar, move_anchors
-from coterie.modes.draft.locate.locate import Match, MatchKind, locate
+from coterie.modes.draft.locate import Match, MatchKind, locate
 from coterie.modes.draft.queries import Proposal, ProposalQueries, Thread, ThreadQueries
 
 _ACCEPT_ATTEMPTS = 5

@@ -14,12 +14,11 @@ from coterie.eventstore.worker import Handler
 from coterie.llm.router import Models
 from coterie.memory import Memory
 from coterie.modes.draft.documents import Documents, Workspaces
-from coterie.modes.draft.notifications import Notifications
 from coterie.modes.draft.prompts import ListReaders, ThreadMemory
 from coterie.modes.draft.proposals import Proposals
 from coterie.modes.draft.queries import ProposalQueries, ThreadQueries
 from coterie.modes.draft.settings import DraftSettings
-from coterie.modes.draft.threads import Threads
+from coterie.modes.draft.threads import Notifications, Threads
 
 
 class DraftService:

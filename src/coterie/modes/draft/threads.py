@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
@@ -27,6 +27,7 @@ from coterie.eventstore.worker import Handler, JobResult
 from coterie.llm.errors import ModelError
 from coterie.llm.router import Caller, Models
 from coterie.llm.settings import Role
+from coterie.modes.draft.anchors import CONTEXT_LENGTH, Anchor, anchor_at, move_anchors, relocate
 from coterie.modes.draft.diff import Span, edits_between
 from coterie.modes.draft.documents import Documents, Workspaces
 from coterie.modes.draft.edit_formats import DEFAULT_FORMATS, BrokenBlock, EditBlock, parse_reply, parser_for
@@ -34,15 +35,17 @@ from coterie.modes.draft.errors import NoSuchDocument, Unplaced
 from coterie.modes.draft.events import (
     AnchorData,
     ChangeRepaired,
+    DocumentWatched,
     Member,
+    NoticeGiven,
+    NoticeKind,
+    NoticesRead,
     SelectionQuoted,
     ThreadKind,
     ThreadNoted,
     ThreadOpened,
 )
-from coterie.modes.draft.git.repository import Contributor, DocumentVersion
-from coterie.modes.draft.locate.anchors import CONTEXT_LENGTH, Anchor, anchor_at, move_anchors, relocate
-from coterie.modes.draft.notifications import Notifications
+from coterie.modes.draft.git import Contributor, DocumentVersion
 from coterie.modes.draft.prompts import ThreadMemory, quote_repair_prompt, thread_prompt
 from coterie.modes.draft.proposals import locate_edit, proposal_event, proposal_id
 from coterie.modes.draft.queries import Proposal, ProposalQueries, Thread, ThreadQueries
@@ -50,6 +53,8 @@ from coterie.modes.draft.replies import ReplyWithProposals
 from coterie.modes.draft.settings import DraftSettings
 
 FINISH_REPLY_JOB = "draft_settle"
+OWN_THREAD: NoticeKind = "chat_reply_to_my_message"
+WATCHED_DOCUMENT: NoticeKind = "chat_message_in_participated_thread"
 _HISTORY_TURNS = 60
 _RECALL_TURNS = 2
 """Memories are recalled for the last messages, this many."""
@@ -356,3 +361,66 @@ def _anchor_selection(version: DocumentVersion, span: Span, exact: str = "") -> 
     if not 0 <= span.start < span.end <= len(version.text):
         raise Unplaced("The selection is not in the document.", "Select it again.")
     return AnchorData.of(anchor_at(version.text, span))
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    person: str
+    message: str
+    kind: NoticeKind
+    room: str
+    read: bool
+
+    @property
+    def low_priority(self) -> bool:
+        """Whether it can wait for a digest."""
+        return self.kind == WATCHED_DOCUMENT
+
+
+class Notifications:
+    """Notifications of new messages: each message once per person, never to its author."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def of_person(self, person: str, *, unread: bool = False) -> list[Notification]:
+        """A person's notifications, newest first."""
+        rows = self._store.query(
+            "SELECT person, message, kind, room, read FROM draft_notice WHERE person = ?1 AND (NOT ?2 OR NOT read)"
+            " ORDER BY seq DESC",
+            (person, unread),
+        )
+        return [Notification(who, message, kind, room, bool(read)) for who, message, kind, room, read in rows]
+
+    def watchers(self, workspace: str, document: str) -> set[str]:
+        rows = self._store.query(
+            "SELECT person FROM draft_watch WHERE workspace = ? AND document = ?", (workspace, document)
+        )
+        return {person for (person,) in rows}
+
+    async def watch(self, workspace: str, document: str, contributor: Contributor, watching: bool = True) -> None:
+        """Start or stop notifying a person of all messages about a document."""
+        watched = DocumentWatched(person=contributor.id, document=document, watching=watching)
+        await self._store.append([NewEvent(f"draft:{workspace}", watched, contributor.id)])
+
+    async def mark_read(self, contributor: Contributor) -> None:
+        unread = tuple(notification.message for notification in self.of_person(contributor.id, unread=True))
+        if unread:
+            read = NoticesRead(person=contributor.id, messages=unread)
+            await self._store.append([NewEvent(f"inbox:{contributor.id}", read)])
+
+    def events_for(self, thread: Thread, message: str, author: str, participants: Iterable[str]) -> list[NewEvent]:
+        """The events that notify of a new message: participants of the thread, and who watches the document."""
+        in_thread = set(participants) - {author}
+        watching = self.watchers(thread.workspace, thread.document) - in_thread - {author}
+        recipients = [(person, OWN_THREAD) for person in sorted(in_thread)]
+        recipients += [(person, WATCHED_DOCUMENT) for person in sorted(watching)]
+        return [
+            NewEvent(
+                thread.room,
+                NoticeGiven(person=person, notice=kind, message=message),
+                author,
+                key=f"notice:{person}:{message}",
+            )
+            for person, kind in recipients
+        ]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from coterie.modes.draft.diff import Span, SpanMap, TextEdit
-from coterie.modes.draft.locate.locate import Match, MatchResult, locate
+from coterie.modes.draft.locate import Match, MatchResult, locate, occurrences
 
 CONTEXT_LENGTH = 64
 """The number of characters kept before and after the passage."""
@@ -85,7 +85,7 @@ def _move(anchor: Anchor, old: str, new: str, spans: SpanMap, blob: str) -> Anch
 def _find_near(anchor: Anchor, new: str, covering: Span) -> int | None:
     """The offset of the text in or overlapping the part that replaced it, if it is unambiguous."""
     further = len(anchor.exact) - 1
-    near = _occurrences(new, anchor.exact, max(0, covering.start - further), covering.end + further)
+    near = occurrences(new, anchor.exact, max(0, covering.start - further), covering.end + further)
     found = [at for at in near if Span(at, at + len(anchor.exact)).overlaps(covering)]
     if len(found) > 1:
         found = [at for at in found if any(_same_context(anchor, new, at))]
@@ -97,10 +97,10 @@ def _find_elsewhere(anchor: Anchor, old: str, new: str) -> int | None:
 
     A copy that was in the document before does not count, unless it is the only one left and in the same context.
     """
-    found = _occurrences(new, anchor.exact, 0, len(new))
+    found = occurrences(new, anchor.exact, 0, len(new))
     if len(found) != 1:
         return None
-    copies = [at for at in _occurrences(old, anchor.exact, 0, len(old)) if not (anchor.fresh and at == anchor.start)]
+    copies = [at for at in occurrences(old, anchor.exact, 0, len(old)) if not (anchor.fresh and at == anchor.start)]
     return found[0] if not copies or _same_context(anchor, new, found[0]) == (True, True) else None
 
 
@@ -108,12 +108,3 @@ def _same_context(anchor: Anchor, new: str, at: int) -> tuple[bool, bool]:
     """Whether the text before and after an offset is that around the anchor."""
     end = at + len(anchor.exact)
     return new[max(0, at - CONTEXT_LENGTH) : at] == anchor.prefix, new[end : end + CONTEXT_LENGTH] == anchor.suffix
-
-
-def _occurrences(text: str, exact: str, start: int, end: int) -> list[int]:
-    found: list[int] = []
-    at = text.find(exact, start, end) if exact else -1
-    while at >= 0:
-        found.append(at)
-        at = text.find(exact, at + 1, end)
-    return found

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from bench import git_accepts
 from coterie.modes.draft.diff import apply_edits, edits_between, merge_texts, unified_diff
 from coterie.modes.draft.errors import Clash, NoSuchDocument, NotADocument, WorkspaceError
-from coterie.modes.draft.git.committer import Committer
-from coterie.modes.draft.git.repository import (
+from coterie.modes.draft.git import (
     CHANGE_TRAILER,
     MAIN_BRANCH,
     PROPOSED_BY_TRAILER,
     THREAD_TRAILER,
     CommitMessage,
+    Committer,
     DocumentRepository,
     DocumentVersion,
     GitAuthor,

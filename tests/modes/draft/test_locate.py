@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from bench.lib.quote_noise import NOISES, paragraphs
 from coterie.modes.draft.diff import Span
-from coterie.modes.draft.locate.locate import Match, MatchKind, NoMatch, locate
-from coterie.modes.draft.locate.normalise import Level, normalise
+from coterie.modes.draft.locate import Level, Match, MatchKind, NoMatch, locate, normalise
 
 LAMP = """# The lamp
 
@@ -99,9 +98,9 @@ def test_f6_of_several_places_the_one_that_is_talked_about() -> None:
     assert placing == Match(Span(11, 20), "exact")
 
 
-@given(st.text(alphabet="ab *_`[](\\)\n\t“’…-–#>", max_size=60), st.sampled_from(["plain", "bare"]))
-def test_f6_every_character_knows_where_it_came_from(source: str, depth: Level) -> None:
-    text = normalise(source, depth)
+@given(st.text(alphabet="ab *_`[](\\)\n\t“’…-–#>", max_size=60), st.sampled_from(["typography", "markup"]))
+def test_f6_every_character_knows_where_it_came_from(source: str, level: Level) -> None:
+    text = normalise(source, level)
     assert len(text.text) == len(text.starts) == len(text.ends)
     assert all(0 <= start < end <= len(source) for start, end in zip(text.starts, text.ends, strict=True))
     assert list(text.starts) == sorted(text.starts)

@@ -1,1 +1,0 @@
-"""Documents in Git repositories: reading (`repository`) and writing (`committer`)."""

@@ -1,1 +1,0 @@
-"""Locate quoted text in a document, and keep track of it through edits."""
