@@ -62,7 +62,8 @@ def work(folder: Path, journal: Path, process: int, each: int) -> None:
             if change in accepted:
                 continue
             if change in bases:
-                before = committer.find_change(MAIN_BRANCH, change, until=bases[change])
+                revisions = workspace.walk(MAIN_BRANCH, until=bases[change])
+                before = next((one for one in revisions if one.trailers.get(CHANGE_TRAILER) == change), None)
             else:
                 before = None
                 print(f"proposed {change} {workspace.head(MAIN_BRANCH)}", file=book)

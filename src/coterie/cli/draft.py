@@ -1,4 +1,4 @@
-"""`coterie draft`."""
+"""`coterie draft`: ask a character about a file, and review its proposals."""
 
 from __future__ import annotations
 
@@ -19,36 +19,35 @@ if TYPE_CHECKING:
 
     from coterie.app import App
     from coterie.characters.service import Character
-    from coterie.modes.draft import Member, Proposal, StartedTurn
-    from coterie.modes.draft.local_files import FileDocument
+    from coterie.modes.draft import FileDocument, Member, Proposal, StartedTurn
 
 app = new_app("Work on a text with a character: ask, then review its proposals.")
 _FILE = typer.Argument(help="A Markdown or text file, in a Git repository or not.")
-_PLAIN = typer.Option("--plain", help="Leave the file's Git repository out of it: write only the file.")
+_PLAIN = typer.Option("--plain", help="Do not use the file's Git repository: write only the file.")
 _KEYS = "[a]ccept  [d]ecline  [e]dit  [s]kip  [u]ndo the last  [q]uit: "
 
 
 @app.command()
 def ask(
     file: Annotated[Path, _FILE],
-    question: Annotated[str, typer.Argument(help="What you would like to know or to have changed.")],
+    question: Annotated[str, typer.Argument(help="The question, or the change you would like.")],
     by: Annotated[str | None, typer.Option("--as", help="Which character answers, by name.")] = None,
-    brief: Annotated[str, typer.Option(help="What the character is there for.")] = "",
+    brief: Annotated[str, typer.Option(help="The character's task in this thread.")] = "",
     search_replace: Annotated[
         bool, typer.Option("--search-replace", help="Ask for changes between conflict marks instead of tags.")
     ] = False,
     plain: Annotated[bool, _PLAIN] = False,
 ) -> None:
     """Ask a character about a file. It answers in prose and in proposals, which `review` shows."""
-    with _at_work(file, plain) as work:
+    with _open(file, plain) as session:
         from coterie.modes.draft import Member
 
-        bot = work.character(by)
-        member = Member(bot=bot.id, brief=brief, format="search_replace" if search_replace else "auto")
-        waiting = work.ask(question, member, bot)
-        if waiting:
-            plural = "s wait" if waiting > 1 else " waits"
-            typer.secho(f"{waiting} proposal{plural}: coterie draft review {file}", dim=True)
+        character = session.character(by)
+        member = Member(bot=character.id, brief=brief, format="search_replace" if search_replace else "auto")
+        count = session.ask(question, member, character)
+        if count:
+            plural = "s wait" if count > 1 else " waits"
+            typer.secho(f"{count} proposal{plural}: coterie draft review {file}", dim=True)
 
 
 @app.command()
@@ -59,112 +58,120 @@ def review(
     plain: Annotated[bool, _PLAIN] = False,
 ) -> None:
     """Go through the proposals for a file. What you accept is written to it, and committed if it is in Git."""
-    with _at_work(file, plain) as work:
-        waiting = work.pending()
-        if not waiting:
+    with _open(file, plain) as session:
+        pending = session.pending()
+        if not pending:
             typer.echo(f'Nothing is proposed for {file}. Ask with: coterie draft ask {file} "…"')
         last: Proposal | None = None
-        for number, change in enumerate(waiting, start=1):
-            current = work.refreshed(change)
-            work.card(current, f"{number}/{len(waiting)}")
+        for number, proposal in enumerate(pending, start=1):
+            current = session.reload(proposal)
+            session.show(current, f"{number}/{len(pending)}")
             if show or not current.fresh:
                 continue
             if accept_all:
-                work.accept(current)
-            elif not (decided := work.decide(current, last))[0]:
+                session.accept(current)
+            elif not (decided := session.decide(current, last))[0]:
                 return
             else:
                 last = decided[1]
 
 
 @dataclass
-class _Work:
-    house: App
+class _Session:
+    """A file that is opened as a document, with the commands on it."""
+
+    app: App
     portal: BlockingPortal
-    bound: FileDocument
+    opened: FileDocument
 
     def pending(self) -> list[Proposal]:
-        where = (self.bound.workspace, self.bound.branch, self.bound.document)
-        return self.house.draft.proposal_queries.of_document(*where, "pending")
+        opened = self.opened
+        return self.app.draft.proposal_queries.of_document(opened.workspace, opened.branch, opened.document, "pending")
 
-    def refreshed(self, change: Proposal) -> Proposal:
-        from coterie.modes.draft.local_files import sync_from_file
-
-        self.portal.call(sync_from_file, self.house.draft, self.bound)
-        return self.house.draft.proposal_queries.proposal(change.id)
+    def reload(self, proposal: Proposal) -> Proposal:
+        """The proposal after the file's current text is taken over."""
+        self.portal.call(self.app.draft.local_files.read, self.opened)
+        return self.app.draft.proposal_queries.proposal(proposal.id)
 
     def character(self, name: str | None) -> Character:
+        """The named character, else the first one, else a new editor."""
         if name is not None:
-            return self.house.characters.find(name)
-        if bots := self.house.characters.all():
-            return bots[0]
+            return self.app.characters.find(name)
+        if characters := self.app.characters.all():
+            return characters[0]
         from coterie.characters.identity import Identity
 
         editor = Identity(name="Editor", persona="A careful editor, who keeps the author's voice.")
-        return self.portal.call(self.house.character_importer.author, editor)
+        return self.portal.call(self.app.character_importer.author, editor)
 
-    def ask(self, question: str, member: Member, bot: Character) -> int:
-        """Tell the answer as it comes; how many proposals there are then."""
-        draft, bound = self.house.draft, self.bound
+    def ask(self, question: str, member: Member, character: Character) -> int:
+        """Print the reply while it is written, then its proposals; returns how many there are."""
+        draft, opened = self.app.draft, self.opened
         thread = self.portal.call(
             partial(
-                draft.threads.open_thread, bound.workspace, bound.document, [member], bound.person, branch=bound.branch
+                draft.threads.open_thread,
+                opened.workspace,
+                opened.document,
+                [member],
+                opened.person,
+                branch=opened.branch,
             )
         )
-        typer.secho(f"{_safe(bot.name)}: ", bold=True, nl=False)
-        speaking = self.portal.start_task_soon(self._hear, thread.room, question, member)
+        typer.secho(f"{_safe(character.name)}: ", bold=True, nl=False)
+        printing = self.portal.start_task_soon(self._print_reply, thread.room, question, member)
         while True:
             try:
-                asked = speaking.result()
+                started = printing.result()
                 break
             except KeyboardInterrupt:
                 self.portal.call(draft.threads.stop_reply, thread.room)
-        self.portal.call(self._settled, asked.reply)
-        turn = draft.timeline.turn(thread.room, asked.reply)
+        self.portal.call(self._wait_for_jobs, started.reply)
+        turn = draft.timeline.turn(thread.room, started.reply)
         if turn.state == "truncated":
             typer.secho(f"[{_safe(turn.why)}]", dim=True)
         for note in draft.thread_queries.notes(thread.room):
             typer.secho(f"[{_safe(note.text)}]", dim=True)
-        found = draft.proposal_queries.of_reply(thread.room, asked.reply)
-        for number, change in enumerate(found, start=1):
-            self.card(change, f"{number}/{len(found)}")
-        return len(found)
+        proposals = draft.proposal_queries.of_reply(thread.room, started.reply)
+        for number, proposal in enumerate(proposals, start=1):
+            self.show(proposal, f"{number}/{len(proposals)}")
+        return len(proposals)
 
-    async def _hear(self, room: str, question: str, member: Member) -> StartedTurn:
+    async def _print_reply(self, room: str, question: str, member: Member) -> StartedTurn:
         from coterie.conversation.events import AssistantTurn
         from coterie.conversation.replies import LiveText
         from coterie.modes.draft import ReplyText, parser_for
 
-        draft, told = self.house.draft, 0
+        draft, parsed = self.app.draft, 0
         parser = parser_for(draft.thread_queries.thread(room).member(member.bot).format)
-        async with draft.feed.follow(room) as following:
-            asked = await draft.threads.send_message(room, question, self.bound.person)
-            async for news in following:
-                over = not isinstance(news, LiveText) and isinstance(news.payload, AssistantTurn)
-                if isinstance(news, LiveText):
-                    pieces, told = parser.feed(news.text), news.offset + len(news.text)
-                elif isinstance(news.payload, AssistantTurn):
-                    pieces = [*parser.feed(news.payload.text[told:]), *parser.end()]
+        async with draft.feed.follow(room) as updates:
+            started = await draft.threads.send_message(room, question, self.opened.person)
+            async for update in updates:
+                complete = not isinstance(update, LiveText) and isinstance(update.payload, AssistantTurn)
+                if isinstance(update, LiveText):
+                    parts, parsed = parser.feed(update.text), update.offset + len(update.text)
+                elif isinstance(update.payload, AssistantTurn):
+                    parts = [*parser.feed(update.payload.text[parsed:]), *parser.end()]
                 else:
                     continue
-                typer.echo(_safe("".join(piece.text for piece in pieces if isinstance(piece, ReplyText))), nl=over)
-                if over:
+                text = "".join(part.text for part in parts if isinstance(part, ReplyText))
+                typer.echo(_safe(text), nl=complete)
+                if complete:
                     break
-        return asked
+        return started
 
-    async def _settled(self, reply: str) -> None:
-        """Until what a reply left to be done is done: a quote that was not found is asked for once more."""
+    async def _wait_for_jobs(self, reply: str) -> None:
+        """Wait for the reply's jobs, which may ask the model for a better quote."""
         import asyncio
 
-        jobs = self.house.store.jobs
+        jobs = self.app.store.jobs
         for _ in range(1_200):
-            waiting = [*await jobs.find(state="ready"), *await jobs.find(state="leased")]
-            if not any(job.payload.get("reply") == reply for job in waiting):
+            open_jobs = [*await jobs.find(state="ready"), *await jobs.find(state="leased")]
+            if not any(job.payload.get("reply") == reply for job in open_jobs):
                 return
             await asyncio.sleep(0.05)
 
-    def decide(self, change: Proposal, last: Proposal | None) -> tuple[bool, Proposal | None]:
-        """What the person chose; False ends the review."""
+    def decide(self, proposal: Proposal, last: Proposal | None) -> tuple[bool, Proposal | None]:
+        """Let the person decide. Returns whether to go on, and the last accepted proposal."""
         from coterie.base.errors import CoterieError
         from coterie.cli._editor import edit_text
 
@@ -173,15 +180,15 @@ class _Work:
             try:
                 match answer:
                     case "a":
-                        return True, self.accept(change)
+                        return True, self.accept(proposal)
                     case "d":
                         comment = _line("why (may stay empty): ") or ""
-                        self.portal.call(self.house.draft.proposals.decline, change.id, self.bound.person, comment)
+                        self.portal.call(self.app.draft.proposals.decline, proposal.id, self.opened.person, comment)
                         return True, last
                     case "e":
-                        text = edit_text(change.proposed)
+                        text = edit_text(proposal.proposed)
                         if text is not None:
-                            return True, self.accept(change, text)
+                            return True, self.accept(proposal, text)
                     case "u" if last is not None:
                         self._undo(last)
                         last = None
@@ -194,60 +201,53 @@ class _Work:
             except CoterieError as error:
                 typer.secho(_safe(str(error)), fg="red")
 
-    def accept(self, change: Proposal, text: str | None = None) -> Proposal:
-        draft = self.house.draft
-        before = self.portal.call(
-            draft.documents.read, self.bound.workspace, self.bound.document, self.bound.branch
-        ).text
-        done = self.portal.call(partial(draft.proposals.accept, change.id, self.bound.person, text=text))
-        self._write_back(before)
-        where = f"commit {done.accepted_commit[:10]}" if self.bound.in_git else self.bound.file.name
+    def accept(self, proposal: Proposal, text: str | None = None) -> Proposal:
+        before = self._text()
+        accept = partial(self.app.draft.proposals.accept, proposal.id, self.opened.person, text=text)
+        accepted = self.portal.call(accept)
+        self.portal.call(self.app.draft.local_files.write_back, self.opened, before)
+        where = f"commit {accepted.accepted_commit[:10]}" if self.opened.in_git else self.opened.file.name
         typer.secho(f"accepted → {where}", fg="green")
-        return done
+        return accepted
 
-    def _undo(self, change: Proposal) -> None:
-        draft = self.house.draft
-        before = self.portal.call(
-            draft.documents.read, self.bound.workspace, self.bound.document, self.bound.branch
-        ).text
-        self.portal.call(draft.proposals.undo, change.id, self.bound.person)
-        self._write_back(before)
+    def _undo(self, proposal: Proposal) -> None:
+        before = self._text()
+        self.portal.call(self.app.draft.proposals.undo, proposal.id, self.opened.person)
+        self.portal.call(self.app.draft.local_files.write_back, self.opened, before)
         typer.secho("undone", fg="green")
 
-    def _write_back(self, before: str) -> None:
-        from coterie.modes.draft.local_files import write_to_file
+    def _text(self) -> str:
+        opened = self.opened
+        read = self.app.draft.documents.read
+        return self.portal.call(read, opened.workspace, opened.document, opened.branch).text
 
-        self.portal.call(write_to_file, self.house.draft, self.bound, before)
-
-    def card(self, change: Proposal, number: str) -> None:
-        name = self.house.characters.get(change.author).name
-        found = f"found: {change.how}" if change.placed else f"not found: {change.missing}"
-        state = found if change.fresh or not change.placed else "stale: the words are gone"
+    def show(self, proposal: Proposal, number: str) -> None:
+        name = self.app.characters.get(proposal.author).name
+        found = f"found: {proposal.how}" if proposal.placed else f"not found: {proposal.missing}"
+        state = found if proposal.fresh or not proposal.placed else "stale: the words are gone"
         typer.secho(f"\n── {number}  {_safe(name)}  ({state})", bold=True)
-        if change.reason:
-            typer.echo(f"   {_safe(change.reason)}")
-        if not change.inserts:
-            for line in (change.exact if change.placed else change.original).splitlines():
+        if proposal.reason:
+            typer.echo(f"   {_safe(proposal.reason)}")
+        if not proposal.inserts:
+            for line in (proposal.exact if proposal.placed else proposal.original).splitlines():
                 typer.secho(f" - {_safe(line)}", fg="red")
-        for line in change.proposed.splitlines():
+        for line in proposal.proposed.splitlines():
             typer.secho(f" + {_safe(line)}", fg="green")
 
 
 @contextmanager
-def _at_work(file: Path, plain: bool) -> Iterator[_Work]:
-    with running_app() as (house, portal):
-        from coterie.base.paths import Paths
+def _open(file: Path, plain: bool) -> Iterator[_Session]:
+    with running_app() as (running, portal):
         from coterie.characters.service import OWNER
         from coterie.modes.draft import Contributor
-        from coterie.modes.draft.local_files import open_file
 
-        you = Contributor(OWNER, house.characters.owner().name)
-        bound = portal.call(partial(open_file, house.draft, file, you, Paths.locate().root / "drafts", plain=plain))
-        yield _Work(house, portal, bound)
+        owner = Contributor(OWNER, running.characters.owner().name)
+        opened = portal.call(partial(running.draft.local_files.open, file, owner, plain=plain))
+        yield _Session(running, portal, opened)
 
 
 def _line(prompt: str) -> str | None:
-    """A line, or None at the end."""
+    """A line of input; None at its end."""
     try:
         return input(prompt)
     except (EOFError, KeyboardInterrupt):

@@ -1,6 +1,7 @@
 """Draft mode: write documents together with characters."""
 
 from coterie.modes.draft.diff import Span, word_diff
+from coterie.modes.draft.documents import FileDocument
 from coterie.modes.draft.edit_formats import BrokenBlock, EditBlock, ReplyPart, ReplyText, parse_reply, parser_for
 from coterie.modes.draft.errors import (
     Clash,
@@ -32,6 +33,7 @@ __all__ = [
     "DraftError",
     "DraftService",
     "EditBlock",
+    "FileDocument",
     "LiveDocument",
     "LiveDocumentGone",
     "Member",

@@ -7,19 +7,22 @@ an event, after a crash or made by plain git, are detected the next time the doc
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from weakref import WeakValueDictionary
 
 import pygit2
 
 from coterie.base.clock import Clock
+from coterie.base.files import write_atomic
 from coterie.base.ids import new_id
 from coterie.eventstore import NewEvent, Store
 from coterie.modes.draft.anchors import move_anchors
 from coterie.modes.draft.diff import TextEdit, edits_between, merge_texts, unified_diff
-from coterie.modes.draft.errors import Clash, NoSuchDocument
+from coterie.modes.draft.errors import Clash, NoSuchDocument, NotADocument
 from coterie.modes.draft.events import (
     ChangeAccepted,
     ChangesMoved,
@@ -30,6 +33,9 @@ from coterie.modes.draft.events import (
 )
 from coterie.modes.draft.git import (
     CHANGE_TRAILER,
+    MAIN_BRANCH,
+    MARKDOWN_SUFFIXES,
+    MAX_SIZE,
     CommitMessage,
     CommitResult,
     Committer,
@@ -49,7 +55,7 @@ class Workspaces:
     def __init__(self, store: Store, threads: ThreadQueries, folder: Path) -> None:
         self._store = store
         self._threads = threads
-        self._folder = folder
+        self.folder = folder
         self._repositories: dict[str, DocumentRepository] = {}
 
     async def open(self, folder: Path, name: str = "") -> str:
@@ -66,7 +72,7 @@ class Workspaces:
 
     async def create(self, name: str) -> str:
         slug = re.sub(r"[^\w-]+", "-", name.lower()).strip("-") or "text"
-        return await self.open(self._folder / f"{slug}-{new_id()[-6:].lower()}", name)
+        return await self.open(self.folder / f"{slug}-{new_id()[-6:].lower()}", name)
 
     def repository(self, workspace: str) -> DocumentRepository:
         if workspace not in self._repositories:
@@ -294,3 +300,123 @@ def _accepted_event(repository: DocumentRepository, proposal: Proposal, revision
         edited=written != proposal.replacement(),
     )
     return NewEvent(proposal.room, accepted, revision.author, key=f"accept:{proposal.id}:{revision.id}")
+
+
+@dataclass(frozen=True, slots=True)
+class FileDocument:
+    """A local file and the document that it is edited as."""
+
+    file: Path
+    workspace: str
+    document: str
+    branch: str
+    in_git: bool
+    person: Contributor
+    """Who commits: the identity in the repository's settings, if there is one."""
+
+
+class LocalFiles:
+    """Local files as documents.
+
+    A file that Git tracks is committed to where it is. Any other file is copied into a new workspace, which keeps its
+    proposals and history; accepted changes are written back unless the file was changed meanwhile.
+    """
+
+    def __init__(self, workspaces: Workspaces, documents: Documents) -> None:
+        self._workspaces = workspaces
+        self._documents = documents
+
+    async def open(self, file: Path, owner: Contributor, *, plain: bool = False) -> FileDocument:
+        """The document of a file. With `plain`, a file that Git tracks is treated like any other."""
+        path = file.expanduser().resolve()  # noqa: ASYNC240 - a single path
+        text = _read_file(path)
+        repository = None if plain else _tracking_repository(path)
+        if repository is not None:
+            return await self._open_tracked(path, text, repository, owner)
+        name = hashlib.sha256(str(path).encode()).hexdigest()[:16]
+        workspace = await self._workspaces.open(self._workspaces.folder / f"file-{name}", path.name)
+        document = path.name if path.name.lower().endswith(MARKDOWN_SUFFIXES) else f"{path.name}.md"
+        opened = FileDocument(path, workspace, document, MAIN_BRANCH, False, owner)
+        await self.read(opened)
+        return opened
+
+    async def read(self, opened: FileDocument) -> DocumentVersion:
+        """The newest version, with the text of a file that Git does not track saved as the document's."""
+        workspace, document, branch = opened.workspace, opened.document, opened.branch
+        if opened.in_git:
+            return await self._documents.read(workspace, document, branch)
+        text = _read_file(opened.file)
+        if document not in dict(self._workspaces.repository(workspace).documents(branch)):
+            return await self._documents.create(workspace, document, text, opened.person, branch)
+        version = await self._documents.read(workspace, document, branch)
+        if version.text == text:
+            return version
+        return await self._documents.save(workspace, document, branch, text, version.blob, opened.person)
+
+    async def write_back(self, opened: FileDocument, before: str) -> None:
+        """Write the document's text to a file that Git does not track; `before` is the text expected in the file."""
+        if opened.in_git:
+            return
+        version = await self._documents.read(opened.workspace, opened.document, opened.branch)
+        current = _read_file(opened.file)
+        if current == version.text:
+            return
+        if current != before:
+            raise Clash(
+                f"{opened.file.name} was changed by another program just now.",
+                "Run the command again: it starts from the file's current text.",
+                unified_diff(current, version.text, opened.file.name),
+            )
+        write_atomic(opened.file, version.text.encode())
+
+    async def _open_tracked(
+        self, path: Path, text: str, repository: pygit2.Repository, owner: Contributor
+    ) -> FileDocument:
+        root = Path(repository.workdir or "").resolve()  # noqa: ASYNC240
+        workspace = await self._workspaces.open(root, root.name)
+        document = path.relative_to(root).as_posix()
+        branch = self._workspaces.repository(workspace).main_branch
+        version = await self._documents.read(workspace, document, branch)
+        if version.text != text:
+            raise Clash(
+                f"{path.name} has changes that are not committed.",
+                "Commit them first, or work on the file alone with --plain.",
+                unified_diff(version.text, text, path.name),
+            )
+        name = _git_setting(repository, "user.name", owner.name)
+        email = _git_setting(repository, "user.email", owner.email)
+        return FileDocument(path, workspace, document, branch, True, Contributor(owner.id, name, email))
+
+
+def _git_setting(repository: pygit2.Repository, setting: str, default: str) -> str:
+    try:
+        return repository.config[setting] or default
+    except KeyError:
+        return default
+
+
+def _tracking_repository(path: Path) -> pygit2.Repository | None:
+    """The repository with a work tree that tracks a Markdown file."""
+    found = pygit2.discover_repository(str(path.parent))
+    if found is None:
+        return None
+    repository = pygit2.Repository(found)
+    if repository.is_bare or repository.workdir is None or repository.head_is_unborn or repository.head_is_detached:
+        return None
+    inside = path.relative_to(Path(repository.workdir).resolve()).as_posix()
+    return repository if inside in repository.index and inside.lower().endswith(MARKDOWN_SUFFIXES) else None
+
+
+def _read_file(path: Path) -> str:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise NotADocument(f"There is no file {path}.", "Check its name.") from None
+    except IsADirectoryError:
+        raise NotADocument(f"{path} is a folder.", "Name a file in it.") from None
+    if len(data) > MAX_SIZE or b"\0" in data:
+        raise NotADocument(f"{path.name} is too large, or is not text.", "Name a text file of less than 4 MB.")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise NotADocument(f"{path.name} is not UTF-8 text.", "Convert it, then try again.") from None

@@ -34,8 +34,8 @@ PROPOSED_BY_TRAILER, CO_AUTHOR_TRAILER = "Proposed-by", "Co-authored-by"
 _SUBJECT_LENGTH = 72
 _TITLE = re.compile(r"^#[ \t]+(.+?)[ \t]*#*[ \t]*$", re.MULTILINE)
 _REGULAR_FILES = (FileMode.BLOB, FileMode.BLOB_EXECUTABLE)
-_MARKDOWN = (".md", ".markdown")
-_MAX_SIZE = 4_000_000
+MARKDOWN_SUFFIXES = (".md", ".markdown")
+MAX_SIZE = 4_000_000
 _RECENT_COMMITS = 40
 """How many commits are searched for recently changed documents."""
 _STALE_LOCK_S = 3.0
@@ -217,7 +217,7 @@ class DocumentRepository:
         else:
             deltas = commit.tree.diff_to_tree(swap=True).deltas
         paths = (delta.new_file.path for delta in deltas)
-        return [path for path in paths if path.lower().endswith(_MARKDOWN)]
+        return [path for path in paths if path.lower().endswith(MARKDOWN_SUFFIXES)]
 
     def read(self, path: str, branch: str, commit: str | None = None) -> DocumentVersion:
         validate_path(path)
@@ -268,7 +268,7 @@ class DocumentRepository:
             if patch is None:
                 continue
             path = patch.delta.new_file.path
-            if path.lower().endswith(_MARKDOWN):
+            if path.lower().endswith(MARKDOWN_SUFFIXES):
                 found.append(DocumentDiff(path, patch.text or ""))
         return found
 
@@ -314,7 +314,7 @@ def validate_path(path: str) -> str:
         or "\0" in path
         or any(part in ("..", ".") or part.lower().startswith(".git") for part in parts)
     )
-    if invalid or str(PurePosixPath(path)) != path or not path.lower().endswith(_MARKDOWN):
+    if invalid or str(PurePosixPath(path)) != path or not path.lower().endswith(MARKDOWN_SUFFIXES):
         raise NotADocument(
             f"{path!r} cannot be a document.", "Name a Markdown file inside the workspace: notes/plan.md"
         )
@@ -322,8 +322,8 @@ def validate_path(path: str) -> str:
 
 
 def decode_blob(blob: pygit2.Blob, name: str) -> str:
-    if blob.size > _MAX_SIZE:
-        raise NotADocument(f"{name} is larger than {_MAX_SIZE // 1_000_000} MB.", "Split it into several documents.")
+    if blob.size > MAX_SIZE:
+        raise NotADocument(f"{name} is larger than {MAX_SIZE // 1_000_000} MB.", "Split it into several documents.")
     try:
         return blob.data.decode("utf-8")
     except UnicodeDecodeError:
@@ -342,7 +342,11 @@ def _markdown(tree: pygit2.Tree, under: PurePosixPath) -> Iterator[tuple[str, py
         name = under / (entry.name or "")
         if isinstance(entry, pygit2.Tree):
             yield from _markdown(entry, name)
-        elif isinstance(entry, pygit2.Blob) and entry.filemode in _REGULAR_FILES and name.suffix.lower() in _MARKDOWN:
+        elif (
+            isinstance(entry, pygit2.Blob)
+            and entry.filemode in _REGULAR_FILES
+            and name.suffix.lower() in MARKDOWN_SUFFIXES
+        ):
             yield str(name), entry
 
 
