@@ -62,8 +62,7 @@ def work(folder: Path, journal: Path, process: int, each: int) -> None:
             if change in accepted:
                 continue
             if change in bases:
-                revisions = workspace.walk(MAIN_BRANCH, until=bases[change])
-                before = next((one for one in revisions if one.trailers.get(CHANGE_TRAILER) == change), None)
+                before = workspace.find_changes(MAIN_BRANCH, {change}, until=bases[change]).get(change)
             else:
                 before = None
                 print(f"proposed {change} {workspace.head(MAIN_BRANCH)}", file=book)

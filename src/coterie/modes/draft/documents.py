@@ -32,7 +32,6 @@ from coterie.modes.draft.events import (
     WorkspaceOpened,
 )
 from coterie.modes.draft.git import (
-    CHANGE_TRAILER,
     MAIN_BRANCH,
     MARKDOWN_SUFFIXES,
     MAX_SIZE,
@@ -277,10 +276,7 @@ def _accepted_without_event(
     wanted = {proposal.id for proposal in pending}
     found: dict[str, Revision] = {}
     for known in {proposal.commit for proposal in pending}:
-        for revision in repository.walk(branch, until=known):
-            proposal_id = revision.trailers.get(CHANGE_TRAILER, "")
-            if proposal_id in wanted:
-                found.setdefault(proposal_id, revision)
+        found = repository.find_changes(branch, wanted, until=known) | found
     return found
 
 

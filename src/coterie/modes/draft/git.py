@@ -14,7 +14,7 @@ import re
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -254,6 +254,15 @@ class DocumentRepository:
         for commit in walker:
             if path is None or self._changed(commit, path):
                 yield _revision(commit)
+
+    def find_changes(self, branch: str, changes: Collection[str], until: str | None = None) -> dict[str, Revision]:
+        """The newest commit with the trailer of each change, searched back to `until`."""
+        found: dict[str, Revision] = {}
+        for revision in self.walk(branch, until=until):
+            change = revision.trailers.get(CHANGE_TRAILER, "")
+            if change in changes:
+                found.setdefault(change, revision)
+        return found
 
     def compare(self, source: str, target: str) -> list[DocumentDiff]:
         """The documents that merging one branch into another would change, each with its patch."""
