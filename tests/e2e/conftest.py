@@ -110,9 +110,9 @@ class Site:
     def begin(self, name: str = "maren", **opening: object) -> str:
         """A chat with a ready-made character, as a path; you are Ana."""
         self.ask("PUT", "/you", {"name": "Ana"})
-        bot = self.ask("POST", f"/bots/ready/{name}")["id"]
+        bot = self.ask("POST", f"/characters/ready/{name}")["id"]
         told = {"title": "The lighthouse", "place": {"name": "the lamp room"}, **opening}
-        return f"/chats/{self.ask('POST', f'/bots/{bot}/kickoff', told)['id']}"
+        return f"/chats/{self.ask('POST', f'/characters/{bot}/kickoff', told)['id']}"
 
     def host(self, chat: str) -> str:
         return str(self.ask("GET", chat)["host"]["id"])

@@ -34,7 +34,7 @@ class Paper:
         """With a ready-made character, or with one that is there."""
         self.site = site
         site.ask("PUT", "/you", {"name": "Ana"})
-        self.bot = site.ask("POST", f"/bots/ready/{character}") if bot is None else site.ask("GET", f"/bots/{bot}")
+        self.bot = site.ask("POST", f"/characters/ready/{character}") if bot is None else site.ask("GET", f"/characters/{bot}")
         self.workspace = site.ask("POST", "/draft/workspaces", {"name": "The coast"})["id"]
         self.base = f"/draft/workspaces/{self.workspace}"
         self.name = name
@@ -74,7 +74,7 @@ class Paper:
 def opened(page: Page, paper: Paper, more: str = "") -> Page:
     page.goto(paper.address + more)
     expect(page.locator(".cm-content")).to_be_visible()
-    expect(page.locator("[data-live]")).to_have_text("Everything is saved")
+    expect(page.locator("[data-live]")).to_have_text("Saved")
     return page
 
 
@@ -84,7 +84,7 @@ def lines(page: Page) -> str:
         page.evaluate(
             """() => [...document.querySelectorAll(".cm-line")].map((line) => {
                 const copy = line.cloneNode(true);
-                for (const one of copy.querySelectorAll("ins.mark-in")) one.remove();
+                for (const one of copy.querySelectorAll("ins.mark-inserted")) one.remove();
                 return copy.textContent;
             }).join("\\n")"""
         )

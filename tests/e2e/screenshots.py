@@ -58,7 +58,7 @@ def shoot(camera: Camera, site: Site, chat: str) -> None:
 
 def shoot_places(camera: Camera, site: Site, chat: str) -> None:
     """Every other page of the house, in a size and a theme or two."""
-    bot = next(each["id"] for each in site.ask("GET", "/bots") if each["name"] == "Maren Oke")
+    bot = next(each["id"] for each in site.ask("GET", "/characters") if each["name"] == "Maren Oke")
     memory = site.house.memory
     room = site.call(lambda: next(iter(memory.browse(owner=bot))).room)
     kept = [
@@ -69,10 +69,10 @@ def shoot_places(camera: Camera, site: Site, chat: str) -> None:
     site.call(partial(memory.link, kept[3], "related_to", kept[4]))
     reply = site.ask("GET", f"{chat}/turns")["turns"][-1]["id"]
     places = {
-        "characters": ("/bots", ((1440, "light"),)),
-        "character": (f"/bots/{bot}", ((820, "dark"),)),
-        "new": ("/bots/new", ((390, "light"),)),
-        "kickoff": (f"/bots/{bot}/kickoff", ((1440, "light"),)),
+        "characters": ("/characters", ((1440, "light"),)),
+        "character": (f"/characters/{bot}", ((820, "dark"),)),
+        "new": ("/characters/new", ((390, "light"),)),
+        "kickoff": (f"/characters/{bot}/kickoff", ((1440, "light"),)),
         "memory": ("/memory", ((1440, "light"),)),
         "graph": ("/memory?view=graph", ((1440, "dark"),)),
         "prompt": (f"{chat}/prompt/{reply}", ((1440, "light"),)),

@@ -26,7 +26,7 @@ def prepare(site: Site, script: DeskScript) -> str:
 
     site.call(lambda: site.house.desk.add_tools([make_tool(dig), make_tool(send_mail, needs_confirmation=True)]))
     site.ask("PUT", "/you", {"name": "Ana"})
-    bot = site.ask("POST", "/bots/ready/maren")["id"]
+    bot = site.ask("POST", "/characters/ready/maren")["id"]
     site.ask("POST", "/desk", {"character": bot, "title": "The accounts"})
     desk = f"/desk/{site.ask('POST', '/desk', {'character': bot, 'title': 'The garden'})['id']}"
     for wish in WISHES:
@@ -48,7 +48,7 @@ def shoot(camera: Camera, site: Site, desk: str) -> None:
         page.get_by_text("It is done: the note has three words").wait_for()
         camera.take(page, f"desk-{width}-{theme}")
         if width == 390:
-            page.get_by_role("button", name="What goes on").click()
+            page.get_by_role("button", name="Activity").click()
             page.locator("#drawer .desk-process").first.wait_for()
             camera.take(page, f"desk-now-{width}-{theme}")
         if (width, theme) == (1440, "light"):

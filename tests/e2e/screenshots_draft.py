@@ -46,13 +46,13 @@ def main() -> None:
         for page, width, theme in camera.everywhere(site.address):
             page.goto(paper.address)
             page.locator("[data-state=live]").wait_for()
-            page.locator("del.mark-out").first.wait_for()
+            page.locator("del.mark-deleted").first.wait_for()
             if width > 1_100:
                 page.keyboard.press("j")
             camera.take(page, f"draft-{width}-{theme}")
             if (width, theme) in ((1440, "dark"), (390, "light"), (820, "light")):
                 page.goto(f"{paper.address}?thread={thread}")
-                page.locator(".said").first.wait_for()
+                page.locator(".message").first.wait_for()
                 camera.take(page, f"draft-talk-{width}-{theme}")
             if (width, theme) == (1440, "light"):
                 page.goto("/draft")

@@ -41,10 +41,10 @@ def prepare(site: Site, script: DeskScript) -> str:
     bot = paper.bot["id"]
     site.say(train, "Is this seat taken?", "“By the view,” he says, and moves his coat.")
     told = {"title": "The lighthouse", "place": {"name": "the lamp room"}}
-    chat = f"/chats/{site.ask('POST', f'/bots/{bot}/kickoff', told)['id']}"
+    chat = f"/chats/{site.ask('POST', f'/characters/{bot}/kickoff', told)['id']}"
     for said, reply in STORY:
         site.say(chat, said, reply)
-    site.ask("POST", "/bots/ready/io")
+    site.ask("POST", "/characters/ready/io")
     paper.propose(
         paper.thread(),
         change("Nobody knows who lights it. Nobody asks.", "Nobody knows who lights it, and nobody asks."),
@@ -61,7 +61,7 @@ def prepare(site: Site, script: DeskScript) -> str:
     site.do(site.house.store.jobs.enqueue([NewJob("sending_a_copy", key="picture")]))
     (job,) = site.do(site.house.store.jobs.lease(["sending_a_copy"], holder="picture"))
     site.do(site.house.store.jobs.fail(job, "The disk is full.", fatal=True))
-    return f"/bots/{bot}"
+    return f"/characters/{bot}"
 
 
 def shoot(camera: Camera, site: Site, bot: str) -> None:

@@ -13,7 +13,7 @@ from tests.e2e.conftest import Site
 @pytest.fixture
 def chat(site: Site) -> str:
     path = site.begin()
-    site.ask("POST", "/bots/ready/teodor")
+    site.ask("POST", "/characters/ready/teodor")
     site.say(path, '*waves* "Hello." ((a note))', "She nods.\n\n> *A line.*")
     fault = RecordedError(kind="KeyRejected", what="It refused.", fix="Check it.", status=401)
     site.script.faults.append(RecordedCall(say="Half", error=fault))
@@ -28,9 +28,9 @@ def test_chat_pages_have_no_serious_issue(page: Page, chat: str, theme: str, wid
     page.goto("/chats")
     assert serious(page) == []
     page.goto(chat)
-    expect(page.locator("[data-live]")).to_have_text("Everything is saved")
+    expect(page.locator("[data-live]")).to_have_text("Saved")
     assert serious(page) == []
-    page.get_by_role("button", name="Behind the story").click()
+    page.get_by_role("button", name="Story details").click()
     expect(page.locator("#drawer-content")).to_contain_text("Here and now")
     assert serious(page) == []
     page.locator("#drawer").get_by_role("button", name="Close", exact=True).click()
@@ -61,16 +61,16 @@ def test_the_keyboard_alone_is_enough(site: Site, page: Page, chat: str) -> None
             break
     page.keyboard.press("Enter")
     page.wait_for_url("**/chats/*")
-    expect(page.locator("[data-live]")).to_have_text("Everything is saved")
+    expect(page.locator("[data-live]")).to_have_text("Saved")
     page.keyboard.press("/")
     page.keyboard.type("By keyboard.")
     page.keyboard.press("Enter")
     expect(page.locator(".turn").last).to_contain_text("First answer.")
-    expect(page.locator("[data-live]")).to_have_text("Everything is saved")
+    expect(page.locator("[data-live]")).to_have_text("Saved")
     page.locator("#scroll").focus()
     page.keyboard.press("r")
     expect(page.locator(".turn").last).to_contain_text("Second answer.")
-    expect(page.locator("[data-live]")).to_have_text("Everything is saved")
+    expect(page.locator("[data-live]")).to_have_text("Saved")
     page.keyboard.press("ArrowLeft")
     expect(page.locator(".turn").last).to_contain_text("First answer.")
     page.keyboard.press("d")
@@ -82,13 +82,13 @@ def test_the_keyboard_alone_is_enough(site: Site, page: Page, chat: str) -> None
 def test_a_reply_is_a_log_and_read_out_once(site: Site, page: Page, chat: str) -> None:
     page.goto(chat)
     expect(page.get_by_role("log", name="Timeline")).to_be_visible()
-    expect(page.locator("[data-live]")).to_have_text("Everything is saved")
+    expect(page.locator("[data-live]")).to_have_text("Saved")
     site.script.paused = True
     site.script.replies.append("All of it at once.")
     site.ask("POST", f"{chat}/turns", {"text": "Say it."})
     expect(page.locator(".turn[data-state=open]")).to_have_count(1)
     site.step(20)
-    expect(page.locator("#heard")).to_have_text("Maren Oke: All of it at once.")
+    expect(page.locator("#announcer")).to_have_text("Maren Oke: All of it at once.")
 
 
 def test_nothing_moves_when_motion_is_not_wanted(page: Page, chat: str) -> None:
@@ -119,9 +119,9 @@ def test_targets_are_large_enough_for_a_thumb_on_every_page(browser: object, sit
         chat,
         "/",
         "/chats",
-        "/bots",
-        "/bots/new",
-        f"/bots/{bot}",
+        "/characters",
+        "/characters/new",
+        f"/characters/{bot}",
         "/settings",
         "/memory",
         "/ops",

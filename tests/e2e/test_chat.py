@@ -22,7 +22,7 @@ def say(page: Page, text: str) -> None:
 
 
 def quiet(page: Page) -> None:
-    expect(page.locator("[data-live]")).to_have_text("Everything is saved")
+    expect(page.locator("[data-live]")).to_have_text("Saved")
 
 
 @pytest.fixture
@@ -67,12 +67,12 @@ def test_s20_words_come_one_by_one_and_sending_waits_with_a_reason(site: Site, p
     expect(page.locator("[data-live]")).to_have_text("Maren Oke is speaking")
     page.get_by_label("Say something").fill("Wait.")
     page.keyboard.press("Enter")
-    expect(page.locator("#lock")).to_contain_text("Maren Oke is speaking. Stop, or wait.")
+    expect(page.locator("#composer-status")).to_contain_text("Maren Oke is speaking. Stop, or wait.")
     expect(page.get_by_label("Say something")).to_have_value("Wait.")
     site.step(50)
     quiet(page)
     expect(turns(page).last.locator(".block")).to_have_count(2)
-    expect(page.locator("#lock")).to_have_text("")
+    expect(page.locator("#composer-status")).to_have_text("")
     assert len(site.texts(chat)) == 4
 
 
@@ -221,7 +221,7 @@ def test_s26_export(page: Page, chat: str, name: str, ending: str) -> None:
 
 
 def test_s6_a_guest_comes_speaks_and_leaves(site: Site, page: Page, chat: str) -> None:
-    site.ask("POST", "/bots/ready/teodor")
+    site.ask("POST", "/characters/ready/teodor")
     page.reload()
     expect(page.locator("#who")).to_be_hidden()
     page.get_by_role("button", name="Guests").click()
@@ -315,5 +315,5 @@ def test_s10_a_new_house_offers_three_people_to_meet(new_site: Site, watched: Wa
     expect(page.get_by_role("heading", name="Three people to meet")).to_be_visible()
     expect(page.locator(".meet .card")).to_have_count(3)
     page.get_by_role("button", name="Meet Teodor").click()
-    page.wait_for_url("**/bots/*/kickoff")
-    assert [bot["name"] for bot in new_site.ask("GET", "/bots")] == ["Teodor Vask"]
+    page.wait_for_url("**/characters/*/kickoff")
+    assert [bot["name"] for bot in new_site.ask("GET", "/characters")] == ["Teodor Vask"]

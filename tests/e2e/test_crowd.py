@@ -76,11 +76,11 @@ def test_c19_c10_an_evening_from_start_to_stop(attic: Page, tale: str) -> None:
     begin(attic, tale)
     expect(attic.locator("#crowd-state")).to_have_text("live")
     expect(attic.locator("#crowd-words")).to_contain_text("which door")
-    expect(attic.locator("#crowd-moments li").first).to_contain_text("asked the chat")
+    expect(attic.locator("#crowd-events li").first).to_contain_text("asked the chat")
     attic.locator(".line").first.click()
     expect(attic.locator(".stages li").last).to_contain_text("let in")
     expect(attic.locator(".stages")).to_contain_text(re.compile(r"thought it over\s*\d+\.\d\d s"))
-    expect(attic.locator(".said-why")).to_contain_text("base")
+    expect(attic.locator(".message-decision")).to_contain_text("base")
     attic.get_by_role("button", name="Who is this").click()
     expect(attic.locator(".person .drift")).to_have_count(5)
     attic.get_by_role("button", name="Stop", exact=True).click()
@@ -113,7 +113,7 @@ def test_c19_saying_something_and_being_answered(attic: Page, tale: str) -> None
 def test_c16_a_refusal_is_told_and_audited_and_rulings_can_be_taken_back(site: Site, attic: Page) -> None:
     attic.get_by_label("Say something, as Ana").fill("look at http://spam.example/win")
     attic.keyboard.press("Enter")
-    expect(attic.locator("#crowd-refused")).to_contain_text("links")
+    expect(attic.locator("#crowd-error")).to_contain_text("links")
     attic.get_by_role("tab", name="Moderation").click()
     expect(attic.locator(".audit li").first).to_contain_text("refused")
     attic.get_by_label("Switch the room off").check(force=True)
@@ -152,7 +152,7 @@ def test_c17_what_if_shows_the_difference(site: Site, attic: Page, tale: str) ->
     attic.get_by_label("Who", exact=True).select_option(spoke)
     attic.get_by_label("Talkativeness").fill("0")
     attic.get_by_role("button", name="Play it again").click()
-    expect(attic.locator("#crowd-other .diff-removed").first).to_contain_text(str(spoke))
+    expect(attic.locator("#what-if-result .diff-removed").first).to_contain_text(str(spoke))
 
 
 def test_c19_a_hundred_thousand_lines_and_only_what_is_near_is_there(attic: Page) -> None:
@@ -197,7 +197,7 @@ def test_c19_hostile_words_are_words(site: Site, attic: Page) -> None:
     line = attic.locator(".line", has_text="<img src=x onerror=alert(1)>")
     expect(line).to_contain_text("{{7*7}}")
     line.click()
-    expect(attic.locator(".said-text")).to_contain_text("<b>bold</b>")
+    expect(attic.locator(".message-text")).to_contain_text("<b>bold</b>")
     assert attic.locator("#crowd img").count() == 0
 
 
@@ -220,7 +220,7 @@ def test_c19_no_serious_issue(site: Site, page: Page, theme: str, width: int) ->
     assert serious(page) == []
     page.goto("/crowd/attic")
     page.locator(".line").last.click()
-    page.locator(".said").wait_for()
+    page.locator(".message").wait_for()
     assert serious(page) == []
     for tab in ("Stream", "Regulars", "Moderation", "What if"):
         page.get_by_role("tab", name=tab).click()

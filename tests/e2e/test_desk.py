@@ -31,7 +31,7 @@ def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
     made.call(lambda: made.house.desk.add_tools([make_tool(dig), make_tool(send_mail, needs_confirmation=True)]))
     made.ask("PUT", "/you", {"name": "Ana"})
-    made.ask("POST", "/bots/ready/maren")
+    made.ask("POST", "/characters/ready/maren")
     yield made
     made._loop.call_soon_threadsafe(script.dug.set)
     made.close()
@@ -58,9 +58,9 @@ def say(page: Page, text: str) -> None:
 
 def test_d1_it_answers_at_once_works_meanwhile_and_tells_what_came_of_it(site: Site, page: Page, desk: str) -> None:
     say(page, "Please count the words of the note")
-    expect(page.locator("#talk")).to_contain_text("I will count the words of the note")
+    expect(page.locator("#messages")).to_contain_text("I will count the words of the note")
     # Four turns of a worker, one of them in a real sandbox.
-    expect(page.locator("#talk")).to_contain_text("It is done: the note has three words.", timeout=4 * PATIENCE_MS)
+    expect(page.locator("#messages")).to_contain_text("It is done: the note has three words.", timeout=4 * PATIENCE_MS)
     worker = page.locator(".desk-process", has_text="count the words of the note").filter(has=page.get_by_text("Steps"))
     expect(worker).to_have_attribute("data-state", "done")
     worker.get_by_role("button", name=re.compile("Steps of")).click()
@@ -76,7 +76,7 @@ def test_d2_cancel_while_it_runs_and_talk_meanwhile(site: Site, page: Page, desk
     running = page.locator(".desk-process[data-state=running]", has_text="dig a hole").filter(has_text="at work")
     expect(running).to_be_visible()
     say(page, "Good morning")
-    expect(page.locator("#talk")).to_contain_text("What should be done?")
+    expect(page.locator("#messages")).to_contain_text("What should be done?")
     running.get_by_role("button", name=re.compile("Cancel ")).click()
     expect(page.locator(".desk-process[data-state=cancelled]", has_text="dig a hole")).to_be_visible()
 
@@ -100,23 +100,23 @@ def test_d15_the_timetable(site: Site, page: Page, desk: str) -> None:
     page.get_by_role("button", name="Add …").click()
     page.get_by_label("What to do").fill("Look at the news")
     page.locator("#schedule-cron").fill("99 * * * *")
-    page.get_by_role("button", name="Put it on the timetable").click()
+    page.get_by_role("button", name="Add schedule").click()
     expect(page.locator("#toasts")).to_contain_text("not a cron expression")
     assert serious(page) == []
     page.locator("#schedule-cron").fill("0 8 * * *")
-    page.get_by_role("button", name="Put it on the timetable").click()
+    page.get_by_role("button", name="Add schedule").click()
     row = page.locator("[data-schedule]", has_text="Look at the news")
     expect(row).to_contain_text("next")
     row.get_by_role("button", name="Switch off").click()
     expect(row.get_by_text("off", exact=True)).to_be_visible()
     row.get_by_role("button", name=re.compile("Remove")).click()
-    expect(page.locator("#now")).to_contain_text("Nothing is done by itself.")
+    expect(page.locator("#now")).to_contain_text("No schedule yet.")
 
 
 def test_what_others_wrote_is_shown_and_never_acts(site: Site, page: Page, desk: str) -> None:
     say(page, f"Please dig {HOSTILE}")
     expect(page.locator(".desk-process", has_text="dig").first).to_be_visible()
-    assert page.evaluate("document.querySelectorAll('#talk script, #now script, #now img, #talk img').length") == 0
+    assert page.evaluate("document.querySelectorAll('#messages script, #now script, #now img, #messages img').length") == 0
 
 
 @pytest.mark.parametrize(("width", "height"), [(820, 1100), (390, 844)])
@@ -124,7 +124,7 @@ def test_on_small_screens_what_goes_on_opens_beside(site: Site, page: Page, desk
     page.set_viewport_size({"width": width, "height": height})
     page.goto(desk)
     expect(page.locator("#drawer")).to_be_hidden()
-    page.get_by_role("button", name="What goes on").click()
+    page.get_by_role("button", name="Activity").click()
     expect(page.locator("#drawer")).to_be_visible()
     assert serious(page) == []
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -23,13 +23,13 @@ def test_documents_have_no_serious_issue(page: Page, site: Site, width: int, the
     page.goto("/draft")
     assert serious(page) == []
     opened(page, paper, f"?thread={thread}")
-    expect(page.locator(".said").last).to_be_visible()
+    expect(page.locator(".message").last).to_be_visible()
     assert serious(page) == []
     page.locator("#cards-tab").click()
     expect(page.locator(".proposal").first).to_be_visible()
     assert serious(page) == []
-    page.locator("#past-tab").click()
-    expect(page.locator(".past-row").first).to_be_visible()
+    page.locator("#history-tab").click()
+    expect(page.locator(".history-row").first).to_be_visible()
     assert serious(page) == []
     for address in ("/draft/inbox", f"{paper.base}/compare", "/join?code=X"):
         page.goto(address)
@@ -43,19 +43,19 @@ def test_hostile_text_stays_text_everywhere(page: Page, site: Site) -> None:
         thread, change("Nobody asks.", f"{HARM} {TURNED}", f"Because {HARM} {TURNED}"), say=f"{HARM} {TURNED}"
     )
     opened(page, paper, f"?thread={thread}")
-    expect(page.locator("#talk")).to_contain_text("onerror=alert(1)")
+    expect(page.locator("#messages")).to_contain_text("onerror=alert(1)")
     expect(page.locator(".cm-specialChar").first).to_have_text("⟨U+202E⟩")
     expect(page.locator(".cm-content")).to_contain_text(HARM)
     page.locator("#cards-tab").click()
     expect(page.locator(".wording ins")).to_contain_text(HARM)
-    expect(page.locator("ins.mark-in")).to_contain_text(HARM)
-    assert "\u202e" not in page.locator("#beside").inner_text()
+    expect(page.locator("ins.mark-inserted")).to_contain_text(HARM)
+    assert "\u202e" not in page.locator("#sidebar").inner_text()
     assert page.locator("#draft img:not(.cm-widgetBuffer), #draft script, #draft a[href^=javascript]").count() == 0
     page.keyboard.press("j")
     page.keyboard.press("a")
     expect(page.locator("#no-cards")).to_be_visible()
-    page.locator("#past-tab").click()
-    expect(page.locator(".past-row").first).to_contain_text("Because")
+    page.locator("#history-tab").click()
+    expect(page.locator(".history-row").first).to_contain_text("Because")
     for address in ("/draft", "/draft/inbox"):
         page.goto(address)
         expect(page.locator("h1")).to_be_visible()

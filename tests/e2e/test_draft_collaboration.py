@@ -11,7 +11,7 @@ from tests.e2e.draft_document import Paper, another, change, lines, opened, put_
 def same_text(paper: Paper, *pages: Page) -> str:
     """Everybody sees what Git has."""
     for page in pages:
-        expect(page.locator("[data-live]")).to_have_text("Everything is saved")
+        expect(page.locator("[data-live]")).to_have_text("Saved")
     text = paper.text()
     for page in pages:
         assert lines(page).rstrip("\n") == text.rstrip("\n")
@@ -60,7 +60,7 @@ def test_f8_f12_proposals_accepts_undo_stale_and_notices_once(site: Site, browse
         bo.keyboard.press("Enter")
         for page in (ana, bo):
             expect(page.locator("#waiting")).to_have_text("2")
-            expect(page.locator("del.mark-out").first).to_be_visible()
+            expect(page.locator("del.mark-deleted").first).to_be_visible()
         bo.keyboard.press("Escape")
         bo.locator("#cards-tab").click()
         bo.locator(".proposal", has_text="Plain.").get_by_role("button", name="Accept").click()
@@ -91,12 +91,12 @@ def test_f8_f12_proposals_accepts_undo_stale_and_notices_once(site: Site, browse
 
         # Ana answers in the thread: Bo, who wrote before, is told once; Ana is not told of her own words.
         site.script.replies.append("So be it.")
-        ana.locator("#talk-tab").click()
+        ana.locator("#thread-tab-button").click()
         ana.locator(f"#th-{thread}").click()
-        ana.locator("#say").fill("I declined one.")
-        ana.locator("#say").press("Enter")
-        expect(ana.locator("#talk")).to_contain_text("So be it.")
-        expect(bo.locator("#talk")).to_contain_text("I declined one.")
+        ana.locator("#message-field").fill("I declined one.")
+        ana.locator("#message-field").press("Enter")
+        expect(ana.locator("#messages")).to_contain_text("So be it.")
+        expect(bo.locator("#messages")).to_contain_text("I declined one.")
         expect(bo.locator("#inbox")).to_have_attribute("data-unread", "3")
         bo.goto("/draft/inbox")
         told = bo.locator(".inbox li")

@@ -15,7 +15,7 @@ def chat(site: Site, page: Page) -> str:
     path = site.begin(weather="rain")
     page.goto(path)
     site.say(path, '"I lost the red key at the harbour."', "She nods slowly, and writes it down.")
-    page.get_by_role("button", name="Behind the story").click()
+    page.get_by_role("button", name="Story details").click()
     expect(page.locator("#drawer .memory").first).to_be_visible()
     return path
 

@@ -98,26 +98,26 @@ def test_keys_and_the_palette_lead_home(page: Page, site: Site, chat: str) -> No
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.closest('.home-faces') !== null")
+    assert page.evaluate("document.activeElement.closest('.home-characters') !== null")
 
 
 def test_a_character_leads_to_its_stories_drafts_and_memories(page: Page, site: Site, chat: str) -> None:
-    bots = site.ask("GET", "/bots")
-    page.goto(f"/bots/{site.ask('GET', chat)['host']['id']}")
+    bots = site.ask("GET", "/characters")
+    page.goto(f"/characters/{site.ask('GET', chat)['host']['id']}")
     page.get_by_role("tab", name="Together").click()
     expect(page.get_by_role("region", name="Stories").get_by_role("link", name="The lighthouse")).to_be_visible()
     assert serious(page) == []
     page.get_by_role("tab", name="Memory").click()
     assert serious(page) == []
     writer = next(bot["id"] for bot in bots if site.house.draft.thread_queries.of_character(bot["id"]))
-    page.goto(f"/bots/{writer}")
+    page.goto(f"/characters/{writer}")
     page.get_by_role("tab", name="Together").click()
     page.get_by_role("region", name="Drafts").get_by_role("link", name="About it").click()
     page.wait_for_url(re.compile("/documents/lamp.md.*thread="))
 
 
 def test_c5_a_character_takes_a_seat_in_a_room_of_the_crowd(page: Page, site: Site, chat: str) -> None:
-    maren = f"/bots/{site.ask('GET', chat)['host']['id']}"
+    maren = f"/characters/{site.ask('GET', chat)['host']['id']}"
     page.goto(maren)
     page.get_by_role("tab", name="Together").click()
     crowd = page.get_by_role("region", name="Crowd")
@@ -147,12 +147,12 @@ def test_home_keeps_nobody_out(browser: Browser, site: Site, chat: str, theme: T
 
 
 def test_hostile_names_never_act(page: Page, site: Site, chat: str) -> None:
-    bot = site.ask("POST", "/bots", {"name": HOSTILE[1] + "\u202e"})["id"]
+    bot = site.ask("POST", "/characters", {"name": HOSTILE[1] + "\u202e"})["id"]
     opening = {"title": HOSTILE[0], "place": {"name": HOSTILE[2]}}
-    hostile = f"/chats/{site.ask('POST', f'/bots/{bot}/kickoff', opening)['id']}"
+    hostile = f"/chats/{site.ask('POST', f'/characters/{bot}/kickoff', opening)['id']}"
     site.say(hostile, "Hello.", HOSTILE[2])
     site.ask("POST", "/draft/workspaces", {"name": HOSTILE[0]})
-    for path in ("/", f"/bots/{bot}"):
+    for path in ("/", f"/characters/{bot}"):
         page.goto(path)
         expect(page.locator("#main")).to_contain_text("<img src=x")
         never_live(page)
@@ -165,8 +165,8 @@ def test_a_new_house_sends_newcomers_on(new_site: Site, browser: Browser) -> Non
     page.wait_for_url("**/settings")
     new_site.ask("PUT", "/you", {"name": "Ana"})
     page.goto("/")
-    page.wait_for_url("**/bots/new")
-    new_site.ask("POST", "/bots/ready/maren")
+    page.wait_for_url("**/characters/new")
+    new_site.ask("POST", "/characters/ready/maren")
     page.goto("/")
     expect(page.get_by_role("heading", name="Hello, Ana")).to_be_visible()
     expect(page.get_by_text("Nothing is waiting.")).to_be_visible()

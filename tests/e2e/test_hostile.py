@@ -39,7 +39,7 @@ def never_live(page: Page) -> None:
 def make_card_character(site: Site) -> str:
     told = {"name": '<b onclick="window.hit=1">Eve\u202e</b>', "persona": ALL, "kickoff": ALL, "backstory": ALL,
             "traits": HOSTILE[:3], "initial_relationship": ALL}  # fmt: skip
-    return str(site.ask("POST", "/bots", told)["id"])
+    return str(site.ask("POST", "/characters", told)["id"])
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def chat(site: Site) -> str:
     site.ask("PUT", "/you", {"name": "<i onfocus=window.hit=1>Mallory\u202e", "persona": ALL})
     bot = make_card_character(site)
     opening = {"title": HOSTILE[0] + "\u202e", "place": {"name": HOSTILE[1]}, "weather": HOSTILE[2]}
-    return f"/chats/{site.ask('POST', f'/bots/{bot}/kickoff', opening)['id']}"
+    return f"/chats/{site.ask('POST', f'/characters/{bot}/kickoff', opening)['id']}"
 
 
 def test_from_person_and_model_in_the_timeline(site: Site, page: Page, chat: str) -> None:
@@ -73,7 +73,7 @@ def test_while_it_is_being_spoken(site: Site, page: Page, chat: str) -> None:
         page.wait_for_timeout(60)
         never_live(page)
     site.step(500)
-    expect(page.locator("[data-live]")).to_have_text("Everything is saved")
+    expect(page.locator("[data-live]")).to_have_text("Saved")
     never_live(page)
 
 
@@ -97,7 +97,7 @@ def test_in_the_rewind_dialog_and_the_drawer(site: Site, page: Page, chat: str) 
     page.get_by_text("Everything, one by one").click()
     never_live(page)
     page.keyboard.press("Escape")
-    page.get_by_role("button", name="Behind the story").click()
+    page.get_by_role("button", name="Story details").click()
     expect(page.locator("#drawer-content")).to_contain_text("Here and now")
     never_live(page)
 

@@ -28,7 +28,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 
 
 def test_p17_nobody_sees_anything_before_the_password(page: Page) -> None:
-    page.goto("/bots?x=1")
+    page.goto("/characters?x=1")
     expect(page).to_have_url("/login?next=/bots%3Fx%3D1")
     expect(page.get_by_label("Password")).to_be_focused()
     assert serious(page) == []
@@ -37,7 +37,7 @@ def test_p17_nobody_sees_anything_before_the_password(page: Page) -> None:
     expect(page.locator(".field-error")).to_contain_text("That is not the password.")
     page.get_by_label("Password").fill(PASSWORD)
     page.keyboard.press("Enter")
-    expect(page).to_have_url("/bots?x=1")
+    expect(page).to_have_url("/characters?x=1")
     assert page.evaluate("document.cookie") == ""
     (cookie,) = page.context.cookies()
     assert (cookie.get("httpOnly"), cookie.get("sameSite")) == (True, "Strict")
@@ -45,5 +45,5 @@ def test_p17_nobody_sees_anything_before_the_password(page: Page) -> None:
     page.goto("/settings#more")
     page.get_by_role("button", name="Log out of this browser").click()
     expect(page).to_have_url("/login")
-    page.goto("/bots")
-    expect(page).to_have_url("/login?next=/bots")
+    page.goto("/characters")
+    expect(page).to_have_url("/login?next=/characters")

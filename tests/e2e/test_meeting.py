@@ -49,7 +49,7 @@ def test_s10_from_nothing_to_the_first_chat(page: Page, site: Site) -> None:
     check(page)
     page.keyboard.type("Ana")
     page.keyboard.press("Enter")
-    expect(page).to_have_url("/bots/new")
+    expect(page).to_have_url("/characters/new")
     expect(page.get_by_role("button", name="Meet")).to_have_count(3)
     check(page)
     page.get_by_role("button", name="Meet Maren").click()
@@ -70,13 +70,13 @@ def hale(site: Site) -> str:
     """Somebody whose opening has to be read by the classifier."""
     site.ask("PUT", "/you", {"name": "Ana"})
     return str(
-        site.ask("POST", "/bots", {"name": "Hale", "kickoff": "Hale looks up from the bench: rain again."})["id"]
+        site.ask("POST", "/characters", {"name": "Hale", "kickoff": "Hale looks up from the bench: rain again."})["id"]
     )
 
 
 def test_s8_what_the_classifier_read_is_corrected_and_begun_with(page: Page, site: Site, hale: str) -> None:
     site.script.shapes["Opening"] = OPENING
-    page.goto(f"/bots/{hale}/kickoff")
+    page.goto(f"/characters/{hale}/kickoff")
     expect(page.get_by_label("Place", exact=True)).to_have_value("the lamp room")
     expect(page.get_by_label("Time in the story")).to_have_value("2024-10-03T18:40")
     page.get_by_label("Weather").fill("snow")
@@ -95,7 +95,7 @@ def test_s8_what_the_classifier_read_is_corrected_and_begun_with(page: Page, sit
 
 def test_s8_a_classifier_that_fails_leaves_a_form_and_a_notice(page: Page, site: Site, hale: str) -> None:
     site.script.shapes["Opening"] = RecordedCall(say="I would rather not.")
-    page.goto(f"/bots/{hale}/kickoff")
+    page.goto(f"/characters/{hale}/kickoff")
     expect(page.get_by_text("Fill it in by hand")).to_be_visible()
     page.get_by_label("Place", exact=True).fill("the jetty")
     page.get_by_role("button", name="Begin").click()
@@ -104,7 +104,7 @@ def test_s8_a_classifier_that_fails_leaves_a_form_and_a_notice(page: Page, site:
 
 def test_s8_nobody_has_to_wait_for_the_classifier(page: Page, hale: str) -> None:
     page.route("**/kickoff/form", lambda route: None)  # it never answers
-    page.goto(f"/bots/{hale}/kickoff")
+    page.goto(f"/characters/{hale}/kickoff")
     expect(page.get_by_text("Reading Hale’s opening prose")).to_be_visible()
     expect(page.locator(".skeleton").first).to_be_visible()
     page.get_by_role("button", name="Fill it in yourself").click()
@@ -115,7 +115,7 @@ def test_s8_nobody_has_to_wait_for_the_classifier(page: Page, hale: str) -> None
 
 
 def test_s1_s7_a_character_is_written_and_rewritten(page: Page, site: Site) -> None:
-    page.goto("/bots/new")
+    page.goto("/characters/new")
     page.get_by_label("Name").fill("   ")
     page.get_by_label("Persona").fill("Keeps bees.")
     page.get_by_label("Traits").fill("brisk, fair ,, tired")
@@ -130,14 +130,14 @@ def test_s1_s7_a_character_is_written_and_rewritten(page: Page, site: Site) -> N
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile("/kickoff$"))
     bot = page.url.split("/")[-2]
-    made = site.ask("GET", f"/bots/{bot}")
+    made = site.ask("GET", f"/characters/{bot}")
     assert (made["traits"], made["voice_samples"]) == (["brisk", "fair", "tired"], ["Mind the smoke.", "They know."])
-    page.goto("/bots/new")
+    page.goto("/characters/new")
     expect(page.get_by_label("Persona")).to_have_value("")
-    page.goto(f"/bots/{bot}/edit")
+    page.goto(f"/characters/{bot}/edit")
     page.get_by_label("Persona").fill("Keeps bees, and keeps to herself.")
     page.get_by_role("button", name="Save").click()
-    expect(page).to_have_url(f"/bots/{bot}")
+    expect(page).to_have_url(f"/characters/{bot}")
     page.get_by_role("tab", name="Versions").click()
     expect(page.locator(".diff-added")).to_contain_text("keeps to herself")
     page.get_by_text("Version 1").click()
@@ -148,7 +148,7 @@ def test_s1_s7_a_character_is_written_and_rewritten(page: Page, site: Site) -> N
 
 def test_s9_a_card_is_dropped_anywhere_and_goes_out_again(page: Page, site: Site, tmp_path: Path) -> None:
     card = export_card(Identity(name="Corvin", persona="Counts crows.").to_card(), "json").data
-    page.goto("/bots")
+    page.goto("/characters")
     told = base64.b64encode(card).decode()
     page.evaluate(
         """(told) => {
@@ -170,15 +170,15 @@ def test_s9_a_card_is_dropped_anywhere_and_goes_out_again(page: Page, site: Site
 def test_s9_what_is_no_card_is_told_beside_the_file(page: Page, tmp_path: Path) -> None:
     bad = tmp_path / "<img src=x onerror=alert(1)>.json"
     bad.write_text('{"hello": "<script>alert(1)</script>"}')
-    page.goto("/bots")
+    page.goto("/characters")
     page.locator("#import input").set_input_files(bad)
     expect(page.locator(".drop-bad")).to_contain_text("<img src=x")
-    expect(page).to_have_url("/bots")
+    expect(page).to_have_url("/characters")
 
 
 def test_s25_reset_and_delete_want_the_name_typed(page: Page, site: Site) -> None:
-    bot = site.ask("POST", "/bots", {"name": "Brief"})["id"]
-    page.goto(f"/bots/{bot}")
+    bot = site.ask("POST", "/characters", {"name": "Brief"})["id"]
+    page.goto(f"/characters/{bot}")
     page.get_by_role("button", name="More for Brief").click()
     page.get_by_role("menuitem", name="Start its life over").click()
     field = page.get_by_label("Type Brief to confirm").first
@@ -192,5 +192,5 @@ def test_s25_reset_and_delete_want_the_name_typed(page: Page, site: Site) -> Non
     page.get_by_role("menuitem", name="Delete").click()
     page.locator("#delete-name").fill("Brief")
     page.locator("#delete").get_by_role("button", name="Delete").click()
-    expect(page).to_have_url("/bots")
+    expect(page).to_have_url("/characters")
     expect(page.get_by_role("link", name="Brief")).to_have_count(0)

@@ -75,13 +75,13 @@ def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture
 def maren(site: Site) -> str:
-    return str(next(bot["id"] for bot in site.ask("GET", "/bots") if bot["name"] == "Maren Oke"))
+    return str(next(bot["id"] for bot in site.ask("GET", "/characters") if bot["name"] == "Maren Oke"))
 
 
 @pytest.fixture
 def chat(site: Site, maren: str) -> str:
     told = {"title": "The lighthouse", "place": {"name": "the lamp room"}}
-    return f"/chats/{site.ask('POST', f'/bots/{maren}/kickoff', told)['id']}"
+    return f"/chats/{site.ask('POST', f'/characters/{maren}/kickoff', told)['id']}"
 
 
 def tell(page: Page, chat: str, text: str) -> None:
@@ -126,7 +126,7 @@ def at_the_desk(page: Page, thing: str) -> str:
     expect(page.locator("[data-state=live]")).to_be_visible()
     page.get_by_label("Say something").fill(f"Where is the {thing}?")
     page.keyboard.press("Enter")
-    answer = page.locator("#talk").get_by_text(re.compile(f"hides {thing}|{UNKNOWN}"))
+    answer = page.locator("#messages").get_by_text(re.compile(f"hides {thing}|{UNKNOWN}"))
     expect(answer).to_be_visible()
     return shown(answer)
 
@@ -156,7 +156,7 @@ def beside_a_document(site: Site, page: Page, maren: str, thing: str) -> str:
     page.keyboard.press("/")
     page.keyboard.type(f"Where is the {thing}?")
     page.keyboard.press("Enter")
-    answer = page.locator("#talk").get_by_text(re.compile(f"hides {thing}|{UNKNOWN}"))
+    answer = page.locator("#messages").get_by_text(re.compile(f"hides {thing}|{UNKNOWN}"))
     expect(answer).to_be_visible()
     return shown(answer)
 

@@ -44,7 +44,7 @@ def begun(site: Site) -> str:
 
 def test_settings_say_where_they_came_from_and_what_is_wrong_with_them(page: Page, site: Site, begun: str) -> None:
     page.goto("/settings")
-    field = page.get_by_label("Memories recalled for a reply")
+    field = page.get_by_label("Memories recalled per reply")
     expect(field).to_have_value("4")
     field.fill("many")
     section = page.locator("#story")
@@ -61,7 +61,7 @@ def test_settings_say_where_they_came_from_and_what_is_wrong_with_them(page: Pag
 
 def test_s29_a_key_is_named_and_never_shown(page: Page, site: Site, begun: str) -> None:
     page.goto("/settings#models")
-    key = page.get_by_label("Its key")
+    key = page.get_by_label("API key")
     key.fill("sk-plain-key-0123456789")
     page.locator("#models").get_by_role("button", name="Save").click()
     expect(page.locator("#models .field-error")).to_contain_text("does not belong in the configuration file")
@@ -73,7 +73,7 @@ def test_a_model_is_tried_live(page: Page, site: Site, begun: str) -> None:
     site.script.shapes["Form"] = {"name": "Mara", "age": 7, "place": "the mill"}
     page.goto("/settings#models")
     page.get_by_role("button", name="Test narrative").click()
-    told = page.locator("[data-seat=narrative] .seat-told")
+    told = page.locator("[data-role-models=narrative] .test-result")
     expect(told).to_contain_text("tokens/s")
     expect(told).to_contain_text("First token after")
     expect(told).to_contain_text("A fox listens")
@@ -88,25 +88,25 @@ def test_providers_and_tasks_are_kept_on_the_page_and_count_at_once(page: Page, 
     expect(form.locator(".field-error, [role=alert]").or_(page.locator("#toasts .toast"))).to_contain_text("base_url")
     form.get_by_label("Address").fill("http://127.0.0.1:9/v1")
     form.get_by_role("button", name="Add").click()
-    expect(page.locator(".seats li", has_text="http://127.0.0.1:9/v1")).to_be_visible()
+    expect(page.locator(".item-list li", has_text="http://127.0.0.1:9/v1")).to_be_visible()
     assert site.house.models.catalogue.spec("mine").base_url == "http://127.0.0.1:9/v1"
     page.get_by_text("Add a task").click()
     form = page.locator("form[data-new='models.tasks']")
     form.get_by_label("Kind of work").fill("research")
     form.get_by_label("Asked in this order").fill("mine/small, embedded/script")
     form.get_by_role("button", name="Add").click()
-    expect(page.locator("[data-seat=research]")).to_contain_text("mine/small")
+    expect(page.locator("[data-role-models=research]")).to_contain_text("mine/small")
     assert site.house.models.settings.tasks["research"] == ("mine/small", "embedded/script")
     check(page)
     page.get_by_role("button", name="Test the model for research").click()
-    expect(page.locator("[data-seat=research] .seat-told")).not_to_be_empty()
-    page.locator("[data-seat=research] summary").click()
-    page.locator("[data-seat=research]").get_by_label("Asked in this order").fill("")
-    page.locator("[data-seat=research]").get_by_role("button", name="Save").click()
-    expect(page.locator("[data-seat=research]")).to_have_count(0)
-    page.locator(".seats li", has_text="http://127.0.0.1:9/v1").locator("summary").click()
+    expect(page.locator("[data-role-models=research] .test-result")).not_to_be_empty()
+    page.locator("[data-role-models=research] summary").click()
+    page.locator("[data-role-models=research]").get_by_label("Asked in this order").fill("")
+    page.locator("[data-role-models=research]").get_by_role("button", name="Save").click()
+    expect(page.locator("[data-role-models=research]")).to_have_count(0)
+    page.locator(".item-list li", has_text="http://127.0.0.1:9/v1").locator("summary").click()
     page.get_by_role("button", name="Remove mine").click()
-    expect(page.locator(".seats li", has_text="http://127.0.0.1:9/v1")).to_have_count(0)
+    expect(page.locator(".item-list li", has_text="http://127.0.0.1:9/v1")).to_have_count(0)
     assert "mine" not in site.house.models.settings.providers
 
 
@@ -115,7 +115,7 @@ def test_s28_a_backup_is_taken_from_the_page(page: Page, site: Site, begun: str)
     before = len(site.ask("GET", "/backups"))
     page.get_by_role("button", name="Back up now").click()
     expect(page.locator("#backup-list li")).to_have_count(before + 1)
-    page.get_by_text("How to put one back without this page").click()
+    page.get_by_text("Restore from the command line").click()
     expect(page.get_by_text("coterie restore")).to_be_visible()
 
 
@@ -144,7 +144,7 @@ def remembered(site: Site, begun: str) -> str:
 
 def test_m7_memories_are_asked_filtered_and_explained(page: Page, remembered: str) -> None:
     page.goto("/memory")
-    page.get_by_label("What would come to mind?").fill("what can Ana not eat, walnuts?")
+    page.get_by_label("Search memory").fill("what can Ana not eat, walnuts?")
     page.keyboard.press("Enter")
     first = page.locator("[data-memory]").filter(has_text="walnuts").first
     first.get_by_text("Why it came to mind").click()
@@ -197,7 +197,7 @@ def test_m7_memories_go_out_and_come_in(page: Page, site: Site, remembered: str,
         page.get_by_role("menuitem", name="Export").click()
     file = tmp_path / "memories.jsonl"
     got.value.save_as(file)
-    other = site.ask("POST", "/bots", {"name": "Listener"})["id"]
+    other = site.ask("POST", "/characters", {"name": "Listener"})["id"]
     page.goto("/memory")
     page.get_by_role("button", name="Take along").click()
     page.get_by_role("menuitem", name="Import").click()
@@ -223,7 +223,7 @@ def test_a_background_failure_is_told_anywhere_and_tried_again_in_the_workshop(
         await jobs.fail(job, "<b>It</b> broke.", fatal=True)
 
     site.do(die())
-    page.goto("/bots")
+    page.goto("/characters")
     expect(page.locator("#toasts")).to_contain_text("<b>It</b> broke.")
     expect(page.locator('.rail-link[href="/ops"]')).to_have_attribute("data-trouble", "1")
     page.locator("#toasts").get_by_role("button", name="Look").click()
@@ -253,7 +253,7 @@ def test_s17_search_leads_to_a_turn_far_back(page: Page, site: Site, begun: str)
     for number in range(130):
         by = {"name": "Ana", "is_user": True} if number % 2 else {"name": "Maren Oke", "is_user": False}
         lines.append(json.dumps({**by, "mes": f"Line {number} of the log." + (" A heron!" if number == 3 else "")}))
-    answer = site.client.post(f"/bots/{site.host(begun)}/chats/import", content="\n".join(lines).encode())
+    answer = site.client.post(f"/characters/{site.host(begun)}/chats/import", content="\n".join(lines).encode())
     assert answer.status_code == 201, answer.text
     page.goto("/search?q=heron")
     page.locator(".hit a").first.click()
@@ -265,17 +265,17 @@ def test_s17_search_leads_to_a_turn_far_back(page: Page, site: Site, begun: str)
 
 def test_hostile_words_are_never_live_in_a_browser(page: Page, site: Site, begun: str) -> None:
     told = {"name": f"Eve {HOSTILE[0]}\u202e", "persona": ALL, "kickoff": ALL, "backstory": ALL, "traits": HOSTILE[:3]}
-    bot = site.ask("POST", "/bots", told)["id"]
-    site.ask("PUT", f"/bots/{bot}", {**told, "persona": "Other."})
+    bot = site.ask("POST", "/characters", told)["id"]
+    site.ask("PUT", f"/characters/{bot}", {**told, "persona": "Other."})
     site.call(lambda: site.house.memory.add_many([NewMemory(ALL, bot, f"memory:{bot}", about=(HOSTILE[2],))]))
     site.say(begun, f"walnuts {ALL}", ALL)
-    for path in ["/bots", f"/bots/{bot}", f"/bots/{bot}/edit", f"/bots/{bot}/kickoff", f"/memory?owner={bot}",
+    for path in ["/characters", f"/characters/{bot}", f"/characters/{bot}/edit", f"/characters/{bot}/kickoff", f"/memory?owner={bot}",
                  f"/memory?owner={bot}&q=press", f"/memory?owner={bot}&view=graph", "/search?q=press",
                  f"/search?q={quote(HOSTILE[1])}", "/ops", "/settings"]:  # fmt: skip
         page.goto(path)
         page.wait_for_timeout(50)
         never_live(page)
-    site.ask("POST", f"/bots/{bot}/delete", {"confirm": told["name"]})
+    site.ask("POST", f"/characters/{bot}/delete", {"confirm": told["name"]})
 
 
 def test_the_palette_finds_chats_characters_and_words(page: Page, site: Site, begun: str) -> None:
@@ -297,7 +297,7 @@ def test_s13_the_inspector_shows_tokens_and_parts(page: Page, site: Site, begun:
     check(page)
 
 
-PAGES = ["/", "/bots", "/bots/new", "/settings", "/memory", "/memory?view=graph", "/ops", "/search?q=walnut"]
+PAGES = ["/", "/characters", "/characters/new", "/settings", "/memory", "/memory?view=graph", "/ops", "/search?q=walnut"]
 
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 390), ("dark", 1280)])
@@ -313,7 +313,7 @@ def test_every_page_in_every_size_keeps_nobody_out(
     )
     watched = Watched(context)
     page = context.new_page()
-    for path in [*PAGES, f"/bots/{site.host(begun)}"]:
+    for path in [*PAGES, f"/characters/{site.host(begun)}"]:
         page.goto(path)
         check(page)
         if width < 500:

@@ -21,15 +21,15 @@ def test_p3_inviting_somebody_and_saying_whom_they_may_talk_with(
     page.emulate_media(color_scheme=theme, reduced_motion="reduce")  # type: ignore[arg-type]
     page.goto("/settings#people")
     people = page.locator("#people")
-    people.get_by_label("Somebody new").fill(name)
+    people.get_by_label("New person").fill(name)
     people.get_by_role("button", name="Invite").click()
-    expect(people.locator("[data-code-told]")).to_contain_text(re.compile(r"/link [A-Z2-9]{5}-[A-Z2-9]{5}"))
+    expect(people.locator("[data-code-result]")).to_contain_text(re.compile(r"/link [A-Z2-9]{5}-[A-Z2-9]{5}"))
     bo = people.locator("[data-person]").filter(has_text=name)
     expect(bo).to_contain_text("May talk with nobody yet")
     bo.get_by_text(f"Whom {name} may talk with").click()
     assert serious(page) == []
     bo.get_by_role("button", name="Everybody").click()
-    expect(bo).to_contain_text("May talk with everybody.")
+    expect(bo).to_contain_text("May talk to every character.")
     people.get_by_role("button", name="A code to link an account of " + name).click()
-    expect(people.locator("[data-code-told]")).to_contain_text(f"{name}’s")
+    expect(people.locator("[data-code-result]")).to_contain_text(f"{name}’s")
     assert serious(page) == []

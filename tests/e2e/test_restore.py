@@ -13,16 +13,16 @@ from tests.e2e.server_process import Server, Start, coterie
 
 
 def names(server: Server) -> list[str]:
-    return [bot["name"] for bot in server.client.get("/bots").json()]
+    return [bot["name"] for bot in server.client.get("/characters").json()]
 
 
 def lived_in(start: Start) -> tuple[Server, str]:
     """Somebody was there when the backup was taken, and somebody came after it."""
     server = start()
     server.client.put("/you", json={"name": "Ana"})
-    server.client.post("/bots/ready/maren").raise_for_status()
+    server.client.post("/characters/ready/maren").raise_for_status()
     backup: str = server.client.post("/backups").json()["file"]
-    server.client.post("/bots/ready/io").raise_for_status()
+    server.client.post("/characters/ready/io").raise_for_status()
     assert len(names(server)) == 2
     return server, backup
 
@@ -54,13 +54,13 @@ def test_s28_a_backup_is_put_back_from_the_page_and_a_damaged_one_is_not(start: 
     page = context.new_page()
     page.goto("/settings#backups")
     page.get_by_role("button", name=f"Put back {backup} …").click()
-    question = page.get_by_role("dialog", name="Put this backup back?")
+    question = page.get_by_role("dialog", name="Restore this backup?")
     expect(question.get_by_text(backup)).to_be_visible()
     check(page)
     question.get_by_role("button", name="Keep everything").click()
     expect(question).to_be_hidden()
     page.get_by_role("button", name=f"Put back {backup} …").click()
-    question.get_by_role("button", name="Put it back").click()
+    question.get_by_role("button", name="Restore").click()
     expect(page.get_by_text(f"{backup} was put back.")).to_be_in_viewport()
     (kept,) = kept_in(server.house)
     expect(page.get_by_text(f"What was there is kept as {kept}.")).to_be_visible()

@@ -58,12 +58,12 @@ def house(tmp_path: Path) -> Iterator[Playhouse]:
 @pytest.mark.timeout(480)
 def test_a_story_from_author_to_reset(house: Playhouse) -> None:
     house.client.put("/you", json={"name": "Ana"})
-    bot = house.post("/bots", {"name": "Mara", "persona": "Mara keeps a lighthouse and says little.",
+    bot = house.post("/characters", {"name": "Mara", "persona": "Mara keeps a lighthouse and says little.",
                                "kickoff": "Mara lights the lamp as rain begins."})  # fmt: skip
     house.verify("author")
 
-    proposal = house.get(f"/bots/{bot['id']}/kickoff")
-    begun = house.post(f"/bots/{bot['id']}/kickoff", proposal["opening"])
+    proposal = house.get(f"/characters/{bot['id']}/kickoff")
+    begun = house.post(f"/characters/{bot['id']}/kickoff", proposal["opening"])
     chat = f"/chats/{begun['id']}"
     assert len(house.texts(chat)) == 1
     house.verify("kickoff")
@@ -104,11 +104,11 @@ def test_a_story_from_author_to_reset(house: Playhouse) -> None:
     assert "server that runs" in second.stderr
     assert "Mara" in coterie(house.house, "cast", "list").stdout
 
-    house.post(f"/bots/{bot['id']}/reset", {"confirm": "Mara"})
+    house.post(f"/characters/{bot['id']}/reset", {"confirm": "Mara"})
     assert house.get("/chats") == []
     house.verify("reset")
 
-    again = house.post(f"/bots/{bot['id']}/kickoff", {})
+    again = house.post(f"/characters/{bot['id']}/kickoff", {})
     with house.client.stream("GET", f"/chats/{again['id']}/events") as stream:
         heard = stream.iter_lines()
         assert "event: snapshot" in (next(heard), next(heard))

@@ -76,15 +76,15 @@ def test_s10_from_the_first_page_to_the_tenth_turn_without_a_key(browser: Browse
     page.get_by_role("button", name="Begin").click()
     expect(page).to_have_url(re.compile("/chats/"), timeout=PATIENCE_MS)
     saved = page.locator("[data-live]")
-    expect(saved).to_have_text("Everything is saved", timeout=PATIENCE_MS)
+    expect(saved).to_have_text("Saved", timeout=PATIENCE_MS)
     before = page.locator(".turn").count()
     for number, text in enumerate(TURNS, start=1):
-        page.locator("#say").fill(text)
+        page.locator("#message-field").fill(text)
         page.locator("#send").click()
         expect(page.locator(".turn")).to_have_count(before + 2 * number, timeout=PATIENCE_MS)
         expect(page.locator(".turn[data-state=open]")).to_have_count(0, timeout=PATIENCE_MS)
         assert shown(page.locator(".turn").last.locator(".turn-text")).strip(), f"reply {number} is empty"
-    expect(saved).to_have_text("Everything is saved")
+    expect(saved).to_have_text("Saved")
     picture(page, "4-tenth-turn")
     assert serious(page) == []
     said = page.locator(".turn-you .turn-text").all_text_contents()
@@ -92,7 +92,7 @@ def test_s10_from_the_first_page_to_the_tenth_turn_without_a_key(browser: Browse
     page.reload()
     expect(page.locator(".turn")).to_have_count(before + 2 * len(TURNS))
     assert page.locator(".turn-you .turn-text").all_text_contents() == said, "a reload shows the same"
-    page.get_by_role("button", name="Behind the story").click()
+    page.get_by_role("button", name="Story details").click()
     expect(page.locator("#drawer-content")).to_contain_text("Here and now")
     picture(page, "5-behind")
     page.goto("/ops")

@@ -91,7 +91,7 @@ async def replies(served: Server, chat: str) -> list[str]:
 async def test_p7_from_the_settings_to_a_sealed_talk_that_goes_on_after_a_restart(
     served: Server, bot: str, ana: EncryptedMatrixUser
 ) -> None:
-    served.client.post("/bots/ready/maren").raise_for_status()
+    served.client.post("/characters/ready/maren").raise_for_status()
     room = await first_room(ana, bot)
     await ana.say(room, "Hello, is somebody there?")
     chat = await being_answered(served)

@@ -68,8 +68,8 @@ class Web:
 
     async def begin(self, name: str = "maren", **opening: object) -> tuple[str, str]:
         """A ready-made character and a chat with it."""
-        bot = (await self.post(f"/bots/ready/{name}", status=201))["id"]
-        chat = await self.post(f"/bots/{bot}/kickoff", {"place": {"name": "the jetty"}, **opening}, status=201)
+        bot = (await self.post(f"/characters/ready/{name}", status=201))["id"]
+        chat = await self.post(f"/characters/{bot}/kickoff", {"place": {"name": "the jetty"}, **opening}, status=201)
         return bot, f"/chats/{chat['id']}"
 
     async def say(self, chat: str, text: str, **more: object) -> Any:

@@ -57,7 +57,7 @@ async def html(web: Web, path: str, status: int = 200) -> str:
 
 
 async def author(web: Web, **fields: object) -> str:
-    made = await web.client.post("/bots", json={"name": "Mara", **fields})
+    made = await web.client.post("/characters", json={"name": "Mara", **fields})
     assert made.status_code == 201, made.text
     return str(made.json()["id"])
 
@@ -68,10 +68,10 @@ async def lived_in(web: Web, words: str) -> dict[str, str]:
     await web.client.put("/you", json={"name": words, "pronouns": words, "persona": words})
     bot = await author(web, **told, traits=[words], voice_samples=[words])
     await web.client.put(
-        f"/bots/{bot}", json={**told, "persona": f"{words}\nand more", "traits": [], "voice_samples": []}
+        f"/characters/{bot}", json={**told, "persona": f"{words}\nand more", "traits": [], "voice_samples": []}
     )
     opening = {"title": words, "place": {"name": words}, "weather": words, "facts": [words], "greeting": words}
-    chat = (await web.post(f"/bots/{bot}/kickoff", opening, status=201))["id"]
+    chat = (await web.post(f"/characters/{bot}/kickoff", opening, status=201))["id"]
     web.script.replies = [words]
     web.script.shapes["StateUpdate"] = words
     said = await web.say(f"/chats/{chat}", f"walnuts {words}")
@@ -88,8 +88,8 @@ async def lived_in(web: Web, words: str) -> dict[str, str]:
 
 
 PAGES = [
-    "/", "/bots", "/bots/new", "/bots/{bot}", "/bots/{bot}/edit", "/bots/{bot}/kickoff", "/bots/{bot}/kickoff/form",
-    "/bots/{bot}/kickoff/form?empty=true", "/settings", "/settings/backups", "/memory", "/memory?q=walnuts&owner={bot}",
+    "/", "/characters", "/characters/new", "/characters/{bot}", "/characters/{bot}/edit", "/characters/{bot}/kickoff", "/characters/{bot}/kickoff/form",
+    "/characters/{bot}/kickoff/form?empty=true", "/settings", "/settings/backups", "/memory", "/memory?q=walnuts&owner={bot}",
     "/memory?view=graph", "/memory?view=timeline", "/memory/{memory}/edit?room={room}",
     "/memory/{memory}/row?room={room}",
     "/ops", "/ops/now", "/ops/embedding", "/search?q=walnuts", "/search", "/chats/{chat}/prompt/{reply}",
@@ -101,7 +101,7 @@ async def test_hostile_words_are_never_live_on_any_page(web: Web) -> None:
     for path in PAGES:
         text = await html(web, path.format(**names))
         assert "<script>alert" not in text
-    odd = ["/bots/{x}", "/chats/{x}/prompt/y", "/memory/{x}/edit", "/search?q={x}", "/memory?q={x}&owner={x}&room={x}",
+    odd = ["/characters/{x}", "/chats/{x}/prompt/y", "/memory/{x}/edit", "/search?q={x}", "/memory?q={x}&owner={x}&room={x}",
            "/memory?type={x}&since={x}&view={x}"]  # fmt: skip
     for path in odd:
         answer = await web.client.get(path.replace("{x}", "<script>alert(1)</script>"), headers=BROWSER)
@@ -111,17 +111,17 @@ async def test_hostile_words_are_never_live_on_any_page(web: Web) -> None:
 async def test_s10_a_newcomer_is_asked_who_they_are_and_whom_to_meet(web: Web) -> None:
     assert "Who are you?" in await html(web, "/settings")
     await web.client.put("/you", json={"name": "Ana"})
-    new = await html(web, "/bots/new")
-    assert re.findall(r'data-api="POST /bots/ready/(\w+)"', new) == ["maren", "teodor", "io"]
-    assert 'data-drop="/bots/import"' in new
-    assert 'data-api="POST /bots"' in new
-    assert "Nobody here yet" in await html(web, "/bots")
+    new = await html(web, "/characters/new")
+    assert re.findall(r'data-api="POST /characters/ready/(\w+)"', new) == ["maren", "teodor", "io"]
+    assert 'data-drop="/characters/import"' in new
+    assert 'data-api="POST /characters"' in new
+    assert "Nobody here yet" in await html(web, "/characters")
 
 
 async def test_s1_every_version_is_readable_with_what_it_changed(web: Web) -> None:
     bot = await author(web, persona="Keeps a lighthouse.")
-    await web.client.put(f"/bots/{bot}", json={"name": "Mara", "persona": "Keeps a lighthouse.\nSays little."})
-    text = await html(web, f"/bots/{bot}")
+    await web.client.put(f"/characters/{bot}", json={"name": "Mara", "persona": "Keeps a lighthouse.\nSays little."})
+    text = await html(web, f"/characters/{bot}")
     assert "Version 2" in text
     assert "Version 1" in text
     assert re.search(r"diff-added.*Says little\.", text)
@@ -130,7 +130,7 @@ async def test_s1_every_version_is_readable_with_what_it_changed(web: Web) -> No
 async def test_s8_a_classifier_that_fails_leaves_an_empty_form_with_a_notice(web: Web) -> None:
     bot = await author(web, kickoff="Rain.")
     web.script.shapes["Opening"] = "no JSON at all"
-    text = await html(web, f"/bots/{bot}/kickoff/form")
+    text = await html(web, f"/characters/{bot}/kickoff/form")
     assert "could not be read" in text
     assert 'name="place.name"' in text
 
@@ -154,7 +154,7 @@ async def test_s17_found_words_are_marked(web: Web) -> None:
     text = await html(web, "/search?q=walnut")
     assert "<mark>walnut</mark>" in text
     assert f"{chat}?at=" in text
-    assert "Nobody said that" in await html(web, "/search?q=zebra")
+    assert "No results" in await html(web, "/search?q=zebra")
 
 
 async def test_s28_backups_are_taken_and_listed(web: Web) -> None:
@@ -194,7 +194,7 @@ async def test_m7_a_page_of_memories_leads_to_the_next(web: Web) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/bots/x", "/bots/x/edit", "/bots/x/kickoff", "/bots/x/portrait", "/search?q=a&chat=x"]
+    "path", ["/characters/x", "/characters/x/edit", "/characters/x/kickoff", "/characters/x/portrait", "/search?q=a&chat=x"]
 )
 async def test_what_is_not_there_is_told_on_a_page(web: Web, path: str) -> None:
     text = await html(web, path, status=404)

@@ -147,7 +147,7 @@ _PAGES = (
     crowd_pages,
     crowd_fragments,
 )
-# Files come first: /bots/import is not a character called import.
+# Files come first: /characters/import is not a character called import.
 _API = (
     files_router,
     owner_router,

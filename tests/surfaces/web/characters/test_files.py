@@ -36,7 +36,7 @@ def tavern() -> bytes:
 
 
 async def imported(web: Web, data: bytes, name: str = "") -> Any:
-    answer = await web.client.post("/bots/import", content=data, params={"name": name})
+    answer = await web.client.post("/characters/import", content=data, params={"name": name})
     assert answer.status_code == 201, answer.text
     return answer.json()["bot"]
 
@@ -46,7 +46,7 @@ async def test_s9_a_card_comes_in_and_goes_out_the_same(web: Web, kind: Any) -> 
     sent = export_card(PICTURE, kind).data
     bot = await imported(web, sent, f"nils.{kind}")
     assert (bot["name"], bot["has_card"], bot["traits"]) == ("Nils", True, ["slow"])
-    answer = await web.client.get(f"/bots/{bot['id']}/export", params={"format": kind})
+    answer = await web.client.get(f"/characters/{bot['id']}/export", params={"format": kind})
     assert import_card(answer.content, "x").card == import_card(sent, "x").card
     assert answer.headers["content-disposition"].startswith("attachment")
 
@@ -62,17 +62,17 @@ async def test_s9_pictures_and_files_of_a_card_are_kept(web: Web) -> None:
     }
     card = Card.read(document, {"assets/icon/main.png": icon})
     bot = await imported(web, export_card(card, "charx").data, "nils.charx")
-    answer = await web.client.get(f"/bots/{bot['id']}/export", params={"format": "charx"})
+    answer = await web.client.get(f"/characters/{bot['id']}/export", params={"format": "charx"})
     assert import_card(answer.content, "x").card == card
 
 
 @pytest.mark.parametrize("data", [b"", b"hello", b"{}", b"\x89PNG\r\n\x1a\nnot", b'{"format": "coterie-character"}',
                                   b'{"format": "coterie-character", "version": 1, "versions": []}'])  # fmt: skip
 async def test_s9_a_file_that_is_no_character_is_refused_and_leaves_nobody(web: Web, data: bytes) -> None:
-    answer = await web.client.post("/bots/import", content=data)
+    answer = await web.client.post("/characters/import", content=data)
     assert answer.status_code == 400
     assert set(answer.json()) == {"error", "fix"}
-    assert await web.get("/bots") == []
+    assert await web.get("/characters") == []
 
 
 async def test_s9_a_file_that_is_too_large_is_refused_while_it_comes(web: Web) -> None:
@@ -80,13 +80,13 @@ async def test_s9_a_file_that_is_too_large_is_refused_while_it_comes(web: Web) -
         for _ in range(200):
             yield b" " * 1_000_000
 
-    answer = await web.client.post("/bots/import", content=endless())
+    answer = await web.client.post("/characters/import", content=endless())
     assert answer.status_code == 413
 
 
 async def test_s9_a_sillytavern_chat_has_its_turns_and_swipes(web: Web) -> None:
     bot = await imported(web, export_card(PICTURE, "json").data)
-    answer = await web.client.post(f"/bots/{bot['id']}/chats/import", content=tavern(), params={"title": "Ferry"})
+    answer = await web.client.post(f"/characters/{bot['id']}/chats/import", content=tavern(), params={"title": "Ferry"})
     assert answer.status_code == 201
     chat = f"/chats/{answer.json()['id']}"
     page = await web.get(f"{chat}/turns")
@@ -109,11 +109,11 @@ async def test_s9_a_sillytavern_chat_has_its_turns_and_swipes(web: Web) -> None:
 
 async def test_s26_jsonl_out_and_in_again_is_the_same(web: Web) -> None:
     bot = await imported(web, export_card(PICTURE, "json").data)
-    answer = await web.client.post(f"/bots/{bot['id']}/chats/import", content=tavern())
+    answer = await web.client.post(f"/characters/{bot['id']}/chats/import", content=tavern())
     first = await web.client.get(f"/chats/{answer.json()['id']}/export?format=jsonl")
     read = TavernChat.read(first.content)
     assert [turn.swipes for turn in read.turns][2] == ["Free.", "Two coins.", "No."]
-    again = await web.client.post(f"/bots/{bot['id']}/chats/import", content=first.content)
+    again = await web.client.post(f"/characters/{bot['id']}/chats/import", content=first.content)
     second = TavernChat.read((await web.client.get(f"/chats/{again.json()['id']}/export?format=jsonl")).content)
     same = [(turn.speaker, turn.name, turn.text, turn.swipes, turn.chosen) for turn in read.turns]
     assert [(turn.speaker, turn.name, turn.text, turn.swipes, turn.chosen) for turn in second.turns] == same
@@ -150,7 +150,7 @@ def feelings(web: Web, bot: str) -> set[tuple[int, int, str, tuple[str, ...]]]:
 
 async def test_s26_a_whole_character_moves_to_another_house(web: Web, tmp_path: Path) -> None:
     bot, _ = await lived(web)
-    packed = (await web.client.get(f"/bots/{bot}/export?format=character")).content
+    packed = (await web.client.get(f"/characters/{bot}/export?format=character")).content
     texts = {record.text for record in web.house.memory.browse(owner=bot)}
     before = feelings(web, bot)
     twin = await imported(web, packed)
@@ -158,15 +158,15 @@ async def test_s26_a_whole_character_moves_to_another_house(web: Web, tmp_path: 
     assert {record.text for record in web.house.memory.browse(owner=twin["id"])} == texts
     assert feelings(web, twin["id"]) == before
     assert next(iter(before))[0] == 57
-    chat = await web.post(f"/bots/{twin['id']}/kickoff", {}, status=201)
+    chat = await web.post(f"/characters/{twin['id']}/kickoff", {}, status=201)
     for number in range(8):
         await web.say(f"/chats/{chat['id']}", f"Nothing in particular, {number}.")
     await web.say(f"/chats/{chat['id']}", "What is my tortoise called?")
     assert "Zeno" in web.script.prompt()
-    again = json.loads((await web.client.get(f"/bots/{twin['id']}/export?format=character")).content)
+    again = json.loads((await web.client.get(f"/characters/{twin['id']}/export?format=character")).content)
     zeno = [memory for memory in again["memories"] if "Zeno" in memory["text"]]
     assert twin["id"] in zeno[0]["witnesses"]
-    await web.post(f"/bots/{twin['id']}/reset", {"confirm": "Maren Oke"})
+    await web.post(f"/characters/{twin['id']}/reset", {"confirm": "Maren Oke"})
     assert web.house.memory.count(twin["id"]) == 0, "S25: imported memories are cleared too"
     assert web.house.memory.count(bot) > 0
 
@@ -176,7 +176,7 @@ async def test_s26_what_happened_only_in_a_fork_does_not_travel(web: Web) -> Non
     turns = await web.get(f"{chat}/turns")
     fork = await web.post(f"{chat}/fork", {"turn": turns["turns"][-1]["id"]}, status=201)
     await web.say(f"/chats/{fork['id']}", "The vault opens with rhubarb.")
-    packed = await web.client.get(f"/bots/{bot}/export?format=character")
+    packed = await web.client.get(f"/characters/{bot}/export?format=character")
     assert "rhubarb" not in packed.text
     assert "Zeno" in packed.text
 
@@ -185,7 +185,7 @@ async def test_s29_no_secret_travels_with_a_character(web: Web) -> None:
     bot, chat = await web.begin()
     redact.register("travel-hidden-31")
     web.house.memory.add("the key is travel-hidden-31", owner=bot, room=f"room:{chat.removeprefix('/chats/')}")
-    assert "travel-hidden-31" not in (await web.client.get(f"/bots/{bot}/export?format=character")).text
+    assert "travel-hidden-31" not in (await web.client.get(f"/characters/{bot}/export?format=character")).text
 
 
 @pytest.mark.parametrize("hostile", ["../../etc", "a/b", "", "x" * 500, "nul\0"])
@@ -199,9 +199,9 @@ async def test_s26_an_id_from_a_file_is_no_path(web: Web, hostile: str) -> None:
 async def test_s26_a_memory_that_does_not_fit_leaves_nobody_behind(web: Web) -> None:
     packed = {"format": "coterie-character", "version": 1, "versions": [{"id": "e1", "name": "Eve"}],
               "memories": [{"text": "fine", "room": "r", "owner": "e1"}, {"text": 7}]}  # fmt: skip
-    answer = await web.client.post("/bots/import", content=json.dumps(packed).encode())
+    answer = await web.client.post("/characters/import", content=json.dumps(packed).encode())
     assert answer.status_code == 400
-    assert await web.get("/bots") == []
+    assert await web.get("/characters") == []
 
 
 async def test_s9_dates_of_an_imported_chat_are_kept_where_there_are_any(web: Web) -> None:
@@ -220,7 +220,7 @@ async def test_s9_dates_of_an_imported_chat_are_kept_where_there_are_any(web: We
         {"is_user": True, "name": "Ana", "mes": "Now?", "send_date": "who knows"},
     ]
     sent = b"\n".join(json.dumps(line).encode() for line in lines)
-    chat = (await web.client.post(f"/bots/{bot['id']}/chats/import", content=sent)).json()["id"]
+    chat = (await web.client.post(f"/characters/{bot['id']}/chats/import", content=sent)).json()["id"]
     turns = (await web.get(f"/chats/{chat}/turns"))["turns"]
     assert [turn["at"][:16] for turn in turns[:2]] == ["2023-07-08T15:14", "2023-07-08T15:15"]
     assert turns[2]["at"] > "2024"  # the time of the import

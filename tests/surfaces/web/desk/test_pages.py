@@ -64,7 +64,7 @@ async def test_d16_without_a_sandbox_commands_are_refused_everywhere_with_the_re
         done = (await open_.ask("GET", f"{desk}/processes/{worker['id']}"))["done"]
         assert [step["tool"] for step in done[:2]] == ["shell", "exec"]
         assert all("Commands are not run here" in step["text"] and reason in step["text"] for step in done[:2])
-        for page in ("/desk", desk, f"{desk}/now", "/ops"):
+        for page in ("/desk", desk, f"{desk}/activity", "/ops"):
             shown = (await open_.client.get(page, headers=PAGE)).text
             assert "Commands are refused" in shown and reason in shown, page
     monkeypatch.setenv("COTERIE_HOME", str(tmp_path / "house"))

@@ -30,7 +30,7 @@ class Room:
         self.web = web
 
     async def begin(self) -> Room:
-        bot = (await self.web.post("/bots/ready/maren", status=201))["id"]
+        bot = (await self.web.post("/characters/ready/maren", status=201))["id"]
         made = await self.web.post("/draft/workspaces", {"name": "The coast"}, status=201)
         self.base = f"/draft/workspaces/{made['id']}"
         await self.put("lamp.md", {"text": LAMP})

@@ -18,12 +18,12 @@ from tests.surfaces.web.test_pages import HOSTILE, html
 
 async def at_home(web: Web) -> str:
     await web.client.put("/you", json={"name": "Ana"})
-    return str((await web.post("/bots/ready/maren", status=201))["id"])
+    return str((await web.post("/characters/ready/maren", status=201))["id"])
 
 
 def lines(text: str) -> list[tuple[str, str]]:
     """Where each line of what happened leads, and what it says."""
-    away = text.split('class="home-away"')[1].split("</section>")[0]
+    away = text.split('class="home-inbox"')[1].split("</section>")[0]
     return [(unescape(href), unescape(said)) for href, said in re.findall(r'<a href="([^"]+)"[^>]*>([^<]+)</a>', away)]
 
 
@@ -38,9 +38,9 @@ async def test_a_new_house_teaches_and_says_that_nothing_waits(web: Web) -> None
     bot = await at_home(web)
     text = await html(web, "/")
     assert "Nothing is waiting." in text
-    assert f'href="/bots/{bot}"' in text
-    assert text.count('class="home-teaches"') == 4
-    for path in ("/bots", "/draft", "/crowd", "/desk", "/about"):
+    assert f'href="/characters/{bot}"' in text
+    assert text.count('class="home-intro"') == 4
+    for path in ("/characters", "/draft", "/crowd", "/desk", "/about"):
         assert f'href="{path}"' in text
 
 
@@ -65,7 +65,7 @@ async def test_s17_while_somebody_begins_to_speak_the_lists_show_what_was_said_b
     room = f"room:{chat.removeprefix('/chats/')}"
     begun = AssistantTurnStarted(reply="r-next", speaker=bot, answers=None)
     await web.house.store.append([NewEvent(room, begun, bot)])
-    for path in ("/", "/chats", f"/bots/{bot}"):
+    for path in ("/", "/chats", f"/characters/{bot}"):
         text = await html(web, path)
         assert "The tide is out." in text
         assert "Nothing said yet." not in text
@@ -90,14 +90,14 @@ async def test_a_worker_that_asks_and_one_that_finished_are_told(web: Web) -> No
     await say_at_the_desk(web, room, bot, "mailer asks: May I? Answer “yes mailer”.")
     text = await html(web, "/")
     assert lines(text) == [
-        (f"/desk/{desk}", "Maren Oke asks for your yes or no"),
+        (f"/desk/{desk}", "Maren Oke asks for your approval"),
         (f"/desk/{desk}", "Maren Oke finished some work"),
     ]
     assert "The bed is dug." in text
     assert "May I send_mail?" in text
     assert "mailer asks" not in text
     await web.post(f"/desk/{desk}/read")
-    assert lines(await html(web, "/")) == [(f"/desk/{desk}", "Maren Oke asks for your yes or no")]
+    assert lines(await html(web, "/")) == [(f"/desk/{desk}", "Maren Oke asks for your approval")]
 
 
 async def with_a_proposal(web: Web, bot: str, title: str) -> str:
@@ -132,8 +132,8 @@ async def test_who_waits_at_the_door_and_what_was_given_up_are_told(web: Web) ->
     (job,) = await web.house.store.jobs.lease(["sending_a_copy"], holder="test")
     await web.house.store.jobs.fail(job, "The disk is full.", fatal=True)
     assert lines(await html(web, "/")) == [
-        ("/settings#people", "Bo would like to come in"),
-        ("/ops", "Given up: sending a copy"),
+        ("/settings#people", "Bo asks for access"),
+        ("/ops", "Failed: sending a copy"),
     ]
 
 
@@ -156,15 +156,15 @@ async def test_what_was_spent_since_the_last_visit_is_told(web: Web) -> None:
 
 async def test_hostile_names_and_titles_stay_words(web: Web) -> None:
     await web.client.put("/you", json={"name": HOSTILE})
-    bot = (await web.post("/bots", {"name": HOSTILE}, status=201))["id"]
-    chat = (await web.post(f"/bots/{bot}/kickoff", {"title": HOSTILE, "place": {"name": "x"}}, status=201))["id"]
+    bot = (await web.post("/characters", {"name": HOSTILE}, status=201))["id"]
+    chat = (await web.post(f"/characters/{bot}/kickoff", {"title": HOSTILE, "place": {"name": "x"}}, status=201))["id"]
     web.script.replies = [HOSTILE]
     await web.say(f"/chats/{chat}", "Hello.")
     desk = (await web.post("/desk", {"character": bot, "title": HOSTILE[:200]}, status=201))["id"]
     await say_at_the_desk(web, f"room:{desk}", bot, HOSTILE)
     await with_a_proposal(web, bot, HOSTILE)
     await web.house.people.request_pairing("matrix", "@x", HOSTILE, 60)
-    for path in ("/", f"/bots/{bot}"):
+    for path in ("/", f"/characters/{bot}"):
         text = await html(web, path)
         assert "<script>alert" not in text
         assert "&lt;script&gt;alert" in text
@@ -176,8 +176,8 @@ async def test_a_character_leads_to_everywhere_it_is(web: Web) -> None:
     desk = (await web.post("/desk", {"character": bot, "title": "The garden"}, status=201))["id"]
     await web.house.store.append([NewEvent(f"room:{desk}", WorkerStarted(worker="w", task="dig the bed"), bot)])
     await with_a_proposal(web, bot, "The lamp")
-    text = await html(web, f"/bots/{bot}")
-    assert "Together · 3" in text
+    text = await html(web, f"/characters/{bot}")
+    assert "Activity · 3" in text
     assert f'href="{chat}"' in text
     assert f'href="/desk/{desk}"' in text
     assert re.search(r"dig the bed.*running", text)
@@ -196,7 +196,7 @@ async def test_c14_a_regular_of_the_crowd_is_shown_with_its_drift(web: Web) -> N
     state = {"traits": {**persona.traits.model_dump(), "warmth": 0.99}, "interests": []}
     drifted = CrowdDrifted(persona=name, number=1, after=0, state=state, changes=())
     await web.house.store.append([NewEvent(room_stream(rooms[0].name), drifted, "crowd")])
-    text = await html(web, f"/bots/{bot}")
+    text = await html(web, f"/characters/{bot}")
     for room in rooms:
         assert f'href="/crowd/{room.name}"' in text
     assert f"warmth {persona.traits.warmth:.2f} → 0.99" in text

@@ -69,7 +69,7 @@ async def test_m7_export_and_import_as_lines(web: Web) -> None:
     lines = [json.loads(line) for line in exported.splitlines()]
     assert lines[0]["format"] == "coterie-memory"
     assert len(lines) == 3
-    other = (await web.post("/bots/ready/io", status=201))["id"]
+    other = (await web.post("/characters/ready/io", status=201))["id"]
     for added in (2, 0):
         answer = await web.client.post(f"/memories/import?owner={other}", content=exported)
         assert (answer.status_code, answer.json()) == (201, {"added": added})

@@ -34,8 +34,8 @@ async def test_s10_where_one_lands(web: Web) -> None:
 
     assert await landed() == "/settings"
     await web.client.put("/you", json={"name": "Ana"})
-    assert await landed() == "/bots/new"
-    await web.post("/bots/ready/maren", status=201)
+    assert await landed() == "/characters/new"
+    await web.post("/characters/ready/maren", status=201)
     home = await web.client.get("/")
     assert home.status_code == 200
     assert "Hello, Ana" in home.text

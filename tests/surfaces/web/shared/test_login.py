@@ -49,8 +49,8 @@ async def test_p17_a_browser_is_led_to_the_door_and_back(client: httpx.AsyncClie
     assert 'data-then="/chats?x=1"' in door.text
     assert (await come_in(client)).status_code == 200
     assert (await client.get("/chats")).status_code == 200
-    again = await client.get("/login?next=/bots", headers=BROWSER)
-    assert (again.status_code, again.headers["location"]) == (303, "/bots")
+    again = await client.get("/login?next=/characters", headers=BROWSER)
+    assert (again.status_code, again.headers["location"]) == (303, "/characters")
 
 
 async def test_p17_the_cookie_is_for_this_house_and_no_script(client: httpx.AsyncClient) -> None:
@@ -106,7 +106,7 @@ async def test_p17_who_brings_a_key_of_their_own_is_let_to_where_it_is_asked_for
 
 async def test_p17_without_a_password_there_is_no_door(web: Web) -> None:
     assert (await web.client.post("/login", json={"password": "x"})).status_code == 404
-    assert (await web.client.get("/bots", headers={"host": "192.168.1.5"})).status_code == 421
+    assert (await web.client.get("/characters", headers={"host": "192.168.1.5"})).status_code == 421
 
 
 async def test_a_session_ends_by_itself() -> None:

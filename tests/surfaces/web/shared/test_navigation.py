@@ -31,7 +31,7 @@ def test_every_place_has_its_own_key_and_an_icon() -> None:
 
 async def test_what_is_on_the_rail_can_be_opened(web: Web) -> None:
     places = available_items(server._PAGES)
-    assert {"/chats", "/bots", "/memory", "/ops", "/settings"} <= {place.path for place in places}
+    assert {"/chats", "/characters", "/memory", "/ops", "/settings"} <= {place.path for place in places}
     page = (await web.client.get("/settings", headers={"Accept": "text/html"})).text
     for place in places:
         assert f'href="{place.path}"' in page
@@ -41,5 +41,5 @@ async def test_what_is_on_the_rail_can_be_opened(web: Web) -> None:
 
 
 def test_a_style_sheet_of_one_mode_is_no_burden_for_the_others() -> None:
-    assert "css/story.css" not in assets()
+    assert "story/story.css" not in assets()
     assert b".timeline" in assets()["app.css"].data

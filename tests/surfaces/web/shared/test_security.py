@@ -23,7 +23,7 @@ def test_other_names(host: str) -> None:
     assert not is_this_machine(host)
 
 
-@pytest.mark.parametrize("path", ["/", "/health", "/bots", "/openapi.json"])
+@pytest.mark.parametrize("path", ["/", "/health", "/characters", "/openapi.json"])
 async def test_a_rebound_name_reads_nothing(web: Web, path: str) -> None:
     answer = await web.client.get(path, headers={"host": "rebound.example.org"})
     assert answer.status_code == 421
@@ -44,10 +44,10 @@ async def test_a_rebound_name_reads_nothing(web: Web, path: str) -> None:
     ],
 )
 async def test_another_site_changes_nothing(web: Web, headers: dict[str, str]) -> None:
-    for method, path in (("POST", "/bots/ready/io"), ("PUT", "/you"), ("DELETE", "/chats/x/guests/y")):
+    for method, path in (("POST", "/characters/ready/io"), ("PUT", "/you"), ("DELETE", "/chats/x/guests/y")):
         answer = await web.client.request(method, path, headers=headers, json={"name": "Eve"})
         assert answer.status_code == 403, (method, answer.text)
-    assert await web.get("/bots") == []
+    assert await web.get("/characters") == []
 
 
 @pytest.mark.parametrize(
@@ -56,18 +56,18 @@ async def test_another_site_changes_nothing(web: Web, headers: dict[str, str]) -
      {"sec-fetch-site": "none"}],
 )  # fmt: skip
 async def test_our_own_page_and_scripts_may_write(web: Web, headers: dict[str, str]) -> None:
-    answer = await web.client.post("/bots/ready/io", headers=headers)
+    answer = await web.client.post("/characters/ready/io", headers=headers)
     assert answer.status_code == 201
 
 
 async def test_another_site_cannot_make_a_browser_spend_a_model_call(web: Web) -> None:
-    bot = (await web.post("/bots/ready/io", status=201))["id"]
+    bot = (await web.post("/characters/ready/io", status=201))["id"]
     image = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}
-    assert (await web.client.get(f"/bots/{bot}/kickoff", headers=image)).status_code == 403
+    assert (await web.client.get(f"/characters/{bot}/kickoff", headers=image)).status_code == 403
     assert (await web.client.get("/health", headers={**image, "sec-fetch-mode": "navigate"})).status_code == 200
 
 
 async def test_a_request_that_is_far_too_large_is_refused_unread(web: Web) -> None:
-    answer = await web.client.post("/bots", content=b"x", headers={"content-length": "5000000"})
+    answer = await web.client.post("/characters", content=b"x", headers={"content-length": "5000000"})
     assert answer.status_code == 413
     assert answer.json()["fix"]

@@ -34,9 +34,9 @@ async def test_a_page_is_told_turns_and_words_from_where_it_was(web: Web) -> Non
     _, chat = await web.begin()
     after = web.house.feed.last_id()
     await web.say(chat, "Hello.")
-    found = await heard(ChatUpdates(web.house, room(chat), after).updates(), "aside", 4)
+    found = await heard(ChatUpdates(web.house, room(chat), after).updates(), "changed", 4)
     assert found[0].name == "caught-up"
-    assert [one.name for one in found[1:]] == ["turn", "turn", "aside"]
+    assert [one.name for one in found[1:]] == ["turn", "turn", "changed"]
     assert "Hello." in found[1].data["html"]
 
 
@@ -106,8 +106,8 @@ async def test_who_was_away_too_long_or_knows_the_future_is_told_all_anew(web: W
 async def test_a_chat_that_was_reset_is_gone(web: Web) -> None:
     bot, chat = await web.begin()
     after = web.house.feed.last_id()
-    name = (await web.get(f"/bots/{bot}"))["name"]
-    await web.post(f"/bots/{bot}/reset", {"confirm": name})
+    name = (await web.get(f"/characters/{bot}"))["name"]
+    await web.post(f"/characters/{bot}/reset", {"confirm": name})
     assert (await heard(ChatUpdates(web.house, room(chat), after).updates(), "timeline"))[-1].data["gone"] is True
 
 
@@ -128,7 +128,7 @@ async def test_failures_in_the_background_are_told(web: Web) -> None:
     after = web.house.feed.last_id()
     died = JobDied(job=1, job_kind="story_memory", key="k", attempts=5, error="It broke.")
     await web.house.store.append([NewEvent("instance", died)])
-    assert (await heard(failed_job_updates(web.house, after), "trouble"))[-1].data["error"] == "It broke."
+    assert (await heard(failed_job_updates(web.house, after), "job-failed"))[-1].data["error"] == "It broke."
 
 
 async def test_a_teller_that_fails_ends_the_stream_so_that_the_page_asks_again(

@@ -20,45 +20,45 @@ async def test_s2_you(web: Web) -> None:
 
 
 async def test_s1_a_character_is_made_and_rewritten_and_every_version_stays(web: Web) -> None:
-    made = await web.post("/bots", MARA, status=201)
+    made = await web.post("/characters", MARA, status=201)
     assert (made["name"], made["version"]) == ("Mara", 1)
-    answer = await web.client.put(f"/bots/{made['id']}", json={**MARA, "persona": "Keeps wasps."})
+    answer = await web.client.put(f"/characters/{made['id']}", json={**MARA, "persona": "Keeps wasps."})
     assert answer.json()["version"] == 2
-    shown = await web.get(f"/bots/{made['id']}")
+    shown = await web.get(f"/characters/{made['id']}")
     assert shown["persona"] == "Keeps wasps."
     assert [version["persona"] for version in shown["versions"]] == ["Keeps bees.", "Keeps wasps."]
-    listed = await web.get("/bots")
+    listed = await web.get("/characters")
     assert [bot["id"] for bot in listed] == [made["id"]]
 
 
 async def test_d11_a_new_character_has_a_folder_with_templates_that_are_never_overwritten(web: Web) -> None:
-    made = await web.post("/bots", MARA, status=201)
+    made = await web.post("/characters", MARA, status=201)
     folder = web.home.workspace(made["id"])
     assert {file.name for file in folder.iterdir()} == {"SOUL.md", "IDENTITY.md", "USER.md"}
     (folder / "SOUL.md").write_text("mine")
-    await web.client.put(f"/bots/{made['id']}", json=MARA)
+    await web.client.put(f"/characters/{made['id']}", json=MARA)
     assert (folder / "SOUL.md").read_text() == "mine"
 
 
 async def test_s10_three_ready_made_characters(web: Web) -> None:
-    offered = await web.get("/bots/ready")
+    offered = await web.get("/characters/ready")
     assert len(offered) == 3
     for one in offered:
-        bot = await web.post(f"/bots/ready/{one['name']}", status=201)
+        bot = await web.post(f"/characters/ready/{one['name']}", status=201)
         assert bot["kickoff"]
         assert bot["initial_relationship"]
         assert len(bot["voice_samples"]) >= 3
         assert "\\\n" not in bot["persona"]
-    assert (await web.post("/bots/ready/nobody", status=404))["fix"].startswith("There are:")
+    assert (await web.post("/characters/ready/nobody", status=404))["fix"].startswith("There are:")
 
 
 async def test_s8_kickoff_proposes_and_confirms(web: Web) -> None:
-    bot = (await web.post("/bots", {"name": "Hale", "kickoff": "Hale comes in with the rain."}, status=201))["id"]
+    bot = (await web.post("/characters", {"name": "Hale", "kickoff": "Hale comes in with the rain."}, status=201))["id"]
     web.script.shapes["Opening"] = {"title": "Rain", "place": {"name": "the lamp room"}, "facts": ["Came by boat."]}
-    proposal = await web.get(f"/bots/{bot}/kickoff")
+    proposal = await web.get(f"/characters/{bot}/kickoff")
     assert proposal["notice"] == ""
     assert proposal["opening"]["place"]["name"] == "the lamp room"
-    chat = await web.post(f"/bots/{bot}/kickoff", proposal["opening"], status=201)
+    chat = await web.post(f"/characters/{bot}/kickoff", proposal["opening"], status=201)
     assert chat["title"] == "Rain"
     drawer = await web.get(f"/chats/{chat['id']}/drawer")
     assert drawer["scene"]["place"] == "the lamp room"
@@ -68,20 +68,20 @@ async def test_s8_kickoff_proposes_and_confirms(web: Web) -> None:
 
 
 async def test_s8_a_ready_made_character_brings_its_opening(web: Web) -> None:
-    bot = (await web.post("/bots/ready/maren", status=201))["id"]
-    proposal = await web.get(f"/bots/{bot}/kickoff")
-    chat = await web.post(f"/bots/{bot}/kickoff", proposal["opening"], status=201)
+    bot = (await web.post("/characters/ready/maren", status=201))["id"]
+    proposal = await web.get(f"/characters/{bot}/kickoff")
+    chat = await web.post(f"/characters/{bot}/kickoff", proposal["opening"], status=201)
     drawer = await web.get(f"/chats/{chat['id']}/drawer")
     assert (chat["title"], proposal["notice"]) == ("The kettle and the static", "")
     assert drawer["scene"]["place"] == "the lighthouse kitchen"
 
 
 async def test_s8_a_classifier_that_fails_leaves_a_form_with_a_notice(web: Web) -> None:
-    bot = (await web.post("/bots", {"name": "Hale", "kickoff": "Hale comes in with the rain."}, status=201))["id"]
+    bot = (await web.post("/characters", {"name": "Hale", "kickoff": "Hale comes in with the rain."}, status=201))["id"]
     web.script.shapes["Opening"] = "not an opening"
-    proposal = await web.get(f"/bots/{bot}/kickoff")
+    proposal = await web.get(f"/characters/{bot}/kickoff")
     assert proposal["notice"]
-    await web.post(f"/bots/{bot}/kickoff", proposal["opening"], status=201)
+    await web.post(f"/characters/{bot}/kickoff", proposal["opening"], status=201)
 
 
 async def test_s12_a_turn_is_accepted_then_answered(web: Web) -> None:
@@ -233,22 +233,22 @@ async def test_s25_reset_needs_the_name_and_clears_everything_lived(web: Web) ->
     bot, chat = await web.begin()
     await web.say(chat, "I keep a tortoise.")
     assert web.house.memory.count(bot) > 0
-    refused = await web.post(f"/bots/{bot}/reset", {"confirm": "maren"}, status=400)
+    refused = await web.post(f"/characters/{bot}/reset", {"confirm": "maren"}, status=400)
     assert "Maren Oke" in refused["fix"]
-    await web.post(f"/bots/{bot}/reset", {"confirm": "Maren Oke"})
+    await web.post(f"/characters/{bot}/reset", {"confirm": "Maren Oke"})
     assert await web.get("/chats") == []
     await web.get(chat, status=404)
     assert web.house.memory.count(bot) == 0
-    shown = await web.get(f"/bots/{bot}")
+    shown = await web.get(f"/characters/{bot}")
     assert shown["kickoff"]
-    again = await web.post(f"/bots/{bot}/kickoff", {}, status=201)
+    again = await web.post(f"/characters/{bot}/kickoff", {}, status=201)
     drawer = await web.get(f"/chats/{again['id']}/drawer")
     assert {edge["affinity"] for edge in drawer["edges"]} == {50}
 
 
 async def test_s6_guests_come_and_go(web: Web) -> None:
     _, chat = await web.begin()
-    guest = (await web.post("/bots/ready/io", status=201))["id"]
+    guest = (await web.post("/characters/ready/io", status=201))["id"]
     joined = await web.post(f"{chat}/guests", {"bot": guest}, status=201)
     assert joined["guests"] == [{"id": guest, "name": "Io"}]
     await web.post(f"{chat}/guests", {"bot": guest}, status=409)
@@ -296,7 +296,7 @@ async def test_s29_no_secret_in_the_inspector_or_an_error(web: Web) -> None:
     for path in (f"{chat}/prompt/{told['reply']}", f"{chat}/export?format=md", f"{chat}/export?format=json",
                  f"{chat}/export?format=jsonl"):  # fmt: skip
         assert "api-hidden-77" not in (await web.client.get(path)).text, path
-    assert "api-hidden-77" not in (await web.client.post("/bots/ready/api-hidden-77")).text
+    assert "api-hidden-77" not in (await web.client.post("/characters/ready/api-hidden-77")).text
 
 
 @pytest.mark.parametrize(
@@ -311,15 +311,15 @@ async def test_s29_no_secret_in_the_inspector_or_an_error(web: Web) -> None:
         ("GET", "/chats/none/export?format=exe", 400),
         ("GET", "/chats/none/rewind/t", 404),
         ("GET", "/chats/none/turns?limit=0", 400),
-        ("GET", "/bots/none", 404),
-        ("GET", "/bots/none/kickoff", 404),
-        ("GET", "/bots/none/export", 404),
+        ("GET", "/characters/none", 404),
+        ("GET", "/characters/none/kickoff", 404),
+        ("GET", "/characters/none/export", 404),
         ("POST", "/chats/none/stop", 404),
         ("POST", "/chats/none/undo", 404),
         ("POST", "/chats/none/turns", 400),
-        ("POST", "/bots", 400),
-        ("POST", "/bots/none/chats/import", 404),
-        ("PATCH", "/bots", 405),
+        ("POST", "/characters", 400),
+        ("POST", "/characters/none/chats/import", 404),
+        ("PATCH", "/characters", 405),
         ("GET", "/nowhere", 404),
     ],
 )
@@ -331,12 +331,12 @@ async def test_every_error_says_what_and_what_to_do(web: Web, method: str, path:
 
 
 async def test_bad_input_is_told_without_repeating_it(web: Web) -> None:
-    answer = await web.client.post("/bots", json={"name": "A", "personna": "zzz-typo"})
+    answer = await web.client.post("/characters", json={"name": "A", "personna": "zzz-typo"})
     assert answer.status_code == 400
     assert answer.json()["error"].startswith("personna:")
     assert "zzz-typo" not in answer.text
-    assert (await web.client.post("/bots", content=b"{not json")).status_code == 400
-    assert (await web.client.post("/bots", json={"name": "x" * 500})).status_code == 400
+    assert (await web.client.post("/characters", content=b"{not json")).status_code == 400
+    assert (await web.client.post("/characters", json={"name": "x" * 500})).status_code == 400
 
 
 async def test_a_full_disk_is_503(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -344,15 +344,15 @@ async def test_a_full_disk_is_503(web: Web, monkeypatch: pytest.MonkeyPatch) -> 
         raise DiskFull("No room.", "Make some.")
 
     monkeypatch.setattr(web.house.store, "append", full)
-    assert await web.post("/bots", MARA, status=503) == {"error": "No room.", "fix": "Make some."}
+    assert await web.post("/characters", MARA, status=503) == {"error": "No room.", "fix": "Make some."}
 
 
 async def test_every_route_is_described(web: Web) -> None:
     described = await web.get("/openapi.json")
     wanted = {
-        "/health", "/you", "/bots", "/bots/import", "/bots/ready", "/bots/{bot}", "/bots/{bot}/kickoff",
-        "/bots/{bot}/reset",
-        "/bots/{bot}/export", "/bots/{bot}/chats/import", "/chats", "/chats/{chat}", "/chats/{chat}/turns",
+        "/health", "/you", "/characters", "/characters/import", "/characters/ready", "/characters/{bot}", "/characters/{bot}/kickoff",
+        "/characters/{bot}/reset",
+        "/characters/{bot}/export", "/characters/{bot}/chats/import", "/chats", "/chats/{chat}", "/chats/{chat}/turns",
         "/chats/{chat}/stop", "/chats/{chat}/regenerate", "/chats/{chat}/alternatives", "/chats/{chat}/choose",
         "/chats/{chat}/rewind", "/chats/{chat}/rewind/{turn}", "/chats/{chat}/undo", "/chats/{chat}/fork",
         "/chats/{chat}/scene/close", "/chats/{chat}/guests", "/chats/{chat}/drawer", "/chats/{chat}/prompt/{reply}",
@@ -377,13 +377,13 @@ async def test_two_clients_at_once_lose_nothing(web: Web) -> None:
 async def test_d11_a_deleted_character_leaves_the_cast_and_its_chats_stay(web: Web) -> None:
     bot, chat = await web.begin()
     await web.say(chat, "Hello.")
-    name = (await web.get(f"/bots/{bot}"))["name"]
-    await web.post(f"/bots/{bot}/delete", {"confirm": "somebody"}, status=400)
-    await web.post(f"/bots/{bot}/delete", {"confirm": name})
-    assert await web.get("/bots") == []
+    name = (await web.get(f"/characters/{bot}"))["name"]
+    await web.post(f"/characters/{bot}/delete", {"confirm": "somebody"}, status=400)
+    await web.post(f"/characters/{bot}/delete", {"confirm": name})
+    assert await web.get("/characters") == []
     assert len(await web.get("/chats")) == 1
     assert (await web.texts(chat))[0] == "Hello."
-    shown = await web.get(f"/bots/{bot}")
+    shown = await web.get(f"/characters/{bot}")
     told = {key: shown[key] for key in ("name", "persona")}
-    await web.client.put(f"/bots/{bot}", json=told)
-    assert [one["id"] for one in await web.get("/bots")] == [bot]
+    await web.client.put(f"/characters/{bot}", json=told)
+    assert [one["id"] for one in await web.get("/characters")] == [bot]

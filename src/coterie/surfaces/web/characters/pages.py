@@ -78,7 +78,7 @@ def _lines(value: str | list[str]) -> list[str]:
 # The characters: who there is, who they are, how they are written, and how a chat with one begins. S1, S7–S10, S25
 
 
-router = PageRouter(prefix="/bots")
+router = PageRouter(prefix="/characters")
 _SNIPPET = 120
 
 
@@ -100,13 +100,13 @@ async def gallery(house: Here, request: Request) -> Response:
         CharacterCard(bot.id, bot.name, one_line_description(bot.identity), portrait_url(house, bot.id), chats[bot.id])
         for bot in house.characters.all()
     ]
-    return page_response(request, "bots.html", bots=bots, ready=_ready())
+    return page_response(request, "characters/characters.html", bots=bots, ready=_ready())
 
 
 @router.get("/new")
 async def new(house: Here, request: Request) -> Response:
     first = not house.characters.all()
-    return page_response(request, "bot_new.html", ready=_ready(), first=first, identity=None)
+    return page_response(request, "characters/new.html", ready=_ready(), first=first, identity=None)
 
 
 @router.get("/{bot}")
@@ -115,7 +115,7 @@ async def show(house: Here, request: Request, bot: str) -> Response:
     told = version_history(house.characters.versions(bot), house.characters.version_dates(bot))
     return page_response(
         request,
-        "bot.html",
+        "characters/character.html",
         bot=found,
         portrait=portrait_url(house, bot),
         versions=told,
@@ -126,13 +126,13 @@ async def show(house: Here, request: Request, bot: str) -> Response:
 @router.get("/{bot}/edit")
 async def edit(house: Here, request: Request, bot: str) -> Response:
     found = house.characters.get(bot)
-    return page_response(request, "bot_edit.html", bot=found, identity=found.identity)
+    return page_response(request, "characters/edit.html", bot=found, identity=found.identity)
 
 
 @router.get("/{bot}/kickoff")
 async def kickoff(house: Here, request: Request, bot: str) -> Response:
     """The page is there at once; what the classifier reads from the prose comes into it when it is ready."""
-    return page_response(request, "kickoff.html", bot=house.characters.get(bot), portrait=portrait_url(house, bot))
+    return page_response(request, "characters/opening.html", bot=house.characters.get(bot), portrait=portrait_url(house, bot))
 
 
 @router.get("/{bot}/kickoff/form")
@@ -142,7 +142,7 @@ async def kickoff_form(house: Here, bot: str, empty: bool = False) -> Response:
     told = proposal.opening
     starts = f"{told.start_time(datetime.now(UTC)):%Y-%m-%dT%H:%M}" if told.time else ""
     return fragment_response(
-        "kickoff_form.html",
+        "characters/opening_form.html",
         bot=found,
         you=house.characters.owner(),
         opening=told,

@@ -34,7 +34,7 @@ from coterie.surfaces.web.story.schemas import (
     ReadyMadeCharacter,
 )
 
-router = APIRouter(prefix="/bots", tags=["characters"], responses=ERROR_RESPONSES)
+router = APIRouter(prefix="/characters", tags=["characters"], responses=ERROR_RESPONSES)
 
 
 @router.get("", summary="All characters")
@@ -109,7 +109,7 @@ _TYPES = {
 
 
 @files_router.post(
-    "/bots/import",
+    "/characters/import",
     summary="Take in a character: a card (JSON, PNG, CHARX) or a whole character exported here",
     status_code=status.HTTP_201_CREATED,
     openapi_extra=FILE_BODY,
@@ -119,7 +119,7 @@ async def import_bot(house: Here, request: Request, name: Annotated[str, Query(m
     return ImportResponse(bot=CharacterResponse.of(bot), notes=notes)
 
 
-@files_router.get("/bots/{bot}/export", summary="A character as a card, or whole with its memories as one file")
+@files_router.get("/characters/{bot}/export", summary="A character as a card, or whole with its memories as one file")
 async def export_bot(house: Here, bot: str, kind: Annotated[BotFormat, Query(alias="format")] = "json") -> Response:
     found = house.characters.get(bot)
     if kind == "character":
@@ -129,7 +129,7 @@ async def export_bot(house: Here, bot: str, kind: Annotated[BotFormat, Query(ali
 
 
 @files_router.post(
-    "/bots/{bot}/chats/import",
+    "/characters/{bot}/chats/import",
     summary="Take in a SillyTavern chat (JSONL) with its turns and swipes",
     status_code=status.HTTP_201_CREATED,
     openapi_extra=FILE_BODY,
@@ -163,10 +163,10 @@ portrait_router = APIRouter(include_in_schema=False)
 def portrait_url(house: House, bot: str) -> str:
     """Where a character's picture is, or nothing if it has none. A new picture has a new address."""
     found = read_portrait(house.workspaces.folder(bot))
-    return f"/bots/{bot}/portrait?of={found.version:x}" if found else ""
+    return f"/characters/{bot}/portrait?of={found.version:x}" if found else ""
 
 
-@portrait_router.get("/bots/{bot}/portrait")
+@portrait_router.get("/characters/{bot}/portrait")
 async def serve_portrait(house: Here, bot: str) -> Response:
     found = read_portrait(house.workspaces.folder(house.characters.get(bot).id))
     if found is None:

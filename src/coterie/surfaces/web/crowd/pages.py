@@ -71,7 +71,7 @@ _SHOWN = 200
 @router.get("")
 async def rooms(house: Here, request: Request) -> Response:
     found = [CrowdRoomResponse.of(await house.crowd.room(name)) for name in house.crowd.configs.rooms()]
-    return page_response(request, "crowds.html", rooms=found)
+    return page_response(request, "crowd/rooms.html", rooms=found)
 
 
 @router.get("/{room}")
@@ -79,7 +79,7 @@ async def room(house: Here, request: Request, room: str) -> Response:
     opened = await house.crowd.room(room)
     return page_response(
         request,
-        "crowd.html",
+        "crowd/room.html",
         room=CrowdRoomResponse.of(opened),
         rules=opened.rules,
         hues={persona.name: hue_class(persona.name) for persona in opened.authored_personas},
@@ -100,14 +100,14 @@ async def overlay(house: Here, request: Request, room: str) -> Response:
     """The chat alone on nothing, for OBS."""
     opened = await house.crowd.room(room)
     hues = {persona.name: hue_class(persona.name) for persona in opened.authored_personas}
-    return page_response(request, "crowd_overlay.html", room=CrowdRoomResponse.of(opened), hues=hues)
+    return page_response(request, "crowd/overlay.html", room=CrowdRoomResponse.of(opened), hues=hues)
 
 
 @crowd_fragments.get("/{room}/people")
 async def people(house: Here, room: str) -> Response:
     opened = await house.crowd.room(room)
     regulars = [member_view(opened, persona) for persona in opened.authored_personas]
-    return fragment_response("crowd_people.html", room=opened.rules, regulars=regulars, traits=TRAITS)
+    return fragment_response("crowd/members.html", room=opened.rules, regulars=regulars, traits=TRAITS)
 
 
 @crowd_fragments.get("/{room}/people/{name}")
@@ -116,7 +116,7 @@ async def person(house: Here, room: str, name: str) -> Response:
     found = member_view(opened, opened.persona(name))
     thoughts = list(opened.live.session.recent_decisions[name])[-_THOUGHTS:] if opened.live is not None else []
     return fragment_response(
-        "crowd_person.html",
+        "crowd/member.html",
         room=opened.rules,
         one=found,
         traits=TRAITS,
@@ -125,7 +125,7 @@ async def person(house: Here, room: str, name: str) -> Response:
     )
 
 
-@crowd_fragments.get("/{room}/said/{number}")
+@crowd_fragments.get("/{room}/messages/{number}")
 async def said(house: Here, room: str, number: int) -> Response:
     """One message: where its seconds went, why it was said, and what a moderator can do."""
     opened = await house.crowd.room(room)
@@ -136,7 +136,7 @@ async def said(house: Here, room: str, number: int) -> Response:
         decided = find_decision(house.store, opened.rules.name, message.trace.decision)
     answers = await _answered(opened, message)
     return fragment_response(
-        "crowd_said.html",
+        "crowd/message.html",
         room=opened.rules,
         message=message,
         stages=latency_stages(message) if message is not None else [],
@@ -147,7 +147,7 @@ async def said(house: Here, room: str, number: int) -> Response:
 
 @crowd_fragments.get("/{room}/audit/rows")
 async def audit_rows(house: Here, room: str) -> Response:
-    return fragment_response("crowd_audit.html", **_audit(house, await house.crowd.room(room)))
+    return fragment_response("crowd/moderation_log.html", **_audit(house, await house.crowd.room(room)))
 
 
 @crowd_fragments.get("/{room}/what-if")
@@ -170,7 +170,7 @@ async def what_if_replay(
     replayed = await asyncio.to_thread(replay_with_change, house.store.reader, opened.rules.name, moderator, changed)
     gone, come = replayed.only_recorded(), replayed.only_replayed()
     return fragment_response(
-        "crowd_what_if.html",
+        "crowd/what_if.html",
         replayed=replayed,
         gone=len(gone),
         come=len(come),

@@ -108,7 +108,7 @@ class ModerationPolicyRequest(RequestModel):
 
 
 class RoomRulesRequest(RequestModel):
-    """Limits and moderation count at once, the tempo from the next evening on."""
+    """Limits and moderation count at once, the tempo from the next session on."""
 
     tempo: TempoRequest
     moderation: ModerationPolicyRequest
@@ -175,7 +175,7 @@ async def say(house: Here, room: str, told: ChatLineRequest) -> ChatMessage:
     return await gateway.post(post)
 
 
-@router.post("/{room}/seats", summary="Let somebody of the cast sit in a room, from the next evening on")
+@router.post("/{room}/seats", summary="Let somebody of the cast sit in a room, from the next session on")
 async def seat(house: Here, room: str, told: AddMemberRequest) -> Persona:
     return await house.crowd.add_member(room, house.characters.find(told.character).identity)
 

@@ -29,4 +29,4 @@ async def desk_updates(house: House, room: str, after: int) -> AsyncIterator[Liv
             if (rest := told + _TICK_S - loop.time()) > 0:
                 await asyncio.sleep(rest)
             told = loop.time()
-            yield LiveUpdate("aside", {"kind": news.kind, "model": ""}, news.id)
+            yield LiveUpdate("changed", {"kind": news.kind, "model": ""}, news.id)

@@ -48,7 +48,7 @@ async def desks(house: Here, request: Request) -> Response:
     listed = [_chat_row(house, chat) for chat in house.desk.queries.chats()]
     standing = await house.desk.sandbox.status()
     choices = [(bot.id, clean_line(bot.name)) for bot in house.characters.all()]
-    return page_response(request, "desks.html", chats=listed, choices=choices, sandbox=standing)
+    return page_response(request, "desk/chats.html", chats=listed, choices=choices, sandbox=standing)
 
 
 @router.get("/{chat}")
@@ -57,7 +57,7 @@ async def show(house: Here, request: Request, chat: str) -> Response:
     at = house.feed.last_id()  # before anything is read: what comes later is told
     return page_response(
         request,
-        "desk.html",
+        "desk/chat.html",
         at=at,
         chat=found,
         id=chat,
@@ -67,24 +67,24 @@ async def show(house: Here, request: Request, chat: str) -> Response:
     )
 
 
-@router.get("/{chat}/talk")
+@router.get("/{chat}/messages")
 async def talk(house: Here, chat: str) -> Response:
     found = house.desk.queries.chat(f"room:{chat}")
     name = clean_line(house.characters.get(found.character).name)
     return fragment_response(
-        "desk_talk.html", said=_turn_views(house, found), name=name, waits=_reply_pending(house, found)
+        "desk/messages.html", said=_turn_views(house, found), name=name, waits=_reply_pending(house, found)
     )
 
 
-@router.get("/{chat}/now")
+@router.get("/{chat}/activity")
 async def now(house: Here, chat: str) -> Response:
-    return fragment_response("desk_now.html", id=chat, **await _now(house, chat))
+    return fragment_response("desk/activity.html", id=chat, **await _now(house, chat))
 
 
 @router.get("/{chat}/processes/{process}")
 async def steps(house: Here, chat: str, process: str) -> Response:
     work = await routes.process(house, chat, process)
-    return fragment_response("desk_steps.html", work=work)
+    return fragment_response("desk/steps.html", work=work)
 
 
 async def _now(house: House, chat: str) -> dict[str, Any]:

@@ -137,7 +137,7 @@ async def say(
     except TimeoutError:
         return DeskReplyResponse(turn=turn)  # it goes on being answered; whoever asked may look later
     response.status_code = status.HTTP_200_OK
-    trouble = "It was given up; the Workshop tells why." if house.desk.replies.given_up(turn) else ""
+    trouble = "The reply failed; see System status for the reason." if house.desk.replies.given_up(turn) else ""
     return DeskReplyResponse(turn=turn, reply=turn_response(house, found, reply) if reply else None, trouble=trouble)
 
 
@@ -190,7 +190,7 @@ async def schedules(house: Here, chat: str) -> list[ScheduleResponse]:
     return [ScheduleResponse.of(each) for each in house.desk.schedules.queries.all(room)]
 
 
-@router.post(_CHAT + "/schedules", summary="Put something on the timetable", status_code=status.HTTP_201_CREATED)
+@router.post(_CHAT + "/schedules", summary="Add a schedule", status_code=status.HTTP_201_CREATED)
 async def add_schedule(house: Here, chat: str, taken: ScheduleRequest) -> ScheduleResponse:
     made = await house.desk.schedules.set(f"room:{chat}", taken.prompt, taken.when, actor=OWNER)
     return ScheduleResponse.of(house.desk.schedules.queries.get(f"room:{chat}", made))
@@ -208,7 +208,7 @@ async def switch_schedule(house: Here, chat: str, schedule: str, taken: SwitchRe
     return ScheduleResponse.of(house.desk.schedules.queries.get(f"room:{chat}", schedule))
 
 
-@router.delete(_SCHEDULE, summary="Take it off the timetable")
+@router.delete(_SCHEDULE, summary="Remove a schedule")
 async def remove_schedule(house: Here, chat: str, schedule: str) -> DoneResponse:
     await house.desk.schedules.remove(f"room:{chat}", schedule, actor=OWNER)
     return DoneResponse()

@@ -52,13 +52,13 @@ class DocumentUpdates:
             everything = not can_resume(self._house, self._after)
             if everything:
                 self._after = self._house.feed.last_id()
-            yield LiveUpdate("draft", {"beside": True, "talk": ["*"], "sheet": True}, self._after)
+            yield LiveUpdate("document", {"sidebar": True, "threads": ["*"], "document": True}, self._after)
             while True:
                 told = self._changed()
                 for words in self._words():
                     yield LiveUpdate("words", words, self._after)
                 if told:
-                    yield LiveUpdate("draft", told, self._after)
+                    yield LiveUpdate("document", told, self._after)
                 await news.wait()
                 news.clear()
                 # What comes in quick succession is told together.
@@ -75,22 +75,22 @@ class DocumentUpdates:
                 if event.stream == f"draft:{self._workspace}" or event.stream in rooms:
                     self._sort(event, told, talk)
         if talk:
-            told["talk"] = sorted(talk)
+            told["threads"] = sorted(talk)
         sheet = self._house.draft.documents.live.revision(self._workspace, self._path, self._branch)
         if sheet != self._sheet:
             self._sheet = sheet
-            told["sheet"] = True
+            told["document"] = True
         return told
 
     def _sort(self, event: AnyEvent, told: dict[str, Any], talk: set[str]) -> None:
         if event.kind == "notice_given":
-            told["notices"] = True
+            told["notifications"] = True
         elif isinstance(event.payload, _TALK) or event.kind in _TALK_KINDS:
             talk.add(event.stream.partition(":")[2])
         else:
-            told["beside"] = True
+            told["sidebar"] = True
         if isinstance(event.payload, AssistantTurn):
-            told["beside"] = True
+            told["sidebar"] = True
 
     def _words(self) -> list[dict[str, Any]]:
         draft = self._house.draft

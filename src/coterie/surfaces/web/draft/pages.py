@@ -56,7 +56,7 @@ class CommitRow:
 async def drafts(house: Here, request: Request, who: CurrentPerson) -> Response:
     folders = [await _workspace_row(house, workspace) for workspace in house.draft.thread_queries.workspaces()]
     unread = len(house.draft.notifications.of_person(who.id, unread=True))
-    return page_response(request, "drafts.html", folders=folders, unread=unread, you=clean_line(who.name))
+    return page_response(request, "draft/workspaces.html", folders=folders, unread=unread, you=clean_line(who.name))
 
 
 @router.get(_ONE + "/documents/{path:path}")
@@ -70,7 +70,7 @@ async def document(
     nonce = secrets.token_urlsafe(16)
     shown = page_response(
         request,
-        "document.html",
+        "draft/document.html",
         workspace=workspace,
         folder=clean_line(house.draft.thread_queries.workspaces()[workspace][0]),
         sheet=sheet,
@@ -93,7 +93,7 @@ async def document(
     return shown
 
 
-@router.get(_ONE + "/beside/{path:path}")
+@router.get(_ONE + "/sidebar/{path:path}")
 async def sidebar(house: Here, workspace: str, path: str, branch: str, thread: str = "") -> Response:
     sheet = await house.draft.documents.live_document_unsynced(workspace, path, branch)
     waiting, decided = beside.proposal_cards(house, workspace, branch, path)
@@ -104,17 +104,17 @@ async def sidebar(house: Here, workspace: str, path: str, branch: str, thread: s
         "marks": beside.proposal_marks(house, workspace, sheet),
         "anchors": beside.thread_anchors(house, workspace, sheet),
         "waiting": len(waiting),
-        "cards": render("draft_cards.html", waiting=waiting, decided=decided),
-        "threads": render("draft_threads.html", threads=listed, chosen=thread),
+        "cards": render("draft/proposals.html", waiting=waiting, decided=decided),
+        "threads": render("draft/threads.html", threads=listed, chosen=thread),
     }
     return JSONResponse(told, headers={"Cache-Control": "no-store", "Vary": "Accept"})
 
 
-@router.get(_ONE + "/past/{path:path}")
+@router.get(_ONE + "/history/{path:path}")
 async def history_fragment(house: Here, workspace: str, path: str, branch: str) -> Response:
     text = house.draft.workspaces.repository(workspace)
     found = await asyncio.to_thread(text.history, branch, 200, path)
-    return fragment_response("draft_past.html", past=[_commit_row(one) for one in found])
+    return fragment_response("draft/history.html", past=[_commit_row(one) for one in found])
 
 
 @router.get(_ONE + "/compare")
@@ -133,7 +133,7 @@ async def compare(house: Here, request: Request, workspace: str, source: str = "
         "hunks": hunks,
         "bots": house.characters.all(),
     }
-    return page_response(request, "compare.html", workspace=workspace, folder=name, here="/draft", **told)
+    return page_response(request, "draft/compare.html", workspace=workspace, folder=name, here="/draft", **told)
 
 
 @router.get("/threads/{thread}")
@@ -143,13 +143,13 @@ async def to_thread(house: Here, thread: str) -> Response:
     return RedirectResponse(_address(found), 303)
 
 
-@router.get("/threads/{thread}/talk")
+@router.get("/threads/{thread}/messages")
 async def thread_fragment(house: Here, thread: str) -> Response:
     found = house.draft.thread_queries.thread(f"room:{thread}")
     names = beside.NameCache(house)
     members = [(one.bot, names[one.bot], clean_line(one.brief)) for one in found.members]
     return fragment_response(
-        "draft_talk.html", thread=found, said=beside.thread_messages(house, found), members=members
+        "draft/thread.html", thread=found, said=beside.thread_messages(house, found), members=members
     )
 
 
@@ -167,7 +167,7 @@ async def inbox(house: Here, request: Request, who: CurrentPerson) -> Response:
         by, text = (message.name, excerpt(message.text, 200)) if message else (names[""], "")
         told.append((notice, thread.id, title, by, text, message.at if message else None))
     return page_response(
-        request, "inbox.html", notices=told, here="/draft", unread=any(not one[0].read for one in told)
+        request, "draft/inbox.html", notices=told, here="/draft", unread=any(not one[0].read for one in told)
     )
 
 

@@ -61,7 +61,7 @@ def _access_requests(house: House) -> Iterator[InboxItem]:
     for asking in house.people.open_pairing_requests():
         name = clean_line(asking.name) or clean_line(asking.account)
         yield InboxItem(
-            "asks", f"{name} would like to come in", "/settings#people", "hand", where=clean_line(asking.surface)
+            "asks", f"{name} asks for access", "/settings#people", "hand", where=clean_line(asking.surface)
         )
 
 
@@ -88,7 +88,7 @@ def _unseen_since(house: House, chat: DeskChat, unread: int, since: VisitEnd | N
 
 
 def _question(chat: DeskChat, name: str, process: Process) -> InboxItem:
-    asks = "asks for your yes or no" if process.needs_confirmation else "waits for your answer"
+    asks = "asks for your approval" if process.needs_confirmation else "asks a question"
     detail = shorten(clean_line(redact(process.result).replace("\n", " ")), _DETAIL_LENGTH, placeholder=" …")
     where = clean_line(chat.title)
     return InboxItem(
@@ -104,7 +104,7 @@ def _finished(processes: Iterable[Process], since: datetime | None) -> list[Proc
 
 def _from_the_desk(chat: DeskChat, name: str, told: list[Turn], finished: list[Process]) -> InboxItem:
     failed = [each for each in finished if each.state == "failed"]
-    text = f"{name} has something to tell"
+    text = f"{name} has news"
     if failed:
         text = f"{name} could not finish {_things(len(failed))}"
     elif finished:
@@ -197,9 +197,9 @@ async def _failed_jobs(house: House) -> Iterator[InboxItem]:
     if not dead:
         return iter(())
     first = job_label(dead[0].kind)
-    text = f"Given up: {clean_line(first)}" if len(dead) == 1 else f"{len(dead)} things were given up in the background"
+    text = f"Given up: {clean_line(first)}" if len(dead) == 1 else f"{len(dead)} background jobs failed"
     detail = excerpt(redact(dead[0].error or ""), _DETAIL_LENGTH)
-    return iter([InboxItem("trouble", text, "/ops", "triangle-alert", where="Workshop", detail=detail)])
+    return iter([InboxItem("trouble", text, "/ops", "triangle-alert", where="System status", detail=detail)])
 
 
 async def _crowds(house: House, since: VisitEnd) -> list[InboxItem]:

@@ -39,11 +39,11 @@ async def home(house: Here, request: Request, who: CurrentPerson) -> Response:
         return RedirectResponse("/settings", status.HTTP_303_SEE_OTHER)
     bots = house.characters.all()
     if not bots:
-        return RedirectResponse("/bots/new", status.HTTP_303_SEE_OTHER)
+        return RedirectResponse("/characters/new", status.HTTP_303_SEE_OTHER)
     since = house.visits.previous_visit_end(who.id)
     return page_response(
         request,
-        "home.html",
+        "home/home.html",
         you=clean_line(who.name),
         since=since,
         news=await inbox_items(house, who, since),
@@ -118,9 +118,9 @@ about_router = APIRouter(include_in_schema=False)
 @about_router.get("/about")
 async def about(house: Here, request: Request) -> Response:
     vendored = tomllib.loads(files("coterie.surfaces.web").joinpath("vendor.toml").read_text(encoding="utf-8"))
-    return page_response(request, "about.html", rows=house.summary(), vendored=vendored)
+    return page_response(request, "home/about.html", rows=house.summary(), vendored=vendored)
 
 
 @about_router.get("/styleguide")
 async def styleguide(request: Request) -> Response:
-    return page_response(request, "styleguide.html", **styleguide_samples())
+    return page_response(request, "home/styleguide.html", **styleguide_samples())

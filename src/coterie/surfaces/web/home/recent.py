@@ -61,8 +61,8 @@ def stories(house: House) -> ModeOverview:
             "Stories",
             "/chats",
             "book-open",
-            "A place, a clock, and somebody who remembers. Choose who, look over how it begins, and say something.",
-            ("New chat", "/bots"),
+            "Chat with a character that remembers, in a scene with a place and a clock.",
+            ("New chat", "/characters"),
         ),
         found,
     )
@@ -77,8 +77,8 @@ async def drafts(house: House) -> ModeOverview:
             "Drafts",
             "/draft",
             "file-text",
-            "A document, and somebody beside it who proposes. You accept with one key, and nothing is lost.",
-            ("Begin a folder", "/draft"),
+            "Write documents with a character that proposes changes. Accept them with one key.",
+            ("New folder", "/draft"),
         ),
         found,
     )
@@ -92,8 +92,8 @@ async def crowds(house: House) -> ModeOverview:
             "Crowd",
             "/crowd",
             "radio",
-            "A room full of regulars around a stream. Each of them decides alone whether to speak; you can join in.",
-            ("Look in", "/crowd"),
+            "Chat rooms of AI viewers around a stream. You can join in.",
+            ("Open rooms", "/crowd"),
         ),
         found,
     )
@@ -107,8 +107,8 @@ def desks(house: House) -> ModeOverview:
             "Desk",
             "/desk",
             "lamp-desk",
-            "Say what should be done. They work on it, talk while they work, and ask before anything is sent.",
-            ("Give some work", "/desk"),
+            "Give a character a task. It works in the background, reports, and asks before sending anything.",
+            ("New task", "/desk"),
         ),
         found,
     )
@@ -136,7 +136,7 @@ def desk_item(house: House, chat: DeskChat, name: str) -> RecentItem:
         who=name,
         at=latest.at if latest else None,
         snippet=excerpt(latest.text) if latest else "",
-        mark="asks you" if asks else f"{busy} at work" if busy else "",
+        mark="needs an answer" if asks else f"{busy} running" if busy else "",
         unread=ReadMarks(house.store).unread(chat.room),
     )
 
@@ -197,5 +197,5 @@ def _room(room: CrowdRoom) -> RecentItem:
         href=f"/crowd/{room.rules.name}",
         at=from_timestamp(said.ts // 1_000) if said else None,
         snippet=f"{clean_line(said.author.name)}: {excerpt(said.text)}" if said else "",
-        mark={"live": "live", "waking": "waking up"}.get(room.state, ""),
+        mark={"live": "live", "waking": "loading"}.get(room.state, ""),
     )

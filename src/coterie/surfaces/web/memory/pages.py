@@ -67,7 +67,7 @@ async def browse(
         found = (
             _chronological(house, asked)[offset:][:_PAGE] if view == "timeline" else await _found(house, asked, offset)
         )
-        return fragment_response("memory_rows.html", people=people, **_listed(asked, found, offset, view))
+        return fragment_response("memory/rows.html", people=people, **_listed(asked, found, offset, view))
     told_by_story = view == "timeline" and not asked.q
     common: dict[str, Any] = {
         "asked": asked,
@@ -83,22 +83,22 @@ async def browse(
         records = house.memory.page(owner=chosen, room=asked.room or None, kind=asked.type or None, since=since_at,
                                     until=until_at, limit=500)  # fmt: skip
         drawn = graph(records, house.memory.links(chosen), people.name)
-        return page_response(request, "memory.html", **common, graph=drawn, chosen=chosen, width=WIDTH, height=HEIGHT)
+        return page_response(request, "memory/memories.html", **common, graph=drawn, chosen=chosen, width=WIDTH, height=HEIGHT)
     found = _chronological(house, asked) if told_by_story else await _found(house, asked)
     bars = _counts_by_day(found, asked) if told_by_story else []
-    return page_response(request, "memory.html", **common, bars=bars, **_listed(asked, found[:_PAGE], 0, view))
+    return page_response(request, "memory/memories.html", **common, bars=bars, **_listed(asked, found[:_PAGE], 0, view))
 
 
 @router.get("/{memory}/edit")
 async def edit(house: Here, memory: str, room: str | None = None) -> Response:
     record = house.memory.get(memory, room)
-    return fragment_response("memory_edit.html", memory=MemoryResponse.of(record), types=TYPES, disclosures=DISCLOSURES)
+    return fragment_response("memory/edit.html", memory=MemoryResponse.of(record), types=TYPES, disclosures=DISCLOSURES)
 
 
 @router.get("/{memory}/row")
 async def row(house: Here, memory: str, room: str | None = None) -> Response:
     shape = MemoryResponse.of(house.memory.get(memory, room))
-    return fragment_response("memory_row.html", memory=shape, people=DisplayNames(house))
+    return fragment_response("memory/row.html", memory=shape, people=DisplayNames(house))
 
 
 async def _found(house: House, asked: MemoryFilter, offset: int = 0) -> list[MemoryResponse]:

@@ -52,7 +52,7 @@ async def status_page(house: Here, request: Request) -> Response:
     failures = UsageQueries(house.store).failures(_FAILURES)
     return page_response(
         request,
-        "ops.html",
+        "ops/status.html",
         **await _now(house),
         days=_usage_by_day(spending, today),
         used=_usage_by_model(spending),
@@ -70,12 +70,12 @@ async def status_page(house: Here, request: Request) -> Response:
 @router.get("/now")
 async def now(house: Here) -> Response:
     """What changes by itself while somebody looks."""
-    return fragment_response("ops_now.html", **await _now(house))
+    return fragment_response("ops/status_now.html", **await _now(house))
 
 
 @router.get("/embedding")
 async def embedding(house: Here) -> Response:
-    return fragment_response("embedding.html", embedding=house.memory.embedding_worker.status())
+    return fragment_response("ops/embedding.html", embedding=house.memory.embedding_worker.status())
 
 
 async def _now(house: House) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from typing import Self
 
 from coterie.surfaces.web.shared.security import content_security_policy
 
-_WHAT = "A backup is being put back."
-_FIX = "Wait a moment: everything is here again when that is done."
+_WHAT = "A backup is being restored."
+_FIX = "Wait a moment; the page returns when it is done."
 _PAGE = (
     '<!doctype html><html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="1">'
     '<meta name="viewport" content="width=device-width"><title>Coterie</title>'

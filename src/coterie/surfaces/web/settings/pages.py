@@ -24,27 +24,27 @@ router = PageRouter(prefix="/settings")
 
 _LABELS = {
     "models.provider": "Provider",
-    "models.base_url": "Its address",
-    "models.api_key": "Its key",
-    "models.narrative_model": "Model that plays characters",
-    "models.classifier_model": "Model that reads what happened",
-    "models.classifier_fallbacks": "Asked when that one fails",
-    "models.caps.usd_per_day": "Dollars a day",
-    "models.caps.tokens_per_day": "Tokens a day",
-    "models.caps.calls_per_day": "Calls a day",
-    "models.caps.unknown_usd_per_million": "Price where none is known",
-    "story.narrative_budget_soft": "Prompt, wanted at most",
-    "story.narrative_budget_hard": "Prompt, ever at most",
-    "story.classifier_budget_hard": "Question to the classifier, at most",
-    "story.reply_tokens": "Reply, at most",
-    "story.ooc_marker": "Mark of a note to yourself",
-    "story.retrieval_k": "Memories recalled for a reply",
-    "story.reader_from_words": "Read by the classifier from",
-    "storage.backup_at": "When",
-    "storage.keep_backups": "How many are kept",
-    "storage.snapshot_every_events": "A snapshot after so many events",
-    "storage.snapshot_every_minutes": "… or so many minutes",
-    "storage.keep_snapshots": "How many snapshots are kept",
+    "models.base_url": "Base URL",
+    "models.api_key": "API key",
+    "models.narrative_model": "Model for characters' replies",
+    "models.classifier_model": "Model for classification",
+    "models.classifier_fallbacks": "Fallbacks",
+    "models.caps.usd_per_day": "Dollars per day",
+    "models.caps.tokens_per_day": "Tokens per day",
+    "models.caps.calls_per_day": "Calls per day",
+    "models.caps.unknown_usd_per_million": "Assumed price if unknown",
+    "story.narrative_budget_soft": "Prompt size, soft limit",
+    "story.narrative_budget_hard": "Prompt size, hard limit",
+    "story.classifier_budget_hard": "Classifier prompt size, limit",
+    "story.reply_tokens": "Reply size, limit",
+    "story.ooc_marker": "Out-of-character marker",
+    "story.retrieval_k": "Memories recalled per reply",
+    "story.reader_from_words": "Classify turns from this length",
+    "storage.backup_at": "Backup time",
+    "storage.keep_backups": "Backups to keep",
+    "storage.snapshot_every_events": "Events between snapshots",
+    "storage.snapshot_every_minutes": "Minutes between snapshots",
+    "storage.keep_snapshots": "Snapshots to keep",
 }
 _GROUPS = {
     "models": [key for key in _LABELS if key.startswith("models.") and ".caps." not in key],
@@ -107,13 +107,13 @@ class ProviderForm:
 @router.get("")
 async def settings(house: Here, request: Request) -> Response:
     if not house.characters.has_owner_profile():
-        return page_response(request, "welcome.html")
+        return page_response(request, "settings/welcome.html")
     fields = {one.key: _field(one) for one in await asyncio.to_thread(house.settings_editor.settings)}
     groups = {name: [fields[key] for key in keys if key in fields] for name, keys in _GROUPS.items()}
     shown = {key for keys in _GROUPS.values() for key in keys}
     return page_response(
         request,
-        "settings.html",
+        "settings/settings.html",
         you=house.characters.owner(),
         groups=groups,
         others=[field for key, field in fields.items() if key not in shown and key not in _TABLES],
@@ -121,7 +121,7 @@ async def settings(house: Here, request: Request) -> Response:
         seats=_role_models(house),
         tasks=[(task, list(chain)) for task, chain in house.models.settings.tasks.items()],
         providers=_providers(house),
-        presets=[(name, "Any that speaks OpenAI's protocol" if name == _ANY else name) for name in PRESETS],
+        presets=[(name, "OpenAI-compatible" if name == _ANY else name) for name in PRESETS],
         backups=house.backups.backups(),
         put_back=house.backups.last_restore,
         folder=str(house.backups.folder),
@@ -133,12 +133,12 @@ async def settings(house: Here, request: Request) -> Response:
 
 @router.get("/backups")
 async def backups(house: Here) -> Response:
-    return fragment_response("backup_list.html", backups=house.backups.backups())
+    return fragment_response("settings/backups.html", backups=house.backups.backups())
 
 
 @router.get("/people")
 async def people(house: Here) -> Response:
-    return fragment_response("people_list.html", people=people_overview(house), bots=_bots(house))
+    return fragment_response("settings/people.html", people=people_overview(house), bots=_bots(house))
 
 
 def _bots(house: House) -> list[dict[str, str]]:

@@ -214,7 +214,7 @@ async def leave(
 
 @join_pages.get("/join")
 async def join_page(house: Here, request: Request, code: str = "") -> Response:
-    return page_response(request, "join.html", code=code, you=house.people.find("owner").name)
+    return page_response(request, "settings/join.html", code=code, you=house.people.find("owner").name)
 
 
 # You, as characters know you. S2

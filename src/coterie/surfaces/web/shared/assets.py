@@ -14,21 +14,24 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from posixpath import dirname, join, normpath
 
 from fastapi import APIRouter, Request, Response
 from starlette.exceptions import HTTPException
 
 router = APIRouter(include_in_schema=False)
-_LAYERS = ("reset", "tokens", "base")
-_LATER_LAYERS = ("shell", "story", "pages", "utilities")
-"""What every page has. Any other style sheet is served alone, and a mode's page asks for it."""
+FEATURES = ("shared", "home", "story", "characters", "draft", "crowd", "desk", "memory", "settings", "ops")
+"""Folders with `templates` and `static` of their own."""
+_FIRST_LAYERS = ("shared/reset", "shared/tokens", "shared/base")
+_LAST_LAYERS = ("shared/shell", "story/story", "shared/pages", "shared/utilities")
+"""Style sheets of every page, joined into `app.css`. The others are served alone, for the pages that link them."""
 _TYPES = {
     "css": "text/css; charset=utf-8",
     "js": "text/javascript; charset=utf-8",
     "svg": "image/svg+xml",
     "woff2": "font/woff2",
 }
-_IMPORTS = re.compile(r'^import .*?from "\./([\w.]+)";$', re.MULTILINE)
+_IMPORTS = re.compile(r'^import .*?from "(\.\.?/(?!vendor/)[\w./]+)";$', re.MULTILINE)
 _CACHE_FOREVER = "public, max-age=31536000, immutable"
 
 
@@ -42,17 +45,15 @@ class StaticFile:
 
 @cache
 def assets() -> dict[str, StaticFile]:
-    """Every file there is, by its path."""
+    """All static files by path: `app.css`, `vendor/FILE`, and `FEATURE/FILE` for scripts and further style sheets."""
     found = {"app.css": _asset("css", _style())}
-    joined = {f"{name}.css" for name in (*_LAYERS, *_LATER_LAYERS)}
-    for file in _package_file("static", "css").iterdir():
-        if file.name not in joined:
-            found[f"css/{file.name}"] = _asset("css", file.read_bytes())
-    for folder in ("js", "vendor"):
-        for file in _package_file("static", folder).iterdir():
-            ending = file.name.rpartition(".")[2]
-            if ending in _TYPES:
-                found[f"{folder}/{file.name}"] = _asset(ending, file.read_bytes())
+    joined = {f"{path}.css" for path in (*_FIRST_LAYERS, *_LAST_LAYERS)}
+    folders = {"vendor": _package_file("static", "vendor"), **{name: _package_file(name, "static") for name in FEATURES}}
+    for name, folder in folders.items():
+        for file in folder.iterdir() if folder.is_dir() else ():
+            path, ending = f"{name}/{file.name}", file.name.rpartition(".")[2]
+            if ending in _TYPES and path not in joined:
+                found[path] = _asset(ending, file.read_bytes())
     return found
 
 
@@ -75,7 +76,7 @@ def module_urls(path: str) -> list[str]:
         if script not in found:
             found.append(script)
             text = assets()[script].data.decode()
-            waiting += [f"js/{name}" for name in _IMPORTS.findall(text)]
+            waiting += [normpath(join(dirname(script), name)) for name in _IMPORTS.findall(text)]
     return [asset_url(script) for script in found]
 
 
@@ -101,13 +102,17 @@ async def serve_asset(request: Request, of: str, path: str) -> Response:
 
 
 def _style() -> bytes:
-    """Each component's style lies beside its macro; the layers say what goes before what, whatever the order here."""
-    css = _package_file("static", "css")
-    components = sorted(file.name for file in _package_file("components").iterdir() if file.name.endswith(".css"))
-    parts = [css.joinpath(f"{name}.css").read_bytes() for name in _LAYERS]
-    parts += [_package_file("components", name).read_bytes() for name in components]
-    parts += [css.joinpath(f"{name}.css").read_bytes() for name in _LATER_LAYERS]
+    """The joined style sheets. Cascade layers, not this order, decide which rule wins."""
+    components = sorted(file.name for file in _package_file("shared", "components").iterdir() if file.name.endswith(".css"))
+    parts = [_layer(path) for path in _FIRST_LAYERS]
+    parts += [_package_file("shared", "components", name).read_bytes() for name in components]
+    parts += [_layer(path) for path in _LAST_LAYERS]
     return b"\n".join(parts)
+
+
+def _layer(path: str) -> bytes:
+    feature, _, name = path.partition("/")
+    return _package_file(feature, "static", f"{name}.css").read_bytes()
 
 
 def _asset(ending: str, data: bytes) -> StaticFile:

@@ -56,7 +56,7 @@ def error_response(status: int, error: str, fix: str) -> JSONResponse:
 def negotiated_error(request: Request, status: int, error: str, fix: str) -> Response:
     """As a page to a browser that navigates; htmx and scripts want the sentence alone."""
     if request.method in ("GET", "HEAD") and accepts_html(request.headers) and "hx-request" not in request.headers:
-        return page_response(request, "trouble.html", status=status, what=redact(error), fix=redact(fix))
+        return page_response(request, "shared/error.html", status=status, what=redact(error), fix=redact(fix))
     return error_response(status, error, fix)
 
 
@@ -106,5 +106,5 @@ def add_error_handlers(web: FastAPI) -> None:
 
     @web.exception_handler(Exception)
     async def unexpected(request: Request, error: Exception) -> Response:
-        what = f"Something unexpected went wrong ({type(error).__name__})."
+        what = f"Internal error ({type(error).__name__})."
         return negotiated_error(request, 500, what, "Look at the log of the server; `coterie doctor` may know more.")

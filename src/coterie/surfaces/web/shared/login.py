@@ -135,7 +135,7 @@ def _login_required(scope: Scope) -> Response:
     if scope["method"] in ("GET", "HEAD") and accepts_html(headers) and "hx-request" not in headers:
         asked = scope["path"] + (f"?{scope['query_string'].decode()}" if scope["query_string"] else "")
         return RedirectResponse(f"/login?next={quote(asked)}", 303)
-    return error_response(401, "This house asks for its password.", "Log in at /login first, and keep the cookie.")
+    return error_response(401, "A password is required.", "Log in at /login first, and keep the cookie.")
 
 
 def _session_token(headers: Headers) -> str:
@@ -157,7 +157,7 @@ def login_routes(sessions: Sessions) -> APIRouter:
     async def ask(request: Request, next: str = "/") -> Response:  # noqa: A002 - the name people know
         if sessions.is_valid(_session_token(request.headers)):
             return RedirectResponse(_local_path(next), 303)
-        return page_response(request, "login.html", next=_local_path(next))
+        return page_response(request, "shared/login.html", next=_local_path(next))
 
     @router.post("/login", summary="Come in with the password; the answer sets a session cookie")
     async def come_in(request: Request, told: Password) -> Response:

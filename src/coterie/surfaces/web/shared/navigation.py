@@ -31,9 +31,9 @@ NAVIGATION_ITEMS = (
     NavigationItem("/draft", "Drafts", "file-text", "d", mode=True),
     NavigationItem("/crowd", "Crowd", "radio", "w", mode=True),
     NavigationItem("/desk", "Desk", "lamp-desk", "t", mode=True),
-    NavigationItem("/bots", "Characters", "users-round", "p"),
+    NavigationItem("/characters", "Characters", "users-round", "p"),
     NavigationItem("/memory", "Memory", "brain", "m"),
-    NavigationItem("/ops", "Workshop", "activity", "o"),
+    NavigationItem("/ops", "System status", "activity", "o"),
     NavigationItem("/settings", "Settings", "settings", "s"),
 )
 

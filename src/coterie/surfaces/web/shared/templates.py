@@ -16,7 +16,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 from fastapi.routing import APIRoute
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from jinja2.loaders import ChoiceLoader, PrefixLoader
+from jinja2.loaders import PrefixLoader
 from markupsafe import Markup
 from starlette.datastructures import Headers
 from starlette.routing import Match
@@ -61,11 +61,11 @@ HUE_COUNT = 24
 
 @cache
 def _environment() -> Environment:
-    here = "coterie.surfaces.web"
-    pages = PackageLoader(here, "templates")
-    components = PrefixLoader({"components": PackageLoader(here, "components")})
+    package = "coterie.surfaces.web"
+    features = {name: PackageLoader(package, f"{name}/templates") for name in assets.FEATURES}
+    components = PackageLoader(package, "shared/components")
     jinja = Environment(
-        loader=ChoiceLoader([components, pages]),
+        loader=PrefixLoader({**features, "components": components}),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -76,19 +76,19 @@ def _environment() -> Environment:
         asset=assets.asset_url, modules=assets.module_urls, on_a_phone=PHONE_ITEMS, version=__version__
     )
     jinja.filters.update(
-        hue=hue_class,
+        hue_class=hue_class,
         initials=initials,
-        harmless=clean_line,
-        harmless_within=clean_fragment,
+        clean=clean_line,
+        clean_fragment=clean_fragment,
         prose=render_prose,
-        inline=excerpt,
-        visible=show_invisible,
-        moment=iso_timestamp,
+        excerpt=excerpt,
+        show_invisible=show_invisible,
+        iso_time=iso_timestamp,
         story_time=story_time,
         kind_of_memory=lambda kind: (kind, kind.replace("_", " ").capitalize()),
-        why=score_part_label,
-        work=job_label,
-        set_by_us=Markup,
+        score_part=score_part_label,
+        job_label=job_label,
+        trusted_html=Markup,
         twice=lambda value: (value, value),
         json_data=lambda value: json.dumps(value, ensure_ascii=True),
     )

@@ -204,7 +204,7 @@ class ChatUpdates:
                 if (told := await self._turn_update(turn)) is not None:
                     yield "turn", told
         for kind, model in asides.items():
-            yield "aside", {"kind": kind, "model": model}
+            yield "changed", {"kind": kind, "model": model}
         if isinstance(look[-1], LiveText) and (words := self._words_update(look[-1].reply)) is not None:
             yield "words", words
 
@@ -269,4 +269,4 @@ async def failed_job_updates(house: House, after: int) -> AsyncIterator[LiveUpda
         async for news in following:
             if not isinstance(news, LiveText) and isinstance(news.payload, JobDied):
                 told = {"kind": news.payload.job_kind, "error": news.payload.error}
-                yield LiveUpdate("trouble", told, news.id)
+                yield LiveUpdate("job-failed", told, news.id)

@@ -43,7 +43,7 @@ async def chats(house: Here, request: Request) -> Response:
     listed = sorted((_chat_row(house, chat) for chat in house.story.chats.chats()), key=_latest, reverse=True)
     bots = house.characters.all()
     meet = [(key, shelf.starter_character(key).name, shelf.summary(key)) for key in shelf.NAMES] if not bots else []
-    return page_response(request, "chats.html", chats=listed, bots=bots, meet=meet)
+    return page_response(request, "story/chats.html", chats=listed, bots=bots, meet=meet)
 
 
 @router.get("/{chat}")
@@ -53,7 +53,7 @@ async def show(house: Here, request: Request, chat: str) -> Response:
     others = [bot for bot in house.characters.all() if bot.id not in found.characters]
     return page_response(
         request,
-        "chat.html",
+        "story/chat.html",
         chat=found,
         cast=_speakers(house, found),
         host=house.characters.get(found.host),
@@ -69,7 +69,7 @@ async def show(house: Here, request: Request, chat: str) -> Response:
 async def head(house: Here, chat: str) -> Response:
     found = house.story.chats.chat(f"room:{chat}")
     others = [bot for bot in house.characters.all() if bot.id not in found.characters]
-    return fragment_response("chat_head.html", chat=found, cast=_speakers(house, found), others=others)
+    return fragment_response("story/chat_header.html", chat=found, cast=_speakers(house, found), others=others)
 
 
 @router.get("/{chat}/turns")
@@ -87,13 +87,13 @@ async def drawer(house: Here, chat: str) -> Response:
     names = {entity: clean_line(name) for entity, name in story.participants.names(found).items()}
     seen = chat_details(found, names, story.chats, story.relationships, house.memory)
     here = story.chats.scene(found.room, found.scene).container if found.scene is not None else ""
-    return fragment_response("drawer.html", chat=found, names=names, drawer=seen, here=here)
+    return fragment_response("story/state_panel.html", chat=found, names=names, drawer=seen, here=here)
 
 
 @router.get("/{chat}/rewind/{turn}")
 async def rewind(house: Here, chat: str, turn: str) -> Response:
-    impact = await house.story.preview_rewind(f"room:{chat}", turn)
-    return fragment_response("rewind.html", chat=chat, turn=turn, impact=impact)
+    impact = describe_impact(await house.story.preview_rewind(f"room:{chat}", turn))
+    return fragment_response("story/rewind.html", chat=chat, turn=turn, impact=impact)
 
 
 def _speakers(house: House, chat: Chat) -> list[tuple[str, str]]:
@@ -158,7 +158,7 @@ async def inspect(house: Here, request: Request, chat: str, reply: str) -> Respo
     parts = [part.model_copy(update={"name": show_invisible(labels.of(part.name))}) for part in told.parts]
     return page_response(
         request,
-        "prompt.html",
+        "story/prompt.html",
         chat=found,
         told=told,
         parts=parts,
@@ -231,6 +231,6 @@ async def find(
     more = offset + _PAGE if len(hits) == _PAGE else 0
     told: dict[str, Any] = {"hits": hits, "q": asked, "chat": chat, "more": more}
     if offset:
-        return fragment_response("search_hits.html", **told)
+        return fragment_response("story/search_results.html", **told)
     chats = {room.partition(":")[2]: title for room, title in DisplayNames(house).rooms.items()}
-    return page_response(request, "search.html", here="/chats", chats=chats, **told)
+    return page_response(request, "story/search.html", here="/chats", chats=chats, **told)

@@ -58,7 +58,7 @@ class TurnView:
 @lru_cache(maxsize=4_096)
 def _html(turn: TurnView) -> str:
     """Most turns never change again, and every tab and reload asks for the same ones."""
-    return render("turn.html", turn=turn)
+    return render("story/turn.html", turn=turn)
 
 
 class TurnRenderer:

@@ -1,0 +1,61 @@
+// The stream's side of a room: the words as they are understood, what happened, and how the chat goes.
+import { one } from "../shared/dom.js";
+
+const MAX_LINES = 200;
+const MAX_EVENTS = 6;
+const WAVE = 120;
+const KINDS = { chat_question: "asked the chat", hype: "hype", fail: "went wrong", clutch: "just so", topic_change: "new topic", scene_change: "new scene", raid: "raid" };
+const moods = (mood) => (mood > 0.35 ? "delighted" : mood > 0.1 ? "cheerful" : mood < -0.35 ? "gloomy" : mood < -0.1 ? "uneasy" : "calm");
+const velocities = [];
+const seen = new Set();
+
+export function context(data) {
+  const words = one("#crowd-words");
+  words.textContent = data.summary || "…";
+  const transcript = one("#crowd-transcript");
+  if (data.summary && !transcript.querySelector(`[data-number="${data.number}"]`)) {
+    const sticks = transcript.scrollHeight - transcript.scrollTop - transcript.clientHeight < 24;
+    const line = document.createElement("p");
+    line.dataset.number = data.number;
+    line.append(clock(data.window.end), ` ${data.summary}`);
+    transcript.append(line);
+    while (transcript.childElementCount > MAX_LINES) transcript.firstElementChild.remove();
+    if (sticks) transcript.scrollTop = transcript.scrollHeight;
+  }
+  for (const moment of data.events ?? []) {
+    const key = `${moment.kind}@${moment.at}`;
+    if (seen.has(key)) continue;
+    seen.add(key);
+    const item = document.createElement("li");
+    const kind = document.createElement("span");
+    Object.assign(kind, { className: `badge badge-${moment.kind === "fail" ? "warn" : "accent"}`, textContent: KINDS[moment.kind] ?? moment.kind.replaceAll("_", " ") });
+    item.append(kind, " ", clock(moment.at), ` ${moment.about ?? ""}`);
+    const list = one("#crowd-events");
+    list.prepend(item);
+    while (list.childElementCount > MAX_EVENTS) list.lastElementChild.remove();
+  }
+}
+
+export function trends(data) {
+  velocities.push(data.velocity);
+  if (velocities.length > WAVE) velocities.shift();
+  one("#crowd-velocity").textContent = data.velocity.toFixed(1);
+  one("#crowd-mood").textContent = moods(data.mood);
+  one("#crowd-bots").textContent = `${Math.round(data.bot_fraction * 100)} %`;
+  one("#crowd-tokens").textContent = some(data.top_tokens);
+  one("#crowd-emotes").textContent = some(data.top_emotes);
+  const most = Math.max(1, ...velocities);
+  const step = 300 / (WAVE - 1);
+  const from = WAVE - velocities.length;
+  const points = velocities.map((each, at) => `${((from + at) * step).toFixed(1)},${(46 - (each / most) * 42).toFixed(1)}`);
+  one("#crowd-wave-line").setAttribute("points", points.join(" "));
+  one("#crowd-wave-fill").setAttribute("points", `${(from * step).toFixed(1)},48 ${points.join(" ")} 300,48`);
+}
+
+const some = (counts) => (counts ?? []).slice(0, 4).map(({ what }) => what).join(", ") || "–";
+
+function clock(ms) {
+  const time = document.createElement("span");
+  Object.assign(time, { className: "faint numbers small", textContent: new Date(ms).toLocaleTimeString(undefined, { timeStyle: "medium" }) });
+  return time;
+}

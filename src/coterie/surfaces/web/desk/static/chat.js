@@ -1,0 +1,117 @@
+// A desk conversation: fetches messages and activity again after each live update, and sends actions.
+import { on, one } from "../shared/dom.js";
+import { api, post, put, remove } from "../shared/api.js";
+import { Composer } from "../shared/composer.js";
+import { listen } from "../shared/live_updates.js";
+import { showError } from "../shared/errors.js";
+
+const page = one("#desk");
+const chat = page.dataset.chat;
+const here = `/desk/${chat}`;
+const scroll = one("#scroll");
+const live = one("[data-live]");
+const WIDE = matchMedia("(min-width: 68.01rem)");
+const DEBOUNCE_MS = 150;
+let soon = 0;
+let missed = false;
+
+if (WIDE.matches) one("#drawer").hidden = false;
+toEnd();
+showSpending();
+markRead();
+document.addEventListener("visibilitychange", markRead);
+listen({ [chat]: Number(page.dataset.at), instance: Number(page.dataset.at) }, onMessage);
+
+function onMessage(message) {
+  if (message.name === "open" || message.name === "lost") {
+    live.dataset.state = message.name === "open" ? "live" : "failed";
+    live.textContent = message.name === "open" ? "Live" : "Not connected; retrying";
+    if (message.name === "open") refresh();
+  } else if (message.chat === chat) refresh();
+}
+
+// Workers cause many updates per second: refreshes are throttled and never run in parallel.
+function refresh() {
+  if (soon) missed = true;
+  else soon = setTimeout(fetchParts, DEBOUNCE_MS);
+}
+
+async function fetchParts() {
+  const atEnd = scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < 80;
+  await Promise.allSettled([show("messages"), show("activity")]);
+  soon = 0;
+  if (missed) refresh();
+  missed = false;
+  showSpending();
+  if (atEnd) toEnd();
+  markRead();
+}
+
+const show = (part) => htmx.ajax("GET", `${here}/${part}`, { target: `#${part}`, swap: "innerMorph" });
+
+function toEnd() {
+  scroll.scrollTop = scroll.scrollHeight;
+}
+
+// Visible messages count as read; the server writes nothing if there is nothing new.
+function markRead() {
+  if (!document.hidden) post(`${here}/read`).catch(() => {});
+}
+
+function showSpending() {
+  one("#spent").textContent = `${one("#spent-today")?.textContent ?? ""} today`;
+}
+
+async function act(request, button) {
+  button?.setAttribute("aria-busy", "true");
+  try {
+    await request();
+    refresh();
+    return true;
+  } catch (error) {
+    showError(error);
+    return false;
+  } finally {
+    button?.removeAttribute("aria-busy");
+  }
+}
+
+new Composer(`desk:${chat}`, {
+  say: async (text, key) => {
+    await post(`${here}/messages`, { text, key });
+    refresh();
+  },
+});
+
+on("click", "[data-cancel]", (_, button) => act(() => post(`${here}/processes/${button.dataset.cancel}/cancel`), button));
+on("click", "[data-answer]", (_, button) =>
+  act(() => post(`${here}/processes/${button.dataset.answer}/answer`, { allowed: button.dataset.allowed === "true" }), button));
+on("click", "[data-switch]", (_, button) =>
+  act(() => post(`${here}/schedules/${button.dataset.switch}/switch`, { on: button.dataset.on === "true" }), button));
+on("click", "[data-skill]", (_, button) => act(() => put(`/desk/skills/${button.dataset.skill}`, { on: button.dataset.on === "true" }), button));
+on("click", "[data-remove]", (_, button) => act(() => remove(`${here}/schedules/${button.dataset.remove}`), button));
+on("click", "[data-steps]", (_, button) =>
+  act(async () => {
+    await htmx.ajax("GET", `${here}/processes/${button.dataset.steps}`, { target: "#steps-body", swap: "innerHTML" });
+    one("#steps").showModal();
+  }, button));
+
+on("click", "[data-follow-up]", (_, button) => {
+  one("#follow-up").dataset.worker = button.dataset.followUp;
+  one("#follow-up-question").textContent = button.dataset.question;
+  one("#follow-up").showModal();
+});
+one("#follow-up-form").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const text = one("#follow-up-text").value.trim();
+  const path = `${here}/processes/${one("#follow-up").dataset.worker}/follow-up`;
+  if (text && (await act(() => api("POST", path, { text })))) {
+    one("#follow-up-text").value = "";
+    one("#follow-up").close();
+  }
+});
+one("#schedule-zone").value = Intl.DateTimeFormat().resolvedOptions().timeZone ?? "UTC";
+one("#schedule-form").addEventListener("form:done", () => {
+  one("#schedule").close();
+  refresh();
+});

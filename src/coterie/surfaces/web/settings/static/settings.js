@@ -1,0 +1,152 @@
+// Settings: sends only changed values, all or none; errors are shown at their field.
+import { all, on, one } from "../shared/dom.js";
+import { api, post } from "../shared/api.js";
+import { toast } from "../shared/toast.js";
+import { showError } from "../shared/errors.js";
+
+const READERS = {
+  // Invalid numbers are sent as text; the server reports what it expects.
+  number: (text) => (text.trim() === "" ? null : Number.isFinite(Number(text)) ? Number(text) : text),
+  list: (text) => (text.trim() === "" ? null : text.split(",").map((part) => part.trim()).filter(Boolean)),
+  text: (text) => (text.trim() === "" ? null : text),
+  secret: (text) => text.trim(),
+};
+
+const started = new WeakMap(all("[data-setting]").map((field) => [field, value(field)]));
+
+function value(field) {
+  return field.type === "checkbox" ? field.checked : field.value;
+}
+
+// In a form that adds an entry, keys are prefixed with the entry's name.
+function keyOf(form, field) {
+  return form.dataset.new ? `${form.dataset.new}.${one("[data-new-name]", form).value.trim()}${field.name}` : field.name;
+}
+
+function changes(form) {
+  const data = {};
+  for (const field of all("[data-setting]", form)) {
+    if (field.disabled || (value(field) === started.get(field) && !("always" in field.dataset))) continue;
+    data[keyOf(form, field)] = field.type === "checkbox" ? field.checked : READERS[field.dataset.setting](field.value);
+  }
+  return data;
+}
+
+function showFieldError(form, error) {
+  const field = all("[data-setting]", form).find((field) => error.what?.startsWith(keyOf(form, field)));
+  if (!field) return showError(error);
+  const note = document.createElement("p");
+  note.className = "field-error";
+  note.dataset.formError = "";
+  note.setAttribute("role", "alert");
+  const what = error.what.slice(keyOf(form, field).length).replace(/^:?\s*(\([^)]*\))?\s*/, "").replace(/, unable to parse string as an? \w+/, "");
+  note.textContent = `${what.charAt(0).toUpperCase()}${what.slice(1)} ${/^Correct it/.test(error.fix) ? "" : error.fix}`.trim();
+  field.setAttribute("aria-invalid", "true");
+  field.after(note);
+  field.closest("details")?.setAttribute("open", "");
+  field.focus();
+}
+
+on("submit", "form[data-settings]", async (event, form) => {
+  event.preventDefault();
+  for (const note of all("[data-form-error]", form)) note.remove();
+  for (const field of all("[aria-invalid]", form)) field.removeAttribute("aria-invalid");
+  const data = changes(form);
+  if (!Object.keys(data).length) return toast("Nothing was changed.", { seconds: 3 });
+  const button = one("[type=submit]", form);
+  button.setAttribute("aria-busy", "true");
+  try {
+    const answer = await api("PATCH", "/settings", { changes: data });
+    if ("again" in form.dataset) return reload();
+    one("#restart").hidden = !answer.restart_needed;
+    for (const field of all("[data-setting]", form)) {
+      if (!(field.name in data)) continue;
+      const now = answer.settings.find(({ key }) => key === field.name);
+      const from = field.closest(".setting") && one(".setting-origin", field.closest(".setting"));
+      started.set(field, value(field));
+      if (!now || !from) continue;
+      if (now.secret) field.value = "";
+      started.set(field, value(field));
+      from.textContent = `${now.origin === "default" ? "default" : `from ${now.origin}`}${now.pending ? " · after a restart" : " · in effect"}`;
+    }
+    const waits = answer.settings.some(({ key, pending }) => pending && key in data);
+    toast(waits ? "Saved. Takes effect after a restart." : "Saved. In effect now.", { kind: "success", seconds: 4 });
+  } catch (error) {
+    showFieldError(form, error);
+  } finally {
+    button.removeAttribute("aria-busy");
+  }
+});
+
+// Lists are rendered by the server: reload and keep the scroll position.
+function reload() {
+  sessionStorage.setItem("settings-at", String(one("#main").scrollTop));
+  location.reload();
+}
+
+const at = sessionStorage.getItem("settings-at");
+if (at !== null) {
+  sessionStorage.removeItem("settings-at");
+  one("#main").scrollTop = Number(at);
+  toast("Saved. In effect now.", { kind: "success", seconds: 4 });
+}
+
+on("click", "[data-remove-setting]", async (_, button) => {
+  try {
+    await api("PATCH", "/settings", { changes: { [button.dataset.removeSetting]: null } });
+    reload();
+  } catch (error) {
+    showError(error);
+  }
+});
+
+on("click", "[data-test-model]", async (_, button) => {
+  const result = one(".test-result", button.closest("[data-role-models]"));
+  button.setAttribute("aria-busy", "true");
+  result.replaceChildren(line("faint", "Testing text and structured output …"));
+  try {
+    const trial = await post("/models/test", { model: button.dataset.testModel });
+    const first = trial.first_token_ms === null ? "–" : `${(trial.first_token_ms / 1000).toFixed(2)} s`;
+    const facts = [`First token after ${first}`, `${trial.tokens_per_s.toFixed(1)} tokens/s`, trial.json_ok ? "structured output works" : `structured output failed (${trial.json_failure})`];
+    if (trial.memory_mb) facts.push(`${Math.round(trial.memory_mb)} MB`);
+    result.replaceChildren(line(trial.json_ok ? "test-ok" : "test-failed", facts.join(" · ")), line("test-text", trial.text));
+  } catch (error) {
+    result.replaceChildren(line("test-failed", error.message));
+  } finally {
+    button.removeAttribute("aria-busy");
+  }
+});
+
+function line(kind, text) {
+  const made = document.createElement("p");
+  Object.assign(made, { className: kind, textContent: text, dir: "auto" });
+  return made;
+}
+
+on("click", "[data-backup]", async (_, button) => {
+  const status = one("[data-backup-status]");
+  button.setAttribute("aria-busy", "true");
+  status.textContent = "Backing up …";
+  try {
+    const made = await post("/backups");
+    status.textContent = "";
+    toast(`Kept as ${made.file}.`, { kind: "success" });
+    await htmx.ajax("GET", "/settings/backups", { target: "#backup-list", swap: "innerHTML" });
+  } catch (error) {
+    status.textContent = "";
+    showError(error);
+  } finally {
+    button.removeAttribute("aria-busy");
+  }
+});
+
+// People: shows a new link code once and reloads the list.
+on("form:done", "#people form", async (event, form) => {
+  if ("code" in form.dataset) {
+    const { code, minutes, person } = event.detail;
+    const words = `Within ${minutes} minutes, once: write /link ${code} (on Matrix !link ${code}) from the account that is to be ${person.name}’s.`;
+    one("[data-code-result]").replaceChildren(line("banner", words));
+    form.reset();
+  }
+  await htmx.ajax("GET", "/settings/people", { target: "#people-list", swap: "innerHTML" });
+});

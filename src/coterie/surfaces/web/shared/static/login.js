@@ -1,0 +1,4 @@
+// The login page has only a form.
+import { startForms } from "./forms.js";
+
+startForms();

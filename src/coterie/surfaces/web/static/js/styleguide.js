@@ -1,4 +1,0 @@
-import { on } from "./dom.js";
-import { toast } from "./toast.js";
-
-on("click", "[data-guide-toast]", () => toast("Rewound 6 turns.", { action: "Undo", act: () => toast("They are back.") }));

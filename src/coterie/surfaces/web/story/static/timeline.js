@@ -1,0 +1,159 @@
+// The timeline: turns in order, each once. Updates keep the scroll position.
+import { all, nodes, one } from "../shared/dom.js";
+
+const NEAR = 96;
+const AHEAD = 3000; // older turns are fetched this many pixels before they become visible
+
+// Whether a turn is shown unchanged; `data-late` is set by the page, so it is ignored.
+function same(there, made) {
+  if (!there) return false;
+  if (there.dataset.late) made.dataset.late = there.dataset.late;
+  return there.isEqualNode(made);
+}
+
+export class Timeline {
+  constructor(chat, scroller, timeline) {
+    Object.assign(this, { chat, scroller, timeline });
+    this.before = Number(one("#chat").dataset.before) || null;
+    this.unseen = 0;
+    this.pill = one("#pill");
+    this.loading = false;
+    this.pill.addEventListener("click", () => this.toBottom());
+    scroller.addEventListener("scroll", () => this.#scrolled(), { passive: true });
+    this.late = [];
+    this.#mark();
+    this.toBottom();
+    // Turns get their final height when drawn; stay at the bottom until then.
+    new ResizeObserver(() => this.stuck && this.toBottom()).observe(timeline);
+    new ResizeObserver(() => this.stuck && this.toBottom()).observe(scroller);
+    new IntersectionObserver(([seen]) => seen.isIntersecting && this.older(), { root: scroller, rootMargin: `${AHEAD}px 0px 0px` }).observe(one("#older"));
+  }
+
+  get last() {
+    return this.timeline.lastElementChild;
+  }
+
+  get open() {
+    return one(".turn[data-state=open]", this.timeline);
+  }
+
+  turn({ id, html, state }) {
+    const made = nodes(html).firstElementChild;
+    const there = document.getElementById(`t-${id}`);
+    if (there) {
+      if (!same(there, made)) this.#keep(() => there.replaceWith(made));
+      return;
+    }
+    const seq = Number(made.dataset.seq);
+    let after = this.last;
+    while (after && Number(after.dataset.seq) > seq) after = after.previousElementSibling;
+    // Older than what is loaded: fetched when scrolled to.
+    if (!after && this.before) return;
+    this.#keep(() => (after ? after.after(made) : this.timeline.prepend(made)));
+    if (!this.stuck && (state !== "open" || made === this.last)) this.#announce(1);
+  }
+
+  words({ reply, from, blocks }) {
+    const turn = document.getElementById(`t-${reply}`);
+    if (!turn) return;
+    const text = one(".turn-text", turn);
+    this.#keep(() => {
+      for (const [at, html] of blocks.entries()) {
+        const place = text.children[from + at] ?? text.appendChild(Object.assign(document.createElement("div"), { className: "block", dir: "auto" }));
+        place.innerHTML = html;
+      }
+      while (text.children.length > from + blocks.length) text.lastElementChild.remove();
+    });
+  }
+
+  // After a rewind or undo: replaces the latest turns. Older ones stay if there is no gap between.
+  replace({ html, before }) {
+    this.#keep(() => {
+      const made = nodes(html);
+      const fresh = [...made.children];
+      const first = fresh.length ? Number(fresh[0].dataset.seq) : 0;
+      const there = new Map(all(".turn", this.timeline).map((turn) => [turn.id, turn]));
+      const joined = before === null || [...there.values()].some((turn) => Number(turn.dataset.seq) === before);
+      const kept = joined ? [...there.values()].filter((turn) => Number(turn.dataset.seq) < first) : [];
+      const ordered = fresh.map((turn) => (same(there.get(turn.id), turn) ? there.get(turn.id) : turn));
+      this.timeline.replaceChildren(...(before === null ? [] : kept), ...ordered);
+      if (!joined || before === null) this.#further(before);
+    });
+  }
+
+  async older() {
+    if (this.loading || !this.before) return;
+    this.loading = true;
+    try {
+      const asked = this.before;
+      // The request is for turns before the first one shown, which follows `before`.
+      const answer = await fetch(`/chats/${this.chat}/turns?before=${asked + 1}`, { headers: { Accept: "text/html" } });
+      if (!answer.ok || asked !== this.before) return;
+      const made = nodes(await answer.text());
+      this.#keep(() => this.timeline.prepend(made));
+      this.#further(Number(answer.headers.get("X-Before")) || null);
+    } finally {
+      this.loading = false;
+    }
+    // Still near the top after a quick scroll: the observer sees no change, so fetch again.
+    if (this.before && one("#older").getBoundingClientRect().bottom > this.scroller.getBoundingClientRect().top - AHEAD) this.older();
+  }
+
+  toBottom() {
+    this.stuck = true;
+    this.scroller.scrollTop = this.scroller.scrollHeight;
+    this.#announce(0);
+  }
+
+  // Applies a change and keeps the scroll position, or stays at the bottom.
+  #keep(change) {
+    const stuck = this.stuck;
+    const anchor = stuck ? null : this.#firstSeen();
+    const was = anchor?.getBoundingClientRect().top;
+    change();
+    this.#mark();
+    if (stuck) this.scroller.scrollTop = this.scroller.scrollHeight;
+    else if (anchor?.isConnected) {
+      const moved = anchor.getBoundingClientRect().top - was;
+      if (Math.abs(moved) > 0.5) this.scroller.scrollTop += moved;
+    }
+    this.#scrolled(); // a short timeline is fully visible
+  }
+
+  // Only the last reply can be regenerated, and only the last message edited.
+  #mark() {
+    const late = [this.last, this.last?.previousElementSibling].filter(Boolean);
+    for (const turn of this.late) if (!late.includes(turn)) delete turn.dataset.late;
+    late.forEach((turn, at) => (turn.dataset.late = at ? "before" : "last"));
+    this.late = late;
+  }
+
+  // The turn at the top of the window; elementFromPoint costs the same for any number of turns.
+  #firstSeen() {
+    const { left, top, width } = this.scroller.getBoundingClientRect();
+    for (const down of [8, 40, 80]) {
+      const turn = document.elementFromPoint(left + width / 2, top + down)?.closest(".turn");
+      if (turn) return turn;
+    }
+    return this.timeline.firstElementChild;
+  }
+
+  #further(before) {
+    this.before = before;
+    one("#older").hidden = !before;
+    one("#start").hidden = Boolean(before);
+  }
+
+  #scrolled() {
+    const { scrollTop, scrollHeight, clientHeight } = this.scroller;
+    this.stuck = scrollHeight - scrollTop - clientHeight < NEAR;
+    if (this.stuck) this.#announce(0);
+    this.pill.hidden = this.stuck;
+  }
+
+  #announce(more) {
+    this.unseen = more ? this.unseen + more : 0;
+    one("span", this.pill).textContent = this.unseen ? `${this.unseen} new` : "Latest";
+    this.pill.hidden = this.stuck;
+  }
+}
