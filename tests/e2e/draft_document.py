@@ -34,7 +34,9 @@ class Paper:
         """With a ready-made character, or with one that is there."""
         self.site = site
         site.ask("PUT", "/you", {"name": "Ana"})
-        self.bot = site.ask("POST", f"/characters/ready/{character}") if bot is None else site.ask("GET", f"/characters/{bot}")
+        self.bot = (
+            site.ask("POST", f"/characters/ready/{character}") if bot is None else site.ask("GET", f"/characters/{bot}")
+        )
         self.workspace = site.ask("POST", "/draft/workspaces", {"name": "The coast"})["id"]
         self.base = f"/draft/workspaces/{self.workspace}"
         self.name = name

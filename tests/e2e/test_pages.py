@@ -230,7 +230,7 @@ def test_a_background_failure_is_told_anywhere_and_tried_again_in_the_workshop(
     expect(page).to_have_url("/ops")
     check(page)
     page.get_by_role("button", name="Try again").click()
-    expect(page.get_by_role("heading", name="Given up")).to_have_count(0)
+    expect(page.get_by_role("heading", name="Failed jobs")).to_have_count(0)
 
 
 def test_the_workshop_tells_what_models_did(page: Page, site: Site, begun: str) -> None:
@@ -269,7 +269,8 @@ def test_hostile_words_are_never_live_in_a_browser(page: Page, site: Site, begun
     site.ask("PUT", f"/characters/{bot}", {**told, "persona": "Other."})
     site.call(lambda: site.house.memory.add_many([NewMemory(ALL, bot, f"memory:{bot}", about=(HOSTILE[2],))]))
     site.say(begun, f"walnuts {ALL}", ALL)
-    for path in ["/characters", f"/characters/{bot}", f"/characters/{bot}/edit", f"/characters/{bot}/kickoff", f"/memory?owner={bot}",
+    for path in ["/characters", f"/characters/{bot}", f"/characters/{bot}/edit",
+                 f"/characters/{bot}/kickoff", f"/memory?owner={bot}",
                  f"/memory?owner={bot}&q=press", f"/memory?owner={bot}&view=graph", "/search?q=press",
                  f"/search?q={quote(HOSTILE[1])}", "/ops", "/settings"]:  # fmt: skip
         page.goto(path)
@@ -297,7 +298,16 @@ def test_s13_the_inspector_shows_tokens_and_parts(page: Page, site: Site, begun:
     check(page)
 
 
-PAGES = ["/", "/characters", "/characters/new", "/settings", "/memory", "/memory?view=graph", "/ops", "/search?q=walnut"]
+PAGES = [
+    "/",
+    "/characters",
+    "/characters/new",
+    "/settings",
+    "/memory",
+    "/memory?view=graph",
+    "/ops",
+    "/search?q=walnut",
+]
 
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 390), ("dark", 1280)])

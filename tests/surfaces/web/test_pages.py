@@ -88,8 +88,9 @@ async def lived_in(web: Web, words: str) -> dict[str, str]:
 
 
 PAGES = [
-    "/", "/characters", "/characters/new", "/characters/{bot}", "/characters/{bot}/edit", "/characters/{bot}/kickoff", "/characters/{bot}/kickoff/form",
-    "/characters/{bot}/kickoff/form?empty=true", "/settings", "/settings/backups", "/memory", "/memory?q=walnuts&owner={bot}",
+    "/", "/characters", "/characters/new", "/characters/{bot}", "/characters/{bot}/edit",
+    "/characters/{bot}/kickoff", "/characters/{bot}/kickoff/form", "/characters/{bot}/kickoff/form?empty=true",
+    "/settings", "/settings/backups", "/memory", "/memory?q=walnuts&owner={bot}",
     "/memory?view=graph", "/memory?view=timeline", "/memory/{memory}/edit?room={room}",
     "/memory/{memory}/row?room={room}",
     "/ops", "/ops/now", "/ops/embedding", "/search?q=walnuts", "/search", "/chats/{chat}/prompt/{reply}",
@@ -101,8 +102,8 @@ async def test_hostile_words_are_never_live_on_any_page(web: Web) -> None:
     for path in PAGES:
         text = await html(web, path.format(**names))
         assert "<script>alert" not in text
-    odd = ["/characters/{x}", "/chats/{x}/prompt/y", "/memory/{x}/edit", "/search?q={x}", "/memory?q={x}&owner={x}&room={x}",
-           "/memory?type={x}&since={x}&view={x}"]  # fmt: skip
+    odd = ["/characters/{x}", "/chats/{x}/prompt/y", "/memory/{x}/edit", "/search?q={x}",
+           "/memory?q={x}&owner={x}&room={x}", "/memory?type={x}&since={x}&view={x}"]  # fmt: skip
     for path in odd:
         answer = await web.client.get(path.replace("{x}", "<script>alert(1)</script>"), headers=BROWSER)
         assert "<script>alert" not in answer.text, path
@@ -194,7 +195,8 @@ async def test_m7_a_page_of_memories_leads_to_the_next(web: Web) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/characters/x", "/characters/x/edit", "/characters/x/kickoff", "/characters/x/portrait", "/search?q=a&chat=x"]
+    "path",
+    ["/characters/x", "/characters/x/edit", "/characters/x/kickoff", "/characters/x/portrait", "/search?q=a&chat=x"],
 )
 async def test_what_is_not_there_is_told_on_a_page(web: Web, path: str) -> None:
     text = await html(web, path, status=404)

@@ -29,7 +29,7 @@ async def test_spend_failures_and_health_of_models(web: Web) -> None:
     assert (narrative["model"], narrative["calls"], narrative["usd"]) == ("embedded/script", 1, 0)
     assert narrative["tokens_out"] > 0
     failed = await web.get("/ops/failures")
-    assert {one["wanted"] for one in failed} >= {"StateUpdate"}
+    assert {one["schema_name"] for one in failed} >= {"StateUpdate"}
     first = failed[0]
     assert (first["model"], first["attempts"] > 0, bool(first["raw"])) == ("embedded/script", True, True)
     assert all(one["id"] < first["id"] for one in await web.get(f"/ops/failures?before={first['id']}"))

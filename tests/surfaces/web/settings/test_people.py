@@ -51,6 +51,6 @@ async def test_p3_the_page_shows_people_and_their_words_are_only_words(web: Web)
     await web.client.put("/you", json={"name": "Ana"})
     await web.post("/people", {"name": '<img src=x onerror="alert(1)">'}, status=201)
     page = (await web.client.get("/settings", headers={"Accept": "text/html"})).text
-    assert "Who may talk with your characters" in page and "&lt;img src=x" in page and "<img src=x" not in page
+    assert "Who may talk to your characters" in page and "&lt;img src=x" in page and "<img src=x" not in page
     part = (await web.client.get("/settings/people", headers={"Accept": "text/html"})).text
-    assert "May talk with nobody yet" in part and "/characters" in part
+    assert "May not talk to any character yet" in part and "/characters" in part

@@ -41,7 +41,8 @@ async def test_a_former_edition_is_not_kept(web: Web) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["nothing.js", "..%2fserver.py", "shared/..%2f..%2fserver.py", "%2e%2e/server.py", "vendor/htmx.LICENSE.txt"]
+    "path",
+    ["nothing.js", "..%2fserver.py", "shared/..%2f..%2fserver.py", "%2e%2e/server.py", "vendor/htmx.LICENSE.txt"],
 )
 async def test_only_what_is_listed_is_served(web: Web, path: str) -> None:
     answer = await web.client.send(

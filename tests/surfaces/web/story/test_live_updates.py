@@ -139,7 +139,7 @@ async def test_a_teller_that_fails_ends_the_stream_so_that_the_page_asks_again(
     async def broken(*_: object) -> object:
         raise RuntimeError("on purpose")
 
-    monkeypatch.setattr("coterie.surfaces.web.story.live.last_turns", broken)
+    monkeypatch.setattr("coterie.surfaces.web.story.live.latest_turns_html", broken)
     stream = _stream(web.house, {chat.removeprefix("/chats/"): 10**9}, anyio.Event())
     async with asyncio.timeout(20):
         assert [event async for event in stream] == []

@@ -350,7 +350,8 @@ async def test_a_full_disk_is_503(web: Web, monkeypatch: pytest.MonkeyPatch) -> 
 async def test_every_route_is_described(web: Web) -> None:
     described = await web.get("/openapi.json")
     wanted = {
-        "/health", "/you", "/characters", "/characters/import", "/characters/ready", "/characters/{bot}", "/characters/{bot}/kickoff",
+        "/health", "/you", "/characters", "/characters/import", "/characters/ready", "/characters/{bot}",
+        "/characters/{bot}/kickoff",
         "/characters/{bot}/reset",
         "/characters/{bot}/export", "/characters/{bot}/chats/import", "/chats", "/chats/{chat}", "/chats/{chat}/turns",
         "/chats/{chat}/stop", "/chats/{chat}/regenerate", "/chats/{chat}/alternatives", "/chats/{chat}/choose",

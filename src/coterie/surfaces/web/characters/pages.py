@@ -132,7 +132,9 @@ async def edit(house: Here, request: Request, bot: str) -> Response:
 @router.get("/{bot}/kickoff")
 async def kickoff(house: Here, request: Request, bot: str) -> Response:
     """The page is there at once; what the classifier reads from the prose comes into it when it is ready."""
-    return page_response(request, "characters/opening.html", bot=house.characters.get(bot), portrait=portrait_url(house, bot))
+    return page_response(
+        request, "characters/opening.html", bot=house.characters.get(bot), portrait=portrait_url(house, bot)
+    )
 
 
 @router.get("/{bot}/kickoff/form")

@@ -60,9 +60,7 @@ async def inbox_items(house: House, who: Contributor, since: VisitEnd | None) ->
 def _access_requests(house: House) -> Iterator[InboxItem]:
     for asking in house.people.open_pairing_requests():
         name = clean_line(asking.name) or clean_line(asking.account)
-        yield InboxItem(
-            "asks", f"{name} asks for access", "/settings#people", "hand", where=clean_line(asking.surface)
-        )
+        yield InboxItem("asks", f"{name} asks for access", "/settings#people", "hand", where=clean_line(asking.surface))
 
 
 def _desks(house: House, since: VisitEnd | None) -> Iterator[InboxItem]:
@@ -197,7 +195,7 @@ async def _failed_jobs(house: House) -> Iterator[InboxItem]:
     if not dead:
         return iter(())
     first = job_label(dead[0].kind)
-    text = f"Given up: {clean_line(first)}" if len(dead) == 1 else f"{len(dead)} background jobs failed"
+    text = f"Failed: {clean_line(first)}" if len(dead) == 1 else f"{len(dead)} background jobs failed"
     detail = excerpt(redact(dead[0].error or ""), _DETAIL_LENGTH)
     return iter([InboxItem("trouble", text, "/ops", "triangle-alert", where="System status", detail=detail)])
 

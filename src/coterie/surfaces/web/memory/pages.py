@@ -83,7 +83,9 @@ async def browse(
         records = house.memory.page(owner=chosen, room=asked.room or None, kind=asked.type or None, since=since_at,
                                     until=until_at, limit=500)  # fmt: skip
         drawn = graph(records, house.memory.links(chosen), people.name)
-        return page_response(request, "memory/memories.html", **common, graph=drawn, chosen=chosen, width=WIDTH, height=HEIGHT)
+        return page_response(
+            request, "memory/memories.html", **common, graph=drawn, chosen=chosen, width=WIDTH, height=HEIGHT
+        )
     found = _chronological(house, asked) if told_by_story else await _found(house, asked)
     bars = _counts_by_day(found, asked) if told_by_story else []
     return page_response(request, "memory/memories.html", **common, bars=bars, **_listed(asked, found[:_PAGE], 0, view))

@@ -48,7 +48,10 @@ def assets() -> dict[str, StaticFile]:
     """All static files by path: `app.css`, `vendor/FILE`, and `FEATURE/FILE` for scripts and further style sheets."""
     found = {"app.css": _asset("css", _style())}
     joined = {f"{path}.css" for path in (*_FIRST_LAYERS, *_LAST_LAYERS)}
-    folders = {"vendor": _package_file("static", "vendor"), **{name: _package_file(name, "static") for name in FEATURES}}
+    folders = {
+        "vendor": _package_file("static", "vendor"),
+        **{name: _package_file(name, "static") for name in FEATURES},
+    }
     for name, folder in folders.items():
         for file in folder.iterdir() if folder.is_dir() else ():
             path, ending = f"{name}/{file.name}", file.name.rpartition(".")[2]
@@ -103,7 +106,9 @@ async def serve_asset(request: Request, of: str, path: str) -> Response:
 
 def _style() -> bytes:
     """The joined style sheets. Cascade layers, not this order, decide which rule wins."""
-    components = sorted(file.name for file in _package_file("shared", "components").iterdir() if file.name.endswith(".css"))
+    components = sorted(
+        file.name for file in _package_file("shared", "components").iterdir() if file.name.endswith(".css")
+    )
     parts = [_layer(path) for path in _FIRST_LAYERS]
     parts += [_package_file("shared", "components", name).read_bytes() for name in components]
     parts += [_layer(path) for path in _LAST_LAYERS]
