@@ -29,7 +29,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
 
 def test_p17_nobody_sees_anything_before_the_password(page: Page) -> None:
     page.goto("/characters?x=1")
-    expect(page).to_have_url("/login?next=/bots%3Fx%3D1")
+    expect(page).to_have_url("/login?next=/characters%3Fx%3D1")
     expect(page.get_by_label("Password")).to_be_focused()
     assert serious(page) == []
     page.keyboard.type("wrong password")

@@ -109,11 +109,11 @@ def test_the_crowds_lines_are_there(site: Site) -> None:
 
 
 def test_characters_memories_and_people_are_there(site: Site) -> None:
-    listed = page(site, "/bots")
+    listed = page(site, "/characters")
     assert all(name in listed for name in EXPECTED["characters"])
     for owner, expected in EXPECTED["memories"].items():
         assert [memory["text"] for memory in site.ask("GET", f"/memories?owner={owner}")] == expected
-        page(site, f"/bots/{owner}")
+        page(site, f"/characters/{owner}")
     for path in ("/", "/memory", "/ops", "/settings", "/search?q=lamp"):
         page(site, path)
 
