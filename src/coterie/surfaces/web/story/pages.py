@@ -92,7 +92,7 @@ async def drawer(house: Here, chat: str) -> Response:
 
 @router.get("/{chat}/rewind/{turn}")
 async def rewind(house: Here, chat: str, turn: str) -> Response:
-    impact = describe_impact(await house.story.preview_rewind(f"room:{chat}", turn))
+    impact = await house.story.preview_rewind(f"room:{chat}", turn)
     return fragment_response("story/rewind.html", chat=chat, turn=turn, impact=impact)
 
 
