@@ -69,7 +69,7 @@ def test_the_key_is_wrong(lived_in: Paths, process: Call) -> None:
             "[models.roles]\nnarrative = 'house/large'\n"
         )
         said = "✗ Models of house: the key was refused (HTTP 401)"
-        told(process, said, "→ Keep the right one: coterie secrets set house", code=1)
+        told(process, said, "→ Store the right one: coterie secrets set house", code=1)
     assert "sk-wrong" not in process("doctor").out
 
 

@@ -53,7 +53,7 @@ async def test_a_key_that_is_right_or_wrong(address: str, preset: str) -> None:
 
 
 async def test_a_provider_in_trouble_or_away_is_noted(address: str) -> None:
-    assert (await look("openai-compatible", f"{address}/sick", "good")).what == "it has trouble (HTTP 503)"
+    assert (await look("openai-compatible", f"{address}/sick", "good")).what == "server error (HTTP 503)"
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
     away = await look("openai-compatible", f"http://127.0.0.1:{port}", "good")

@@ -86,7 +86,7 @@ async def test_d10_the_cap_stops_calls_with_a_sentence_that_says_so(
     await models.ask(Role.NARRATIVE, PROMPT)
     with pytest.raises(errors.CapReached) as caught:
         await models.ask(Role.NARRATIVE, PROMPT.model_copy(update={"max_tokens": 200}))
-    assert caught.value.what.startswith("Today's cap of $0.55 does not allow this call: $0.40 is spent or under way")
+    assert caught.value.what.startswith("Today's cap of $0.55 does not allow this call: $0.40 is spent or reserved")
     assert "local midnight, in 4 h 30 min" in caught.value.fix
     assert "usd_per_day" in caught.value.fix
     provider = models.provider("paid")

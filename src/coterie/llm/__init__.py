@@ -1,1 +1,1 @@
-"""Models: roles, routing, structured output, the embedded model, tokens, usage, recordings."""
+"""Models: settings and roles, routing, providers, structured output, tokens, usage, recordings."""

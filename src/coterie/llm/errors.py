@@ -1,27 +1,27 @@
-"""What can go wrong between a request and an answer, told apart by status and type, never by text.
+"""Errors of model calls. They are classified by status and type, never by the text of a message.
 
-ModelError                    what was already streamed is kept in `partial`
-├── ModelUnavailable          passing trouble: worth another try, then the next model of the chain
-│   ├── RateLimited           429; the model rests until `retry_after` has passed
+ModelError                    text that was already streamed is kept in `partial`
+├── ModelUnavailable          transient: retried, then the next model of the chain is asked
+│   ├── RateLimited           429; the model is in cooldown until `retry_after` has passed
 │   ├── OutOfCredit           429 whose type says that the quota is used up
-│   ├── Overloaded            503 or 529: too many people at once
+│   ├── Overloaded            503 or 529
 │   ├── ServerFault           500, 502, 504
-│   ├── Unreachable           no connection, or it broke
+│   ├── Unreachable           no connection, or it was lost
 │   ├── TimedOut              the first token, the next one, or the whole took too long
-│   ├── BadAnswer             what came back is not the protocol, or not JSON
-│   ├── EmptyAnswer           the model said nothing
+│   ├── BadAnswer             the response does not follow the protocol, or is not JSON
+│   ├── EmptyAnswer           the answer has no text and no tool call
 │   └── ModelCrashed          the embedded model's process died or hung; the next call starts it again
-├── RequestRefused            the request or the account is at fault: no retry, no other model
+├── RequestRefused            the request or the account is at fault: no retry, no fallback
 │   ├── BadRequest            400, 413, 422
 │   ├── KeyRejected           401
 │   ├── PaymentNeeded         402
-│   ├── NotAllowed            403
+│   ├── Forbidden             403
 │   └── UnknownModel          404
-├── ChainFailed               every model of the chain was tried or rests; `failures` says how
-├── CapReached                today's cap on spending is used up
+├── ChainFailed               all models of the chain failed or are in cooldown; see `failures`
+├── CapReached                the daily spending cap is used up
 ├── RequestsForbidden         real requests are switched off (tests)
-├── NothingRecorded           the recording holds no answer for this request
-└── RoleUnset                 a role, provider or model that the settings do not know
+├── NothingRecorded           the recording has no answer for this request
+└── RoleUnset                 a provider that the settings do not define
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from coterie.base.redaction import redact
 class ModelError(CoterieError):
     http_status = 502
     retryable: ClassVar[bool] = False
-    """Whether the same request may succeed a little later."""
+    """Whether the same request may succeed later."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class UnknownModel(RequestRefused):
 
 
 class ChainFailed(ModelError):
-    """Nobody in the chain could answer. `retry_after` is when the first of them may be asked again."""
+    """No model of the chain could answer. `retry_after` is when the first of them may be asked again."""
 
     retryable = True
 
@@ -151,7 +151,7 @@ class RoleUnset(ModelError):
 
 
 def status_of(error: Exception) -> int | None:
-    """What a provider answered with, if one did; of a whole chain, the last that did."""
+    """The HTTP status of a provider's response, if there was one; for a chain, the last one."""
     if isinstance(error, ChainFailed):
         return next((failure.status for failure in reversed(error.failures) if failure.status), None)
     return error.status if isinstance(error, ModelError) else None

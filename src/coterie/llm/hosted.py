@@ -1,8 +1,7 @@
-"""Every model that is reached over HTTP, by way of pydantic-ai: OpenAI's protocol and Anthropic's.
+"""The provider for models reached over HTTP through pydantic-ai, with OpenAI's or Anthropic's protocol.
 
-The libraries behind it take seconds to import, so they are imported by the first request, off the event loop. Their own
-retries are switched off (the router decides), and so are their time-outs (the router watches the clock). Leaving the
-stream early closes its connection.
+The client libraries take seconds to import, so the first request imports them, off the event loop. Their retries and
+timeouts are switched off because the router handles both. Leaving the stream early closes its connection.
 """
 
 from __future__ import annotations
@@ -29,17 +28,12 @@ from coterie.llm.settings import ProviderSpec
 if TYPE_CHECKING:
     from pydantic_ai.models import Model, StreamedResponse
 
-
-# A switch that forbids real requests, so that no test and no replay can reach a provider by accident.
-#
-# It is a process-wide variable on purpose: whoever forgot to hand a scripted model in is exactly who must be stopped.
-
-
 _allowed = True
 
 
 @contextmanager
 def real_requests(*, allowed: bool) -> Iterator[None]:
+    """Allow or forbid requests to real providers in the whole process, so that tests cannot send any by accident."""
     global _allowed
     before, _allowed = _allowed, allowed
     try:
@@ -52,7 +46,7 @@ def check_real_requests(model: str) -> None:
     if not _allowed:
         raise RequestsForbidden(
             f"A request to {model} was stopped: real requests are switched off.",
-            "Hand in a scripted or recorded model, or allow it with real_requests(allowed=True).",
+            "Pass a scripted or recorded model, or allow it with real_requests(allowed=True).",
         )
 
 
@@ -66,6 +60,8 @@ _REASONS: dict[str | None, Literal["stop", "length", "tool", "filter"]] = {
 
 
 class HostedProvider:
+    """A provider with an HTTP API; connections are opened on first use, one client per model."""
+
     def __init__(self, spec: ProviderSpec) -> None:
         self.name = spec.name
         self._spec = spec
@@ -110,7 +106,7 @@ class HostedProvider:
     async def _model(self, name: str) -> Model:
         async with self._connect_lock:
             if name not in self._models:
-                # Importing the libraries takes seconds, and the event loop has other people to serve meanwhile.
+                # Importing the libraries takes seconds; do not block the event loop meanwhile.
                 await asyncio.to_thread(import_libraries, self._spec.protocol)
                 self._models[name] = self._connect(name)
             return self._models[name]
@@ -120,7 +116,7 @@ class HostedProvider:
 
         key = self._spec.api_key.get_secret_value() if self._spec.api_key else ""
         timeout = httpx2.Timeout(None, connect=_CONNECT_S)
-        # A proxy from the environment cannot reach this machine's own loopback.
+        # A proxy from the environment cannot reach this machine's loopback addresses.
         http = httpx2.AsyncClient(
             timeout=timeout, trust_env=not is_loopback_url(self._spec.base_url), follow_redirects=True
         )
@@ -147,7 +143,7 @@ class HostedProvider:
             timeout=timeout,
             http_client=http,
         )
-        # What a model can do is a matter of who serves it here, not of what its name resembles.
+        # The server decides whether schemas are supported, not the model's name.
         profile = OpenAIModelProfile(supports_json_schema_output=self._spec.native_schema)
         return OpenAIChatModel(name, provider=OpenAIProvider(openai_client=client), profile=profile)
 
@@ -185,8 +181,8 @@ def _other_chunk(event: object) -> Chunk | None:
 def _finished(response: StreamedResponse, target: str) -> Finished:
     raw_reason = (response.provider_details or {}).get("finish_reason")
     if response.finish_reason is None and raw_reason is None:
-        # A stream that just ends looks whole to the library; only the finish reason tells that it is.
-        raise Unreachable(f"{target} broke off before it had finished.", "Try again.")
+        # For the library a stream that breaks off is complete; only the finish reason shows that it is.
+        raise Unreachable(f"{target} broke off before the end of its answer.", "Try again.")
     usage = response.usage
     return Finished(
         reason=_REASONS.get(response.finish_reason, "other"),

@@ -1,4 +1,4 @@
-"""Finds model servers that already run on this machine, so that they can be offered. Looks at loopback only."""
+"""Checks of model servers: find those on this machine, test configured providers, probe a single model."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LocalServer:
+    """A model server that runs on this machine, with its models."""
+
     preset: str
     base_url: str
     models: tuple[str, ...]
@@ -29,7 +31,7 @@ class LocalServer:
 
 @dataclass(frozen=True)
 class _ServerSignature:
-    """How a server is told from anything else that might listen on its port, and where its models are listed."""
+    """How to recognise a kind of server by its API, and where it lists its models."""
 
     path: str
     marker_key: str
@@ -48,25 +50,25 @@ _SIGNATURES = {
 async def find_local_servers(
     addresses: Mapping[str, str] | None = None, *, timeout_s: float = 0.5
 ) -> list[LocalServer]:
-    """Those that answer, in a fixed order. `addresses` (preset → base URL) replaces the usual places."""
+    """The servers that answer, in a fixed order. `addresses` (preset → base URL) replaces the usual loopback ports."""
     import httpx
 
-    places = {preset: (addresses or {}).get(preset, PRESETS[preset].base_url) for preset in _SIGNATURES}
+    urls = {preset: (addresses or {}).get(preset, PRESETS[preset].base_url) for preset in _SIGNATURES}
     async with httpx.AsyncClient(timeout=timeout_s, trust_env=False) as client:
-        found = await asyncio.gather(*(_identify_server(client, preset, url) for preset, url in places.items()))
+        found = await asyncio.gather(*(_identify_server(client, preset, url) for preset, url in urls.items()))
     return [server for server in found if server is not None]
 
 
 async def _identify_server(client: httpx.AsyncClient, preset: str, base_url: str) -> LocalServer | None:
-    sign, root = _SIGNATURES[preset], base_url.removesuffix("/v1")
-    told = await _get_json(client, root + sign.path)
-    if told is None or sign.marker_key not in told:
+    signature, root = _SIGNATURES[preset], base_url.removesuffix("/v1")
+    body = await _get_json(client, root + signature.path)
+    if body is None or signature.marker_key not in body:
         return None
-    listing = told if sign.models_path == sign.path else await _get_json(client, root + sign.models_path) or {}
-    listed = listing.get(sign.models_key)
-    names = (
-        [item.get(sign.model_name_key) for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
-    )
+    if signature.models_path != signature.path:
+        body = await _get_json(client, root + signature.models_path) or {}
+    models = body.get(signature.models_key)
+    items = models if isinstance(models, list) else []
+    names = [item.get(signature.model_name_key) for item in items if isinstance(item, dict)]
     return LocalServer(preset, base_url, tuple(name for name in names if isinstance(name, str)))
 
 
@@ -74,14 +76,11 @@ async def _get_json(client: httpx.AsyncClient, url: str) -> dict[str, Any] | Non
     import httpx
 
     try:
-        answer = await client.get(url)
-        told = answer.json() if answer.is_success else None
+        response = await client.get(url)
+        body = response.json() if response.is_success else None
     except (httpx.HTTPError, ValueError):
         return None
-    return told if isinstance(told, dict) else None
-
-
-# Whether the providers that roles use would take a call: reached, and the key accepted. Nothing is written for it.
+    return body if isinstance(body, dict) else None
 
 
 _ANTHROPIC_VERSION = "2023-06-01"
@@ -89,6 +88,8 @@ _ANTHROPIC_VERSION = "2023-06-01"
 
 @dataclass(frozen=True)
 class ProviderHealth:
+    """Whether a provider was reached and accepted its key."""
+
     provider: str
     state: Literal["ok", "note", "bad"]
     what: str
@@ -96,7 +97,7 @@ class ProviderHealth:
 
 
 async def check_providers(catalogue: Catalogue, *, timeout_s: float = 5.0) -> list[ProviderHealth]:
-    """One per provider that some role uses, but for the embedded model."""
+    """Check each provider that a role uses, except the embedded one. Only lists models, so no tokens are spent."""
     import httpx
 
     specs = [catalogue.spec(name) for name in _providers_in_use(catalogue)]
@@ -118,19 +119,19 @@ async def _check_provider(client: httpx.AsyncClient, spec: ProviderSpec) -> Prov
     import httpx
 
     name = spec.name
-    again = f"Keep the right one: coterie secrets set {name}"
+    store_key = f"Store the right one: coterie secrets set {name}"
     if spec.api_key is None and name in PRESETS and PRESETS[name].needs_key:
-        return ProviderHealth(name, "bad", "no key is set", f"Keep one (coterie secrets set {name}) and refer to it.")
+        fix = f"Store one (coterie secrets set {name}) and refer to it in the settings."
+        return ProviderHealth(name, "bad", "no key is set", fix)
     try:
-        answer = await client.get(_models_url(spec), headers=_headers(spec))
+        response = await client.get(_models_url(spec), headers=_headers(spec))
     except httpx.HTTPError as error:
-        return ProviderHealth(
-            name, "note", f"not reached ({type(error).__name__})", "Is it running, and is the network there?"
-        )
-    if answer.status_code in (401, 403):
-        return ProviderHealth(name, "bad", f"the key was refused (HTTP {answer.status_code})", again)
-    if answer.status_code >= 500:
-        return ProviderHealth(name, "note", f"it has trouble (HTTP {answer.status_code})", "Try again later.")
+        fix = "Check that it runs and that the network is up."
+        return ProviderHealth(name, "note", f"not reached ({type(error).__name__})", fix)
+    if response.status_code in (401, 403):
+        return ProviderHealth(name, "bad", f"the key was refused (HTTP {response.status_code})", store_key)
+    if response.status_code >= 500:
+        return ProviderHealth(name, "note", f"server error (HTTP {response.status_code})", "Try again later.")
     return ProviderHealth(name, "ok", "reached, and the key is accepted" if spec.api_key else "reached")
 
 
@@ -148,9 +149,6 @@ def _headers(spec: ProviderSpec) -> dict[str, str]:
     return {"authorization": f"Bearer {key}"}
 
 
-# A quick look at one model: does it stream, how fast, and can it hold to a schema?
-
-
 _STREAM_PROMPT = Prompt.of("Tell me in two or three sentences what a fox does at night.", max_tokens=120)
 _FORM_PROMPT = Prompt.of(
     "Mara the fox is seven years old and lives in the old mill. Fill in the form about her.", max_tokens=120
@@ -158,6 +156,8 @@ _FORM_PROMPT = Prompt.of(
 
 
 class ProbeForm(BaseModel):
+    """The structured answer that a probe asks for."""
+
     name: str = ""
     age: int = Field(default=0, ge=0, le=200)
     place: str = Field(default="", max_length=60)
@@ -165,10 +165,12 @@ class ProbeForm(BaseModel):
 
 @dataclass(frozen=True)
 class ProbeResult:
+    """A model's streamed answer, its structured answer, and its memory use."""
+
     answer: ModelAnswer
     structured: Classified[ProbeForm]
     memory_mb: float | None
-    """What the embedded model's process holds; None for others."""
+    """Memory of the embedded model's process; None for other models."""
 
     @property
     def tokens_per_s(self) -> float:
@@ -179,13 +181,13 @@ class ProbeResult:
 async def probe_model(
     settings: ModelsSettings, target: Target, on_text: Callable[[str], None], running: Models | None = None
 ) -> ProbeResult:
-    """Stream from one model, without fallbacks. What it says is passed to `say` as it comes.
+    """Ask one model, without fallbacks, for streamed text and for structured output. Text is passed to `on_text`.
 
-    `beside` are the models of a house that runs: its provider is asked, so that no model is loaded twice.
+    With `running`, its provider is used, so that a local model is not loaded twice.
     """
     chain = (str(target),)
-    alone = settings.model_copy(update={"roles": {Role.NARRATIVE: chain, Role.CLASSIFIER: chain}})
-    models = Models(alone, providers={target.provider: running.provider(target.provider)} if running else None)
+    single = settings.model_copy(update={"roles": {Role.NARRATIVE: chain, Role.CLASSIFIER: chain}})
+    models = Models(single, providers={target.provider: running.provider(target.provider)} if running else None)
     try:
         async with models.stream(Role.NARRATIVE, _STREAM_PROMPT) as reply:
             async for chunk in reply:
@@ -193,8 +195,8 @@ async def probe_model(
                     on_text(chunk.text)
         form = await classify(models, ProbeForm, _FORM_PROMPT, timeout_s=settings.deadline_s)
         provider = models.provider(target.provider)
-        child = provider.process if isinstance(provider, EmbeddedProvider) else None
-        return ProbeResult(reply.answer, form, child.memory_mb if child else None)
+        process = provider.process if isinstance(provider, EmbeddedProvider) else None
+        return ProbeResult(reply.answer, form, process.memory_mb if process else None)
     finally:
         if running is None:
             await models.close()

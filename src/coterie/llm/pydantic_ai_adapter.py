@@ -1,4 +1,7 @@
-"""One table from what a provider's library raises to our errors: by status and type, never by searching the text."""
+"""Conversion between Coterie's types and pydantic-ai's: errors by status and type, prompts, parameters and settings.
+
+Importing this module imports pydantic-ai, which takes seconds; only `hosted` does, on the first request.
+"""
 
 from __future__ import annotations
 
@@ -49,31 +52,31 @@ from coterie.llm.errors import (
     UnknownModel,
     Unreachable,
 )
-from coterie.llm.messages import OutputSchema, Prompt, PromptMessage
+from coterie.llm.messages import Prompt, PromptMessage
 
 _RETRY_FIX = "Wait a little and try again, or set a fallback model in the settings."
 
 _BY_STATUS: dict[int, tuple[type[ModelError], str, str]] = {
-    400: (BadRequest, "did not accept the request", "Shorten or change it; the provider's words say what."),
+    400: (BadRequest, "did not accept the request", "Shorten or change it; the provider's message gives the reason."),
     401: (
         KeyRejected,
         "rejected the API key",
         "Check the key in the settings, or store it: coterie secrets set NAME",
     ),
-    402: (PaymentNeeded, "wants to be paid first", "Top up the account, or choose another model."),
-    403: (Forbidden, "does not allow this", "Check what the key may do, or choose another model."),
-    404: (UnknownModel, "does not know this model", "See what there is: coterie models list"),
-    408: (TimedOut, "gave up waiting", _RETRY_FIX),
-    409: (ServerFault, "is busy with itself", _RETRY_FIX),
-    413: (BadRequest, "found the request too large", "Shorten it."),
-    422: (BadRequest, "did not accept the request", "Shorten or change it; the provider's words say what."),
+    402: (PaymentNeeded, "requires a payment", "Top up the account, or choose another model."),
+    403: (Forbidden, "does not allow this", "Check the permissions of the key, or choose another model."),
+    404: (UnknownModel, "does not know this model", "List the models: coterie models list"),
+    408: (TimedOut, "timed out", _RETRY_FIX),
+    409: (ServerFault, "reported a conflict", _RETRY_FIX),
+    413: (BadRequest, "rejected the request as too large", "Shorten it."),
+    422: (BadRequest, "did not accept the request", "Shorten or change it; the provider's message gives the reason."),
     425: (ServerFault, "is not ready yet", _RETRY_FIX),
-    429: (RateLimited, "is limiting how often it may be asked", _RETRY_FIX),
+    429: (RateLimited, "is limiting the rate of requests", _RETRY_FIX),
     503: (Overloaded, "is overloaded", _RETRY_FIX),
     529: (Overloaded, "is overloaded", _RETRY_FIX),
 }
-_SERVER_FAULT = (ServerFault, "has a fault", _RETRY_FIX)
-_LONGEST_QUOTE = 300
+_SERVER_FAULT = (ServerFault, "reported an internal error", _RETRY_FIX)
+_MAX_QUOTE_LENGTH = 300
 
 
 def map_error(error: AgentRunError | UserError, target: str) -> ModelError:
@@ -94,9 +97,7 @@ def map_error(error: AgentRunError | UserError, target: str) -> ModelError:
             retry_after=error.retry_after,
         )
     if isinstance(error, ModelRateLimitError):
-        return RateLimited(
-            f"{target} is limiting how often it may be asked.", _RETRY_FIX, retry_after=error.retry_after
-        )
+        return RateLimited(f"{target} is limiting the rate of requests.", _RETRY_FIX, retry_after=error.retry_after)
     if isinstance(error, ModelOverloadedError):
         return Overloaded(f"{target} is overloaded.", _RETRY_FIX, retry_after=error.retry_after)
     if isinstance(error, ModelTimeoutError):
@@ -104,14 +105,14 @@ def map_error(error: AgentRunError | UserError, target: str) -> ModelError:
     if isinstance(error, ModelConnectionError):
         return Unreachable(f"The connection to {target} failed.", "Check the network and the provider's address.")
     if isinstance(error, ModelAPIError) and error.body is not None:
-        return ServerFault(f"{target} broke off with an error{_quote(error)}.", _RETRY_FIX)
+        return ServerFault(f"{target} stopped with an error{_quote(error)}.", _RETRY_FIX)
     if isinstance(error, UserError):
         return BadRequest(f"{target} cannot take this request: {error}.", "Choose another model for it.")
-    return BadAnswer(f"{target} sent something that is not an answer.", _RETRY_FIX)
+    return BadAnswer(f"{target} sent an invalid response.", _RETRY_FIX)
 
 
 def _quote(error: AgentRunError) -> str:
-    """The provider's own words, which often say best what is wrong."""
+    """The provider's error message, quoted; empty if there is none."""
     body: object = getattr(error, "body", None)
     if isinstance(body, str):
         try:
@@ -120,23 +121,17 @@ def _quote(error: AgentRunError) -> str:
             return ""
     if isinstance(body, dict):
         inner = body.get("error", body)
-        said = inner.get("message") if isinstance(inner, dict) else inner
-        if isinstance(said, str) and said.strip():
-            return f': "{said.strip()[:_LONGEST_QUOTE]}"'
+        message = inner.get("message") if isinstance(inner, dict) else inner
+        if isinstance(message, str) and message.strip():
+            return f': "{message.strip()[:_MAX_QUOTE_LENGTH]}"'
     return ""
 
 
-# Our prompts in pydantic-ai's words. The only file besides hosted.py and faults.py that knows its types.
-
-
 def to_messages(prompt: Prompt, *, native_schema: bool) -> list[ModelMessage]:
+    in_text = not native_schema and prompt.output_schema is not None
     messages: list[ModelMessage] = []
     parts: list[ModelRequestPart] = []
-    for message in (
-        prompt.messages
-        if native_schema or prompt.output_schema is None
-        else _with_schema_in_text(prompt.output_schema, prompt)
-    ):
+    for message in _with_schema_in_text(prompt) if in_text else prompt.messages:
         if message.role == "assistant":
             if parts:
                 messages.append(ModelRequest(parts=parts))
@@ -155,8 +150,8 @@ def to_parameters(prompt: Prompt, *, native_schema: bool) -> ModelRequestParamet
         for tool in prompt.tools
     ]
     if prompt.output_schema is not None and native_schema:
-        shape = OutputObjectDefinition(json_schema=prompt.output_schema.definition, name=prompt.output_schema.name)
-        return ModelRequestParameters(function_tools=tools, output_mode="native", output_object=shape)
+        schema = OutputObjectDefinition(json_schema=prompt.output_schema.definition, name=prompt.output_schema.name)
+        return ModelRequestParameters(function_tools=tools, output_mode="native", output_object=schema)
     return ModelRequestParameters(function_tools=tools)
 
 
@@ -182,7 +177,7 @@ def _part(message: PromptMessage) -> ModelRequestPart:
         return SystemPromptPart(message.text)
     if message.role == "tool":
         if message.answers is None:
-            raise ValueError("A tool's message must say which call it answers.")
+            raise ValueError("A tool message must refer to the call that it answers.")
         return ToolReturnPart(message.answers.name, message.text, tool_call_id=message.answers.id)
     if not message.images:
         return UserPromptPart(message.text)
@@ -191,13 +186,14 @@ def _part(message: PromptMessage) -> ModelRequestPart:
     return UserPromptPart(content)
 
 
-def _with_schema_in_text(shape: OutputSchema, prompt: Prompt) -> list[PromptMessage]:
-    """The schema in words, in the last message: many chat templates allow no system message after the first."""
-    told = (
+def _with_schema_in_text(prompt: Prompt) -> list[PromptMessage]:
+    """Add the schema to the last user message: many chat templates allow no system message after the first."""
+    definition = prompt.output_schema.definition if prompt.output_schema else {}
+    instruction = (
         "Answer with one JSON object and nothing else: no explanation, no code fence. "
-        f"It must fit this JSON schema:\n{json.dumps(shape.definition, ensure_ascii=False)}"
+        f"It must fit this JSON schema:\n{json.dumps(definition, ensure_ascii=False)}"
     )
     *before, last = prompt.messages
     if last.role != "user":
-        return [*prompt.messages, PromptMessage(role="user", text=told)]
-    return [*before, last.model_copy(update={"text": f"{last.text}\n\n{told}"})]
+        return [*prompt.messages, PromptMessage(role="user", text=instruction)]
+    return [*before, last.model_copy(update={"text": f"{last.text}\n\n{instruction}"})]

@@ -1,7 +1,7 @@
-"""What a recording holds: one line of JSON per call, with the request, the chunks and when each came.
+"""Recording and replay of model calls. A recording has one line of JSON per call: request, chunks and their timing.
 
-A hand-written script is the same file with less in it: `{"say": "Hello."}` answers whatever is asked,
-`{"when": "your name", "say": "Mara."}` answers that, `{"error": {"kind": "RateLimited", "retry_after": 5}}` fails.
+A script is a hand-written recording: `{"say": "Hello."}` answers any request, `{"when": "your name", "say": "Mara."}`
+answers requests with that text, `{"error": {"kind": "RateLimited", "retry_after": 5}}` fails.
 """
 
 from __future__ import annotations
@@ -31,9 +31,11 @@ class _RecordingModel(BaseModel):
 
 
 class RecordedError(_RecordingModel):
+    """A recorded `ModelError`; `kind` is the name of its class."""
+
     kind: str
-    what: str = "The script says that this call fails."
-    fix: str = "Nothing is to be done: it is a script."
+    what: str = "The script makes this call fail."
+    fix: str = "Nothing to do: the failure is scripted."
     status: int | None = None
     retry_after: float | None = None
     at_us: int = 0
@@ -59,31 +61,33 @@ class RecordedError(_RecordingModel):
 
 
 class RecordedCall(_RecordingModel):
+    """One line of a recording."""
+
     provider: str = ""
     request: CompletionRequest | None = None
-    """The exact request this answers; None answers any."""
+    """The exact request that this answers; None for any request."""
     when: str | None = None
-    """Answer only a prompt whose last message contains this."""
+    """Answers only prompts whose last message contains this text."""
     say: str | None = None
-    """A hand-written answer, given word by word."""
+    """A hand-written answer, streamed word by word."""
     chunks: tuple[tuple[int, Chunk], ...] = ()
-    """Microseconds since the call began, and what came then."""
+    """Microseconds since the start of the call, and the chunk."""
     error: RecordedError | None = None
     stopped_us: int | None = None
-    """Set where the listener had heard enough."""
+    """When the caller stopped reading, if it did."""
 
     def all_chunks(self) -> tuple[tuple[int, Chunk], ...]:
         if self.say is None:
             return self.chunks
         words = _WORDS.findall(self.say)
         end = Finished(reason="stop", tokens=Tokens(input=1, output=len(words), estimated=True), model="script")
-        said = tuple((0, TextDelta(text=word)) for word in words)
-        return said if self.error else (*said, (0, end))
+        chunks = tuple((0, TextDelta(text=word)) for word in words)
+        return chunks if self.error else (*chunks, (0, end))
 
 
 def read_recording(path: Path) -> list[RecordedCall]:
     entries: list[RecordedCall] = []
-    # Not splitlines(): JSON leaves the other line ends of Unicode as they are inside a text.
+    # Not splitlines(): JSON strings may contain Unicode's other line separators unescaped.
     for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), start=1):
         if not line.strip():
             continue
@@ -113,7 +117,7 @@ class ReplayProvider:
         speed: float = 0.0,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """`pace` 1 keeps the recorded timing, 0 does not wait. `otherwise` answers what the tape does not hold."""
+        """`speed` 1 keeps the recorded timing, 0 does not wait. `default` answers requests that have no entry."""
         self.name = name
         self.requests: list[CompletionRequest] = []
         self._entries = [entry for entry in entries if entry.provider in ("", name)]
@@ -133,44 +137,41 @@ class ReplayProvider:
             await self._wait(entry.error.at_us - at)
             raise entry.error.to_error()
         if entry.stopped_us is not None:
-            # The listener left at this moment when it was recorded; one who stays hears what a broken line sounds like.
+            # The recorded caller stopped here; for a caller that goes on reading, the answer ends without `Finished`.
             await self._wait(entry.stopped_us - at)
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Nothing to release."""
 
     async def _wait(self, microseconds: int) -> None:
         if self._speed and microseconds > 0:
             await self._sleep(microseconds / 1_000_000 * self._speed)
 
     def _find(self, request: CompletionRequest) -> RecordedCall:
-        asked = redact(request.model_dump_json())
-        for place, entry in enumerate(self._entries):
-            if _matches(entry, request, asked):
-                return self._entries.pop(place)
+        request_json = redact(request.model_dump_json())
+        for position, entry in enumerate(self._entries):
+            if _matches(entry, request, request_json):
+                return self._entries.pop(position)
         if self._default is not None:
             return self._default(request)
         last = request.prompt.messages[-1].text if request.prompt.messages else ""
         raise NothingRecorded(
-            f'The recording of {self.name} holds no answer to this request ("{last[:60]}").',
+            f'The recording of {self.name} has no answer to this request ("{last[:60]}").',
             "Record it again, or add a line that answers it.",
         )
 
 
-def _matches(entry: RecordedCall, request: CompletionRequest, asked: str) -> bool:
+def _matches(entry: RecordedCall, request: CompletionRequest, request_json: str) -> bool:
     if entry.request is not None:
-        return entry.request.model_dump_json() == asked
+        return entry.request.model_dump_json() == request_json
     if entry.when is not None:
         return bool(request.prompt.messages) and entry.when in request.prompt.messages[-1].text
     return True
 
 
-# Writes down everything that passes through a provider: requests, chunks, timings and failures, with secrets masked.
-#
-# Each call is one line, written when it ends, so a crash costs at most the calls that were under way.
-
-
 class RecordingProvider:
+    """Wraps a provider and appends each call to a recording when it ends, with secrets masked."""
+
     def __init__(self, provider: Provider, path: Path, clock: Clock) -> None:
         self.name = provider.name
         self._provider = provider
@@ -218,12 +219,12 @@ class RecordingProvider:
 
 
 def _join_split_secrets(chunks: list[tuple[int, Chunk]]) -> tuple[tuple[int, Chunk], ...]:
-    """A secret that was streamed in two halves is in neither chunk: where the whole shows one, it is kept whole."""
+    """If the joined text contains a secret, mask it and store the text as one chunk, as its parts cannot be masked."""
     for kind in (TextDelta, ThinkingDelta):
         field = "text" if kind is TextDelta else "thinking"
         whole = "".join(getattr(chunk, field) for _, chunk in chunks if isinstance(chunk, kind))
         if redact.contains_secret(whole):
-            first = next(place for place, (_, chunk) in enumerate(chunks) if isinstance(chunk, kind))
+            first = next(position for position, (_, chunk) in enumerate(chunks) if isinstance(chunk, kind))
             at = chunks[first][0]
             rest = [pair for pair in chunks[first + 1 :] if not isinstance(pair[1], kind)]
             chunks = [*chunks[:first], (at, kind(**{field: redact(whole)})), *rest]

@@ -1,8 +1,8 @@
-"""The `[models]` table: which model does what, where providers are, and what a day may cost.
+"""Roles, the `[models]` settings, and `Catalogue`, which resolves them to the models of a role and their providers.
 
 The short form is `narrative_model`, `classifier_model`, `classifier_fallbacks`, `base_url` and `api_key` for one
-provider; `[models.roles]`, `[models.tasks]` and `[models.providers.NAME]` say everything else. A model is written
-`provider/model`, where the model's own name may hold slashes too.
+provider; `[models.roles]`, `[models.tasks]` and `[models.providers.NAME]` configure everything else. A model is written
+`provider/model`; the model's name may contain slashes.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from coterie.base.config import Section
 from coterie.llm.errors import RoleUnset
 from coterie.llm.messages import Priority
 
-# What models are used for. Each role has a chain of its own in the settings; tasks can override it.
-
 
 class Role(StrEnum):
+    """A use of models. Each role has its own chain of models in the settings; a task can override it."""
+
     NARRATIVE = "narrative"
     CLASSIFIER = "classifier"
     CHANNEL = "channel"
@@ -34,12 +34,12 @@ class Role(StrEnum):
 
     @property
     def priority(self) -> Priority:
-        """Who waits for it, unless the caller says otherwise."""
+        """The default priority of calls with this role."""
         return _PRIORITIES.get(self, Priority.BACKGROUND)
 
     @property
     def fallback_role(self) -> Role | None:
-        """Whose chain is used where this role has none of its own."""
+        """The role whose chain is used if this role has none."""
         return _FALLBACK_ROLES.get(self)
 
 
@@ -62,28 +62,24 @@ _FALLBACK_ROLES = {
 }
 
 
-# Providers we know by name: where they are, how they speak, whether they need a key.
-#
-# A preset is only a starting point; `[models.providers.NAME]` in the settings overrides any of it, and `preset =
-# "openai-compatible"` with a `base_url` reaches everybody else.
-
-
 WireProtocol = Literal["openai", "anthropic", "embedded"]
 
 
 @dataclass(frozen=True)
 class Preset:
+    """Defaults for a known provider, which `[models.providers.NAME]` can override."""
+
     protocol: WireProtocol
     base_url: str
     needs_key: bool
     native_schema: bool
-    """Whether the provider itself holds an answer to a JSON schema."""
+    """Whether the provider constrains answers to a JSON schema."""
     free: bool = False
     """Runs on this machine: costs nothing and counts toward no cap."""
     flat_rate: bool = False
-    """Paid by the month: a call costs nothing more, but still counts as tokens and calls."""
+    """Paid by subscription: calls cost nothing extra, but count toward the caps on tokens and calls."""
     defaults: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Role → models, for the providers that can be the default one."""
+    """Role → models that are used if this is the default provider."""
 
 
 PRESETS: dict[str, Preset] = {
@@ -115,7 +111,7 @@ PRESETS: dict[str, Preset] = {
 
 
 MAX_CHAIN_LENGTH = 4
-"""A model and at most three fallbacks (D9)."""
+"""A model and at most three fallbacks."""
 
 Chain = Annotated[tuple[str, ...], Field(min_length=1, max_length=MAX_CHAIN_LENGTH)]
 Seconds = Annotated[float, Field(gt=0)]
@@ -123,19 +119,19 @@ Seconds = Annotated[float, Field(gt=0)]
 
 class ProviderSettings(Section):
     preset: str = "openai-compatible"
-    """One of the known providers, whose values are used for what is left out here."""
+    """The known provider whose values are used for settings that are not given here."""
     base_url: str | None = None
-    """Where the provider's API begins, usually ending in /v1."""
+    """The base address of the provider's API, usually ending in /v1."""
     api_key: SecretStr | None = None
     """The key, best as `env:NAME` or `secret:NAME`."""
     native_schema: bool | None = None
-    """Whether the provider itself holds an answer to a JSON schema."""
+    """Whether the provider constrains answers to a JSON schema."""
     free: bool | None = None
-    """True where calls cost nothing; such calls count toward no cap."""
+    """True if calls cost nothing; they then count toward no cap."""
     flat_rate: bool | None = None
-    """True where a subscription pays: calls count toward the caps on tokens and calls, not on money."""
+    """True if calls are paid by subscription: they count toward the caps on tokens and calls, not on money."""
     first_token_s: Seconds | None = None
-    """How long the first token may take here, for slow machines."""
+    """How long the first token may take with this provider."""
 
     @model_validator(mode="after")
     def _check_preset(self) -> ProviderSettings:
@@ -148,10 +144,10 @@ class ProviderSettings(Section):
 
 class ModelDetails(Section):
     context: Annotated[int, Field(gt=0)] | None = None
-    """How many tokens the model can read and write in all."""
+    """The context size in tokens: prompt and answer together."""
     max_story_words: Annotated[int, Field(gt=0)] | None = None
-    """How many words it keeps its thread for: a longer reply in a story ends with the sentence that passes them. Only
-    the bundled model has such a limit unless you set one."""
+    """A story reply ends with the sentence that exceeds this many words. By default only the bundled model has a
+    limit."""
     usd_per_million_in: Annotated[float, Field(ge=0)] | None = None
     """Price of a million input tokens, in US dollars."""
     usd_per_million_out: Annotated[float, Field(ge=0)] | None = None
@@ -160,76 +156,76 @@ class ModelDetails(Section):
 
 class Caps(Section):
     usd_per_day: Annotated[float, Field(ge=0)] | None = 5.0
-    """Calls stop for the day once this much is spent. Local models go on."""
+    """Calls to hosted models stop for the day once this much is spent. Local models are not affected."""
     tokens_per_day: Annotated[int, Field(ge=0)] | None = None
-    """Calls stop for the day once hosted models have read and written this many tokens."""
+    """Calls to hosted models stop for the day after this many tokens, input and output together."""
     calls_per_day: Annotated[int, Field(ge=0)] | None = None
-    """Calls stop for the day after this many to hosted models."""
+    """Calls to hosted models stop for the day after this many calls."""
     unknown_usd_per_million: Annotated[float, Field(ge=0)] = 10.0
-    """What a million tokens are taken to cost, for the cap, where no price is known."""
+    """The price of a million tokens that is assumed for the cap if the model's price is not known."""
 
 
 class EmbeddedSettings(Section):
     model: str | None = None
     """A GGUF file to use in place of the bundled SmolLM2."""
     context: Annotated[int, Field(ge=512)] = 4096
-    """Tokens each conversation can hold. Memory grows with it."""
+    """Context size in tokens of each slot. Memory use grows with it."""
     slots: Annotated[int, Field(ge=1, le=16)] = 2
-    """Calls answered at the same time; the last one is kept free for a person who waits."""
+    """Calls answered at the same time. With more than one slot, the last is reserved for people."""
     threads: Annotated[int, Field(ge=1)] | None = None
-    """CPU threads; one fewer than there are cores, unless set."""
+    """CPU threads; by default one fewer than there are cores."""
     memory_mb: Annotated[int, Field(ge=256)] = 1536
-    """The process may not grow past this; it ends, with a clear error, if it tries."""
+    """Memory limit of the process, which ends with an error if it needs more."""
     idle_unload_s: Seconds = 300
-    """Unused for this long, the model leaves memory. The next call loads it again."""
+    """The model is unloaded after this long without calls. The next call loads it again."""
     start_s: Seconds = 60
-    """How long loading may take."""
+    """How long loading the model may take."""
     stall_s: Seconds = 5
-    """Silent for this long, the process is asked whether it lives, and replaced if it does not answer."""
+    """If the process sends nothing for this long, its health is checked; it is replaced if it does not respond."""
 
 
 class ModelsSettings(Section):
-    """Which model does what. With no key, the embedded one does everything."""
+    """The models for each role. Without a key, the embedded model is used for all roles."""
 
     provider: str = "featherless"
-    """The provider that the short settings below are about."""
+    """The provider that the short settings below configure."""
     base_url: str | None = None
-    """Another address for that provider."""
+    """The address of that provider, if it is not the usual one."""
     api_key: SecretStr | None = None
     """Its key, best as `env:NAME` or `secret:NAME`. Without one, the embedded model answers."""
     narrative_model: str | None = None
-    """The model that plays characters."""
+    """The model that writes the characters' replies."""
     classifier_model: str | None = None
-    """The model that reads what happened: fast, and good at JSON."""
+    """The model for structured output; it should be fast and reliable with JSON."""
     classifier_fallbacks: Annotated[tuple[str, ...], Field(max_length=MAX_CHAIN_LENGTH - 1)] | None = None
     """Asked in this order when the classifier model fails."""
     roles: dict[Role, Chain] = Field(default_factory=dict)
     """Role → a model, or a model and its fallbacks."""
     tasks: dict[str, Chain] = Field(default_factory=dict)
-    """Task type → chain, for workers and branches whose task is known."""
+    """Task type → a model, or a model and its fallbacks; for workers and branches with a known task type."""
     providers: dict[str, ProviderSettings] = Field(default_factory=dict)
     """Further providers by name."""
     details: dict[str, ModelDetails] = Field(default_factory=dict)
-    """`provider/model` → what is known about it."""
+    """`provider/model` → its context size, prices and limits."""
     caps: Caps = Caps()
-    """What a day may cost."""
+    """Daily limits for hosted models."""
     embedded: EmbeddedSettings = EmbeddedSettings()
-    """The model that comes with the installation."""
+    """The bundled model."""
     first_token_s: Seconds = 60
-    """How long a hosted model may take to begin."""
+    """How long a hosted model may take until the first token."""
     idle_s: Seconds = 30
     """How long a hosted model may pause between two tokens."""
     deadline_s: Seconds = 300
-    """How long a call may take in all, retries and fallbacks included."""
+    """How long a call may take, including retries and fallbacks."""
     classifier_timeout_s: Seconds = 10
-    """How long a classifier may take in all, before the default is used."""
+    """How long structured output may take, including retries, before the default is used."""
     rate_limit_cooldown_s: Seconds = 60
-    """How long a rate-limited model rests, for everyone, unless the provider says."""
+    """The cooldown of a rate-limited model if the provider does not name one."""
 
     record: str | None = None
-    """A file to which every request and answer is added, secrets masked."""
+    """A file to which all requests and answers are appended, with secrets masked."""
     replay: str | None = None
-    """A recording that answers in place of every model; nothing real is asked."""
+    """A recording that answers instead of the models; no real requests are sent."""
 
     @field_validator("roles", "tasks", mode="before")
     @classmethod
@@ -252,15 +248,13 @@ class ModelsSettings(Section):
         return self
 
 
-# Resolution of the settings: which models a role uses, in which order, and how each provider is reached. Without a key
-# for the default provider the embedded model answers all roles.
-
-
 EMBEDDED_MODEL = "smollm2"
 
 
 @dataclass(frozen=True)
 class Target:
+    """A model of a provider, written `provider/model`."""
+
     provider: str
     model: str
 
@@ -275,12 +269,12 @@ class Target:
 
 EMBEDDED = Target("embedded", EMBEDDED_MODEL)
 _BUNDLED_MAX_STORY_WORDS = 80
-"""Measured by reading: about a hundred tokens on, SmolLM2 no longer knows who speaks or where."""
+"""Found by reading: after about a hundred tokens SmolLM2 loses track of who speaks and where."""
 
 
 @dataclass(frozen=True)
 class ProviderSpec:
-    """A provider with every blank filled in."""
+    """A provider's resolved settings: preset, overrides and defaults combined."""
 
     name: str
     protocol: WireProtocol
@@ -294,6 +288,11 @@ class ProviderSpec:
 
 
 class Catalogue:
+    """Resolves the settings: the chain of models for a role, and the specification of each provider.
+
+    Without a key for the default provider, the embedded model answers all roles.
+    """
+
     def __init__(self, settings: ModelsSettings) -> None:
         self.settings = settings
         self._specs: dict[str, ProviderSpec] = {}
@@ -302,11 +301,11 @@ class Catalogue:
         """The model of a role and its fallbacks, in the order in which they are asked."""
         if task is not None and (chain := self.settings.tasks.get(task)):
             return tuple(map(Target.parse, chain))
-        asked: Role | None = role
-        while asked is not None:
-            if chain := self.settings.roles.get(asked) or self._short_form(asked):
+        current: Role | None = role
+        while current is not None:
+            if chain := self.settings.roles.get(current) or self._short_form(current):
                 return tuple(map(Target.parse, chain))
-            asked = asked.fallback_role
+            current = current.fallback_role
         return (EMBEDDED,)
 
     def spec(self, name: str) -> ProviderSpec:
@@ -328,9 +327,9 @@ class Catalogue:
         if is_default:
             base_url = self.settings.base_url or base_url
             api_key = self.settings.api_key or api_key
-        # The embedded model watches over itself: it knows whether it waits in the queue, reads, or hangs.
-        own_watch = preset.protocol == "embedded"
-        patience = self.settings.deadline_s if own_watch else self.settings.first_token_s
+        # The embedded provider detects hangs itself; waiting in its queue or reading a long prompt is not one.
+        embedded = preset.protocol == "embedded"
+        first_token_s = self.settings.deadline_s if embedded else self.settings.first_token_s
         return ProviderSpec(
             name=name,
             protocol=preset.protocol,
@@ -339,8 +338,8 @@ class Catalogue:
             native_schema=preset.native_schema if given.native_schema is None else given.native_schema,
             free=preset.free if given.free is None else given.free,
             flat_rate=preset.flat_rate if given.flat_rate is None else given.flat_rate,
-            first_token_s=given.first_token_s or patience,
-            idle_s=self.settings.deadline_s if own_watch else self.settings.idle_s,
+            first_token_s=given.first_token_s or first_token_s,
+            idle_s=self.settings.deadline_s if embedded else self.settings.idle_s,
         )
 
     def details(self, target: Target) -> ModelDetails:
@@ -354,7 +353,7 @@ class Catalogue:
         return known.model_copy(update={"context": known.context or own.context, "max_story_words": max_words})
 
     def _short_form(self, role: Role) -> tuple[str, ...]:
-        """What `narrative_model`, `classifier_model` and the provider's own defaults say, if it can be used."""
+        """The chain from `narrative_model`, `classifier_model` and the preset; empty if a required key is missing."""
         spec = self.spec(self.settings.provider)
         preset = PRESETS[
             self.settings.providers[spec.name].preset if spec.name in self.settings.providers else spec.name

@@ -1,8 +1,7 @@
-"""Answers that fit a schema, or its default: a classifier never leaves its caller with nothing.
+"""Structured output: an answer that fits a schema, or the schema's default.
 
-The provider's own schema mode does most of the work where there is one. Whatever comes back is checked; what does
-not fit, or is a refusal, is asked for once more in stricter words; then the default is used, and the failure is
-recorded.
+The provider's native schema mode is used if there is one. Every answer is validated; an invalid one or a refusal is
+asked for once more with stricter instructions. If that fails too, the default is used and the failure is recorded.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ _HELP = (
     r"(?:help|assist|comply|provide|create|generate|engage|fulfil|participate|continue|do that|discuss|write|produce)"
 )
 
-_OPENS = re.compile(
+_REFUSAL_START = re.compile(
     rf"\W*(?:(?:{_SORRY})\b|{_CANNOT}\b|i['’]m unable to\b|as an ai\b|as a (?:large )?language model\b)", re.I
 )
-_PHRASE = re.compile(
+_REFUSAL_PHRASE = re.compile(
     rf"\bas an ai (?:language )?(?:model|assistant)\b|\bas a large language model\b"
     rf"|(?:{_SORRY})[,.]? (?:but )?{_CANNOT}|{_CANNOT} {_HELP}\b",
     re.I,
@@ -41,13 +40,13 @@ _PHRASE = re.compile(
 
 
 def is_refusal(text: str) -> bool:
-    return _OPENS.match(text) is not None
+    return _REFUSAL_START.match(text) is not None
 
 
 def contains_refusal(value: Any) -> bool:
-    """Whether any text in parsed JSON is a refusal put in a field."""
+    """Whether any string in parsed JSON contains a refusal."""
     if isinstance(value, str):
-        return _PHRASE.search(value) is not None
+        return _REFUSAL_PHRASE.search(value) is not None
     if isinstance(value, dict):
         return any(map(contains_refusal, value.values()))
     if isinstance(value, list):
@@ -62,10 +61,12 @@ _MAX_RAW_LENGTH = 2_000
 
 @dataclass(frozen=True)
 class Classified(Generic[T]):
+    """A structured answer, or the default with the failure."""
+
     value: T
     failure: ClassifierFailed | None = None
     error: ModelError | None = None
-    """Why no model could be asked, where that was it."""
+    """The model error, if no model answered."""
 
     @property
     def ok(self) -> bool:
@@ -73,9 +74,9 @@ class Classified(Generic[T]):
 
 
 class _InvalidAnswer(Exception):
-    def __init__(self, wrong: FailureKind, why: str) -> None:
-        super().__init__(why)
-        self.kind = wrong
+    def __init__(self, kind: FailureKind, reason: str) -> None:
+        super().__init__(reason)
+        self.kind = kind
 
 
 async def classify(
@@ -88,13 +89,13 @@ async def classify(
     default: T | None = None,
     timeout_s: float | None = None,
 ) -> Classified[T]:
-    """Ask for an `output`. All tries together have `timeout_s` (classifier_timeout_s, unless given)."""
+    """Ask for an `output`. `timeout_s` limits all attempts together (default: `classifier_timeout_s`)."""
     fallback = output() if default is None else default
-    within = models.catalogue.settings.classifier_timeout_s if timeout_s is None else timeout_s
-    deadline = asyncio.get_running_loop().time() + within
-    shape = OutputSchema(name=output.__name__, definition=output.model_json_schema())
-    asking = prompt.model_copy(update={"output_schema": shape})
-    wrong: FailureKind = "unavailable"
+    limit = models.catalogue.settings.classifier_timeout_s if timeout_s is None else timeout_s
+    deadline = asyncio.get_running_loop().time() + limit
+    schema = OutputSchema(name=output.__name__, definition=output.model_json_schema())
+    current = prompt.model_copy(update={"output_schema": schema})
+    kind: FailureKind = "unavailable"
     raw, model, error = "", str(models.catalogue.chain(role)[0]), None
     attempts = 0
     for attempts in (1, 2):
@@ -103,27 +104,27 @@ async def classify(
             attempts -= 1
             break
         try:
-            answer = await models.ask(role, asking, caller=caller, deadline_s=left)
+            answer = await models.ask(role, current, caller=caller, deadline_s=left)
         except (RequestsForbidden, NothingRecorded):
             raise
         except ModelError as failed:
-            wrong, raw, error = "unavailable", failed.what, failed
+            kind, raw, error = "unavailable", failed.what, failed
             if not isinstance(failed, BadRequest):
                 break
-            # Perhaps it was the schema that the provider did not take: ask in words alone.
-            asking = _with_schema_as_text(prompt, shape)
+            # The provider may have rejected the schema: give it as text instead.
+            current = _with_schema_as_text(prompt, schema)
             continue
         raw, model = answer.text, answer.model
         try:
             return Classified(parse_answer(output, raw))
-        except _InvalidAnswer as unfit:
-            wrong, error = unfit.kind, None
-            asking = _retry_prompt(asking, shape, raw, str(unfit))
+        except _InvalidAnswer as invalid:
+            kind, error = invalid.kind, None
+            current = _retry_prompt(current, schema, raw, str(invalid))
     failure = ClassifierFailed(
         role=role.value,
         schema_name=output.__name__,
         model=model,
-        failure=wrong,
+        failure=kind,
         raw=redact(raw)[:_MAX_RAW_LENGTH],
         attempts=attempts,
         room=caller.room,
@@ -134,7 +135,7 @@ async def classify(
 
 
 def parse_answer(output: type[T], raw: str) -> T:
-    """The value in an answer. Code fences and chatter around the JSON are forgiven; anything else is not."""
+    """Parse an answer. Code fences and text around the JSON are ignored; anything else invalid is an error."""
     if is_refusal(raw):
         raise _InvalidAnswer("refused", "It declined instead of answering.")
     start = raw.find("{")
@@ -155,23 +156,22 @@ def parse_answer(output: type[T], raw: str) -> T:
         raise _InvalidAnswer("not_the_schema", f"It did not fit the schema: {reasons}.") from None
 
 
-def _retry_prompt(prompt: Prompt, shape: OutputSchema, raw: str, why: str) -> Prompt:
-    told = (
-        f"Your last answer could not be used. {why} This is a data extraction step inside a program; nobody reads it "
-        f"as prose. Answer again. {_schema_instruction(shape)}"
+def _retry_prompt(prompt: Prompt, schema: OutputSchema, raw: str, reason: str) -> Prompt:
+    instruction = (
+        f"Your last answer could not be used. {reason} This is a data extraction step inside a program; "
+        f"nobody reads it as prose. Answer again. {_schema_instruction(schema)}"
     )
-    retry = (PromptMessage(role="assistant", text=raw[:_MAX_RAW_LENGTH]), PromptMessage(role="user", text=told))
+    retry = (PromptMessage(role="assistant", text=raw[:_MAX_RAW_LENGTH]), PromptMessage(role="user", text=instruction))
     return prompt.model_copy(update={"messages": (*prompt.messages, *retry), "temperature": 0.0})
 
 
-def _with_schema_as_text(prompt: Prompt, shape: OutputSchema) -> Prompt:
-    return prompt.model_copy(
-        update={"messages": (*prompt.messages, PromptMessage(role="user", text=_schema_instruction(shape)))}
-    )
+def _with_schema_as_text(prompt: Prompt, schema: OutputSchema) -> Prompt:
+    instruction = PromptMessage(role="user", text=_schema_instruction(schema))
+    return prompt.model_copy(update={"messages": (*prompt.messages, instruction)})
 
 
-def _schema_instruction(shape: OutputSchema) -> str:
+def _schema_instruction(schema: OutputSchema) -> str:
     return (
         "Write exactly one JSON object, starting with { and ending with }, that fits this schema:\n"
-        f"{json.dumps(shape.definition, ensure_ascii=False)}"
+        f"{json.dumps(schema.definition, ensure_ascii=False)}"
     )

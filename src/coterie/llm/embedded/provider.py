@@ -28,11 +28,18 @@ from coterie.llm.hosted import HostedProvider, check_real_requests, import_libra
 from coterie.llm.messages import Chunk, CompletionRequest, Priority
 from coterie.llm.settings import EMBEDDED_MODEL, EmbeddedSettings, ProviderSpec
 
-# A fair queue for the slots of a shared model.
-#
-# Lower priority numbers go first. Within one priority, owners take turns, so that a room with many jobs does not block
-# another. A request that has waited longer than `max_wait_s` gets the priority of a person. If there are several slots,
-# the last free one is reserved for a person, so that a person never has to wait for background work.
+_log = get_logger(__name__)
+_HEALTH_TIMEOUT_S = 5.0
+_PASSED_VARIABLES = (
+    "PATH",
+    "HOME",
+    "LANG",
+    "TMPDIR",
+    "PYTHONPATH",
+    "LD_LIBRARY_PATH",
+    "DYLD_LIBRARY_PATH",
+    "SYSTEMROOT",
+)
 
 
 @dataclass(eq=False)
@@ -45,7 +52,12 @@ class _Waiting:
 
 
 class FairQueue:
-    """Admits requests to a fixed number of slots; see the module docstring for the order."""
+    """Admits requests to a fixed number of slots.
+
+    Lower priority numbers go first. Within one priority, owners take turns, so that a room with many jobs does not
+    block another. A request that has waited longer than `max_wait_s` gets the priority of a person. If there are
+    several slots, the last free one is reserved for people, so that they do not wait for background work.
+    """
 
     def __init__(self, slots: int, clock: Clock, max_wait_s: float = 30.0) -> None:
         self._slots = slots
@@ -104,19 +116,6 @@ class FairQueue:
 
     def _sort_key(self, waiting: _Waiting) -> tuple[int, int, int]:
         return self._effective_priority(waiting), self._last_turn.get(waiting.owner, 0), waiting.number
-
-
-_log = get_logger(__name__)
-_PASSED_VARIABLES = (
-    "PATH",
-    "HOME",
-    "LANG",
-    "TMPDIR",
-    "PYTHONPATH",
-    "LD_LIBRARY_PATH",
-    "DYLD_LIBRARY_PATH",
-    "SYSTEMROOT",
-)
 
 
 class EmbeddedProcess:
@@ -236,9 +235,6 @@ async def _collect_stderr(stream: asyncio.StreamReader, stderr_tail: deque[str])
 def _kill(process: asyncio.subprocess.Process) -> None:
     with suppress(ProcessLookupError):
         process.kill()
-
-
-_HEALTH_TIMEOUT_S = 5.0
 
 
 @dataclass
