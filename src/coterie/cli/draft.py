@@ -139,7 +139,7 @@ class _Session:
     async def _print_reply(self, room: str, question: str, member: Member) -> StartedTurn:
         from coterie.conversation.events import AssistantTurn
         from coterie.conversation.replies import LiveText
-        from coterie.modes.draft import ReplyText, parser_for
+        from coterie.modes.draft import parser_for, visible_text
 
         draft, parsed = self.app.draft, 0
         parser = parser_for(draft.thread_queries.thread(room).member(member.bot).format)
@@ -153,8 +153,7 @@ class _Session:
                     parts = [*parser.feed(update.payload.text[parsed:]), *parser.end()]
                 else:
                     continue
-                text = "".join(part.text for part in parts if isinstance(part, ReplyText))
-                typer.echo(_safe(text), nl=complete)
+                typer.echo(_safe(visible_text(parts)), nl=complete)
                 if complete:
                     break
         return started

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import itertools
 import json
 import random
@@ -13,7 +14,6 @@ from hypothesis import strategies as st
 from bench.fuzz_stream import check, mangled
 from coterie.modes.draft.edit_formats import (
     BrokenBlock,
-    ByteParser,
     ChangeFormat,
     EditBlock,
     FenceStripper,
@@ -75,12 +75,12 @@ def read(text: str, form: ChangeFormat = "tags") -> list[ReplyPart]:
 
 
 def cut(data: bytes, places: list[int], parser: ReplyParser) -> list[ReplyPart]:
-    stream = ByteParser(parser)
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
     pieces: list[ReplyPart] = []
     edges = sorted({0, len(data), *(place % (len(data) + 1) for place in places)})
     for start, end in itertools.pairwise(edges):
-        pieces += stream.feed(data[start:end])
-    return join_text([*pieces, *stream.end()])
+        pieces += parser.feed(decoder.decode(data[start:end]))
+    return join_text([*pieces, *parser.feed(decoder.decode(b"", final=True)), *parser.end()])
 
 
 def small(form: ChangeFormat) -> ReplyParser:

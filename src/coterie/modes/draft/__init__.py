@@ -2,7 +2,15 @@
 
 from coterie.modes.draft.diff import Span, word_diff
 from coterie.modes.draft.documents import FileDocument
-from coterie.modes.draft.edit_formats import BrokenBlock, EditBlock, ReplyPart, ReplyText, parse_reply, parser_for
+from coterie.modes.draft.edit_formats import (
+    BrokenBlock,
+    EditBlock,
+    ReplyPart,
+    ReplyText,
+    parse_reply,
+    parser_for,
+    visible_text,
+)
 from coterie.modes.draft.errors import (
     Clash,
     DraftError,
@@ -58,5 +66,6 @@ __all__ = [
     "proposal_id",
     "sse_frames",
     "utf16_length",
+    "visible_text",
     "word_diff",
 ]

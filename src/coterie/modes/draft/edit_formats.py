@@ -1,16 +1,15 @@
-"""Finding change blocks in a reply that is still being written. F5
+"""The formats in which models write edits, and parsers for replies that are still being streamed.
 
-What every change format shares: text flows through, a block is held until it closes, and a block that is unclosed,
-nested, empty, garbled or too long goes back to being text, with a notice. Nothing is looked at twice and only a suffix
-that could begin a mark is held back, so the work is linear and the pieces do not depend on how the text was cut.
+Text is passed on at once and an edit block when it is closed. A block that is unclosed, nested, empty, garbled or too
+long is passed on as text, followed by a `BrokenBlock`. Only a suffix that could begin a marker is held back, so parsing
+takes linear time and the parts do not depend on how the text was cut.
 """
 
 from __future__ import annotations
 
-import codecs
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -18,8 +17,30 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from coterie.llm.messages import OutputSchema
 
-MAX_BLOCK_LENGTH = 64_000
-"""Characters. A block that grows past it will not close any more: some models forget to."""
+ChangeFormat = Literal["auto", "tags", "search_replace", "json"]
+"""`auto` is replaced, when a thread is opened, by the setting for the provider that answers in it."""
+DEFAULT_FORMATS: dict[str, ChangeFormat] = {"embedded": "json"}
+"""The format that a provider's models write best, if it is not tags."""
+_TAGS = (
+    "To propose a change to the document, write a block of exactly this form, one per change:\n"
+    "<change><original>words copied exactly from the document</original>"
+    "<proposed>the words that shall stand there instead</proposed><reason>why, in a sentence</reason></change>"
+)
+FORMAT_INSTRUCTIONS: dict[ChangeFormat, str] = {
+    "auto": _TAGS,
+    "tags": _TAGS,
+    "json": (
+        'Answer as JSON: "say" is what you tell them; "changes" are changes to the document, each with the "original"'
+        ' sentence, the "proposed" sentence that shall stand there instead, and the "reason".'
+    ),
+    "search_replace": (
+        "To propose a change to the document, write a block of exactly this form, one per change:\n"
+        "<<<<<<< SEARCH\nwords copied exactly from the document\n=======\n"
+        "the words that shall stand there instead\n>>>>>>> REPLACE why, in a sentence"
+    ),
+}
+_MAX_BLOCK_LENGTH = 64_000
+"""In characters. Some models forget to close a block."""
 
 BrokenReason = Literal["unclosed", "nested", "empty", "garbled", "too long"]
 
@@ -31,18 +52,18 @@ class ReplyText:
 
 @dataclass(frozen=True, slots=True)
 class EditBlock:
-    """A proposal, exactly as its block said it."""
+    """A proposed edit, as the model wrote it."""
 
     original: str
     proposed: str
     reason: str
     raw: str
-    """All of the block as it was written."""
+    """The whole block."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokenBlock:
-    """A block that could not be read was told as text; this says why."""
+    """Follows the text of a block that could not be parsed."""
 
     reason: BrokenReason
 
@@ -54,61 +75,94 @@ class ReplyParser(Protocol):
     def feed(self, text: str) -> list[ReplyPart]: ...
 
     def end(self) -> list[ReplyPart]:
-        """The reply is over: what was held back, as what it turned out to be."""
+        """End of the reply: returns what was held back."""
         ...
 
 
+def parser_for(change_format: ChangeFormat) -> ReplyParser:
+    if change_format == "json":
+        return JsonParser()
+    return FenceStripper(SearchReplaceParser() if change_format == "search_replace" else TagParser())
+
+
+def parse_reply(text: str, change_format: ChangeFormat, *, complete: bool = True) -> list[ReplyPart]:
+    """All parts of a reply; of an incomplete one, those that further text cannot change."""
+    parser = parser_for(change_format)
+    return join_text([*parser.feed(text), *(parser.end() if complete else [])])
+
+
+def join_text(parts: Iterable[ReplyPart]) -> list[ReplyPart]:
+    """The parts, with adjacent texts joined."""
+    joined: list[ReplyPart] = []
+    for part in parts:
+        if isinstance(part, ReplyText) and joined and isinstance(joined[-1], ReplyText):
+            joined[-1] = ReplyText(joined[-1].text + part.text)
+        else:
+            joined.append(part)
+    return joined
+
+
+def visible_text(parts: Iterable[ReplyPart]) -> str:
+    """The text of a reply without its edit blocks."""
+    return "".join(part.text for part in parts if isinstance(part, ReplyText))
+
+
+# --- blocks between markers ----------------------------------------------------------------------------------
+
+
 class Markers:
-    """Literal strings to look for, none of them the beginning of another."""
+    """Strings to search for, none of them a prefix of another."""
 
-    def __init__(self, *literals: str) -> None:
-        self._found = re.compile("|".join(map(re.escape, literals)))
-        self._longest = max(map(len, literals))
-        self._beginnings = {literal[:length] for literal in literals for length in range(1, len(literal))}
+    def __init__(self, *markers: str) -> None:
+        self._pattern = re.compile("|".join(map(re.escape, markers)))
+        self._max_length = max(map(len, markers))
+        self._prefixes = {marker[:length] for marker in markers for length in range(1, len(marker))}
 
-    def first(self, text: str, until: int) -> re.Match[str] | None:
-        return self._found.search(text, 0, until)
+    def first(self, text: str, end: int) -> re.Match[str] | None:
+        return self._pattern.search(text, 0, end)
 
     def could_begin(self, text: str) -> bool:
-        """Whether the text is the beginning of a mark, or begins with one."""
-        return text[: self._longest] in self._beginnings or self._found.match(text) is not None
+        """Whether the text is a prefix of a marker, or begins with one."""
+        return text[: self._max_length] in self._prefixes or self._pattern.match(text) is not None
 
-    def unsure(self, text: str) -> int:
-        """How long the longest end of the text is that could begin a mark."""
-        for length in range(min(self._longest - 1, len(text)), 0, -1):
-            if text[-length:] in self._beginnings:
+    def partial_length(self, text: str) -> int:
+        """The length of the longest suffix of the text that could begin a marker."""
+        for length in range(min(self._max_length - 1, len(text)), 0, -1):
+            if text[-length:] in self._prefixes:
                 return length
         return 0
 
 
 class BlockParser:
-    """A subclass says how a block begins and reads what is inside it."""
+    """Splits a reply into text and blocks. Subclasses define the opening marker and parse the inside of a block."""
 
     opener: Markers
 
-    def __init__(self, max_length: int = MAX_BLOCK_LENGTH) -> None:
-        self._longest = max_length
+    def __init__(self, max_length: int = _MAX_BLOCK_LENGTH) -> None:
+        self._max_length = max_length
         self._rest = ""
+        """Text that is not parsed yet."""
         self._raw: list[str] = []
-        self._open = False
+        """The parsed text of the open block."""
         self._length = 0
-        self._pieces: list[ReplyPart] = []
+        self._open = False
+        self._parts: list[ReplyPart] = []
 
     def feed(self, text: str) -> list[ReplyPart]:
         self._rest += text
         while self._rest and self._step():
             pass
-        return self._take()
+        return self._take_parts()
 
     def end(self) -> list[ReplyPart]:
         if self._open:
             self._finish_at_end()
         if self._open:
-            self._spoil("unclosed", self._rest)
+            self._break("unclosed", self._rest)
         else:
-            self._tell(self._rest)
+            self._add_text(self._rest)
         self._rest = ""
-        return self._take()
+        return self._take_parts()
 
     # --- for subclasses ------------------------------------------------------------------------------------
 
@@ -116,227 +170,187 @@ class BlockParser:
         """A block was opened."""
         raise NotImplementedError
 
-    def _inside(self, room: int) -> bool:
-        """Read on inside a block, at most so many characters; False when more is needed."""
+    def _parse_inside(self, limit: int) -> bool:
+        """Parse at most `limit` characters of a block; False if more text is needed."""
         raise NotImplementedError
 
     def _finish_at_end(self) -> None:
         """The reply ends inside a block: close it if nothing is missing."""
 
     def _consume(self, length: int) -> str:
-        """So much of what came belongs to the block."""
+        """Move text into the open block."""
         taken, self._rest = self._rest[:length], self._rest[length:]
         self._raw.append(taken)
         self._length += length
         return taken
 
-    def _spoil(self, why: BrokenReason, more: str = "") -> None:
-        self._tell("".join(self._raw) + more)
-        self._pieces.append(BrokenBlock(why))
+    def _break(self, reason: BrokenReason, rest: str = "") -> None:
+        self._add_text("".join(self._raw) + rest)
+        self._parts.append(BrokenBlock(reason))
         self._open = False
 
     def _close(self, original: str, proposed: str, reason: str) -> None:
         if original == proposed or not (original.strip() or proposed.strip()):
-            self._spoil("empty")
+            self._break("empty")
             return
-        self._pieces.append(EditBlock(original, proposed, reason.strip(), "".join(self._raw)))
+        self._parts.append(EditBlock(original, proposed, reason.strip(), "".join(self._raw)))
         self._open = False
 
-    # --- inside --------------------------------------------------------------------------------------------
+    # --- private -------------------------------------------------------------------------------------------
 
     def _step(self) -> bool:
         if not self._open:
-            return self._outside()
-        room = self._longest - self._length
+            return self._parse_outside()
+        limit = self._max_length - self._length
         before = self._length
-        if self._inside(room) or self._length != before:
+        if self._parse_inside(limit) or self._length != before:
             return True
-        if len(self._rest) >= room:
-            self._consume(room)
-            self._spoil("too long")
+        if len(self._rest) >= limit:
+            self._consume(limit)
+            self._break("too long")
             return True
         return False
 
-    def _outside(self) -> bool:
+    def _parse_outside(self) -> bool:
         found = self.opener.first(self._rest, len(self._rest))
         if found is None:
-            keep = self.opener.unsure(self._rest)
-            self._tell(self._rest[: len(self._rest) - keep])
-            self._rest = self._rest[len(self._rest) - keep :]
+            certain = len(self._rest) - self.opener.partial_length(self._rest)
+            self._add_text(self._rest[:certain])
+            self._rest = self._rest[certain:]
             return False
-        self._tell(self._rest[: found.start()])
+        self._add_text(self._rest[: found.start()])
         self._rest = self._rest[found.start() :]
         self._raw, self._length, self._open = [], 0, True
         self._consume(found.end() - found.start())
         self._begin()
         return True
 
-    def _tell(self, text: str) -> None:
+    def _add_text(self, text: str) -> None:
         if text:
-            self._pieces.append(ReplyText(text))
+            self._parts.append(ReplyText(text))
 
-    def _take(self) -> list[ReplyPart]:
-        pieces, self._pieces = self._pieces, []
-        return pieces
-
-
-def strip_edge_newlines(field: str) -> str:
-    """Models put a field's text on lines of its own: one line break at each edge is not part of it."""
-    field = field.removeprefix("\r\n") if field.startswith("\r\n") else field.removeprefix("\n")
-    return field.removesuffix("\r\n") if field.endswith("\r\n") else field.removesuffix("\n")
+    def _take_parts(self) -> list[ReplyPart]:
+        parts, self._parts = self._parts, []
+        return parts
 
 
-def join_text(pieces: Iterable[ReplyPart]) -> list[ReplyPart]:
-    """The pieces with neighbouring texts made one: what was said, however it was cut."""
-    result: list[ReplyPart] = []
-    for piece in pieces:
-        if isinstance(piece, ReplyText) and result and isinstance(result[-1], ReplyText):
-            result[-1] = ReplyText(result[-1].text + piece.text)
-        else:
-            result.append(piece)
-    return result
-
-
-def visible_text(pieces: Sequence[ReplyPart]) -> str:
-    return "".join(piece.text for piece in pieces if isinstance(piece, ReplyText))
-
-
-class ByteParser:
-    """A parser for bytes, as they come over a wire: a character may be cut in two, and not every byte is one."""
-
-    def __init__(self, parser: ReplyParser) -> None:
-        self._parser = parser
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-    def feed(self, data: bytes) -> list[ReplyPart]:
-        return self._parser.feed(self._decoder.decode(data))
-
-    def end(self) -> list[ReplyPart]:
-        return [*self._parser.feed(self._decoder.decode(b"", final=True)), *self._parser.end()]
-
-
-# Models like to wrap a change in a code fence of its own. The fence is not part of what they say. F5
-#
-# Only a fence that opens right before a block counts as such; the fence of somebody's code, and one around a block that
-# could not be read, stay visible.
-
+# --- fences --------------------------------------------------------------------------------------------------
 
 _LINES = re.compile(r"[^\n]*\n|[^\n]+")
 _FENCE = re.compile(r"```\w{0,16}[ \t]{0,4}\r?\n?")
-_COULD_BE = re.compile(r"`{1,2}|```\w{0,16}[ \t]{0,4}\r?")
+_FENCE_PREFIX = re.compile(r"`{1,2}|```\w{0,16}[ \t]{0,4}\r?")
 
 
 class FenceStripper:
-    """A parser behind which wrapping fences are gone."""
+    """Removes the code fences that models put around edit blocks.
+
+    Only a fence that opens directly before a block is removed. Fences of code, and those around a broken block, stay.
+    """
 
     def __init__(self, parser: ReplyParser) -> None:
         self._parser = parser
         self._line: str | None = ""
-        """What was held back of the present line, while it could still be a fence; None once it cannot."""
+        """The start of the current line, held back while it could be a fence; None once it cannot."""
         self._fence = ""
-        """A whole line that opens a fence, until it is known what comes next."""
+        """A line that opens a fence, held back until it is known what follows."""
         self._in_code = False
-        self._wrapping = False
+        self._around_blocks = False
 
     def feed(self, text: str) -> list[ReplyPart]:
-        return self._pass_on(self._parser.feed(text))
+        return self._strip(self._parser.feed(text))
 
     def end(self) -> list[ReplyPart]:
-        told = self._pass_on(self._parser.end())
-        last = "" if self._wrapping and (self._line or "").strip() == "```" else self._line or ""
+        parts = self._strip(self._parser.end())
+        last = "" if self._around_blocks and (self._line or "").strip() == "```" else self._line or ""
         rest = self._fence + last
         self._line, self._fence = "", ""
-        return [*told, ReplyText(rest)] if rest else told
+        return [*parts, ReplyText(rest)] if rest else parts
 
-    def _pass_on(self, pieces: Iterable[ReplyPart]) -> list[ReplyPart]:
-        told: list[ReplyPart] = []
-        for piece in pieces:
-            if isinstance(piece, ReplyText):
-                text = "".join(map(self._part, _LINES.findall(piece.text)))
-                told += [ReplyText(text)] if text else []
-            elif isinstance(piece, EditBlock):
-                self._wrapping = self._wrapping or bool(self._fence)
+    def _strip(self, parts: Iterable[ReplyPart]) -> list[ReplyPart]:
+        stripped: list[ReplyPart] = []
+        for part in parts:
+            if isinstance(part, ReplyText):
+                text = "".join(map(self._strip_line, _LINES.findall(part.text)))
+                stripped += [ReplyText(text)] if text else []
+            elif isinstance(part, EditBlock):
+                self._around_blocks = self._around_blocks or bool(self._fence)
                 rest, self._fence, self._line = self._line or "", "", ""
-                told += [ReplyText(rest), piece] if rest else [piece]
+                stripped += [ReplyText(rest), part] if rest else [part]
             else:
-                told.append(piece)
-        return told
+                stripped.append(part)
+        return stripped
 
-    def _part(self, part: str) -> str:
-        """A line, or a stretch of one, that came: what of it can be told now."""
-        ends = part.endswith("\n")
+    def _strip_line(self, part: str) -> str:
+        """Of a line or a part of one, and what was held back before it, the text that is certain now."""
+        line_ends = part.endswith("\n")
         if self._line is None:
-            self._line = "" if ends else None
+            self._line = "" if line_ends else None
             return part
         line = self._line + part
-        if not ends and _COULD_BE.fullmatch(line):
+        if not line_ends and _FENCE_PREFIX.fullmatch(line):
             self._line = line
             return ""
-        self._line = "" if ends else None
+        self._line = "" if line_ends else None
         released, self._fence = self._fence, ""
         self._in_code = self._in_code or bool(released)
-        if not (ends and _FENCE.fullmatch(line)):
+        if not (line_ends and _FENCE.fullmatch(line)):
             return released + line
         closes = line.strip() == "```"
         if self._in_code:
             self._in_code = not closes
             return released + line
-        if self._wrapping and closes:
-            self._wrapping = False
+        if self._around_blocks and closes:
+            self._around_blocks = False
             return released
         self._fence = line
         return released
 
 
-# Changes as search and replace between conflict marks, which some models write far better than tags. F5
-#
-# <<<<<<< SEARCH
-# what stands there
-# =======
-# what shall stand there
-# >>>>>>> REPLACE and, on the same line, why
+# --- search and replace --------------------------------------------------------------------------------------
 
-
-_SEARCH, _DIVIDE, _REPLACE = "<<<<<<< SEARCH\n", "\n=======\n", "\n>>>>>>> REPLACE"
+_SEARCH, _DIVIDER, _REPLACE = "<<<<<<< SEARCH\n", "\n=======\n", "\n>>>>>>> REPLACE"
 
 
 class SearchReplaceParser(BlockParser):
-    """Each mark stands on a line of its own. The line break that ends a mark begins what comes after it."""
+    """Parses edits between conflict markers, each on a line of its own; the reason follows the last one.
+
+    The line break that ends a marker is also the first character of the next field, so that an empty field is found.
+    """
 
     opener = Markers(_SEARCH, _SEARCH.replace("\n", "\r\n"))
-    _in_original = Markers(_DIVIDE, _DIVIDE[:-1] + "\r\n", "\n" + _SEARCH, _REPLACE)
-    _in_proposed = Markers(_REPLACE, "\n" + _SEARCH)
-    _in_reason = Markers("\n")
+    _after_original = Markers(_DIVIDER, _DIVIDER[:-1] + "\r\n", "\n" + _SEARCH, _REPLACE)
+    _after_proposed = Markers(_REPLACE, "\n" + _SEARCH)
+    _after_reason = Markers("\n")
 
     def _begin(self) -> None:
         self._give_back(1)
         self._fields: list[str] = []
-        self._told: list[str] = []
+        self._field_parts: list[str] = []
 
-    def _inside(self, room: int) -> bool:
-        marks = (self._in_original, self._in_proposed, self._in_reason)[len(self._fields)]
-        found = marks.first(self._rest, min(room, len(self._rest)))
+    def _parse_inside(self, limit: int) -> bool:
+        markers = (self._after_original, self._after_proposed, self._after_reason)[len(self._fields)]
+        found = markers.first(self._rest, min(limit, len(self._rest)))
         if found is None:
-            sure = min(len(self._rest) - marks.unsure(self._rest), room)
-            self._told.append(self._consume(sure))
+            certain = min(len(self._rest) - markers.partial_length(self._rest), limit)
+            self._field_parts.append(self._consume(certain))
             return False
-        self._told.append(self._consume(found.start()))
-        mark = found.group()
-        if mark.endswith((_SEARCH, _SEARCH[:-1])):
+        self._field_parts.append(self._consume(found.start()))
+        marker = found.group()
+        if marker.endswith((_SEARCH, _SEARCH[:-1])):
             self._consume(1)
-            self._spoil("nested")
+            self._break("nested")
             return True
-        if mark == _REPLACE and len(self._fields) == 0:
-            self._consume(len(mark))
-            self._spoil("garbled")
+        if marker == _REPLACE and len(self._fields) == 0:
+            self._consume(len(marker))
+            self._break("garbled")
             return True
-        if mark != "\n":
-            self._consume(len(mark))
-            if mark != _REPLACE:
+        if marker != "\n":
+            self._consume(len(marker))
+            if marker != _REPLACE:
                 self._give_back(1)
-        # The line break that ends a field belongs to the mark after it.
-        self._fields.append("".join(self._told).removeprefix("\n").removesuffix("\r"))
-        self._told = []
+        # The line break that ends a field belongs to the marker after it.
+        self._fields.append("".join(self._field_parts).removeprefix("\n").removesuffix("\r"))
+        self._field_parts = []
         if len(self._fields) == 3:
             self._close(*self._fields)
         return True
@@ -344,7 +358,7 @@ class SearchReplaceParser(BlockParser):
     def _finish_at_end(self) -> None:
         """The reason may be the last line of the reply."""
         if len(self._fields) == 2:
-            reason = "".join(self._told) + self._consume(len(self._rest))
+            reason = "".join(self._field_parts) + self._consume(len(self._rest))
             self._close(self._fields[0], self._fields[1], reason)
 
     def _give_back(self, length: int) -> None:
@@ -353,89 +367,96 @@ class SearchReplaceParser(BlockParser):
         self._length -= length
 
 
-# Changes as tags: `<change><original>…</original><proposed>…</proposed><reason>…</reason></change>`. F5
+# --- tags ----------------------------------------------------------------------------------------------------
 
-
-FIELDS = ("original", "proposed", "reason")
-_NEEDED = ("original", "proposed")
+_FIELDS = ("original", "proposed", "reason")
+_REQUIRED_FIELDS = ("original", "proposed")
 _SPACE = re.compile(r"\s+")
 
 
 class TagParser(BlockParser):
-    """Fields may come in any order, each once; only white space may stand between them."""
+    """Parses `<change><original>…</original><proposed>…</proposed><reason>…</reason></change>`.
+
+    Fields may come in any order, each once, with only white space between them.
+    """
 
     opener = Markers("<change>")
-    # A field that holds a block's own tags is one that was not closed.
-    _closers = {name: Markers(f"</{name}>", "<change>", "</change>") for name in FIELDS}  # noqa: RUF012
-    _between = Markers(*(f"<{name}>" for name in FIELDS), "<change>", "</change>")
+    # A field that contains a block's own tags was not closed.
+    _closers = {name: Markers(f"</{name}>", "<change>", "</change>") for name in _FIELDS}  # noqa: RUF012
+    _between = Markers(*(f"<{name}>" for name in _FIELDS), "<change>", "</change>")
 
     def _begin(self) -> None:
         self._fields: dict[str, str] = {}
         self._field = ""
-        self._told: list[str] = []
+        self._field_parts: list[str] = []
 
-    def _inside(self, room: int) -> bool:
-        return self._in_field(room) if self._field else self._between_fields(room)
+    def _parse_inside(self, limit: int) -> bool:
+        return self._parse_field(limit) if self._field else self._parse_between(limit)
 
-    def _in_field(self, room: int) -> bool:
-        marks = self._closers[self._field]
-        found = marks.first(self._rest, min(room, len(self._rest)))
+    def _parse_field(self, limit: int) -> bool:
+        markers = self._closers[self._field]
+        found = markers.first(self._rest, min(limit, len(self._rest)))
         if found is None:
-            sure = min(len(self._rest) - marks.unsure(self._rest), room)
-            self._told.append(self._consume(sure))
+            certain = min(len(self._rest) - markers.partial_length(self._rest), limit)
+            self._field_parts.append(self._consume(certain))
             return False
-        self._told.append(self._consume(found.start()))
+        self._field_parts.append(self._consume(found.start()))
         if found.group() == "<change>":
-            self._spoil("nested")
+            self._break("nested")
         elif found.group() == "</change>":
             self._consume(len("</change>"))
-            self._spoil("garbled")
+            self._break("garbled")
         else:
             self._consume(found.end() - found.start())
-            self._fields[self._field] = strip_edge_newlines("".join(self._told))
+            self._fields[self._field] = _strip_edge_newlines("".join(self._field_parts))
             self._field = ""
         return True
 
-    def _between_fields(self, room: int) -> bool:
-        blank = _SPACE.match(self._rest, 0, min(room, len(self._rest)))
-        if blank:
-            self._consume(blank.end())
+    def _parse_between(self, limit: int) -> bool:
+        space = _SPACE.match(self._rest, 0, min(limit, len(self._rest)))
+        if space:
+            self._consume(space.end())
             return True
-        found = self._between.first(self._rest, min(room, len(self._rest)))
+        found = self._between.first(self._rest, min(limit, len(self._rest)))
         if found is None or found.start():
-            if self._between.could_begin(self._rest[:room]):
+            if self._between.could_begin(self._rest[:limit]):
                 return False
-            self._spoil("garbled")
+            self._break("garbled")
             return True
-        mark = found.group()
-        if mark == "<change>":
-            self._spoil("nested")
+        marker = found.group()
+        if marker == "<change>":
+            self._break("nested")
             return True
-        self._consume(len(mark))
-        if mark == "</change>":
-            if all(name in self._fields for name in _NEEDED):
+        self._consume(len(marker))
+        if marker == "</change>":
+            if all(name in self._fields for name in _REQUIRED_FIELDS):
                 self._close(self._fields["original"], self._fields["proposed"], self._fields.get("reason", ""))
             else:
-                self._spoil("garbled")
-        elif mark[1:-1] in self._fields:
-            self._spoil("garbled")
+                self._break("garbled")
+        elif marker[1:-1] in self._fields:
+            self._break("garbled")
         else:
-            self._field, self._told = mark[1:-1], []
+            self._field, self._field_parts = marker[1:-1], []
         return True
 
 
-# Changes as JSON that the provider itself holds to a schema: for models too small to keep to any other form. F5
-#
-# The schema lists the document's own sentences as the only originals there are, so that even the embedded model cannot
-# misquote. The price is that nothing of the reply can be told before all of it is there.
+def _strip_edge_newlines(field: str) -> str:
+    """Models put a field's text on lines of its own: one line break at each edge is not part of it."""
+    field = field.removeprefix("\r\n") if field.startswith("\r\n") else field.removeprefix("\n")
+    return field.removesuffix("\r\n") if field.endswith("\r\n") else field.removesuffix("\n")
 
+
+# --- JSON ----------------------------------------------------------------------------------------------------
+# The provider enforces a schema, for models too small to keep to another format. The schema lists the document's own
+# sentences as the only possible originals, so that even the embedded model cannot misquote. In return, no part of the
+# reply is known before all of it is there.
 
 _SENTENCE = re.compile(r"[^\s#>|`*+-][^\n]*?(?:[.!?](?=\s|\Z)|(?=\n)|\Z)")
-_FENCED = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
-_SHORTEST, _MOST_SENTENCES, _MOST_CHANGES = 12, 60, 3
+_CODE_BLOCK = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
+_MIN_SENTENCE_LENGTH, _MAX_SENTENCES, _MAX_CHANGES = 12, 60, 3
 
 
-class _Change(BaseModel):
+class _JsonChange(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     original: str
@@ -443,15 +464,15 @@ class _Change(BaseModel):
     reason: str = ""
 
 
-class _Reply(BaseModel):
+class _JsonReply(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     say: str = ""
-    changes: list[_Change] = []
+    changes: list[_JsonChange] = []
 
 
 class JsonParser:
-    """Whoever answers without JSON, a provider that knows no schemas or a script, is read as one who writes tags."""
+    """Parses a reply in JSON. A reply that is not JSON, of a provider without schemas, is parsed for tags."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
@@ -476,20 +497,20 @@ class JsonParser:
         if not raw.strip():
             return [ReplyText(raw)] if raw else []
         try:
-            reply = _Reply.model_validate(json.loads(raw))
+            reply = _JsonReply.model_validate(json.loads(raw))
         except (ValueError, ValidationError, RecursionError):
             return [ReplyText(raw), BrokenBlock("garbled")]
-        said: list[ReplyPart] = [ReplyText(reply.say)] if reply.say else []
-        # Small models repeat themselves.
+        parts: list[ReplyPart] = [ReplyText(reply.say)] if reply.say else []
+        # Small models repeat changes.
         for change in {(one.original, one.proposed): one for one in reply.changes}.values():
             if change.original != change.proposed and (change.original.strip() or change.proposed.strip()):
                 block = change.model_dump_json()
-                said.append(EditBlock(change.original, change.proposed, change.reason.strip(), block))
-        return said
+                parts.append(EditBlock(change.original, change.proposed, change.reason.strip(), block))
+        return parts
 
 
 def reply_schema(document: str) -> OutputSchema:
-    """What a reply about this document may be."""
+    """The schema of a reply about a document."""
     sentences = quotable_sentences(document)
     original: dict[str, object] = {"type": "string", "enum": sentences} if sentences else {"type": "string"}
     text = {"type": "string", "maxLength": 400}
@@ -503,7 +524,7 @@ def reply_schema(document: str) -> OutputSchema:
         name="Reply",
         definition={
             "type": "object",
-            "properties": {"say": text, "changes": {"type": "array", "items": change, "maxItems": _MOST_CHANGES}},
+            "properties": {"say": text, "changes": {"type": "array", "items": change, "maxItems": _MAX_CHANGES}},
             "required": ["say", "changes"],
             "additionalProperties": False,
         },
@@ -511,47 +532,7 @@ def reply_schema(document: str) -> OutputSchema:
 
 
 def quotable_sentences(document: str) -> list[str]:
-    """Sentences of the prose that stand there once: code is left alone."""
-    prose = _FENCED.sub(lambda code: "\n" * code.group().count("\n"), document)
+    """Sentences that are in the document once, outside code blocks."""
+    prose = _CODE_BLOCK.sub(lambda code: "\n" * code.group().count("\n"), document)
     found = dict.fromkeys(match.group().strip() for match in _SENTENCE.finditer(prose))
-    return [one for one in found if len(one) >= _SHORTEST and document.count(one) == 1][:_MOST_SENTENCES]
-
-
-# Which way of writing changes a provider is asked for, and how it is read. F5
-
-
-ChangeFormat = Literal["auto", "tags", "search_replace", "json"]
-"""`auto` becomes, when a thread is opened, what the settings say for the provider that answers in it."""
-DEFAULT_FORMATS: dict[str, ChangeFormat] = {"embedded": "json"}
-"""What a provider's models are known to write best; tags otherwise."""
-
-_TAGS = (
-    "To propose a change to the document, write a block of exactly this form, one per change:\n"
-    "<change><original>words copied exactly from the document</original>"
-    "<proposed>the words that shall stand there instead</proposed><reason>why, in a sentence</reason></change>"
-)
-FORMAT_INSTRUCTIONS: dict[ChangeFormat, str] = {
-    "auto": _TAGS,
-    "tags": _TAGS,
-    "json": (
-        'Answer as JSON: "say" is what you tell them; "changes" are changes to the document, each with the "original"'
-        ' sentence, the "proposed" sentence that shall stand there instead, and the "reason".'
-    ),
-    "search_replace": (
-        "To propose a change to the document, write a block of exactly this form, one per change:\n"
-        "<<<<<<< SEARCH\nwords copied exactly from the document\n=======\n"
-        "the words that shall stand there instead\n>>>>>>> REPLACE why, in a sentence"
-    ),
-}
-
-
-def parser_for(change_format: ChangeFormat) -> ReplyParser:
-    if change_format == "json":
-        return JsonParser()
-    return FenceStripper(SearchReplaceParser() if change_format == "search_replace" else TagParser())
-
-
-def parse_reply(text: str, change_format: ChangeFormat, *, complete: bool = True) -> list[ReplyPart]:
-    """All pieces of a reply, or, if it is not `over` yet, those that are certain."""
-    parser = parser_for(change_format)
-    return join_text([*parser.feed(text), *(parser.end() if complete else [])])
+    return [one for one in found if len(one) >= _MIN_SENTENCE_LENGTH and document.count(one) == 1][:_MAX_SENTENCES]
