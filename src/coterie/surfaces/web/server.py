@@ -23,9 +23,9 @@ from coterie.base.runtime import tune_gc
 from coterie.surfaces.web.characters.pages import router as character_pages
 from coterie.surfaces.web.characters.routes import files_router, portrait_router
 from coterie.surfaces.web.characters.routes import router as characters_router
-from coterie.surfaces.web.crowd.live import router as crowd_events_router
 from coterie.surfaces.web.crowd.pages import crowd_fragments as crowd_fragments
 from coterie.surfaces.web.crowd.pages import router as crowd_pages
+from coterie.surfaces.web.crowd.routes import events_router as crowd_events_router
 from coterie.surfaces.web.crowd.routes import router as crowd_router
 from coterie.surfaces.web.desk.pages import router as desk_pages
 from coterie.surfaces.web.desk.routes import router as desk_router
@@ -41,17 +41,15 @@ from coterie.surfaces.web.ops.routes import backups_router
 from coterie.surfaces.web.ops.routes import router as ops_router
 from coterie.surfaces.web.server_settings import ServerSettings
 from coterie.surfaces.web.settings.pages import router as settings_pages
-from coterie.surfaces.web.settings.people import join_pages as join_pages
-from coterie.surfaces.web.settings.people import owner_router, writers_router
-from coterie.surfaces.web.settings.people import router as people_router
+from coterie.surfaces.web.settings.routes import join_pages, owner_router, people_router, writers_router
 from coterie.surfaces.web.settings.routes import router as settings_router
 from coterie.surfaces.web.shared.assets import router as assets_router
 from coterie.surfaces.web.shared.dependencies import House
 from coterie.surfaces.web.shared.errors import ShutdownMiddleware, add_error_handlers
 from coterie.surfaces.web.shared.live_updates import router as live_router
 from coterie.surfaces.web.shared.login import LoginMiddleware, Sessions, login_routes
-from coterie.surfaces.web.shared.navigation import available_items
 from coterie.surfaces.web.shared.security import SecurityMiddleware
+from coterie.surfaces.web.shared.templates import available_items
 from coterie.surfaces.web.story.live import router as chat_events_router
 from coterie.surfaces.web.story.pages import prompt_pages, search_pages
 from coterie.surfaces.web.story.pages import router as chat_pages

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.memory.records import MemoryRecord
-from coterie.surfaces.web.memory.graph import HEIGHT, MAX_MEMORIES, WIDTH, graph
+from coterie.surfaces.web.memory.pages import HEIGHT, MAX_MEMORIES, WIDTH, graph
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -4,8 +4,7 @@ from fastapi import APIRouter
 
 from coterie.surfaces.web import server
 from coterie.surfaces.web.shared.assets import assets
-from coterie.surfaces.web.shared.navigation import NAVIGATION_ITEMS, available_items
-from coterie.surfaces.web.shared.templates import PageRouter
+from coterie.surfaces.web.shared.templates import NAVIGATION_ITEMS, PageRouter, available_items
 from tests.surfaces.web.conftest import Web
 
 

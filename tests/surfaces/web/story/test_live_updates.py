@@ -11,8 +11,7 @@ import pytest
 from coterie.eventstore import NewEvent
 from coterie.eventstore.jobs import JobDied
 from coterie.surfaces.web.shared.live_updates import _positions, _stream
-from coterie.surfaces.web.story.live import ChatUpdates, LiveUpdate, failed_job_updates, latest_turns_html
-from coterie.surfaces.web.story.turn_rendering import TurnRenderer
+from coterie.surfaces.web.story.live import ChatUpdates, LiveUpdate, TurnRenderer, failed_job_updates, latest_turns_html
 from tests.surfaces.web.conftest import Web
 
 

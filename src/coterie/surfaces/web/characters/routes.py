@@ -20,9 +20,8 @@ from coterie.modes.story import (
     export_chat,
     import_tavern_chat,
 )
-from coterie.surfaces.web.shared.dependencies import Here, House
+from coterie.surfaces.web.shared.dependencies import FILE_BODY, Here, House, read_upload
 from coterie.surfaces.web.shared.errors import ERROR_RESPONSES
-from coterie.surfaces.web.shared.uploads import FILE_BODY, read_upload
 from coterie.surfaces.web.story.schemas import (
     CharacterRequest,
     CharacterResponse,

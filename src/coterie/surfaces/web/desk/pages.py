@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -10,12 +12,39 @@ from fastapi import Request, Response
 
 from coterie.base.redaction import redact
 from coterie.characters.service import OWNER
+from coterie.conversation.replies import LiveText
 from coterie.conversation.turns import Turn, TurnQueries
 from coterie.modes.desk import DeskChat
 from coterie.surfaces.web.desk import routes
 from coterie.surfaces.web.shared.dependencies import Here, House
 from coterie.surfaces.web.shared.prose import clean_line, excerpt
 from coterie.surfaces.web.shared.templates import PageRouter, fragment_response, page_response
+from coterie.surfaces.web.story.live import LiveUpdate, can_resume
+
+# What an open page is told of a desk: that something happened. It then asks for what it shows.
+#
+# Fifty workers record fifty things a second; a page looks twice a second at most, so what happens in between is told
+# once.
+
+
+_TICK_S = 0.5
+
+
+async def desk_updates(house: House, room: str, after: int) -> AsyncIterator[LiveUpdate]:
+    whole = not can_resume(house, after)
+    async with house.feed.follow(room, None if whole else after) as following:
+        yield LiveUpdate("timeline" if whole else "caught-up", {}, following.after)
+        told = 0.0
+        loop = asyncio.get_running_loop()
+        async for news in following:
+            if isinstance(news, LiveText):
+                continue
+            # The last of a burst is told too: the wait is before telling, and what comes meanwhile is read with it.
+            if (rest := told + _TICK_S - loop.time()) > 0:
+                await asyncio.sleep(rest)
+            told = loop.time()
+            yield LiveUpdate("changed", {"kind": news.kind, "model": ""}, news.id)
+
 
 router = PageRouter(prefix="/desk")
 _LAST = 100

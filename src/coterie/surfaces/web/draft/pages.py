@@ -7,21 +7,251 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse, RedirectResponse
 
-from coterie.modes.draft import DraftError, Revision, Thread
-from coterie.surfaces.web.draft import sidebar as beside
+from coterie.base.redaction import redact
+from coterie.characters.errors import NoSuchCharacter, NoSuchPerson
+from coterie.conversation.turns import Turn
+from coterie.modes.draft import (
+    DraftError,
+    LiveDocument,
+    Proposal,
+    ReplyText,
+    Revision,
+    Thread,
+    parse_reply,
+    utf16_length,
+    word_diff,
+)
 from coterie.surfaces.web.draft.live import channel_name
 from coterie.surfaces.web.shared.dependencies import CurrentPerson, Here, House
-from coterie.surfaces.web.shared.prose import clean_line, excerpt
+from coterie.surfaces.web.shared.labels import ReplyError, reply_error
+from coterie.surfaces.web.shared.prose import clean_fragment, clean_line, excerpt
 from coterie.surfaces.web.shared.security import content_security_policy
-from coterie.surfaces.web.shared.templates import PageRouter, fragment_response, page_response, render
+from coterie.surfaces.web.shared.templates import PageRouter, fragment_response, hue_class, page_response, render
+
+# What stands beside a document: proposals as cards and as marks in the text, threads, and what was said. F2–F14
+
+
+_MOST_DECIDED = 30
+HOW = {
+    "exact": "",
+    "normalised": "Found with other white space or quotes",
+    "markup": "Found without Markdown’s signs",
+    "ellipsis": "Found across an ellipsis",
+    "fuzzy": "Found at the one place that is clearly nearest",
+}
+MISSING = {
+    "absent": "These words are nowhere in the document.",
+    "ambiguous": "These words stand in more than one place.",
+}
+
+
+@dataclass(frozen=True)
+class ProposalCard:
+    change: Proposal
+    author: str
+    pieces: tuple[tuple[str, str], ...]
+    how: str
+    missing: str
+
+    @property
+    def thread(self) -> str:
+        return self.change.room.partition(":")[2]
+
+    @property
+    def open(self) -> bool:
+        return self.change.state == "pending"
+
+    @property
+    def can_accept(self) -> bool:
+        return self.open and self.change.fresh
+
+
+@dataclass(frozen=True)
+class ThreadRow:
+    """A thread as the list shows it."""
+
+    id: str
+    title: str
+    quote: str
+    orphaned: bool
+    messages: int
+    speaking: bool
+
+
+@dataclass(frozen=True)
+class ThreadMessage:
+    """A message of a thread, or a note that nobody said."""
+
+    id: str
+    seq: int
+    name: str
+    text: str
+    by_person: bool = True
+    note: bool = False
+    quote: str = ""
+    state: str = "done"
+    at: datetime | None = None
+    model: str = ""
+    trouble: ReplyError | None = None
+    proposals: tuple[tuple[str, str], ...] = ()
+    """Of each the id, and what became of it."""
+
+
+class NameCache:
+    def __init__(self, house: House) -> None:
+        self._house = house
+        self._known: dict[str, str] = {}
+
+    def __getitem__(self, who: str) -> str:
+        if who not in self._known:
+            self._known[who] = clean_line(self._name(who)) or "Somebody"
+        return self._known[who]
+
+    def _name(self, who: str) -> str:
+        try:
+            return self._house.people.person(who).name
+        except NoSuchPerson:
+            pass
+        try:
+            return self._house.characters.get(who).name
+        except NoSuchCharacter:
+            return "Somebody"
+
+
+def proposal_cards(
+    house: House, workspace: str, branch: str, path: str
+) -> tuple[list[ProposalCard], list[ProposalCard]]:
+    """Those that wait, in the document's order, and those decided last."""
+    names = NameCache(house)
+    found = house.draft.proposal_queries.of_document(workspace, branch, path)
+    made = [_card(names, change) for change in found]
+    waiting = sorted((card for card in made if card.open), key=lambda card: (not card.change.placed, card.change.start))
+    decided = sorted((card for card in made if not card.open), key=lambda card: card.change.id, reverse=True)
+    return waiting, decided[:_MOST_DECIDED]
+
+
+def card(house: House, change: str) -> ProposalCard:
+    return _card(NameCache(house), house.draft.proposal_queries.proposal(change))
+
+
+def _card(names: NameCache, change: Proposal) -> ProposalCard:
+    shown = "" if change.inserts else change.exact if change.placed else change.original
+    decided = change.text if change.state == "edited-and-accepted" else change.proposed
+    pieces = tuple((mark, clean_text(text)) for mark, text in word_diff(shown, decided))
+    how = HOW.get(change.how or "", "") if change.placed else ""
+    return ProposalCard(change, names[change.author], pieces, how, MISSING.get(change.missing, ""))
+
+
+def clean_text(text: str) -> str:
+    """Lines stay lines; what acts unseen goes."""
+    return "\n".join(clean_fragment(line) for line in text.split("\n"))
+
+
+def proposal_marks(house: House, workspace: str, sheet: LiveDocument) -> list[dict[str, Any]]:
+    """Where each fresh proposal stands in the text that Git has, in the units of browsers."""
+    names = NameCache(house)
+    found: list[dict[str, Any]] = []
+    for change in house.draft.proposal_queries.of_document(workspace, sheet.branch, sheet.document, "pending"):
+        if not change.fresh or change.blob != sheet.blob:
+            continue
+        pieces = word_diff(change.exact, change.replacement())
+        name = names[change.author]
+        start = utf16_length(sheet.base[: change.start])
+        found.append({"id": change.id, "start": start, "pieces": pieces, "name": name, "hue": hue_class(name)})
+    return found
+
+
+def thread_rows(house: House, workspace: str, branch: str, path: str, sheet: LiveDocument | None) -> list[ThreadRow]:
+    found = []
+    for thread in house.draft.thread_queries.threads(workspace, path, branch):
+        place = house.draft.threads.anchor_in(thread, sheet.base, sheet.blob) if sheet is not None else None
+        found.append(
+            ThreadRow(
+                thread.id,
+                clean_line(thread.title),
+                excerpt(thread.place.exact, 80) if thread.place else "",
+                thread.place is not None and sheet is not None and place is None,
+                len(house.draft.timeline.latest(thread.room, 500)),
+                house.draft.replies.is_running(thread.room),
+            )
+        )
+    return found
+
+
+def thread_anchors(house: House, workspace: str, sheet: LiveDocument) -> list[dict[str, Any]]:
+    """F3: where the words that threads are about stand now."""
+    found: list[dict[str, Any]] = []
+    for thread in house.draft.thread_queries.threads(workspace, sheet.document, sheet.branch):
+        place = house.draft.threads.anchor_in(thread, sheet.base, sheet.blob)
+        if place is not None:
+            start = utf16_length(sheet.base[: place.start])
+            length = utf16_length(sheet.base[place.start : place.end])
+            found.append({"thread": thread.id, "start": start, "end": start + length})
+    return found
+
+
+def thread_messages(house: House, thread: Thread) -> list[ThreadMessage]:
+    """Messages and notes in the order they came; the same note again and again is told once."""
+    names = NameCache(house)
+    said = [*_messages(house, thread, names), *_notes(house, thread)]
+    return sorted(said, key=lambda one: one.seq)
+
+
+def _messages(house: House, thread: Thread, names: NameCache) -> Iterator[ThreadMessage]:
+    draft = house.draft
+    changes = draft.proposal_queries.of_thread(thread.room)
+    so_far = draft.replies.partial(thread.room)
+    for turn in draft.timeline.latest(thread.room, 500):
+        quote = draft.thread_queries.quote(thread.room, turn.id)
+        spoken = so_far.text if so_far is not None and so_far.reply == turn.id else turn.text
+        yield ThreadMessage(
+            id=turn.id,
+            seq=turn.seq,
+            name=names[turn.speaker],
+            text=_visible(turn, thread, spoken),
+            by_person=turn.by_person,
+            quote=excerpt(quote.exact, 240) if quote else "",
+            state=turn.state,
+            at=turn.at,
+            model=clean_line(turn.model),
+            trouble=reply_error(redact(turn.why), turn.status) if turn.state == "truncated" else None,
+            proposals=tuple((one.id, _became(one)) for one in changes if one.reply == turn.id and not one.replaces),
+        )
+
+
+def _visible(turn: Turn, thread: Thread, text: str) -> str:
+    if turn.by_person:
+        return text
+    pieces = parse_reply(text, thread.member(turn.speaker).format, complete=turn.state != "open")
+    return "".join(piece.text for piece in pieces if isinstance(piece, ReplyText))
+
+
+def _notes(house: House, thread: Thread) -> Iterator[ThreadMessage]:
+    last = ""
+    for note in house.draft.thread_queries.notes(thread.room):
+        if note.text != last:
+            yield ThreadMessage(f"note-{note.seq}", note.seq, "", clean_text(note.text), note=True)
+        last = note.text
+
+
+def _became(change: Proposal) -> str:
+    if change.state == "pending":
+        return "waits" if change.fresh else "stale" if change.placed else "not found"
+    return {"edited-and-accepted": "accepted, edited"}.get(change.state, change.state)
+
+
+def from_timestamp(seconds: int) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
 
 router = PageRouter(prefix="/draft")
 _ONE = "/workspaces/{workspace}"
@@ -66,7 +296,7 @@ async def document(
     at = house.feed.last_id()
     sheet = await house.draft.documents.live_document(workspace, path, branch or None)
     branches = await asyncio.to_thread(house.draft.workspaces.repository(workspace).branches)
-    waiting, decided = beside.proposal_cards(house, workspace, sheet.branch, path)
+    waiting, decided = proposal_cards(house, workspace, sheet.branch, path)
     nonce = secrets.token_urlsafe(16)
     shown = page_response(
         request,
@@ -96,13 +326,13 @@ async def document(
 @router.get(_ONE + "/sidebar/{path:path}")
 async def sidebar(house: Here, workspace: str, path: str, branch: str, thread: str = "") -> Response:
     sheet = await house.draft.documents.live_document_unsynced(workspace, path, branch)
-    waiting, decided = beside.proposal_cards(house, workspace, branch, path)
-    listed = beside.thread_rows(house, workspace, branch, path, sheet)
+    waiting, decided = proposal_cards(house, workspace, branch, path)
+    listed = thread_rows(house, workspace, branch, path, sheet)
     told: dict[str, Any] = {
         "epoch": sheet.epoch,
         "version": sheet.saved_version,
-        "marks": beside.proposal_marks(house, workspace, sheet),
-        "anchors": beside.thread_anchors(house, workspace, sheet),
+        "marks": proposal_marks(house, workspace, sheet),
+        "anchors": thread_anchors(house, workspace, sheet),
         "waiting": len(waiting),
         "cards": render("draft/proposals.html", waiting=waiting, decided=decided),
         "threads": render("draft/threads.html", threads=listed, chosen=thread),
@@ -146,21 +376,19 @@ async def to_thread(house: Here, thread: str) -> Response:
 @router.get("/threads/{thread}/messages")
 async def thread_fragment(house: Here, thread: str) -> Response:
     found = house.draft.thread_queries.thread(f"room:{thread}")
-    names = beside.NameCache(house)
+    names = NameCache(house)
     members = [(one.bot, names[one.bot], clean_line(one.brief)) for one in found.members]
-    return fragment_response(
-        "draft/thread.html", thread=found, said=beside.thread_messages(house, found), members=members
-    )
+    return fragment_response("draft/thread.html", thread=found, said=thread_messages(house, found), members=members)
 
 
 @router.get("/inbox")
 async def inbox(house: Here, request: Request, who: CurrentPerson) -> Response:
-    names = beside.NameCache(house)
+    names = NameCache(house)
     told = []
     for notice in house.draft.notifications.of_person(who.id)[:200]:
         thread = house.draft.thread_queries.thread(notice.room)
         message = next(
-            (one for one in beside.thread_messages(house, thread) if one.id == notice.message),
+            (one for one in thread_messages(house, thread) if one.id == notice.message),
             None,
         )
         title = clean_line(thread.title)
@@ -196,7 +424,7 @@ def _commit_row(revision: Revision) -> CommitRow:
         revision.id,
         clean_line(revision.author),
         clean_line(revision.subject),
-        beside.from_timestamp(revision.when),
+        from_timestamp(revision.when),
         revision.thread,
         clean_line(revision.trailers.get("Proposed-by", "")),
     )

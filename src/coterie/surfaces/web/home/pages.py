@@ -12,13 +12,12 @@ from fastapi import APIRouter, Request, Response, status
 from fastapi.responses import RedirectResponse
 
 from coterie.surfaces.web.characters.routes import portrait_url
-from coterie.surfaces.web.home.inbox import inbox_items
-from coterie.surfaces.web.home.recent import mode_overviews
+from coterie.surfaces.web.home.overview import inbox_items, mode_overviews
 from coterie.surfaces.web.shared.dependencies import CurrentPerson, Here, House
 from coterie.surfaces.web.shared.labels import reply_error
 from coterie.surfaces.web.shared.prose import clean_line
 from coterie.surfaces.web.shared.templates import page_response
-from coterie.surfaces.web.story.turn_rendering import Swipes, TurnView
+from coterie.surfaces.web.story.live import Swipes, TurnView
 
 router = APIRouter(include_in_schema=False)
 _FACES = 12

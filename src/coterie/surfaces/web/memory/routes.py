@@ -16,9 +16,8 @@ from coterie.memory.errors import BadImport
 from coterie.memory.jsonl import export_lines, import_lines
 from coterie.memory.records import Disclosure, MemoryRecord, MemoryType
 from coterie.modes.story import reassign_memories
-from coterie.surfaces.web.shared.dependencies import Here, House
+from coterie.surfaces.web.shared.dependencies import FILE_BODY, Here, House, read_upload
 from coterie.surfaces.web.shared.errors import ERROR_RESPONSES
-from coterie.surfaces.web.shared.uploads import FILE_BODY, read_upload
 from coterie.surfaces.web.story.schemas import DoneResponse, PinRequest, RequestModel, ResponseModel
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=20_000)]

@@ -15,7 +15,7 @@ from fastapi import Request, Response
 from coterie.llm.errors import RoleUnset
 from coterie.llm.settings import PRESETS, Role
 from coterie.ops.settings_editor import Setting
-from coterie.surfaces.web.settings.people import people_overview
+from coterie.surfaces.web.settings.routes import people_overview
 from coterie.surfaces.web.shared.dependencies import Here, House
 from coterie.surfaces.web.shared.login import SESSION_COOKIE
 from coterie.surfaces.web.shared.templates import PageRouter, fragment_response, page_response

@@ -3,14 +3,251 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from datetime import datetime
+from typing import Annotated, Any
+from urllib.parse import quote
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Cookie, Request, Response, status
+from fastapi.responses import JSONResponse
+from pydantic import Field
 
+from coterie.characters.people import EVERY_CHARACTER, PairingRequest, Person
+from coterie.characters.service import OWNER, OwnerProfile
 from coterie.ops.settings_editor import Setting
-from coterie.surfaces.web.shared.dependencies import Here
+from coterie.surfaces.web import SURFACE
+from coterie.surfaces.web.shared.dependencies import (
+    PERSON_COOKIE,
+    CurrentPerson,
+    Here,
+    House,
+    OwnerOnly,
+    account_of,
+    new_token,
+)
 from coterie.surfaces.web.shared.errors import ERROR_RESPONSES
-from coterie.surfaces.web.story.schemas import RequestModel, ResponseModel
+from coterie.surfaces.web.shared.templates import PageRouter, page_response
+from coterie.surfaces.web.story.schemas import (
+    DoneResponse,
+    Name,
+    OwnerRequest,
+    OwnerResponse,
+    RequestModel,
+    ResponseModel,
+)
+
+# People: who may talk with whom, from which accounts, and the codes that let them in. P3
+
+
+people_router = APIRouter(prefix="/people", tags=["people"], responses=ERROR_RESPONSES)
+_Name = Annotated[str, Field(min_length=1, max_length=200, pattern=r"\S")]
+
+
+class AccountResponse(ResponseModel):
+    surface: str
+    account: str
+    name: str
+
+
+class PersonResponse(ResponseModel):
+    id: str
+    name: str
+    owner: bool
+    may_talk: list[str]
+    """Characters by id; `*` is every one of them."""
+    accounts: list[AccountResponse]
+
+    @classmethod
+    def of(cls, house: House, person: Person) -> PersonResponse:
+        accounts = [AccountResponse(surface=s, account=a, name=n) for s, a, n in house.people.identities(person.id)]
+        allowed = house.people.allowed_characters(person.id)
+        return cls(id=person.id, name=person.name, owner=person.is_owner, may_talk=allowed, accounts=accounts)
+
+
+class AccessRequestResponse(ResponseModel):
+    """A stranger who waits to be let in."""
+
+    surface: str
+    account: str
+    name: str
+    code: str
+    expires: datetime
+
+    @classmethod
+    def of(cls, one: PairingRequest) -> AccessRequestResponse:
+        return cls(surface=one.surface, account=one.account, name=one.name, code=one.code, expires=one.expires)
+
+
+class PeopleResponse(ResponseModel):
+    people: list[PersonResponse]
+    asking: list[AccessRequestResponse]
+
+
+class LinkCodeResponse(ResponseModel):
+    person: PersonResponse
+    code: str
+    """Told once; only a hash of it is kept."""
+    minutes: int
+
+
+class InvitePersonRequest(RequestModel):
+    name: _Name
+
+
+class ApproveRequest(RequestModel):
+    code: Annotated[str, Field(max_length=40)]
+    person: str | None = None
+    """Somebody there is already; without it, somebody new."""
+
+
+class AllowRequest(RequestModel):
+    character: str
+    """By id; `*` is every one of them."""
+    allowed: bool
+
+
+class UnlinkRequest(RequestModel):
+    surface: str
+    account: str
+
+
+def people_overview(house: House) -> PeopleResponse:
+    people = [PersonResponse.of(house, person) for person in house.people.all()]
+    return PeopleResponse(
+        people=people, asking=[AccessRequestResponse.of(one) for one in house.people.open_pairing_requests()]
+    )
+
+
+@people_router.get("", summary="Everybody with their accounts and whom they may talk with, and who waits to be let in")
+async def people(house: Here) -> PeopleResponse:
+    return people_overview(house)
+
+
+@people_router.post(
+    "", summary="A new person, and the code with which they show up", status_code=status.HTTP_201_CREATED
+)
+async def invite(house: Here, told: InvitePersonRequest) -> LinkCodeResponse:
+    person, code = await house.people.invite(told.name.strip(), house.code_minutes)
+    return LinkCodeResponse(person=PersonResponse.of(house, person), code=code, minutes=house.code_minutes)
+
+
+@people_router.post("/{person}/code", summary="A code that links one more account to a person, once")
+async def code(house: Here, person: str) -> LinkCodeResponse:
+    who = house.people.person(person)
+    told = await house.people.issue_code(who.id, house.code_minutes)
+    return LinkCodeResponse(person=PersonResponse.of(house, who), code=told, minutes=house.code_minutes)
+
+
+@people_router.put("/{person}/characters", summary="Say whether somebody may talk with a character")
+async def allow(house: Here, person: str, told: AllowRequest) -> PersonResponse:
+    who = house.people.person(person)
+    character = told.character if told.character == EVERY_CHARACTER else house.characters.get(told.character).id
+    await house.people.allow(who.id, character, told.allowed)
+    return PersonResponse.of(house, who)
+
+
+@people_router.post("/approve", summary="Let a stranger in who showed you their code")
+async def approve(house: Here, told: ApproveRequest) -> PersonResponse:
+    person, _ = await house.people.approve(told.code, told.person)
+    return PersonResponse.of(house, person)
+
+
+@people_router.post(
+    "/unlink", summary="Take an account from whoever it belongs to", status_code=status.HTTP_204_NO_CONTENT
+)
+async def unlink(house: Here, told: UnlinkRequest) -> None:
+    await house.people.unlink(told.surface, told.account)
+
+
+# People who write along: who there is, a link for somebody new, and coming in with it. P3
+
+
+writers_router = APIRouter(prefix="/writers", tags=["draft"], responses=ERROR_RESPONSES)
+join_pages = PageRouter()
+_LASTS_S = 365 * 86_400
+_LINK_MINUTES = 7 * 24 * 60
+
+
+class WriterResponse(ResponseModel):
+    id: str
+    name: str
+    you: bool
+    """Whether it is whoever asks."""
+
+
+class NewWriterRequest(RequestModel):
+    name: Name
+
+
+class InvitationResponse(ResponseModel):
+    person: str
+    link: str
+    """An address in this house that works once, for a week."""
+
+
+class JoinRequest(RequestModel):
+    code: Name
+
+
+@writers_router.get("", summary="Everybody who may write along")
+async def list_writers(house: Here, who: CurrentPerson) -> list[WriterResponse]:
+    return [WriterResponse(id=one.id, name=one.name, you=one.id == who.id) for one in house.people.all()]
+
+
+@writers_router.post("", summary="Invite somebody: the answer is a link for them", status_code=status.HTTP_201_CREATED)
+async def invite_writer(house: Here, who: CurrentPerson, taken: NewWriterRequest) -> InvitationResponse:
+    if who.id != OWNER:
+        raise OwnerOnly("Only the owner invites people.", "Ask them for a link.")
+    person, code = await house.people.invite(taken.name, _LINK_MINUTES)
+    return InvitationResponse(person=person.id, link=f"/join?code={quote(code)}")
+
+
+@writers_router.post("/join", summary="Come in with a link's code: from then on this browser is that person")
+async def join(request: Request, house: Here, taken: JoinRequest) -> Response:
+    token = new_token()
+    person = await house.people.link(taken.code, SURFACE, account_of(token))
+    done = JSONResponse({"person": person.id, "name": person.name})
+    secure = request.url.scheme == "https"
+    done.set_cookie(PERSON_COOKIE, token, _LASTS_S, httponly=True, samesite="strict", secure=secure)
+    return done
+
+
+@writers_router.post("/leave", summary="This browser is nobody in particular again")
+async def leave(
+    house: Here, response: Response, token: Annotated[str, Cookie(alias=PERSON_COOKIE)] = ""
+) -> DoneResponse:
+    if token and house.people.by_account(SURFACE, account_of(token)) is not None:
+        await house.people.unlink(SURFACE, account_of(token))
+    response.delete_cookie(PERSON_COOKIE)
+    return DoneResponse()
+
+
+@join_pages.get("/join")
+async def join_page(house: Here, request: Request, code: str = "") -> Response:
+    return page_response(request, "settings/join.html", code=code, you=house.people.find("owner").name)
+
+
+# You, as characters know you. S2
+
+
+owner_router = APIRouter(tags=["you"], responses=ERROR_RESPONSES)
+
+
+@owner_router.get("/you", summary="Who you are to the characters")
+async def you(house: Here) -> OwnerResponse:
+    return OwnerResponse.of(house.characters.owner(), house.characters.has_owner_profile())
+
+
+@owner_router.put("/you", summary="Say who you are")
+async def set_owner(house: Here, told: OwnerRequest) -> OwnerResponse:
+    await house.characters.save_owner(OwnerProfile(name=told.name, pronouns=told.pronouns, persona=told.persona))
+    return OwnerResponse.of(house.characters.owner(), authored=True)
+
+
+@owner_router.post("/you/here", summary="You are looking at a page: what happens after it is news")
+async def record_visit(house: Here, who: CurrentPerson) -> DoneResponse:
+    await house.visits.record(who.id)
+    return DoneResponse()
+
 
 router = APIRouter(tags=["settings"], responses=ERROR_RESPONSES)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from typing import Annotated, Protocol
+from typing import Annotated, Any, Protocol
 
 from fastapi import Cookie, Depends, Request
 
 from coterie.base.errors import CoterieError
+from coterie.characters.cards import check_size
 from coterie.characters.people import People
 from coterie.characters.people import Person as Known
 from coterie.characters.service import Characters
@@ -111,3 +112,21 @@ def _current_person(house: Here, token: Annotated[str, Cookie(alias=PERSON_COOKI
 
 
 CurrentPerson = Annotated[Contributor, Depends(_current_person)]
+
+
+# A file as the body of a request, whatever content type it claims.
+
+
+FILE_BODY: dict[str, Any] = {"requestBody": {"required": True, "content": {"application/octet-stream": {}}}}
+"""For the API's description."""
+
+
+async def read_upload(request: Request) -> bytes:
+    """The file, refused as soon as it is too large: a length that was announced may be a lie."""
+    parts: list[bytes] = []
+    size = 0
+    async for part in request.stream():
+        size += len(part)
+        check_size(size)
+        parts.append(part)
+    return b"".join(parts)

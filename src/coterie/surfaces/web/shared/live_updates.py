@@ -18,7 +18,7 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from coterie.base.logging import get_logger
 from coterie.base.redaction import redact
-from coterie.surfaces.web.desk.live import desk_updates
+from coterie.surfaces.web.desk.pages import desk_updates
 from coterie.surfaces.web.draft.live import PREFIX, DocumentUpdates
 from coterie.surfaces.web.shared.dependencies import Here, House
 from coterie.surfaces.web.story.live import INSTANCE, ChatUpdates, LiveUpdate, failed_job_updates
