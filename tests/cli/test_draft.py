@@ -1,4 +1,4 @@
-"""`coterie draft` on a plain file and in Git, with a scripted model. F16"""
+"""`coterie draft` on a plain file and in Git, with a scripted model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def change(original: str, proposed: str, reason: str = "Shorter.") -> str:
     return f"<change><original>{original}</original><proposed>{proposed}</proposed><reason>{reason}</reason></change>"
 
 
-SAID = f"It says too much. {change('Nobody asks why.', 'Who asks?')} {change('It burns every night.', 'It burns.')}"
+REPLY = f"It says too much. {change('Nobody asks why.', 'Who asks?')} {change('It burns every night.', 'It burns.')}"
 
 
 @pytest.fixture(autouse=True)
@@ -30,18 +30,18 @@ def script(home: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         {"when": "You quoted this", "say": "<original>Nobody asks why.</original>"},
         {"when": "broken", "say": "<change><original>x", "error": {"kind": "BadRequest", "what": "It broke."}},
         {"when": "marks", "say": "<<<<<<< SEARCH\nNobody asks why.\n=======\nWho asks?\n>>>>>>> REPLACE A doubt.\n"},
-        {"when": "shorter", "say": SAID},
+        {"when": "shorter", "say": REPLY},
     ]
-    tape = tmp_path / "tape.jsonl"
-    tape.write_text("\n".join(map(json.dumps, lines)))
-    monkeypatch.setenv("COTERIE_MODELS__REPLAY", str(tape))
+    recording = tmp_path / "recording.jsonl"
+    recording.write_text("\n".join(map(json.dumps, lines)))
+    monkeypatch.setenv("COTERIE_MODELS__REPLAY", str(recording))
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    made = tmp_path / "lamp.md"
-    made.write_text(LAMP)
-    return made
+    path = tmp_path / "lamp.md"
+    path.write_text(LAMP)
+    return path
 
 
 @pytest.fixture
@@ -62,12 +62,12 @@ def git(folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def typed(call: Call, monkeypatch: pytest.MonkeyPatch, file: Path, *lines: str) -> Answer:
-    left = iter(lines)
+def review(call: Call, monkeypatch: pytest.MonkeyPatch, file: Path, *lines: str) -> Answer:
+    answers = iter(lines)
 
     def read(_: str) -> str:
         try:
-            return next(left)
+            return next(answers)
         except StopIteration:
             raise EOFError from None
 
@@ -75,7 +75,7 @@ def typed(call: Call, monkeypatch: pytest.MonkeyPatch, file: Path, *lines: str) 
     return call("draft", "review", str(file))
 
 
-def test_f16_ask_tells_the_answer_and_shows_cards(call: Call, file: Path) -> None:
+def test_f16_ask_prints_the_reply_and_its_proposals(call: Call, file: Path) -> None:
     answer = call("draft", "ask", str(file), "Make it shorter.")
     assert answer.code == 0, answer.err
     assert "Editor: It says too much." in answer.out
@@ -85,23 +85,23 @@ def test_f16_ask_tells_the_answer_and_shows_cards(call: Call, file: Path) -> Non
     assert file.read_text() == LAMP
 
 
-def test_f16_review_accepts_declines_and_undoes_on_a_plain_file(
+def test_f16_review_of_a_plain_file_accepts_declines_and_undoes(
     call: Call, monkeypatch: pytest.MonkeyPatch, file: Path
 ) -> None:
     call("draft", "ask", str(file), "Make it shorter.")
-    answer = typed(call, monkeypatch, file, "x", "a", "u", "d", "I like it.")
+    answer = review(call, monkeypatch, file, "x", "a", "u", "d", "I like it.")
     assert answer.code == 0, answer.err
     assert "accepted → lamp.md" in answer.out
     assert "undone" in answer.out
     assert file.read_text() == LAMP
-    # The undone one waits again; the declined one does not.
-    answer = typed(call, monkeypatch, file, "a")
+    # The undone proposal is pending again; the declined one is not.
+    answer = review(call, monkeypatch, file, "a")
     assert file.read_text() == LAMP.replace("It burns every night.", "It burns.")
     assert "1/1" in answer.out
-    assert "Nothing is proposed" in typed(call, monkeypatch, file).out
+    assert "Nothing is proposed" in review(call, monkeypatch, file).out
 
 
-def test_f16_an_edit_of_the_file_makes_a_card_stale_or_moves_it(
+def test_f16_an_edit_of_the_file_makes_a_proposal_stale_or_moves_it(
     call: Call, monkeypatch: pytest.MonkeyPatch, file: Path
 ) -> None:
     call("draft", "ask", str(file), "Make it shorter.")
@@ -120,12 +120,12 @@ def test_f16_edit_and_accept(call: Call, monkeypatch: pytest.MonkeyPatch, file: 
     editor.write_text('#!/bin/sh\nprintf "It glows.\\n" > "$1"\n')
     editor.chmod(0o755)
     monkeypatch.setenv("VISUAL", str(editor))
-    answer = typed(call, monkeypatch, file, "e", "q")
+    answer = review(call, monkeypatch, file, "e", "q")
     assert answer.code == 0, answer.err
     assert file.read_text() == LAMP.replace("It burns every night.", "It glows.")
 
 
-def test_f16_in_git_an_accept_is_a_commit_and_the_file_follows(call: Call, clone: Path) -> None:
+def test_f16_in_git_an_accept_is_a_commit_and_updates_the_file(call: Call, clone: Path) -> None:
     call("draft", "ask", str(clone), "Make it shorter.", "--brief", "Cut.")
     answer = call("draft", "review", str(clone), "--accept-all")
     assert answer.code == 0, answer.err
@@ -138,7 +138,7 @@ def test_f16_in_git_an_accept_is_a_commit_and_the_file_follows(call: Call, clone
     assert git(clone.parent, "status", "--porcelain") == ""
 
 
-def test_f16_uncommitted_changes_are_not_committed_for_somebody(call: Call, clone: Path) -> None:
+def test_f16_uncommitted_changes_are_refused(call: Call, clone: Path) -> None:
     clone.write_text(LAMP + "More.\n")
     answer = call("draft", "ask", str(clone), "Make it shorter.")
     assert answer.code == 40
@@ -149,13 +149,13 @@ def test_f16_uncommitted_changes_are_not_committed_for_somebody(call: Call, clon
     assert git(clone.parent, "log", "--format=%s").strip() == "Begin"
 
 
-def test_f16_a_quote_that_was_not_found_is_repaired_before_the_cards(call: Call, file: Path) -> None:
+def test_f16_a_quote_is_repaired_before_the_proposals_are_shown(call: Call, file: Path) -> None:
     answer = call("draft", "ask", str(file), "Find what is lost.")
     assert answer.code == 0, answer.err
     assert " - Nobody asks why.\n + Boats.\n" in answer.out
 
 
-def test_f16_a_reply_that_breaks_off_says_why(call: Call, file: Path) -> None:
+def test_f16_a_failed_reply_shows_the_error(call: Call, file: Path) -> None:
     answer = call("draft", "ask", str(file), "Is it broken?")
     assert answer.code == 0
     assert "It broke." in answer.out
@@ -168,7 +168,7 @@ def test_f16_search_and_replace(call: Call, file: Path) -> None:
     assert call("draft", "review", str(file), "--list").out.count("──") == 1
 
 
-def test_f16_what_is_no_file(call: Call, tmp_path: Path) -> None:
+def test_f16_invalid_files_are_refused(call: Call, tmp_path: Path) -> None:
     assert "There is no file" in call("draft", "ask", str(tmp_path / "none.md"), "x").err
     assert "is a folder" in call("draft", "review", str(tmp_path)).err
     (tmp_path / "odd.md").write_bytes(b"\xff")

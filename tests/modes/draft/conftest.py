@@ -1,4 +1,4 @@
-"""Documents, people and characters on a scripted model: what it says is written in the test."""
+"""A draft service with a scripted model, whose replies are given by the test."""
 
 from __future__ import annotations
 
@@ -44,16 +44,18 @@ def change(original: str, proposed: str, reason: str = "Shorter.") -> str:
 
 @dataclass
 class Script:
+    """The replies of the model, and the requests it got."""
+
     replies: list[str | RecordedCall] = field(default_factory=list)
-    asked: list[CompletionRequest] = field(default_factory=list)
+    requests: list[CompletionRequest] = field(default_factory=list)
 
     def answer(self, request: CompletionRequest) -> RecordedCall:
-        self.asked.append(request)
-        said = self.replies.pop(0) if self.replies else "I have nothing to say."
-        return said if isinstance(said, RecordedCall) else RecordedCall(say=said)
+        self.requests.append(request)
+        reply = self.replies.pop(0) if self.replies else "I have nothing to say."
+        return reply if isinstance(reply, RecordedCall) else RecordedCall(say=reply)
 
     def prompt(self, number: int = -1) -> str:
-        return "\n".join(message.text for message in self.asked[number].prompt.messages)
+        return "\n".join(message.text for message in self.requests[number].prompt.messages)
 
 
 class DraftHarness:
@@ -80,52 +82,52 @@ class DraftHarness:
             roles={"draft": ("embedded/script",)},
             tasks={"sceptic": ("embedded/other",)},
         )
-        player = ReplayProvider("embedded", default=self.script.answer)
-        self.models = Models(settings, clock=self.clock, store=self.store, providers={"embedded": player})
-        self.roster = Characters(self.store)
+        provider = ReplayProvider("embedded", default=self.script.answer)
+        self.models = Models(settings, clock=self.clock, store=self.store, providers={"embedded": provider})
+        self.character_service = Characters(self.store)
         self.memory = Memory(self.store, clock=self.clock)
-        self.linked: set[str] = set()
+        self.readers: set[str] = set()
         self.draft = DraftService(
             self.store,
-            self.roster,
+            self.character_service,
             self.memory,
             self.models,
             DraftSettings(),
             self.clock,
             self.folder / "drafts",
-            list_readers=lambda: self.linked,
+            list_readers=lambda: self.readers,
         )
         self.worker = Worker(self.store.jobs, self.draft.handlers(), clock=self.clock, bus=self.store.bus)
 
-    async def begin(self, *names: str, text: str = LAMP) -> Thread:
-        """A workspace with one document, and a thread about it."""
+    async def open_thread(self, *names: str, text: str = LAMP) -> Thread:
+        """Create a workspace with one document, and open a thread about it."""
         self.workspace = await self.draft.workspaces.open(self.folder / "text")
         await self.draft.documents.create(self.workspace, "lamp.md", text, ANN)
         self.characters = [await self.create_character(name) for name in names or ("Mara",)]
-        members = [Member(bot=bot.id) for bot in self.characters]
+        members = [Member(bot=character.id) for character in self.characters]
         return await self.draft.threads.open_thread(self.workspace, "lamp.md", members, ANN)
 
     async def create_character(self, name: str) -> Character:
-        return await self.roster.save(Identity(name=name, persona=f"{name} edits."))
+        return await self.character_service.save(Identity(name=name, persona=f"{name} edits."))
 
     async def send_message(
         self, thread: Thread, text: str, person: Contributor = ANN, **options: object
     ) -> StartedTurn:
-        asked = await self.draft.threads.send_message(thread.room, text, person, **options)  # type: ignore[arg-type]
+        started = await self.draft.threads.send_message(thread.room, text, person, **options)  # type: ignore[arg-type]
         await self.draft.replies.wait(thread.room)
         await self.run_jobs()
-        return asked
+        return started
 
-    async def proposals(self, thread: Thread, *blocks: str) -> list[Proposal]:
-        """A reply with these blocks in it."""
+    async def propose(self, thread: Thread, *blocks: str) -> list[Proposal]:
+        """Let the model reply with these blocks; returns its proposals."""
         self.script.replies.append(" And ".join(blocks))
-        asked = await self.send_message(thread, "What would you change?")
-        return self.draft.proposal_queries.of_reply(thread.room, asked.reply)
+        started = await self.send_message(thread, "What would you change?")
+        return self.draft.proposal_queries.of_reply(thread.room, started.reply)
 
     def text(self) -> str:
         return self.draft.workspaces.repository(self.workspace).read("lamp.md", "main").text
 
-    async def rewrite(self, old: str, new: str, person: Contributor = BO) -> None:
+    async def replace_text(self, old: str, new: str, person: Contributor = BO) -> None:
         version = await self.draft.documents.read(self.workspace, "lamp.md")
         assert old in version.text
         await self.draft.documents.save(
@@ -137,8 +139,11 @@ class DraftHarness:
             pass
 
     def verify(self) -> None:
+        """Check that a replay of the log gives the same rows."""
         with self.store.reader.connections.snapshot() as rows:
-            assert self.store.hashes() == {view.name: replayed_hash(view, rows) for view in self.store.projections}
+            assert self.store.hashes() == {
+                projection.name: replayed_hash(projection, rows) for projection in self.store.projections
+            }
 
     async def close(self) -> None:
         await self.draft.replies.close()
@@ -152,8 +157,8 @@ def script() -> Script:
 
 
 @pytest.fixture
-async def stage(tmp_path: Path, clock: ManualClock, script: Script) -> AsyncIterator[DraftHarness]:
-    made = DraftHarness(tmp_path, clock, script)
-    yield made
-    made.verify()
-    await made.close()
+async def harness(tmp_path: Path, clock: ManualClock, script: Script) -> AsyncIterator[DraftHarness]:
+    opened = DraftHarness(tmp_path, clock, script)
+    yield opened
+    opened.verify()
+    await opened.close()

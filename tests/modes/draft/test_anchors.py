@@ -1,4 +1,4 @@
-"""Places that outlive edits. F3, F7"""
+"""Anchors and edits: positions after edits, stale and restored text."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ DOC = (
 texts = st.lists(st.sampled_from(["a", "b", "\n", "\n\n", "é🦀", "word ", "\r\n", " "]), max_size=25).map("".join)
 
 
-def pending(document: str, words: str, nth: int = 0) -> Anchor:
+def anchor_of(document: str, text: str, nth: int = 0) -> Anchor:
     at = -1
     for _ in range(nth + 1):
-        at = document.index(words, at + 1)
-    return anchor_at(document, Span(at, at + len(words)))
+        at = document.index(text, at + 1)
+    return anchor_at(document, Span(at, at + len(text)))
 
 
-def through(anchor: Anchor, *versions: str) -> Anchor:
+def move_through(anchor: Anchor, *versions: str) -> Anchor:
     for old, new in itertools.pairwise(versions):
         (anchor,) = move_anchors([anchor], old, new, edits_between(old, new))
     return anchor
@@ -40,7 +40,7 @@ def test_f7_edits_turn_the_old_text_into_the_new(old: str, new: str) -> None:
 
 
 @given(texts, texts, st.data())
-def test_f7_a_span_is_untouched_exactly_when_no_edit_is_inside_it(old: str, new: str, data: st.DataObject) -> None:
+def test_f7_a_span_is_unchanged_if_and_only_if_no_edit_is_inside_it(old: str, new: str, data: st.DataObject) -> None:
     edits = edits_between(old, new)
     start = data.draw(st.integers(0, len(old)))
     span = Span(start, data.draw(st.integers(start, len(old))))
@@ -52,17 +52,17 @@ def test_f7_a_span_is_untouched_exactly_when_no_edit_is_inside_it(old: str, new:
     assert (place is None) == touched
     if place is not None:
         assert new[place.start : place.end] == old[span.start : span.end]
-    hull = SpanMap(edits).map_covering(span)
-    assert 0 <= hull.start <= hull.end <= len(new)
+    covering = SpanMap(edits).map_covering(span)
+    assert 0 <= covering.start <= covering.end <= len(new)
 
 
 @given(st.lists(st.text(alphabet="xyz \n", max_size=4), min_size=3, max_size=8), st.randoms(use_true_random=False))
-def test_f8_accepting_in_any_order_gives_the_same_bytes(proposed: list[str], chance: random.Random) -> None:
+def test_f8_accepting_in_any_order_gives_the_same_bytes(proposed: list[str], rng: random.Random) -> None:
     originals = [f"w{number}" for number in range(len(proposed))]
     text = " same same ".join(originals)
-    whole = " same same ".join(proposed)
-    waiting = [(pending(text, original), words) for original, words in zip(originals, proposed, strict=True)]
-    chance.shuffle(waiting)
+    expected = " same same ".join(proposed)
+    waiting = [(anchor_of(text, original), words) for original, words in zip(originals, proposed, strict=True)]
+    rng.shuffle(waiting)
     while waiting:
         (anchor, words), *rest = waiting
         assert anchor.fresh
@@ -72,66 +72,66 @@ def test_f8_accepting_in_any_order_gives_the_same_bytes(proposed: list[str], cha
         places = move_anchors([one for one, _ in rest], text, after, [edit])
         waiting = [(place, them) for place, (_, them) in zip(places, rest, strict=True)]
         text = after
-    assert text == whole
+    assert text == expected
 
 
-def test_f3_an_anchor_keeps_the_words_and_what_stands_around_them() -> None:
-    anchor = pending(DOC, "somebody waits")
+def test_f3_an_anchor_has_its_text_and_the_text_around_it() -> None:
+    anchor = anchor_of(DOC, "somebody waits")
     assert (anchor.exact, anchor.prefix[-12:], anchor.suffix[:3]) == ("somebody waits", "winter, and ", ".\n\n")
-    assert len(pending(DOC * 2, DOC[:9], nth=2).prefix) == 64
+    assert len(anchor_of(DOC * 2, DOC[:9], nth=2).prefix) == 64
 
 
-def test_f7_edits_elsewhere_leave_it_fresh_and_move_it() -> None:
-    anchor = through(pending(DOC, "somebody waits"), DOC, "# A title\n\n" + DOC)
+def test_f7_edits_elsewhere_move_a_fresh_anchor() -> None:
+    anchor = move_through(anchor_of(DOC, "somebody waits"), DOC, "# A title\n\n" + DOC)
     assert anchor.fresh
     assert anchor.start == DOC.index("somebody waits") + len("# A title\n\n")
 
 
-def test_f7_a_rewritten_original_is_stale_though_fuzzy_would_find_it() -> None:
+def test_f7_an_anchor_is_stale_after_a_rewrite_that_fuzzy_matching_finds() -> None:
     rewritten = DOC.replace("somebody waits", "someone waits")
-    anchor = through(pending(DOC, "come late in winter, and somebody waits"), DOC, rewritten)
+    anchor = move_through(anchor_of(DOC, "come late in winter, and somebody waits"), DOC, rewritten)
     assert not anchor.fresh
-    offered = find_similar(anchor, rewritten)
-    assert isinstance(offered, Match)
-    assert rewritten[offered.span.start : offered.span.end] == "come late in winter, and someone waits"
+    similar = find_similar(anchor, rewritten)
+    assert isinstance(similar, Match)
+    assert rewritten[similar.span.start : similar.span.end] == "come late in winter, and someone waits"
 
 
-def test_f7_fresh_again_when_the_text_comes_back() -> None:
+def test_f7_an_anchor_is_fresh_again_when_its_text_is_restored() -> None:
     gone = DOC.replace("Nobody counts them.", "They are counted.")
-    anchor = pending(DOC, "Nobody counts them.")
-    assert not through(anchor, DOC, gone).fresh
-    assert through(anchor, DOC, gone, DOC) == anchor
-    assert through(anchor, DOC, gone, "New.\n\n" + gone, "New.\n\n" + DOC).fresh
+    anchor = anchor_of(DOC, "Nobody counts them.")
+    assert not move_through(anchor, DOC, gone).fresh
+    assert move_through(anchor, DOC, gone, DOC) == anchor
+    assert move_through(anchor, DOC, gone, "New.\n\n" + gone, "New.\n\n" + DOC).fresh
 
 
-def test_f7_a_copy_that_stood_there_all_along_is_not_the_original() -> None:
-    second = pending(DOC, "The lamp burns.", nth=1)
+def test_f7_an_earlier_copy_is_not_taken_for_the_original() -> None:
+    second = anchor_of(DOC, "The lamp burns.", nth=1)
     gone = DOC[: second.start] + "The lamp is out." + DOC[second.end :]
-    after = through(second, DOC, gone)
+    after = move_through(second, DOC, gone)
     assert not after.fresh
-    assert through(second, DOC, gone, gone + "\nMore.\n").fresh is False
-    assert through(second, DOC, gone, DOC).start == second.start
+    assert move_through(second, DOC, gone, gone + "\nMore.\n").fresh is False
+    assert move_through(second, DOC, gone, DOC).start == second.start
 
 
-def test_f7_words_that_come_back_across_the_edge_of_an_edit() -> None:
+def test_f7_text_restored_across_the_edge_of_an_edit_is_fresh() -> None:
     old = "## Lamps\n\nText.\n\n### Lamps\n"
     new = "### Lamps\n\nText.\n\n### Lamps\n"
-    anchor = through(pending(old, "## Lamps"), old, new, old)
+    anchor = move_through(anchor_of(old, "## Lamps"), old, new, old)
     assert (anchor.fresh, anchor.start) == (True, 0)
 
 
-def test_f7_what_was_moved_is_found_where_it_is_now() -> None:
-    there = "Nobody counts them.\n\n" + DOC.replace("Nobody counts them.\n", "")
-    anchor = through(pending(DOC, "Nobody counts them."), DOC, there)
+def test_f7_moved_text_is_found_at_its_new_position() -> None:
+    moved = "Nobody counts them.\n\n" + DOC.replace("Nobody counts them.\n", "")
+    anchor = move_through(anchor_of(DOC, "Nobody counts them."), DOC, moved)
     assert anchor.fresh
     assert anchor.start == 0
 
 
-def test_f3_a_thread_finds_its_place_again_or_is_orphaned() -> None:
-    anchor = pending(DOC, "The boats come late in winter, and somebody waits.")
+def test_f3_an_anchor_is_relocated_or_orphaned() -> None:
+    anchor = anchor_of(DOC, "The boats come late in winter, and somebody waits.")
     rewritten = DOC.replace("somebody waits", "someone is waiting")
-    found = relocate(through(anchor, DOC, rewritten), rewritten)
+    found = relocate(move_through(anchor, DOC, rewritten), rewritten)
     assert found is not None
     assert found.exact == "The boats come late in winter, and someone is waiting."
-    assert relocate(through(anchor, DOC, "All gone.\n"), "All gone.\n") is None
-    assert find_similar(through(anchor, DOC, "All gone.\n"), "All gone.\n") == NoMatch("absent")
+    assert relocate(move_through(anchor, DOC, "All gone.\n"), "All gone.\n") is None
+    assert find_similar(move_through(anchor, DOC, "All gone.\n"), "All gone.\n") == NoMatch("absent")

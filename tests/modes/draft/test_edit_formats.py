@@ -1,4 +1,4 @@
-"""Reading changes out of a reply that is still being written. F5"""
+"""Parsing edits in replies that are being streamed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from coterie.modes.draft.edit_formats import (
 )
 
 CHANGE = "<change><original>\nold words\n</original>\n<proposed>new words</proposed><reason> shorter </reason></change>"
-FENCED = "<<<<<<< SEARCH\nold words\n=======\nnew words\n>>>>>>> REPLACE shorter\n"
+SEARCH_REPLACE = "<<<<<<< SEARCH\nold words\n=======\nnew words\n>>>>>>> REPLACE shorter\n"
 
 fragments = st.lists(
     st.sampled_from(
@@ -45,7 +45,7 @@ fragments = st.lists(
             "<reason>",
             "</reason>",
             CHANGE,
-            FENCED,
+            SEARCH_REPLACE,
             "<<<<<<< SEARCH\n",
             "\n=======\n",
             "\n>>>>>>> REPLACE",
@@ -70,80 +70,83 @@ fragments = st.lists(
 formats = st.sampled_from(["tags", "search_replace", "json"])
 
 
-def read(text: str, form: ChangeFormat = "tags") -> list[ReplyPart]:
-    return parse_reply(text, form)
+def parse(text: str, change_format: ChangeFormat = "tags") -> list[ReplyPart]:
+    return parse_reply(text, change_format)
 
 
-def cut(data: bytes, places: list[int], parser: ReplyParser) -> list[ReplyPart]:
+def parse_split(data: bytes, offsets: list[int], parser: ReplyParser) -> list[ReplyPart]:
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    pieces: list[ReplyPart] = []
-    edges = sorted({0, len(data), *(place % (len(data) + 1) for place in places)})
+    parts: list[ReplyPart] = []
+    edges = sorted({0, len(data), *(offset % (len(data) + 1) for offset in offsets)})
     for start, end in itertools.pairwise(edges):
-        pieces += parser.feed(decoder.decode(data[start:end]))
-    return join_text([*pieces, *parser.feed(decoder.decode(b"", final=True)), *parser.end()])
+        parts += parser.feed(decoder.decode(data[start:end]))
+    return join_text([*parts, *parser.feed(decoder.decode(b"", final=True)), *parser.end()])
 
 
-def small(form: ChangeFormat) -> ReplyParser:
-    """With a cap that short texts meet too."""
-    if form == "json":
-        return parser_for(form)
-    return FenceStripper(TagParser(max_length=150) if form == "tags" else SearchReplaceParser(max_length=150))
+def limited_parser(change_format: ChangeFormat) -> ReplyParser:
+    """With a maximum block length that short texts reach."""
+    if change_format == "json":
+        return parser_for(change_format)
+    return FenceStripper(TagParser(max_length=150) if change_format == "tags" else SearchReplaceParser(max_length=150))
 
 
-@given(text=fragments, places=st.lists(st.integers(0, 10_000), max_size=12), form=formats)
-def test_f5_every_split_of_the_bytes_gives_the_same_pieces(text: str, places: list[int], form: ChangeFormat) -> None:
+@given(text=fragments, offsets=st.lists(st.integers(0, 10_000), max_size=12), change_format=formats)
+def test_f5_parts_do_not_depend_on_how_the_bytes_are_split(
+    text: str, offsets: list[int], change_format: ChangeFormat
+) -> None:
     data = text.encode("utf-8", "replace")
-    whole = cut(data, [], small(form))
-    assert cut(data, places, small(form)) == whole
-    assert cut(data, list(range(len(data))), small(form)) == whole
+    whole = parse_split(data, [], limited_parser(change_format))
+    assert parse_split(data, offsets, limited_parser(change_format)) == whole
+    assert parse_split(data, list(range(len(data))), limited_parser(change_format)) == whole
 
 
-@given(text=fragments, form=formats)
-def test_f5_nothing_that_was_said_is_lost(text: str, form: ChangeFormat) -> None:
+@given(text=fragments, change_format=formats)
+def test_f5_no_text_is_lost(text: str, change_format: ChangeFormat) -> None:
     for parser in (TagParser(max_length=90), SearchReplaceParser(max_length=90)):
-        pieces = [*parser.feed(text), *parser.end()]
-        said = "".join(
-            p.text if isinstance(p, ReplyText) else p.raw if isinstance(p, EditBlock) else "" for p in pieces
+        parts = [*parser.feed(text), *parser.end()]
+        text_and_blocks = "".join(
+            part.text if isinstance(part, ReplyText) else part.raw if isinstance(part, EditBlock) else ""
+            for part in parts
         )
-        assert said == text
+        assert text_and_blocks == text
 
 
-@given(data=st.binary(max_size=80), form=formats)
-def test_f5_bytes_that_are_no_text_do_no_harm(data: bytes, form: ChangeFormat) -> None:
-    assert visible_text(cut(data, list(range(len(data))), parser_for(form))) == visible_text(
-        cut(data, [], parser_for(form))
+@given(data=st.binary(max_size=80), change_format=formats)
+def test_f5_invalid_utf8_is_replaced(data: bytes, change_format: ChangeFormat) -> None:
+    assert visible_text(parse_split(data, list(range(len(data))), parser_for(change_format))) == visible_text(
+        parse_split(data, [], parser_for(change_format))
     )
 
 
-def test_f5_a_change_is_there_the_moment_its_block_closes() -> None:
+def test_f5_an_edit_is_returned_as_soon_as_its_block_closes() -> None:
     parser = parser_for("tags")
     assert parser.feed("Sure. " + CHANGE[:-1]) == [ReplyText("Sure. ")]
     assert parser.feed(">") == [EditBlock("old words", "new words", "shorter", CHANGE)]
     assert parser.feed(" And") == [ReplyText(" And")]
 
 
-def test_f5_only_what_could_begin_a_tag_is_held_back() -> None:
+def test_f5_only_a_possible_start_of_a_tag_is_held_back() -> None:
     parser = parser_for("tags")
     assert parser.feed("a < b, <cha") == [ReplyText("a < b, ")]
     assert parser.feed("pter>") == [ReplyText("<chapter>")]
 
 
 def test_f5_search_and_replace() -> None:
-    assert read("Sure.\n" + FENCED + "Good.", "search_replace") == [
+    assert parse("Sure.\n" + SEARCH_REPLACE + "Good.", "search_replace") == [
         ReplyText("Sure.\n"),
-        EditBlock("old words", "new words", "shorter", FENCED[:-1]),
+        EditBlock("old words", "new words", "shorter", SEARCH_REPLACE[:-1]),
         ReplyText("\nGood."),
     ]
-    assert read("<<<<<<< SEARCH\n=======\nmore\n>>>>>>> REPLACE", "search_replace") == [
+    assert parse("<<<<<<< SEARCH\n=======\nmore\n>>>>>>> REPLACE", "search_replace") == [
         EditBlock("", "more", "", "<<<<<<< SEARCH\n=======\nmore\n>>>>>>> REPLACE")
     ]
-    windows = read(FENCED.replace("\n", "\r\n"), "search_replace")
+    windows = parse(SEARCH_REPLACE.replace("\n", "\r\n"), "search_replace")
     assert isinstance(windows[0], EditBlock)
     assert (windows[0].original, windows[0].proposed, windows[0].reason) == ("old words", "new words", "shorter")
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "reason"),
     [
         ("<change><original>a", "unclosed"),
         ("<change><original> </original><proposed></proposed></change>", "empty"),
@@ -156,26 +159,26 @@ def test_f5_search_and_replace() -> None:
         ("<change><original>" + "a" * 70_000, "too long"),
     ],
 )
-def test_f5_a_spoilt_block_stays_visible_with_a_notice(text: str, why: str) -> None:
-    pieces = read("Before. " + text + " After.")
-    assert visible_text(pieces) == "Before. " + text + " After."
-    assert [p.reason for p in pieces if isinstance(p, BrokenBlock)] == [why]
-    assert not [p for p in pieces if isinstance(p, EditBlock)]
+def test_f5_a_broken_block_is_text_with_a_reason(text: str, reason: str) -> None:
+    parts = parse("Before. " + text + " After.")
+    assert visible_text(parts) == "Before. " + text + " After."
+    assert [part.reason for part in parts if isinstance(part, BrokenBlock)] == [reason]
+    assert not [part for part in parts if isinstance(part, EditBlock)]
 
 
-def test_f5_a_block_the_reply_ends_in_is_text() -> None:
+def test_f5_an_unclosed_block_at_the_end_is_text() -> None:
     text = "<change><original>a</original><proposed>b</proposed>\n"
-    assert read(text) == [ReplyText(text), BrokenBlock("unclosed")]
+    assert parse(text) == [ReplyText(text), BrokenBlock("unclosed")]
 
 
-def test_f5_a_nested_change_abandons_the_outer() -> None:
-    pieces = read("<change><original>a" + CHANGE)
-    assert pieces == [
+def test_f5_a_nested_block_breaks_the_outer_one() -> None:
+    parts = parse("<change><original>a" + CHANGE)
+    assert parts == [
         ReplyText("<change><original>a"),
         BrokenBlock("nested"),
         EditBlock("old words", "new words", "shorter", CHANGE),
     ]
-    assert [type(p) for p in read("<<<<<<< SEARCH\na\n" + FENCED, "search_replace")] == [
+    assert [type(part) for part in parse("<<<<<<< SEARCH\na\n" + SEARCH_REPLACE, "search_replace")] == [
         ReplyText,
         BrokenBlock,
         EditBlock,
@@ -183,39 +186,41 @@ def test_f5_a_nested_change_abandons_the_outer() -> None:
     ]
 
 
-def test_f5_one_wrapping_fence_is_not_shown() -> None:
-    assert visible_text(read(f"So:\n```xml\n{CHANGE}\n{CHANGE}\n```\nDone.")) == "So:\n\n\nDone."
-    assert visible_text(read(f"```\n{CHANGE}\n```")) == "\n"
+def test_f5_a_fence_around_blocks_is_removed() -> None:
+    assert visible_text(parse(f"So:\n```xml\n{CHANGE}\n{CHANGE}\n```\nDone.")) == "So:\n\n\nDone."
+    assert visible_text(parse(f"```\n{CHANGE}\n```")) == "\n"
 
 
-def test_f5_fences_of_code_and_of_spoilt_blocks_stay() -> None:
+def test_f5_fences_of_code_and_of_broken_blocks_stay() -> None:
     code = "```python\nx = 1\n```\n"
-    assert visible_text(read(code + CHANGE + "\n" + code)) == code + "\n" + code
-    spoilt = "```xml\n<change><original>a</change>\n```\n"
-    assert visible_text(read(spoilt)) == spoilt
+    assert visible_text(parse(code + CHANGE + "\n" + code)) == code + "\n" + code
+    broken = "```xml\n<change><original>a</change>\n```\n"
+    assert visible_text(parse(broken)) == broken
 
 
-def test_f5_time_grows_with_the_text_and_not_faster() -> None:
-    """Counted in characters looked at, not in seconds: what is held back stays short, however long the reply."""
+def test_f5_parsing_takes_linear_time() -> None:
+    """The held-back text stays short, however long the reply is."""
     parser = TagParser()
     longest = 0
-    for piece in ["<chang", "<", "```", "<change><original>", *["<orig"] * 3_000, "x"] * 3:
-        parser.feed(piece)
+    for part in ["<chang", "<", "```", "<change><original>", *["<orig"] * 3_000, "x"] * 3:
+        parser.feed(part)
         longest = max(longest, len(parser._rest))
     assert longest <= len("</original>")
 
 
-def test_f5_changes_as_json() -> None:
-    told = {"say": "Shorter.", "changes": [{"original": "a", "proposed": "b", "reason": "why"}] * 2}
-    told["changes"] = [*told["changes"], {"original": "a", "proposed": "a", "reason": ""}]
-    pieces = read(json.dumps(told), "json")
-    assert [(p.original, p.proposed, p.reason) for p in pieces if isinstance(p, EditBlock)] == [("a", "b", "why")]
-    assert visible_text(pieces) == "Shorter."
-    assert read('{"say": "broken', "json") == [ReplyText('{"say": "broken'), BrokenBlock("garbled")]
-    assert read("No JSON: " + CHANGE, "json") == read("No JSON: " + CHANGE, "tags")
+def test_f5_edits_in_json() -> None:
+    reply = {"say": "Shorter.", "changes": [{"original": "a", "proposed": "b", "reason": "why"}] * 2}
+    reply["changes"] = [*reply["changes"], {"original": "a", "proposed": "a", "reason": ""}]
+    parts = parse(json.dumps(reply), "json")
+    assert [(part.original, part.proposed, part.reason) for part in parts if isinstance(part, EditBlock)] == [
+        ("a", "b", "why")
+    ]
+    assert visible_text(parts) == "Shorter."
+    assert parse('{"say": "broken', "json") == [ReplyText('{"say": "broken'), BrokenBlock("garbled")]
+    assert parse("No JSON: " + CHANGE, "json") == parse("No JSON: " + CHANGE, "tags")
 
 
-def test_f5_a_schema_names_the_documents_own_sentences() -> None:
+def test_f5_the_schema_lists_the_documents_sentences() -> None:
     document = "# Title here\n\nOne sentence stands. Another one stands!\n\n- An item of a list\n"
     document += "\n```\ncode stands here.\n```\n"
     assert quotable_sentences(document) == ["One sentence stands.", "Another one stands!", "An item of a list"]
@@ -223,7 +228,7 @@ def test_f5_a_schema_names_the_documents_own_sentences() -> None:
 
 
 def test_f5_fuzzed_streams() -> None:
-    """A million of them: `python -m bench.fuzz_stream`."""
+    """A small run; `python -m bench.fuzz_stream` parses a million streams."""
     chance = random.Random(5)
     for _ in range(2_000):
         check(mangled(chance), chance)

@@ -1,4 +1,4 @@
-"""Documents in Git. F1, F8"""
+"""Documents in Git: reading, writing, branches, merging texts."""
 
 from __future__ import annotations
 
@@ -38,27 +38,27 @@ def git(folder: Path, *arguments: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def saying(text: str) -> Callable[[DocumentVersion | None], str]:
+def replace_with(text: str) -> Callable[[DocumentVersion | None], str]:
     return lambda _: text
 
 
-def appending(line: str) -> Callable[[DocumentVersion | None], str]:
+def append(line: str) -> Callable[[DocumentVersion | None], str]:
     return lambda version: (version.text if version else "") + line
 
 
 @pytest.fixture
-def workspace(tmp_path: Path) -> DocumentRepository:
+def repository(tmp_path: Path) -> DocumentRepository:
     return DocumentRepository(tmp_path / "text")
 
 
 @pytest.fixture
-def committer(workspace: DocumentRepository) -> Committer:
-    return Committer(workspace, durable=False)
+def committer(repository: DocumentRepository) -> Committer:
+    return Committer(repository, durable=False)
 
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """Somebody's repository, with a history of its own."""
+    """An existing repository with two commits."""
     folder = tmp_path / "clone"
     folder.mkdir()
     git(folder, "init", "-q", "-b", "trunk")
@@ -71,165 +71,166 @@ def clone(tmp_path: Path) -> Path:
     return folder
 
 
-def test_f1_plain_git_reads_what_was_written(workspace: DocumentRepository, committer: Committer) -> None:
-    committer.write("notes/lamp.md", MAIN_BRANCH, saying("# The lamp\n"), ANN, CommitMessage("Begin"), NOON)
-    note = CommitMessage(
+def test_f1_plain_git_reads_written_documents(repository: DocumentRepository, committer: Committer) -> None:
+    committer.write("notes/lamp.md", MAIN_BRANCH, replace_with("# The lamp\n"), ANN, CommitMessage("Begin"), NOON)
+    message = CommitMessage(
         "Say when",
         "Nobody knew when.\nNow they do.",
         {CHANGE_TRAILER: "c1", THREAD_TRAILER: "t1", PROPOSED_BY_TRAILER: "Mara"},
     )
     written = committer.write(
-        "notes/lamp.md", MAIN_BRANCH, saying("# The lamp\n\nIt burns at night.\n"), ANN, note, NOON
+        "notes/lamp.md", MAIN_BRANCH, replace_with("# The lamp\n\nIt burns at night.\n"), ANN, message, NOON
     )
     assert written is not None
-    assert git(workspace.folder, "show", "main:notes/lamp.md") == "# The lamp\n\nIt burns at night.\n"
-    assert git(workspace.folder, "log", "-1", "--format=%an <%ae>%n%s%n%b") == (
+    assert git(repository.folder, "show", "main:notes/lamp.md") == "# The lamp\n\nIt burns at night.\n"
+    assert git(repository.folder, "log", "-1", "--format=%an <%ae>%n%s%n%b") == (
         "Ann <ann@example.org>\nSay when\nNobody knew when.\nNow they do.\n\n"
         "Coterie-Change: c1\nCoterie-Thread: t1\nProposed-by: Mara\n\n"
     )
-    trailers = git(workspace.folder, "log", "-1", "--format=%(trailers:key=Coterie-Change,valueonly)")
+    trailers = git(repository.folder, "log", "-1", "--format=%(trailers:key=Coterie-Change,valueonly)")
     assert trailers.strip() == "c1"
-    assert git(workspace.folder, "fsck", "--strict") == ""
-    assert workspace.documents(MAIN_BRANCH) == [("notes/lamp.md", "The lamp")]
-    assert [one.subject for one in workspace.history(MAIN_BRANCH)] == ["Say when", "Begin"]
+    assert git(repository.folder, "fsck", "--strict") == ""
+    assert repository.documents(MAIN_BRANCH) == [("notes/lamp.md", "The lamp")]
+    assert [one.subject for one in repository.history(MAIN_BRANCH)] == ["Say when", "Begin"]
 
 
-def test_f1_no_text_becomes_a_trailer_of_ours(workspace: DocumentRepository, committer: Committer) -> None:
-    note = CommitMessage(
+def test_f1_message_text_cannot_forge_a_trailer(repository: DocumentRepository, committer: Committer) -> None:
+    message = CommitMessage(
         "Fine\nCoterie-Change: forged", "So.\n\nCoterie-Change: forged", {CHANGE_TRAILER: "real\nThread: x"}
     )
-    committer.write("a.md", MAIN_BRANCH, saying("a"), ANN, note, NOON)
-    assert workspace.history(MAIN_BRANCH)[0].trailers == {CHANGE_TRAILER: "real Thread: x"}
+    committer.write("a.md", MAIN_BRANCH, replace_with("a"), ANN, message, NOON)
+    assert repository.history(MAIN_BRANCH)[0].trailers == {CHANGE_TRAILER: "real Thread: x"}
 
 
-def test_f1_a_name_that_git_cannot_take_is_no_reason_not_to_write(
-    workspace: DocumentRepository, committer: Committer
-) -> None:
+def test_f1_a_name_that_git_refuses_is_replaced(repository: DocumentRepository, committer: Committer) -> None:
     for number, name in enumerate(("<b>Eve</b>", "<>", "")):
         committer.write(
-            "a.md", MAIN_BRANCH, saying(f"{number}\n"), GitAuthor(name, "e@example.org"), CommitMessage("Write"), NOON
+            "a.md",
+            MAIN_BRANCH,
+            replace_with(f"{number}\n"),
+            GitAuthor(name, "e@example.org"),
+            CommitMessage("Write"),
+            NOON,
         )
-    assert [one.author for one in workspace.history(MAIN_BRANCH)] == ["Somebody", "Somebody", "bEve/b"]
+    assert [one.author for one in repository.history(MAIN_BRANCH)] == ["Somebody", "Somebody", "bEve/b"]
 
 
-def test_f1_the_documents_changed_last_are_known(
-    workspace: DocumentRepository, committer: Committer, clone: Path
-) -> None:
-    assert workspace.recent(MAIN_BRANCH, 4) == []
+def test_f1_recently_changed_documents(repository: DocumentRepository, committer: Committer, clone: Path) -> None:
+    assert repository.recent(MAIN_BRANCH, 4) == []
     for number, path in enumerate(("a.md", "b/c.md", "d.md", "a.md")):
         when = NOON + timedelta(minutes=number)
-        committer.write(path, MAIN_BRANCH, saying(f"# {path} {number}\n"), ANN, CommitMessage("Write"), when)
-    found = workspace.recent(MAIN_BRANCH, 2)
+        committer.write(path, MAIN_BRANCH, replace_with(f"# {path} {number}\n"), ANN, CommitMessage("Write"), when)
+    found = repository.recent(MAIN_BRANCH, 2)
     assert [(one.path, one.title) for one in found] == [("a.md", "a.md 3"), ("d.md", "d.md 2")]
     assert found[0].changed_at == int((NOON + timedelta(minutes=3)).timestamp())
-    assert [one.path for one in workspace.recent(MAIN_BRANCH, 9)] == ["a.md", "d.md", "b/c.md"]
+    assert [one.path for one in repository.recent(MAIN_BRANCH, 9)] == ["a.md", "d.md", "b/c.md"]
     assert [one.path for one in DocumentRepository(clone).recent("trunk", 9)] == ["plan.md"]
     git(clone, "rm", "-q", "plan.md")
     git(clone, "commit", "-q", "-m", "Away with it")
     assert DocumentRepository(clone).recent("trunk", 9) == []
 
 
-def test_f1_a_clone_is_adopted_without_rewriting_it(clone: Path) -> None:
+def test_f1_an_existing_clone_is_used_without_rewriting_it(clone: Path) -> None:
     before = git(clone, "rev-parse", "HEAD").strip()
     config = (clone / ".git" / "config").read_text()
-    workspace = DocumentRepository(clone)
-    assert workspace.main_branch == "trunk"
-    assert workspace.documents("trunk") == [("plan.md", "The plan")]
-    committer = Committer(workspace, durable=False)
-    text = workspace.read("plan.md", "trunk").text
-    committer.write("plan.md", "trunk", saying(text + "\nThird.\n"), ANN, CommitMessage("Go further"), NOON)
+    repository = DocumentRepository(clone)
+    assert repository.main_branch == "trunk"
+    assert repository.documents("trunk") == [("plan.md", "The plan")]
+    committer = Committer(repository, durable=False)
+    text = repository.read("plan.md", "trunk").text
+    committer.write("plan.md", "trunk", replace_with(text + "\nThird.\n"), ANN, CommitMessage("Go further"), NOON)
     assert git(clone, "rev-parse", "HEAD~1").strip() == before
     assert git(clone, "log", "--format=%s").split("\n")[:3] == ["Go further", "Go on", "Begin"]
     assert (clone / ".git" / "config").read_text() == config
-    # Its branch is checked out, so the file follows and nothing looks changed.
+    # Its branch is checked out, so the file is updated.
     assert (clone / "plan.md").read_text() == text + "\nThird.\n"
     assert git(clone, "status", "--porcelain") == ""
 
 
-def test_f1_a_file_that_somebody_is_editing_is_left_alone(clone: Path) -> None:
+def test_f1_a_modified_file_in_the_checkout_is_not_overwritten(clone: Path) -> None:
     (clone / "plan.md").write_text("Half a thought")
-    workspace = DocumentRepository(clone)
-    Committer(workspace, durable=False).write(
-        "plan.md", "trunk", saying("# Other\n"), ANN, CommitMessage("Other"), NOON
+    repository = DocumentRepository(clone)
+    Committer(repository, durable=False).write(
+        "plan.md", "trunk", replace_with("# Other\n"), ANN, CommitMessage("Other"), NOON
     )
     assert (clone / "plan.md").read_text() == "Half a thought"
-    assert workspace.read("plan.md", "trunk").text == "# Other\n"
+    assert repository.read("plan.md", "trunk").text == "# Other\n"
 
 
-def test_f1_concurrent_writers_lose_nothing(workspace: DocumentRepository) -> None:
-    Committer(workspace, durable=False).write("a.md", MAIN_BRANCH, saying(""), ANN, CommitMessage("Begin"), NOON)
+def test_f1_concurrent_writers_lose_nothing(repository: DocumentRepository) -> None:
+    Committer(repository, durable=False).write("a.md", MAIN_BRANCH, replace_with(""), ANN, CommitMessage("Begin"), NOON)
 
     def write(number: int) -> None:
-        committer = Committer(workspace, durable=False)
+        committer = Committer(repository, durable=False)
         for turn in range(5):
             line = f"{number}.{turn}\n"
-            committer.write("a.md", MAIN_BRANCH, appending(line), ANN, CommitMessage(line), NOON)
+            committer.write("a.md", MAIN_BRANCH, append(line), ANN, CommitMessage(line), NOON)
 
     threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    lines = workspace.read("a.md", MAIN_BRANCH).text.split()
+    lines = repository.read("a.md", MAIN_BRANCH).text.split()
     assert sorted(lines) == sorted(f"{number}.{turn}" for number in range(4) for turn in range(5))
-    assert len(workspace.history(MAIN_BRANCH)) == 21
+    assert len(repository.history(MAIN_BRANCH)) == 21
 
 
-def test_f1_a_head_that_moved_meanwhile_is_seen(clone: Path) -> None:
-    """Plain git knows nothing of our lock: the compare-and-swap is what keeps its commit."""
-    workspace = DocumentRepository(clone)
+def test_f1_a_commit_of_plain_git_during_a_write_is_kept(clone: Path) -> None:
+    """Plain git does not take our lock: the compare-and-swap detects its commit."""
+    repository = DocumentRepository(clone)
     seen: list[str] = []
 
-    def make(now: DocumentVersion | None) -> str:
-        assert now is not None
-        seen.append(now.text)
+    def edit(version: DocumentVersion | None) -> str:
+        assert version is not None
+        seen.append(version.text)
         if len(seen) == 1:
             (clone / "plan.md").write_text("# The plan\n\nBo was quicker.\n")
             git(clone, "commit", "-q", "-a", "-m", "Bo")
-        return now.text + "\nAnn too.\n"
+        return version.text + "\nAnn too.\n"
 
-    Committer(workspace, durable=False).write("plan.md", "trunk", make, ANN, CommitMessage("Ann"), NOON)
+    Committer(repository, durable=False).write("plan.md", "trunk", edit, ANN, CommitMessage("Ann"), NOON)
     assert len(seen) == 2
-    assert workspace.read("plan.md", "trunk").text == "# The plan\n\nBo was quicker.\n\nAnn too.\n"
+    assert repository.read("plan.md", "trunk").text == "# The plan\n\nBo was quicker.\n\nAnn too.\n"
 
 
-def test_f1_a_lock_that_a_killed_process_left_is_cleared(workspace: DocumentRepository, committer: Committer) -> None:
-    committer.write("a.md", MAIN_BRANCH, saying("one"), ANN, CommitMessage("One"), NOON)
-    left = workspace.git_folder / "refs" / "heads" / "main.lock"
-    left.write_text("")
-    os.utime(left, (0, 0))
-    assert committer.write("a.md", MAIN_BRANCH, saying("two"), ANN, CommitMessage("Two"), NOON) is not None
-    assert not left.exists()
+def test_f1_the_lock_of_a_killed_process_is_removed(repository: DocumentRepository, committer: Committer) -> None:
+    committer.write("a.md", MAIN_BRANCH, replace_with("one"), ANN, CommitMessage("One"), NOON)
+    lock = repository.git_folder / "refs" / "heads" / "main.lock"
+    lock.write_text("")
+    os.utime(lock, (0, 0))
+    assert committer.write("a.md", MAIN_BRANCH, replace_with("two"), ANN, CommitMessage("Two"), NOON) is not None
+    assert not lock.exists()
 
 
-def test_f8_killed_processes_lose_nothing_and_double_nothing(tmp_path: Path) -> None:
-    """Small; `python -m bench.git_accepts` runs 16 processes and 10,000 accepts."""
+def test_f8_killed_processes_neither_lose_nor_repeat_commits(tmp_path: Path) -> None:
+    """A small run; `python -m bench.git_accepts` makes 10,000 accepts in 16 processes."""
     figures = git_accepts.run(tmp_path, accepts=16, processes=2, wanted_kills=2)
     assert (figures["accepts"], figures["lost"], figures["doubled"], figures["fsck_clean"]) == (16, 0, 0, True)
 
 
-def test_f8_a_commit_without_its_row_is_recognised(workspace: DocumentRepository, committer: Committer) -> None:
-    committer.write("a.md", MAIN_BRANCH, saying("one"), ANN, CommitMessage("One"), NOON)
-    base = workspace.head(MAIN_BRANCH)
+def test_f8_commits_are_found_by_their_change(repository: DocumentRepository, committer: Committer) -> None:
+    committer.write("a.md", MAIN_BRANCH, replace_with("one"), ANN, CommitMessage("One"), NOON)
+    base = repository.head(MAIN_BRANCH)
     committer.write(
-        "a.md", MAIN_BRANCH, saying("two"), ANN, CommitMessage("Two", trailers={CHANGE_TRAILER: "c7"}), NOON
+        "a.md", MAIN_BRANCH, replace_with("two"), ANN, CommitMessage("Two", trailers={CHANGE_TRAILER: "c7"}), NOON
     )
-    found = workspace.find_changes(MAIN_BRANCH, {"c7", "c8"}, until=base)
-    assert {change: revision.id for change, revision in found.items()} == {"c7": workspace.head(MAIN_BRANCH)}
+    found = repository.find_changes(MAIN_BRANCH, {"c7", "c8"}, until=base)
+    assert {change: revision.id for change, revision in found.items()} == {"c7": repository.head(MAIN_BRANCH)}
 
 
-def test_f11_branches_merge_fast_forward_or_with_a_commit(workspace: DocumentRepository, committer: Committer) -> None:
-    committer.write("a.md", MAIN_BRANCH, saying("one\n\ntwo\n\nthree\n"), ANN, CommitMessage("Begin"), NOON)
+def test_f11_branches_merge_fast_forward_or_with_a_commit(repository: DocumentRepository, committer: Committer) -> None:
+    committer.write("a.md", MAIN_BRANCH, replace_with("one\n\ntwo\n\nthree\n"), ANN, CommitMessage("Begin"), NOON)
     committer.create_branch("try/this", MAIN_BRANCH)
-    committer.write("a.md", "try/this", saying("ONE\n\ntwo\n\nthree\n"), ANN, CommitMessage("One"), NOON)
-    assert committer.merge("try/this", MAIN_BRANCH, ANN, NOON) == workspace.head("try/this")
-    committer.write("a.md", MAIN_BRANCH, saying("ONE\n\ntwo\n\nTHREE\n"), ANN, CommitMessage("Three"), NOON)
-    committer.write("a.md", "try/this", saying("One\n\ntwo\n\nthree\n"), ANN, CommitMessage("One"), NOON)
+    committer.write("a.md", "try/this", replace_with("ONE\n\ntwo\n\nthree\n"), ANN, CommitMessage("One"), NOON)
+    assert committer.merge("try/this", MAIN_BRANCH, ANN, NOON) == repository.head("try/this")
+    committer.write("a.md", MAIN_BRANCH, replace_with("ONE\n\ntwo\n\nTHREE\n"), ANN, CommitMessage("Three"), NOON)
+    committer.write("a.md", "try/this", replace_with("One\n\ntwo\n\nthree\n"), ANN, CommitMessage("One"), NOON)
     committer.merge("try/this", MAIN_BRANCH, ANN, NOON)
-    assert workspace.read("a.md", MAIN_BRANCH).text == "One\n\ntwo\n\nTHREE\n"
-    assert workspace.history(MAIN_BRANCH)[0].subject == "Merge try/this into main"
-    committer.write("a.md", MAIN_BRANCH, saying("1\n"), ANN, CommitMessage("1"), NOON)
-    committer.write("a.md", "try/this", saying("I\n"), ANN, CommitMessage("I"), NOON)
+    assert repository.read("a.md", MAIN_BRANCH).text == "One\n\ntwo\n\nTHREE\n"
+    assert repository.history(MAIN_BRANCH)[0].subject == "Merge try/this into main"
+    committer.write("a.md", MAIN_BRANCH, replace_with("1\n"), ANN, CommitMessage("1"), NOON)
+    committer.write("a.md", "try/this", replace_with("I\n"), ANN, CommitMessage("I"), NOON)
     with pytest.raises(Clash):
         committer.merge("try/this", MAIN_BRANCH, ANN, NOON)
     with pytest.raises(WorkspaceError):
@@ -238,31 +239,36 @@ def test_f11_branches_merge_fast_forward_or_with_a_commit(workspace: DocumentRep
         committer.create_branch("bad..name", MAIN_BRANCH)
 
 
-def test_f14_blame_leads_to_the_commit(workspace: DocumentRepository, committer: Committer) -> None:
-    committer.write("a.md", MAIN_BRANCH, saying("one\n\ntwo\n"), ANN, CommitMessage("Begin"), NOON)
+def test_f14_blame_finds_the_commit_and_its_thread(repository: DocumentRepository, committer: Committer) -> None:
+    committer.write("a.md", MAIN_BRANCH, replace_with("one\n\ntwo\n"), ANN, CommitMessage("Begin"), NOON)
     committer.write(
-        "a.md", MAIN_BRANCH, saying("one\n\nTWO\n"), ANN, CommitMessage("Two", trailers={THREAD_TRAILER: "t9"}), NOON
+        "a.md",
+        MAIN_BRANCH,
+        replace_with("one\n\nTWO\n"),
+        ANN,
+        CommitMessage("Two", trailers={THREAD_TRAILER: "t9"}),
+        NOON,
     )
-    blamed = workspace.blame(MAIN_BRANCH, "a.md", 3)
+    blamed = repository.blame(MAIN_BRANCH, "a.md", 3)
     assert blamed is not None
     assert blamed.trailers[THREAD_TRAILER] == "t9"
-    assert workspace.blame(MAIN_BRANCH, "a.md", 99) is None
+    assert repository.blame(MAIN_BRANCH, "a.md", 99) is None
 
 
 @pytest.mark.parametrize("path", ["../a.md", "/a.md", "a.txt", ".git/a.md", "a/../b.md", "", "a//b.md", "a\\b.md"])
-def test_f1_what_cannot_be_a_document(workspace: DocumentRepository, committer: Committer, path: str) -> None:
+def test_f1_invalid_paths_are_refused(repository: DocumentRepository, committer: Committer, path: str) -> None:
     with pytest.raises(NotADocument):
-        committer.write(path, MAIN_BRANCH, saying("x"), ANN, CommitMessage("x"), NOON)
+        committer.write(path, MAIN_BRANCH, replace_with("x"), ANN, CommitMessage("x"), NOON)
 
 
-def test_f1_what_is_not_there(workspace: DocumentRepository) -> None:
-    assert workspace.documents(MAIN_BRANCH) == []
-    assert workspace.history(MAIN_BRANCH) == []
+def test_f1_an_empty_repository_has_no_documents(repository: DocumentRepository) -> None:
+    assert repository.documents(MAIN_BRANCH) == []
+    assert repository.history(MAIN_BRANCH) == []
     with pytest.raises(NoSuchDocument):
-        workspace.read("a.md", MAIN_BRANCH)
+        repository.read("a.md", MAIN_BRANCH)
 
 
-def test_f1_what_is_not_text(clone: Path) -> None:
+def test_f1_a_file_that_is_not_utf8_is_refused(clone: Path) -> None:
     (clone / "odd.md").write_bytes(b"\xff\xfe")
     git(clone, "add", ".")
     git(clone, "commit", "-q", "-m", "Odd")
@@ -270,11 +276,11 @@ def test_f1_what_is_not_text(clone: Path) -> None:
         DocumentRepository(clone).read("odd.md", "trunk")
 
 
-parts = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "\n", "d "]), max_size=12).map("".join)
+texts = st.lists(st.sampled_from(["a\n", "b\n", "c\n", "\n", "d "]), max_size=12).map("".join)
 
 
-@given(parts, parts, parts)
-def test_f9_a_merge_holds_what_both_changed_or_is_none(base: str, ours: str, theirs: str) -> None:
+@given(texts, texts, texts)
+def test_f9_a_merge_has_the_edits_of_both_sides_or_is_none(base: str, ours: str, theirs: str) -> None:
     both = merge_texts(base, ours, theirs)
     assert merge_texts(base, ours, base) == ours
     assert merge_texts(base, base, theirs) == theirs
@@ -286,10 +292,10 @@ def test_f9_a_merge_holds_what_both_changed_or_is_none(base: str, ours: str, the
         assert apply_edits(base, edits) == both
 
 
-def test_f9_the_same_words_changed_twice_are_no_merge() -> None:
+def test_f9_a_conflict_is_not_merged() -> None:
     assert merge_texts("one two\n", "one 2\n", "one II\n") is None
     assert "-one 2\n" in unified_diff("one 2\n", "one II\n", "a.md")
 
 
-def test_the_repository_is_one_that_libgit2_made(workspace: DocumentRepository) -> None:
-    assert pygit2.Repository(str(workspace.folder)).is_bare
+def test_a_new_repository_is_bare(repository: DocumentRepository) -> None:
+    assert pygit2.Repository(str(repository.folder)).is_bare

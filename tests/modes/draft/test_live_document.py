@@ -1,4 +1,4 @@
-"""Typing together: every keystroke once, whoever is behind catches up, and what Git has is what was typed. F9"""
+"""Live editing: updates, missed updates, and commits of typed text."""
 
 from __future__ import annotations
 
@@ -21,100 +21,107 @@ from tests.modes.draft.conftest import ANN, BO, LAMP, DraftHarness, change
 TEXTS = st.text(st.sampled_from("ab \n.é語🦀\r"), max_size=30)
 
 
-def put(text: str, at: int, words: str) -> list[ChangeSection]:
-    return changes_from_edits(text, [TextEdit(at, at, words)])
+def insert(text: str, at: int, inserted: str) -> list[ChangeSection]:
+    return changes_from_edits(text, [TextEdit(at, at, inserted)])
 
 
 @given(TEXTS, TEXTS)
-def test_edits_become_keystrokes_that_do_the_same(old: str, new: str) -> None:
+def test_edits_become_equivalent_changes(old: str, new: str) -> None:
     assert apply_changes(old, changes_from_edits(old, edits_between(old, new))) == new
 
 
 @given(TEXTS, TEXTS, TEXTS)
-def test_what_both_wrote_is_kept(base: str, ours: str, theirs: str) -> None:
-    together = merge_keeping_both(base, ours, theirs)
+def test_merge_keeping_both_has_the_text_of_both_sides(base: str, ours: str, theirs: str) -> None:
+    merged = merge_keeping_both(base, ours, theirs)
     assert merge_keeping_both(base, ours, base) == ours
     assert merge_keeping_both(base, base, theirs) == theirs
     for edit in [*edits_between(base, ours), *edits_between(base, theirs)]:
-        assert edit.text in together
+        assert edit.text in merged
 
 
 @given(TEXTS, TEXTS)
-def test_f14_wording_holds_both_texts(original: str, proposed: str) -> None:
-    pieces = word_diff(original, proposed)
-    assert "".join(text for mark, text in pieces if mark != "+") == original
-    assert "".join(text for mark, text in pieces if mark != "-") == proposed
+def test_f14_a_word_diff_contains_both_texts(original: str, proposed: str) -> None:
+    parts = word_diff(original, proposed)
+    assert "".join(text for mark, text in parts if mark != "+") == original
+    assert "".join(text for mark, text in parts if mark != "-") == proposed
 
 
 @pytest.mark.parametrize("changes", [[3], [100], [-1], [[-1], 5], [5, ["x"]], [5, [0, "more"], 1]])
-def test_keystrokes_about_another_text_are_refused(changes: list[ChangeSection]) -> None:
+def test_changes_that_do_not_fit_the_text_are_refused(changes: list[ChangeSection]) -> None:
     with pytest.raises(BadKeystrokes):
         apply_changes("five!", changes)
 
 
-def test_half_a_character_becomes_one_that_can_be_written() -> None:
-    sheet = LiveDocument("a.md", "main", "x", "blob", "x")
-    sheet.add_updates([Update("one", put("x", 1, "\ud83e"))], ANN, None)
-    assert sheet.text == "x\ufffd"
-    assert [apply_changes("x\ud83e", update.changes) for update in sheet.updates_since(1) or []] == ["x\ufffd"]
+def test_a_lone_surrogate_is_replaced() -> None:
+    live = LiveDocument("a.md", "main", "x", "blob", "x")
+    live.add_updates([Update("one", insert("x", 1, "\ud83e"))], ANN, None)
+    assert live.text == "x\ufffd"
+    assert [apply_changes("x\ud83e", update.changes) for update in live.updates_since(1) or []] == ["x\ufffd"]
 
 
-async def test_f9_whoever_is_behind_is_told_and_loses_nothing(stage: DraftHarness) -> None:
-    await stage.begin()
-    draft = stage.draft
-    sheet = await draft.documents.live_document(stage.workspace, "lamp.md")
+async def test_f9_a_client_that_is_behind_gets_the_missed_updates(harness: DraftHarness) -> None:
+    await harness.open_thread()
+    draft = harness.draft
+    live = await draft.documents.live_document(harness.workspace, "lamp.md")
     end = len(LAMP)
-    assert await draft.documents.add_updates(stage.workspace, sheet, 0, [Update("ann", put(LAMP, end, "Ann."))], ANN)
-    assert not await draft.documents.add_updates(stage.workspace, sheet, 0, [Update("bo", put(LAMP, end, "Bo."))], BO)
-    (missed,) = sheet.updates_since(0) or []
+    assert await draft.documents.add_updates(
+        harness.workspace, live, 0, [Update("ann", insert(LAMP, end, "Ann."))], ANN
+    )
+    assert not await draft.documents.add_updates(
+        harness.workspace, live, 0, [Update("bo", insert(LAMP, end, "Bo."))], BO
+    )
+    (missed,) = live.updates_since(0) or []
     caught_up = apply_changes(LAMP, missed.changes)
-    assert await draft.documents.add_updates(stage.workspace, sheet, 1, [Update("bo", put(caught_up, 0, "Bo."))], BO)
-    await draft.documents.commit_typing(stage.workspace, "lamp.md", "main")
-    assert stage.text() == "Bo." + LAMP + "Ann."
-    assert not sheet.unsaved
-    (newest, *_) = draft.workspaces.repository(stage.workspace).history("main")
+    assert await draft.documents.add_updates(
+        harness.workspace, live, 1, [Update("bo", insert(caught_up, 0, "Bo."))], BO
+    )
+    await draft.documents.commit_typing(harness.workspace, "lamp.md", "main")
+    assert harness.text() == "Bo." + LAMP + "Ann."
+    assert not live.unsaved
+    (newest, *_) = draft.workspaces.repository(harness.workspace).history("main")
     assert (newest.author, newest.trailers["Co-authored-by"]) == ("Ann", "Bo <bo@coterie.invalid>")
 
 
-async def test_f9_what_was_typed_is_committed_before_anything_is_decided(stage: DraftHarness) -> None:
-    thread = await stage.begin()
-    (proposed,) = await stage.proposals(thread, change("Nobody asks.", "Nobody dares."))
-    sheet = await stage.draft.documents.live_document(stage.workspace, "lamp.md")
-    typed = Update("ann", put(LAMP, 0, "Typed.\n"))
-    await stage.draft.documents.add_updates(stage.workspace, sheet, 0, [typed], ANN, thread.room)
-    await stage.draft.proposals.accept(proposed.id, BO)
-    assert stage.text() == "Typed.\n" + LAMP.replace("Nobody asks.", "Nobody dares.")
-    assert sheet.text == stage.text()
-    assert sheet.saved_version == sheet.version
+async def test_f9_typed_text_is_committed_before_an_accept(harness: DraftHarness) -> None:
+    thread = await harness.open_thread()
+    (proposed,) = await harness.propose(thread, change("Nobody asks.", "Nobody dares."))
+    live = await harness.draft.documents.live_document(harness.workspace, "lamp.md")
+    typed = Update("ann", insert(LAMP, 0, "Typed.\n"))
+    await harness.draft.documents.add_updates(harness.workspace, live, 0, [typed], ANN, thread.room)
+    await harness.draft.proposals.accept(proposed.id, BO)
+    assert harness.text() == "Typed.\n" + LAMP.replace("Nobody asks.", "Nobody dares.")
+    assert live.text == harness.text()
+    assert live.saved_version == live.version
     seen = LAMP
-    for update in sheet.updates_since(0) or []:
+    for update in live.updates_since(0) or []:
         seen = apply_changes(seen, update.changes)
-    assert seen == stage.text()
-    assert [note.text for note in stage.draft.thread_queries.notes(thread.room)] == ["Ann edited the document."]
-    await stage.draft.proposals.undo(proposed.id, BO)
-    assert sheet.text == stage.text() == "Typed.\n" + LAMP
+    assert seen == harness.text()
+    assert [note.text for note in harness.draft.thread_queries.notes(thread.room)] == ["Ann edited the document."]
+    await harness.draft.proposals.undo(proposed.id, BO)
+    assert live.text == harness.text() == "Typed.\n" + LAMP
 
 
-async def test_f9_what_plain_git_wrote_meanwhile_is_merged_in(stage: DraftHarness) -> None:
-    await stage.begin()
-    sheet = await stage.draft.documents.live_document(stage.workspace, "lamp.md")
-    await stage.draft.documents.add_updates(
-        stage.workspace, sheet, 0, [Update("ann", put(LAMP, len(LAMP), "Ann."))], ANN
+async def test_f9_a_commit_of_plain_git_is_merged_with_typed_text(harness: DraftHarness) -> None:
+    await harness.open_thread()
+    live = await harness.draft.documents.live_document(harness.workspace, "lamp.md")
+    await harness.draft.documents.add_updates(
+        harness.workspace, live, 0, [Update("ann", insert(LAMP, len(LAMP), "Ann."))], ANN
     )
-    # Behind the sheet's back, in the same place and in another.
-    behind = LAMP.replace("# The lamp", "# The lamp at sea") + "Git."
-    committer = stage.draft.workspaces.committer(stage.workspace)
+    # A commit of plain git, at the same position and at another one.
+    committed = LAMP.replace("# The lamp", "# The lamp at sea") + "Git."
+    committer = harness.draft.workspaces.committer(harness.workspace)
+    committer.write("lamp.md", "main", lambda _: committed, BO.author, CommitMessage("By hand"), harness.clock.now())
+    await harness.draft.documents.commit_typing(harness.workspace, "lamp.md", "main")
+    assert harness.text() == live.text == LAMP.replace("# The lamp", "# The lamp at sea") + "Ann.Git."
 
-    committer.write("lamp.md", "main", lambda _: behind, BO.author, CommitMessage("By hand"), stage.clock.now())
-    await stage.draft.documents.commit_typing(stage.workspace, "lamp.md", "main")
-    assert stage.text() == sheet.text == LAMP.replace("# The lamp", "# The lamp at sea") + "Ann.Git."
 
-
-async def test_f9_numbers_of_an_earlier_run_mean_nothing(stage: DraftHarness) -> None:
-    await stage.begin()
-    sheet = await stage.draft.documents.live_document(stage.workspace, "lamp.md")
-    await stage.draft.documents.add_updates(stage.workspace, sheet, 0, [Update("ann", put(LAMP, 0, "Kept. "))], ANN)
-    await stage.draft.close()
-    assert stage.text() == "Kept. " + LAMP
+async def test_f9_update_numbers_of_an_earlier_run_are_refused(harness: DraftHarness) -> None:
+    await harness.open_thread()
+    live = await harness.draft.documents.live_document(harness.workspace, "lamp.md")
+    await harness.draft.documents.add_updates(
+        harness.workspace, live, 0, [Update("ann", insert(LAMP, 0, "Kept. "))], ANN
+    )
+    await harness.draft.close()
+    assert harness.text() == "Kept. " + LAMP
     with pytest.raises(LiveDocumentGone):
-        stage.draft.documents.live.of_epoch(stage.workspace, "lamp.md", "main", sheet.epoch)
+        harness.draft.documents.live.of_epoch(harness.workspace, "lamp.md", "main", live.epoch)

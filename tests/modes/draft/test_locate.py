@@ -1,4 +1,4 @@
-"""Finding what a quote means. F6"""
+"""Locating quotes in a document."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ counted how many boats there were. She keeps the light anyway.
 
 
 def found(quote: str, within: Span | None = None) -> tuple[str, MatchKind]:
-    placing = locate(LAMP, quote, within)
-    assert isinstance(placing, Match), placing
-    return LAMP[placing.span.start : placing.span.end], placing.how
+    match = locate(LAMP, quote, within)
+    assert isinstance(match, Match), match
+    return LAMP[match.span.start : match.span.end], match.how
 
 
-def test_f6_exactly_once() -> None:
+def test_f6_exact_match() -> None:
     assert found("Oil is brought in spring") == ("Oil is brought in spring", "exact")
 
 
@@ -50,26 +50,26 @@ def test_f6_white_space_quotes_and_dashes(quote: str) -> None:
     assert text == 'The lamp has *burned* every night since the harbour\nwas built -- "and nobody", she wrote'
 
 
-def test_f6_markdown_signs_and_escapes() -> None:
+def test_f6_markdown_markup_and_escapes() -> None:
     assert found("The lamp has burned every night") == ("The lamp has *burned* every night", "markup")
     assert found("The keeper's \\`log\\_book\\` stays") == ("The keeper's `log_book` stays", "markup")
     assert found("see the ledger.") == ("see [the ledger](https://example.org/ledger_1).", "markup")
 
 
-def test_f6_a_bullet_belongs_to_the_span_when_the_quote_has_it() -> None:
+def test_f6_the_span_has_a_bullet_if_the_quote_has_it() -> None:
     whole = "- The keeper's `log_book` stays in the tower."
     assert found("- The keeper's log_book stays in the tower.")[0] == whole
     assert found("The keeper's log_book stays in the tower.")[0] == whole[2:]
 
 
-def test_f6_an_ellipsis_is_bridged() -> None:
+def test_f6_ellipsis() -> None:
     text, how = found("In winter the boats come late … She keeps the light anyway.")
     assert how == "ellipsis"
     assert text == LAMP[LAMP.index("In winter") :].rstrip("\n")
     assert found("In winter the boats [...] nothing to say.")[0].endswith("nothing to say.")
 
 
-def test_f6_wrong_words_within_a_clear_lead() -> None:
+def test_f6_wrong_words() -> None:
     text, how = found(
         "At winter the ships come late, and the keeper waits for them with a second lamp and nothing to say."
     )
@@ -78,28 +78,28 @@ def test_f6_wrong_words_within_a_clear_lead() -> None:
     assert text.endswith("nothing to say.")
 
 
-def test_f6_too_often_or_not_at_all() -> None:
+def test_f6_ambiguous_or_absent() -> None:
     assert locate("a b a", "a") == NoMatch("ambiguous", 2)
     assert locate(LAMP, "An entirely different sentence about mountains and goats.") == NoMatch("absent")
     assert locate(LAMP, "  ") == NoMatch("absent")
 
 
-def test_f6_twins_are_ambiguous_unless_a_whole_word_tells_them_apart() -> None:
+def test_f6_similar_passages_are_ambiguous_unless_a_whole_word_differs() -> None:
     twins = "The first gate opens at dawn and shuts at dusk.\n\nThe second gate opens at dawn and shuts at dusk.\n"
-    placing = locate(twins, "The second gate opens at noon and shuts at dusk.")
-    assert isinstance(placing, Match)
-    assert placing.span.start == twins.index("The second")
+    match = locate(twins, "The second gate opens at noon and shuts at dusk.")
+    assert isinstance(match, Match)
+    assert match.span.start == twins.index("The second")
     assert isinstance(locate(twins, "The other gate opens at noon and shuts at dusk."), NoMatch)
 
 
-def test_f6_of_several_places_the_one_that_is_talked_about() -> None:
+def test_f6_of_several_matches_the_one_within_the_context_is_chosen() -> None:
     text = "One lamp.\n\nOne lamp.\n"
-    placing = locate(text, "One lamp.", within=Span(11, 20))
-    assert placing == Match(Span(11, 20), "exact")
+    match = locate(text, "One lamp.", within=Span(11, 20))
+    assert match == Match(Span(11, 20), "exact")
 
 
 @given(st.text(alphabet="ab *_`[](\\)\n\t“’…-–#>", max_size=60), st.sampled_from(["typography", "markup"]))
-def test_f6_every_character_knows_where_it_came_from(source: str, level: Level) -> None:
+def test_f6_normalised_characters_map_to_the_source(source: str, level: Level) -> None:
     text = normalise(source, level)
     assert len(text.text) == len(text.starts) == len(text.ends)
     assert all(0 <= start < end <= len(source) for start, end in zip(text.starts, text.ends, strict=True))
@@ -107,17 +107,17 @@ def test_f6_every_character_knows_where_it_came_from(source: str, level: Level) 
 
 
 @given(st.text(max_size=200), st.text(max_size=80))
-def test_f6_no_text_can_break_it(document: str, quote: str) -> None:
-    placing = locate(document, quote)
-    if isinstance(placing, Match):
-        assert 0 <= placing.span.start < placing.span.end <= len(document)
+def test_f6_any_text_gives_a_valid_span(document: str, quote: str) -> None:
+    match = locate(document, quote)
+    if isinstance(match, Match):
+        assert 0 <= match.span.start < match.span.end <= len(document)
 
 
 @given(st.integers(0, 10_000), st.sampled_from(sorted(NOISES)))
-def test_f6_noise_never_leads_to_another_paragraph(seed: int, name: str) -> None:
-    """On this text, whatever the seed; `python -m bench.locate` measures it on real ones."""
-    chance = random.Random(seed)
-    paragraph = chance.choice([p for p in paragraphs(LAMP) if len(p.text.split()) > 20])
-    placing = locate(LAMP, NOISES[name](paragraph.text, chance, LAMP.split()))
-    if isinstance(placing, Match):
-        assert placing.span.overlaps(Span(paragraph.start, paragraph.end))
+def test_f6_a_noisy_quote_never_matches_another_paragraph(seed: int, name: str) -> None:
+    """On one text; `python -m bench.locate` measures it on real documents."""
+    rng = random.Random(seed)
+    paragraph = rng.choice([p for p in paragraphs(LAMP) if len(p.text.split()) > 20])
+    match = locate(LAMP, NOISES[name](paragraph.text, rng, LAMP.split()))
+    if isinstance(match, Match):
+        assert match.span.overlaps(Span(paragraph.start, paragraph.end))

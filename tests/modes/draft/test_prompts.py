@@ -1,4 +1,4 @@
-"""M2, M6 beside a document: what its model is told of other rooms, and who can read what is said there."""
+"""Memories of other rooms in the prompts of a thread: only those that all readers may know."""
 
 from __future__ import annotations
 
@@ -11,62 +11,64 @@ STORY = "room:story"
 ANA = Contributor(OWNER, "Ana")
 
 
-def live_through(stage: DraftHarness, *people: str, **more: object) -> None:
-    owner = stage.characters[0].id
+def add_memory(harness: DraftHarness, *people: str, **more: object) -> None:
+    owner = harness.characters[0].id
     text = "the harbour master is called Odile"
-    stage.memory.add(text, owner=owner, room=STORY, speaker="Ana", witnesses=(owner, *people), **more)
+    harness.memory.add(text, owner=owner, room=STORY, speaker="Ana", witnesses=(owner, *people), **more)
 
 
-async def told(stage: DraftHarness, script: Script, thread: Thread, person: Contributor = ANA) -> str:
-    await stage.send_message(thread, "What is the harbour master called?", person)
+async def prompt(harness: DraftHarness, script: Script, thread: Thread, person: Contributor = ANA) -> str:
+    await harness.send_message(thread, "What is the harbour master called?", person)
     return script.prompt()
 
 
-async def test_m2_what_it_was_told_in_a_story_it_knows_beside_a_document(stage: DraftHarness, script: Script) -> None:
-    thread = await stage.begin()
-    live_through(stage, OWNER)
-    assert "Ana: the harbour master is called Odile" in await told(stage, script, thread)
+async def test_m2_memories_of_a_story_are_recalled_in_a_thread(harness: DraftHarness, script: Script) -> None:
+    thread = await harness.open_thread()
+    add_memory(harness, OWNER)
+    assert "Ana: the harbour master is called Odile" in await prompt(harness, script, thread)
 
 
-async def test_m2_a_whisper_is_known_while_nobody_else_can_open_the_document(
-    stage: DraftHarness, script: Script
+async def test_m2_a_private_memory_is_recalled_only_if_no_other_person_can_open_the_document(
+    harness: DraftHarness, script: Script
 ) -> None:
-    thread = await stage.begin()
-    live_through(stage, OWNER, private=True)
-    assert "Odile" in await told(stage, script, thread)
-    stage.linked.add(BO.id)
-    assert "Odile" not in await told(stage, script, thread)
+    thread = await harness.open_thread()
+    add_memory(harness, OWNER, private=True)
+    assert "Odile" in await prompt(harness, script, thread)
+    harness.readers.add(BO.id)
+    assert "Odile" not in await prompt(harness, script, thread)
 
 
-async def test_m2_a_whisper_is_not_known_before_other_characters_of_the_thread(
-    stage: DraftHarness, script: Script
+async def test_m2_a_private_memory_is_not_recalled_with_other_characters_in_the_thread(
+    harness: DraftHarness, script: Script
 ) -> None:
-    thread = await stage.begin("Mara", "Orla")
-    live_through(stage, OWNER, private=True)
-    assert "Odile" not in await told(stage, script, thread)
+    thread = await harness.open_thread("Mara", "Orla")
+    add_memory(harness, OWNER, private=True)
+    assert "Odile" not in await prompt(harness, script, thread)
 
 
-async def test_m2_what_one_person_was_there_for_is_not_told_to_another_who_wrote_here(
-    stage: DraftHarness, script: Script
+async def test_m2_a_memory_is_not_recalled_once_a_person_who_was_absent_wrote_in_the_thread(
+    harness: DraftHarness, script: Script
 ) -> None:
-    thread = await stage.begin()
-    live_through(stage, OWNER)
-    assert "Odile" not in await told(stage, script, thread, BO)
-    assert "Odile" not in await told(stage, script, thread)
+    thread = await harness.open_thread()
+    add_memory(harness, OWNER)
+    assert "Odile" not in await prompt(harness, script, thread, BO)
+    assert "Odile" not in await prompt(harness, script, thread)
 
 
-async def test_m2_m6_what_is_bound_to_its_room_or_rewound_is_not_known(stage: DraftHarness, script: Script) -> None:
-    thread = await stage.begin()
-    live_through(stage, OWNER, disclosure="room")
-    assert "Odile" not in await told(stage, script, thread)
-    stage.memory.add(
+async def test_m2_m6_memories_bound_to_a_room_or_rewound_are_not_recalled(
+    harness: DraftHarness, script: Script
+) -> None:
+    thread = await harness.open_thread()
+    add_memory(harness, OWNER, disclosure="room")
+    assert "Odile" not in await prompt(harness, script, thread)
+    harness.memory.add(
         "the harbour master, Odile, sings",
-        owner=stage.characters[0].id,
+        owner=harness.characters[0].id,
         room="room:other",
-        witnesses=(OWNER, stage.characters[0].id),
+        witnesses=(OWNER, harness.characters[0].id),
     )
-    assert "sings" in await told(stage, script, thread)
-    stage.store.append_blocking(
-        [NewEvent("room:other", Superseded(drop=((1, stage.store.reader.head("room:other")),)))]
+    assert "sings" in await prompt(harness, script, thread)
+    harness.store.append_blocking(
+        [NewEvent("room:other", Superseded(drop=((1, harness.store.reader.head("room:other")),)))]
     )
-    assert "Odile" not in await told(stage, script, thread)
+    assert "Odile" not in await prompt(harness, script, thread)

@@ -221,7 +221,7 @@ class Documents:
             merged = merge_texts(repository.blob_text(base), version.text, text) if base else None
             if merged is None:
                 raise Clash(
-                    "Somebody changed the same words meanwhile.",
+                    "Another person changed the same words meanwhile.",
                     "Look at the difference, then save what you want to keep.",
                     unified_diff(version.text, text, document),
                 )

@@ -102,7 +102,7 @@ class LiveDocument:
             text = apply_changes(text, update.changes)
         self._append(updates, text)
         if _LONE_SURROGATE.search(text):
-            # It can be typed, but not be written as UTF-8: replaced for everybody.
+            # It can be typed, but not be encoded as UTF-8.
             edits = [TextEdit(found.start(), found.end(), "\ufffd") for found in _LONE_SURROGATE.finditer(text)]
             self._append([Update("", changes_from_edits(text, edits))], apply_edits(text, edits))
         if updates and self.unsaved:
@@ -249,7 +249,7 @@ class LiveDocuments:
             _log.warning("typed text not committed", document=document, error=error.what)
 
     def _publish(self, workspace: str, live: LiveDocument) -> None:
-        self._store.bus.publish([BusMessage(f"sheet.{subject_token(workspace)}", live.version)])
+        self._store.bus.publish([BusMessage(f"live_document.{subject_token(workspace)}", live.version)])
 
 
 def apply_changes(text: str, changes: Sequence[ChangeSection]) -> str:

@@ -32,8 +32,8 @@ _MAX_MEMORY_LENGTH = 400
 class ThreadMemory:
     """Recalls memories for a reply in a thread.
 
-    Everybody who can open the page can read the reply, so all of them count as present, along with the people who
-    wrote in the thread and its other characters.
+    All people who can open the document can read the reply, so they count as present, along with the people who wrote
+    in the thread and its other characters.
     """
 
     def __init__(self, store: Store, memory: Memory, list_readers: ListReaders) -> None:
@@ -47,7 +47,7 @@ class ThreadMemory:
         return Viewpoint.of(character, thread.room, [*readers, *members], [*self._people.ids(), *readers])
 
     def recall(self, thread: Thread, character: str, participants: Collection[str], question: str) -> list[str]:
-        """The texts of the most relevant memories that may be told to all readers."""
+        """The texts of the most relevant memories that all readers may know."""
         if not question.strip():
             return []
         viewpoint = self.viewpoint(thread, character, participants)

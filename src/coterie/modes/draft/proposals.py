@@ -80,7 +80,7 @@ class Proposals:
                 _require_acceptable(proposal)
                 replacement = proposal.replacement(text)
                 if replacement == proposal.exact:
-                    raise NotPending("The document says so already.", "Decline the proposal, or take it back.")
+                    raise NotPending("The document has this text already.", "Decline the proposal, or withdraw it.")
                 result = await asyncio.to_thread(self._commit_accepted, proposal, contributor, replacement)
                 if result is None:
                     continue  # plain git committed meanwhile

@@ -60,11 +60,11 @@ _RECALL_TURNS = 2
 """Memories are recalled for the last messages, this many."""
 _QUOTE = re.compile(r"<original>\n?(.*?)\n?</original>", re.DOTALL)
 _BROKEN_BLOCK_NOTES = {
-    "unclosed": "A proposal broke off before its end. It stands in the reply as text.",
-    "nested": "A proposal was begun inside another. The outer one stands in the reply as text.",
-    "empty": "A proposal changed nothing. It stands in the reply as text.",
-    "garbled": "A proposal could not be read. It stands in the reply as text.",
-    "too long": "A proposal was too long. It stands in the reply as text.",
+    "unclosed": "A proposal broke off before its end. It is in the reply as text.",
+    "nested": "A proposal was begun inside another. The outer one is in the reply as text.",
+    "empty": "A proposal changed nothing. It is in the reply as text.",
+    "garbled": "A proposal could not be read. It is in the reply as text.",
+    "too long": "A proposal was too long. It is in the reply as text.",
 }
 _log = get_logger(__name__)
 
@@ -126,7 +126,7 @@ class Threads:
         for member in members:
             self._characters.get(member.bot)
         if not members:
-            raise NoSuchCharacter("Nobody is in the thread to answer.", "Choose a character for it.")
+            raise NoSuchCharacter("The thread has no character that could answer.", "Choose one.")
         kind: ThreadKind = "review" if against else "anchored" if selection is not None else "discussion"
         opened = ThreadOpened(
             workspace=workspace,
@@ -161,7 +161,7 @@ class Threads:
                 return started
             thread = self._queries.thread(room)
             if self._timeline.open_replies(room):
-                raise Busy("Somebody is still writing in this thread.", "Wait for the reply, or stop it.")
+                raise Busy("A reply is still being written in this thread.", "Wait for the reply, or stop it.")
             if not text.strip():
                 raise BadPoint("There is nothing in the message.", "Write something, then send it.")
             member = self._addressed_member(thread, text, to)

@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote
 from coterie.conversation.events import AssistantTurn, AssistantTurnStarted, UserTurn
 from coterie.eventstore import AnyEvent, WhenSlow
 from coterie.eventstore.bus import subject_token
-from coterie.modes.draft import NoSuchDocument, ReplyText, Thread, parse_reply
+from coterie.modes.draft import NoSuchDocument, Thread, parse_reply, visible_text
 from coterie.surfaces.web.shared.dependencies import House
 from coterie.surfaces.web.shared.prose import render_block, split_blocks
 from coterie.surfaces.web.story.live import LiveUpdate, can_resume
@@ -45,7 +45,7 @@ class DocumentUpdates:
     async def updates(self) -> AsyncIterator[LiveUpdate]:
         news = asyncio.Event()
         async with AsyncExitStack() as ears:
-            for subject in ("event.>", "live.>", f"sheet.{subject_token(self._workspace)}"):
+            for subject in ("event.>", "live.>", f"live_document.{subject_token(self._workspace)}"):
                 source = self._house.store.bus.subscribe(subject, limit=1, when_slow=WhenSlow.DROP_OLDEST)
                 ear = asyncio.create_task(_hear(await ears.enter_async_context(source), news))
                 ears.callback(ear.cancel)
@@ -106,7 +106,7 @@ class DocumentUpdates:
                 continue
             speaker = draft.timeline.turn(thread.room, so_far.reply).speaker
             pieces = parse_reply(so_far.text, thread.member(speaker).format, complete=False)
-            parts = split_blocks("".join(piece.text for piece in pieces if isinstance(piece, ReplyText)))
+            parts = split_blocks(visible_text(pieces))
             self._spoken[thread.room] = (so_far.reply, so_far.text, max(finished, len(parts) - 1))
             told = {"thread": thread.id, "reply": so_far.reply, "from": finished}
             found.append({**told, "blocks": [render_block(part) for part in parts[finished:]]})

@@ -23,11 +23,11 @@ from coterie.modes.draft import (
     DraftError,
     LiveDocument,
     Proposal,
-    ReplyText,
     Revision,
     Thread,
     parse_reply,
     utf16_length,
+    visible_text,
     word_diff,
 )
 from coterie.surfaces.web.draft.live import channel_name
@@ -232,7 +232,7 @@ def _visible(turn: Turn, thread: Thread, text: str) -> str:
     if turn.by_person:
         return text
     pieces = parse_reply(text, thread.member(turn.speaker).format, complete=turn.state != "open")
-    return "".join(piece.text for piece in pieces if isinstance(piece, ReplyText))
+    return visible_text(pieces)
 
 
 def _notes(house: House, thread: Thread) -> Iterator[ThreadMessage]:

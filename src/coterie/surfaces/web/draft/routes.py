@@ -19,12 +19,12 @@ from coterie.modes.draft import (
     Clash,
     Contributor,
     LiveDocumentGone,
-    ReplyText,
     StartedTurn,
     Thread,
     Update,
     parser_for,
     sse_frames,
+    visible_text,
 )
 from coterie.surfaces.web.draft.schemas import (
     AcceptRequest,
@@ -391,7 +391,7 @@ async def _live(house: House, thread: Thread, after: int | None) -> AsyncIterato
             if news.reply != reply:
                 speaker = draft.timeline.turn(thread.room, news.reply).speaker
                 reply, offset, parser = news.reply, 0, parser_for(thread.member(speaker).format)
-            text = "".join(piece.text for piece in parser.feed(news.text) if isinstance(piece, ReplyText))
+            text = visible_text(parser.feed(news.text))
             if text:
                 yield _event("token", {"reply": reply, "offset": offset, "text": text})
                 offset += len(text)

@@ -18,7 +18,6 @@ from coterie.modes.draft import (
     Member,
     Notification,
     Proposal,
-    ReplyText,
     Revision,
     Span,
     StartedTurn,
@@ -26,6 +25,7 @@ from coterie.modes.draft import (
     ThreadNote,
     Update,
     parse_reply,
+    visible_text,
 )
 from coterie.surfaces.web.story.schemas import Name, Prose, RequestModel, ResponseModel
 
@@ -242,7 +242,7 @@ class ThreadMessageResponse(ResponseModel):
         text = turn.text
         if not turn.by_person:
             pieces = parse_reply(turn.text, thread.member(turn.speaker).format)
-            text = "".join(piece.text for piece in pieces if isinstance(piece, ReplyText))
+            text = visible_text(pieces)
         return cls(
             id=turn.id,
             role="person" if turn.by_person else "character",
