@@ -15,9 +15,9 @@ from coterie.modes.draft.edit_formats import (
     ChangeFormat,
     EditBlock,
     ReplyPart,
-    ReplyText,
     SearchReplaceParser,
     TagParser,
+    TextPart,
     join_text,
     parser_for,
 )
@@ -83,7 +83,7 @@ def check(text: str, chance: random.Random) -> int:
         assert cut(text, form, chance) == pieces, text
         plain = TagParser() if form == "tags" else SearchReplaceParser()
         bare = [*plain.feed(text), *plain.end()]
-        said = "".join(p.text if isinstance(p, ReplyText) else p.raw if isinstance(p, EditBlock) else "" for p in bare)
+        said = "".join(p.text if isinstance(p, TextPart) else p.raw if isinstance(p, EditBlock) else "" for p in bare)
         assert said == text, text
         for piece in pieces:
             if isinstance(piece, EditBlock):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from coterie.app import App
     from coterie.characters.service import Character
-    from coterie.modes.draft import FileDocument, Member, Proposal, StartedTurn
+    from coterie.modes.draft import FileDocument, Member, Proposal, StartedReply
 
 app = new_app("Work on a text with a character: ask, then review its proposals.")
 _FILE = typer.Argument(help="A Markdown or text file, in a Git repository or not.")
@@ -136,7 +136,7 @@ class _Session:
             self.show(proposal, f"{number}/{len(proposals)}")
         return len(proposals)
 
-    async def _print_reply(self, room: str, question: str, member: Member) -> StartedTurn:
+    async def _print_reply(self, room: str, question: str, member: Member) -> StartedReply:
         from coterie.conversation.events import AssistantTurn
         from coterie.conversation.replies import LiveText
         from coterie.modes.draft import parser_for, visible_text

@@ -23,7 +23,7 @@ from coterie.llm.settings import ModelsSettings
 from coterie.llm.usage import UsageProjection
 from coterie.memory import Memory
 from coterie.memory.projection import MemoryProjection
-from coterie.modes.draft import Contributor, DraftService, Member, Proposal, StartedTurn, Thread
+from coterie.modes.draft import Contributor, DraftService, Member, Proposal, StartedReply, Thread
 from coterie.modes.draft.projections import projections
 from coterie.modes.draft.settings import DraftSettings
 
@@ -112,7 +112,7 @@ class DraftHarness:
 
     async def send_message(
         self, thread: Thread, text: str, person: Contributor = ANN, **options: object
-    ) -> StartedTurn:
+    ) -> StartedReply:
         started = await self.draft.threads.send_message(thread.room, text, person, **options)  # type: ignore[arg-type]
         await self.draft.replies.wait(thread.room)
         await self.run_jobs()

@@ -19,9 +19,9 @@ from coterie.modes.draft.edit_formats import (
     FenceStripper,
     ReplyParser,
     ReplyPart,
-    ReplyText,
     SearchReplaceParser,
     TagParser,
+    TextPart,
     join_text,
     parse_reply,
     parser_for,
@@ -105,7 +105,7 @@ def test_f5_no_text_is_lost(text: str, change_format: ChangeFormat) -> None:
     for parser in (TagParser(max_length=90), SearchReplaceParser(max_length=90)):
         parts = [*parser.feed(text), *parser.end()]
         text_and_blocks = "".join(
-            part.text if isinstance(part, ReplyText) else part.raw if isinstance(part, EditBlock) else ""
+            part.text if isinstance(part, TextPart) else part.raw if isinstance(part, EditBlock) else ""
             for part in parts
         )
         assert text_and_blocks == text
@@ -120,22 +120,22 @@ def test_f5_invalid_utf8_is_replaced(data: bytes, change_format: ChangeFormat) -
 
 def test_f5_an_edit_is_returned_as_soon_as_its_block_closes() -> None:
     parser = parser_for("tags")
-    assert parser.feed("Sure. " + CHANGE[:-1]) == [ReplyText("Sure. ")]
+    assert parser.feed("Sure. " + CHANGE[:-1]) == [TextPart("Sure. ")]
     assert parser.feed(">") == [EditBlock("old words", "new words", "shorter", CHANGE)]
-    assert parser.feed(" And") == [ReplyText(" And")]
+    assert parser.feed(" And") == [TextPart(" And")]
 
 
 def test_f5_only_a_possible_start_of_a_tag_is_held_back() -> None:
     parser = parser_for("tags")
-    assert parser.feed("a < b, <cha") == [ReplyText("a < b, ")]
-    assert parser.feed("pter>") == [ReplyText("<chapter>")]
+    assert parser.feed("a < b, <cha") == [TextPart("a < b, ")]
+    assert parser.feed("pter>") == [TextPart("<chapter>")]
 
 
 def test_f5_search_and_replace() -> None:
     assert parse("Sure.\n" + SEARCH_REPLACE + "Good.", "search_replace") == [
-        ReplyText("Sure.\n"),
+        TextPart("Sure.\n"),
         EditBlock("old words", "new words", "shorter", SEARCH_REPLACE[:-1]),
-        ReplyText("\nGood."),
+        TextPart("\nGood."),
     ]
     assert parse("<<<<<<< SEARCH\n=======\nmore\n>>>>>>> REPLACE", "search_replace") == [
         EditBlock("", "more", "", "<<<<<<< SEARCH\n=======\nmore\n>>>>>>> REPLACE")
@@ -168,21 +168,21 @@ def test_f5_a_broken_block_is_text_with_a_reason(text: str, reason: str) -> None
 
 def test_f5_an_unclosed_block_at_the_end_is_text() -> None:
     text = "<change><original>a</original><proposed>b</proposed>\n"
-    assert parse(text) == [ReplyText(text), BrokenBlock("unclosed")]
+    assert parse(text) == [TextPart(text), BrokenBlock("unclosed")]
 
 
 def test_f5_a_nested_block_breaks_the_outer_one() -> None:
     parts = parse("<change><original>a" + CHANGE)
     assert parts == [
-        ReplyText("<change><original>a"),
+        TextPart("<change><original>a"),
         BrokenBlock("nested"),
         EditBlock("old words", "new words", "shorter", CHANGE),
     ]
     assert [type(part) for part in parse("<<<<<<< SEARCH\na\n" + SEARCH_REPLACE, "search_replace")] == [
-        ReplyText,
+        TextPart,
         BrokenBlock,
         EditBlock,
-        ReplyText,
+        TextPart,
     ]
 
 
@@ -216,7 +216,7 @@ def test_f5_edits_in_json() -> None:
         ("a", "b", "why")
     ]
     assert visible_text(parts) == "Shorter."
-    assert parse('{"say": "broken', "json") == [ReplyText('{"say": "broken'), BrokenBlock("garbled")]
+    assert parse('{"say": "broken', "json") == [TextPart('{"say": "broken'), BrokenBlock("garbled")]
     assert parse("No JSON: " + CHANGE, "json") == parse("No JSON: " + CHANGE, "tags")
 
 

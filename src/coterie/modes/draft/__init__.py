@@ -6,7 +6,7 @@ from coterie.modes.draft.edit_formats import (
     BrokenBlock,
     EditBlock,
     ReplyPart,
-    ReplyText,
+    TextPart,
     parse_reply,
     parser_for,
     visible_text,
@@ -28,7 +28,7 @@ from coterie.modes.draft.proposals import proposal_id
 from coterie.modes.draft.queries import PendingDocument, Proposal, Thread, ThreadNote
 from coterie.modes.draft.replies import sse_frames
 from coterie.modes.draft.service import DraftService
-from coterie.modes.draft.threads import Notification, StartedTurn
+from coterie.modes.draft.threads import Notification, StartedReply
 
 __all__ = [
     "CHANGE_TRAILER",
@@ -52,11 +52,11 @@ __all__ = [
     "PendingDocument",
     "Proposal",
     "ReplyPart",
-    "ReplyText",
     "Revision",
     "Span",
     "StaleChange",
-    "StartedTurn",
+    "StartedReply",
+    "TextPart",
     "Thread",
     "ThreadNote",
     "Unplaced",

@@ -48,7 +48,7 @@ from coterie.modes.draft.live_document import LiveDocument, LiveDocuments, Updat
 from coterie.modes.draft.queries import Proposal, ProposalQueries, ThreadQueries
 
 
-class Workspaces:
+class GitWorkspaces:
     """Folders with Git repositories. New ones are created in `folder`; opened ones stay where they are."""
 
     def __init__(self, store: Store, threads: ThreadQueries, folder: Path) -> None:
@@ -86,7 +86,7 @@ class Documents:
     """Reads and writes documents. Every command holds the branch's lock and starts with `sync`."""
 
     def __init__(
-        self, store: Store, workspaces: Workspaces, threads: ThreadQueries, proposals: ProposalQueries, clock: Clock
+        self, store: Store, workspaces: GitWorkspaces, threads: ThreadQueries, proposals: ProposalQueries, clock: Clock
     ) -> None:
         self._store = store
         self._workspaces = workspaces
@@ -318,7 +318,7 @@ class LocalFiles:
     proposals and history; accepted changes are written back unless the file was changed meanwhile.
     """
 
-    def __init__(self, workspaces: Workspaces, documents: Documents) -> None:
+    def __init__(self, workspaces: GitWorkspaces, documents: Documents) -> None:
         self._workspaces = workspaces
         self._documents = documents
 

@@ -46,7 +46,7 @@ BrokenReason = Literal["unclosed", "nested", "empty", "garbled", "too long"]
 
 
 @dataclass(frozen=True, slots=True)
-class ReplyText:
+class TextPart:
     text: str
 
 
@@ -68,7 +68,7 @@ class BrokenBlock:
     reason: BrokenReason
 
 
-ReplyPart = ReplyText | EditBlock | BrokenBlock
+ReplyPart = TextPart | EditBlock | BrokenBlock
 
 
 class ReplyParser(Protocol):
@@ -95,8 +95,8 @@ def join_text(parts: Iterable[ReplyPart]) -> list[ReplyPart]:
     """The parts, with adjacent texts joined."""
     joined: list[ReplyPart] = []
     for part in parts:
-        if isinstance(part, ReplyText) and joined and isinstance(joined[-1], ReplyText):
-            joined[-1] = ReplyText(joined[-1].text + part.text)
+        if isinstance(part, TextPart) and joined and isinstance(joined[-1], TextPart):
+            joined[-1] = TextPart(joined[-1].text + part.text)
         else:
             joined.append(part)
     return joined
@@ -104,7 +104,7 @@ def join_text(parts: Iterable[ReplyPart]) -> list[ReplyPart]:
 
 def visible_text(parts: Iterable[ReplyPart]) -> str:
     """The text of a reply without its edit blocks."""
-    return "".join(part.text for part in parts if isinstance(part, ReplyText))
+    return "".join(part.text for part in parts if isinstance(part, TextPart))
 
 
 # --- blocks between markers ----------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ class BlockParser:
 
     def _add_text(self, text: str) -> None:
         if text:
-            self._parts.append(ReplyText(text))
+            self._parts.append(TextPart(text))
 
     def _take_parts(self) -> list[ReplyPart]:
         parts, self._parts = self._parts, []
@@ -264,18 +264,18 @@ class FenceStripper:
         last = "" if self._around_blocks and (self._line or "").strip() == "```" else self._line or ""
         rest = self._fence + last
         self._line, self._fence = "", ""
-        return [*parts, ReplyText(rest)] if rest else parts
+        return [*parts, TextPart(rest)] if rest else parts
 
     def _strip(self, parts: Iterable[ReplyPart]) -> list[ReplyPart]:
         stripped: list[ReplyPart] = []
         for part in parts:
-            if isinstance(part, ReplyText):
+            if isinstance(part, TextPart):
                 text = "".join(map(self._strip_line, _LINES.findall(part.text)))
-                stripped += [ReplyText(text)] if text else []
+                stripped += [TextPart(text)] if text else []
             elif isinstance(part, EditBlock):
                 self._around_blocks = self._around_blocks or bool(self._fence)
                 rest, self._fence, self._line = self._line or "", "", ""
-                stripped += [ReplyText(rest), part] if rest else [part]
+                stripped += [TextPart(rest), part] if rest else [part]
             else:
                 stripped.append(part)
         return stripped
@@ -495,12 +495,12 @@ class JsonParser:
         raw = "".join(self._parts)
         self._parts = []
         if not raw.strip():
-            return [ReplyText(raw)] if raw else []
+            return [TextPart(raw)] if raw else []
         try:
             reply = _JsonReply.model_validate(json.loads(raw))
         except (ValueError, ValidationError, RecursionError):
-            return [ReplyText(raw), BrokenBlock("garbled")]
-        parts: list[ReplyPart] = [ReplyText(reply.say)] if reply.say else []
+            return [TextPart(raw), BrokenBlock("garbled")]
+        parts: list[ReplyPart] = [TextPart(reply.say)] if reply.say else []
         # Small models repeat changes.
         for change in {(one.original, one.proposed): one for one in reply.changes}.values():
             if change.original != change.proposed and (change.original.strip() or change.proposed.strip()):

@@ -17,7 +17,7 @@ from coterie.characters.service import Characters
 from coterie.eventstore import NewEvent, Store
 from coterie.modes.draft.anchors import Anchor, anchor_at, find_similar, move_anchors
 from coterie.modes.draft.diff import TextEdit, edits_between, merge_texts, unified_diff
-from coterie.modes.draft.documents import Documents, Workspaces, moved_event
+from coterie.modes.draft.documents import Documents, GitWorkspaces, moved_event
 from coterie.modes.draft.edit_formats import EditBlock
 from coterie.modes.draft.errors import Clash, NotPending, StaleChange, Unplaced
 from coterie.modes.draft.events import (
@@ -50,7 +50,7 @@ class Proposals:
         self,
         store: Store,
         characters: Characters,
-        workspaces: Workspaces,
+        workspaces: GitWorkspaces,
         documents: Documents,
         threads: ThreadQueries,
         queries: ProposalQueries,

@@ -13,7 +13,7 @@ from coterie.conversation.replies import LiveText
 from coterie.conversation.turns import TurnQueries
 from coterie.llm.errors import ModelError
 from coterie.llm.messages import Chunk, ModelAnswer, StreamedReply, TextDelta
-from coterie.modes.draft.edit_formats import EditBlock, ReplyParser, ReplyPart, ReplyText
+from coterie.modes.draft.edit_formats import EditBlock, ReplyParser, ReplyPart, TextPart
 from coterie.modes.draft.proposals import proposal_id
 
 OnBlock = Callable[[int, EditBlock], Awaitable[None]]
@@ -79,7 +79,7 @@ class ReplyChunker:
 
     def _add(self, parts: list[ReplyPart]) -> None:
         for part in parts:
-            self._rest += part.text if isinstance(part, ReplyText) else ""
+            self._rest += part.text if isinstance(part, TextPart) else ""
             self.blocks += isinstance(part, EditBlock)
 
     def _cut(self, *, complete: bool) -> list[str]:

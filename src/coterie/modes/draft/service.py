@@ -13,7 +13,7 @@ from coterie.eventstore import Store
 from coterie.eventstore.worker import Handler
 from coterie.llm.router import Models
 from coterie.memory import Memory
-from coterie.modes.draft.documents import Documents, LocalFiles, Workspaces
+from coterie.modes.draft.documents import Documents, GitWorkspaces, LocalFiles
 from coterie.modes.draft.prompts import ListReaders, ThreadMemory
 from coterie.modes.draft.proposals import Proposals
 from coterie.modes.draft.queries import ProposalQueries, ThreadQueries
@@ -44,7 +44,7 @@ class DraftService:
         self.replies = Replies(store)
         self.feed = Feed(store, self.replies)
         self.memory = ThreadMemory(store, memory, list_readers)
-        self.workspaces = Workspaces(store, self.thread_queries, folder)
+        self.workspaces = GitWorkspaces(store, self.thread_queries, folder)
         self.documents = Documents(store, self.workspaces, self.thread_queries, self.proposal_queries, clock)
         self.local_files = LocalFiles(self.workspaces, self.documents)
         self.proposals = Proposals(

@@ -29,7 +29,7 @@ from coterie.llm.router import Caller, Models
 from coterie.llm.settings import Role
 from coterie.modes.draft.anchors import CONTEXT_LENGTH, Anchor, anchor_at, move_anchors, relocate
 from coterie.modes.draft.diff import Span, edits_between
-from coterie.modes.draft.documents import Documents, Workspaces
+from coterie.modes.draft.documents import Documents, GitWorkspaces
 from coterie.modes.draft.edit_formats import DEFAULT_FORMATS, BrokenBlock, EditBlock, parse_reply, parser_for
 from coterie.modes.draft.errors import NoSuchDocument, Unplaced
 from coterie.modes.draft.events import (
@@ -70,7 +70,7 @@ _log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class StartedTurn:
+class StartedReply:
     """A recorded message and the reply to it that has begun."""
 
     turn: str
@@ -85,7 +85,7 @@ class Threads:
         characters: Characters,
         models: Models,
         settings: DraftSettings,
-        workspaces: Workspaces,
+        workspaces: GitWorkspaces,
         documents: Documents,
         queries: ThreadQueries,
         proposals: ProposalQueries,
@@ -153,7 +153,7 @@ class Threads:
         selection: Span | None = None,
         exact: str = "",
         key: str | None = None,
-    ) -> StartedTurn:
+    ) -> StartedReply:
         """Record a message and start the reply to it in the background. A repeated `key` returns the first turn."""
         async with self._locks.setdefault(room, asyncio.Lock()):
             event_key = None if key is None else f"say:{room}:{key}"
@@ -201,7 +201,7 @@ class Threads:
             lambda turn: lambda _: [_finish_job(turn.room, turn.id)], lambda turn: self._queries.is_thread(turn.room)
         )
 
-    async def _start_reply(self, thread: Thread, member: Member, version: DocumentVersion, turn: str) -> StartedTurn:
+    async def _start_reply(self, thread: Thread, member: Member, version: DocumentVersion, turn: str) -> StartedReply:
         room, reply = thread.room, new_id()
         started = AssistantTurnStarted(reply=reply, speaker=member.bot, answers=turn)
         await self._store.append([NewEvent(room, started, member.bot, turn=reply)])
@@ -230,7 +230,7 @@ class Threads:
 
         recording = ReplyWithProposals(stream, parser_for(member.format), on_block)
         await self._replies.start(room, reply, recording, member.bot, lambda _: [_finish_job(room, reply)])
-        return StartedTurn(turn, reply, member.bot)
+        return StartedReply(turn, reply, member.bot)
 
     async def _record_proposal(
         self, thread: Thread, author: str, turn: str, reply: str, number: int, block: EditBlock
@@ -340,12 +340,12 @@ class Threads:
         """The people who have written in the thread."""
         return {turn.speaker for turn in self._timeline.latest(room, 10_000) if turn.by_person}
 
-    def _started_before(self, room: str, key: str) -> StartedTurn | None:
+    def _started_before(self, room: str, key: str) -> StartedReply | None:
         turn = self._store.reader.turn_by_key(key)
         if turn is None:
             return None
         replies = [one for one in self._timeline.latest(room, _HISTORY_TURNS) if one.answers == turn]
-        return StartedTurn(turn, replies[0].id, replies[0].speaker) if replies else StartedTurn(turn, "", "")
+        return StartedReply(turn, replies[0].id, replies[0].speaker) if replies else StartedReply(turn, "", "")
 
 
 def _finish_job(room: str, reply: str) -> NewJob:

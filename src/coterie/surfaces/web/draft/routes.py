@@ -19,7 +19,7 @@ from coterie.modes.draft import (
     Clash,
     Contributor,
     LiveDocumentGone,
-    StartedTurn,
+    StartedReply,
     Thread,
     Update,
     parser_for,
@@ -355,7 +355,7 @@ async def repropose(house: Here, who: CurrentPerson, change: str) -> ProposalRes
     return ProposalResponse.of(await house.draft.proposals.repropose(change, who))
 
 
-async def _start_turn(house: House, who: Contributor, thread: str, taken: ThreadMessageRequest) -> StartedTurn:
+async def _start_turn(house: House, who: Contributor, thread: str, taken: ThreadMessageRequest) -> StartedReply:
     selection = taken.selection.span() if taken.selection else None
     exact = taken.selection.exact if taken.selection else ""
     room = f"room:{thread}"

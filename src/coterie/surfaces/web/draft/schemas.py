@@ -20,7 +20,7 @@ from coterie.modes.draft import (
     Proposal,
     Revision,
     Span,
-    StartedTurn,
+    StartedReply,
     Thread,
     ThreadNote,
     Update,
@@ -182,7 +182,7 @@ class StartedTurnResponse(ResponseModel):
     speaker: str
 
     @classmethod
-    def of(cls, asked: StartedTurn) -> StartedTurnResponse:
+    def of(cls, asked: StartedReply) -> StartedTurnResponse:
         return cls(turn=asked.turn, reply=asked.reply, speaker=asked.speaker)
 
 
