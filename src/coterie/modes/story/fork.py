@@ -7,7 +7,6 @@ regenerate on the fork takes it back and choosing the reply brings it again.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
@@ -187,15 +186,10 @@ class Fork:
 
     def _unfinished_jobs(self, room: str, fork: str, later_turns: set[str]) -> list[NewJob]:
         """Copies of the pending jobs of shared turns: their results are needed in both chats."""
-        rows = self._store.query(
-            "SELECT kind, key, payload ->> '$.reply', payload FROM job WHERE state IN ('ready', 'leased')"
-            " AND payload ->> '$.room' = ?",
-            (room,),
-        )
         return [
-            NewJob(kind, f"{key}@{fork}", {**json.loads(payload), "room": fork})
-            for kind, key, reply, payload in rows
-            if reply is not None and reply not in later_turns
+            NewJob(job.kind, f"{job.key}@{fork}", {**job.payload, "room": fork})
+            for job in self._store.reader.jobs.pending(payload={"room": room})
+            if job.payload.get("reply") is not None and job.payload["reply"] not in later_turns
         ]
 
 

@@ -17,7 +17,7 @@ from coterie.eventstore import AnyEvent, NewEvent, Reset, Rewound, Superseded
 from coterie.eventstore.ranges import Ranges
 from coterie.memory.events import MemoryForgotten
 from coterie.modes.story.chat_context import ChatContext, supersede
-from coterie.modes.story.events import GuestLeft, RelationshipsCleared, SceneSummarised
+from coterie.modes.story.events import GuestLeft, RelationshipsCleared, RelationshipUpdated, SceneSummarised
 
 
 class CharacterResets:
@@ -56,10 +56,7 @@ class CharacterResets:
     async def undo_events(self, reset: AnyEvent) -> list[NewEvent]:
         """The events that undo a whole reset, given one of its events."""
         prefix = (reset.key or "").rpartition(":")[0]
-        found = self._store.query(
-            "SELECT stream, seq FROM event WHERE key > ? AND key < ?", (f"{prefix}:", f"{prefix};")
-        )
-        events = [(await self._store.read(stream, after=seq - 1, limit=1))[0] for stream, seq in sorted(found)]
+        events = self._store.reader.by_key_prefix(f"{prefix}:")
         character = next(event.payload.bot for event in events if isinstance(event.payload, CharacterReset))
         new_events: list[NewEvent] = []
         for event in events:
@@ -102,14 +99,11 @@ class CharacterResets:
 
     def _relationship_pairs(self, character_id: str) -> list[tuple[str, str, str]]:
         """World, who, toward whom. Includes relationships that are rewound now: an undo must not bring them back."""
-        rows = self._store.query(
-            "SELECT world, of, toward FROM edge WHERE of = ?1 OR toward = ?1"
-            " UNION SELECT payload ->> '$.world', payload ->> '$.of', payload ->> '$.toward' FROM event"
-            " WHERE kind = 'edge_update'"
-            " AND (payload ->> '$.of' = ?1 OR payload ->> '$.toward' = ?1) ORDER BY 1, 2, 3",
-            (character_id,),
+        current = self._store.query("SELECT world, of, toward FROM edge")
+        recorded = self._store.reader.distinct_payload_fields(RelationshipUpdated.kind, ("world", "of", "toward"))
+        return sorted(
+            {(world, of, toward) for world, of, toward in (*current, *recorded) if character_id in (of, toward)}
         )
-        return [(world, of, toward) for world, of, toward in rows]
 
     async def _resets_since(self, event: AnyEvent) -> list[AnyEvent]:
         """The resets of one character that count, from this one on."""

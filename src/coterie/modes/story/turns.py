@@ -213,10 +213,9 @@ class Turns:
 
     async def _repeated(self, room: str, event_key: str, speaker: str | None) -> StartedTurn | None:
         """The turn that the same message began the first time. If a crash came in between, its reply starts now."""
-        rows = self._store.query("SELECT payload ->> '$.turn' FROM event WHERE key = ?", (event_key,))
-        if not rows:
+        turn = self._store.reader.turn_by_key(event_key)
+        if turn is None:
             return None
-        turn = str(rows[0][0])
         for one in self._timeline.latest(room, 50):
             if one.answers == turn:
                 return StartedTurn(turn, one.id, one.speaker)
