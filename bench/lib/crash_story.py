@@ -31,7 +31,7 @@ _CHATS = 3
 _SHAPES: dict[str, object] = {
     "StateUpdate": {"pairs": [{"of": "Mara", "toward": "Ana", "affinity_delta": 1}]},
     "SceneCheck": {"minutes": 3},
-    "Weight": {"significance": 2},
+    "Significance": {"significance": 2},
 }
 
 

@@ -20,8 +20,9 @@ from coterie.llm.settings import ModelsSettings
 from coterie.llm.usage import UsageProjection
 from coterie.memory import Memory
 from coterie.memory.projection import MemoryProjection
+from coterie.modes.story.jobs import serialize_by_chat
 from coterie.modes.story.opening import Opening, OpeningPlace
-from coterie.modes.story.projections import exclusive_chat, projections
+from coterie.modes.story.projections import projections
 from coterie.modes.story.service import StoryService
 from coterie.modes.story.settings import StorySettings
 
@@ -58,7 +59,7 @@ class StoryFixture:
             bus=self.store.bus,
             lease_s=lease_s,
             max_wait_s=0.05,
-            serialize_by=exclusive_chat,
+            serialize_by=serialize_by_chat,
         )
 
     async def create_character(self) -> Character:

@@ -48,13 +48,12 @@ from coterie.modes.desk.settings import DeskSettings
 from coterie.modes.draft import DraftService
 from coterie.modes.draft import projections as draft_mode
 from coterie.modes.draft.settings import DraftSettings
-from coterie.modes.remote.connections import AgentConnections
+from coterie.modes.remote.connections import AgentConnections, AgentsSettings
 from coterie.modes.remote.conversation import RemoteConversation
-from coterie.modes.remote.projections import RemoteChatProjection, RemoteChatQueries
-from coterie.modes.remote.settings import AgentsSettings
+from coterie.modes.remote.events import RemoteChatProjection, RemoteChatQueries
 from coterie.modes.story import CharacterImporter, StoryConversation
 from coterie.modes.story import projections as story_mode
-from coterie.modes.story.projections import exclusive_chat
+from coterie.modes.story.jobs import serialize_by_chat
 from coterie.modes.story.service import StoryService
 from coterie.modes.story.settings import StorySettings
 from coterie.ops.backups import BACKUP_JOB as BACKUP
@@ -294,7 +293,7 @@ class App:
             clock=self._clock,
             bus=self.store.bus,
             schedules=self.store.schedules,
-            serialize_by=exclusive_chat,
+            serialize_by=serialize_by_chat,
         )
         self._background = [
             asyncio.create_task(worker.run(stop), name="jobs"),

@@ -61,10 +61,8 @@ def check(name: Annotated[str, typer.Argument(help="A character of agents.yaml."
     from coterie.base.errors import ConfigError
     from coterie.base.logging import LogSettings, setup_logging
     from coterie.messaging.agents import REMOTE
-    from coterie.modes.remote.connections import WebSocketConnection
-    from coterie.modes.remote.errors import AgentError
-    from coterie.modes.remote.protocol import PushFrame
-    from coterie.modes.remote.settings import AgentsSettings
+    from coterie.modes.remote.connections import AgentsSettings, WebSocketConnection
+    from coterie.modes.remote.protocol import AgentError, PushFrame
 
     setup_logging(LogSettings(level="error"))  # what is wrong is said once
     registry = _registry()

@@ -21,10 +21,9 @@ from coterie.messaging.files import RoomFiles
 from coterie.messaging.message_router import MessageRouter, projections
 from coterie.messaging.ports import Conversation
 from coterie.messaging.settings import SurfacesSettings
-from coterie.modes.remote.connections import AgentConnections
+from coterie.modes.remote.connections import AgentConnections, AgentsSettings
 from coterie.modes.remote.conversation import RemoteConversation
-from coterie.modes.remote.projections import RemoteChatProjection, RemoteChatQueries
-from coterie.modes.remote.settings import AgentsSettings
+from coterie.modes.remote.events import RemoteChatProjection, RemoteChatQueries
 from tests.contracts.loopback import Loopback
 from tests.contracts.surface_app import Echo
 

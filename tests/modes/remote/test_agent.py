@@ -12,9 +12,9 @@ from coterie.characters.service import OWNER
 from coterie.messaging.protocol import Account, IncomingMessage, RoomRef
 from coterie.modes.remote import agent as agents
 from coterie.modes.remote.agent import Agent, AgentOutput, AgentStep, AgentTask, OutputFile
+from coterie.modes.remote.connections import AgentsSettings
 from coterie.modes.remote.events import AgentActed
 from coterie.modes.remote.protocol import ProgressStep, ToolCallStep, ToolResultStep
-from coterie.modes.remote.settings import AgentsSettings
 from tests.modes.remote.conftest import TOKEN, RemoteHarness
 
 PATIENT = AgentsSettings(silence_timeout_s=20, max_retry_pause_s=0.05)

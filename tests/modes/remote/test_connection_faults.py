@@ -11,8 +11,8 @@ import pytest
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.http11 import Request, Response
 
+from coterie.modes.remote.connections import AgentsSettings
 from coterie.modes.remote.protocol import DoneStep, FileStep, HelloFrame, MessageFrame, TextStep, parse_server_frame
-from coterie.modes.remote.settings import AgentsSettings
 from tests.modes.remote.conftest import RemoteHarness
 
 Play = Callable[[ServerConnection, MessageFrame], Awaitable[None]]

@@ -24,8 +24,9 @@ from coterie.llm.settings import ModelsSettings
 from coterie.llm.usage import UsageProjection
 from coterie.memory import Memory
 from coterie.memory.projection import MemoryProjection
+from coterie.modes.story.jobs import serialize_by_chat
 from coterie.modes.story.opening import Opening, OpeningPlace
-from coterie.modes.story.projections import exclusive_chat, projections
+from coterie.modes.story.projections import projections
 from coterie.modes.story.service import StoryService
 from coterie.modes.story.settings import StorySettings
 from coterie.modes.story.turns import StartedTurn
@@ -93,7 +94,7 @@ class StoryHarness:
         self.memory = Memory(self.store, clock=self.clock)
         self.story = StoryService(self.store, self.roster, self.memory, self.models, self.settings, self.clock)
         self.worker = Worker(
-            self.store.jobs, self.story.handlers(), clock=self.clock, bus=self.store.bus, serialize_by=exclusive_chat
+            self.store.jobs, self.story.handlers(), clock=self.clock, bus=self.store.bus, serialize_by=serialize_by_chat
         )
 
     async def create_character(self, name: str = "Mara", **fields: object) -> Character:

@@ -35,7 +35,7 @@ def shape_of(request: CompletionRequest) -> str:
 
 def speaker_of(request: CompletionRequest) -> str:
     """The name of who is to speak, or whose scene is closed."""
-    found = (_CLOSING if shape_of(request) == "Closing" else _SPEAKER).search(words(request))
+    found = (_CLOSING if shape_of(request) == "SceneSummary" else _SPEAKER).search(words(request))
     assert found is not None, words(request)
     return found[1]
 
@@ -70,14 +70,14 @@ class EchoModel(ScriptedModel):
                         for of, toward in pairs_of(request)
                     ]
                 }
-            case "Closing":
+            case "SceneSummary":
                 # What it thought of the person before is no part of the scene, nor of what it came to.
                 told = codes(words(request).partition("\n\nHow ")[0])
                 summary = f"There was talk of {' and '.join(told) or 'nothing'}"
                 return {"summary": summary, "significance": self.chance.randint(0, 3), "relationship": summary}
-            case "Retold":
+            case "DialogueSummary":
                 return {"summary": f"So far: {' '.join(told)}"}
-            case "Weight":
+            case "Significance":
                 return {"significance": self.chance.choice([0, 1, 1, 2, 3])}
             case "SceneCheck":
                 return {"closed": self.chance.random() < 0.1, "why": "done", "minutes": 3}

@@ -321,10 +321,10 @@ class RandomCommands:
             question = line.said[-2] if line.said and line.said[-1].speaker != OWNER else line.said[-1]
             audience = question.heard if question.private else everybody
             return self._knows(self.bots[speaker_of(request)], line, code, audience)
-        if shape == "Closing":
+        if shape == "SceneSummary":
             return self._knows(self.bots[speaker_of(request)], line, code, frozenset(self.bots.values()))
         here = [one for one in line.said if code in one.codes]
-        if shape == "Retold":
+        if shape == "DialogueSummary":
             return any(line.host in one.heard and not one.private for one in here)
         if shape == "StateUpdate":
             of = {self.bots[name] for name, _ in pairs_of(request)}

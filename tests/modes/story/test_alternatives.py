@@ -61,7 +61,7 @@ async def test_s22_s15_a_scene_that_was_closed_after_a_message_opens_again_when_
     room = await stage.start_chat(mara)
     begun = await stage.say(room, "The secret is mauve.")
     await stage.story.rewind(room, begun.turn)
-    script.shapes["Closing"] = {"summary": "A mauve secret.", "relationship": "Tells mauve secrets."}
+    script.shapes["SceneSummary"] = {"summary": "A mauve secret.", "relationship": "Tells mauve secrets."}
     await stage.story.close_scene(room)
     await stage.regenerate(room, text="There is no secret.")
     assert "mauve" not in script.prompt()

@@ -37,7 +37,7 @@ async def talk(stage: StoryHarness, room: str, exchanges: int, **options: object
 async def test_s13_older_dialogue_is_replaced_by_what_it_was_in_short(
     stage: StoryHarness, script: ScriptedModel
 ) -> None:
-    script.shapes["Retold"] = {"summary": "They counted boats."}
+    script.shapes["DialogueSummary"] = {"summary": "They counted boats."}
     room = await stage.start_chat(await stage.create_character())
     reply = await talk(stage, room, 10)
     assert stage.story.chats.dialogue_summary(room) is not None
@@ -45,7 +45,7 @@ async def test_s13_older_dialogue_is_replaced_by_what_it_was_in_short(
     assert "They counted boats." in parts["summary"]
     assert "Ana: Number 0." not in script.prompt()
     assert f"Number 9. {LONG}".strip() in script.prompt()
-    asked = script.questions("Retold")
+    asked = script.questions("DialogueSummary")
     assert "So far: nothing" in asked[0]
     assert "Number 0." in asked[0]
     assert all("So far: They counted boats." in question for question in asked[1:])
@@ -57,9 +57,9 @@ async def test_s13_a_summary_is_made_only_when_enough_was_left_out(stage: StoryH
     room = await stage.start_chat(await stage.create_character())
     for _ in range(8):
         await stage.say(room, "Short.")
-    assert script.questions("Retold") == []
+    assert script.questions("DialogueSummary") == []
     await talk(stage, room, 10)
-    assert 0 < len(script.questions("Retold")) <= 3
+    assert 0 < len(script.questions("DialogueSummary")) <= 3
 
 
 async def test_s13_whispers_are_never_retold_and_guests_are_not_told_what_they_missed(
@@ -67,11 +67,11 @@ async def test_s13_whispers_are_never_retold_and_guests_are_not_told_what_they_m
 ) -> None:
     mara, theo = await stage.create_character(), await stage.create_character("Theo")
     room = await stage.start_chat(mara)
-    script.shapes["Retold"] = {"summary": "They counted boats."}
+    script.shapes["DialogueSummary"] = {"summary": "They counted boats."}
     await stage.say(room, "The zither is stolen.", to=[mara.id])
     await talk(stage, room, 10)
-    assert script.questions("Retold")
-    assert not [question for question in script.questions("Retold") if "zither" in question]
+    assert script.questions("DialogueSummary")
+    assert not [question for question in script.questions("DialogueSummary") if "zither" in question]
     await stage.story.invite(room, theo.id)
     await talk(stage, room, 6, speaker=theo.id)
     assert "They counted boats." not in script.prompt()
@@ -80,7 +80,7 @@ async def test_s13_whispers_are_never_retold_and_guests_are_not_told_what_they_m
 
 
 async def test_s13_s22_a_summary_goes_with_the_reply_that_led_to_it(stage: StoryHarness, script: ScriptedModel) -> None:
-    script.shapes["Retold"] = {"summary": "They counted boats."}
+    script.shapes["DialogueSummary"] = {"summary": "They counted boats."}
     room = await stage.start_chat(await stage.create_character())
     while stage.story.chats.dialogue_summary(room) is None:
         begun = await stage.say(room, LONG)
@@ -89,7 +89,7 @@ async def test_s13_s22_a_summary_goes_with_the_reply_that_led_to_it(stage: Story
     assert stage.story.chats.dialogue_summary(room) is None
     await stage.story.undo_rewind(room)
     assert stage.story.chats.dialogue_summary(room) is not None
-    script.shapes["Retold"] = {"summary": "They counted gulls."}
+    script.shapes["DialogueSummary"] = {"summary": "They counted gulls."}
     again = await stage.regenerate(room)
     summary = stage.story.chats.dialogue_summary(room)
     assert summary is not None
@@ -103,7 +103,7 @@ async def test_s13_s22_a_summary_goes_with_the_reply_that_led_to_it(stage: Story
 async def test_s13_without_a_model_the_summary_is_how_it_began_and_ended(
     stage: StoryHarness, script: ScriptedModel
 ) -> None:
-    script.shapes["Retold"] = RecordedCall(say="I can't do that.")
+    script.shapes["DialogueSummary"] = RecordedCall(say="I can't do that.")
     room = await stage.start_chat(await stage.create_character())
     await talk(stage, room, 11)
     summary = stage.story.chats.dialogue_summary(room)

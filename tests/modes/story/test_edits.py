@@ -7,17 +7,13 @@ import pytest
 from coterie.base.errors import CoterieError
 from coterie.memory.errors import BadMemory, NoSuchMemory
 from coterie.memory.memory import MAX_PINS
-from coterie.modes.story.chat_details import ChatDetails, chat_details
-from coterie.modes.story.edits import EDITABLE_FIELDS, FieldEdit
-from coterie.modes.story.errors import BadEdit
+from coterie.modes.story.edits import EDITABLE_FIELDS, BadEdit, ChatDetails, FieldEdit
 from coterie.modes.story.events import ContainerCreated, ManualEdit
 from tests.modes.story.conftest import ScriptedModel, StoryHarness
 
 
 def drawer(stage: StoryHarness, room: str) -> ChatDetails:
-    story = stage.story
-    chat = story.chats.chat(room)
-    return chat_details(chat, story.participants.names(chat), story.chats, story.relationships, stage.memory)
+    return stage.story.details(room)
 
 
 async def edit(stage: StoryHarness, room: str, told: dict[str, Any]) -> bool:
@@ -231,7 +227,7 @@ async def test_s14_s21_pins_by_hand_hold_to_eight_and_only_automatic_ones_make_r
     assert len(ids) > MAX_PINS + 1
     for memory in ids[: MAX_PINS - 1]:
         assert await stage.story.pin(room, memory, True)
-    script.shapes["Weight"] = {"significance": 3}
+    script.shapes["Significance"] = {"significance": 3}
     await stage.say(room, "I am your sister.")
     seen = drawer(stage, room).characters[bot.id]
     auto = [memory.id for memory in stage.memory.browse(owner=bot.id) if memory.auto_pinned]
@@ -244,7 +240,7 @@ async def test_s14_s21_pins_by_hand_hold_to_eight_and_only_automatic_ones_make_r
     with pytest.raises(BadMemory) as full:
         await stage.story.pin(room, ids[MAX_PINS + 1], True)
     assert "Unpin" in full.value.fix
-    script.shapes["Weight"] = {"significance": 3}
+    script.shapes["Significance"] = {"significance": 3}
     await stage.say(room, "And your brother too.")  # nothing that a person pinned is evicted
     assert {memory.id for memory in stage.memory.browse(owner=bot.id) if memory.pinned} == pinned
 
@@ -255,7 +251,7 @@ async def test_s14_s21_pins_by_hand_hold_to_eight_and_only_automatic_ones_make_r
 async def test_s21_pinning_an_automatic_pin_makes_it_yours(stage: StoryHarness, script: ScriptedModel) -> None:
     bot = await stage.create_character()
     room = await stage.start_chat(bot)
-    script.shapes["Weight"] = {"significance": 3}
+    script.shapes["Significance"] = {"significance": 3}
     await stage.say(room, "I am your sister.")
     (auto,) = (memory for memory in stage.memory.browse(owner=bot.id) if memory.pinned)
     assert auto.auto_pinned

@@ -29,7 +29,7 @@ def derived(stage: StoryHarness, reply: str) -> list[str]:
 async def test_s14_a_crash_between_turn_and_jobs_loses_none_and_doubles_none(
     stage: StoryHarness, script: ScriptedModel
 ) -> None:
-    script.shapes |= {"SceneCheck": {"minutes": 5}, "Weight": {"significance": 2}}
+    script.shapes |= {"SceneCheck": {"minutes": 5}, "Significance": {"significance": 2}}
     room = await stage.start_chat(await stage.create_character())
     begun = await stage.story.say(room, "Hello.")
     await stage.story.replies.wait(room)
@@ -90,7 +90,7 @@ async def test_s14_life_changing_moments_are_pinned_at_most_eight_and_hand_made_
     await stage.say(room, "This I pin by hand.")
     by_hand = next(m.id for m in stage.memory.browse(owner=mara.id) if m.text == "This I pin by hand.")
     stage.memory.pin(by_hand)
-    script.shapes["Weight"] = {"significance": 3}
+    script.shapes["Significance"] = {"significance": 3}
     for number in range(MAX_PINS + 3):
         stage.clock.advance(60)
         await stage.say(room, f"Moment {number}.")
@@ -104,7 +104,7 @@ async def test_s14_life_changing_moments_are_pinned_at_most_eight_and_hand_made_
 
 
 async def test_s14_significance_zero_leaves_recall(stage: StoryHarness, script: ScriptedModel) -> None:
-    script.shapes["Weight"] = {"significance": 0}
+    script.shapes["Significance"] = {"significance": 0}
     mara = await stage.create_character()
     room = await stage.start_chat(mara)
     await stage.say(room, "The zinnias are red.")
@@ -174,9 +174,9 @@ async def test_s15_each_witness_keeps_its_own_summary_of_what_it_saw(
     await stage.story.invite(room, theo.id)
     await stage.say(room, "Welcome, everybody.")
     await stage.say(room, "Not a word to Theo.", to=[mara.id])
-    script.shapes["Closing"] = {"summary": "A quiet evening.", "significance": 2, "relationship": "Kind."}
+    script.shapes["SceneSummary"] = {"summary": "A quiet evening.", "significance": 2, "relationship": "Kind."}
     await stage.story.close_scene(room)
-    asked = script.questions("Closing")
+    asked = script.questions("SceneSummary")
     assert len(asked) == 2
     for_mara, for_theo = sorted(asked, key=lambda text: "as Theo" in text)
     assert "The key is under the stone." in for_mara
@@ -196,7 +196,7 @@ async def test_s15_significance_decides_promotion(
     mara = await stage.create_character()
     room = await stage.start_chat(mara)
     await stage.say(room, "Hello.")
-    script.shapes["Closing"] = {"summary": "The great gale of that winter.", "significance": significance}
+    script.shapes["SceneSummary"] = {"summary": "The great gale of that winter.", "significance": significance}
     await stage.story.close_scene(room)
     found = stage.memory.recall("the great gale", owner=mara.id, room=room, present={OWNER})
     assert ("The great gale of that winter." in [one.text for one in found]) == recalled
@@ -208,9 +208,9 @@ async def test_s15_a_compactor_that_fails_still_closes_the_scene(stage: StoryHar
     mara = await stage.create_character()
     room = await stage.start_chat(mara)
     await stage.say(room, "Hello.")
-    script.shapes["Closing"] = RecordedCall(say="I can't do that.")
+    script.shapes["SceneSummary"] = RecordedCall(say="I can't do that.")
     await stage.story.close_scene(room)
-    summary = stage.story.chats.scene_summaries(room, mara.id)[0][1]
+    summary = stage.story.chats.scene_summaries(room, mara.id)[0]
     assert "Hello." in summary
     assert "Reply number 1." in summary
 

@@ -36,7 +36,7 @@ def holds(stage: StoryHarness, play: RandomCommands) -> None:
         chat = stage.story.chats.chat(line.room)
         scenes = stage.store.query("SELECT id FROM scene WHERE room = ? AND ends IS NULL", (line.room,))
         assert scenes == [(chat.scene,)]
-    assert stage.store.query("SELECT count(*) FROM edge WHERE affinity NOT BETWEEN 0 AND 100") == [(0,)]
+    assert stage.store.query("SELECT count(*) FROM relationship WHERE affinity NOT BETWEEN 0 AND 100") == [(0,)]
     assert stage.store.query("SELECT count(*) FROM job WHERE state = 'dead' OR attempts > 1") == [(0,)]
 
 

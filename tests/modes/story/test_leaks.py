@@ -18,8 +18,8 @@ import pytest
 from coterie.base.clock import ManualClock
 from coterie.memory import recall
 from coterie.memory.records import StreamForks
-from coterie.modes.story.participants import Participants
 from coterie.modes.story.prompts import PromptBuilder
+from coterie.modes.story.queries import Participants
 from tests.modes.story.conftest import StoryHarness
 from tests.modes.story.echo_model import EchoModel
 from tests.modes.story.random_commands import SMALL, RandomCommands

@@ -71,7 +71,7 @@ def test_s8_an_hour_that_is_none_leaves_it_now(told: str) -> None:
 async def test_s8_all_of_it_or_nothing(stage: StoryHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     mara = await stage.create_character()
     before = stage.store.reader.last_id()
-    view = next(view for view in stage.store.projections if view.name == "story_edges")
+    view = next(view for view in stage.store.projections if view.name == "story_relationships")
     monkeypatch.setattr(type(view), "updated", _broken)
     stage.store.close()
     stage.open()

@@ -63,12 +63,12 @@ async def test_s3_edges_clamp_and_hold_no_fact_twice(stage: StoryHarness, script
 async def test_s3_a_summary_is_rewritten_only_at_scene_close(stage: StoryHarness, script: ScriptedModel) -> None:
     mara = await stage.create_character(initial_relationship="A stranger.")
     room = await stage.start_chat(mara)
-    script.shapes["Closing"] = {"summary": "They talked.", "significance": 1, "relationship": "A friend by now."}
+    script.shapes["SceneSummary"] = {"summary": "They talked.", "significance": 1, "relationship": "A friend by now."}
     await stage.say(room, "Hello.")
     assert stage.story.relationships.get(MAIN_WORLD, mara.id, OWNER).summary == "A stranger."
     await stage.story.close_scene(room)
     assert stage.story.relationships.get(MAIN_WORLD, mara.id, OWNER).summary == "A friend by now."
-    assert "A stranger." in script.questions("Closing")[0]
+    assert "A stranger." in script.questions("SceneSummary")[0]
 
 
 async def test_s3_a_correction_by_hand_reaches_an_edge_that_nobody_had_written_and_a_fork(stage: StoryHarness) -> None:

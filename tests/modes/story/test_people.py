@@ -107,7 +107,7 @@ async def test_p3_scenes_close_forks_and_resets_keep_who_was_there(stage: StoryH
     bot, bo = await stage.create_character(), await known(stage, "Bo")
     talk = held(stage)
     room = await open_for(stage, talk, bo, bot)
-    script.shapes["Closing"] = {"summary": "Bo told of the storm.", "relationship": "Bo is brave."}
+    script.shapes["SceneSummary"] = {"summary": "Bo told of the storm.", "relationship": "Bo is brave."}
     for text in ("The storm took the mast.", "I swam."):
         await said(stage, talk, room, bo, text)
     await stage.story.close_scene(room)

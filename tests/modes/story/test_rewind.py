@@ -86,7 +86,7 @@ async def test_s23_the_state_afterwards_is_exactly_the_state_at_that_turn_and_un
     for number in range(6):
         set_relationship_update(script, number - 2, f"Ana said {number}")
         script.shapes["SceneCheck"] = {"minutes": number, "closed": number == 3, "why": "done"}
-        script.shapes["Weight"] = {"significance": number % 4}
+        script.shapes["Significance"] = {"significance": number % 4}
         if number == 2:
             await stage.story.invite(room, theo.id)
         begun = await stage.say(room, f"Message {number}.", speaker=mara.id)
@@ -116,7 +116,7 @@ async def test_s23_late_work_of_a_rewound_turn_does_nothing_and_of_a_kept_one_is
     await stage.story.rewind(room, kept.reply)
     await stage.run_jobs()
     assert stage.memories_of(mara.id) == ["Kept.", "Reply number 1."]
-    assert not [text for shape in ("StateUpdate", "Weight") for text in script.questions(shape) if "Rewound" in text]
+    assert not [text for shape in ("StateUpdate", "Significance") for text in script.questions(shape) if "Rewound" in text]
     assert {state for (state,) in stage.store.query("SELECT DISTINCT state FROM job")} == {"done", "withdrawn"}
     # What was done meanwhile for the kept turn is not lost by taking the rewind back, and the rest is done then.
     await stage.story.undo_rewind(room)
@@ -169,7 +169,7 @@ async def test_s23_a_sentence_made_from_another_chats_goes_when_that_is_taken_ba
     first = await stage.say(other, "Hello here.")
     for chat, seen in ((other, "Steals zithers."), (room, "Steals zithers, and is kind.")):
         await stage.say(chat, "Listen.")
-        script.shapes["Closing"] = {"summary": "They talked.", "relationship": seen}
+        script.shapes["SceneSummary"] = {"summary": "They talked.", "relationship": seen}
         await stage.story.close_scene(chat)
     assert relationship(stage, mara.id).summary == "Steals zithers, and is kind."
     await stage.story.rewind(other, first.reply)
@@ -178,7 +178,7 @@ async def test_s23_a_sentence_made_from_another_chats_goes_when_that_is_taken_ba
     await stage.story.undo_rewind(other)
     assert relationship(stage, mara.id).summary == "Steals zithers, and is kind."
     await stage.story.rewind(other, first.reply)
-    script.shapes["Closing"] = {"summary": "They talked.", "relationship": "Is kind."}
+    script.shapes["SceneSummary"] = {"summary": "They talked.", "relationship": "Is kind."}
     await stage.say(room, "And now?")
     await stage.story.close_scene(room)
     assert relationship(stage, mara.id).summary == "Is kind."

@@ -53,7 +53,7 @@ def test_s11_what_is_inside_the_marks_is_never_told(before: str, secret: str, af
 
 
 async def test_s11_notes_reach_no_prompt_and_no_memory(stage: StoryHarness, script: ScriptedModel) -> None:
-    script.shapes["Closing"] = {"summary": "A visit."}
+    script.shapes["SceneSummary"] = {"summary": "A visit."}
     mara = await stage.create_character()
     room = await stage.start_chat(mara)
     for _ in range(3):

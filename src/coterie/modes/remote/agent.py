@@ -23,10 +23,10 @@ from websockets.http11 import Request, Response
 
 from coterie.base.ids import new_id
 from coterie.base.logging import get_logger
-from coterie.modes.remote.errors import AgentGarbled
 from coterie.modes.remote.protocol import (
     CHUNK_SIZE,
     MAX_FRAME_SIZE,
+    AgentGarbled,
     DoneStep,
     FailedStep,
     FileChunkFrame,

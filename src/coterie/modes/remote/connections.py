@@ -12,9 +12,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
+from pydantic import Field
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosedError, InvalidStatus, WebSocketException
 
+from coterie.base.config import Section
 from coterie.base.logging import get_logger
 from coterie.base.redaction import redact
 from coterie.characters.errors import NoSuchCharacter
@@ -22,13 +24,17 @@ from coterie.characters.service import Character, Characters
 from coterie.eventstore.jobs import backoff_s
 from coterie.messaging.agents import REMOTE, STAND_IN, AgentEntry, AgentRegistry
 from coterie.messaging.protocol import Attachment, Deliverable, OutgoingNotification, RoomRef
-from coterie.modes.remote.errors import AgentError, AgentGarbled, AgentRefused, AgentSilent, AgentUnreachable
-from coterie.modes.remote.projections import RemoteChatQueries
+from coterie.modes.remote.events import RemoteChatQueries
 from coterie.modes.remote.protocol import (
     CHUNK_SIZE,
     MAX_FRAME_SIZE,
     PROTOCOL_VERSION,
+    AgentError,
     AgentFrame,
+    AgentGarbled,
+    AgentRefused,
+    AgentSilent,
+    AgentUnreachable,
     DoneStep,
     FailedStep,
     FileChunkFrame,
@@ -45,7 +51,21 @@ from coterie.modes.remote.protocol import (
     encode_data,
     parse_agent_frame,
 )
-from coterie.modes.remote.settings import AgentsSettings
+
+# How patient the house is with agents.
+
+
+class AgentsSettings(Section):
+    """Remote agents, as agents.yaml names them."""
+
+    silence_timeout_s: float = Field(default=3.0, gt=0)
+    """A message of which an agent says nothing for so long, not even that it works, is given up."""
+    reply_timeout_s: float = Field(default=600.0, gt=0)
+    """The longest an agent may take for one answer."""
+    heartbeat_s: float = Field(default=10.0, gt=0)
+    """How often a quiet line is tried; unanswered for as long again, it is opened anew."""
+    max_retry_pause_s: float = Field(default=30.0, gt=0)
+    """The longest pause between two tries to reach an agent that nobody is waiting for."""
 
 
 @dataclass(frozen=True)

@@ -30,12 +30,14 @@ from coterie.modes.remote.connections import (
     AgentConnections,
     AgentRequest,
     AgentRestarted,
+    AgentsSettings,
     AgentUpdate,
 )
-from coterie.modes.remote.errors import AgentError, AgentFailed, AgentSilent
-from coterie.modes.remote.events import AgentActed, AgentSentFile, RemoteOpened, RemoteRenamed
-from coterie.modes.remote.projections import RemoteChatQueries
+from coterie.modes.remote.events import AgentActed, AgentSentFile, RemoteChatQueries, RemoteOpened, RemoteRenamed
 from coterie.modes.remote.protocol import (
+    AgentError,
+    AgentFailed,
+    AgentSilent,
     DoneStep,
     FailedStep,
     FileInfo,
@@ -47,7 +49,6 @@ from coterie.modes.remote.protocol import (
     ToolCallStep,
     decode_data,
 )
-from coterie.modes.remote.settings import AgentsSettings
 
 # A file that an agent sends, piece by piece: on the disk until it is whole, then in the character's workspace. P6
 

@@ -1,19 +1,19 @@
-"""Story: one person and the characters they keep company with.
+"""Story mode: chats of people with characters that remember. Surfaces use only what is exported here."""
 
-This is what surfaces may use of it; the rest is its own business.
-"""
-
-from coterie.modes.story.character_archive import CharacterImporter, export_character, reassign_memories
-from coterie.modes.story.chat_archive import ExportFormat, export_chat, import_tavern_chat
-from coterie.modes.story.chat_details import ChatDetails, chat_details
+from coterie.modes.story.archive import (
+    CharacterImporter,
+    ExportFormat,
+    export_character,
+    export_chat,
+    import_tavern_chat,
+    reassign_memories,
+)
 from coterie.modes.story.conversation import StoryConversation
-from coterie.modes.story.edits import EDITABLE_FIELDS, FieldEdit
-from coterie.modes.story.errors import BadEdit
+from coterie.modes.story.edits import EDITABLE_FIELDS, BadEdit, ChatDetails, FieldEdit
 from coterie.modes.story.events import SentPromptPart
 from coterie.modes.story.opening import Opening, OpeningProposal
-from coterie.modes.story.queries import Chat, InspectedPrompt, PromptQueries, ReadMarks
+from coterie.modes.story.queries import Chat, ChatSearchHit, InspectedPrompt, PromptQueries, ReadMarks
 from coterie.modes.story.rewind import ChatRewindImpact
-from coterie.modes.story.search import SearchHit, search_chats
 from coterie.modes.story.service import StoryService
 from coterie.modes.story.turns import StartedTurn
 
@@ -24,6 +24,7 @@ __all__ = [
     "Chat",
     "ChatDetails",
     "ChatRewindImpact",
+    "ChatSearchHit",
     "ExportFormat",
     "FieldEdit",
     "InspectedPrompt",
@@ -31,15 +32,12 @@ __all__ = [
     "OpeningProposal",
     "PromptQueries",
     "ReadMarks",
-    "SearchHit",
     "SentPromptPart",
     "StartedTurn",
     "StoryConversation",
     "StoryService",
-    "chat_details",
     "export_character",
     "export_chat",
     "import_tavern_chat",
     "reassign_memories",
-    "search_chats",
 ]

@@ -14,9 +14,7 @@ from coterie.conversation.replies import Replies
 from coterie.conversation.turns import TurnQueries
 from coterie.eventstore import AnyEvent, NewEvent, NewJob, Store, Superseded
 from coterie.eventstore.ranges import Ranges
-from coterie.modes.story.participants import Participants
-from coterie.modes.story.queries import Chat, ChatQueries
-from coterie.modes.story.relationships import RelationshipQueries
+from coterie.modes.story.queries import Chat, ChatQueries, Participants, RelationshipQueries
 
 Decision = tuple[Sequence[NewEvent], Sequence[NewJob]]
 """New events and jobs that follow from the current state."""

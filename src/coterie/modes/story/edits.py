@@ -1,29 +1,31 @@
-"""Correcting by hand what the drawer shows: every field of it, each with what stood there before. S21
+"""The details of a chat (scene, activities, relationships, memories, pins) and their correction by hand.
 
-The fields are a closed set. What is put into one is checked before anything is written, so that no view ever has to
-fold a value it cannot show.
+The editable fields are a closed set, and each value is validated before anything is written.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import permutations
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
+from coterie.base.errors import CoterieError
 from coterie.characters.service import OWNER
-from coterie.eventstore import NewEvent
+from coterie.eventstore import NewEvent, Store
 from coterie.memory import Memory
-from coterie.memory.errors import NoSuchMemory
-from coterie.memory.events import MemoryEdited
-from coterie.memory.records import MemoryRecord, all_records
+from coterie.memory.errors import BadMemory, NoSuchMemory
+from coterie.memory.events import MemoryEdited, MemoryPinChanged
+from coterie.memory.memory import MAX_PINS
+from coterie.memory.records import MemoryRecord, StreamForks, all_records
 from coterie.modes.story.chat_context import ChatContext, Decision
-from coterie.modes.story.errors import BadEdit
-from coterie.modes.story.events import Activity, ManualEdit
-from coterie.modes.story.pins import Pins
-from coterie.modes.story.queries import Chat
+from coterie.modes.story.events import Activity, ManualEdit, Relationship
+from coterie.modes.story.queries import Chat, Container
+
+RECENT_MEMORIES = 12
 
 _ShortText = Annotated[str, StringConstraints(strip_whitespace=True, max_length=500)]
 _Name = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
@@ -68,13 +70,19 @@ EDITABLE_FIELDS = (
     *(f"edge.WHO.TOWARD.{name}" for name in _RELATIONSHIP_FIELDS),
     *(f"memory.ID.{name}" for name in _MEMORY_FIELDS),
 )
-"""Everything that can be corrected; WHO is `you` or a character's id."""
+"""The fields that can be edited; WHO and TOWARD are `you` or a character's id."""
 _LATEST_YEAR = 9000
-"""A clock goes on from where it is put, and there is no year 10000."""
+"""The clock moves on after an edit, and `datetime` ends with the year 9999."""
+
+
+class BadEdit(CoterieError):
+    """An edit that does not fit; nothing was changed."""
+
+    http_status = 422
 
 
 class FieldEdit(BaseModel):
-    """One correction: which field of the drawer, and what it should say."""
+    """A field and its new value."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -82,8 +90,59 @@ class FieldEdit(BaseModel):
     value: Any
 
 
+class _Details(BaseModel):
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+
+class SceneDetails(_Details):
+    id: str
+    container: str
+    place: str
+    """The name of its place."""
+    participants: list[str]
+    starts: datetime
+
+
+class MemoryDetails(_Details):
+    id: str
+    text: str
+    speaker: str | None
+    significance: int
+    """0 trivial … 3 life-changing."""
+    pinned: bool
+    auto_pinned: bool
+    witnesses: list[str]
+    happened: datetime | None
+
+
+class CharacterDetails(_Details):
+    name: str
+    memories: list[MemoryDetails]
+    """The newest that it witnessed in this chat."""
+    pins: int
+    most_pins: int = MAX_PINS
+
+
+class ChatDetails(_Details):
+    title: str
+    names: dict[str, str]
+    """The name of everybody present, by id."""
+    clock: datetime
+    weather: str
+    anchor: str
+    scene: SceneDetails | None
+    places: dict[str, str]
+    """The names of places, by id."""
+    containers: dict[str, Container]
+    """The same places with their properties."""
+    activities: dict[str, Activity]
+    edges: list[Relationship]
+    """The relationships in both directions between everybody present."""
+    characters: dict[str, CharacterDetails]
+
+
 class Edits:
-    """Corrections by hand in a chat's details.
+    """Reads and corrects the details of a chat.
 
     Edits and pins are events of the chat's stream and are rewound with it. A forgotten memory stays forgotten.
     """
@@ -96,11 +155,56 @@ class Edits:
         self._relationships = context.relationships
         self._pins = Pins(context.store)
 
+    def details(self, room: str) -> ChatDetails:
+        chat = self._chats.chat(room)
+        names = self._context.participants.names(chat)
+        scene = self._chats.scene(chat.room, chat.scene) if chat.scene is not None else None
+        known = {(one.of, one.toward): one for one in self._relationships.in_world(chat.world)}
+        containers = self._chats.containers(chat.room)
+        activities = self._chats.activities(chat.room)
+        return ChatDetails(
+            title=chat.title,
+            names=names,
+            clock=chat.clock,
+            weather=chat.weather,
+            anchor=chat.anchor,
+            scene=scene
+            and SceneDetails(
+                id=scene.id,
+                container=scene.container,
+                place=self._chats.container_name(chat.room, scene.container),
+                participants=list(scene.participants),
+                starts=scene.starts,
+            ),
+            places={place.id: place.name for place in containers.values()},
+            containers=containers,
+            activities={entity: activities.get(entity, Activity()) for entity in chat.participants},
+            edges=[
+                known.get(pair) or Relationship(of=pair[0], toward=pair[1])
+                for pair in permutations(chat.participants, 2)
+            ],
+            characters={
+                character: CharacterDetails(
+                    name=names[character],
+                    memories=[
+                        _memory_details(record)
+                        for record in self._memories.latest(owner=character, room=chat.room, limit=RECENT_MEMORIES)
+                    ],
+                    pins=len(self._pins.pinned(chat.room, character)),
+                )
+                for character in chat.characters
+            },
+        )
+
     async def edit(self, room: str, edits: Sequence[FieldEdit]) -> bool:
-        """Apply all of these corrections, or none. False if every field has its value already."""
+        """Apply all of these edits, or none. False if every field has its value already."""
 
         async def decide() -> Decision:
-            return self.plan(self._chats.chat(room), edits), ()
+            fields = [edit.field for edit in edits]
+            if twice := next((field for field in fields if fields.count(field) > 1), None):
+                raise BadEdit(f"{twice} is corrected twice.", "Give each field once.")
+            chat = self._chats.chat(room)
+            return [new_event for edit in edits for new_event in self._edit_events(chat, edit)], ()
 
         return bool(await self._context.decide_and_append(room, decide))
 
@@ -111,101 +215,163 @@ class Edits:
         """
 
         async def decide() -> Decision:
-            return self._pins.set_by_hand(self.memory(room, memory_id), pinned), ()
+            return self._pins.set_by_hand(self._record(room, memory_id), pinned), ()
 
         return bool(await self._context.decide_and_append(room, decide))
 
     async def forget(self, room: str, memory_id: str) -> None:
         """Forget a memory, and any with the same text, in every fork of the chat."""
-        memory = self.memory(room, memory_id)
-        await asyncio.to_thread(self._memories.forget, memory.id)
+        await asyncio.to_thread(self._memories.forget, self._record(room, memory_id).id)
 
-    def plan(self, chat: Chat, edits: Sequence[FieldEdit]) -> list[NewEvent]:
-        """What these corrections come to. A field that already says so is left alone."""
-        fields = [edit.field for edit in edits]
-        if twice := next((field for field in fields if fields.count(field) > 1), None):
-            raise BadEdit(f"{twice} is corrected twice.", "Say once what it should be.")
-        return [draft for edit in edits for draft in self._plan_one(chat, edit)]
-
-    def memory(self, room: str, memory_id: str) -> MemoryRecord:
-        """A memory as this line of the chat has it."""
+    def _record(self, room: str, memory_id: str) -> MemoryRecord:
         for record in all_records(self._store, "id = ? AND stream = ?", (memory_id, room)):
             return record
-        raise NoSuchMemory(f"There is no memory {memory_id} of this chat.", "It may have been forgotten or taken back.")
+        raise NoSuchMemory(f"There is no memory {memory_id} of this chat.", "It may have been forgotten or rewound.")
 
-    def _plan_one(self, chat: Chat, edit: FieldEdit) -> list[NewEvent]:
+    def _edit_events(self, chat: Chat, edit: FieldEdit) -> list[NewEvent]:
+        """The events of one edit; none if the field has the value already."""
         match edit.field.split("."):
             case ["clock"]:
-                now = _clock(edit)
-                return _edited(chat, edit.field, now.isoformat(), chat.clock.isoformat())
+                return _edited(chat, edit.field, _clock(edit).isoformat(), chat.clock.isoformat())
             case [name] if name in _CHAT_FIELDS:
                 return _edited(chat, name, _validated(edit, _CHAT_FIELDS[name]), getattr(chat, name))
             case ["scene", "container"]:
-                return self._scene(chat, edit)
+                return self._edit_scene(chat, edit)
             case ["container", container, name] if name in _CONTAINER_FIELDS:
-                return self._container(chat, edit, container, name)
+                return self._edit_container(chat, edit, container, name)
             case ["activity", entity, *path] if ".".join(path) in _ACTIVITY_FIELDS:
-                return self._activity(chat, edit, entity, ".".join(path))
+                return self._edit_activity(chat, edit, entity, ".".join(path))
             case ["edge", of, toward, name] if name in _RELATIONSHIP_FIELDS:
-                return self._relationship(chat, edit, of, toward, name)
+                return self._edit_relationship(chat, edit, of, toward, name)
             case ["memory", *parts, name] if parts and name in _MEMORY_FIELDS:
-                return self._memory(chat, edit, ".".join(parts), name)
-        raise BadEdit(f"The drawer has no field {edit.field[:80]}.", f"Correct one of: {', '.join(EDITABLE_FIELDS)}.")
+                return self._edit_memory(chat, edit, ".".join(parts), name)
+        raise BadEdit(f"There is no field {edit.field[:80]}.", f"Use one of: {', '.join(EDITABLE_FIELDS)}.")
 
-    def _scene(self, chat: Chat, edit: FieldEdit) -> list[NewEvent]:
+    def _edit_scene(self, chat: Chat, edit: FieldEdit) -> list[NewEvent]:
         if chat.scene is None:
-            raise BadEdit("There is no scene to be moved.", "Say something first, and a scene begins.")
+            raise BadEdit("There is no scene to move.", "Send a message first; it begins a scene.")
         scene = self._chats.scene(chat.room, chat.scene)
-        return _edited(
-            chat, f"scene.{scene.id}.container", self._place(chat, edit, _validated(edit, str)), scene.container
-        )
+        container = self._require_container(chat, edit, _validated(edit, str))
+        return _edited(chat, f"scene.{scene.id}.container", container, scene.container)
 
-    def _container(self, chat: Chat, edit: FieldEdit, container: str, name: str) -> list[NewEvent]:
+    def _edit_container(self, chat: Chat, edit: FieldEdit, container: str, name: str) -> list[NewEvent]:
         places = self._chats.containers(chat.room)
         if container not in places:
             raise BadEdit(f"There is no place {container[:80]} in this chat.", _list_places(places))
         value = _validated(edit, _CONTAINER_FIELDS[name])
-        above, around = (value if name == "parent" else None), {container}
-        while above is not None:
-            if above in around:
-                raise BadEdit("A place cannot be inside itself.", "Choose another place around it, or none.")
-            around.add(above)
-            above = places[self._place(chat, edit, above)].parent
+        parent, visited = (value if name == "parent" else None), {container}
+        while parent is not None:
+            if parent in visited:
+                raise BadEdit("A place cannot be inside itself.", "Choose another parent, or none.")
+            visited.add(parent)
+            parent = places[self._require_container(chat, edit, parent)].parent
         return _edited(chat, edit.field, value, getattr(places[container], name))
 
-    def _activity(self, chat: Chat, edit: FieldEdit, entity: str, path: str) -> list[NewEvent]:
-        _check_present(chat, entity)
-        activity = self._chats.activities(chat.room).get(entity, Activity())
+    def _edit_activity(self, chat: Chat, edit: FieldEdit, entity: str, path: str) -> list[NewEvent]:
+        _require_present(chat, entity)
         value = _validated(edit, _ACTIVITY_FIELDS[path])
         if path == "container" and value:
-            self._place(chat, edit, value)
-        prior: Any = activity
+            self._require_container(chat, edit, value)
+        prior: Any = self._chats.activities(chat.room).get(entity, Activity())
         for name in path.split("."):
             prior = getattr(prior, name)
         return _edited(chat, edit.field, value, prior)
 
-    def _relationship(self, chat: Chat, edit: FieldEdit, of: str, toward: str, name: str) -> list[NewEvent]:
+    def _edit_relationship(self, chat: Chat, edit: FieldEdit, of: str, toward: str, name: str) -> list[NewEvent]:
         for entity in (of, toward):
-            _check_present(chat, entity)
+            _require_present(chat, entity)
         if of == toward:
-            raise BadEdit("An edge leads from one to another.", "Name two different people.")
-        edge = self._relationships.get(chat.world, of, toward)
+            raise BadEdit("A relationship is between two participants.", "Name two different ones.")
+        relationship = self._relationships.get(chat.world, of, toward)
         value = _validated(edit, _RELATIONSHIP_FIELDS[name])
-        return _edited(chat, f"edge.{chat.world}.{of}.{toward}.{name}", value, getattr(edge, name))
+        return _edited(chat, f"edge.{chat.world}.{of}.{toward}.{name}", value, getattr(relationship, name))
 
-    def _memory(self, chat: Chat, edit: FieldEdit, memory_id: str, name: str) -> list[NewEvent]:
-        record = self.memory(chat.room, memory_id)
+    def _edit_memory(self, chat: Chat, edit: FieldEdit, memory_id: str, name: str) -> list[NewEvent]:
         value = _validated(edit, _MEMORY_FIELDS[name])
-        drafts = _edited(chat, edit.field, value, getattr(record, name))
-        # Memory has its own word for it, which is what its index follows; the edit beside it keeps what stood there.
+        events = _edited(chat, edit.field, value, getattr(self._record(chat.room, memory_id), name))
+        # The memory's index follows its own event; the manual edit records the prior value.
         changed = MemoryEdited.model_validate({"id": memory_id, name: value})
-        return [*drafts, NewEvent(chat.room, changed, OWNER)] if drafts else []
+        return [*events, NewEvent(chat.room, changed, OWNER)] if events else []
 
-    def _place(self, chat: Chat, edit: FieldEdit, container: str) -> str:
+    def _require_container(self, chat: Chat, edit: FieldEdit, container: str) -> str:
         places = self._chats.containers(chat.room)
         if container not in places:
             raise BadEdit(f"{edit.field}: there is no such place in this chat.", _list_places(places))
         return container
+
+
+class Pins:
+    """Pinned memories, at most `MAX_PINS` per character.
+
+    A new pin replaces the weakest automatic one; a pin set by a person is never removed automatically.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def pin_automatically(self, room: str, owner: str, ids: Sequence[str], turn: str | None) -> list[NewEvent]:
+        """The events that pin these memories of one owner in a room, as far as there is space."""
+        pinned = self.pinned(room, owner)
+        new_events: list[NewEvent] = []
+        weakest = _weakest_first(room, pinned.values())
+        free = MAX_PINS - len(pinned)
+        for memory_id in [one for one in ids if one not in pinned][:MAX_PINS]:
+            if free > 0:
+                free -= 1
+            elif weakest:
+                removed = weakest.pop(0)
+                unpin = MemoryPinChanged(id=removed.id, pinned=False)
+                new_events.append(NewEvent(removed.room, unpin, "story", turn=turn))
+            else:
+                break
+            pin = MemoryPinChanged(id=memory_id, pinned=True, auto=True)
+            new_events.append(NewEvent(room, pin, "story", turn=turn))
+        return new_events
+
+    def set_by_hand(self, memory: MemoryRecord, pinned: bool) -> list[NewEvent]:
+        """The events with which a person pins or unpins a memory; none if that is the case already."""
+        if pinned == memory.pinned and not memory.auto_pinned:
+            return []
+        new_events = [NewEvent(memory.room, MemoryPinChanged(id=memory.id, pinned=pinned), OWNER)]
+        others = self.pinned(memory.room, memory.owner)
+        others.pop(memory.id, None)
+        if not pinned or len(others) < MAX_PINS:
+            return new_events
+        weakest = _weakest_first(memory.room, others.values())
+        if not weakest:
+            raise BadMemory(f"{MAX_PINS} memories are pinned by hand already.", "Unpin one of them first.")
+        return [NewEvent(weakest[0].room, MemoryPinChanged(id=weakest[0].id, pinned=False), OWNER), *new_events]
+
+    def pinned(self, room: str, owner: str) -> dict[str, MemoryRecord]:
+        """The pinned memories that apply in a room. Other branches of a fork have their own."""
+        forks = StreamForks(self._store.reader.roots())
+        records = all_records(self._store, "owner = ? AND pin > 0", (owner,))
+        found: dict[str, MemoryRecord] = {}
+        for record in sorted(records, key=lambda record: record.room != room):
+            if not forks.is_other_branch(record.room, room):
+                found.setdefault(record.id, record)
+        return found
+
+
+def _weakest_first(room: str, pinned: Iterable[MemoryRecord]) -> list[MemoryRecord]:
+    """The automatic pins, those of this room first: a rewind or regenerate here can bring them back."""
+    return sorted(
+        (record for record in pinned if record.auto_pinned),
+        key=lambda record: (record.room != room, record.significance, record.made, record.id),
+    )
+
+
+def _memory_details(record: MemoryRecord) -> MemoryDetails:
+    return MemoryDetails(
+        id=record.id,
+        text=record.text,
+        speaker=record.speaker,
+        significance=record.significance,
+        pinned=record.pinned,
+        auto_pinned=record.auto_pinned,
+        witnesses=list(record.witnesses),
+        happened=record.happened,
+    )
 
 
 def _edited(chat: Chat, what: str, value: Any, prior: Any) -> list[NewEvent]:
@@ -218,27 +384,26 @@ def _validated(edit: FieldEdit, kind: Any) -> Any:
     try:
         return TypeAdapter(kind).validate_python(edit.value)
     except ValidationError as error:
-        # Only what is wrong, never what was sent: it may be long, or a secret in the wrong place.
+        # The message leaves out the value: it may be long, or a secret in the wrong field.
         reason = error.errors()[0]["msg"]
         raise BadEdit(f"{edit.field}: {reason}.", "Correct it; nothing was changed.") from None
 
 
 def _clock(edit: FieldEdit) -> datetime:
-    """Without a zone it is UTC."""
-    told: datetime = _validated(edit, datetime)
+    """The time in UTC, which is also assumed if no zone is given."""
+    clock: datetime = _validated(edit, datetime)
     try:
-        now = told.replace(tzinfo=UTC) if told.tzinfo is None else told.astimezone(UTC)
+        clock = clock.replace(tzinfo=UTC) if clock.tzinfo is None else clock.astimezone(UTC)
     except OverflowError:
-        now = datetime.max.replace(tzinfo=UTC)
-    if now.year > _LATEST_YEAR:
+        clock = datetime.max.replace(tzinfo=UTC)
+    if clock.year > _LATEST_YEAR:
         raise BadEdit(f"clock: the year must be {_LATEST_YEAR} or earlier.", "Choose another time.")
-    return now
+    return clock
 
 
-def _check_present(chat: Chat, entity: str) -> None:
-    present = chat.participants
-    if entity not in present:
-        raise BadEdit(f"{entity[:80]} is not in this chat.", f"Here are: {', '.join(present)}.")
+def _require_present(chat: Chat, entity: str) -> None:
+    if entity not in chat.participants:
+        raise BadEdit(f"{entity[:80]} is not in this chat.", f"Here are: {', '.join(chat.participants)}.")
 
 
 def _list_places(places: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What happens in a story, beside the turns: a world, scenes, what people do, and how they feel about each other."""
+"""Events of the story mode besides turns: chats, places, scenes, activities, relationships, prompts, read marks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from coterie.characters.service import OWNER
 from coterie.eventstore import Payload
 
 MAIN_WORLD = "main"
-"""The world that all chats share which are not forks."""
+"""The world of all chats that are not forks."""
 
 
 class _StoryValue(BaseModel):
@@ -22,50 +22,50 @@ class Action(_StoryValue):
     verb: str = ""
     interruptible: bool = True
     attention: Literal["low", "medium", "high"] = "low"
-    """How much of it the action needs."""
+    """How much attention the action needs."""
     minutes: float | None = Field(default=None, ge=0)
     """How long it is expected to take."""
 
 
 class Activity(_StoryValue):
-    """What somebody is doing, and where."""
+    """What a participant is doing, and where."""
 
     container: str = ""
     slot: str = ""
     posture: str = ""
     action: Action = Action()
     attention: str = ""
-    """What they attend to."""
+    """What the participant attends to."""
     holding: tuple[str, ...] = ()
     status: str = ""
 
 
 class ChatCreated(Payload, kind="chat_created"):
-    """A chat began. S5"""
+    """A chat was created."""
 
     host: str
-    """The character it is with, by id."""
+    """The id of the character the chat is with."""
     bot_version: int
     """Which version of the character, counted from 1."""
     title: str
     """From the opening, else the character's name."""
     clock: datetime
-    """What time it is in the fiction."""
+    """The time in the fiction."""
     weather: str = ""
-    """In a few words; empty where nobody said."""
+    """In a few words; empty if unknown."""
     anchor: str = ""
-    """What day one is: "Day 1 = the morning after the storm"."""
+    """What the first day is, such as "Day 1 = the morning after the storm"."""
     world: str = MAIN_WORLD
-    """The world whose feelings it shares; a fork gets one of its own."""
+    """The world whose relationships it uses; a fork gets its own."""
     person: str = OWNER
-    """Whose chat it is."""
+    """The id of the person whose chat it is."""
 
 
 class ChatForkOpened(Payload, kind="chat_line_opened"):
-    """A fork of a chat has its own title, and a world of its own in which nothing else happens."""
+    """A fork of a chat was opened, with its own title and world."""
 
     title: str
-    """The name it was given, else the parent's with `(fork)`."""
+    """The title that was given, else the parent's with `(fork)`."""
     world: str
     """The fork's own stream."""
     forked_from: str
@@ -73,119 +73,119 @@ class ChatForkOpened(Payload, kind="chat_line_opened"):
 
 
 class ContainerCreated(Payload, kind="container_created"):
-    """A place. S5"""
+    """A place was created."""
 
     container: str
     """The place's id."""
     name: str
-    """What it is called; `somewhere`, where nobody said."""
+    """Its name; `somewhere` if none was given."""
     type: str = "place"
-    """What kind of place it is, in a word."""
+    """The kind of place, in a word."""
     parent: str | None = None
-    """The id of the place it is in; None for none."""
+    """The id of the place that contains it."""
     moving: bool = False
-    """It moves: a train, a boat."""
+    """It moves, such as a train."""
     public: bool = False
-    """Others may walk in."""
+    """Other people may be there."""
     audible: str = "room"
-    """How far one is heard: `room`, `near`, `far`."""
+    """How far sounds carry: `room`, `near`, `far`."""
 
 
 class ActivityChange(Payload, kind="activity_change"):
-    """What somebody is doing, and where."""
+    """The activity of a participant changed."""
 
     entity: str
-    """Who: a character's or a person's id."""
+    """A character's or a person's id."""
     activity: Activity
-    """All of it, in place of what was noted before."""
+    """Replaces the former activity."""
 
 
 class SceneOpened(Payload, kind="scene_opened"):
-    """A scene began."""
+    """A scene was opened."""
 
     scene: str
     """The scene's id."""
     container: str
-    """The id of the place where it is."""
+    """The id of its place."""
     participants: tuple[str, ...]
-    """Who is there, by id: people and characters."""
+    """The ids of the people and characters present."""
     starts: datetime
-    """When, in the fiction."""
+    """The time in the fiction."""
     versions: dict[str, int] = Field(default_factory=dict)
-    """Of its characters: who has been written anew is so from this scene on. S1"""
+    """Character id → version, for characters that were edited since the last scene."""
 
 
 class SceneClosed(Payload, kind="scene_closed"):
-    """A scene ended."""
+    """A scene was closed."""
 
     scene: str
     """The scene's id."""
     ends: datetime
-    """When, in the fiction."""
+    """The time in the fiction."""
     why: str = ""
-    """`place`, `done`, `time` or `by hand`; empty where the model gave no reason."""
+    """`place`, `done`, `time` or `by hand`; empty if the model gave no reason."""
     by_hand: bool = False
     """A person closed it."""
 
 
 class SceneSummarised(Payload, kind="scene_summarised"):
-    """What a scene was to one who witnessed it; it stands for that scene's small memories from now on. S15"""
+    """A scene was summarised from the point of view of one witness; the summary stands for its minor memories."""
 
     scene: str
     """The scene's id."""
     owner: str
-    """Who saw it: a character's id."""
+    """The id of the character whose point of view it is."""
     summary: str
-    """From their point of view."""
+    """What happened, as the owner saw it."""
     significance: int = Field(ge=0, le=3)
     """0 trivial, 1 ordinary, 2 important, 3 life-changing."""
 
 
 class DialogueSummarised(Payload, kind="dialogue_summarised"):
-    """What was said up to a point, in short, for prompts that have no room for all of it. S13"""
+    """The dialogue up to a turn was summarised, for prompts that cannot hold all of it."""
 
     upto: int
-    """The stream's number of the first turn that it does not cover."""
+    """The seq of the first turn that it does not cover."""
     summary: str
-    """What was said aloud until then, with what the summary before told."""
+    """Includes what the previous summary covered; without whispers."""
 
 
 class RelationshipUpdated(Payload, kind="edge_update"):
-    """How one feels about another changed. Deltas are clamped to 0..100 when they are folded. S3"""
+    """A relationship changed. The levels that result from the deltas are clamped to 0..100."""
 
     world: str
-    """The world it holds in: `main`, or a fork's stream."""
+    """`main`, or the stream of a fork."""
     of: str
-    """Who feels it, by id."""
+    """The id of the one who feels it."""
     toward: str
-    """Whom it is about: a character's or a person's id."""
+    """The id of the character or person it is about."""
     affinity_delta: int = Field(default=0, ge=-100, le=100)
-    """How much more they like them, or less; by one exchange 10 at most."""
+    """Change of affinity; at most 10 per exchange."""
     trust_delta: int = Field(default=0, ge=-100, le=100)
-    """How much more they trust them, or less; by one exchange 10 at most."""
+    """Change of trust; at most 10 per exchange."""
     knowledge: tuple[str, ...] = ()
-    """What they learned about them, as sentences."""
+    """What `of` learned about `toward`, as sentences."""
     summary: str | None = None
-    """Only where a relationship begins; later it is rewritten at scene close."""
+    """Only when a relationship begins; later it is rewritten when a scene closes."""
     chat: str = ""
-    """The stream of the chat it happened in; empty for what came along with a character."""
+    """The stream of the chat it happened in; empty for an imported relationship."""
     when: datetime | None = None
-    """In the fiction."""
+    """The time in the fiction."""
 
 
 class RelationshipSummaryRewritten(Payload, kind="edge_summary_rewritten"):
-    """How one sees another, in words, rewritten at scene close."""
+    """The summary of a relationship was rewritten when a scene closed."""
 
     world: str
-    """The world it holds in: `main`, or a fork's stream."""
+    """`main`, or the stream of a fork."""
     of: str
-    """Who feels it, by id."""
+    """The id of the one who feels it."""
     toward: str
-    """Whom it is about: a character's or a person's id."""
+    """The id of the character or person it is about."""
     summary: str
-    """The new sentence or two."""
+    """One or two sentences."""
     rewrites: str = ""
-    """The fingerprint of the sentence it was made from: if that was never so, neither was this."""
+    """The hash of the summary that it replaces; the event has no effect if the current summary is another."""
 
 
 class Relationship(_StoryValue):
@@ -200,32 +200,32 @@ class Relationship(_StoryValue):
 
 
 class RelationshipsSet(Payload, kind="edges_set"):
-    """A forked line begins with feelings as they were at that moment."""
+    """A fork began with the relationships of that point."""
 
     world: str
     """The fork's own stream."""
     edges: tuple[Relationship, ...]
-    """All there are in that world."""
+    """All relationships of that world."""
 
 
 class RelationshipsCleared(Payload, kind="edges_cleared"):
-    """These feelings start over. S25"""
+    """A reset set relationships back to their defaults."""
 
     pairs: tuple[tuple[str, str, str], ...]
     """World, who, toward whom."""
 
 
 class ClockMoved(Payload, kind="clock_moved"):
-    """Time went by. Told as a stretch, so that what two exchanges took adds up in whatever order it is found out."""
+    """Time passed in the fiction. A duration, so that concurrent jobs add up in any order."""
 
     minutes: int = Field(ge=0)
-    """By how much it is later in the fiction."""
+    """How much time passed."""
     why: str = ""
-    """How a scene ended with it: `place`, `done` or `time`; as a rule empty."""
+    """How a scene ended with it: `place`, `done` or `time`; usually empty."""
 
 
 class GuestJoined(Payload, kind="guest_joined"):
-    """A second character came into a chat."""
+    """A character joined a chat as a guest."""
 
     guest: str
     """The character's id."""
@@ -234,66 +234,79 @@ class GuestJoined(Payload, kind="guest_joined"):
 
 
 class GuestLeft(Payload, kind="guest_left"):
-    """A guest left."""
+    """A guest left a chat."""
 
     guest: str
     """The character's id."""
 
 
 class PersonJoined(Payload, kind="person_joined"):
-    """Somebody else talks along in a chat from now on. P3"""
+    """Another person joined a chat."""
 
     person: str
     """The person's id; `you` is the owner."""
 
 
 class PersonLeft(Payload, kind="person_left"):
-    """Somebody who talked along does not any more."""
+    """A person who had joined left a chat."""
 
     person: str
     """The person's id; `you` is the owner."""
 
 
 class ManualEdit(Payload, kind="manual_edit"):
-    """A person corrected something in the drawer; `prior` is what stood there. S21"""
+    """A person corrected a field of a chat's details."""
 
     what: str
     """A path such as `clock`, `weather`, `activity.you.posture`, `edge.main.mara.you.affinity`."""
     value: Any
-    """What it says now."""
+    """The new value."""
     prior: Any
-    """What it said before."""
+    """The value before."""
 
 
 class SentPromptPart(_StoryValue):
-    """One piece of a prompt."""
+    """One part of a prompt."""
 
     name: str
     tier: Literal["must", "should", "nice"]
     role: Literal["system", "user", "assistant"]
     tokens: int
     sha: str
-    """Of its text."""
+    """The hash of its text."""
 
 
 class PromptSent(Payload, kind="prompt_sent"):
-    """Exactly what a model was told for a reply. Texts that this chat has sent before are named by hash only. S13"""
+    """The exact prompt of a reply. Texts that were sent before in this chat are given by hash only."""
 
     reply: str
-    """The reply it was made for, by id."""
+    """The id of the reply."""
     model: str
-    """`provider/model` that was asked first; a fallback may have answered."""
+    """`provider/model` that was called first; a fallback may have replied."""
     tokens: int
-    """How long it is, as we count."""
+    """Its length by our own count."""
     soft: int
-    """The budget in tokens: beyond it `nice` parts go first, then `should` ones."""
+    """Budget in tokens above which optional parts are dropped: `nice` first, then `should`."""
     hard: int
-    """The most tokens it may have, for what must be in it."""
+    """Budget in tokens that must not be exceeded."""
     parts: tuple[SentPromptPart, ...]
-    """In the order they were sent."""
+    """In the order of sending."""
     texts: dict[str, str]
-    """Hash → text, for parts this chat had not sent before."""
+    """Hash → text, for texts that had not been sent before in this chat."""
     trimmed: tuple[str, ...] = ()
-    """What was left out, and why, in words."""
+    """What was left out, and why, as sentences."""
     recalled: dict[str, dict[str, float]] = Field(default_factory=dict)
-    """Memory → what its score was made of."""
+    """Memory id → the parts of its score."""
+
+
+READ_MARKS_STREAM = "reading"
+"""Read marks have their own stream, so that a rewind does not affect them and they do not prevent its undo."""
+
+
+class ChatRead(Payload, kind="chat_read"):
+    """A person read a chat up to a turn."""
+
+    chat: str
+    """The chat's stream."""
+    seq: int
+    """The seq of the last turn that was read, in the chat's stream."""

@@ -27,8 +27,8 @@ from coterie.modes.story.events import (
     RelationshipSummaryRewritten,
     RelationshipUpdated,
 )
+from coterie.modes.story.projections import RELATIONSHIP_KINDS, edited_relationship, replay_relationships
 from coterie.modes.story.queries import Chat
-from coterie.modes.story.relationships import RELATIONSHIP_KINDS, edited_relationship
 from coterie.modes.story.reset import CharacterResets
 
 COPIED_KEY_PREFIX = "line:"
@@ -124,7 +124,7 @@ class ForkRelationships:
                     continue
                 own = event.stream in family or event.stream.startswith("cast:")
                 replayed.append(_without_reset_characters(event if own else _without_knowledge(event), resets))
-        return self._context.relationships.replay(chat.world, replayed)
+        return replay_relationships(chat.world, replayed)
 
     def _ancestors(self, room: str) -> set[str]:
         """A room and those it was forked from."""

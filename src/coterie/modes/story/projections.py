@@ -1,16 +1,369 @@
-"""What the story mode brings to the house: its views and its work."""
+"""Projections of the story mode: chats with their places and scenes, relationships, sent prompts, and read marks."""
 
 from __future__ import annotations
 
-from coterie.eventstore import Job, Projection
-from coterie.modes.story.queries import ChatProjection, PromptProjection, ReadMarkProjection
-from coterie.modes.story.relationships import RelationshipProjection
+import hashlib
+import json
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from coterie.base.clock import from_micros, to_micros
+from coterie.eventstore import AnyEvent, Event, Projection, Rows, on
+from coterie.modes.story.events import (
+    Activity,
+    ActivityChange,
+    ChatCreated,
+    ChatForkOpened,
+    ChatRead,
+    ClockMoved,
+    ContainerCreated,
+    DialogueSummarised,
+    GuestJoined,
+    GuestLeft,
+    ManualEdit,
+    PersonJoined,
+    PersonLeft,
+    PromptSent,
+    Relationship,
+    RelationshipsCleared,
+    RelationshipsSet,
+    RelationshipSummaryRewritten,
+    RelationshipUpdated,
+    SceneClosed,
+    SceneOpened,
+    SceneSummarised,
+)
+
+RELATIONSHIP_KINDS = (
+    RelationshipUpdated.kind,
+    RelationshipSummaryRewritten.kind,
+    RelationshipsSet.kind,
+    RelationshipsCleared.kind,
+    ManualEdit.kind,
+)
+RELATIONSHIP_COLUMNS = "of, toward, affinity, trust, summary, knowledge, chat, at"
 
 
 def projections() -> list[Projection]:
     return [ChatProjection(), RelationshipProjection(), PromptProjection(), ReadMarkProjection()]
 
 
-def exclusive_chat(job: Job) -> str | None:
-    """What a job makes of a turn depends on what the one before made of its own: the scene, the pins, the summary."""
-    return str(job.payload["room"]) if job.kind.startswith("story_") else None
+class ChatProjection(Projection):
+    name = "story_chats"
+    stream_column = "room"
+    schema = """
+        CREATE TABLE chat(room TEXT PRIMARY KEY, host TEXT NOT NULL, host_version INTEGER NOT NULL, title TEXT NOT NULL,
+            clock INTEGER NOT NULL, weather TEXT NOT NULL, anchor TEXT NOT NULL, world TEXT NOT NULL, scene TEXT)
+            WITHOUT ROWID;
+        CREATE TABLE chat_guest(room TEXT, guest TEXT, version INTEGER NOT NULL, since INTEGER NOT NULL,
+            PRIMARY KEY(room, guest)) WITHOUT ROWID;
+        CREATE TABLE chat_person(room TEXT, person TEXT, since INTEGER NOT NULL, present INTEGER NOT NULL,
+            PRIMARY KEY(room, person)) WITHOUT ROWID;
+        CREATE TABLE container(room TEXT, id TEXT, name TEXT NOT NULL, type TEXT NOT NULL, parent TEXT,
+            moving INTEGER NOT NULL, public INTEGER NOT NULL, audible TEXT NOT NULL, PRIMARY KEY(room, id));
+        CREATE TABLE scene(room TEXT, id TEXT, container TEXT NOT NULL, participants TEXT NOT NULL,
+            starts INTEGER NOT NULL, ends INTEGER, seq INTEGER NOT NULL, PRIMARY KEY(room, id)) WITHOUT ROWID;
+        CREATE TABLE activity(room TEXT, entity TEXT, activity TEXT NOT NULL, PRIMARY KEY(room, entity)) WITHOUT ROWID;
+        CREATE TABLE scene_summary(room TEXT, scene TEXT, owner TEXT, summary TEXT NOT NULL,
+            significance INTEGER NOT NULL, seq INTEGER NOT NULL, PRIMARY KEY(room, scene, owner)) WITHOUT ROWID;
+        CREATE TABLE dialogue_summary(room TEXT PRIMARY KEY, upto INTEGER NOT NULL, summary TEXT NOT NULL);
+    """
+
+    @on(ChatCreated)
+    def created(self, rows: Rows, event: Event[ChatCreated]) -> None:
+        it = event.payload
+        rows.run(
+            "INSERT OR REPLACE INTO chat VALUES (?, ?, ?, ?, ?, ?, ?, ?, NULL)",
+            (event.stream, it.host, it.bot_version, it.title, to_micros(it.clock), it.weather, it.anchor, it.world),
+        )
+        self._add_person(rows, event.stream, it.person, 0)
+
+    @on(PersonJoined)
+    def person_joined(self, rows: Rows, event: Event[PersonJoined]) -> None:
+        self._add_person(rows, event.stream, event.payload.person, event.seq)
+
+    @on(PersonLeft)
+    def person_left(self, rows: Rows, event: Event[PersonLeft]) -> None:
+        params = (event.stream, event.payload.person)
+        rows.run("UPDATE chat_person SET present = 0 WHERE room = ? AND person = ?", params)
+
+    def _add_person(self, rows: Rows, room: str, person: str, since: int) -> None:
+        rows.run("INSERT OR REPLACE INTO chat_person VALUES (?, ?, ?, 1)", (room, person, since))
+
+    @on(ChatForkOpened)
+    def fork_opened(self, rows: Rows, event: Event[ChatForkOpened]) -> None:
+        it = event.payload
+        rows.run("UPDATE chat SET title = ?, world = ? WHERE room = ?", (it.title, it.world, event.stream))
+
+    @on(ContainerCreated)
+    def container_created(self, rows: Rows, event: Event[ContainerCreated]) -> None:
+        it = event.payload
+        params = (event.stream, it.container, it.name, it.type, it.parent, it.moving, it.public, it.audible)
+        rows.run("INSERT OR REPLACE INTO container VALUES (?, ?, ?, ?, ?, ?, ?, ?)", params)
+
+    @on(ActivityChange)
+    def activity_change(self, rows: Rows, event: Event[ActivityChange]) -> None:
+        params = (event.stream, event.payload.entity, event.payload.activity.model_dump_json())
+        rows.run("INSERT OR REPLACE INTO activity VALUES (?, ?, ?)", params)
+
+    @on(SceneOpened)
+    def scene_opened(self, rows: Rows, event: Event[SceneOpened]) -> None:
+        it = event.payload
+        rows.run(
+            "INSERT OR REPLACE INTO scene VALUES (?, ?, ?, ?, ?, NULL, ?)",
+            (event.stream, it.scene, it.container, json.dumps(it.participants), to_micros(it.starts), event.seq),
+        )
+        rows.run("UPDATE chat SET scene = ? WHERE room = ?", (it.scene, event.stream))
+        for character, version in it.versions.items():
+            params = (version, event.stream, character)
+            rows.run("UPDATE chat SET host_version = ? WHERE room = ? AND host = ?", params)
+            rows.run("UPDATE chat_guest SET version = ? WHERE room = ? AND guest = ?", params)
+
+    @on(SceneClosed)
+    def scene_closed(self, rows: Rows, event: Event[SceneClosed]) -> None:
+        it = event.payload
+        params = (to_micros(it.ends), event.stream, it.scene)
+        rows.run("UPDATE scene SET ends = ? WHERE room = ? AND id = ?", params)
+        rows.run("UPDATE chat SET scene = NULL WHERE room = ? AND scene = ?", (event.stream, it.scene))
+
+    @on(SceneSummarised)
+    def scene_summarised(self, rows: Rows, event: Event[SceneSummarised]) -> None:
+        it = event.payload
+        params = (event.stream, it.scene, it.owner, it.summary, it.significance, event.seq)
+        rows.run("INSERT OR REPLACE INTO scene_summary VALUES (?, ?, ?, ?, ?, ?)", params)
+
+    @on(DialogueSummarised)
+    def dialogue_summarised(self, rows: Rows, event: Event[DialogueSummarised]) -> None:
+        it = event.payload
+        rows.run("INSERT OR REPLACE INTO dialogue_summary VALUES (?, ?, ?)", (event.stream, it.upto, it.summary))
+
+    @on(ClockMoved)
+    def clock_moved(self, rows: Rows, event: Event[ClockMoved]) -> None:
+        moved = event.payload.minutes * 60_000_000
+        rows.run("UPDATE chat SET clock = clock + ? WHERE room = ?", (moved, event.stream))
+
+    @on(GuestJoined)
+    def guest_joined(self, rows: Rows, event: Event[GuestJoined]) -> None:
+        it = event.payload
+        params = (event.stream, it.guest, it.bot_version, event.seq)
+        rows.run("INSERT OR REPLACE INTO chat_guest VALUES (?, ?, ?, ?)", params)
+
+    @on(GuestLeft)
+    def guest_left(self, rows: Rows, event: Event[GuestLeft]) -> None:
+        rows.run("DELETE FROM chat_guest WHERE room = ? AND guest = ?", (event.stream, event.payload.guest))
+        rows.run("DELETE FROM activity WHERE room = ? AND entity = ?", (event.stream, event.payload.guest))
+
+    @on(ManualEdit)
+    def manual_edit(self, rows: Rows, event: Event[ManualEdit]) -> None:
+        value = event.payload.value
+        match event.payload.what.split("."):
+            case ["clock"]:
+                clock = to_micros(datetime.fromisoformat(value))
+                rows.run("UPDATE chat SET clock = ? WHERE room = ?", (clock, event.stream))
+            case ["weather" | "title" | "anchor" as column]:
+                rows.run(f"UPDATE chat SET {column} = ? WHERE room = ?", (value, event.stream))  # noqa: S608
+            case ["scene", scene, "container"]:
+                rows.run("UPDATE scene SET container = ? WHERE room = ? AND id = ?", (value, event.stream, scene))
+            case ["activity", entity, *path]:
+                activity = _edited_activity(rows, event.stream, entity, path, value)
+                rows.run("INSERT OR REPLACE INTO activity VALUES (?, ?, ?)", (event.stream, entity, activity))
+            case ["container", container, "name" | "type" | "parent" | "moving" | "public" | "audible" as column]:
+                sql = f"UPDATE container SET {column} = ? WHERE room = ? AND id = ?"  # noqa: S608
+                rows.run(sql, (value, event.stream, container))
+            case _:
+                return  # a relationship or a memory, which other projections handle
+
+
+def _edited_activity(rows: Rows, room: str, entity: str, path: list[str], value: object) -> str:
+    """The activity with one field, or all of it, replaced."""
+    if not path:
+        return Activity.model_validate(value).model_dump_json()
+    row = rows.one("SELECT activity FROM activity WHERE room = ? AND entity = ?", (room, entity))
+    activity: dict[str, Any] = json.loads(row[0]) if row is not None else Activity().model_dump(mode="json")
+    parent = activity
+    for name in path[:-1]:
+        parent = parent[name]
+    parent[path[-1]] = value
+    return Activity.model_validate(activity).model_dump_json()
+
+
+class RelationshipProjection(Projection):
+    """One row per world and ordered pair.
+
+    All chats that are not forks share one world, so a character's relationships are the same in each of them.
+    """
+
+    name = "story_relationships"
+    schema = """
+        CREATE TABLE relationship(world TEXT, of TEXT, toward TEXT, affinity INTEGER NOT NULL, trust INTEGER NOT NULL,
+            summary TEXT NOT NULL, knowledge TEXT NOT NULL, chat TEXT NOT NULL, at INTEGER,
+            PRIMARY KEY(world, of, toward)) WITHOUT ROWID;
+    """
+
+    @on(RelationshipUpdated)
+    def updated(self, rows: Rows, event: Event[RelationshipUpdated]) -> None:
+        it = event.payload
+        _write(rows, it.world, _updated(_read(rows, it.world, it.of, it.toward), it))
+
+    @on(RelationshipSummaryRewritten)
+    def rewritten(self, rows: Rows, event: Event[RelationshipSummaryRewritten]) -> None:
+        it = event.payload
+        _write(rows, it.world, _rewritten(_read(rows, it.world, it.of, it.toward), it))
+
+    @on(RelationshipsSet)
+    def relationships_set(self, rows: Rows, event: Event[RelationshipsSet]) -> None:
+        rows.run("DELETE FROM relationship WHERE world = ?", (event.payload.world,))
+        for relationship in event.payload.edges:
+            _write(rows, event.payload.world, relationship)
+
+    @on(RelationshipsCleared)
+    def cleared(self, rows: Rows, event: Event[RelationshipsCleared]) -> None:
+        # Written, not deleted: the undo journal has no entry for a row that does not exist.
+        for world, of, toward in event.payload.pairs:
+            _write(rows, world, Relationship(of=of, toward=toward))
+
+    @on(ManualEdit)
+    def edited(self, rows: Rows, event: Event[ManualEdit]) -> None:
+        if (pair := edited_relationship(event.payload)) is not None:
+            _write(rows, pair[0], _edited(_read(rows, *pair), event.payload))
+
+
+def replay_relationships(world: str, events: Iterable[AnyEvent]) -> list[Relationship]:
+    """The relationships of a world after these events."""
+    found: dict[tuple[str, str], Relationship] = {}
+
+    def current(of: str, toward: str) -> Relationship:
+        return found.get((of, toward), Relationship(of=of, toward=toward))
+
+    for event in events:
+        match event.payload:
+            case ManualEdit() as it:
+                if (pair := edited_relationship(it)) is not None and pair[0] == world:
+                    found[pair[1:]] = _edited(current(*pair[1:]), it)
+            case RelationshipsSet() as it if it.world == world:
+                found = {(one.of, one.toward): one for one in it.edges}
+            case RelationshipsCleared() as it:
+                found |= {(of, toward): Relationship(of=of, toward=toward) for w, of, toward in it.pairs if w == world}
+            case RelationshipUpdated() as it if it.world == world:
+                found[it.of, it.toward] = _updated(current(it.of, it.toward), it)
+            case RelationshipSummaryRewritten() as it if it.world == world:
+                found[it.of, it.toward] = _rewritten(current(it.of, it.toward), it)
+            case _:
+                continue
+    return [found[pair] for pair in sorted(found)]
+
+
+def edited_relationship(edit: ManualEdit) -> tuple[str, str, str] | None:
+    """The relationship that an edit is about: world, who, toward whom. A world's name may contain full stops."""
+    match edit.what.split("."):
+        case ["edge", *world, of, toward, "affinity" | "trust" | "summary" | "knowledge"]:
+            return ".".join(world), of, toward
+    return None
+
+
+def summary_hash(summary: str) -> str:
+    return hashlib.sha256(summary.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def relationship_from_row(row: tuple[Any, ...]) -> Relationship:
+    of, toward, affinity, trust, summary, knowledge, chat, at = row
+    return Relationship(
+        of=of,
+        toward=toward,
+        affinity=affinity,
+        trust=trust,
+        summary=summary,
+        knowledge=tuple(json.loads(knowledge)),
+        chat=chat,
+        when=from_micros(at) if at is not None else None,
+    )
+
+
+def _updated(relationship: Relationship, update: RelationshipUpdated) -> Relationship:
+    """Levels are clamped; a fact that differs only in case or spaces is not repeated."""
+    facts: dict[str, str] = {}
+    for fact in (*relationship.knowledge, *update.knowledge):
+        facts.setdefault(" ".join(fact.lower().split()), fact)
+    return Relationship(
+        of=relationship.of,
+        toward=relationship.toward,
+        affinity=max(0, min(100, relationship.affinity + update.affinity_delta)),
+        trust=max(0, min(100, relationship.trust + update.trust_delta)),
+        summary=relationship.summary if update.summary is None else update.summary,
+        knowledge=tuple(facts.values()),
+        chat=update.chat or relationship.chat,
+        when=update.when or relationship.when,
+    )
+
+
+def _rewritten(relationship: Relationship, rewrite: RelationshipSummaryRewritten) -> Relationship:
+    """Unchanged if the summary that the new one was made from is no longer current: the new one repeats parts of it."""
+    if rewrite.rewrites and rewrite.rewrites != summary_hash(relationship.summary):
+        return relationship
+    return relationship.model_copy(update={"summary": rewrite.summary})
+
+
+def _edited(relationship: Relationship, edit: ManualEdit) -> Relationship:
+    column = edit.what.rpartition(".")[2]
+    value: int | str | tuple[str, ...]
+    if column in ("affinity", "trust"):
+        value = max(0, min(100, int(edit.value)))
+    elif column == "knowledge":
+        value = tuple(dict.fromkeys(edit.value))
+    else:
+        value = str(edit.value)
+    return relationship.model_copy(update={column: value})
+
+
+def _read(rows: Rows, world: str, of: str, toward: str) -> Relationship:
+    row = rows.one(
+        f"SELECT {RELATIONSHIP_COLUMNS} FROM relationship WHERE world = ? AND of = ? AND toward = ?",  # noqa: S608
+        (world, of, toward),
+    )
+    return relationship_from_row(row) if row is not None else Relationship(of=of, toward=toward)
+
+
+def _write(rows: Rows, world: str, relationship: Relationship) -> None:
+    rows.run(
+        "INSERT OR REPLACE INTO relationship VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            world,
+            relationship.of,
+            relationship.toward,
+            relationship.affinity,
+            relationship.trust,
+            relationship.summary,
+            json.dumps(relationship.knowledge, ensure_ascii=False),
+            relationship.chat,
+            to_micros(relationship.when) if relationship.when is not None else None,
+        ),
+    )
+
+
+class PromptProjection(Projection):
+    name = "story_prompts"
+    stream_column = "room"
+    schema = """
+        CREATE TABLE prompt(room TEXT, reply TEXT, sent TEXT NOT NULL, PRIMARY KEY(room, reply)) WITHOUT ROWID;
+        CREATE TABLE prompt_text(room TEXT, sha TEXT, text TEXT NOT NULL, PRIMARY KEY(room, sha)) WITHOUT ROWID;
+    """
+
+    @on(PromptSent)
+    def sent(self, rows: Rows, event: Event[PromptSent]) -> None:
+        it = event.payload
+        without_texts = it.model_copy(update={"texts": {}}).model_dump_json()
+        rows.run("INSERT OR REPLACE INTO prompt VALUES (?, ?, ?)", (event.stream, it.reply, without_texts))
+        rows.many(
+            "INSERT OR IGNORE INTO prompt_text VALUES (?, ?, ?)",
+            [(event.stream, sha, text) for sha, text in it.texts.items()],
+        )
+
+
+class ReadMarkProjection(Projection):
+    name = "story_read_marks"
+    schema = "CREATE TABLE chat_read(room TEXT PRIMARY KEY, seq INTEGER NOT NULL) WITHOUT ROWID;"
+
+    @on(ChatRead)
+    def read(self, rows: Rows, event: Event[ChatRead]) -> None:
+        rows.run("INSERT OR REPLACE INTO chat_read VALUES (?, ?)", (event.payload.chat, event.payload.seq))

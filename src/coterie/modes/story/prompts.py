@@ -25,9 +25,7 @@ from coterie.llm.settings import Role
 from coterie.memory import Memory
 from coterie.memory.recall import RecalledMemory
 from coterie.modes.story.events import Activity, PromptSent, SentPromptPart
-from coterie.modes.story.participants import Participants
-from coterie.modes.story.queries import Chat, ChatQueries
-from coterie.modes.story.relationships import RelationshipQueries
+from coterie.modes.story.queries import Chat, ChatQueries, Participants, RelationshipQueries
 from coterie.modes.story.settings import StorySettings
 from coterie.modes.story.turn_parser import turn_text
 
@@ -486,7 +484,7 @@ class PromptBuilder:
 
     def _summary_piece(self, desk: PromptDraft, chat: Chat) -> PromptPart | None:
         """What stands in for older dialogue: the scenes as this character saw them, and the talk in short."""
-        summaries = [text for _, text in self._chats.scene_summaries(chat.room, desk.character.id)][-5:]
+        summaries = self._chats.scene_summaries(chat.room, desk.character.id)[-5:]
         talk = self._chats.dialogue_summary(chat.room)
         if talk is not None and desk.character.id == chat.host:  # who is always there may know all that was said aloud
             summaries.append(talk[1])

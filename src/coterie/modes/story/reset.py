@@ -99,11 +99,9 @@ class CharacterResets:
 
     def _relationship_pairs(self, character_id: str) -> list[tuple[str, str, str]]:
         """World, who, toward whom. Includes relationships that are rewound now: an undo must not bring them back."""
-        current = self._store.query("SELECT world, of, toward FROM edge")
         recorded = self._store.reader.distinct_payload_fields(RelationshipUpdated.kind, ("world", "of", "toward"))
-        return sorted(
-            {(world, of, toward) for world, of, toward in (*current, *recorded) if character_id in (of, toward)}
-        )
+        pairs = (*self._context.relationships.pairs(), *recorded)
+        return sorted({(world, of, toward) for world, of, toward in pairs if character_id in (of, toward)})
 
     async def _resets_since(self, event: AnyEvent) -> list[AnyEvent]:
         """The resets of one character that count, from this one on."""

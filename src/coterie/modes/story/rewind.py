@@ -30,8 +30,8 @@ from coterie.modes.story.events import (
     SceneOpened,
 )
 from coterie.modes.story.fork import COPIED_KEY_PREFIX, ForkRelationships
+from coterie.modes.story.projections import RELATIONSHIP_KINDS
 from coterie.modes.story.queries import Chat
-from coterie.modes.story.relationships import RELATIONSHIP_KINDS
 from coterie.modes.story.reset import CharacterResets
 
 LostKind = Literal["turns", "scenes", "edges", "memories", "guests", "edits"]

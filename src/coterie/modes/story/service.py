@@ -11,6 +11,7 @@ from coterie.base.clock import Clock
 from coterie.characters.errors import NoSuchCharacter
 from coterie.characters.service import OWNER, Character, Characters
 from coterie.characters.workspace import Workspaces
+from coterie.conversation import search
 from coterie.conversation.errors import Busy
 from coterie.conversation.events import AssistantTurn
 from coterie.eventstore import AnyEvent, NewEvent, Store
@@ -18,7 +19,7 @@ from coterie.eventstore.worker import Handler
 from coterie.llm.router import Models
 from coterie.memory import Memory
 from coterie.modes.story.chat_context import ChatContext, Decision
-from coterie.modes.story.edits import Edits, FieldEdit
+from coterie.modes.story.edits import ChatDetails, Edits, FieldEdit
 from coterie.modes.story.events import GuestJoined, GuestLeft, PersonJoined, PersonLeft
 from coterie.modes.story.fork import Fork, ForkRelationships
 from coterie.modes.story.jobs import (
@@ -30,7 +31,7 @@ from coterie.modes.story.jobs import (
 )
 from coterie.modes.story.opening import ChatOpenings, Opening, OpeningProposal
 from coterie.modes.story.prompts import PromptBuilder
-from coterie.modes.story.queries import Chat
+from coterie.modes.story.queries import Chat, ChatSearchHit
 from coterie.modes.story.reset import CharacterResets
 from coterie.modes.story.rewind import ChatRewindImpact, Rewind
 from coterie.modes.story.settings import StorySettings
@@ -201,10 +202,14 @@ class StoryService:
         """Clear what a character experienced; `confirm` repeats its name."""
         await self._resets.reset(character_id, confirm)
 
-    # --- corrections by hand -----------------------------------------------------------------------------------
+    # --- details and search ------------------------------------------------------------------------------------
+
+    def details(self, room: str) -> ChatDetails:
+        """The scene, activities, relationships and memories of a chat."""
+        return self._edits.details(room)
 
     async def edit(self, room: str, edits: Sequence[FieldEdit]) -> bool:
-        """Apply all of these corrections, or none. False if every field has its value already."""
+        """Apply all of these edits to the details, or none. False if every field has its value already."""
         return await self._edits.edit(room, edits)
 
     async def pin(self, room: str, memory_id: str, pinned: bool) -> bool:
@@ -212,3 +217,24 @@ class StoryService:
 
     async def forget(self, room: str, memory_id: str) -> None:
         await self._edits.forget(room, memory_id)
+
+    def search(self, query: str, *, room: str | None = None, limit: int = 50, offset: int = 0) -> list[ChatSearchHit]:
+        """Turns that contain every word of the query, best match first; rooms of other modes are left out."""
+        hits: list[ChatSearchHit] = []
+        for found in search.search(self._store, query, room=room, limit=limit, offset=offset):
+            if not self.chats.exists(found.room):
+                continue
+            chat, turn = self.chats.chat(found.room), self.timeline.turn(found.room, found.turn)
+            hits.append(
+                ChatSearchHit(
+                    chat=chat.id,
+                    title=chat.title,
+                    turn=turn.id,
+                    seq=turn.seq,
+                    name=self.participants.name(self.participants.names(chat), turn.speaker),
+                    by_person=turn.by_person,
+                    at=turn.shown_at,
+                    snippet=found.snippet,
+                )
+            )
+        return hits

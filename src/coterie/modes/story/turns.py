@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from coterie.base.errors import BadPoint
@@ -19,16 +20,19 @@ from coterie.llm.router import Caller, Models
 from coterie.llm.settings import Role
 from coterie.memory.events import MemoryUsed
 from coterie.modes.story.chat_context import ChatContext, Decision, supersede
-from coterie.modes.story.events import PersonJoined
+from coterie.modes.story.events import Activity, PersonJoined
 from coterie.modes.story.fork import ForkRelationships, world_of
 from coterie.modes.story.jobs import DialogueSummariser, PostTurnJobs
 from coterie.modes.story.opening import ChatOpenings
-from coterie.modes.story.participants import next_speaker
 from coterie.modes.story.prompts import PromptBuilder
 from coterie.modes.story.queries import Chat
 from coterie.modes.story.reset import CharacterResets
 from coterie.modes.story.settings import StorySettings
 from coterie.modes.story.turn_parser import classify_unmarked, parse_segments, visible_text
+
+_TALKATIVE = re.compile(r"talkative|chatty|outgoing|garrulous|lively|eager|loud", re.IGNORECASE)
+_QUIET = re.compile(r"quiet|silent|shy|taciturn|reserved|laconic|withdrawn", re.IGNORECASE)
+_LAST_SPEAKER_PENALTY = 0.5
 
 
 @dataclass(frozen=True)
@@ -302,3 +306,39 @@ class Alternatives:
         if origin is None or after >= origin[1]:
             return own
         return [*(event for event in await self._reply_events(origin[0], after) if event.seq <= origin[1]), *own]
+
+
+def next_speaker(
+    text: str,
+    characters: Sequence[str],
+    names: Mapping[str, str],
+    traits: Mapping[str, Sequence[str]],
+    activities: Mapping[str, Activity],
+    last_speaker: str | None,
+) -> str:
+    """Who replies: the first character addressed by name, else the one most inclined to talk.
+
+    The host comes first in `characters` and wins a tie.
+    """
+    mentions = {character: _first_mention(names[character], text) for character in characters}
+    first = min(characters, key=mentions.__getitem__)
+    if mentions[first] < len(text):
+        return first
+
+    def inclination(character: str) -> tuple[float, int]:
+        described = " ".join(traits.get(character, ()))
+        score: float = bool(_TALKATIVE.search(described)) - bool(_QUIET.search(described))
+        activity = activities.get(character, Activity())
+        score += "you" in activity.attention.lower()
+        score -= {"low": 0, "medium": 1, "high": 2}[activity.action.attention]
+        score -= _LAST_SPEAKER_PENALTY * (character == last_speaker)
+        return score, -characters.index(character)
+
+    return max(characters, key=inclination)
+
+
+def _first_mention(name: str, text: str) -> int:
+    """Where a name, or its first word, occurs; the length of the text if nowhere."""
+    first = name.split()[0] if name.split() else name
+    found = re.search(rf"(?<!\w)(?:{re.escape(name)}|{re.escape(first)})(?!\w)", text, re.IGNORECASE)
+    return found.start() if found else len(text)

@@ -10,7 +10,7 @@ from fastapi import Query, Request, Response
 
 from coterie.characters import starter_characters as shelf
 from coterie.conversation.errors import NoSuchTurn
-from coterie.modes.story import Chat, PromptQueries, ReadMarks, chat_details, search_chats
+from coterie.modes.story import Chat, PromptQueries, ReadMarks
 from coterie.surfaces.web.shared.dependencies import Here, House
 from coterie.surfaces.web.shared.labels import DisplayNames
 from coterie.surfaces.web.shared.prose import clean_line, excerpt, show_invisible
@@ -85,7 +85,7 @@ async def drawer(house: Here, chat: str) -> Response:
     story = house.story
     found = story.chats.chat(f"room:{chat}")
     names = {entity: clean_line(name) for entity, name in story.participants.names(found).items()}
-    seen = chat_details(found, names, story.chats, story.relationships, house.memory)
+    seen = story.details(found.room)
     here = story.chats.scene(found.room, found.scene).container if found.scene is not None else ""
     return fragment_response("story/state_panel.html", chat=found, names=names, drawer=seen, here=here)
 
@@ -227,7 +227,7 @@ async def find(
 ) -> Response:
     room = house.story.chats.chat(f"room:{chat}").room if chat else None
     asked = q.strip()
-    hits = search_chats(house.story, house.store, asked, room=room, limit=_PAGE, offset=offset) if asked else []
+    hits = house.story.search(asked, room=room, limit=_PAGE, offset=offset) if asked else []
     more = offset + _PAGE if len(hits) == _PAGE else 0
     told: dict[str, Any] = {"hits": hits, "q": asked, "chat": chat, "more": more}
     if offset:

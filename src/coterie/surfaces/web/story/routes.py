@@ -10,12 +10,10 @@ from coterie.modes.story import (
     EDITABLE_FIELDS,
     ChatDetails,
     ChatRewindImpact,
+    ChatSearchHit,
     PromptQueries,
     ReadMarks,
-    SearchHit,
     StartedTurn,
-    chat_details,
-    search_chats,
 )
 from coterie.surfaces.web.shared.dependencies import Here, House
 from coterie.surfaces.web.shared.errors import ERROR_RESPONSES
@@ -147,9 +145,7 @@ async def forget(house: Here, chat: str, memory: str) -> ChatDetails:
 
 
 def _drawer(house: House, chat: str) -> ChatDetails:
-    story = house.story
-    found = story.chats.chat(f"room:{chat}")
-    return chat_details(found, story.participants.names(found), story.chats, story.relationships, house.memory)
+    return house.story.details(f"room:{chat}")
 
 
 # Looking for what was said, in every chat. S17
@@ -165,9 +161,9 @@ async def find(
     chat: Annotated[str | None, Query(description="Only in this chat.")] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
     offset: Annotated[int, Query(ge=0, le=1_000_000)] = 0,
-) -> list[SearchHit]:
+) -> list[ChatSearchHit]:
     room = house.story.chats.chat(f"room:{chat}").room if chat is not None else None
-    return search_chats(house.story, house.store, q, room=room, limit=limit, offset=offset)
+    return house.story.search(q, room=room, limit=limit, offset=offset)
 
 
 # Turns: saying something, being answered, and being answered differently. S11, S12, S22
