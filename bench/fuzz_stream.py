@@ -1,7 +1,7 @@
-"""Replies with changes in them, mangled and cut at random: does the stream parser keep its promises? F5
+"""Fuzz the parser of streamed replies with mangled text, cut at random positions.
 
-Per stream: the pieces are those of the uncut text; nothing visible is lost; a change comes only from a block that
-an independent reading finds well formed.
+Checked per stream: the parts are those of the whole text; no text is lost; an edit comes only from a block that a
+regular expression accepts as well formed.
 """
 
 from __future__ import annotations
@@ -49,49 +49,49 @@ _PARTS = (
 _TAGGED = re.compile(
     r"<change>\s*(?:<(original|proposed|reason)>(?:(?!</?change>|</\1>).)*</\1>\s*){2,3}</change>", re.DOTALL
 )
-_SEARCHED = re.compile(r"<<<<<<< SEARCH\r?\n.*\n?=======\r?\n.*\n?>>>>>>> REPLACE[^\n]*", re.DOTALL)
+_SEARCH_REPLACE = re.compile(r"<<<<<<< SEARCH\r?\n.*\n?=======\r?\n.*\n?>>>>>>> REPLACE[^\n]*", re.DOTALL)
 
 
-def mangled(chance: random.Random) -> str:
-    text = "".join(chance.choices(_PARTS, k=chance.randint(1, 12)))
-    for _ in range(chance.choice((0, 0, 1, 3))):
-        at = chance.randrange(len(text) + 1)
-        text = (
-            text[:at] + chance.choice(("", "<", ">", "/", "`", "\n", "x", "\u2028")) + text[at + chance.randint(0, 3) :]
-        )
+def mangled(rng: random.Random) -> str:
+    text = "".join(rng.choices(_PARTS, k=rng.randint(1, 12)))
+    for _ in range(rng.choice((0, 0, 1, 3))):
+        at = rng.randrange(len(text) + 1)
+        text = text[:at] + rng.choice(("", "<", ">", "/", "`", "\n", "x", "\u2028")) + text[at + rng.randint(0, 3) :]
     return text
 
 
-def cut(text: str, form: ChangeFormat, chance: random.Random) -> list[ReplyPart]:
-    parser = parser_for(form)
-    pieces: list[ReplyPart] = []
+def parse_in_chunks(text: str, change_format: ChangeFormat, rng: random.Random) -> list[ReplyPart]:
+    parser = parser_for(change_format)
+    parts: list[ReplyPart] = []
     at = 0
     while at < len(text):
-        size = chance.choice((1, 1, 2, 3, 5, 8, 30))
-        pieces += parser.feed(text[at : at + size])
+        size = rng.choice((1, 1, 2, 3, 5, 8, 30))
+        parts += parser.feed(text[at : at + size])
         at += size
-    return join_text([*pieces, *parser.end()])
+    return join_text([*parts, *parser.end()])
 
 
-def check(text: str, chance: random.Random) -> int:
-    """Raises where a promise is broken; how many changes there were otherwise."""
-    rows = 0
-    forms: tuple[ChangeFormat, ChangeFormat] = ("tags", "search_replace")
-    for form in forms:
-        whole = parser_for(form)
-        pieces = join_text([*whole.feed(text), *whole.end()])
-        assert cut(text, form, chance) == pieces, text
-        plain = TagParser() if form == "tags" else SearchReplaceParser()
-        bare = [*plain.feed(text), *plain.end()]
-        said = "".join(p.text if isinstance(p, TextPart) else p.raw if isinstance(p, EditBlock) else "" for p in bare)
-        assert said == text, text
-        for piece in pieces:
-            if isinstance(piece, EditBlock):
-                rows += 1
-                well_formed = _TAGGED if form == "tags" else _SEARCHED
-                assert well_formed.fullmatch(piece.raw), (text, piece)
-                assert piece.original != piece.proposed, (text, piece)
-    return rows
+def check(text: str, rng: random.Random) -> int:
+    """Check one reply in all formats. Returns the number of its edits."""
+    edits = 0
+    formats: tuple[ChangeFormat, ChangeFormat] = ("tags", "search_replace")
+    for change_format in formats:
+        whole = parser_for(change_format)
+        parts = join_text([*whole.feed(text), *whole.end()])
+        assert parse_in_chunks(text, change_format, rng) == parts, text
+        raw_parser = TagParser() if change_format == "tags" else SearchReplaceParser()
+        assert "".join(map(_raw, [*raw_parser.feed(text), *raw_parser.end()])) == text, text
+        for part in parts:
+            if isinstance(part, EditBlock):
+                edits += 1
+                well_formed = _TAGGED if change_format == "tags" else _SEARCH_REPLACE
+                assert well_formed.fullmatch(part.raw), (text, part)
+                assert part.original != part.proposed, (text, part)
+    return edits
+
+
+def _raw(part: ReplyPart) -> str:
+    return part.text if isinstance(part, TextPart) else part.raw if isinstance(part, EditBlock) else ""
 
 
 def main() -> None:
@@ -99,11 +99,11 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=1_000_000)
     options = parser.parse_args()
     streams = min(options.streams, 20_000) if options.quick else options.streams
-    chance = random.Random(8)
+    rng = random.Random(8)
     started = time.perf_counter()
-    rows = 0
+    edits = 0
     for number in range(streams):
-        rows += check(mangled(chance), chance)
+        edits += check(mangled(rng), rng)
         if number % 1_000 == 999:
             progress(number + 1, streams, "streams")
     seconds = time.perf_counter() - started
@@ -116,8 +116,8 @@ def main() -> None:
             whole.feed(text[at : at + 4])
         whole.end()
         speed[str(kilobytes)] = round(len(text) / (time.perf_counter() - began) / 1e6, 2)
-    log(f"{streams} streams in {seconds:.0f} s, {rows} changes in them; {speed} MB/s by length in kB")
-    finish({"streams": streams, "failures": 0, "rows": rows, "seconds": round(seconds, 1), "mb_per_s": speed})
+    log(f"{streams} streams in {seconds:.0f} s, {edits} edits in them; {speed} MB/s by length in kB")
+    finish({"streams": streams, "failures": 0, "rows": edits, "seconds": round(seconds, 1), "mb_per_s": speed})
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Many processes accept changes on one branch and are killed with -9 at random: is any lost, or made twice? F1, F8
+"""Processes commit changes to one branch and are killed at random: count lost and repeated commits.
 
-Each process proposes and accepts one change after the other and keeps a journal, as the log would. Started again after
-a kill it looks, by the change's trailer, whether the commit was made before the row was.
+Each process proposes and accepts one change after the other and keeps a journal, in place of the event log. Restarted
+after a kill, it searches for the commit of the last change by its trailer.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 import time
 from collections import Counter
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,56 +48,60 @@ def prepare(folder: Path, processes: int, each: int) -> None:
     for part in range(DOCUMENTS):
         mine = [process for process in range(processes) if process % DOCUMENTS == part]
         text = "".join(line(process, number, "open") for process in mine for number in range(each))
-        committer.write(document(part), MAIN_BRANCH, lambda _, it=text: it, ANN, CommitMessage("Begin"), _now())  # type: ignore[misc]
+        committer.write(document(part), MAIN_BRANCH, partial(_replace, text), ANN, CommitMessage("Begin"), _now())
+
+
+def _replace(text: str, _: DocumentVersion | None) -> str:
+    return text
 
 
 def work(folder: Path, journal: Path, process: int, each: int) -> None:
-    workspace = DocumentRepository(folder)
-    committer = Committer(workspace)
-    told = journal.read_text().split("\n")[:-1] if journal.exists() else []
-    accepted = {row.split()[1] for row in told if row.startswith("accepted")}
-    bases = {row.split()[1]: row.split()[2] for row in told if row.startswith("proposed")}
-    with journal.open("a", buffering=1) as book:
+    repository = DocumentRepository(folder)
+    committer = Committer(repository)
+    rows = journal.read_text().split("\n")[:-1] if journal.exists() else []
+    accepted = {row.split()[1] for row in rows if row.startswith("accepted")}
+    bases = {row.split()[1]: row.split()[2] for row in rows if row.startswith("proposed")}
+    with journal.open("a", buffering=1) as file:
         for number in range(each):
             change = f"{process}-{number}"
             if change in accepted:
                 continue
             if change in bases:
-                before = workspace.find_changes(MAIN_BRANCH, {change}, until=bases[change]).get(change)
+                before = repository.find_changes(MAIN_BRANCH, {change}, until=bases[change]).get(change)
             else:
                 before = None
-                print(f"proposed {change} {workspace.head(MAIN_BRANCH)}", file=book)
+                print(f"proposed {change} {repository.head(MAIN_BRANCH)}", file=file)
             if before is None:
                 accept(committer, process, number, change)
-            print(f"accepted {change}", file=book)
+            print(f"accepted {change}", file=file)
 
 
 def accept(committer: Committer, process: int, number: int, change: str) -> None:
-    def make(version: DocumentVersion | None) -> str:
+    def edit(version: DocumentVersion | None) -> str:
         assert version is not None
         return version.text.replace(line(process, number, "open"), line(process, number, "done"))
 
-    note = CommitMessage(
+    message = CommitMessage(
         "Close a line", "It was open for long.", {CHANGE_TRAILER: change, THREAD_TRAILER: f"thread-{process}"}
     )
-    if committer.write(document(process), MAIN_BRANCH, make, ANN, note, _now()) is None:
-        raise SystemExit(f"{change} was made before, and nobody noticed.")
+    if committer.write(document(process), MAIN_BRANCH, edit, ANN, message, _now()) is None:
+        raise SystemExit(f"{change} was committed before, but its commit was not found.")
 
 
 def run(folder: Path, accepts: int, processes: int, wanted_kills: int) -> dict[str, Any]:
     each = -(-accepts // processes)
     repository = folder / "text"
     prepare(repository, processes, each)
-    chance = random.Random(3)
+    rng = random.Random(3)
     running: dict[int, subprocess.Popen[bytes]] = {}
     done: set[int] = set()
     kills, rows, began = 0, 0, time.monotonic()
     between = each * processes / max(wanted_kills, 1)
-    # By what was accepted, not by the clock: where starting takes long, a clock would kill all before they begin.
-    next_kill = chance.expovariate(1 / between) if wanted_kills else float("inf")
+    # Kills are counted by accepts, not by time: on a slow machine, a timer would kill processes before they begin.
+    next_kill = rng.expovariate(1 / between) if wanted_kills else float("inf")
     while len(done) < processes:
         for process in set(range(processes)) - done - set(running):
-            running[process] = _begin(folder, process, each)
+            running[process] = _start(folder, process, each)
         time.sleep(0.02)
         for process, child in list(running.items()):
             if child.poll() is not None:
@@ -104,39 +109,46 @@ def run(folder: Path, accepts: int, processes: int, wanted_kills: int) -> dict[s
                     raise SystemExit(f"Process {process} ended with {child.returncode}.")
                 done.add(process)
                 del running[process]
-        rows = sum(book.read_bytes().count(b"accepted") for book in folder.glob("*.journal"))
+        rows = sum(journal.read_bytes().count(b"accepted") for journal in folder.glob("*.journal"))
         if running and rows >= next_kill:
-            victim = chance.choice(list(running))
+            victim = rng.choice(list(running))
             os.kill(running[victim].pid, signal.SIGKILL)
             running[victim].wait()
             del running[victim]
             kills += 1
-            next_kill = rows + chance.expovariate(1 / between)
+            next_kill = rows + rng.expovariate(1 / between)
         progress(rows, each * processes, f"accepts, {kills} kills")
-    return {**judge(repository, folder, processes, each), "kills": kills, "seconds": round(time.monotonic() - began, 1)}
+    return {
+        **verify(repository, folder, processes, each),
+        "kills": kills,
+        "seconds": round(time.monotonic() - began, 1),
+    }
 
 
-def _begin(folder: Path, process: int, each: int) -> subprocess.Popen[bytes]:
+def _start(folder: Path, process: int, each: int) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "bench.git_accepts", "--work", str(process), "--each", str(each), str(folder)]
     return subprocess.Popen(command)
 
 
-def judge(repository: Path, folder: Path, processes: int, each: int) -> dict[str, Any]:
-    workspace = DocumentRepository(repository)
-    made = Counter(
-        one.trailers[CHANGE_TRAILER] for one in workspace.walk(MAIN_BRANCH) if CHANGE_TRAILER in one.trailers
+def verify(repository: Path, folder: Path, processes: int, each: int) -> dict[str, Any]:
+    documents = DocumentRepository(repository)
+    commits = Counter(
+        one.trailers[CHANGE_TRAILER] for one in documents.walk(MAIN_BRANCH) if CHANGE_TRAILER in one.trailers
     )
     rows = [
-        row.split()[1] for book in folder.glob("*.journal") for row in book.read_text().splitlines() if row[:1] == "a"
+        row.split()[1]
+        for journal in folder.glob("*.journal")
+        for row in journal.read_text().splitlines()
+        if row[:1] == "a"
     ]
-    left_open = sum(workspace.read(document(part), MAIN_BRANCH).text.count(" is open.") for part in range(DOCUMENTS))
+    left_open = sum(documents.read(document(part), MAIN_BRANCH).text.count(" is open.") for part in range(DOCUMENTS))
     fsck = subprocess.run(
         ["git", "-C", str(repository), "fsck", "--strict", "--no-dangling"], capture_output=True, text=True, check=False
     )
     return {
         "accepts": len(rows),
-        "lost": len(set(rows) - set(made)) + left_open + processes * each - len(rows),
-        "doubled": sum(times - 1 for times in made.values()) + len(rows) - len(set(rows)),
+        "lost": len(set(rows) - set(commits)) + left_open + processes * each - len(rows),
+        "doubled": sum(times - 1 for times in commits.values()) + len(rows) - len(set(rows)),
         "fsck_clean": fsck.returncode == 0 and not fsck.stderr.strip() and not fsck.stdout.strip(),
     }
 
@@ -148,7 +160,7 @@ def _now() -> datetime:
 def options(parser: argparse.ArgumentParser) -> argparse.Namespace:
     parser.add_argument("--accepts", type=int, default=10_000)
     parser.add_argument("--processes", type=int, default=16)
-    parser.add_argument("--kills", type=int, default=300, help="about how often to kill one of them")
+    parser.add_argument("--kills", type=int, default=300, help="about how many processes to kill")
     parser.add_argument("--work", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--each", type=int, help=argparse.SUPPRESS)
     parser.add_argument("folder", nargs="?", help=argparse.SUPPRESS)
@@ -156,12 +168,12 @@ def options(parser: argparse.ArgumentParser) -> argparse.Namespace:
 
 
 def main() -> None:
-    asked = options(arguments(__doc__))
-    if asked.work is not None:
-        folder = Path(asked.folder)
-        work(folder / "text", folder / f"{asked.work}.journal", asked.work, asked.each)
+    chosen = options(arguments(__doc__))
+    if chosen.work is not None:
+        folder = Path(chosen.folder)
+        work(folder / "text", folder / f"{chosen.work}.journal", chosen.work, chosen.each)
         return
-    accepts, processes, kills = (400, 4, 12) if asked.quick else (asked.accepts, asked.processes, asked.kills)
+    accepts, processes, kills = (400, 4, 12) if chosen.quick else (chosen.accepts, chosen.processes, chosen.kills)
     with scratch_folder() as name:
         figures = run(Path(name), accepts, processes, kills)
     log(", ".join(f"{key} {value}" for key, value in figures.items()))

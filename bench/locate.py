@@ -1,8 +1,8 @@
-"""Real paragraphs, quoted the way models quote: are they found, in the right place, to the character? F6
+"""Locate real paragraphs by quotes with the errors that models make.
 
-A span is correct when it begins and ends exactly where the paragraph does (after its bullet, where the noise took the
-bullet away), or when the noise left a shorter piece of it that stands there letter by letter. `wrong_place` counts
-spans that miss the paragraph, or share less than half of what both cover.
+A span is correct if it begins and ends exactly where the paragraph does (after its bullet, if the quote has none), or
+if the quote is a shorter part of the paragraph without errors. `wrong_place` counts spans outside the paragraph, or
+with less than half of their union in common.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def histories(path: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in lines]
 
 
-def judge(document: str, quote: str, found: object, paragraph: Paragraph, took_sign: bool) -> str:
+def judge(document: str, quote: str, found: object, paragraph: Paragraph, without_bullet: bool) -> str:
     if not isinstance(found, Match):
         return found.reason  # type: ignore[attr-defined, no-any-return]
-    truth = Span(paragraph.after_sign if took_sign else paragraph.start, paragraph.end)
+    truth = Span(paragraph.after_bullet if without_bullet else paragraph.start, paragraph.end)
     literal = document[found.span.start : found.span.end] == quote and truth.contains(found.span)
     if found.span == truth or literal:
         return "correct"
@@ -45,28 +45,28 @@ def main() -> None:
     parser.add_argument("data", nargs="?", default=DATA)
     parser.add_argument("--per-document", type=int, default=60, help="paragraphs of each document, at most")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--show", default="", help="print what went wrong: a verdict such as 'wrong place'")
+    parser.add_argument("--show", default="", help="print the quotes with this verdict, such as 'wrong place'")
     options = parser.parse_args()
     documents = [history["versions"][-1] for history in histories(str(Path(options.data)))]
     verdicts: dict[str, Counter[str]] = {name: Counter() for name in NOISES}
-    took: list[float] = []
-    chance = random.Random(options.seed)
+    times: list[float] = []
+    rng = random.Random(options.seed)
     for number, document in enumerate(documents):
-        there = paragraphs(document)
-        sample = chance.sample(there, min(len(there), 6 if options.quick else options.per_document))
+        candidates = paragraphs(document)
+        sample = rng.sample(candidates, min(len(candidates), 6 if options.quick else options.per_document))
         vocabulary = document.split()
         for paragraph in sample:
             for name, noise in NOISES.items():
                 if name == "ellipsis" and len(paragraph.text.split()) < 20:
-                    continue  # there is no middle to leave out
+                    continue  # too short to leave out the middle
                 if paragraph.has_code and name in NOT_IN_CODE:
                     continue
-                quote = noise(paragraph.text, chance, vocabulary)
+                quote = noise(paragraph.text, rng, vocabulary)
                 started = time.perf_counter()
                 found = locate(document, quote)
-                took.append((time.perf_counter() - started) * 1_000)
-                took_sign = paragraph.after_sign > paragraph.start and not _has_sign(quote, paragraph)
-                verdict = judge(document, quote, found, paragraph, took_sign)
+                times.append((time.perf_counter() - started) * 1_000)
+                without_bullet = paragraph.after_bullet > paragraph.start and not _has_bullet(quote, paragraph)
+                verdict = judge(document, quote, found, paragraph, without_bullet)
                 verdicts[name][verdict] += 1
                 if options.show and verdict == options.show:
                     log(f"--- {name}: {found}\n{quote!r}\n{paragraph}")
@@ -83,17 +83,17 @@ def main() -> None:
             "formatting_correct": _share(verdicts, FORMATTING, "correct"),
             "words_correct": _share(verdicts, WORDS, "correct"),
             "wrong_place": _share(verdicts, tuple(NOISES), "wrong place"),
-            "p50_ms": round(percentile(took, 0.5), 2),
-            "p95_ms": round(percentile(took, 0.95), 2),
-            "max_ms": round(max(took), 2),
+            "p50_ms": round(percentile(times, 0.5), 2),
+            "p95_ms": round(percentile(times, 0.95), 2),
+            "max_ms": round(max(times), 2),
             "by_noise": shares,
         }
     )
 
 
-def _has_sign(quote: str, paragraph: Paragraph) -> bool:
-    sign = paragraph.text[: paragraph.after_sign - paragraph.start].strip()
-    return quote.replace("\\", "").lstrip().startswith(sign)
+def _has_bullet(quote: str, paragraph: Paragraph) -> bool:
+    bullet = paragraph.text[: paragraph.after_bullet - paragraph.start].strip()
+    return quote.replace("\\", "").lstrip().startswith(bullet)
 
 
 def _share(verdicts: dict[str, Counter[str]], names: tuple[str, ...], verdict: str) -> float:

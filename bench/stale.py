@@ -1,9 +1,9 @@
-"""Real histories, replayed over pending proposals: is each fresh or stale exactly when it should be? F7, F8
+"""Replay real document histories over pending proposals, and count those that are wrongly fresh or stale.
 
-Every paragraph of a version is a pending proposal. The document then becomes a later version (several distances apart)
-and goes back again. What stands once in both must be fresh and in its place; what is not in the new one must be stale;
-of what stands several times no two may point at one place. Then the blocks of a real change are accepted in random
-orders, each mapped through the ones before.
+Every paragraph of a version is a pending proposal. The document then changes to a later version, at several distances,
+and back. Text that is in both once must be fresh and at its position; text that is not in the new one must be stale; no
+two copies may have the same position. Then the edits of a real change are accepted in random orders, each mapped
+through the ones before.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ class Tally:
     orders = exact_orders = 0
 
 
-def judge(tally: Tally, anchors: list[Anchor], old: str, new: str) -> None:
-    taken: set[tuple[int, int]] = set()
+def check_anchors(tally: Tally, anchors: list[Anchor], old: str, new: str) -> None:
+    positions: set[tuple[int, int]] = set()
     for anchor in anchors:
         tally.checks += 1
-        there = new.count(anchor.exact)
+        count = new.count(anchor.exact)
         if anchor.fresh:
             span = (anchor.start, anchor.end)
-            right = new[anchor.start : anchor.end] == anchor.exact and span not in taken
-            tally.fresh_but_touched += not right
-            taken.add(span)
-        elif there == 1 and old.count(anchor.exact) == 1:
+            correct = new[anchor.start : anchor.end] == anchor.exact and span not in positions
+            tally.fresh_but_touched += not correct
+            positions.add(span)
+        elif count == 1 and old.count(anchor.exact) == 1:
             tally.stale_but_untouched += 1
 
 
@@ -47,7 +47,7 @@ def replay(tally: Tally, old: str, new: str) -> None:
     tally.wrong_diffs += apply_edits(old, edits) != new or apply_edits(new, back) != old
     pending = [anchor_at(old, Span(p.start, p.end)) for p in paragraphs(old, 1, 1, copies=True)]
     after = move_anchors(pending, old, new, edits)
-    judge(tally, after, old, new)
+    check_anchors(tally, after, old, new)
     again = move_anchors(after, new, old, back)
     for anchor, then in zip(again, after, strict=True):
         tally.checks += 1
@@ -56,14 +56,14 @@ def replay(tally: Tally, old: str, new: str) -> None:
         tally.fresh_but_touched += anchor.fresh and old[anchor.start : anchor.end] != anchor.exact
 
 
-def any_order(tally: Tally, old: str, new: str, chance: random.Random) -> None:
+def accept_in_random_order(tally: Tally, old: str, new: str, rng: random.Random) -> None:
     blocks = edits_between(old, new)
     if len(blocks) < 2:
         return
     for _ in range(2):
         tally.orders += 1
         text, waiting = old, [(anchor_at(old, Span(b.start, b.end)), b.text) for b in blocks]
-        chance.shuffle(waiting)
+        rng.shuffle(waiting)
         while waiting:
             (anchor, proposed), *rest = waiting
             if not anchor.fresh or text[anchor.start : anchor.end] != anchor.exact:
@@ -76,23 +76,20 @@ def any_order(tally: Tally, old: str, new: str, chance: random.Random) -> None:
         tally.exact_orders += text == new
 
 
-def recheck_time(documents: list[list[str]], chance: random.Random) -> list[float]:
-    """200 pending proposals in a large document, through a real edit: comparing, mapping, judging.
-
-    The best of five each time: what else the machine does is not measured here.
-    """
-    took: list[float] = []
+def recheck_time(documents: list[list[str]], rng: random.Random) -> list[float]:
+    """The time to map 200 pending proposals of a large document through a real edit, the best of five runs."""
+    best: list[float] = []
     for versions in sorted(documents, key=lambda v: -len(v[-1]))[:8]:
         for old, new in list(pairwise(versions))[-10:]:
-            starts = [chance.randrange(max(1, len(old) - 200)) for _ in range(200)]
-            pending = [anchor_at(old, Span(s, s + chance.randint(20, 200))) for s in starts]
+            starts = [rng.randrange(max(1, len(old) - 200)) for _ in range(200)]
+            pending = [anchor_at(old, Span(s, s + rng.randint(20, 200))) for s in starts]
             times: list[float] = []
             for _ in range(5):
                 began = time.perf_counter()
                 move_anchors(pending, old, new, edits_between(old, new))
                 times.append((time.perf_counter() - began) * 1_000)
-            took.append(min(times))
-    return took
+            best.append(min(times))
+    return best
 
 
 def main() -> None:
@@ -102,15 +99,15 @@ def main() -> None:
     documents = [history["versions"] for history in histories(str(Path(options.data)))]
     if options.quick:
         documents = documents[::5]
-    tally, chance = Tally(), random.Random(4)
+    tally, rng = Tally(), random.Random(4)
     for number, versions in enumerate(documents):
         for distance in DISTANCES:
             for old, new in zip(versions, versions[distance:], strict=False):
                 replay(tally, old, new)
-                any_order(tally, old, new, chance)
+                accept_in_random_order(tally, old, new, rng)
         progress(number + 1, len(documents), "documents")
-    took = recheck_time(documents, chance)
-    log(f"{tally.checks} judgements; {tally.came_back} were stale and fresh again; {tally.orders} orders of accepting")
+    times = recheck_time(documents, rng)
+    log(f"{tally.checks} checks; {tally.came_back} were stale and fresh again; {tally.orders} orders of accepting")
     finish(
         {
             "edits": tally.edits,
@@ -121,8 +118,8 @@ def main() -> None:
             "wrong_diffs": tally.wrong_diffs,
             "any_order_exact": round(tally.exact_orders / tally.orders, 5) if tally.orders else None,
             "orders": tally.orders,
-            "recheck_200_ms": round(percentile(took, 0.95), 2),
-            "recheck_200_max_ms": round(max(took), 2),
+            "recheck_200_ms": round(percentile(times, 0.95), 2),
+            "recheck_200_max_ms": round(max(times), 2),
         }
     )
 

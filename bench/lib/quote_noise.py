@@ -1,4 +1,4 @@
-"""What models do to words they quote: the kinds of noise that locating is measured with. Everything is seeded."""
+"""The errors that models make when they quote a document, reproduced with a seeded generator."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 Noise = Callable[[str, random.Random, Sequence[str]], str]
 
-_SIGN = re.compile(r"[ \t]*(?:[-*+>#]{1,6}[ \t]+)+")
+_BULLET = re.compile(r"[ \t]*(?:[-*+>#]{1,6}[ \t]+)+")
 
 
-def reflow(text: str, chance: random.Random, _: Sequence[str]) -> str:
+def reflow(text: str, rng: random.Random, _: Sequence[str]) -> str:
     """Other line breaks, at another width."""
-    width, column, lines = chance.choice((30, 50, 64, 100, 10_000)), 0, ""
+    width, column, lines = rng.choice((30, 50, 64, 100, 10_000)), 0, ""
     for word in text.split():
         if column and column + len(word) > width:
             lines, column = lines + "\n" + word, len(word)
@@ -33,52 +33,52 @@ def smart_quotes(text: str, _: random.Random, __: Sequence[str]) -> str:
 
 
 def stripped(text: str, _: random.Random, __: Sequence[str]) -> str:
-    """As read on a rendered page: no emphasis, no code signs, no link targets, no signs at the start of lines."""
+    """As on a rendered page: without emphasis, code markup, link targets, bullets and heading marks."""
     text = re.sub(r"(?m)^[ \t]*(?:[-*+>#]{1,6}[ \t]+)+", "", text)
     text = re.sub(r"!?\[([^\]\n]*)\](?:\([^()\n]*(?:\([^()\n]*\)[^()\n]*)*\)|\[[^\]\n]*\])", r"\1", text)
     return re.sub(r"\\(?=[!-/:-@\[-`{-~])", "", re.sub(r"[*`]|(?<!\w)_|_(?!\w)", "", text))
 
 
 def escaped(text: str, _: random.Random, __: Sequence[str]) -> str:
-    """Markdown's signs escaped, by a model that took care where none was needed."""
+    """Markdown's markup escaped, although it need not be."""
     return re.sub(r"(?<!\\)([*_`\[\]#])", r"\\\1", text)
 
 
 def wrong_words(count: int) -> Noise:
-    def spoil(text: str, chance: random.Random, vocabulary: Sequence[str]) -> str:
-        """Some words replaced by others of the same document, left out, or put in.
+    def replace_words(text: str, rng: random.Random, vocabulary: Sequence[str]) -> str:
+        """Replace words by others of the same document, remove some, or insert some.
 
-        The outermost are only replaced: a quote without its first word is a shorter quote, and no wrong one.
+        The outermost words are only replaced: a quote without its first word is a shorter quote, not a wrong one.
         """
-        pieces = re.findall(r"\S+|\s+", text)
-        places = [n for n, piece in enumerate(pieces) if re.search(r"\w", piece)]
-        for place in chance.sample(places, min(count, len(places))):
-            other = chance.choice(vocabulary)
-            inside = places[0] < place < places[-1]
-            match chance.choices(("replace", "drop", "add"), (6, 2, 2) if inside else (1, 0, 0))[0]:
+        tokens = re.findall(r"\S+|\s+", text)
+        numbers = [n for n, token in enumerate(tokens) if re.search(r"\w", token)]
+        for number in rng.sample(numbers, min(count, len(numbers))):
+            other = rng.choice(vocabulary)
+            inside = numbers[0] < number < numbers[-1]
+            match rng.choices(("replace", "drop", "add"), (6, 2, 2) if inside else (1, 0, 0))[0]:
                 case "replace":
-                    pieces[place] = other
+                    tokens[number] = other
                 case "drop":
-                    pieces[place] = ""
+                    tokens[number] = ""
                 case _:
-                    pieces[place] = f"{pieces[place]} {other}"
-        return "".join(pieces)
+                    tokens[number] = f"{tokens[number]} {other}"
+        return "".join(tokens)
 
-    return spoil
+    return replace_words
 
 
-def ellipsis(text: str, chance: random.Random, _: Sequence[str]) -> str:
+def ellipsis(text: str, rng: random.Random, _: Sequence[str]) -> str:
     """The middle left out."""
     words = re.findall(r"\S+\s*", text)
-    head = chance.randint(4, max(4, len(words) // 3))
-    tail = chance.randint(4, max(4, len(words) // 3))
-    return "".join(words[:head]).rstrip() + chance.choice((" … ", "... ", " [...] ")) + "".join(words[-tail:]).rstrip()
+    head = rng.randint(4, max(4, len(words) // 3))
+    tail = rng.randint(4, max(4, len(words) // 3))
+    return "".join(words[:head]).rstrip() + rng.choice((" … ", "... ", " [...] ")) + "".join(words[-tail:]).rstrip()
 
 
-def mixed(text: str, chance: random.Random, vocabulary: Sequence[str]) -> str:
-    text = wrong_words(1)(text, chance, vocabulary)
-    for noise in chance.sample((reflow, smart_quotes, stripped), 2):
-        text = noise(text, chance, vocabulary)
+def mixed(text: str, rng: random.Random, vocabulary: Sequence[str]) -> str:
+    text = wrong_words(1)(text, rng, vocabulary)
+    for noise in rng.sample((reflow, smart_quotes, stripped), 2):
+        text = noise(text, rng, vocabulary)
     return text
 
 
@@ -94,7 +94,7 @@ NOISES: dict[str, Noise] = {
     "mixed": mixed,
 }
 NOT_IN_CODE = ("markup stripped", "escaped", "mixed")
-"""In a block of code nothing is markup, so there is none to strip or to escape."""
+"""Code blocks have no markup to remove or to escape."""
 FORMATTING = ("reflow", "smart quotes", "markup stripped", "escaped")
 WORDS = ("one word", "two words", "three words")
 
@@ -110,24 +110,24 @@ class Paragraph:
         return "```" in self.text
 
     @property
-    def after_sign(self) -> int:
-        """Where its words begin, after a bullet or heading sign: a quote without the sign does not mean it."""
-        sign = _SIGN.match(self.text)
-        return self.start + sign.end() if sign else self.start
+    def after_bullet(self) -> int:
+        """The offset after a bullet or heading mark: a quote without the mark does not include it."""
+        bullet = _BULLET.match(self.text)
+        return self.start + bullet.end() if bullet else self.start
 
 
-def paragraphs(document: str, shortest: int = 40, fewest_words: int = 8, *, copies: bool = False) -> list[Paragraph]:
-    """What stands between blank lines, as far as it is long enough to be quoted and stands there once.
+def paragraphs(document: str, min_length: int = 40, min_words: int = 8, *, copies: bool = False) -> list[Paragraph]:
+    """The paragraphs of a document that are long enough to be quoted and occur once.
 
-    A block of code is one paragraph with its fences. What differs from another only in formatting has no one place,
-    and is left out unless `copies` are wanted.
+    A code block with its fences is one paragraph. Paragraphs that differ only in formatting count as copies, which are
+    left out unless `copies` is true.
     """
     found: list[Paragraph] = []
-    squeezed = _squeezed(document)
+    stripped_document = _without_formatting(document)
     for start, end in _blocks(document):
         text = document[start:end]
-        long = len(text) >= shortest and len(text.split()) >= fewest_words
-        if long and (copies or squeezed.count(_squeezed(text)) == 1):
+        long_enough = len(text) >= min_length and len(text.split()) >= min_words
+        if long_enough and (copies or stripped_document.count(_without_formatting(text)) == 1):
             found.append(Paragraph(start, end, text))
     return found
 
@@ -150,6 +150,6 @@ def _blocks(document: str) -> Iterator[tuple[int, int]]:
         yield start, end
 
 
-def _squeezed(text: str) -> str:
+def _without_formatting(text: str) -> str:
     text = re.sub(r"\](?:\([^()\n]*(?:\([^()\n]*\)[^()\n]*)*\)|\[[^\]\n]*\])", "]", text)
     return re.sub(r"[\s*_`~>#+\\\[\]-]+", "", text)

@@ -229,6 +229,6 @@ def test_f5_the_schema_lists_the_documents_sentences() -> None:
 
 def test_f5_fuzzed_streams() -> None:
     """A small run; `python -m bench.fuzz_stream` parses a million streams."""
-    chance = random.Random(5)
+    rng = random.Random(5)
     for _ in range(2_000):
-        check(mangled(chance), chance)
+        check(mangled(rng), rng)
