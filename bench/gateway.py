@@ -31,10 +31,10 @@ from bench.lib.report import arguments, finish, log, percentile, scratch_folder
 from coterie.base.clock import SystemClock
 from coterie.eventstore import Store
 from coterie.modes.crowd.gateway import Admission, ChatRoom, Gateway, RoomLimits
-from coterie.modes.crowd.gateway.fanout import encode_frame
+from coterie.modes.crowd.gateway.gateway import encode_frame
 from coterie.modes.crowd.moderation import Moderator, read_wordlists
-from coterie.modes.crowd.personas.config_files import SHIPPED_CONFIGS
 from coterie.modes.crowd.protocol import ChatAuthor, ChatMessage, ChatPost
+from coterie.modes.crowd.settings import SHIPPED_CONFIGS
 from coterie.surfaces.websocket.server import serve
 
 _CHAT = (

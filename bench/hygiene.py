@@ -15,14 +15,13 @@ from bench.lib.report import arguments, finish, log, scratch_folder
 from coterie.base.clock import from_micros
 from coterie.memory import Memory
 from coterie.memory.extraction import ExtractionRequest, Operation, Operations
-from coterie.modes.crowd.decisions.room_state import ChatEntry
+from coterie.modes.crowd.decisions import ChatEntry
 from coterie.modes.crowd.events import CrowdSaid
-from coterie.modes.crowd.generation import LineRequest
 from coterie.modes.crowd.memory import PersonaMemory
-from coterie.modes.crowd.personas import CrowdConfigs
+from coterie.modes.crowd.prompts import LineRequest
 from coterie.modes.crowd.protocol import ChatAuthor, ChatPost
-from coterie.modes.crowd.session.replay import admission_for
-from coterie.modes.crowd.session.simulation import Simulation
+from coterie.modes.crowd.session.replay import Simulation, admission_for
+from coterie.modes.crowd.settings import CrowdConfigs
 
 _SEED = 5_150
 _START = 1_767_225_600_000

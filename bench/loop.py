@@ -13,12 +13,11 @@ import time
 from collections.abc import Sequence
 
 from bench.lib.report import arguments, finish, log
-from coterie.modes.crowd.personas import CrowdConfigs, Persona, RoomConfig
-from coterie.modes.crowd.personas.config_files import SHIPPED_CONFIGS
+from coterie.modes.crowd.personas import Persona
 from coterie.modes.crowd.protocol import ChatAuthor, ChatMessage, ChatPost
-from coterie.modes.crowd.session.replay import admission_for
-from coterie.modes.crowd.session.simulation import Simulation
+from coterie.modes.crowd.session.replay import Simulation, admission_for
 from coterie.modes.crowd.session.stream_context import Script, script_contexts
+from coterie.modes.crowd.settings import SHIPPED_CONFIGS, CrowdConfigs, RoomConfig
 
 _SEED = 20_260_101
 _LOOK_BACK_MS = 600_000

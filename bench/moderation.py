@@ -13,7 +13,7 @@ import time
 from bench.lib.evasion_messages import evasions, innocents
 from bench.lib.report import arguments, finish, log
 from coterie.modes.crowd.moderation import Moderator, read_wordlists
-from coterie.modes.crowd.personas.config_files import SHIPPED_CONFIGS
+from coterie.modes.crowd.settings import SHIPPED_CONFIGS
 
 _SEED = 41_173
 _CHAT = (

@@ -14,12 +14,11 @@ from dataclasses import dataclass
 
 from bench.lib.report import arguments, finish, log, progress
 from coterie.modes.crowd.drift import MAX_TOTAL_DRIFT, TRAITS, SessionActivity, compute_drift
-from coterie.modes.crowd.personas import CrowdConfigs, Persona
-from coterie.modes.crowd.personas.config_files import SHIPPED_CONFIGS
+from coterie.modes.crowd.personas import Persona
 from coterie.modes.crowd.protocol import ChatAuthor, ChatMessage, ChatPost
-from coterie.modes.crowd.session.replay import admission_for
-from coterie.modes.crowd.session.simulation import Simulation
+from coterie.modes.crowd.session.replay import Simulation, admission_for
 from coterie.modes.crowd.session.stream_context import Script, script_contexts
+from coterie.modes.crowd.settings import SHIPPED_CONFIGS, CrowdConfigs
 
 _START = 1_767_225_600_000
 _READ, _ASKED = 5, 5

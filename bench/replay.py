@@ -15,12 +15,10 @@ import sys
 
 from bench.lib.report import arguments, finish, log
 from coterie.modes.crowd.events import CrowdTicked
-from coterie.modes.crowd.personas import CrowdConfigs
-from coterie.modes.crowd.personas.config_files import SHIPPED_CONFIGS
 from coterie.modes.crowd.protocol import ChatAuthor, ChatPost
-from coterie.modes.crowd.session.replay import Replay, admission_for
-from coterie.modes.crowd.session.simulation import Simulation, firehose_hash
+from coterie.modes.crowd.session.replay import Replay, Simulation, admission_for, firehose_hash
 from coterie.modes.crowd.session.stream_context import Script, script_contexts
+from coterie.modes.crowd.settings import SHIPPED_CONFIGS, CrowdConfigs
 
 
 def evening(minutes: float, workers: int) -> Simulation:

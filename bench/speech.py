@@ -36,8 +36,8 @@ from coterie.base.clock import SystemClock
 from coterie.modes.crowd.audio import AudioSource, Recogniser, UtteranceDetector, create_recogniser, transcribe_stream
 from coterie.modes.crowd.audio.source import CHUNK_SAMPLES, SAMPLE_RATE, Pcm, synthesise, synthesise_script
 from coterie.modes.crowd.audio.transcriber import fix_transcript, fixed_sentences
-from coterie.modes.crowd.personas.config_files import SHIPPED_CONFIGS
 from coterie.modes.crowd.session.stream_context import Script, detect_event
+from coterie.modes.crowd.settings import SHIPPED_CONFIGS
 
 _VOICES = ("rms", "slt")
 _QUICK = 5

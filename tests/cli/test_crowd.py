@@ -10,7 +10,7 @@ import pytest
 
 from coterie.app import all_projections
 from coterie.base.paths import Paths
-from coterie.modes.crowd.personas.config_files import SHIPPED_CONFIGS
+from coterie.modes.crowd.settings import SHIPPED_CONFIGS
 from tests.cli.conftest import Call
 
 

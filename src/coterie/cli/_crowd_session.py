@@ -65,8 +65,8 @@ def run_gateway(home: Paths, name: str, bus: str, seconds: float | None) -> None
 async def _as_gateway(home: Paths, name: str, bus: str, seconds: float | None) -> None:
     from coterie.modes.crowd.cluster import Broker, ClusterGateway
     from coterie.modes.crowd.gateway import Gateway
-    from coterie.modes.crowd.personas import CrowdConfigs
     from coterie.modes.crowd.session.replay import admission_for
+    from coterie.modes.crowd.settings import CrowdConfigs
 
     roster = CrowdConfigs([Paths.locate().root / "configs"])
     rules = roster.room(name)

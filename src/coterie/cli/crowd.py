@@ -11,7 +11,7 @@ from coterie.cli._app import new_app
 
 if TYPE_CHECKING:
     from coterie.modes.crowd import LineSource
-    from coterie.modes.crowd.personas import CrowdConfigs
+    from coterie.modes.crowd.settings import CrowdConfigs
 
 app = new_app("A room full of personas around a stream: demo, run, replay.")
 
@@ -118,7 +118,7 @@ def seat(
     from coterie.base.paths import Paths
     from coterie.characters.service import CharacterQueries
     from coterie.eventstore import LogReader
-    from coterie.modes.crowd.personas.persona import persona_from_character
+    from coterie.modes.crowd.personas import persona_from_character
 
     reader = LogReader(Paths.locate().database)
     try:
@@ -202,7 +202,7 @@ def why(
 
 def _roster() -> CrowdConfigs:
     from coterie.base.paths import Paths
-    from coterie.modes.crowd.personas import CrowdConfigs
+    from coterie.modes.crowd.settings import CrowdConfigs
 
     return CrowdConfigs([Paths.locate().root / "configs"])
 

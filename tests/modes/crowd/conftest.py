@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from coterie.modes.crowd.personas import CrowdConfigs, Persona, RoomConfig
-from coterie.modes.crowd.personas.config_files import SHIPPED_CONFIGS
+from coterie.modes.crowd.personas import Persona
 from coterie.modes.crowd.protocol import ChatAuthor, ChatPost
-from coterie.modes.crowd.session.replay import admission_for
-from coterie.modes.crowd.session.simulation import Simulation
+from coterie.modes.crowd.session.replay import Simulation, admission_for
 from coterie.modes.crowd.session.stream_context import Script, script_contexts
+from coterie.modes.crowd.settings import SHIPPED_CONFIGS, CrowdConfigs, RoomConfig
 
 Play = Callable[..., Simulation]
 START = 1_767_225_600_000

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from coterie.eventstore import Store
 from coterie.eventstore.sqlite.replay import replayed_hash
-from coterie.modes.crowd.decisions.room_state import ChatEntry, ChatHistory
+from coterie.modes.crowd.decisions import ChatEntry, ChatHistory
 from coterie.modes.crowd.drift import (
     TRAITS,
     DriftProjection,
@@ -21,8 +21,9 @@ from coterie.modes.crowd.drift import (
     compute_drift,
 )
 from coterie.modes.crowd.errors import DriftRefused
-from coterie.modes.crowd.personas import CrowdConfigs, Persona, Traits
+from coterie.modes.crowd.personas import Persona, Traits
 from coterie.modes.crowd.protocol import ChatAuthor, ChatMessage
+from coterie.modes.crowd.settings import CrowdConfigs
 from tests.modes.crowd.conftest import Play
 
 

@@ -9,12 +9,12 @@ import pytest
 
 from coterie.memory import Memory
 from coterie.memory.extraction import ExtractionRequest, Operation, Operations
-from coterie.modes.crowd.decisions.room_state import ChatHistory
-from coterie.modes.crowd.decisions.spam import SpamFilter
-from coterie.modes.crowd.generation import LineRequest
+from coterie.modes.crowd.chat_signals import SpamFilter
+from coterie.modes.crowd.decisions import ChatHistory
 from coterie.modes.crowd.memory import PersonaMemory
-from coterie.modes.crowd.personas import CrowdConfigs
+from coterie.modes.crowd.prompts import LineRequest
 from coterie.modes.crowd.protocol import ChatAuthor, ChatMessage
+from coterie.modes.crowd.settings import CrowdConfigs
 from tests.modes.crowd.conftest import Play
 
 

@@ -22,10 +22,9 @@ from coterie.llm.settings import ModelsSettings
 from coterie.memory import Memory
 from coterie.modes.crowd import ChatAuthor, ChatPost, CrowdRoom, CrowdService
 from coterie.modes.crowd.errors import BadCrowdConfig
-from coterie.modes.crowd.generation import LineRequest
-from coterie.modes.crowd.generation.prompts import instructions
 from coterie.modes.crowd.memory import PersonaMemory
-from coterie.modes.crowd.personas.persona import character_id, persona_from_character
+from coterie.modes.crowd.personas import character_id, persona_from_character
+from coterie.modes.crowd.prompts import LineRequest, instructions
 from coterie.modes.crowd.session.replay import Replay, last_session_events
 from tests.modes.crowd.test_service import ROOM, TALE
 

@@ -29,7 +29,7 @@ from coterie.modes.crowd import (
     replay_with_change,
 )
 from coterie.modes.crowd.errors import BadCrowdConfig
-from coterie.modes.crowd.personas import RoomConfig
+from coterie.modes.crowd.settings import RoomConfig
 
 TALE = "".join(
     f'[[line]]\nat = {number * 0.2:.1f}\nsay = "chat, which door, number {number}?"\nevent = "chat_question"\n'

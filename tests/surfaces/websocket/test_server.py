@@ -17,8 +17,8 @@ from coterie.base.clock import SystemClock
 from coterie.eventstore import Store
 from coterie.modes.crowd.gateway import Admission, ChatRoom, Gateway, RoomLimits
 from coterie.modes.crowd.moderation import Moderator, read_wordlists
-from coterie.modes.crowd.personas.config_files import SHIPPED_CONFIGS
 from coterie.modes.crowd.protocol import ChatAuthor, ChatMessage
+from coterie.modes.crowd.settings import SHIPPED_CONFIGS
 from coterie.surfaces.websocket.server import serve
 
 

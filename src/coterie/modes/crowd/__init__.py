@@ -8,13 +8,13 @@ from coterie.modes.crowd.errors import AlreadyLive, CrowdError, MessageRefused, 
 from coterie.modes.crowd.events import CrowdRuled, Ruling
 from coterie.modes.crowd.gateway import MAX_OUTSTANDING_BYTES, Encoding
 from coterie.modes.crowd.metrics import CrowdMetrics
-from coterie.modes.crowd.personas import Persona, RoomConfig
-from coterie.modes.crowd.personas.persona import character_from_persona, character_id
+from coterie.modes.crowd.personas import Persona, character_from_persona, character_id
 from coterie.modes.crowd.protocol import AuditRecord, ChatAuthor, ChatMessage, ChatPost, StreamContext, Trends
 from coterie.modes.crowd.queries import LatencyStage, audit_records, find_decision, latency_stages, replay_with_change
 from coterie.modes.crowd.service import CrowdRoom, CrowdService, LineSource
 from coterie.modes.crowd.session.replay import ReplayResult
 from coterie.modes.crowd.session.stream_sources import SAMPLE
+from coterie.modes.crowd.settings import RoomConfig
 
 __all__ = [
     "MAX_OUTSTANDING_BYTES",

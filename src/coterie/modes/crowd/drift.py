@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from coterie.eventstore import Event, NewEvent, Projection, Rows, Store, on
-from coterie.modes.crowd.decisions.room_state import ChatEntry
+from coterie.modes.crowd.decisions import ChatEntry
 from coterie.modes.crowd.errors import DriftRefused
 from coterie.modes.crowd.events import CrowdDrifted, CrowdDriftFrozen, CrowdDriftReverted, room_stream
 from coterie.modes.crowd.personas import Persona, Traits

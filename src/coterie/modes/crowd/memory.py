@@ -13,11 +13,11 @@ from coterie.memory import Memory
 from coterie.memory.access import ANYBODY, Viewpoint
 from coterie.memory.extraction import ExtractionRequest, ExtractionTurn, Extractor, Operation, Operations
 from coterie.memory.records import MemoryType
-from coterie.modes.crowd.decisions.room_state import ChatEntry
-from coterie.modes.crowd.decisions.spam import SpamFilter
+from coterie.modes.crowd.chat_signals import SpamFilter
+from coterie.modes.crowd.decisions import ChatEntry
 from coterie.modes.crowd.events import room_stream
-from coterie.modes.crowd.generation import LineRequest
-from coterie.modes.crowd.personas.persona import memory_owner
+from coterie.modes.crowd.personas import memory_owner
+from coterie.modes.crowd.prompts import LineRequest
 from coterie.modes.crowd.protocol import ChatMessage
 
 _JOKE = r"(?i)\b(?:running joke|our joke|inside joke|never forget|remember (?:when|the|that|how))\b"

@@ -27,15 +27,14 @@ from coterie.modes.crowd.drift import PersonaDrift, SessionActivity
 from coterie.modes.crowd.errors import AlreadyLive, NoSuchCrowd
 from coterie.modes.crowd.events import CrowdGoverned
 from coterie.modes.crowd.gateway import ChatRoom, Gateway
-from coterie.modes.crowd.generation import LineRules
-from coterie.modes.crowd.generation.writers import CannedLineWriter, ModelLineWriter
+from coterie.modes.crowd.generation import CannedLineWriter, LineRules, ModelLineWriter
 from coterie.modes.crowd.memory import PersonaMemory
-from coterie.modes.crowd.personas import CrowdConfigs, Persona, RoomConfig
-from coterie.modes.crowd.personas.persona import character_id, persona_from_character
+from coterie.modes.crowd.personas import Persona, character_id, persona_from_character
 from coterie.modes.crowd.protocol import StreamContext
-from coterie.modes.crowd.session.live import LineWriter, LiveSession
 from coterie.modes.crowd.session.replay import admission_for
+from coterie.modes.crowd.session.session import LineWriter, LiveSession
 from coterie.modes.crowd.session.stream_sources import SAMPLE, open_stream
+from coterie.modes.crowd.settings import CrowdConfigs, RoomConfig
 
 State = Literal["quiet", "waking", "live"]
 LineSource = Literal["model", "phrasebook"]

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.modes.crowd.audio.beam_search import Hypothesis, LogProbabilities, Step, beam_search
+from coterie.modes.crowd.audio.moonshine import Hypothesis, LogProbabilities, Step, beam_search
 
 END = 0
 _VOCABULARY = 8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from coterie.modes.crowd.audio.beam_search import Hypothesis, LogProbabilities, WordBoost, beam_search
+from coterie.modes.crowd.audio.moonshine import Hypothesis, LogProbabilities, WordBoost, beam_search
 
 END = 0
 TOKENS = [b"", "▁Ch".encode(), b"et", b"at", "▁chat".encode(), "▁check".encode(), "▁that".encode(), b"ting"]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.modes.crowd.audio.beam_search import LanguageModelPrior
+from coterie.modes.crowd.audio.moonshine import LanguageModelPrior
 
 pytest.importorskip("pocketsphinx")
 PRIOR = LanguageModelPrior()

@@ -17,8 +17,8 @@ from coterie.modes.crowd.errors import MessageRefused
 from coterie.modes.crowd.events import CrowdAudited, CrowdRuled
 from coterie.modes.crowd.gateway import Admission, Admitted, Gateway, RoomLimits
 from coterie.modes.crowd.moderation import Moderator, read_wordlists
-from coterie.modes.crowd.personas.config_files import SHIPPED_CONFIGS
 from coterie.modes.crowd.protocol import AuditRecord, ChatAuthor, ChatMessage, ChatPost
+from coterie.modes.crowd.settings import SHIPPED_CONFIGS
 
 MODERATOR = Moderator(read_wordlists([SHIPPED_CONFIGS / "moderation"]))
 _count = iter(range(1_000_000))

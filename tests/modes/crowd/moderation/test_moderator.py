@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from bench.lib.evasion_messages import evasions, innocents
 from coterie.base.errors import ConfigError
 from coterie.modes.crowd.moderation import ModerationPolicy, Moderator, read_wordlists
-from coterie.modes.crowd.moderation.moderator import MessageScanner
-from coterie.modes.crowd.moderation.redaction import hosts, redact
+from coterie.modes.crowd.moderation.moderator import MessageScanner, hosts, redact
 from coterie.modes.crowd.moderation.wordlist import alternative_readings, fold
-from coterie.modes.crowd.personas.config_files import SHIPPED_CONFIGS
+from coterie.modes.crowd.settings import SHIPPED_CONFIGS
 
 _PRIVATE = (
     "ana@example.org",

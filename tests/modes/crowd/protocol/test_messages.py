@@ -13,8 +13,7 @@ from jsonschema import Draft202012Validator
 from coterie.eventstore.bus import matches
 from coterie.modes.crowd.errors import BadWireMessage
 from coterie.modes.crowd.protocol import ChatMessage, Subjects
-from coterie.modes.crowd.protocol.json_schema import EXAMPLES, MESSAGE_TYPES, SCHEMAS, schema_text
-from coterie.modes.crowd.protocol.messages import WireMessage
+from coterie.modes.crowd.protocol.messages import EXAMPLES, MESSAGE_TYPES, SCHEMAS, WireMessage, schema_text
 
 
 def example(shape: type[WireMessage]) -> dict[str, Any]:

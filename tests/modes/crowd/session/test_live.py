@@ -18,13 +18,12 @@ from coterie.llm.usage import UsageProjection
 from coterie.modes.crowd.errors import BadCrowdConfig, BadRecording
 from coterie.modes.crowd.events import CrowdWritten
 from coterie.modes.crowd.gateway import Gateway
-from coterie.modes.crowd.generation import LineRequest, LineRules
-from coterie.modes.crowd.generation.writers import CannedLineWriter, ModelLineWriter, WrittenLine
-from coterie.modes.crowd.personas import CrowdConfigs, RoomConfig, Tempo
+from coterie.modes.crowd.generation import CannedLineWriter, LineRules, ModelLineWriter, WrittenLine
+from coterie.modes.crowd.prompts import LineRequest
 from coterie.modes.crowd.protocol import ChatAuthor, ChatMessage, ChatPost, StreamContext
 from coterie.modes.crowd.protocol.messages import MAX_CONTEXT_BYTES
-from coterie.modes.crowd.session.live import LineWriter, LiveSession
 from coterie.modes.crowd.session.replay import Replay, admission_for, last_session_events
+from coterie.modes.crowd.session.session import LineWriter, LiveSession
 from coterie.modes.crowd.session.stream_context import RollingContext, Script, ScriptLine, detect_event
 from coterie.modes.crowd.session.stream_sources import (
     contexts_from_lines,
@@ -32,6 +31,7 @@ from coterie.modes.crowd.session.stream_sources import (
     follow_file,
     read_subtitles,
 )
+from coterie.modes.crowd.settings import CrowdConfigs, RoomConfig, Tempo
 
 HURRIED = Tempo(tick_s=0.02, lines_per_minute=900, rest_s=0.5, typing_per_s=5_000, line_deadline_s=5)
 TALE = Script(

@@ -11,18 +11,17 @@ import pytest
 
 from bench.loop import longest_chain, near_duplicates, reproduction
 from coterie.eventstore import NewEvent, Store
-from coterie.modes.crowd.decisions.decision import derive_random
-from coterie.modes.crowd.decisions.trends import TrendTracker
+from coterie.modes.crowd.chat_signals import TrendTracker
+from coterie.modes.crowd.decisions import derive_random
 from coterie.modes.crowd.errors import BadRecording
 from coterie.modes.crowd.events import CrowdGoverned, CrowdSaid, CrowdTicked, room_stream
 from coterie.modes.crowd.gateway import RoomLimits
 from coterie.modes.crowd.generation import LineRules
 from coterie.modes.crowd.moderation import ModerationPolicy
-from coterie.modes.crowd.personas import CrowdConfigs, RoomConfig
 from coterie.modes.crowd.protocol import ChatAuthor, ChatMessage
-from coterie.modes.crowd.session.replay import Replay
-from coterie.modes.crowd.session.simulation import firehose_hash
+from coterie.modes.crowd.session.replay import Replay, firehose_hash
 from coterie.modes.crowd.session.stream_context import Script, ScriptLine
+from coterie.modes.crowd.settings import CrowdConfigs, RoomConfig
 from tests.modes.crowd.conftest import START, Play
 
 
@@ -188,7 +187,7 @@ def test_c17_the_same_evening_whatever_the_workers_and_the_order(play: Play, ros
 
 
 def test_c17_chance_is_made_of_names_not_of_hash_seeds() -> None:
-    code = "from coterie.modes.crowd.decisions.decision import derive_random; print(derive_random(1, 'ana', 3))"
+    code = "from coterie.modes.crowd.decisions import derive_random; print(derive_random(1, 'ana', 3))"
     told = {
         subprocess.run(
             [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True

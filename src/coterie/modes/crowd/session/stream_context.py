@@ -15,7 +15,7 @@ from pathlib import Path
 from pydantic import Field, ValidationError
 
 from coterie.base.config import Section
-from coterie.modes.crowd.decisions.trends import chat_keywords
+from coterie.modes.crowd.chat_signals import chat_keywords
 from coterie.modes.crowd.errors import BadCrowdConfig
 from coterie.modes.crowd.protocol import StreamContext, StreamEvent
 from coterie.modes.crowd.protocol.messages import MAX_CONTEXT_BYTES, TimeWindow

@@ -14,9 +14,9 @@ from coterie.base.logging import get_logger
 from coterie.modes.crowd.audio.source import AudioSource, can_synthesise, is_audio_source, synthesise_script
 from coterie.modes.crowd.audio.transcriber import create_recogniser, transcribe_stream
 from coterie.modes.crowd.errors import AudioUnavailable, BadCrowdConfig
-from coterie.modes.crowd.personas.config_files import SHIPPED_CONFIGS
 from coterie.modes.crowd.protocol import StreamContext
 from coterie.modes.crowd.session.stream_context import RollingContext, Script, ScriptLine, detect_event
+from coterie.modes.crowd.settings import SHIPPED_CONFIGS
 
 _TIMES = re.compile(r"(?:(\d+):)?(\d{1,2}):(\d{2})[.,](\d{1,3})\s+-->")
 _TAGS = re.compile(r"<[^>]*>|\{\\[^}]*\}")

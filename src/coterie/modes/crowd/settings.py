@@ -16,9 +16,9 @@ from coterie.modes.crowd.errors import BadCrowdConfig, NoSuchCrowd
 from coterie.modes.crowd.gateway.admission import RoomLimits
 from coterie.modes.crowd.moderation import Moderator, read_wordlists
 from coterie.modes.crowd.moderation.moderator import ModerationPolicy
-from coterie.modes.crowd.personas.persona import Persona, character_id
+from coterie.modes.crowd.personas import Persona, character_id
 
-SHIPPED_CONFIGS = Path(__file__).parents[1] / "configs"
+SHIPPED_CONFIGS = Path(__file__).parent / "configs"
 
 
 # A room, as its file says it: who is there, how fast it goes, what is allowed, and the numbers behind decisions.

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coterie.modes.crowd.generation.line_rules import length_problem, remove_unpaired_marks, shorten
+from coterie.modes.crowd.generation import length_problem, remove_unpaired_marks, shorten
 
 LONG = "and then the lever went down and the bread was on fire and nobody in the whole kitchen had a bucket of water"
 

@@ -6,11 +6,9 @@ import sys
 from types import FrameType
 
 from bench.personas import crowd
-from coterie.modes.crowd.personas import CrowdConfigs
-from coterie.modes.crowd.personas.config_files import SHIPPED_CONFIGS
-from coterie.modes.crowd.session.replay import admission_for
-from coterie.modes.crowd.session.simulation import Simulation
+from coterie.modes.crowd.session.replay import Simulation, admission_for
 from coterie.modes.crowd.session.stream_context import Script, script_contexts
+from coterie.modes.crowd.settings import SHIPPED_CONFIGS, CrowdConfigs
 
 START = 1_767_225_600_000
 MINUTES = 0.5

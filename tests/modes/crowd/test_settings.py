@@ -9,10 +9,9 @@ import pytest
 
 from coterie.characters.identity import Identity
 from coterie.modes.crowd.errors import BadCrowdConfig
-from coterie.modes.crowd.generation.line_rules import LineRules, _is_near_copy, _word_pairs
-from coterie.modes.crowd.personas import CrowdConfigs
-from coterie.modes.crowd.personas.config_files import SHIPPED_CONFIGS
-from coterie.modes.crowd.personas.persona import character_from_persona, memory_owner
+from coterie.modes.crowd.generation import LineRules, _is_near_copy, _word_pairs
+from coterie.modes.crowd.personas import character_from_persona, memory_owner
+from coterie.modes.crowd.settings import SHIPPED_CONFIGS, CrowdConfigs
 
 ROSTER = CrowdConfigs()
 PERSONAS = ROSTER.personas()
