@@ -14,7 +14,6 @@ from coterie.eventstore.sqlite.replay import replayed_hash
 from coterie.modes.crowd.decisions import ChatEntry, ChatHistory
 from coterie.modes.crowd.drift import (
     TRAITS,
-    DriftProjection,
     PersonaDrift,
     SessionActivity,
     bounded_trait,
@@ -22,6 +21,7 @@ from coterie.modes.crowd.drift import (
 )
 from coterie.modes.crowd.errors import DriftRefused
 from coterie.modes.crowd.personas import Persona, Traits
+from coterie.modes.crowd.projections import DriftProjection
 from coterie.modes.crowd.protocol import ChatAuthor, ChatMessage
 from coterie.modes.crowd.settings import CrowdConfigs
 from tests.modes.crowd.conftest import Play

@@ -1,7 +1,4 @@
-"""Crowd: a room full of personas around a live stream, each deciding for itself. There is no director.
-
-This is what surfaces may use of it; the rest is its own business.
-"""
+"""Crowd mode: rooms of personas that chat about a live stream. Each persona decides on its own when to speak."""
 
 from coterie.modes.crowd.drift import MAX_TOTAL_DRIFT, TRAITS, DriftSnapshot
 from coterie.modes.crowd.errors import AlreadyLive, CrowdError, MessageRefused, NoSuchCrowd

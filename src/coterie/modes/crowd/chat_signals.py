@@ -1,4 +1,4 @@
-"""What a text is about: its telling words, folded, the common ones left out."""
+"""Keywords, trends and spam detection over chat messages."""
 
 from __future__ import annotations
 
@@ -23,12 +23,10 @@ _COMMON_IN_CHAT = frozenset(
 
 
 def chat_keywords(text: str) -> Iterator[str]:
+    """Yield the words of a text that say what it is about, case-folded and without common words."""
     for word in _WORD.findall(text.casefold()):
         if word.partition("'")[0] not in STOP_WORDS and word not in _COMMON_IN_CHAT:
             yield word
-
-
-# How the chat is going, kept up message by message: velocity, words, emotes, mentions, personas' share, mood. C15
 
 
 _VELOCITY_MS = 10_000
@@ -47,6 +45,8 @@ _NEGATIVE = frozenset(
 
 
 class TrendTracker:
+    """Counts the messages of the last minute: velocity, words, emotes, mentions, share of personas, mood."""
+
     def __init__(self, room: str) -> None:
         self._room = room
         self._window: deque[tuple[ChatMessage, list[str]]] = deque()
@@ -68,22 +68,22 @@ class TrendTracker:
             self._count(*self._window.popleft(), -1)
         while self._recent_times and self._recent_times[0] <= at_ms - _VELOCITY_MS:
             self._recent_times.popleft()
-        heard = len(self._window)
+        count = len(self._window)
         return Trends(
             room=self._room,
             ts=at_ms,
             velocity=len(self._recent_times) * 1_000 / _VELOCITY_MS,
             top_tokens=_top(self._tokens),
             top_emotes=_top(self._emotes),
-            bot_fraction=self._persona_count / heard if heard else 0.0,
+            bot_fraction=self._persona_count / count if count else 0.0,
             top_mentions=_top(self._mentions),
-            mood=max(-1.0, min(1.0, self._mood_sum / heard)) if heard else 0.0,
+            mood=max(-1.0, min(1.0, self._mood_sum / count)) if count else 0.0,
         )
 
     def _count(self, message: ChatMessage, words: list[str], by: int) -> None:
         self._persona_count += by * (message.author.kind == "persona")
-        said = message.text.casefold().split()
-        self._mood_sum += by * (any(word in _POSITIVE for word in said) - any(word in _NEGATIVE for word in said))
+        tokens = message.text.casefold().split()
+        self._mood_sum += by * (any(each in _POSITIVE for each in tokens) - any(each in _NEGATIVE for each in tokens))
         for counter, found in (
             (self._tokens, words),
             (self._emotes, message.emotes),
@@ -96,15 +96,9 @@ class TrendTracker:
 
 
 def _top(counter: Counter[str]) -> tuple[TrendCount, ...]:
-    """The most common, ties by name: the order in which things were said must not show."""
+    """The most common, ties by name, so that the result does not depend on the order of messages."""
     first = sorted(counter.items(), key=lambda item: (-item[1], item[0]))[:_TOP]
     return tuple(TrendCount(what=what, times=times) for what, times in first if times > 1)
-
-
-# Telling talk from spam, as the room hears it: who floods, what is pasted, what is only noise. C12
-#
-# Nobody answers spam, and nothing in it is remembered. A message is judged by what came before it and nothing else, so
-# that a replay judges it the same.
 
 
 _MAX_PER_MINUTE = 12
@@ -124,11 +118,16 @@ _VOWELS = frozenset("aeiouyäöüáéíóú")
 class SpamVerdict(NamedTuple):
     is_spam: bool = False
     is_informative: bool = True
-    """Whether something could be learned from it."""
+    """Whether it may hold something to remember."""
     reason: str = ""
 
 
 class SpamFilter:
+    """Detects floods, pasted text, promotion and noise.
+
+    A verdict depends only on earlier messages, so a replay gives the same one. Spam is neither answered nor remembered.
+    """
+
     def __init__(self) -> None:
         self._by_author: dict[str, deque[int]] = {}
         self._flagged_until: dict[str, int] = {}
@@ -144,18 +143,18 @@ class SpamFilter:
         times.append(now)
         while times[0] <= now - _WINDOW_MS:
             times.popleft()
-        why = ""
+        reason = ""
         if len(times) > _MAX_PER_MINUTE:
-            why = "its author floods the room"
+            reason = "its author floods the room"
         elif pasted:
-            why = "it is pasted again and again"
+            reason = "it is pasted again and again"
         elif _PROMOTION.search(message.text):
-            why = "it offers something"
+            reason = "it offers something"
         elif _is_noise(message.text):
-            why = "it is noise"
-        if why:
+            reason = "it is noise"
+        if reason:
             self._flagged_until[name] = now + _FLAG_MS
-            return SpamVerdict(True, False, why)
+            return SpamVerdict(True, False, reason)
         if self._flagged_until.get(name, 0) > now:
             return SpamVerdict(True, False, "its author has just been spamming")
         if len(set(chat_keywords(message.text))) < _MIN_KEYWORDS:
@@ -163,26 +162,26 @@ class SpamFilter:
         return SpamVerdict()
 
     def still_acceptable(self, message: ChatMessage) -> bool:
-        """Whether a message still looks like talk, with what is known by now of its author and its words."""
+        """Whether a message is still no spam, given what its author and others have sent since."""
         return self._flagged_until.get(message.author.name, 0) <= message.ts and not self._is_repeated(
             _bigrams(message.text)
         )
 
     def _add_and_check_pasted(self, text: str, now: int) -> bool:
         while self._window and self._window[0][0] <= now - _WINDOW_MS:
-            for piece in self._window.popleft()[1]:
-                self._bigram_counts[piece] -= 1
-                if not self._bigram_counts[piece]:
-                    del self._bigram_counts[piece]
-        pieces = _bigrams(text)
-        pasted = self._is_repeated(pieces)
-        self._window.append((now, pieces))
-        self._bigram_counts.update(pieces)
+            for bigram in self._window.popleft()[1]:
+                self._bigram_counts[bigram] -= 1
+                if not self._bigram_counts[bigram]:
+                    del self._bigram_counts[bigram]
+        bigrams = _bigrams(text)
+        pasted = self._is_repeated(bigrams)
+        self._window.append((now, bigrams))
+        self._bigram_counts.update(bigrams)
         return pasted
 
-    def _is_repeated(self, pieces: frozenset[str]) -> bool:
-        often = sum(self._bigram_counts[piece] >= _PASTED_MIN_COUNT for piece in pieces)
-        return len(pieces) > 1 and often / len(pieces) >= _PASTED_SHARE
+    def _is_repeated(self, bigrams: frozenset[str]) -> bool:
+        repeated = sum(self._bigram_counts[bigram] >= _PASTED_MIN_COUNT for bigram in bigrams)
+        return len(bigrams) > 1 and repeated / len(bigrams) >= _PASTED_SHARE
 
 
 def _bigrams(text: str) -> frozenset[str]:

@@ -1,4 +1,7 @@
-"""A room on several machines, over NATS JetStream: the same subjects and shapes, between processes. C2"""
+"""A room shared by several machines over NATS JetStream, with the same subjects and messages as the in-process bus.
+
+The gateway's event log is authoritative. The broker only transports: if it loses its data, no message is lost.
+"""
 
 from __future__ import annotations
 
@@ -13,29 +16,29 @@ from coterie.modes.crowd.errors import MessageRefused, NoBroker
 from coterie.modes.crowd.gateway import Gateway
 from coterie.modes.crowd.protocol import AuditRecord, ChatMessage, ChatPost, StreamContext, Subjects, Trends
 
-# The connection to a NATS server, and the two streams a crowd keeps there.
-#
-# What is asked of gateways waits in one until it has been dealt with; what gateways told everybody stays in the other for
-# a day. JetStream drops a message whose id it has seen in the last two minutes, per stream and across its subjects, so
-# every id names its room. The gateway's own log is the truth; the broker may lose its disk and nothing is gone but time.
-
-
 INGEST_STREAM, OUTPUT_STREAM = "CROWD_INGEST", "CROWD_TOLD"
 _INGEST_SUBJECTS = ("chat.ingest.*",)
 _OUTPUT_SUBJECTS = ("chat.firehose.*", "stream.context.*", "chat.trends.*", "chat.audit.*")
 _RETENTION_S = 86_400
 _DUPLICATE_WINDOW_S = 120
 _TIMEOUT_S = 5
+_BATCH_SIZE = 200
+_FETCH_TIMEOUT_S = 1.0
+_ACK_WAIT_S = 10
+_RETRY_S = 0.3
+_ANSWER_TIMEOUT_S = 2.0
 
 
 class Broker:
+    """A connection to a NATS server with the crowd's two streams: posts until handled, and output for a day."""
+
     def __init__(self, connection: Any, stream: Any) -> None:
         self.nats = connection
         self.jetstream = stream
 
     @classmethod
     async def connect(cls, address: str) -> Broker:
-        """Comes back by itself when the server does."""
+        """Connect and create the streams. Reconnects by itself after an outage."""
         try:
             import nats
             from nats.errors import Error
@@ -72,23 +75,16 @@ class Broker:
 
 
 async def _ignore_error(_error: Exception) -> None:
-    """Being without a server for a while is what reconnecting is for."""
-
-
-# The gateway's end: takes what is asked over the broker, and tells everybody what became of it.
-#
-# A post is acknowledged to the broker only when it is durable here and its sender was answered, so a gateway that dies is
-# given it again; the gateway knows the sender's id and says the same message twice to nobody. What was durable and not
-# yet told when it died is told when it comes back: the broker knows up to which number everybody has heard.
-
-
-_BATCH_SIZE = 200
-_FETCH_TIMEOUT_S = 1.0
-_ACK_WAIT_S = 10
-_RETRY_S = 0.3
+    """Outages are handled by reconnecting."""
 
 
 class ClusterGateway:
+    """Connects a gateway to the broker: consumes posts and publishes messages, audits, contexts and trends.
+
+    A post is acknowledged once it is stored and its sender was answered. After a crash the broker delivers it again,
+    and the gateway recognises the sender's id. Messages stored but not published are published after the restart.
+    """
+
     def __init__(self, broker: Broker, gateway: Gateway, bus: Bus) -> None:
         self._broker = broker
         self._gateway = gateway
@@ -96,17 +92,17 @@ class ClusterGateway:
         self._subjects = Subjects(gateway.admission.room)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._publish_updates())
             tasks.create_task(self._consume_posts())
 
     async def _consume_posts(self) -> None:
         from nats.errors import Error
-        from nats.errors import TimeoutError as NothingYet
+        from nats.errors import TimeoutError as NoMessageYet
         from nats.js.api import ConsumerConfig
 
-        asked = await self._broker.jetstream.pull_subscribe(
+        posts = await self._broker.jetstream.pull_subscribe(
             self._subjects.ingest,
             durable=f"gateway-{self._gateway.admission.room}",
             stream=INGEST_STREAM,
@@ -114,49 +110,49 @@ class ClusterGateway:
         )
         while True:
             try:
-                batch = await asked.fetch(_BATCH_SIZE, timeout=_FETCH_TIMEOUT_S)
-            except NothingYet:
+                batch = await posts.fetch(_BATCH_SIZE, timeout=_FETCH_TIMEOUT_S)
+            except NoMessageYet:
                 continue
             except (Error, OSError):
                 await asyncio.sleep(_RETRY_S)
                 continue
             await asyncio.gather(*(self._handle_post(message) for message in batch))
 
-    async def _handle_post(self, asked: Any) -> None:
+    async def _handle_post(self, delivery: Any) -> None:
         from nats.errors import Error
 
         try:
-            said = await self._gateway.post(ChatPost.from_json(asked.data))
-            answer = {"message": json.loads(said.to_json())}
+            message = await self._gateway.post(ChatPost.from_json(delivery.data))
+            answer = {"message": json.loads(message.to_json())}
         except MessageRefused as refused:
             answer = {"rule": refused.rule, "error": refused.what, "fix": refused.fix}
         except CoterieError as error:
             answer = {"rule": "shape", "error": error.what, "fix": error.fix}
         try:
-            if inbox := (asked.headers or {}).get("Answer-To"):
+            if inbox := (delivery.headers or {}).get("Answer-To"):
                 await self._broker.nats.publish(inbox, json.dumps(answer).encode())
-            await asked.ack()
+            await delivery.ack()
         except (Error, OSError):
-            return  # the broker went away: it gives the post again, and the gateway knows it
+            return  # the broker delivers the post again, and the gateway recognises its id
 
     async def _publish_updates(self) -> None:
         subjects = self._subjects
-        async with self._bus.subscribe(f"*.*.{self._gateway.admission.room}", limit=100_000) as heard:
-            told = await self._last_published()
-            for message in await self._gateway.after(told):
+        async with self._bus.subscribe(f"*.*.{self._gateway.admission.room}", limit=100_000) as updates:
+            last = await self._last_published()
+            for message in await self._gateway.after(last):
                 await self._publish(subjects.firehose, message, message.id)
-                told = message.number
-            async for news in heard:
-                body = news.body
+                last = message.number
+            async for update in updates:
+                body = update.body
                 if isinstance(body, ChatMessage):
-                    if body.number > told:
+                    if body.number > last:
                         await self._publish(subjects.firehose, body, body.id)
-                        told = body.number
+                        last = body.number
                 elif isinstance(body, AuditRecord | StreamContext | Trends):
-                    await self._publish(news.subject, body, None)
+                    await self._publish(update.subject, body, None)
 
     async def _last_published(self) -> int:
-        """Up to which number everybody has heard."""
+        """The number of the last message on the broker, or 0."""
         from nats.js.errors import NotFoundError
 
         try:
@@ -168,7 +164,7 @@ class ClusterGateway:
     async def _publish(
         self, subject: str, body: ChatMessage | AuditRecord | StreamContext | Trends, key: str | None
     ) -> None:
-        """In order, and for as long as it takes: nobody may hear the next before this."""
+        """Retry until it succeeds, so that messages stay in order."""
         from nats.errors import Error
 
         headers = {"Nats-Msg-Id": key} if key is not None else None
@@ -181,22 +177,18 @@ class ClusterGateway:
                 return
 
 
-# Everybody else's end: posting to a gateway elsewhere, and hearing what it tells, from any number on.
-#
-# A post is sent until it is answered; sent twice it is still said once. Hearing resumes after the last number heard, and
-# whatever comes twice is heard once.
-
-
-_ANSWER_TIMEOUT_S = 2.0
-
-
 class ClusterClient:
+    """Posts to a gateway in another process and reads its messages."""
+
     def __init__(self, broker: Broker, room: str) -> None:
         self._broker = broker
         self._subjects = Subjects(room)
 
     async def post(self, post: ChatPost, deadline_s: float = 30.0) -> ChatMessage:
-        """The message as everybody sees it; `Refused` with its rule, or `NoBroker` when nobody answers in time."""
+        """Post until answered and return the stored message.
+
+        Raises `MessageRefused`, or `NoBroker` if no gateway answers within the deadline.
+        """
         from nats.errors import Error
 
         until = asyncio.get_running_loop().time() + deadline_s
@@ -205,7 +197,7 @@ class ClusterClient:
         attempt = 0
         try:
             while asyncio.get_running_loop().time() < until:
-                # Each attempt is a message of its own to the broker; the gateway knows that it is the same post.
+                # JetStream drops ids it has seen, so each attempt needs its own; the gateway knows the post by its id.
                 key = f"{post.room}:{post.author.name}:{post.id}:{attempt}"
                 try:
                     headers = {"Nats-Msg-Id": key, "Answer-To": inbox}
@@ -224,27 +216,24 @@ class ClusterClient:
             await answers.unsubscribe()
         raise NoBroker(
             f"No gateway of {post.room} answered within {deadline_s:.0f} s.",
-            "Is one running? coterie crowd gateway --room …",
+            "Start one: coterie crowd gateway --room …",
         )
 
     async def firehose(self, after: int = 0) -> AsyncIterator[ChatMessage]:
-        """Every message after a number, then each new one, in order and once."""
-        from nats.errors import TimeoutError as NothingYet
+        """Yield every message after a number, then each new one, in order and once."""
+        from nats.errors import TimeoutError as NoMessageYet
 
-        heard = await self._broker.jetstream.subscribe(
+        subscription = await self._broker.jetstream.subscribe(
             self._subjects.firehose, stream=OUTPUT_STREAM, ordered_consumer=True
         )
         try:
             while True:
                 try:
-                    told = ChatMessage.from_json((await heard.next_msg(timeout=1)).data)
-                except NothingYet:
+                    message = ChatMessage.from_json((await subscription.next_msg(timeout=1)).data)
+                except NoMessageYet:
                     continue
-                if told.number > after:
-                    after = told.number
-                    yield told
+                if message.number > after:
+                    after = message.number
+                    yield message
         finally:
-            await heard.unsubscribe()
-
-
-__all__ = ["Broker", "ClusterClient", "ClusterGateway"]
+            await subscription.unsubscribe()

@@ -1,4 +1,8 @@
-"""How personas change from session to session: a little, within bounds, with reasons, and never beyond recall. C14"""
+"""Drift: small changes of a persona's traits and interests after each session.
+
+A trait moves by at most 0.05 per session and stays within 0.25 of its authored value. Every change is stored with its
+reason and the messages behind it; spam never counts. Each session makes a snapshot that can be reverted to.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +12,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from coterie.eventstore import Event, NewEvent, Projection, Rows, Store, on
+from coterie.eventstore import NewEvent, Store
 from coterie.modes.crowd.decisions import ChatEntry
 from coterie.modes.crowd.errors import DriftRefused
 from coterie.modes.crowd.events import CrowdDrifted, CrowdDriftFrozen, CrowdDriftReverted, room_stream
 from coterie.modes.crowd.personas import Persona, Traits
 
-# Looking back at a session: what it did to somebody's traits and interests, in bounds that no chat can push. C14
-#
-# Each trait moves by at most 0.05 a session and stays within 0.25 of what was authored, for life. Every change has its
-# reason and the messages it comes from; nothing that the screen took for spam counts.
-
-
 MAX_STEP_PER_SESSION = 0.05
 MAX_TOTAL_DRIFT = 0.25
 _MAX_INTERESTS = 8
 _MAX_ACQUIRED = 3
-"""So many beyond the authored ones, at least."""
+"""A persona may always have this many beyond its authored interests."""
 _MIN_TOPIC_MESSAGES = 3
 _MAX_EVIDENCE = 5
 _DECIMALS = 4
@@ -34,30 +32,30 @@ TRAITS = ("talkativeness", "meme_level", "helpfulness", "contrarian", "warmth")
 
 @dataclass
 class SessionActivity:
-    """What a persona lived through in a session."""
+    """What happened to a persona during a session."""
 
     lines_said: int = 0
     answered: list[ChatEntry] = field(default_factory=list)
-    """People's messages that it answered."""
+    """Messages of people that it answered."""
     mentioned_in: list[ChatEntry] = field(default_factory=list)
-    """People's messages that named it."""
+    """Messages of people that mention it."""
     reactions: int = 0
-    """Lines it said because something happened or everybody else spoke."""
+    """Its lines that were caused by an event or a trend."""
 
     @classmethod
     def from_history(cls, name: str, history: Iterable[ChatEntry]) -> SessionActivity:
-        told = list(history)
-        by_id = {each.message.id: each for each in told}
+        entries = list(history)
+        by_id = {each.message.id: each for each in entries}
         found = cls()
-        for each in told:
+        for each in entries:
             if each.message.author.name == name:
                 found.lines_said += 1
                 trace = each.message.trace
                 found.reactions += trace is not None and trace.because in ("event", "trend")
-                before = by_id.get(each.message.reply_to or "")
-                if before is not None and before.human and not before.spam_verdict.is_spam:
-                    found.answered.append(before)
-            elif each.human and not each.spam_verdict.is_spam and name in each.message.mentions:
+                replied_to = by_id.get(each.message.reply_to or "")
+                if replied_to is not None and replied_to.from_person and not replied_to.spam_verdict.is_spam:
+                    found.answered.append(replied_to)
+            elif each.from_person and not each.spam_verdict.is_spam and name in each.message.mentions:
                 found.mentioned_in.append(each)
         return found
 
@@ -74,22 +72,26 @@ class DriftChange:
 def compute_drift(
     authored: Persona, traits: Traits, interests: tuple[str, ...], activity: SessionActivity
 ) -> tuple[Traits, tuple[str, ...], list[DriftChange]]:
-    """Traits and interests as they are from now on, and what changed and why."""
+    """Return the new traits and interests, and the changes with their reasons."""
     if not activity.lines_said and not activity.mentioned_in:
         return traits, interests, []
     changes: list[DriftChange] = []
-    asked = [each for each in activity.answered if "?" in each.message.text]
-    met, called = len(activity.answered), len(activity.mentioned_in)
+    questions = [each for each in activity.answered if "?" in each.message.text]
+    answered, mentioned = len(activity.answered), len(activity.mentioned_in)
     wanted: dict[str, tuple[float, str, list[ChatEntry]]] = {
-        "talkativeness": (0.01 * called - 0.01 * (not called), "how often people spoke to them", activity.mentioned_in),
+        "talkativeness": (
+            0.01 * mentioned - 0.01 * (not mentioned),
+            "how often people spoke to them",
+            activity.mentioned_in,
+        ),
         "meme_level": (
             0.005 * activity.reactions - 0.01 * (not activity.reactions),
-            "how they went along with the room",
+            "how often they joined in with the room",
             [],
         ),
-        "helpfulness": (0.01 * len(asked), "people asked them", asked),
-        "contrarian": (0.005 * (not met) - 0.005 * met, "how often they met people halfway", activity.answered),
-        "warmth": (0.01 * met, "they talked with people", activity.answered),
+        "helpfulness": (0.01 * len(questions), "people asked them", questions),
+        "contrarian": (0.005 * (not answered) - 0.005 * answered, "how often they answered people", activity.answered),
+        "warmth": (0.01 * answered, "they talked with people", activity.answered),
     }
     values = {}
     for name in TRAITS:
@@ -103,24 +105,24 @@ def compute_drift(
 
 
 def bounded_trait(authored: float, before: float, delta: float) -> float:
-    """A trait after a session: no step above 0.05, never farther than 0.25 from the authored value, within 0 and 1."""
+    """Apply a delta, limited per session, in total from the authored value, and to 0–1."""
     step = max(-MAX_STEP_PER_SESSION, min(MAX_STEP_PER_SESSION, delta))
     low, high = max(0.0, authored - MAX_TOTAL_DRIFT), min(1.0, authored + MAX_TOTAL_DRIFT)
     return round(max(low, min(high, before + step)), _DECIMALS)
 
 
 def _interests(
-    authored: Persona, interests: tuple[str, ...], happened: SessionActivity, changes: list[DriftChange]
+    authored: Persona, interests: tuple[str, ...], activity: SessionActivity, changes: list[DriftChange]
 ) -> tuple[str, ...]:
-    """What several people talked about with them is taken up; of what was taken up before, the oldest makes room."""
-    talked: Counter[str] = Counter()
-    for each in happened.answered:
-        talked.update(each.words)
-    authors = {word: {each.message.author.name for each in happened.answered if word in each.words} for word in talked}
-    names = {each.message.author.name for each in happened.answered} | {authored.name}
+    """Add what several people talked about with the persona; beyond the limit the oldest acquired one is dropped."""
+    counts: Counter[str] = Counter()
+    for each in activity.answered:
+        counts.update(each.words)
+    authors = {word: {each.message.author.name for each in activity.answered if word in each.words} for word in counts}
+    names = {each.message.author.name for each in activity.answered} | {authored.name}
     kept = list(interests)
     for word in sorted(
-        word for word, times in talked.items() if times >= _MIN_TOPIC_MESSAGES and len(authors[word]) > 1
+        word for word, times in counts.items() if times >= _MIN_TOPIC_MESSAGES and len(authors[word]) > 1
     ):
         if word in kept or word in names:
             continue
@@ -129,14 +131,11 @@ def _interests(
             if not acquired:
                 break
             kept.remove(acquired[0])
-            changes.append(DriftChange("interest", acquired[0], "", "it made room"))
-        ids = tuple(each.message.id for each in happened.answered if word in each.words)[:_MAX_EVIDENCE]
+            changes.append(DriftChange("interest", acquired[0], "", "replaced by a newer one"))
+        ids = tuple(each.message.id for each in activity.answered if word in each.words)[:_MAX_EVIDENCE]
         kept.append(word)
         changes.append(DriftChange("interest", "", word, "several people talked with them about it", ids))
     return tuple(kept)
-
-
-# Where everybody stands: a snapshot for each session, with its reasons, to look at, go back to, or freeze. C14
 
 
 @dataclass(frozen=True)
@@ -147,44 +146,8 @@ class DriftSnapshot:
     changes: tuple[dict[str, Any], ...]
 
 
-class DriftProjection(Projection):
-    name = "crowd_drifts"
-    stream_column = "room"
-    schema = """
-    CREATE TABLE crowd_drift(room TEXT, persona TEXT, number INTEGER, state TEXT, changes TEXT,
-        PRIMARY KEY(room, persona, number));
-    CREATE TABLE crowd_drift_now(room TEXT, persona TEXT, number INTEGER, frozen INTEGER, PRIMARY KEY(room, persona));
-    """
-
-    @on(CrowdDrifted)
-    def drifted(self, rows: Rows, event: Event[CrowdDrifted]) -> None:
-        drift = event.payload
-        rows.run(
-            "INSERT INTO crowd_drift VALUES (?, ?, ?, ?, ?)",
-            (event.stream, drift.persona, drift.number, json.dumps(drift.state), json.dumps(drift.changes)),
-        )
-        self._set_current(rows, event.stream, drift.persona, drift.number)
-
-    @on(CrowdDriftReverted)
-    def reverted(self, rows: Rows, event: Event[CrowdDriftReverted]) -> None:
-        self._set_current(rows, event.stream, event.payload.persona, event.payload.to)
-
-    @on(CrowdDriftFrozen)
-    def frozen(self, rows: Rows, event: Event[CrowdDriftFrozen]) -> None:
-        rows.run(
-            "INSERT INTO crowd_drift_now VALUES (?1, ?2, 0, ?3) ON CONFLICT(room, persona) DO UPDATE SET frozen = ?3",
-            (event.stream, event.payload.persona, int(event.payload.frozen)),
-        )
-
-    def _set_current(self, rows: Rows, room: str, persona: str, number: int) -> None:
-        rows.run(
-            "INSERT INTO crowd_drift_now VALUES (?1, ?2, ?3, 0) ON CONFLICT(room, persona) DO UPDATE SET number = ?3",
-            (room, persona, number),
-        )
-
-
 class PersonaDrift:
-    """Reads and writes the snapshots of a room's personas. Number 0 is who they were written as."""
+    """Reads and writes the drift snapshots of a room's personas. Snapshot 0 is the persona as authored."""
 
     def __init__(self, store: Store, room: str) -> None:
         self._store = store
@@ -201,7 +164,7 @@ class PersonaDrift:
         return [self._snapshot(persona, number) for number in (0, *(row[0] for row in rows))]
 
     async def apply_session(self, persona: Persona, activity: SessionActivity) -> list[DriftChange]:
-        """At a session's end. A frozen persona stays as it is."""
+        """Store the drift of a finished session. A frozen persona does not change."""
         number, frozen = self._current_number(persona)
         if frozen:
             return []
@@ -210,14 +173,14 @@ class PersonaDrift:
         if not changes:
             return []
         state = {"traits": traits.model_dump(), "interests": list(interests)}
-        told = tuple(asdict(change) for change in changes)
+        stored = tuple(asdict(change) for change in changes)
         last = self.history(persona)[-1].number
-        payload = CrowdDrifted(persona=persona.name, number=last + 1, after=number, state=state, changes=told)
+        payload = CrowdDrifted(persona=persona.name, number=last + 1, after=number, state=state, changes=stored)
         await self._store.append([NewEvent(self._stream, payload, "crowd")])
         return changes
 
     async def revert(self, persona: Persona, to: int, *, actor: str = "person") -> DriftSnapshot:
-        """Back to a snapshot, exactly; later ones stay readable."""
+        """Return to a snapshot. Later snapshots are kept."""
         known = [snapshot.number for snapshot in self.history(persona)]
         if to not in known:
             raise DriftRefused(
@@ -230,7 +193,7 @@ class PersonaDrift:
         await self._store.append([NewEvent(self._stream, CrowdDriftFrozen(persona=persona.name, frozen=frozen), actor)])
 
     def apply_current(self, personas: Sequence[Persona]) -> list[Persona]:
-        """Everybody as they are by now, for a session that begins."""
+        """Return the personas with their current traits and interests."""
         return [
             persona.model_copy(update={"traits": now.traits, "interests": now.interests})
             for persona in personas
@@ -250,16 +213,5 @@ class PersonaDrift:
             "SELECT state, changes FROM crowd_drift WHERE room = ? AND persona = ? AND number = ?",
             (self._stream, persona.name, number),
         )
-        told = json.loads(state)
-        return DriftSnapshot(number, Traits(**told["traits"]), tuple(told["interests"]), tuple(json.loads(changes)))
-
-
-__all__ = [
-    "MAX_TOTAL_DRIFT",
-    "TRAITS",
-    "DriftProjection",
-    "DriftSnapshot",
-    "PersonaDrift",
-    "SessionActivity",
-    "compute_drift",
-]
+        parsed = json.loads(state)
+        return DriftSnapshot(number, Traits(**parsed["traits"]), tuple(parsed["interests"]), tuple(json.loads(changes)))

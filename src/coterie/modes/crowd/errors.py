@@ -1,15 +1,15 @@
-"""What can go wrong in a crowd, each with what to do next.
+"""The crowd's errors.
 
 CrowdError
-├── Refused             a message was not let in; `rule` says which rule it met
-├── BadWire             what came over a subject or a socket does not fit its schema
-├── AlreadyLive         an evening runs in this room
-├── BadRoster           a persona's or a room's file is wrong
-│   └── NoSuchCrowd     there is no room or persona of that name
-├── BadRecording        a session cannot be replayed from this log
-├── NoBroker            the broker or a gateway behind it does not answer
-├── NoSound             a stream cannot be heard or understood
-└── DriftRefused        a snapshot cannot be taken back to, or the persona is frozen
+├── MessageRefused      a message was not admitted; `rule` names the rule
+├── BadWireMessage      a message does not match its schema
+├── AlreadyLive         a session is running in this room
+├── NoBroker            the broker or the gateway behind it does not answer
+├── AudioUnavailable    audio cannot be read or transcribed
+└── DriftRefused        there is no such snapshot
+BadCrowdConfig          a persona's or a room's file is wrong
+└── NoSuchCrowd         there is no room or persona of that name
+BadRecording            a session cannot be replayed from this log
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class CrowdError(CoterieError):
 
 
 class MessageRefused(CrowdError):
-    """A message that was not let in. Its sender is told, and the audit has it."""
+    """A message was not admitted. The sender gets this error, and the audit has a record."""
 
     http_status = 422
 

@@ -1,4 +1,4 @@
-"""What happens in a crowd's room, as events of the stream `room:<name>`. Enough of it to play an evening again."""
+"""Events of a crowd room, in the stream `room:<name>`. A session can be replayed from them."""
 
 from __future__ import annotations
 
@@ -19,71 +19,71 @@ def room_stream(room: str) -> str:
 
 
 class CrowdOpened(Payload, kind="crowd_opened"):
-    """A session began: who is there and by which rules, as they were written then. C17"""
+    """A session began, with the rules and personas as they were then."""
 
     room: str
     """The room's name, as in its file."""
     seed: int
-    """All chance of the session comes from it."""
+    """The seed of all random numbers of the session."""
     start_ms: int
     """When it began, in milliseconds since 1970."""
     rules: dict[str, Any]
     """The room's file."""
     personas: tuple[dict[str, Any], ...]
-    """The roster's files."""
+    """The files of the room's personas."""
 
 
 class CrowdSaid(Payload, kind="crowd_said"):
-    """A message everybody saw. C3"""
+    """A message was admitted."""
 
     message: ChatMessage
-    """As everybody saw it, with its number."""
+    """As shown to readers, with its number."""
 
 
 class CrowdAudited(Payload, kind="crowd_audited"):
-    """Something was refused, redacted, noted or ruled. C4, C16"""
+    """A message was refused, redacted or flagged, or a moderator acted."""
 
     record: AuditRecord
     """What was done to whom, by which rule, and why."""
 
 
 class CrowdRuled(Payload, kind="crowd_ruled"):
-    """A moderator decided something about somebody, or about the room. C3"""
+    """A moderator acted on a person or on the room."""
 
     what: Ruling
-    """`slow`, `followers`, `kill` and `revive` are about the room, the others about `who`."""
+    """`slow`, `followers`, `kill` and `revive` apply to the room, the others to `who`."""
     at_ms: int
     """When, in milliseconds since 1970."""
     who: str = ""
-    """Their name in the chat; empty where it is about the room."""
+    """The person's name in the chat; empty for the room."""
     seconds: float | None = None
-    """How long a timeout lasts, or how slow slow mode is."""
+    """The length of a timeout, or the interval of slow mode."""
     on: bool = True
     """For `followers` and `follow`: False ends it."""
     by: str = "moderator"
-    """Who decided it, by their name in the chat."""
+    """The moderator's name in the chat."""
     reason: str = ""
-    """As it stands in the audit; may be empty."""
+    """The reason in the audit record; may be empty."""
 
 
 class CrowdGoverned(Payload, kind="crowd_governed"):
-    """The owner changed the room's rules: limits and moderation are by these from here on. C17"""
+    """The owner changed the room's rules; limits and moderation apply from here on."""
 
     rules: dict[str, Any]
-    """The room's file as it is now."""
+    """The room's file after the change."""
 
 
 class CrowdHeard(Payload, kind="crowd_heard"):
-    """What went on in the stream. C9"""
+    """A context of the stream arrived."""
 
     at_ms: int
-    """When it came in, in milliseconds since 1970."""
+    """When it arrived, in milliseconds since 1970."""
     context: StreamContext
-    """The stream's last words, what they are about, and what happened."""
+    """Transcript, keywords and events of the stream."""
 
 
 class SpeakDecision(BaseModel):
-    """A decision to speak, with every number that led to it. C6"""
+    """A decision to speak, with every factor of its probability."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -95,75 +95,75 @@ class SpeakDecision(BaseModel):
     reply_to: str | None = None
     to: str = ""
     spoken_ms: int | None = None
-    """When the stream's words that led to it ended; None if a message did."""
+    """End of the streamer's words that caused it; None if a message did."""
     heard_ms: int | None = None
-    """When the words or the message that led to it came in."""
+    """When the words or the message that caused it arrived."""
     seed: int
-    """Of the line that is to be written."""
+    """The seed for the line."""
 
 
 class CrowdTicked(Payload, kind="crowd_ticked"):
-    """Everybody thought for a moment: up to which message they had read, and who wants to speak. C6"""
+    """All personas decided whether to speak."""
 
     tick: int
-    """Which moment of the session, counted from 1."""
+    """The number of the tick in the session, from 1."""
     at_ms: int
     """When, in milliseconds since 1970."""
     upto: int
-    """The number of the last message they had read."""
+    """The number of the last message they took into account."""
     spoke: tuple[SpeakDecision, ...] = ()
-    """Everybody who wants to speak, in the order of their names."""
+    """Decisions to speak, ordered by name."""
 
 
 class CrowdWritten(Payload, kind="crowd_written"):
-    """What a persona's voice made of its decision, or why nothing came of it. C7"""
+    """The outcome of a decision to speak: a line, or why there is none."""
 
     persona: str
     """The persona's name."""
     tick: int
-    """The moment in which it decided to speak, as in `crowd_ticked`."""
+    """The tick of the decision, as in `crowd_ticked`."""
     at_ms: int
     """When, in milliseconds since 1970."""
     outcome: LineOutcome
-    """`written` and said; too `late`; `failed` by the model; `refused` by manners or the gateway."""
+    """`written` and posted; too `late`; `failed` in the model; `refused` by the line rules or the gateway."""
     text: str = ""
-    """The line; a refused one may stand here too."""
+    """The line, also if it was refused."""
     why: str = ""
-    """Why it was not said; empty where it was."""
+    """Why it was not posted; empty if it was."""
     model: str = ""
-    """`provider/model`, or `phrasebook`; empty where no line was made."""
+    """`provider/model`, or `phrasebook` for a canned line; empty without a line."""
     seconds: float = Field(default=0, ge=0)
-    """How long it took to be written, typing aside."""
+    """Time to write it, without typing."""
 
 
 class CrowdDrifted(Payload, kind="crowd_drifted"):
-    """Looking back at a session changed somebody a little: who they are now, and why. C14"""
+    """A session changed a persona's traits or interests."""
 
     persona: str
     """The persona's name."""
     number: int
-    """The snapshot's own, counted from 1 for each persona."""
+    """The snapshot's number, from 1 for each persona."""
     after: int
-    """The snapshot it goes on from; 0 is who they were written as."""
+    """The snapshot it is based on; 0 is as authored."""
     state: dict[str, Any]
-    """`traits` (each from 0 to 1) and `interests` from now on."""
+    """The new `traits` (each from 0 to 1) and `interests`."""
     changes: tuple[dict[str, Any], ...]
-    """Each with `what`, `before`, `after`, `why`, and as `evidence` the ids of messages."""
+    """Each with `what`, `before`, `after`, `why`, and message ids as `evidence`."""
 
 
 class CrowdDriftReverted(Payload, kind="crowd_drift_reverted"):
-    """A person took somebody back to an earlier snapshot."""
+    """A persona was reverted to an earlier snapshot."""
 
     persona: str
     """The persona's name."""
     to: int
-    """The snapshot's number; 0 is who they were written as."""
+    """The snapshot's number; 0 is as authored."""
 
 
 class CrowdDriftFrozen(Payload, kind="crowd_drift_frozen"):
-    """A person forbade somebody to change, or allowed it again."""
+    """Drift of a persona was frozen or allowed again."""
 
     persona: str
     """The persona's name."""
     frozen: bool
-    """False: sessions may change them again."""
+    """False allows drift again."""

@@ -1,4 +1,7 @@
-"""A line of chat is said in one breath: what a model goes on to say after it is left away. C7"""
+"""Writes the lines of personas with a model or from their canned lines, and checks them.
+
+Every line is cleaned and checked, whoever wrote it; one that cannot be used is refused with a reason.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ _REPETITION_SHARE = 0.5
 
 
 def shorten(text: str) -> str:
-    """As it is, if it is short; else up to the first sentence's end, or the last comma before it is too long."""
+    """Cut a long text after its first sentence, or at the last comma within the limit."""
     words = list(_SPOKEN_WORD.finditer(text))
     if len(words) <= _MAX_WORDS:
         return text
@@ -36,12 +39,12 @@ def shorten(text: str) -> str:
     ends = [found.end() for found in _SENTENCE_END.finditer(text) if earliest <= found.start() <= latest]
     if ends:
         return text[: ends[0]]
-    rests = [found.start() for found in _CLAUSE_END.finditer(text) if earliest <= found.start() <= latest]
-    return text[: rests[-1]] if rests else text
+    clauses = [found.start() for found in _CLAUSE_END.finditer(text) if earliest <= found.start() <= latest]
+    return text[: clauses[-1]] if clauses else text
 
 
 def remove_unpaired_marks(text: str) -> str:
-    """Without a quotation mark or a bracket that has lost its other half."""
+    """Remove quotation marks and brackets without a counterpart."""
     if text.count('"') % 2:
         text = text.replace('"', "")
     for opens, closes in ("()", "[]", "“”"):
@@ -51,18 +54,13 @@ def remove_unpaired_marks(text: str) -> str:
 
 
 def length_problem(text: str) -> str:
-    """Why a line is no line: it has no end, or goes in circles. Nothing if it is one."""
+    """Why a line is too long or too repetitive; empty if it is neither."""
     words = [word.casefold() for word in _SPOKEN_WORD.findall(text)]
     if len(words) > _MAX_WORDS:
-        return "it goes on and on"
+        return "it is too long"
     if len(words) >= _MIN_WORDS_FOR_REPETITION and len(set(words)) / len(words) <= _REPETITION_SHARE:
-        return "it goes in circles"
+        return "it repeats itself"
     return ""
-
-
-# What a persona's line has to be: one line, its own, in character. C7
-#
-# Whoever wrote it, model or phrasebook, it passes here. A line that cannot be mended is refused with a reason.
 
 
 _MAX_RECENT_LINES = 600
@@ -96,17 +94,17 @@ _MIN_PAIRS = 5
 
 
 class LineRules:
-    """Remembers what was just said in the room, to know a copy when it sees one."""
+    """Cleans and checks lines; keeps the room's recent lines to detect copies."""
 
-    def __init__(self, longest: int) -> None:
-        self._max_length = longest
+    def __init__(self, max_length: int) -> None:
+        self._max_length = max_length
         self._recent: deque[frozenset[str]] = deque(maxlen=_MAX_RECENT_LINES)
 
     def add_recent(self, text: str) -> None:
         self._recent.append(_word_pairs(text))
 
     def clean(self, raw: str, name: str) -> str:
-        """Quotation marks around it, the speaker's own name before it and all but the first line are not part of it."""
+        """Return the first line, without enclosing quotation marks and the speaker's own name before it."""
         first = next((line.strip() for line in raw.strip().splitlines() if line.strip()), "")
         first = re.sub(rf"(?i)^\s*[@<\[*]*{re.escape(name)}[>\]*]*\s*[:：]\s*", "", first)
         if len(first) > 1 and first[0] in "\"“'" and first[-1] in "\"”'":
@@ -120,19 +118,17 @@ class LineRules:
     def rejection_reason(
         self, line: str, prompts: Sequence[str] = (), example_lines: Iterable[str] = (), *, to_person: bool = False
     ) -> str:
-        """Why a mended line cannot be said; nothing if it can.
+        """Why a cleaned line cannot be posted; empty if it can.
 
-        `told` is what a model was told to write it, its instructions first; `own` are lines it was shown as the
-        persona's.
-
-        A person who asks should get an answer: there only a copy of what was said very lately is one.
+        `prompts` are the model's prompt texts, instructions first; `example_lines` the persona's lines in the prompt.
+        A line to a person is compared with fewer recent lines, because a person should get an answer.
         """
         if not _WORD.search(line):
             return "it says nothing"
         if _OUT_OF_CHARACTER.search(line):
             return "it falls out of character"
         if any(sign.search(line) for sign in (_NARRATES, _SPEAKS_FOR, _STAGE_DIRECTION)):
-            return "it tells what others say instead of speaking"
+            return "it describes what others say instead of speaking"
         if _UNFILLED_TEMPLATE.search(line):
             return "something in it was not filled in"
         if (
@@ -140,18 +136,18 @@ class LineRules:
             or any(_quotes(line, each) for each in prompts)
             or _paraphrases(line, prompts[:1])
         ):
-            return "it repeats what only the model was told"
-        mine = _word_pairs(line)
-        if any(_is_near_copy(mine, _word_pairs(each)) for each in example_lines):
+            return "it repeats the model's instructions"
+        pairs = _word_pairs(line)
+        if any(_is_near_copy(pairs, _word_pairs(each)) for each in example_lines):
             return "it is a line that was written for it"
-        lately = islice(reversed(self._recent), _RECENT_FOR_PERSON if to_person else None)
-        if any(_is_near_copy(mine, theirs) for theirs in lately):
+        recent = islice(reversed(self._recent), _RECENT_FOR_PERSON if to_person else None)
+        if any(_is_near_copy(pairs, other) for other in recent):
             return "it is a near copy of what was just said"
         return ""
 
 
 def _word_pairs(text: str) -> frozenset[str]:
-    """Pairs of words, and the words of what is too short to have many: names of whom it is said to do not count."""
+    """The pairs of adjacent words, or the whole text if it has at most two. Mentions are ignored."""
     words = _WORD.findall(re.sub(r"@\S+", "", text.casefold()))
     pairs = {f"{first} {second}" for first, second in pairwise(words)}
     return frozenset(pairs if len(words) > 2 else [" ".join(words)])
@@ -163,22 +159,16 @@ def _is_near_copy(one: frozenset[str], other: frozenset[str]) -> bool:
 
 
 def _paraphrases(line: str, instructions: Iterable[str]) -> bool:
-    """Whether most of it stands in the instructions, in whatever order: so they are said back in other words."""
-    mine = _word_pairs(line)
-    shared = {pair for each in instructions for pair in mine & _word_pairs(each)}
-    return len(mine) >= _MIN_PAIRS and len(shared) / len(mine) > _PARAPHRASE_SHARE
+    """Whether most of the line's word pairs occur in the instructions."""
+    pairs = _word_pairs(line)
+    shared = {pair for each in instructions for pair in pairs & _word_pairs(each)}
+    return len(pairs) >= _MIN_PAIRS and len(shared) / len(pairs) > _PARAPHRASE_SHARE
 
 
-def _quotes(line: str, told: str) -> bool:
+def _quotes(line: str, prompt: str) -> bool:
     words = _WORD.findall(line.casefold())
-    whole = " ".join(_WORD.findall(told.casefold()))
-    return any(" ".join(words[at : at + _QUOTE_WORDS]) in whole for at in range(len(words) - _QUOTE_WORDS + 1))
-
-
-# A voice that needs no model: the persona's own lines, chosen by the situation and filled in with what is going on.
-#
-# It is what a room sounds like offline, what stands in when a model is late or out of order, and what makes a simulated
-# evening the same everywhere.
+    prompt_words = " ".join(_WORD.findall(prompt.casefold()))
+    return any(" ".join(words[at : at + _QUOTE_WORDS]) in prompt_words for at in range(len(words) - _QUOTE_WORDS + 1))
 
 
 _FALLBACK_SITUATIONS: dict[Situation, tuple[Situation, ...]] = {
@@ -187,18 +177,20 @@ _FALLBACK_SITUATIONS: dict[Situation, tuple[Situation, ...]] = {
     "mention": ("reply", "idle"),
     "reply": ("mention", "idle"),
 }
-"""Where else to look when the first lines will not do."""
+"""Situations whose lines are used when the first ones are exhausted."""
 
 
 class CannedLines:
+    """The persona's own lines, chosen by situation and seed, with placeholders filled in."""
+
     name = "phrasebook"
 
     def write(self, request: LineRequest, attempt: int = 0) -> str:
-        """A line, or nothing if there is none for this. Another attempt is another line."""
+        """Return a line, a different one per attempt; empty if there is none left."""
         lines: list[str] = []
         for situation in (request.situation, *_FALLBACK_SITUATIONS.get(request.situation, ("idle",))):
-            said = request.persona.lines.get(situation, ())
-            lines += _rotated([line for line in said if request.topics or "{topic}" not in line], request.seed)
+            known = request.persona.lines.get(situation, ())
+            lines += _rotated([line for line in known if request.topics or "{topic}" not in line], request.seed)
         if attempt >= len(lines):
             return ""
         line = lines[attempt]
@@ -215,22 +207,17 @@ class CannedLines:
 
 
 def _rotated(lines: list[str], seed: int) -> list[str]:
-    """The same lines, beginning somewhere else."""
+    """Rotate the lines by an offset derived from the seed."""
     start = derive_seed(seed, "phrase") % len(lines) if lines else 0
     return lines[start:] + lines[:start]
 
 
-# A voice that asks a model for one line of chat. C7
-#
-# The phrasebook stands in where a person waits for an answer, or where the room wants it so, and the model is slow, out
-# of order, or forgets its manners. What is late is dropped: a joke that is a minute old is not posted.
-
-
 _ATTEMPTS = 2
+NO_LINE = "it has no line for this"
 _MAX_TOKENS = 40
 _TEMPERATURE = 0.8
 _MODEL_TIME_SHARE = 0.6
-"""How much of its time a line may take before the phrasebook speaks instead."""
+"""Share of the deadline after which canned lines replace the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,38 +229,43 @@ class WrittenLine:
 
 
 class CannedLineWriter:
-    """The phrasebook alone, as a voice for a live room."""
+    """Writes from canned lines only."""
 
-    def __init__(self, manners: LineRules) -> None:
-        self._rules = manners
+    def __init__(self, rules: LineRules) -> None:
+        self._rules = rules
         self._lines = CannedLines()
 
     async def write(self, request: LineRequest, deadline_s: float) -> WrittenLine:
-        why = "there is nothing it would say"
+        reason = NO_LINE
         for attempt in range(2 * _ATTEMPTS + 2):
             text = self._rules.clean(self._lines.write(request, attempt), request.persona.name)
-            why = self._rules.rejection_reason(text, to_person=request.recipient_is_person)
-            if not why:
+            reason = self._rules.rejection_reason(text, to_person=request.recipient_is_person)
+            if not reason:
                 return WrittenLine("written", text, self._lines.name)
-        return WrittenLine("refused", reason=why)
+        return WrittenLine("refused", reason=reason)
 
 
 class ModelLineWriter:
-    def __init__(self, models: Models, manners: LineRules, room: str, *, stand_in: bool = False) -> None:
+    """Asks a model for one line. Late lines are dropped.
+
+    Canned lines replace the model's where a person waits for an answer, and everywhere if `stand_in` is set.
+    """
+
+    def __init__(self, models: Models, rules: LineRules, room: str, *, stand_in: bool = False) -> None:
         self._models = models
-        self._rules = manners
+        self._rules = rules
         self._room = room
-        self._canned = CannedLineWriter(manners)
+        self._canned = CannedLineWriter(rules)
         self._stand_in = stand_in
 
     async def write(self, request: LineRequest, deadline_s: float) -> WrittenLine:
         stand_in = self._stand_in or request.recipient_is_person
-        patience_s = deadline_s * _MODEL_TIME_SHARE if stand_in else deadline_s
+        timeout_s = deadline_s * _MODEL_TIME_SHARE if stand_in else deadline_s
         try:
-            async with asyncio.timeout(patience_s):
-                line = await self._ask(request, patience_s)
+            async with asyncio.timeout(timeout_s):
+                line = await self._ask(request, timeout_s)
         except TimeoutError:
-            line = WrittenLine("late", reason=f"it was not written within {patience_s:.0f} s")
+            line = WrittenLine("late", reason=f"it was not written within {timeout_s:.0f} s")
         except ModelError as error:
             line = WrittenLine("failed", reason=error.what)
         if line.outcome != "written" and stand_in:
@@ -281,13 +273,13 @@ class ModelLineWriter:
         return line
 
     async def _ask(self, request: LineRequest, deadline_s: float) -> WrittenLine:
-        told = build_messages(request)
-        # What it remembers it may say; the rest of its instructions it may not.
-        secret = (instructions(replace(request, memories=())), situation_text(request))
-        why = ""
+        messages = build_messages(request)
+        # A line may repeat memories, but not the rest of the instructions.
+        prompts = (instructions(replace(request, memories=())), situation_text(request))
+        reason = ""
         for attempt in range(_ATTEMPTS):
             prompt = Prompt(
-                messages=told,
+                messages=messages,
                 max_tokens=_MAX_TOKENS,
                 temperature=_TEMPERATURE,
                 seed=(request.seed + attempt) % 2**31,
@@ -301,14 +293,14 @@ class ModelLineWriter:
                 deadline_s=deadline_s,
             )
             text = remove_unpaired_marks(shorten(self._rules.clean(answer.text, request.persona.name)))
-            why = length_problem(text) or self._rules.rejection_reason(
-                text, secret, request.persona.complete_lines(), to_person=request.recipient_is_person
+            reason = length_problem(text) or self._rules.rejection_reason(
+                text, prompts, request.persona.complete_lines(), to_person=request.recipient_is_person
             )
-            if not why:
-                spoken = (
+            if not reason:
+                addressed = (
                     f"@{request.recipient} {text}"
                     if request.recipient and f"@{request.recipient}".casefold() not in text.casefold()
                     else text
                 )
-                return WrittenLine("written", spoken, answer.model)
-        return WrittenLine("refused", reason=why)
+                return WrittenLine("written", addressed, answer.model)
+        return WrittenLine("refused", reason=reason)

@@ -1,6 +1,7 @@
-"""Finding what is worth remembering without a model: only what somebody says of themselves, or asks to be remembered.
+"""What personas remember of people in the chat, and what they recall when they speak.
 
-Conservative on purpose. A model may propose more; whoever proposes, the keeper's rules and memory's own apply. C12
+Only a person's message that a persona answered is stored, and only if it is no spam. Extraction works by rules, without
+a model, and is conservative: it keeps what people say about themselves or ask to be remembered.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ _RULES: tuple[tuple[re.Pattern[str], MemoryType, float], ...] = (
 
 
 def extract_by_rules(request: ExtractionRequest) -> Operations:
+    """Propose memories from patterns such as "my favourite" or "remember that"."""
     found = []
     for turn in request.turns:
         if "?" in turn.text and "remember" not in turn.text.casefold():
             continue
         for pattern, kind, confidence in _RULES:
             if pattern.search(turn.text):
-                said = re.sub(r"@\S+\s*", "", turn.text).strip()
-                text = f"{turn.speaker}: {said}"
+                text = f"{turn.speaker}: " + re.sub(r"@\S+\s*", "", turn.text).strip()
                 found.append(
                     Operation(
                         op="ADD", text=text, type=kind, evidence=[turn.id], about=[turn.speaker], confidence=confidence
@@ -54,16 +55,10 @@ def extract_by_rules(request: ExtractionRequest) -> Operations:
     return Operations(operations=found)
 
 
-# What a persona keeps of a conversation, and what comes to its mind when it speaks. C11 to C13
-#
-# Nothing is kept but what a person said to the persona, was answered, and stood up to the screen; never spam, never
-# what a persona said, never what a stranger asserts of somebody else. What says the same updates what is there.
-
-
 _TYPES = frozenset(["relationship", "running_joke", "preference", "persona_note", "event"])
 _MIN_CONFIDENCE = 0.6
 _TRUSTED_AFTER = 3
-"""Answered conversations after which somebody is no stranger."""
+"""Answered conversations after which a person's statements are trusted."""
 _MAX_RECALLED = 3
 _MAX_MEMORY_CHARS = 300
 _DELAY_MS = 45_000
@@ -71,6 +66,8 @@ _PEOPLE_BONUS = 0.15
 
 
 class PersonaMemory:
+    """Stores and recalls memories of a room's personas, scoped to the room and the persona."""
+
     def __init__(
         self,
         memory: Memory,
@@ -81,7 +78,7 @@ class PersonaMemory:
         owners: Mapping[str, str] | None = None,
         people: Callable[[], Collection[str]] = tuple,
     ) -> None:
-        """`owners` are ids in the cast by persona; `people` are all there are: any of them may look in."""
+        """`owners` maps personas to character ids; `people` returns all known people, any of whom may read the chat."""
         self._memory = memory
         self._owners = dict(owners or {})
         self._people = people
@@ -92,13 +89,12 @@ class PersonaMemory:
         self._pending: deque[tuple[str, ChatMessage]] = deque()
 
     def record_answer(self, persona: str, entry: ChatEntry) -> None:
-        """A persona answered somebody. Whether anything of it is kept is decided a minute later: by then it shows
-        whether the same was pasted everywhere, or its author went on to spam."""
+        """Queue an answered message. It is stored later, once it is clear that its author did not go on to spam."""
         if entry.spam_verdict.is_informative and entry.message.author.kind == "human":
             self._pending.append((persona, entry.message))
 
     def store_due(self, spam_filter: SpamFilter, now_ms: int) -> int:
-        """Keep what has stood for long enough. Returns how many memories that wrote."""
+        """Store queued messages whose delay has passed. Returns the number of new memories."""
         written = 0
         while self._pending and self._pending[0][1].ts <= now_ms - _DELAY_MS:
             persona, message = self._pending.popleft()
@@ -107,32 +103,34 @@ class PersonaMemory:
         return written
 
     def _store(self, persona: str, message: ChatMessage) -> int:
-        who = message.author.name
-        talks = self._conversation_counts[persona, who] = self._conversation_counts.get((persona, who), 0) + 1
-        turn = ExtractionTurn(message.id, who, message.text, trusted=talks >= _TRUSTED_AFTER)
+        author = message.author.name
+        count = self._conversation_counts[persona, author] = self._conversation_counts.get((persona, author), 0) + 1
+        turn = ExtractionTurn(message.id, author, message.text, trusted=count >= _TRUSTED_AFTER)
         outcome = self._memory.extract(
             [turn],
             lambda request: self._filter_operations(request, self._extractor(request)),
             owner=self._owner(persona),
             room=self._room,
-            witnesses=(self._owner(persona), who),
+            witnesses=(self._owner(persona), author),
         )
         return sum(plan.verdict == "added" for plan in outcome.planned)
 
     def recall(self, request: LineRequest) -> list[str]:
-        """What to have in mind: of whoever is spoken to and what it is about, people before personas."""
+        """Return memories about the recipient and the topic, those about people first."""
         question = " ".join(
             [request.recipient, request.answered_text or request.about or " ".join(request.topics[:3])]
         ).strip()
         if not question:
             return []
-        # A chat is read by whoever likes: before them only what is nobody's secret comes to mind. M2
+        # Anybody may read the chat, so only memories that nobody is excluded from are recalled.
         people = self._people()
         view = Viewpoint.of(self._owner(request.persona.name), self._room, [ANYBODY, *people], people)
         found = self._memory.recall_as(view, question, k=2 * _MAX_RECALLED)
         best = sorted(
             found,
-            key=lambda each: -each.score - _PEOPLE_BONUS * any(who not in self._personas for who in each.memory.about),
+            key=lambda each: (
+                -each.score - _PEOPLE_BONUS * any(name not in self._personas for name in each.memory.about)
+            ),
         )
         return [each.text_with_speaker[:_MAX_MEMORY_CHARS] for each in best[:_MAX_RECALLED]]
 
@@ -147,9 +145,3 @@ class PersonaMemory:
 
 def _with_allowed_type(operation: Operation) -> Operation:
     return operation if operation.type in _TYPES else operation.model_copy(update={"type": "persona_note"})
-
-
-# What personas remember of people, and keep clean. Scope: `room:<room>` and `agent:<name>`. C11 to C13
-
-
-__all__ = ["PersonaMemory", "extract_by_rules", "memory_owner"]

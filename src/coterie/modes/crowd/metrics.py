@@ -1,7 +1,4 @@
-"""Figures of every open room, for whoever watches: where seconds go, what is dropped and why, what waits. C18
-
-They are counted from what passes on the bus, so nothing on the gateway's path waits for them.
-"""
+"""Prometheus metrics of every open room, counted from the bus so that the gateway never waits for them."""
 
 from __future__ import annotations
 
@@ -25,8 +22,8 @@ _SUBJECT_PATTERNS = ("chat.*.*", "event.room.*.crowd_written")
 
 
 class CrowdMetrics(Collector):
-    def __init__(self, hall: CrowdService, bus: Bus) -> None:
-        self._service = hall
+    def __init__(self, service: CrowdService, bus: Bus) -> None:
+        self._service = service
         self._bus = bus
         self._messages: Counter[tuple[str, str]] = Counter()
         self._audits: Counter[tuple[str, str, str]] = Counter()
@@ -34,7 +31,7 @@ class CrowdMetrics(Collector):
         self._registry = CollectorRegistry()
         self._stages = Histogram(
             "coterie_crowd_stage_seconds",
-            "Seconds a persona's line spent in each stage, from the word or message that led to it.",
+            "Seconds a persona's line spent in each stage, from the words or message that caused it.",
             ["room", "stage"],
             buckets=_BUCKETS_S,
             registry=self._registry,
@@ -42,7 +39,7 @@ class CrowdMetrics(Collector):
         self._registry.register(self)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Count, until `stop`. Who falls behind here loses counts, not messages."""
+        """Count until `stop` is set. If counting falls behind, counts are lost, not messages."""
         async with asyncio.TaskGroup() as tasks:
             counting = [tasks.create_task(self._subscribe(pattern)) for pattern in _SUBJECT_PATTERNS]
             await stop.wait()
@@ -50,9 +47,9 @@ class CrowdMetrics(Collector):
                 task.cancel()
 
     async def _subscribe(self, pattern: str) -> None:
-        async with self._bus.subscribe(pattern, limit=_QUEUE_LIMIT, when_slow=WhenSlow.DROP_OLDEST) as heard:
-            async for news in heard:
-                self.count(news.body)
+        async with self._bus.subscribe(pattern, limit=_QUEUE_LIMIT, when_slow=WhenSlow.DROP_OLDEST) as messages:
+            async for message in messages:
+                self.count(message.body)
 
     def count(self, body: object) -> None:
         if isinstance(body, ChatMessage):
@@ -65,26 +62,28 @@ class CrowdMetrics(Collector):
             self._lines[str(getattr(body, "stream", "")).removeprefix("room:"), payload.outcome] += 1
 
     def collect(self) -> Iterator[Metric]:
-        said = CounterMetricFamily("coterie_crowd_messages", "Messages let in.", labels=["room", "kind"])
+        messages = CounterMetricFamily("coterie_crowd_messages", "Admitted messages.", labels=["room", "kind"])
         for labels, count in self._messages.items():
-            said.add_metric(labels, count)
-        done = CounterMetricFamily("coterie_crowd_audits", "What was done, by rule.", labels=["room", "action", "rule"])
-        for about, count in self._audits.items():
-            done.add_metric(about, count)
+            messages.add_metric(labels, count)
+        audits = CounterMetricFamily(
+            "coterie_crowd_audits", "Audit records, by action and rule.", labels=["room", "action", "rule"]
+        )
+        for audit_labels, count in self._audits.items():
+            audits.add_metric(audit_labels, count)
         lines = CounterMetricFamily(
             "coterie_crowd_lines",
-            "Lines that personas set out to write, by what came of them.",
+            "Lines that personas decided to write, by outcome.",
             labels=["room", "outcome"],
         )
         for labels, count in self._lines.items():
             lines.add_metric(labels, count)
-        yield from (said, done, lines)
+        yield from (messages, audits, lines)
         gauges = {
-            "readers": GaugeMetricFamily("coterie_crowd_readers", "Who listens to a room.", labels=["room"]),
-            "waiting": GaugeMetricFamily("coterie_crowd_waiting", "Posts that are being written.", labels=["room"]),
-            "writing": GaugeMetricFamily("coterie_crowd_writing", "Lines in the making.", labels=["room"]),
+            "readers": GaugeMetricFamily("coterie_crowd_readers", "Connected readers.", labels=["room"]),
+            "waiting": GaugeMetricFamily("coterie_crowd_waiting", "Posts that are not yet stored.", labels=["room"]),
+            "writing": GaugeMetricFamily("coterie_crowd_writing", "Lines being written.", labels=["room"]),
             "skipped": GaugeMetricFamily(
-                "coterie_crowd_skipped_frames", "Frames not sent to the slow.", labels=["room"]
+                "coterie_crowd_skipped_frames", "Frames not sent to slow readers.", labels=["room"]
             ),
         }
         for room in self._service.open_rooms:

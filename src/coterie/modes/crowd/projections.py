@@ -1,12 +1,50 @@
-"""What the crowd brings to the house: its events, and its view of who has changed."""
+"""The crowd's projections: drift snapshots of personas."""
 
 from __future__ import annotations
 
-from coterie.eventstore import Projection
-from coterie.modes.crowd import events
-from coterie.modes.crowd.drift import DriftProjection
+import json
 
-__all__ = ["events", "projections"]
+from coterie.eventstore import Event, Projection, Rows, on
+from coterie.modes.crowd import events
+from coterie.modes.crowd.events import CrowdDrifted, CrowdDriftFrozen, CrowdDriftReverted
+
+__all__ = ["DriftProjection", "events", "projections"]
+
+
+class DriftProjection(Projection):
+    name = "crowd_drifts"
+    stream_column = "room"
+    schema = """
+    CREATE TABLE crowd_drift(room TEXT, persona TEXT, number INTEGER, state TEXT, changes TEXT,
+        PRIMARY KEY(room, persona, number));
+    CREATE TABLE crowd_drift_now(room TEXT, persona TEXT, number INTEGER, frozen INTEGER, PRIMARY KEY(room, persona));
+    """
+
+    @on(CrowdDrifted)
+    def drifted(self, rows: Rows, event: Event[CrowdDrifted]) -> None:
+        drift = event.payload
+        rows.run(
+            "INSERT INTO crowd_drift VALUES (?, ?, ?, ?, ?)",
+            (event.stream, drift.persona, drift.number, json.dumps(drift.state), json.dumps(drift.changes)),
+        )
+        self._set_current(rows, event.stream, drift.persona, drift.number)
+
+    @on(CrowdDriftReverted)
+    def reverted(self, rows: Rows, event: Event[CrowdDriftReverted]) -> None:
+        self._set_current(rows, event.stream, event.payload.persona, event.payload.to)
+
+    @on(CrowdDriftFrozen)
+    def frozen(self, rows: Rows, event: Event[CrowdDriftFrozen]) -> None:
+        rows.run(
+            "INSERT INTO crowd_drift_now VALUES (?1, ?2, 0, ?3) ON CONFLICT(room, persona) DO UPDATE SET frozen = ?3",
+            (event.stream, event.payload.persona, int(event.payload.frozen)),
+        )
+
+    def _set_current(self, rows: Rows, room: str, persona: str, number: int) -> None:
+        rows.run(
+            "INSERT INTO crowd_drift_now VALUES (?1, ?2, ?3, 0) ON CONFLICT(room, persona) DO UPDATE SET number = ?3",
+            (room, persona, number),
+        )
 
 
 def projections() -> list[Projection]:

@@ -1,4 +1,8 @@
-"""Everything a persona has in mind when it begins to write: what led to it, to whom, and what it could be about."""
+"""The prompt for a persona's line: instructions, example exchanges and the current situation.
+
+The persona's own lines are given as earlier turns. A small model that is given a description instead tends to describe
+the stream or to repeat its instructions.
+"""
 
 from __future__ import annotations
 
@@ -19,23 +23,25 @@ _SITUATIONS: dict[str, Situation] = {
 
 @dataclass(frozen=True)
 class LineRequest:
+    """What a line is to be written from."""
+
     persona: Persona
     tick: int
     because: SpeakReason
     seed: int
     event: str = ""
     about: str = ""
-    """What the event or the question was about, in a few words."""
+    """What the event was about, in a few words."""
     topics: tuple[str, ...] = ()
-    """Words the stream is about, those this persona cares for first."""
+    """Keywords of the stream, the persona's interests first."""
     recipient: str = ""
-    """Whom it answers."""
+    """The name of whom it answers; empty if nobody."""
     answered_text: str = ""
-    """What they said."""
+    """The message that is answered."""
     recipient_is_person: bool = False
     transcript: str = ""
     recent: tuple[tuple[str, str], ...] = ()
-    """The last lines of the chat: who, and what."""
+    """The last messages of the chat: author and text."""
     memories: tuple[str, ...] = field(default=())
 
     @property
@@ -47,12 +53,6 @@ class LineRequest:
         if self.event in _SITUATIONS:
             return _SITUATIONS[self.event]
         return "topic" if self.topics else "idle"
-
-
-# What a model is told when a persona wants to speak: who it is, how it answered before, what was said just now. C7
-#
-# A persona's own lines stand in the talk as if it had just said them. That shows even a small model what a line of chat
-# is; told about it, the same model describes the stream, or says its instructions back.
 
 
 _EXAMPLE_CUES: tuple[tuple[Situation, str], ...] = (
@@ -88,23 +88,23 @@ def instructions(request: LineRequest) -> str:
 
 
 def examples(request: LineRequest) -> list[tuple[str, str]]:
-    """What somebody said, and how this persona answered: another of its lines each time."""
+    """Return cues with the persona's answer to each, chosen by the seed."""
     persona = request.persona
-    ready = ((cue, persona.complete_lines(kind)) for kind, cue in _EXAMPLE_CUES)
-    return [(cue.format(name=persona.name), lines[request.seed % len(lines)]) for cue, lines in ready if lines]
+    available = ((cue, persona.complete_lines(kind)) for kind, cue in _EXAMPLE_CUES)
+    return [(cue.format(name=persona.name), lines[request.seed % len(lines)]) for cue, lines in available if lines]
 
 
 def situation_text(request: LineRequest) -> str:
-    """What is going on, as data: whatever people wrote stands in quotation marks. What is answered comes last."""
-    told = []
+    """Describe the current situation, with all quoted text in quotation marks. The answered message comes last."""
+    parts = []
     if request.recent:
         others = ", ".join(f'"{text}"' for _, text in request.recent[-_MAX_RECENT:])
-        told.append(f"(Others in the chat: {others})")
+        parts.append(f"(Others in the chat: {others})")
     if request.transcript:
-        told.append(f'Streamer: "{request.transcript[-_MAX_TRANSCRIPT_CHARS:]}"')
+        parts.append(f'Streamer: "{request.transcript[-_MAX_TRANSCRIPT_CHARS:]}"')
     if request.recipient:
-        told.append(f'{request.recipient}: "@{request.persona.name} {request.answered_text}"')
-    return "\n".join(told) or "(Nobody says anything.)"
+        parts.append(f'{request.recipient}: "@{request.persona.name} {request.answered_text}"')
+    return "\n".join(parts) or "(Nobody says anything.)"
 
 
 def _exchange(cue: str, line: str) -> tuple[PromptMessage, PromptMessage]:

@@ -1,4 +1,4 @@
-"""What can be asked about an evening: where a line's seconds went, why it was said, what was ruled, and what if."""
+"""Questions about a session: latency of a line, the decision behind it, audit records, replay with a change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from coterie.modes.crowd.protocol import AuditRecord, ChatMessage
 from coterie.modes.crowd.session.replay import Replay, ReplayResult, last_session_events
 
 _MAX_TICKS_SEARCHED = 1_200
-"""Moments: at one a second, twenty minutes."""
+"""Twenty minutes at one tick per second."""
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,12 @@ class LatencyStage:
 
 
 def latency_stages(message: ChatMessage) -> list[LatencyStage]:
-    """Where the seconds went, from the word or the message that led to a line until everybody saw it. C10"""
+    """Split the time between the words or message that caused a line and its appearance into stages."""
     trace = message.trace
     if trace is None:
         return []
-    # Each moment with what was going on until then.
-    moments = [
+    # The name of a stage, and when it ended.
+    ends = [
         ("", trace.spoken_ms),
         ("understood", trace.heard_ms),
         ("thought it over", trace.decided_ms),
@@ -37,20 +37,18 @@ def latency_stages(message: ChatMessage) -> list[LatencyStage]:
         ("typed", trace.posted_ms),
         ("let in", message.ts),
     ]
-    known = [(until, at) for until, at in moments if at is not None]
-    return [LatencyStage(until, max(0, at - before) / 1_000) for (_, before), (until, at) in pairwise(known)]
+    known = [(name, at) for name, at in ends if at is not None]
+    return [LatencyStage(name, max(0, at - before) / 1_000) for (_, before), (name, at) in pairwise(known)]
 
 
 def find_decision(store: Store, room: str, decision: str) -> SpeakDecision | None:
-    """The numbers of a decision that a trace names, if it was made lately."""
+    """Return the decision that a trace names, if it is recent."""
     persona, _, tick = decision.rpartition("@")
-    ticked = store.reader.read(
-        room_stream(room), kinds=[CrowdTicked.kind], limit=_MAX_TICKS_SEARCHED, newest_first=True
-    )
+    ticks = store.reader.read(room_stream(room), kinds=[CrowdTicked.kind], limit=_MAX_TICKS_SEARCHED, newest_first=True)
     return next(
         (
             decided
-            for event in ticked
+            for event in ticks
             if isinstance(event.payload, CrowdTicked) and event.payload.tick == int(tick or -1)
             for decided in event.payload.spoke
             if decided.persona == persona
@@ -60,14 +58,14 @@ def find_decision(store: Store, room: str, decision: str) -> SpeakDecision | Non
 
 
 def audit_records(store: Store, room: str, limit: int = 100) -> list[AuditRecord]:
-    """What was refused, redacted, noted or ruled, newest first."""
+    """Return the latest audit records, newest first."""
     found = store.reader.read(room_stream(room), kinds=[CrowdAudited.kind], limit=limit, newest_first=True)
     return [event.payload.record for event in found if isinstance(event.payload, CrowdAudited)]
 
 
 def replay_with_change(reader: LogReader, room: str, moderator: Moderator, changed: Persona) -> ReplayResult:
-    """The room's last session again, with one of them as they might have been. C17"""
+    """Replay the room's last session with one persona changed."""
     events = last_session_events(reader, room)
     if not any(isinstance(event, CrowdTicked) for event in events):
-        raise BadRecording(f"Nothing happened yet in {room}.", "Let an evening run for a while first.")
+        raise BadRecording(f"Nothing happened yet in {room}.", "Run a session first.")
     return Replay(events, moderator, changed={changed.name: changed}).run()

@@ -1,7 +1,6 @@
-"""The hall: every room of the crowd in one process, opened when somebody looks in, with an evening running or not.
+"""The crowd's commands: open rooms, start and stop sessions, change rules, add members.
 
-Pages, sockets and commands all come here; nobody else builds a gateway. A room stays open until the hall closes; an
-evening in it is started and stopped, and its end is when everybody looks back.
+A room is opened on first use and stays open until the service closes. Drift is computed when a session ends.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _KEPT_CONTEXTS = 60
 
 
 class CrowdRoom(ChatRoom):
-    """A room that can be read and written, and the evening that runs in it, if one does."""
+    """An open room: its gateway, its readers and the running session, if any."""
 
     def __init__(self, rules: RoomConfig, authored: list[Persona], gateway: Gateway, store: Store) -> None:
         super().__init__(gateway, store.bus)
@@ -56,23 +55,25 @@ class CrowdRoom(ChatRoom):
         self.stream = ""
         self.line_source: LineSource = "phrasebook"
         self.problem = ""
-        """Why the last evening ended early, or goes on with less."""
+        """Why the last session ended early, or runs without a model."""
         self.live: LiveSession | None = None
         self.contexts: deque[StreamContext] = deque(maxlen=_KEPT_CONTEXTS)
         self.broadcast_task: asyncio.Task[None] | None = None
         self.session_task: asyncio.Task[None] | None = None
 
     def persona(self, name: str) -> Persona:
-        """As authored."""
+        """Return a persona as authored."""
         found = next((persona for persona in self.authored_personas if persona.name == name), None)
         if found is None:
-            raise NoSuchCrowd(f"There is no {name} in {self.rules.title}.", "The room's page lists its regulars.")
+            raise NoSuchCrowd(f"There is no {name} in {self.rules.title}.", "The room's page lists its personas.")
         return found
 
 
 class CrowdService:
+    """All rooms of this process. Surfaces and commands use rooms only through it."""
+
     def __init__(self, store: Store, memory: Memory, models: Models, clock: Clock, folder: Path) -> None:
-        """`folder` holds a person's own personas, rooms and moderation lists."""
+        """`folder` holds the owner's own personas, rooms and moderation lists."""
         self.configs = CrowdConfigs([folder])
         self._store = store
         self._memory = memory
@@ -86,7 +87,7 @@ class CrowdService:
         return list(self._rooms.values())
 
     async def room(self, name: str) -> CrowdRoom:
-        """A room, opened if nobody has looked in yet."""
+        """Return a room, opening it on first use."""
         async with self._open_lock:
             if (known := self._rooms.get(name)) is not None:
                 return known
@@ -94,12 +95,12 @@ class CrowdService:
             authored = self.configs.personas_in(rules)
             gateway = Gateway(self._store, admission_for(rules, authored, self.configs.moderator(rules)), self._clock)
             await gateway.recover()
-            made = self._rooms[name] = CrowdRoom(rules, authored, gateway, self._store)
-            made.broadcast_task = asyncio.create_task(made.run(), name=f"crowd {name}")
-            return made
+            room = self._rooms[name] = CrowdRoom(rules, authored, gateway, self._store)
+            room.broadcast_task = asyncio.create_task(room.run(), name=f"crowd {name}")
+            return room
 
     async def change_rules(self, name: str, changes: Mapping[str, Mapping[str, Any]]) -> CrowdRoom:
-        """Limits and moderation at once, the tempo of personas from the next evening on."""
+        """Change a room's rules: limits and moderation at once, tempo from the next session on."""
         room = await self.room(name)
         room.rules = self.configs.write_room(name, changes)
         room.gateway.admission.change_rules(self.configs.moderator(room.rules), room.rules.limits)
@@ -108,7 +109,7 @@ class CrowdService:
         return room
 
     async def add_member(self, name: str, character: Identity) -> Persona:
-        """Somebody of the cast as a regular of a room, from the next evening on. C5"""
+        """Add a character to a room, from the next session on."""
         room = await self.room(name)
         persona = self.configs.add_member(name, persona_from_character(character))
         if room.session_task is None:
@@ -118,7 +119,7 @@ class CrowdService:
     async def start(
         self, name: str, stream: str = SAMPLE, *, line_source: LineSource = "model", speed: float = 1.0
     ) -> CrowdRoom:
-        """Begin an evening. A stream that cannot be is told here."""
+        """Start a session. Raises if the stream cannot be opened."""
         return await self.start_with_contexts(
             name, open_stream(stream, name, self._clock, speed=speed), stream, line_source, speed
         )
@@ -133,23 +134,23 @@ class CrowdService:
     ) -> CrowdRoom:
         room = await self.room(name)
         if room.session_task is not None:
-            raise AlreadyLive(f"{room.rules.title} is live already.", "Stop it before you start another evening.")
-        # What was edited since the last evening counts from here on.
+            raise AlreadyLive(f"{room.rules.title} is live already.", "Stop it before you start another session.")
+        # Files may have been edited since the last session.
         self._reload_configs(room)
         room.gateway.admission.change_rules(self.configs.moderator(room.rules), room.rules.limits)
         room.stream, room.line_source, room.problem = stream, line_source, ""
         self._set_state(room, "waking")
         room.session_task = asyncio.create_task(
-            self._run_session(room, contexts, line_source, speed), name=f"evening {name}"
+            self._run_session(room, contexts, line_source, speed), name=f"session {name}"
         )
         return room
 
     async def stop(self, name: str) -> CrowdRoom:
         room = await self.room(name)
-        if (evening := room.session_task) is not None:
-            evening.cancel()
-            await asyncio.gather(evening, return_exceptions=True)
-            if room.session_task is evening:  # it was stopped before it had begun
+        if (task := room.session_task) is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            if room.session_task is task:  # cancelled before it had started
                 await self._end_session(room)
         return room
 
@@ -170,7 +171,7 @@ class CrowdService:
             if line_source == "model":
                 await self._warm_up_model(room)
             personas = room.drift.apply_current(room.authored_personas)
-            keeper = PersonaMemory(
+            memory = PersonaMemory(
                 self._memory,
                 name,
                 [persona.name for persona in personas],
@@ -178,43 +179,49 @@ class CrowdService:
                 people=PeopleQueries(self._store).ids,
             )
 
-            def voice(manners: LineRules) -> LineWriter:
+            def create_writer(rules: LineRules) -> LineWriter:
                 if line_source == "phrasebook":
-                    return CannedLineWriter(manners)
-                return ModelLineWriter(self._models, manners, name, stand_in=room.rules.tempo.stand_in)
+                    return CannedLineWriter(rules)
+                return ModelLineWriter(self._models, rules, name, stand_in=room.rules.tempo.stand_in)
 
             room.live = LiveSession(
-                room.rules, personas, room.gateway, self._store.bus, voice, seed=room.gateway.now_ms(), memory=keeper
+                room.rules,
+                personas,
+                room.gateway,
+                self._store.bus,
+                create_writer,
+                seed=room.gateway.now_ms(),
+                memory=memory,
             )
             self._set_state(room, "live")
             await room.live.run(_recorded(contexts, room), linger_s=_LINGER_S / speed)
         except* CoterieError as errors:
             first = next(_leaves(errors))
             room.problem = f"{first}"
-            _log.warning("crowd_evening_ended", room=name, error=room.problem)
+            _log.warning("crowd_session_ended", room=name, error=room.problem)
         finally:
             await self._end_session(room)
 
     async def _warm_up_model(self, room: CrowdRoom) -> None:
-        """The first answer of a model that has to be loaded takes long: not while somebody waits for a line."""
+        """Load the model before the session starts, so that the first line is not late."""
         try:
             await self._models.ask(Role.CROWD, Prompt.of("Say hi.", max_tokens=8), deadline_s=_WARM_UP_TIMEOUT_S)
         except ModelError as error:
-            room.problem = f"{error.what} Personas speak from their phrasebooks. {error.fix}"
+            room.problem = f"{error.what} Personas use their canned lines. {error.fix}"
 
     async def _end_session(self, room: CrowdRoom) -> None:
-        """Everybody looks back, however the evening ended."""
+        """Store the drift of every persona, however the session ended."""
         try:
             if room.live is not None:
-                heard = room.live.session.history.recent
+                history = room.live.session.history.recent
                 for persona in room.authored_personas:
-                    await room.drift.apply_session(persona, SessionActivity.from_history(persona.name, heard))
+                    await room.drift.apply_session(persona, SessionActivity.from_history(persona.name, history))
         finally:
             room.live, room.session_task = None, None
             self._set_state(room, "quiet")
 
     def _reload_configs(self, room: CrowdRoom) -> None:
-        """Who is there, as the files say it now."""
+        """Read the room and its personas from their files again."""
         room.rules = self.configs.room(room.rules.name)
         room.authored_personas = self.configs.personas_in(room.rules)
         room.gateway.admission.add_names(persona.name for persona in room.authored_personas)

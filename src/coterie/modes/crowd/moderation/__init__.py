@@ -1,4 +1,4 @@
-"""Keeping a room civil, at thousands of messages a second: no model is asked, and every action says its rule. C16"""
+"""Rule-based moderation of chat messages: word lists, link policy and redaction. No model is called."""
 
 from coterie.modes.crowd.moderation.moderator import ModerationFinding, ModerationPolicy, ModerationVerdict, Moderator
 from coterie.modes.crowd.moderation.wordlist import Wordlist, read_wordlists

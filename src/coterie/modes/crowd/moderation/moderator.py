@@ -1,4 +1,8 @@
-"""One look at a message: what is forbidden, what is taken out, and by which rule. C16"""
+"""Checks a message against word lists and link policy, and redacts private data.
+
+One automaton scans each message for all word list entries and hints. Only messages with a hit are examined further, so
+ordinary chat costs about a microsecond.
+"""
 
 from __future__ import annotations
 
@@ -23,33 +27,24 @@ from coterie.modes.crowd.moderation.wordlist import (
     fold,
 )
 
-# Taking out what identifies a person or opens a door: e-mail, telephone, street address, keys, cards. C16
-#
-# One quick look tells whether there is anything a rule could apply to, so that ordinary chat costs next to nothing.
-# What was taken out is never written down; redacting twice changes nothing.
-
-
-# Which addresses a message names, whether or not it writes `https://` before them.
-
-
 _TLD = (
     "com|net|org|io|gg|tv|ly|me|co|ru|xyz|link|live|shop|top|app|dev|de|uk|eu|fr|nl|info|biz|club|online|site|store"
     "|click|win"
 )
 _LINK = re.compile(rf"(?i)(?:https?://|www\.)([^\s/?#]+)|(?<![@\w.-])((?:[a-z0-9-]+\.)+(?:{_TLD}))(?![\w.-]*\w)")
 LINK_HINTS = (".", "://")
-"""What no link can do without."""
+"""Every link contains one of these."""
 
 
 def hosts(text: str) -> list[str]:
-    """The hosts a text links to."""
+    """Return the hosts a text links to, with or without a scheme."""
     if not any(hint in text for hint in LINK_HINTS):
         return []
     return [(found[1] or found[2]).lower().removeprefix("www.") for found in _LINK.finditer(text)]
 
 
 def is_listed(host: str, allowed: Collection[str]) -> bool:
-    """Whether a host is one of the allowed ones, or below one of them."""
+    """Whether a host is an allowed domain or a subdomain of one."""
     return any(host == domain or host.endswith(f".{domain}") for domain in allowed)
 
 
@@ -77,48 +72,49 @@ _KEYS = (
     *("pass", "pin ", "pin:", "pin=", "api key", "secret key"),
 )
 REDACTION_HINTS = (*_AT, *_DOT, *_NUMBERS, *_KEYS)
-"""What nothing that is taken out can do without, in lower case."""
+"""Everything that is redacted contains one of these, in lower case."""
 _AUTOMATON = ahocorasick_rs.AhoCorasick(REDACTION_HINTS)
 _FIRST_DOT = len(_AT)
 _FIRST_NUMBER = _FIRST_DOT + len(_DOT)
 _FIRST_KEY = _FIRST_NUMBER + len(_NUMBERS)
-_FEWEST_DIGITS = 7
+_MIN_PHONE_DIGITS = 7
 
 
 @dataclass(frozen=True, slots=True)
 class Redacted:
     text: str
     rules: tuple[str, ...] = ()
-    """Which kinds of thing were taken out."""
+    """The redaction rules that applied."""
 
 
 def redact(text: str) -> Redacted:
+    """Replace e-mail addresses, telephone numbers, street addresses, keys and card numbers. Idempotent."""
     return redact_hinted(text, [index for index, _, _ in _AUTOMATON.find_matches_as_indexes(text.lower())])
 
 
-def redact_hinted(text: str, which: Sequence[int]) -> Redacted:
-    """The same for whoever has looked already: which of `HINTS` there are, each as often as it is there."""
-    if not which:
+def redact_hinted(text: str, hints: Sequence[int]) -> Redacted:
+    """Redact a text whose hints are known: indexes into `REDACTION_HINTS`, once per occurrence."""
+    if not hints:
         return Redacted(text)
-    digits = sum(_FIRST_NUMBER <= index < _FIRST_KEY for index in which)
+    digits = sum(_FIRST_NUMBER <= index < _FIRST_KEY for index in hints)
     rules: list[str] = []
-    if (min(which) < _FIRST_DOT and "." in text) or _FIRST_DOT in which:
+    if (min(hints) < _FIRST_DOT and "." in text) or _FIRST_DOT in hints:
         text = _replace(_EMAIL, "[email]", "redact:email", text, rules)
     if digits:
         text = _replace(_ADDRESS, "[address]", "redact:address", text, rules)
-    if (digits >= _FEWEST_DIGITS or max(which) >= _FIRST_KEY) and (cleared := remove_secrets(text)) != text:
+    if (digits >= _MIN_PHONE_DIGITS or max(hints) >= _FIRST_KEY) and (cleaned := remove_secrets(text)) != text:
         rules.append("redact:key")
-        text = cleared
-    if digits >= _FEWEST_DIGITS:
-        calls = _PHONE.sub(lambda found: "[phone]" if _is_phone(found[0]) else found[0], text)
-        if calls != text:
+        text = cleaned
+    if digits >= _MIN_PHONE_DIGITS:
+        replaced = _PHONE.sub(lambda found: "[phone]" if _is_phone(found[0]) else found[0], text)
+        if replaced != text:
             rules.append("redact:phone")
-            text = calls
+            text = replaced
     return Redacted(text, tuple(rules))
 
 
-def _replace(pattern: re.Pattern[str], stands_for: str, rule: str, text: str, rules: list[str]) -> str:
-    changed = pattern.sub(stands_for, text)
+def _replace(pattern: re.Pattern[str], placeholder: str, rule: str, text: str, rules: list[str]) -> str:
+    changed = pattern.sub(placeholder, text)
     if changed != text:
         rules.append(rule)
     return changed
@@ -126,26 +122,20 @@ def _replace(pattern: re.Pattern[str], stands_for: str, rule: str, text: str, ru
 
 def _is_phone(text: str) -> bool:
     digits = sum(letter.isdigit() for letter in text)
-    return _FEWEST_DIGITS <= digits <= 15 and _DATE.fullmatch(text.strip()) is None
-
-
-# One pass over a message for everything that is looked for: words of the lists, disguises, what might be taken out.
-#
-# Ordinary chat has none of it, and that is known after a microsecond. All hints are looked for in the folded text, which
-# has whatever hint the message itself has, and those it disguises besides.
+    return _MIN_PHONE_DIGITS <= digits <= 15 and _DATE.fullmatch(text.strip()) is None
 
 
 class ScanResult(NamedTuple):
     worst: WordlistEntry | None
-    """In the plain reading."""
+    """The most severe entry in the folded text."""
     disguises: bool
-    """Whether other readings are worth making."""
-    private: list[int]
-    """Hints at what is taken out, each as often as it was seen."""
+    """Whether alternative readings must be checked."""
+    redaction_hints: list[int]
+    """Indexes into `REDACTION_HINTS`, once per occurrence."""
 
 
-NOTHING_FOUND = ScanResult(None, disguises=False, private=[])
-"""Plain ASCII without a word of the lists, a disguise, a mask, a link or anything private."""
+NOTHING_FOUND = ScanResult(None, disguises=False, redaction_hints=[])
+"""Plain ASCII without a listed word, a disguise, a mask, a link or a redaction hint."""
 
 
 class MessageScanner:
@@ -154,18 +144,18 @@ class MessageScanner:
         self._words = len(self.matcher.entries)
         self._disguises = self._words + len(DISGUISE_HINTS)
         words = (entry.text for entry in self.matcher.entries)
-        self._private = self._disguises + len(REDACTION_HINTS)
+        self._redaction_hints = self._disguises + len(REDACTION_HINTS)
         hints = (*DISGUISE_HINTS, *REDACTION_HINTS, *MASKS, *LINK_HINTS)
         self._automaton = ahocorasick_rs.AhoCorasick([*words, *hints])
 
     def scan(self, plain: str) -> ScanResult:
-        """Look at a folded text."""
+        """Scan a folded text, which contains the hints of the original text as well."""
         padded = f" {plain} "
         found = self._automaton.find_matches_as_indexes(padded, overlapping=True)
         if not found and plain.isascii():
             return NOTHING_FOUND
         words: list[tuple[int, int, int]] = []
-        private: list[int] = []
+        redaction_hints: list[int] = []
         disguises = not plain.isascii()
         for match in found:
             index = match[0]
@@ -173,30 +163,27 @@ class MessageScanner:
                 words.append(match)
             elif index < self._disguises:
                 disguises = True
-            elif index < self._private:
-                private.append(index - self._disguises)
-        return ScanResult(self.matcher.worst(padded, words) if words else None, disguises, private)
-
-
-# What a room lets pass, as its file says it.
+            elif index < self._redaction_hints:
+                redaction_hints.append(index - self._disguises)
+        return ScanResult(self.matcher.worst(padded, words) if words else None, disguises, redaction_hints)
 
 
 PolicyAction = Literal["allow", "flag", "refuse"]
 
 
 class ModerationPolicy(Section):
-    """How strict a room is."""
+    """The `[moderation]` section of a room's file."""
 
     mild: PolicyAction = "flag"
-    """Severity 1: let in and noted, by default."""
+    """Severity 1."""
     coarse: PolicyAction = "refuse"
     """Severity 2."""
     vile: Literal["flag", "refuse"] = "refuse"
-    """Severity 3: slurs, threats, calls to self-harm. Cannot be allowed without a note."""
+    """Severity 3: slurs, threats, calls to self-harm. Never allowed without an audit record."""
     links: Literal["allow", "listed", "none"] = "listed"
     allowed_hosts: tuple[str, ...] = Field(default=("twitch.tv", "youtube.com", "youtu.be", "wikipedia.org"))
     redact: bool = True
-    """Take out e-mail addresses, telephone numbers, street addresses, keys."""
+    """Replace e-mail addresses, telephone numbers, street addresses and keys."""
 
     def action_for(self, severity: int) -> PolicyAction:
         return (self.mild, self.coarse, self.vile)[severity - 1]
@@ -219,7 +206,7 @@ class ModerationFinding(NamedTuple):
 
 class ModerationVerdict(NamedTuple):
     text: str
-    """As it may be shown."""
+    """The text to show, redacted."""
     findings: tuple[ModerationFinding, ...] = ()
 
     @property
@@ -233,38 +220,38 @@ class Moderator:
         self._scanner = MessageScanner(lists)
 
     def with_policy(self, policy: ModerationPolicy) -> Moderator:
-        """The same lists by another policy."""
+        """Return a moderator with the same word lists and another policy."""
         other = copy(self)
         other.policy = policy
         return other
 
     def check(self, text: str, *, strict: bool = False) -> ModerationVerdict:
-        """`strict` is for what a model wrote: nothing that would only be noted of a person is let through."""
+        """`strict` refuses what would only be flagged; it is used for lines written by personas."""
         plain = fold(text)
-        seen = self._scanner.scan(plain)
-        if seen is NOTHING_FOUND:
+        scan = self._scanner.scan(plain)
+        if scan is NOTHING_FOUND:
             return ModerationVerdict(text)
-        entry = self._worst(plain, seen)
+        entry = self._worst(plain, scan)
         findings: list[ModerationFinding] = []
         if entry is not None:
-            answer = self.policy.action_for(entry.severity)
-            if answer == "refuse" or strict:
+            action = self.policy.action_for(entry.severity)
+            if action == "refuse" or strict:
                 return ModerationVerdict(text, (ModerationFinding("refused", f"blocklist:{entry.list}", entry.reason),))
-            if answer == "flag":
+            if action == "flag":
                 findings.append(ModerationFinding("flagged", f"blocklist:{entry.list}", entry.reason))
         if self.policy.links != "allow" and (host := self._unwanted_host(text)):
-            reason = f"It links to {host}, and this room lets only some addresses in."
+            reason = f"It links to {host}, and this room allows only some addresses."
             return ModerationVerdict(text, (*findings, ModerationFinding("refused", "links", reason)))
-        if seen.private and self.policy.redact:
-            redacted = redact_hinted(text, seen.private)
+        if scan.redaction_hints and self.policy.redact:
+            redacted = redact_hinted(text, scan.redaction_hints)
             if redacted.rules:
                 text = redacted.text
                 findings += [ModerationFinding("redacted", rule, _REDACTION_REASONS[rule]) for rule in redacted.rules]
         return ModerationVerdict(text, tuple(findings)) if findings else ModerationVerdict(text)
 
-    def _worst(self, plain: str, seen: ScanResult) -> WordlistEntry | None:
-        worst, matcher = seen.worst, self._scanner.matcher
-        if seen.disguises:
+    def _worst(self, plain: str, scan: ScanResult) -> WordlistEntry | None:
+        worst, matcher = scan.worst, self._scanner.matcher
+        if scan.disguises:
             for reading in alternative_readings(plain):
                 found = matcher.find(reading)
                 if found is not None and (worst is None or found.severity > worst.severity):

@@ -1,7 +1,7 @@
-"""Lists of what a room does not want to hear: plain files, one entry a line, a severity for each file.
+"""Moderation word lists and the text folding that sees through disguised spellings.
 
-`word` is that word alone, `word*` the word with any ending, `*word*` the letters anywhere; a blank inside makes it a
-phrase. A list may be written in ROT13, so that whoever edits its neighbour need not read it.
+A list is a text file with one entry per line and one severity. `word` matches that word, `word*` the word with any
+ending, `*word*` the letters anywhere; an entry with a space is a phrase. A list may be encoded in ROT13.
 """
 
 from __future__ import annotations
@@ -18,14 +18,8 @@ import ahocorasick_rs
 
 from coterie.base.errors import ConfigError
 
-# Reading through disguises: case, marks, invisible characters, look-alike letters, digits for letters, stretched and
-# spaced words.
-#
-# A plain sentence is recognised by one quick look (`Look`) and read only once. Where there is something to see through,
-# further readings are made; what is forbidden in any of them is forbidden. Readings keep word boundaries wherever a
-# person would see one, so that Scunthorpe stays a town.
-
-
+# Disguised spellings: look-alike letters, digits for letters, stretched and spaced words. A text with hints of one is
+# matched in several alternative readings. Readings keep word boundaries, so that "Scunthorpe" is not a match.
 _LOOK_ALIKES = dict(
     pair
     for look, read in (
@@ -76,7 +70,7 @@ DISGUISE_HINTS = (
     *(f" {letter} " for letter in ascii_lowercase if letter not in "ai"),
     *(" a a ", " a i ", " i a ", " i i ", "  "),
 )
-"""What no disguise in ASCII can do without, in a folded text with a blank before and after it."""
+"""Every disguise in ASCII contains one of these, in a folded text padded with a space on both sides."""
 _INSIDE = re.compile(r"(?<=[a-z0-9@$!|])(?!'(?:ll|s|d|re|ve|m|t|em|n)\b)[^\w\s@$!|+]+(?=[a-z0-9@$!|])|_")
 _STRETCHED = re.compile(r"(.)\1{2,}")
 _BEFORE_TWO_MORE = re.compile(r"(.)(?=\1\1)")
@@ -90,10 +84,10 @@ _RUNS_OF_SIGNS = re.compile(r"([0-9@$!|+])\1{2,}")
 
 
 def fold(text: str) -> str:
-    """Lower case, without invisible characters and marks, look-alikes as the letters they look like."""
+    """Lower case, without invisible characters and diacritics, look-alikes replaced by Latin letters."""
     if text.isascii() and text.isprintable():
         return text.lower()
-    # Before as well as after: some letters look like one thing and decompose into another.
+    # Translate before and after: some letters decompose into something other than what they look like.
     plain = unicodedata.normalize("NFKD", text.lower().translate(_FOLD)).casefold()
     kept = "".join([letter for letter in plain if unicodedata.category(letter) not in _DROPPED])
     return unicodedata.normalize("NFKD", kept.translate(_FOLD))
@@ -103,7 +97,7 @@ _DROPPED = frozenset(["Mn", "Me", "Cf", "Cc", "Cn", "Co"])
 
 
 def alternative_readings(plain: str) -> Iterator[str]:
-    """The other ways a person might read a folded text that has some of `HINTS` or is not all ASCII."""
+    """Yield other readings of a folded text that has some of `DISGUISE_HINTS` or is not ASCII."""
     if not _DISGUISED.search(plain):
         return
     seen = {plain}
@@ -134,13 +128,13 @@ def _joined(letters: re.Match[str]) -> str:
 
 
 def _after_article(letters: re.Match[str]) -> str:
-    """The same, where the first letter is a word of its own: a w o r d."""
+    """Join spaced letters, keeping a leading article as its own word: a w o r d."""
     one = _GAPS.sub("", letters[0])
     return f" {one[0]} {one[1:]} " if one[0] in "ai" else f" {one} "
 
 
 def _unsigned(text: str, signs: dict[int, str]) -> str:
-    """Signs and digits as letters, where a word has letters enough to be one. A55 is a telephone."""
+    """Replace signs and digits by letters in words with enough letters. "A55" stays as it is."""
 
     def read(found: re.Match[str]) -> str:
         word = found[0]
@@ -155,7 +149,7 @@ def _unsigned(text: str, signs: dict[int, str]) -> str:
 
 _HEADER = re.compile(r"#\s*(severity|encoding|reason):\s*(.+)")
 MASKS = ("*", "#")
-"""What stands for a letter that is not written."""
+"""Characters that stand for an omitted letter."""
 _ENDINGS = frozenset(["", "s", "es", "z"])
 
 
@@ -178,38 +172,38 @@ class Wordlist:
 
 
 def read_wordlists(folders: Iterable[Path]) -> list[Wordlist]:
-    """Every list in these folders. A later folder's file replaces an earlier one of the same name."""
+    """Read every list in these folders. A later folder's file replaces an earlier one of the same name."""
     files = {file.name: file for folder in folders for file in sorted(folder.glob("*.txt"))}
     return [_read(file) for _, file in sorted(files.items())]
 
 
 def _read(file: Path) -> Wordlist:
-    told = {"severity": "2", "encoding": "plain", "reason": f"It is on the list {file.stem}."}
+    header = {"severity": "2", "encoding": "plain", "reason": f"It is on the list {file.stem}."}
     words: list[str] = []
     for line in file.read_text(encoding="utf-8").splitlines():
-        if header := _HEADER.match(line):
-            told[header[1]] = header[2].strip()
+        if found := _HEADER.match(line):
+            header[found[1]] = found[2].strip()
         elif line.strip() and not line.startswith("#"):
             words.append(line.strip())
-    if told["severity"] not in ("1", "2", "3") or told["encoding"] not in ("plain", "rot13"):
+    if header["severity"] not in ("1", "2", "3") or header["encoding"] not in ("plain", "rot13"):
         raise ConfigError(
             f"The moderation list {file} has a severity or an encoding that is unknown.",
             "Write `# severity: 1`, 2 or 3, and `# encoding: plain` or rot13.",
         )
-    severity = int(told["severity"])
-    if told["encoding"] == "rot13":
+    severity = int(header["severity"])
+    if header["encoding"] == "rot13":
         words = [codecs.decode(word, "rot13") for word in words]
     entries = tuple(
         WordlistEntry(
-            fold(word.strip("*")), word.startswith("*"), word.endswith("*"), file.stem, severity, told["reason"]
+            fold(word.strip("*")), word.startswith("*"), word.endswith("*"), file.stem, severity, header["reason"]
         )
         for word in words
     )
-    return Wordlist(file.stem, severity, told["reason"], entries)
+    return Wordlist(file.stem, severity, header["reason"], entries)
 
 
 class Matcher:
-    """All lists as one automaton. The cost of a message does not depend on how long the lists are."""
+    """All lists in one automaton; the cost of a match does not depend on their length."""
 
     def __init__(self, lists: Iterable[Wordlist]) -> None:
         self.entries: list[WordlistEntry] = [entry for each in lists for entry in each.entries if entry.text]
@@ -220,13 +214,13 @@ class Matcher:
             self._by_length.setdefault(len(entry.text), []).append(entry)
 
     def find(self, reading: str) -> WordlistEntry | None:
-        """The worst entry in a reading that has its word boundaries."""
+        """Return the most severe entry in a reading."""
         if self._automaton is None:
             return None
         return self.worst(reading, self._automaton.find_matches_as_indexes(reading, overlapping=True))
 
     def worst(self, reading: str, matches: Iterable[tuple[int, int, int]]) -> WordlistEntry | None:
-        """The same where the letters were found already: which entry's, from where, to where."""
+        """Return the most severe of the matches, given as entry index, start and end."""
         worst: WordlistEntry | None = None
         for index, start, end in matches:
             entry = self.entries[index]
@@ -237,7 +231,7 @@ class Matcher:
         return worst
 
     def find_masked(self, word: str) -> WordlistEntry | None:
-        """The entry that a word with stars for letters stands for: there must be letters enough to tell."""
+        """Return the entry that a word with masked letters stands for, if at least two letters are left."""
         if sum(letter.isalpha() for letter in word) < 2:
             return None
         for entry in self._by_length.get(len(word), ()):

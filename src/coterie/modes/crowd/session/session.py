@@ -134,7 +134,7 @@ class Session:
             topics=tuple(liked or known),
             recipient=decision.to,
             answered_text=target.message.text if target is not None else "",
-            recipient_is_person=target is not None and target.human,
+            recipient_is_person=target is not None and target.from_person,
             transcript=context.transcript if context is not None else "",
             recent=tuple(
                 (h.message.author.name, h.message.text) for h in list(self.history.recent)[-_PROMPT_MESSAGES:]
