@@ -1,4 +1,4 @@
-"""C7: a model's line is said in one breath."""
+"""C7: lines written by a model are shortened and checked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LONG = "and then the lever went down and the bread was on fire and nobody in the
 
 
 @pytest.mark.parametrize(
-    ("whole", "kept"),
+    ("text", "kept"),
     [
         ("I'm here. sit, there is a plate", "I'm here. sit, there is a plate"),
         ("no. that is the wrong door! " + LONG, "no. that is the wrong door!"),
@@ -21,19 +21,19 @@ LONG = "and then the lever went down and the bread was on fire and nobody in the
         (LONG, LONG),
     ],
 )
-def test_c7_what_comes_after_a_breath_is_left_away(whole: str, kept: str) -> None:
-    assert shorten(whole) == kept
+def test_c7_a_long_line_is_cut_at_a_sentence_or_clause(text: str, kept: str) -> None:
+    assert shorten(text) == kept
 
 
-def test_c7_what_has_no_end_or_goes_in_circles_is_no_line() -> None:
-    assert "on and on" in length_problem(LONG)
-    assert "circles" in length_problem("no. no. no wonder. no wonder no. no")
+def test_c7_long_and_repetitive_lines_are_rejected() -> None:
+    assert "too long" in length_problem(LONG)
+    assert "repeats itself" in length_problem("no. no. no wonder. no wonder no. no")
     assert length_problem("LETS GO LETS GO LETS GO") == ""
     assert length_problem("the storm is on the other side and the ferry is not") == ""
 
 
 @pytest.mark.parametrize(
-    ("loose", "mended"),
+    ("text", "cleaned"),
     [
         ('(to himself) "are you sure?', "(to himself) are you sure?"),
         ("(laughs, the door is open", "laughs, the door is open"),
@@ -41,12 +41,12 @@ def test_c7_what_has_no_end_or_goes_in_circles_is_no_line() -> None:
         ("it's 5' tall", "it's 5' tall"),
     ],
 )
-def test_c7_a_mark_that_lost_its_other_half_is_left_away(loose: str, mended: str) -> None:
-    assert remove_unpaired_marks(loose) == mended
+def test_c7_unpaired_marks_are_removed(text: str, cleaned: str) -> None:
+    assert remove_unpaired_marks(text) == cleaned
 
 
 @given(st.text(max_size=400))
-def test_c7_a_breath_is_a_beginning_and_a_second_look_finds_nothing_to_cut(text: str) -> None:
+def test_c7_shortening_keeps_a_prefix_and_is_idempotent(text: str) -> None:
     once = shorten(text)
     assert text.startswith(once)
     assert shorten(once) == once

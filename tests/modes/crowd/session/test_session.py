@@ -125,7 +125,7 @@ def test_c15_trends_count_what_is_in_the_window() -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "mended", "trouble"),
+    ("raw", "cleaned", "reason"),
     [
         ('"hello there friend"', "hello there friend", ""),
         ("moss_granny: hello there friend\nand more", "hello there friend", ""),
@@ -136,11 +136,11 @@ def test_c15_trends_count_what_is_in_the_window() -> None:
         ("  \n ", "", "nothing"),
         ("!!! ...", None, "nothing"),
         ("so {topic} is nice", None, "filled"),
-        ("never be cruel, lower case, garden metaphors always", None, "told"),
-        ("You are a regular in a stream of messages", None, "told"),
-        ("You are moss_granny, one of the many in this chat", None, "told"),
-        ('Others in the chat: "left", "right"', None, "told"),
-        ("Never be cruel, be brief, lower case, garden metaphors", None, "told"),
+        ("never be cruel, lower case, garden metaphors always", None, "instructions"),
+        ("You are a regular in a stream of messages", None, "instructions"),
+        ("You are moss_granny, one of the many in this chat", None, "instructions"),
+        ('Others in the chat: "left", "right"', None, "instructions"),
+        ("Never be cruel, be brief, lower case, garden metaphors", None, "instructions"),
         ("you are warm and so is the soup", "you are warm and so is the soup", ""),
         ('Streamer: "no, no, no"', None, "others"),
         ('moss_granger: "the moss knows"', None, "others"),
@@ -153,27 +153,27 @@ def test_c15_trends_count_what_is_in_the_window() -> None:
         ("word " * 60 + "end. and more", None, ""),
     ],
 )
-def test_c7_manners(raw: str, mended: str | None, trouble: str) -> None:
-    manners = LineRules(100)
-    manners.add_recent("@ana well butter my parsnips, all of them. well butter all my parsnips")
-    manners.add_recent("well, butter all my parsnips!")
-    line = manners.clean(raw, "moss_granny")
-    assert mended is None or line == mended
+def test_c7_line_rules(raw: str, cleaned: str | None, reason: str) -> None:
+    rules = LineRules(100)
+    rules.add_recent("@ana well butter my parsnips, all of them. well butter all my parsnips")
+    rules.add_recent("well, butter all my parsnips!")
+    line = rules.clean(raw, "moss_granny")
+    assert cleaned is None or line == cleaned
     assert len(line) <= 100
-    told = ["You are warm. Never be cruel, lower case, garden metaphors always. Be brief."]
-    found = manners.rejection_reason(line, told, ["the soil remembers"])
-    assert trouble in found
-    assert bool(trouble) == bool(found)
+    prompts = ["You are warm. Never be cruel, lower case, garden metaphors always. Be brief."]
+    found = rules.rejection_reason(line, prompts, ["the soil remembers"])
+    assert reason in found
+    assert bool(reason) == bool(found)
 
 
-def test_c7_a_person_gets_an_answer_unless_it_was_said_a_moment_ago() -> None:
-    manners = LineRules(100)
-    manners.add_recent("here. under the awning")
-    assert manners.rejection_reason("here. under the awning", to_person=True)
+def test_c7_an_answer_to_a_person_may_repeat_an_older_line() -> None:
+    rules = LineRules(100)
+    rules.add_recent("here. under the awning")
+    assert rules.rejection_reason("here. under the awning", to_person=True)
     for number in range(50):
-        manners.add_recent(f"{number} something else {number} entirely {number}")
-    assert manners.rejection_reason("here. under the awning")
-    assert manners.rejection_reason("here. under the awning", to_person=True) == ""
+        rules.add_recent(f"{number} something else {number} entirely {number}")
+    assert rules.rejection_reason("here. under the awning")
+    assert rules.rejection_reason("here. under the awning", to_person=True) == ""
 
 
 def test_c17_the_same_evening_whatever_the_workers_and_the_order(play: Play, roster: CrowdConfigs) -> None:
