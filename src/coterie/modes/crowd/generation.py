@@ -14,8 +14,8 @@ from itertools import islice, pairwise
 
 from coterie.llm.errors import ModelError
 from coterie.llm.messages import Priority, Prompt
-from coterie.llm.roles import Role
 from coterie.llm.router import Caller, Models
+from coterie.llm.settings import Role
 from coterie.modes.crowd.decisions import derive_seed
 from coterie.modes.crowd.events import LineOutcome
 from coterie.modes.crowd.personas import Situation
