@@ -114,7 +114,7 @@ def test_an_embedder_that_changes_its_dimension_midway_is_refused_and_named(memo
     memory.vectors.embed_pending()
     moody.dim = 12
     second = memory.add("the cello is out of tune")
-    with pytest.raises(EmbedderFailed, match="12 numbers, and before of 8"):
+    with pytest.raises(EmbedderFailed, match="length 12, but earlier ones have 8"):
         memory.vectors.embed_pending()
     assert {each.id for each in memory.recall("boat or cello?")} == {first, second}
     assert memory.verify() == []

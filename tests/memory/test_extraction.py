@@ -42,12 +42,12 @@ def test_m4_a_fact_is_added_with_its_evidence_beside_the_turns(memory: Memory) -
 @pytest.mark.parametrize(
     ("operation", "why"),
     [
-        (add("Ana moved to Oslo"), "no turn"),
-        (add("Ana moved to Oslo", "t99"), "no turn"),
-        (add("Ana keeps bees in Provence", "t1"), "do not speak of it"),
-        (add("Ben is surprised", "t2", about=("Ben",)), "do not speak of it"),
-        (add("Ana did really", "t2"), "asked, not said"),
-        (add("", "t1"), "says nothing"),
+        (add("Ana moved to Oslo"), "none of the turns"),
+        (add("Ana moved to Oslo", "t99"), "none of the turns"),
+        (add("Ana keeps bees in Provence", "t1"), "do not mention it"),
+        (add("Ben is surprised", "t2", about=("Ben",)), "do not mention it"),
+        (add("Ana did really", "t2"), "asked, not stated"),
+        (add("", "t1"), "has no text"),
         (Operation(op="UPDATE", text="Ana moved to Oslo", target="unknown", evidence=["t1"]), "was not shown"),
         (Operation(op="NOOP", target=None, evidence=["t1"]), "was not shown"),
     ],

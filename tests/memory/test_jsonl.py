@@ -64,7 +64,7 @@ def test_m8_import_for_another_owner_and_room(memory: Memory, tmp_path: Path) ->
         ("[1]", "Line 2 is not a memory"),
         ('{"owner": "a", "room": "r"}', "Line 2 is not a memory: 'text'"),
         ('{"text": "x", "owner": "a", "room": "r", "type": "rumour"}', "rumour"),
-        ('{"format": "mem0", "version": 1}', "Line 2 says mem0"),
+        ('{"format": "mem0", "version": 1}', "Line 2 has format mem0"),
     ],
 )
 def test_m8_a_line_that_does_not_fit_is_named_and_nothing_is_stored(

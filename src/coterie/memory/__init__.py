@@ -1,7 +1,7 @@
-"""Memory: what a character knows, who may know it, and how it knows it. Usable alone as a library.
+"""Memory of characters: storage, access rules, recall and extraction. Usable alone as a library.
 
-`from coterie.memory import Memory` gives the whole of it; it is loaded when it is first asked for, so that
-rooms which only need the events or the records do not pay for numpy.
+`from coterie.memory import Memory` is the entry point. It is imported on first use, so that modules which only need
+the events or the records do not import numpy.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from coterie.memory.memory import Memory
 
-# The matrices of one recall are small: threads of the linear algebra library would wait for each other longer
-# than they work. This has to be said before numpy is first imported, and does not override a person's choice.
+# The matrices of a recall are so small that threads of the linear algebra library only slow it down. The variable must
+# be set before numpy is imported; a value from the environment is kept.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 __all__ = ["Memory"]

@@ -1,7 +1,7 @@
-"""Who may know. Applied before anything is ranked, so that what is not allowed cannot even be counted.
+"""Access rules for memories. They are applied before ranking, so that hidden memories cannot affect any score.
 
-First gate: the owner witnessed it or was told. Second: whether it may be spoken of here, before these people.
-Third: forked lines of one room do not know of each other's futures.
+1. The owner witnessed it or was told it. 2. It may be disclosed in this room, to the people present. 3. It is not from
+another fork of the same chat.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from coterie.memory.records import StreamForks
 
 Bools = NDArray[np.bool_]
 ANYBODY = "*"
-"""Among those present: whoever else may be listening. Nobody's secret is told before them."""
+"""A value for `present` that stands for unknown people, to whom nothing private may be disclosed."""
 
 
 @dataclass(frozen=True)
 class Viewpoint:
-    """Who remembers, where, and before whom."""
+    """Who recalls, in which room, and who is present."""
 
     owner: str
     room: str | None = None
-    """The stream of the room in which it will be spoken. None: nowhere, the owner only thinks."""
+    """The stream of the room; None if what is recalled is not disclosed anywhere."""
     present: frozenset[str] = field(default_factory=frozenset)
-    """Everybody who would hear it."""
+    """Everyone to whom it would be disclosed."""
     people: frozenset[str] = field(default_factory=frozenset)
-    """Who of all there are is a person: what one of them was there for is not told to another who was not."""
+    """The ids of people, as opposed to characters. What a person witnessed is not disclosed to people who did not."""
 
     @classmethod
     def of(
@@ -43,34 +43,34 @@ class Viewpoint:
 def may_recall(
     view: Viewpoint, *, witnesses: Iterable[str], told_by: str | None, private: bool, disclosure: str, room: str
 ) -> bool:
-    """The first two gates, for one memory."""
-    there = set(witnesses)
-    if view.owner not in there and not told_by:
+    """The first two rules, for one memory."""
+    known_by = set(witnesses)
+    if view.owner not in known_by and not told_by:
         return False
     if disclosure == "open":
         return True
     if disclosure == "room" and room != view.room:
         return False
-    if (known_to := there & view.people) and not view.present & view.people <= known_to:
+    people = known_by & view.people
+    if people and not view.present & view.people <= people:
         return False
-    return not private or view.present <= there | {view.owner, told_by}
+    return not private or view.present <= known_by | {view.owner, told_by}
 
 
 def allowed_mask(index: OwnerIndex, view: Viewpoint, forks: StreamForks) -> Bools:
-    """Per memory of the shelf, whether this viewpoint may recall it."""
-    streams = index.streams.values
-    visible = np.array([not forks.is_other_branch(stream or "", view.room) for stream in streams], bool)
-    here = index.streams.lookup(view.room)
-    elsewhere = np.zeros(len(index.settings.values), bool)
-    at_home = np.zeros(len(index.settings.values), bool)
-    for code, setting in enumerate(index.settings.values):
-        witnesses, told_by, private, disclosure = json.loads(setting or "[]")
-        common = {"witnesses": json.loads(witnesses), "told_by": told_by, "private": private, "disclosure": disclosure}
-        at_home[code] = may_recall(view, room=view.room or "", **common)
-        elsewhere[code] = disclosure != "room" and at_home[code]
+    """For each memory of the index, whether this viewpoint may recall it."""
     if not len(index):
         return np.zeros(0, bool)
+    streams = index.streams.values
+    visible = np.array([not forks.is_other_branch(stream or "", view.room) for stream in streams], bool)
+    in_room = np.zeros(len(index.settings.values), bool)
+    elsewhere = np.zeros(len(index.settings.values), bool)
+    for code, setting in enumerate(index.settings.values):
+        witnesses, told_by, private, disclosure = json.loads(setting or "[]")
+        fields = {"witnesses": json.loads(witnesses), "told_by": told_by, "private": private, "disclosure": disclosure}
+        in_room[code] = may_recall(view, room=view.room or "", **fields)
+        elsewhere[code] = disclosure != "room" and in_room[code]
     stream, setting_codes = index.columns["stream"], index.columns["setting"]
-    by_place: Bools = np.where(stream == here, at_home[setting_codes], elsewhere[setting_codes])
-    by_line: Bools = visible[stream]
-    return by_place & by_line
+    room_stream = index.streams.lookup(view.room)
+    allowed: Bools = np.where(stream == room_stream, in_room[setting_codes], elsewhere[setting_codes])
+    return allowed & visible[stream]

@@ -1,9 +1,8 @@
-"""Whether two texts say the same thing, decided without a model and on the careful side.
+"""Detection and merging of duplicate memories, without a model.
 
-Vectors alone merge "likes tea" with "likes coffee". So besides being near, two texts must leave nothing of either
-unmatched: every word that carries weight must have a close counterpart in the other. Numbers, negation and names
-must agree, and words that are near in meaning because they exclude each other (sister and brother, May and
-June, bought and sold) are never counterparts.
+Similar vectors are not enough: "likes tea" is close to "likes coffee". Two texts are duplicates only if every content
+word has a close counterpart in the other text, and numbers, negation and names agree. Words that exclude each other
+(sister and brother, May and June, bought and sold) are never counterparts.
 """
 
 from __future__ import annotations
@@ -27,21 +26,9 @@ _WORST_OF_SAME = 0.3
 _MEAN_OF_NEAR = 0.72
 _WORST_OF_NEAR = 0.42
 _STEM = 5
+_BLOCK = 512
 _FILLERS = frozenset(
-    [
-        "really",
-        "something",
-        "someone",
-        "quite",
-        "also",
-        "just",
-        "actually",
-        "basically",
-        "kind",
-        "lot",
-        "thing",
-        "things",
-    ]
+    "really something someone quite also just actually basically kind lot thing things".split()  # noqa: SIM905
 )
 _EXCLUSIVE = (
     tuple(MONTHS),
@@ -84,29 +71,29 @@ def is_duplicate(one: str, other: str) -> bool:
 
 
 def _match_scores(mine: list[str], theirs: list[str]) -> tuple[float, float]:
-    """How well each telling word finds its like in the other text: on average, and at worst."""
+    """The mean and the minimum over my words of the similarity to the closest of their words."""
     stems = {word[:_STEM] for word in theirs}
-    there = np.concatenate([_word_vectors(word) for word in theirs])
+    vectors = np.concatenate([_word_vectors(word) for word in theirs])
     scores = []
     for word in mine:
         if word[:_STEM] in stems:
             scores.append(1.0)
         else:
-            scores.append(float((_word_vectors(word) @ there.T).max(1).mean()) / GRID**2)
+            scores.append(float((_word_vectors(word) @ vectors.T).max(1).mean()) / GRID**2)
     return sum(scores) / len(scores), min(scores)
 
 
 @functools.lru_cache(maxsize=4_096)
 def _word_vectors(word: str) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
-    offline = static_embedder()
-    return offline.unit_rows(offline.tokens(word))
+    embedder = static_embedder()
+    return embedder.unit_rows(embedder.tokens(word))
 
 
 def _contradict(mine: list[str], theirs: list[str]) -> bool:
-    """Whether a word of one text has a rival, and not itself, in the other."""
-    for here, there in ((mine, theirs), (theirs, mine)):
-        rivals = {_CLASS_OF[word] for word in there if word in _CLASS_OF}
-        if any(word in _CLASS_OF and word not in there and _CLASS_OF[word] in rivals for word in here):
+    """Whether the other text has a word that excludes one of this text, but not the word itself."""
+    for words, others in ((mine, theirs), (theirs, mine)):
+        classes = {_CLASS_OF[word] for word in others if word in _CLASS_OF}
+        if any(word in _CLASS_OF and word not in others and _CLASS_OF[word] in classes for word in words):
             return True
     return False
 
@@ -117,69 +104,56 @@ def _content_words(text: str) -> list[str]:
 
 
 def _names_agree(one: str, other: str) -> bool:
-    """A name in the middle of a sentence must stand in the other text too."""
-    lowered_one, lowered_other = one.lower(), other.lower()
-    return all(_bare(name) in lowered_other for name in _NAME.findall(one)) and all(
-        _bare(name) in lowered_one for name in _NAME.findall(other)
+    """Whether each name in the middle of a sentence occurs in the other text."""
+    return all(
+        re.sub(r"['’]s$", "", name.lower()) in other_text.lower()
+        for text, other_text in ((one, other), (other, one))
+        for name in _NAME.findall(text)
     )
 
 
-def _bare(name: str) -> str:
-    return re.sub(r"['’]s$", "", name.lower())
-
-
-# Keeping memory tidy: near-duplicates become one. Fading needs no upkeep, since it is computed.
-#
-# Run it as often as you like: what it decides depends only on what is stored, and what it has decided once is
-# stored, so the second run finds nothing to do.
-
-
-_BLOCK = 512
-
-
 def merge_duplicates(store: Store, recall: RecallService) -> int:
-    """Merge what says the same. Returns how many memories were merged into others."""
+    """Merge duplicates and return their number. It is idempotent: a second run finds nothing to merge."""
     merged = 0
     for owner in list_owners(store):
-        shelf = recall.index_of(owner)
-        drafts = [] if shelf is None else _find_merges(store, recall, shelf)
-        if drafts:
-            store.append_blocking(drafts)
-            merged += len(drafts)
+        index = recall.index_of(owner)
+        new_events = [] if index is None else _find_merges(store, recall, index)
+        if new_events:
+            store.append_blocking(new_events)
+            merged += len(new_events)
     return merged
 
 
-def _find_merges(store: Store, recall: RecallService, shelf: OwnerIndex) -> list[NewEvent]:
-    """Pairs in one room, before the same people, that are near enough; the later one gives way to the earlier."""
-    gone = {(stream, memory_id) for memory_id, entries in shelf.superseded.items() for stream, _, _ in entries}
-    order = np.lexsort((shelf.doc, shelf.columns["event"]))
-    drafts: list[NewEvent] = []
-    taken: set[int] = set()
+def _find_merges(store: Store, recall: RecallService, index: OwnerIndex) -> list[NewEvent]:
+    """Merge events for duplicates in the same room with the same witnesses and access; the earlier memory is kept."""
+    superseded = {(stream, memory_id) for memory_id, entries in index.superseded.items() for stream, _, _ in entries}
+    order = np.lexsort((index.doc, index.columns["event"]))
+    new_events: list[NewEvent] = []
+    merged: set[int] = set()
     for start in range(0, len(order), _BLOCK):
         rows = order[start : start + _BLOCK]
-        alike = shelf.vectors[rows].astype(np.float32) @ shelf.vectors[order].astype(np.float32).T / GRID**2
-        for row, column in zip(*np.nonzero(alike >= DUPLICATE_COSINE), strict=True):
+        cosine = index.vectors[rows].astype(np.float32) @ index.vectors[order].astype(np.float32).T / GRID**2
+        for row, column in zip(*np.nonzero(cosine >= DUPLICATE_COSINE), strict=True):
             later, earlier = int(rows[row]), int(order[column])
             if (
                 start + int(row) <= int(column)
-                or later in taken
-                or earlier in taken
-                or not _same_setting(shelf, later, earlier)
+                or later in merged
+                or earlier in merged
+                or not _same_setting(index, later, earlier)
             ):
                 continue
-            keys = [
-                (shelf.streams.values[int(shelf.columns["stream"][at])] or "", shelf.ids[at]) for at in (later, earlier)
-            ]
-            if keys[0] in gone or keys[1] in gone:
+            stream = index.streams.values[int(index.columns["stream"][later])] or ""
+            keys = [(stream, index.ids[later]), (stream, index.ids[earlier])]
+            if not superseded.isdisjoint(keys):
                 continue
             records = read_records(store, keys, recall.forks(), None)
             if len(records) == 2 and is_duplicate(records[keys[0]].text, records[keys[1]].text):
-                taken.add(later)
-                payload = MemoryMerged(id=keys[0][1], into=keys[1][1], owner=shelf.owner)
-                drafts.append(NewEvent(keys[0][0], payload))
-    return drafts
+                merged.add(later)
+                payload = MemoryMerged(id=index.ids[later], into=index.ids[earlier], owner=index.owner)
+                new_events.append(NewEvent(stream, payload))
+    return new_events
 
 
-def _same_setting(shelf: OwnerIndex, one: int, other: int) -> bool:
-    columns = shelf.columns
+def _same_setting(index: OwnerIndex, one: int, other: int) -> bool:
+    columns = index.columns
     return all(columns[name][one] == columns[name][other] for name in ("stream", "setting", "speaker", "type"))

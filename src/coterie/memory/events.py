@@ -1,8 +1,6 @@
-"""What happens to memories, as events in the stream of the room where it happened.
+"""Events of memories. They are in the stream of the room, so a rewind of the room undoes them.
 
-A rewind of the room takes back what was remembered, corrected, linked and used there. Forgetting is
-different: it is a person's wish about a memory wherever it lives, so it stands in a stream of its own
-(`memory:<owner>`) that no rewind of a room reaches.
+`MemoryForgotten` is the exception: it is in the stream `memory:<owner>`, which no rewind of a room affects.
 """
 
 from __future__ import annotations
@@ -16,87 +14,87 @@ from coterie.memory.records import Disclosure, MemoryType, Relation
 
 
 class MemoryAdded(Payload, kind="memory_added"):
-    """A character remembers something, with who was there and the turns it came from."""
+    """A memory was stored, with its witnesses and sources."""
 
     id: str
-    """The memory's id, the same on every line of a forked room."""
+    """The memory's id, the same in all forks of a chat."""
     owner: str
     """Whose memory it is: a character's id; `agent:<name>` for a persona of the crowd."""
     text: str
-    """From the owner's point of view."""
+    """The text, from the owner's point of view."""
     type: MemoryType = "observation"
-    """What kind of thing it is; kinds weigh differently when it is recalled."""
+    """The type, which affects its importance."""
     scene: str | None = None
-    """The id of the story's scene it belongs to; None elsewhere."""
+    """The id of the story scene, if any."""
     speaker: str | None = None
-    """Who said it, by the name that prose uses."""
+    """The speaker's name as used in prose."""
     told_by: str | None = None
-    """Who told the owner, if the owner was not there."""
+    """Who told the owner, if the owner was not present."""
     witnesses: tuple[str, ...] = ()
-    """Who was there: ids, or names in a crowd's chat. An owner who was not there has it from `told_by`."""
+    """Who was present: ids, or names in a crowd's chat."""
     about: tuple[str, ...] = ()
-    """Whom it is about, beyond the speaker."""
+    """People it is about, besides the speaker."""
     sources: tuple[str, ...] = ()
     """The turns or events it came from."""
     happened: datetime | None = None
-    """When, in the fiction."""
+    """When it happened in the fiction."""
     significance: int = Field(default=1, ge=0, le=3)
-    """0 trivial and out of recall, 1 ordinary, 2 important, 3 life-changing."""
+    """0 trivial (not recalled), 1 ordinary, 2 important, 3 life-changing."""
     confidence: float = Field(default=1.0, ge=0, le=1)
-    """How sure it is, from 0 to 1; what a model thinks where it found the fact."""
+    """How certain it is, from 0 to 1; for extracted facts the model's estimate."""
     reliability: float = Field(default=1.0, ge=0, le=1)
-    """How far to believe where it comes from, 0 to 1; 0.8 for what another character told."""
+    """How reliable its source is, from 0 to 1; 0.8 for what another character said."""
     pinned: bool = False
-    """Always at hand from the start, as if pinned by hand."""
+    """Whether it is pinned from the start."""
     private: bool = False
-    """Not to be told before anybody who was not there."""
+    """Not disclosed to anyone who was not present."""
     disclosure: Disclosure = "people"
-    """`people`: not before people who were not there; `room`: only in its room; `open`: anywhere."""
+    """`people`: not to people who were not present; `room`: only in its room; `open`: anywhere."""
 
 
 class MemoryEdited(Payload, kind="memory_edited"):
-    """A memory's text, type, weight or privacy was corrected. Fields that are None stay as they are."""
+    """A memory was corrected. Fields that are None are unchanged."""
 
     id: str
     """The memory's id."""
     text: str | None = None
-    """What it says now."""
+    """The new text."""
     type: MemoryType | None = None
-    """What kind of thing it is now."""
+    """The new type."""
     significance: int | None = Field(default=None, ge=0, le=3)
     """0 trivial, 1 ordinary, 2 important, 3 life-changing."""
     confidence: float | None = Field(default=None, ge=0, le=1)
-    """How sure it is now, from 0 to 1."""
+    """How certain it is, from 0 to 1."""
     private: bool | None = None
-    """Whether it is kept from those who were not there."""
+    """Whether it is not disclosed to anyone who was not present."""
     disclosure: Disclosure | None = None
-    """`people`: not before people who were not there; `room`: only in its room; `open`: anywhere."""
+    """`people`: not to people who were not present; `room`: only in its room; `open`: anywhere."""
 
 
 class MemoryPinChanged(Payload, kind="memory_pin_changed"):
-    """A memory was pinned or unpinned, by hand or because it matters."""
+    """A memory was pinned or unpinned."""
 
     id: str
     """The memory's id."""
     pinned: bool
-    """True: always at hand; False: no longer."""
+    """Whether it is pinned now."""
     auto: bool = False
-    """Pinned because it matters, not by hand: the first to go when there are too many."""
+    """Pinned automatically; such pins are removed first if there are too many."""
 
 
 class MemoryConfirmed(Payload, kind="memory_confirmed"):
-    """The same thing was learned again: no new memory, but more to know it by."""
+    """A known memory was stated again and got more sources."""
 
     id: str
     """The memory's id."""
     owner: str
     """Whose memory it is: a character's id; `agent:<name>` for a persona of the crowd."""
     sources: tuple[str, ...]
-    """The turns in which it was said again, by id."""
+    """The ids of the turns in which it was stated again."""
 
 
 class MemorySuperseded(Payload, kind="memory_superseded"):
-    """`id` no longer holds, as far as this room knows; `by` does."""
+    """In this room, memory `by` replaces memory `id`."""
 
     id: str
     """The memory that is replaced."""
@@ -107,46 +105,46 @@ class MemorySuperseded(Payload, kind="memory_superseded"):
 
 
 class MemoryMerged(Payload, kind="memory_merged"):
-    """`id` said the same as `into`, which now stands for both."""
+    """Memory `id` was a duplicate of `into` and is no longer recalled."""
 
     id: str
-    """The later memory: `into` is recalled in its place."""
+    """The later memory, which is replaced by `into`."""
     into: str
-    """The earlier memory, which stays."""
+    """The earlier memory, which is kept."""
     owner: str
     """Whose memories they are: a character's id; `agent:<name>` for a persona of the crowd."""
 
 
 class MemoryLinked(Payload, kind="memory_linked"):
-    """Two memories belong together."""
+    """Two memories were linked."""
 
     source: str
-    """The memory that the link leads from, by id."""
+    """The id of the memory that the link starts at."""
     relation: Relation
-    """What `source` is to `target`: it `updates` it, is `part_of` it …"""
+    """The relation of `source` to `target`, such as `updates` or `part_of`."""
     target: str
-    """The memory that the link leads to, by id."""
+    """The id of the memory that the link leads to."""
     owner: str
     """Whose memories they are: a character's id; `agent:<name>` for a persona of the crowd."""
 
 
 class MemoryUsed(Payload, kind="memory_used"):
-    """These were put before a model: use keeps a memory fresh."""
+    """Memories were used in a prompt, which slows their decay."""
 
     owner: str
     """Whose memories they are: a character's id; `agent:<name>` for a persona of the crowd."""
     ids: tuple[str, ...]
-    """The ids of those that were in the prompt."""
+    """The ids of the memories in the prompt."""
 
 
 class MemoryForgotten(Payload, kind="memory_forgotten"):
-    """A tombstone: neither this memory nor one that says the same may come back."""
+    """A memory was forgotten for good; equivalent memories are not stored again."""
 
     id: str
     """The memory's id."""
     owner: str
     """Whose memory it is: a character's id; `agent:<name>` for a persona of the crowd."""
     digest: str
-    """Of its words, in hex; case, spacing and punctuation do not count."""
+    """The hexadecimal digest of its text, which ignores case, spacing and punctuation."""
     sources: tuple[str, ...] = ()
-    """The turns it came from: what they say in like words stays forgotten too."""
+    """The turns it came from; duplicates from these turns are not stored again either."""

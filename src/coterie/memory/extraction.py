@@ -1,8 +1,7 @@
-"""Turning turns into facts: a model proposes, this decides. The turns themselves stay memories beside the facts.
+"""Extraction of facts from turns: a model proposes operations, which are checked before they are stored.
 
-The model is asked through a port, since this room knows no models: `prepare` gives the request, the caller gets the
-answer however it likes, `plan` turns the answer into drafts. Nothing without evidence from the turns at hand is
-stored, nothing that is already known is stored twice, and a fact keeps its subject.
+Memory does not call models: `prepare` builds the request, the caller asks a model, and `plan` turns the answer into
+events. A fact needs evidence in the given turns and a subject, and known facts are not stored twice.
 """
 
 from __future__ import annotations
@@ -24,43 +23,22 @@ from coterie.memory.text import NameMatcher, display_name, is_question, keywords
 from coterie.memory.writer import MemoryWriter, NewMemory, PlannedWrite, remove_contacts
 
 _NEIGHBOURS = 8
-_PRONOUNS = frozenset(
-    [
-        "i",
-        "you",
-        "he",
-        "she",
-        "they",
-        "we",
-        "it",
-        "me",
-        "him",
-        "her",
-        "them",
-        "us",
-        "my",
-        "your",
-        "his",
-        "their",
-        "our",
-        "its",
-    ]
-)
+_PRONOUNS = frozenset("i you he she they we it me him her them us my your his their our its".split())  # noqa: SIM905
 
 
 @dataclass(frozen=True)
 class ExtractionTurn:
-    """Something that was said, as extraction sees it."""
+    """A turn from which facts are extracted."""
 
     id: str
     speaker: str
     text: str
     trusted: bool = True
-    """Whether what this speaker says about others may be taken for true."""
+    """Whether this speaker's statements about others are accepted."""
 
 
 class Operation(BaseModel):
-    """One thing the model proposes to do with what it read."""
+    """One operation that the model proposes."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -74,29 +52,31 @@ class Operation(BaseModel):
 
 
 class Operations(BaseModel):
-    """What a model answers with; its JSON schema is what structured output is constrained by."""
+    """A model's answer; its JSON schema constrains structured output."""
 
     operations: list[Operation] = Field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class ExtractionRequest:
+    """The turns, the owner's related memories, and the circumstances that new memories get."""
+
     owner: str
     room: str
     turns: tuple[ExtractionTurn, ...]
     known: tuple[MemoryRecord, ...]
-    """What the owner already remembers near these turns: operations refer to these by id."""
+    """The owner's memories related to these turns; operations refer to them by id."""
     witnesses: tuple[str, ...]
     scene: str | None = None
     happened: datetime | None = None
     private: bool = False
 
     def prompt(self) -> str:
-        """The request as text, for a model that is given one."""
-        said = "\n".join(f"[{turn.id}] {turn.speaker}: {turn.text}" for turn in self.turns)
+        """The request as a prompt."""
+        turns = "\n".join(f"[{turn.id}] {turn.speaker}: {turn.text}" for turn in self.turns)
         known = "\n".join(f"[{memory.id}] {memory.text}" for memory in self.known) or "(nothing)"
         return (
-            f"What {display_name(self.owner)} already remembers:\n{known}\n\nWhat was just said:\n{said}\n\n"
+            f"What {display_name(self.owner)} already remembers:\n{known}\n\nWhat was just said:\n{turns}\n\n"
             "List what is worth remembering for a long time, as operations. ADD a new fact; UPDATE a known one that "
             "has become more exact; SUPERSEDE a known one that no longer holds; NOOP one that was said again. Write "
             "each fact as a full sentence that names whom it is about. Give as evidence the ids of the turns that say "
@@ -110,18 +90,22 @@ class Extractor(Protocol):
 
 @dataclass(frozen=True)
 class ExtractionResult:
+    """The planned writes, and the refused operations with their reasons."""
+
     planned: list[PlannedWrite]
     refused: list[tuple[Operation, str]]
 
     @property
     def new_events(self) -> list[NewEvent]:
-        return [draft for plan in self.planned for draft in plan.new_events]
+        return [event for plan in self.planned for event in plan.new_events]
 
 
 class Extraction:
-    def __init__(self, recall: RecallService, writing: MemoryWriter) -> None:
+    """Prepares extraction requests and plans their results."""
+
+    def __init__(self, recall: RecallService, writer: MemoryWriter) -> None:
         self._recall = recall
-        self._writing = writing
+        self._writer = writer
 
     def prepare(
         self,
@@ -148,7 +132,7 @@ class Extraction:
     def plan(
         self, request: ExtractionRequest, answer: Operations, *, actor: str = "system", turn: str | None = None
     ) -> ExtractionResult:
-        """Decide on each proposal. Refusals say why, so that they can be shown."""
+        """Decide on each operation; refused ones are returned with the reason."""
         planned: list[PlannedWrite] = []
         refused: list[tuple[Operation, str]] = []
         known = {memory.id: memory for memory in request.known}
@@ -187,8 +171,8 @@ class Extraction:
             confidence=operation.confidence,
             private=request.private,
         )
-        # Against what it replaces it will always look like a repetition: compare by meaning only what is plainly new.
-        (plan,) = self._writing.plan([new], by_meaning=operation.op == "ADD", actor=actor, turn=turn)
+        # An update would always look like a duplicate of what it replaces: compare only additions by meaning.
+        (plan,) = self._writer.plan([new], by_meaning=operation.op == "ADD", actor=actor, turn=turn)
         if plan.verdict == "added" and operation.target is not None and operation.op != "ADD":
             relation: Relation = "updates" if operation.op == "UPDATE" else "contradicts"
             plan.new_events.append(
@@ -218,31 +202,31 @@ class Extraction:
 
 
 def _refusal(operation: Operation, evidence: list[ExtractionTurn], known: dict[str, MemoryRecord]) -> str:
-    """Why a proposal is not followed; empty if it is."""
+    """Why an operation is refused; empty if it is accepted."""
     if not evidence:
-        return "no turn at hand is named as evidence"
+        return "it names none of the turns as evidence"
     if operation.op != "ADD" and operation.target not in known:
         return "it refers to a memory that was not shown"
     if operation.op == "NOOP":
         return ""
     if not operation.text.strip():
-        return "it says nothing"
+        return "it has no text"
     names = NameMatcher([*operation.about, *(turn.speaker for turn in evidence)])
-    told = set(keywords(names.remove_from(" ".join(turn.text for turn in evidence))))
+    stated = {_stem(word) for word in keywords(names.remove_from(" ".join(turn.text for turn in evidence)))}
     claimed = keywords(names.remove_from(operation.text))
-    if claimed and not any(_stem(word) in map(_stem, told) for word in claimed):
-        return "the turns it names do not speak of it"
+    if claimed and not any(_stem(word) in stated for word in claimed):
+        return "the turns it names do not mention it"
     if all(is_question(turn.text) for turn in evidence):
-        return "it was asked, not said"
+        return "it was asked, not stated"
     speakers = {display_name(turn.speaker) for turn in evidence}
     about_others = [person for person in operation.about if display_name(person) not in speakers]
     if about_others and not any(turn.trusted for turn in evidence):
-        return "a stranger said it about somebody else"
+        return "an untrusted speaker said it about another person"
     return ""
 
 
 def _with_subject(text: str, speaker: str, about: Sequence[str]) -> str:
-    """ "Has a PhD" is nobody's: put whom it is about in front, if the sentence does not say."""
+    """Put the subject in front of a sentence that names none, such as "Has a PhD"."""
     people = [person for person in (*about, speaker) if person]
     if (
         NameMatcher(people).find_in(text)

@@ -1,4 +1,4 @@
-"""Memories as lines of JSON, to take along: everything a memory is, with its links and what superseded it."""
+"""Export and import of memories as JSON Lines, with their links and supersessions."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _BATCH = 1_000
 
 
 def export_lines(store: Store, owner: str | None = None, view: Viewpoint | None = None) -> Iterator[str]:
-    """A line that says what this is, then one per memory. With a viewpoint, only what it may know."""
+    """A header line, then one line per memory; with a viewpoint, only memories that it may recall."""
     yield json.dumps({"format": FORMAT, "version": VERSION})
-    lines = StreamForks(store.reader.roots())
+    forks = StreamForks(store.reader.roots())
     where, params = ("owner = ?", (owner,)) if owner else ("", ())
     for record in all_records(store, where, params):
-        if view is not None and not _is_visible(record, view, lines):
+        if view is not None and not _is_visible(record, view, forks):
             continue
         entry: dict[str, Any] = asdict(record)
-        for moment in ("happened", "made"):
-            entry[moment] = None if entry[moment] is None else entry[moment].isoformat()
+        for name in ("happened", "made"):
+            entry[name] = None if entry[name] is None else entry[name].isoformat()
         entry["links"] = [
             {"relation": relation, "target": target}
             for relation, target in store.query(
@@ -42,14 +42,14 @@ def export_lines(store: Store, owner: str | None = None, view: Viewpoint | None 
 
 
 def import_lines(
-    store: Store, writing: MemoryWriter, lines: Iterable[str], *, owner: str | None = None, room: str | None = None
+    store: Store, writer: MemoryWriter, lines: Iterable[str], *, owner: str | None = None, room: str | None = None
 ) -> int:
-    """Store what an export holds, for its owners and rooms or for the one given. Returns how many were new.
+    """Store an export's memories and return how many were new. `owner` and `room` replace those of the export.
 
-    Nothing is stored if a line does not fit; what is already known is not stored again.
+    Nothing is stored if a line is invalid; known memories are not stored again.
     """
-    wanted: list[NewMemory] = []
-    ties: list[tuple[NewMemory, str | None, list[dict[str, str]]]] = []
+    memories: list[NewMemory] = []
+    relations: list[tuple[NewMemory, str | None, list[dict[str, str]]]] = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
@@ -57,27 +57,29 @@ def import_lines(
         if "format" in entry:
             if entry["format"] != FORMAT or entry.get("version") != VERSION:
                 raise BadImport(
-                    f"Line {number} says {entry['format']} version {entry.get('version')}, not {FORMAT} {VERSION}.",
+                    f"Line {number} has format {entry['format']} {entry.get('version')}, not {FORMAT} {VERSION}.",
                     "Export it again with this version of Coterie.",
                 )
             continue
         new = _new_memory(entry, number, owner, room)
-        wanted.append(new)
-        ties.append((new, entry.get("superseded_by"), entry.get("links") or []))
+        memories.append(new)
+        relations.append((new, entry.get("superseded_by"), entry.get("links") or []))
     added: set[str] = set()
-    for start in range(0, len(wanted), _BATCH):
-        planned = writing.plan(wanted[start : start + _BATCH], by_meaning=False)
+    for start in range(0, len(memories), _BATCH):
+        planned = writer.plan(memories[start : start + _BATCH], by_meaning=False)
         added.update(plan.id for plan in planned if plan.verdict == "added")
-        drafts = [draft for plan in planned for draft in plan.new_events]
-        if drafts:
-            store.append_blocking(drafts)
-    if drafts := list(_links_of(ties, added)):
-        store.append_blocking(drafts)
+        new_events = [event for plan in planned for event in plan.new_events]
+        if new_events:
+            store.append_blocking(new_events)
+    if new_events := list(_relation_events(relations, added)):
+        store.append_blocking(new_events)
     return len(added)
 
 
-def _links_of(ties: list[tuple[NewMemory, str | None, list[dict[str, str]]]], added: set[str]) -> Iterator[NewEvent]:
-    for new, later, links in ties:
+def _relation_events(
+    relations: list[tuple[NewMemory, str | None, list[dict[str, str]]]], added: set[str]
+) -> Iterator[NewEvent]:
+    for new, later, links in relations:
         if new.id not in added:
             continue
         if later:
@@ -90,10 +92,10 @@ def _links_of(ties: list[tuple[NewMemory, str | None, list[dict[str, str]]]], ad
                 yield NewEvent(new.room, payload)
 
 
-def _is_visible(record: MemoryRecord, view: Viewpoint, lines: StreamForks) -> bool:
+def _is_visible(record: MemoryRecord, view: Viewpoint, forks: StreamForks) -> bool:
     return (
         record.owner == view.owner
-        and not lines.is_other_branch(record.room, view.room)
+        and not forks.is_other_branch(record.room, view.room)
         and may_recall(
             view,
             witnesses=record.witnesses,
@@ -120,7 +122,7 @@ def _new_memory(entry: dict[str, Any], number: int, owner: str | None, room: str
         kind, disclosure = entry.get("type", "observation"), entry.get("disclosure", "people")
         if kind not in TYPES or disclosure not in DISCLOSURES:
             raise ValueError(f"its type {kind} or disclosure {disclosure} is unknown")
-        moment = entry.get("happened")
+        happened = entry.get("happened")
         return NewMemory(
             text=str(entry["text"]),
             owner=owner or str(entry["owner"]),
@@ -132,7 +134,7 @@ def _new_memory(entry: dict[str, Any], number: int, owner: str | None, room: str
             witnesses=tuple(entry.get("witnesses") or ()),
             about=tuple(entry.get("about") or ()),
             sources=tuple(entry.get("sources") or ()),
-            happened=datetime.fromisoformat(moment) if moment else None,
+            happened=datetime.fromisoformat(happened) if happened else None,
             significance=int(entry.get("significance", 1)),
             confidence=float(entry.get("confidence", 1.0)),
             reliability=float(entry.get("reliability", 1.0)),

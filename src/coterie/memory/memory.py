@@ -1,4 +1,4 @@
-"""`Memory`: the whole of it behind a few calls, usable alone in a script or on a store that is already open."""
+"""`Memory`: the public interface of this package, on its own database file or on an open store."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MAX_PINS = 8
 
 
 class Memory:
-    """Three calls do most of it: `add`, `recall`, `forget`.
+    """Stores and recalls memories. The main methods are `add`, `recall` and `forget`.
 
     >>> with Memory("memory.db") as memory:
     ...     memory.add("Ana is allergic to walnuts", speaker="Ana")
@@ -48,19 +48,19 @@ class Memory:
 
     def __init__(
         self,
-        place: Path | str | Store,
+        location: Path | str | Store,
         *,
         embedder: Embedder | None = None,
         clock: Clock | None = None,
         ranking: Ranking | None = None,
     ) -> None:
-        """On a file of its own, which is made if needed, or on an open store that folds the view `Memories`."""
+        """`location` is a database file, created if needed, or an open store that has the `MemoryProjection`."""
         self._clock = clock or SystemClock()
-        self._owns_store = not isinstance(place, Store)
+        self._owns_store = not isinstance(location, Store)
         self.store = (
-            place
-            if isinstance(place, Store)
-            else Store.open(place, projections=[MemoryProjection()], clock=self._clock)
+            location
+            if isinstance(location, Store)
+            else Store.open(location, projections=[MemoryProjection()], clock=self._clock)
         )
         self.vectors = VectorStore(self.store, embedder)
         self._recall = RecallService(self.store, self.vectors, ranking)
@@ -81,10 +81,8 @@ class Memory:
         if self._owns_store:
             self.store.close()
 
-    # --- the three calls -------------------------------------------------------------------------------
-
     def add(self, text: str, *, owner: str = DEFAULT_OWNER, room: str = DEFAULT_ROOM, **fields: Any) -> str:
-        """Remember something. Returns its id; the id of what already says it; or "" if it was forgotten for good."""
+        """Store a memory. Returns its id, or the id of an equivalent memory, or "" if it was forgotten before."""
         return self.add_many([NewMemory(text, owner, room, **fields)], by_meaning=True)[0].id
 
     def recall(
@@ -105,52 +103,51 @@ class Memory:
         pinned: bool = False,
         now: datetime | None = None,
     ) -> list[RecalledMemory]:
-        """What comes to the owner's mind, best first, each with its reasons and its sources."""
+        """The owner's memories that fit the question, best first, with the parts of each score.
+
+        `window` adds neighbours, `history` superseded memories, `archived` archived ones; `pinned` returns only pinned.
+        """
         view = Viewpoint.of(owner, room, present, people)
-        ask = RecallRequest(question, view, k, mode, types, fuse, window, history, archived, pinned)
-        return self._recall.recall(ask, now or self._clock.now())
+        request = RecallRequest(question, view, k, mode, types, fuse, window, history, archived, pinned)
+        return self._recall.recall(request, now or self._clock.now())
 
     def recall_as(self, view: Viewpoint, question: str, *, k: int = 10) -> list[RecalledMemory]:
-        """The same for whoever has settled already who remembers, where, and before whom."""
+        """Like `recall`, with an existing viewpoint."""
         return self._recall.recall(RecallRequest(question, view, k), self._clock.now())
 
     def disclosable(self, view: Viewpoint, ids: Iterable[str]) -> frozenset[str]:
-        """Of these memories, those that were not taken back since, and may be told from this viewpoint."""
+        """Those of these memories that still exist and may be disclosed from this viewpoint."""
         return self._recall.disclosable(view, ids)
 
     def preload(self, owner: str) -> None:
-        """Read what is new of an owner's memories, so that the next recall need not: for whoever has time now."""
-        if (shelf := self._recall.index_of(owner)) is not None:
-            shelf.positions()
+        """Bring the owner's index up to date, so that the next recall is faster."""
+        if (index := self._recall.index_of(owner)) is not None:
+            index.positions()
 
     def forget(self, memory_id: str, *, actor: str = "person") -> None:
-        """Never recall this again, nor anything that says the same: a tombstone keeps it from coming back."""
+        """Remove a memory for good. A tombstone keeps equivalent memories from being stored again."""
         memory = self.get(memory_id)
         payload = MemoryForgotten(
             id=memory.id, owner=memory.owner, digest=digest(memory.text).hex(), sources=memory.sources
         )
         self.store.append_blocking([NewEvent(f"memory:{memory.owner}", payload, actor)])
 
-    # --- more of the same ------------------------------------------------------------------------------
-
     def add_many(
         self, wanted: Sequence[NewMemory], *, by_meaning: bool = False, actor: str = "system"
     ) -> list[PlannedWrite]:
-        """Remember many at once, in one transaction. `near` also merges what says the same in other words."""
+        """Store memories in one transaction. `by_meaning` also detects duplicates in other words."""
         planned = self.writer.plan(wanted, by_meaning=by_meaning, actor=actor)
-        drafts = [draft for plan in planned for draft in plan.new_events]
-        if drafts:
-            self.store.append_blocking(drafts)
+        new_events = [event for plan in planned for event in plan.new_events]
+        if new_events:
+            self.store.append_blocking(new_events)
         return planned
 
     def get(self, memory_id: str, room: str | None = None) -> MemoryRecord:
-        """In a forked chat each line has its own: `room` says which is meant."""
+        """The memory with this id. In a forked chat each fork has its own copy; `room` selects one."""
         where, params = ("id = ?", (memory_id,)) if room is None else ("id = ? AND stream = ?", (memory_id, room))
         for record in all_records(self.store, where, params):
             return record
-        raise NoSuchMemory(
-            f"There is no memory {memory_id}.", "It may have been forgotten, or taken back with its turn."
-        )
+        raise NoSuchMemory(f"There is no memory {memory_id}.", "It may have been forgotten, or removed by a rewind.")
 
     def browse(
         self,
@@ -161,16 +158,16 @@ class Memory:
         since: datetime | None = None,
         until: datetime | None = None,
     ) -> Iterable[MemoryRecord]:
-        """For the person: everything that is kept, faded or not, oldest first."""
-        wanted = [("owner", owner), ("stream", room), ("type", kind)]
-        chosen = [(column, value) for column, value in wanted if value is not None]
-        where = " AND ".join(f"{column} = ?" for column, _ in chosen)
-        for record in all_records(self.store, where, tuple(value for _, value in chosen)):
+        """All matching memories, archived ones included, oldest first."""
+        filters = [("owner", owner), ("stream", room), ("type", kind)]
+        given = [(column, value) for column, value in filters if value is not None]
+        where = " AND ".join(f"{column} = ?" for column, _ in given)
+        for record in all_records(self.store, where, tuple(value for _, value in given)):
             if (since is None or record.when >= since) and (until is None or record.when < until):
                 yield record
 
     def latest(self, *, owner: str, room: str, limit: int) -> list[MemoryRecord]:
-        """The newest memories that somebody has of a room, newest first."""
+        """The owner's newest memories of a room, newest first."""
         return latest_records(self.store, {"owner": owner, "stream": room}, limit=limit, room=room)
 
     def page(
@@ -184,12 +181,12 @@ class Memory:
         limit: int = 50,
         offset: int = 0,
     ) -> list[MemoryRecord]:
-        """For the person: what is kept, newest first, a page at a time."""
-        wanted = {"owner": owner, "stream": room, "type": kind}
-        return latest_records(self.store, wanted, since=since, until=until, limit=limit, offset=offset)
+        """A page of the matching memories, archived ones included, newest first."""
+        filters = {"owner": owner, "stream": room, "type": kind}
+        return latest_records(self.store, filters, since=since, until=until, limit=limit, offset=offset)
 
     def links(self, owner: str) -> list[tuple[str, str, str]]:
-        """What belongs together in somebody's mind: a memory, how it is tied, another memory."""
+        """The owner's links as (source id, relation, target id)."""
         sql = "SELECT DISTINCT source, relation, target FROM memory_link WHERE owner = ? ORDER BY 1, 2, 3"
         return [(source, relation, target) for source, relation, target in self.store.query(sql, (owner,))]
 
@@ -201,19 +198,22 @@ class Memory:
         self.store.append_blocking([NewEvent(memory.room, MemoryEdited(id=memory_id, **changes), actor)])
 
     def pin(self, memory_id: str, *, auto: bool = False, actor: str = "person") -> bool:
-        """Keep it always at hand. Of at most eight the weakest automatic pin makes room, a hand-made one never."""
+        """Pin a memory. If the limit is reached, the weakest automatic pin is removed, never one set by a person.
+
+        Returns False if an automatic pin found no room.
+        """
         memory = self.get(memory_id)
         pinned = [record for record in self.browse(owner=memory.owner) if record.pinned and record.id != memory_id]
-        drafts = []
+        new_events = []
         if len({record.id for record in pinned}) >= MAX_PINS:
             weak = sorted((r for r in pinned if r.auto_pinned), key=lambda r: (r.significance, r.made, r.id))
             if not weak and auto:
                 return False
             if not weak:
                 raise BadMemory(f"{memory.owner} already has {MAX_PINS} pinned memories.", "Unpin one of them first.")
-            drafts.append(NewEvent(weak[0].room, MemoryPinChanged(id=weak[0].id, pinned=False), actor))
-        drafts.append(NewEvent(memory.room, MemoryPinChanged(id=memory_id, pinned=True, auto=auto), actor))
-        self.store.append_blocking(drafts)
+            new_events.append(NewEvent(weak[0].room, MemoryPinChanged(id=weak[0].id, pinned=False), actor))
+        new_events.append(NewEvent(memory.room, MemoryPinChanged(id=memory_id, pinned=True, auto=auto), actor))
+        self.store.append_blocking(new_events)
         return True
 
     def unpin(self, memory_id: str, *, actor: str = "person") -> None:
@@ -221,7 +221,7 @@ class Memory:
         self.store.append_blocking([NewEvent(memory.room, MemoryPinChanged(id=memory_id, pinned=False), actor)])
 
     def supersede(self, memory_id: str, by: str, *, actor: str = "system") -> None:
-        """`by` holds from now on. What it replaces is kept, with its place in time, and never comes before it."""
+        """Mark `by` as the current version. The old memory is kept, and recall always ranks it lower."""
         old, new = self.get(memory_id), self.get(by)
         self.store.append_blocking(
             [
@@ -239,7 +239,7 @@ class Memory:
         self.store.append_blocking([NewEvent(memory.room, payload, actor)])
 
     def mark_used(self, ids: Sequence[str], *, owner: str = DEFAULT_OWNER, room: str = DEFAULT_ROOM) -> None:
-        """Note that these were put before a model: use keeps a memory fresh."""
+        """Record that these memories were in a prompt, which slows their decay."""
         self.store.append_blocking([NewEvent(room, MemoryUsed(owner=owner, ids=tuple(ids)))])
 
     def extract(
@@ -252,22 +252,22 @@ class Memory:
         witnesses: Sequence[str] = (),
         **setting: Any,
     ) -> ExtractionResult:
-        """Let a model find facts in turns. What it proposes is checked against the turns and what is known."""
-        there = tuple(witnesses) or (owner, *(turn.speaker for turn in turns))
+        """Extract facts from turns with a model. Its proposals are checked before they are stored."""
+        present = tuple(witnesses) or (owner, *(turn.speaker for turn in turns))
         request = self.extraction.prepare(
-            turns, owner=owner, room=room, witnesses=there, now=self._clock.now(), **setting
+            turns, owner=owner, room=room, witnesses=present, now=self._clock.now(), **setting
         )
-        outcome = self.extraction.plan(request, extractor(request))
-        if outcome.new_events:
-            self.store.append_blocking(outcome.new_events)
-        return outcome
+        result = self.extraction.plan(request, extractor(request))
+        if result.new_events:
+            self.store.append_blocking(result.new_events)
+        return result
 
     def maintain(self) -> int:
-        """Merge near-duplicates. Safe to run at any time and any number of times."""
+        """Merge duplicates and return how many there were. It can be repeated at any time."""
         return merge_duplicates(self.store, self._recall)
 
     def export_jsonl(self, file: Path | str, *, owner: str | None = None, view: Viewpoint | None = None) -> int:
-        """Write memories as lines of JSON. With a viewpoint, only what it may know. Returns how many."""
+        """Write memories as JSON Lines and return their number. With a viewpoint, only memories it may recall."""
         count = -1
         with Path(file).open("w", encoding="utf-8") as out:
             for line in export_lines(self.store, owner, view):
@@ -276,12 +276,12 @@ class Memory:
         return count
 
     def import_jsonl(self, file: Path | str, *, owner: str | None = None, room: str | None = None) -> int:
-        """Read an export back. Returns how many memories were new."""
+        """Import an export and return how many memories were new."""
         with Path(file).open(encoding="utf-8") as lines:
             return import_lines(self.store, self.writer, lines, owner=owner, room=room)
 
     def use_embedder(self, embedder: Embedder | None) -> None:
-        """Change the embedder. Recall goes on with the offline vectors until the new ones are made."""
+        """Change the embedder. Until its vectors are complete, recall uses the static vectors only."""
         self.embedding_worker.stop()
         self.vectors = VectorStore(self.store, embedder)
         self._recall.vectors = self.vectors
@@ -289,7 +289,7 @@ class Memory:
         self.embedding_worker.start()
 
     def verify(self) -> list[str]:
-        """What is wrong with the index, in sentences; nothing if all is well."""
+        """The problems of the index, as sentences; empty if there are none."""
         return check_index(self.store)
 
     def count(self, owner: str | None = None) -> int:

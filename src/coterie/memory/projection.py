@@ -1,8 +1,7 @@
-"""Memories as tables, folded from the log, with their search index kept in the same transaction.
+"""The projection of memories, and the update of their search index in the same transaction.
 
-The first tables are the truth as the log tells it. The `memory_doc` rows and the full-text tables, one
-per owner, are derived: `settle` brings them in line with whatever changed, so that what a rewind, a
-regenerate, a fork or a reset takes back is out of every index at the moment it is taken back.
+The index tables are derived from the projection's tables: `update_derived` follows every change of these, so that
+memories removed by a rewind, a regenerate, a fork or a reset leave the index in the same transaction.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def _json_list(values: tuple[str, ...]) -> str:
 
 
 _micros = functools.lru_cache(maxsize=64)(to_micros)
-"""A batch shares its moment."""
+"""Cached, because the events of a batch have the same time."""
 
 
 class MemoryProjection(Projection):
@@ -77,31 +76,31 @@ class MemoryProjection(Projection):
 
     @on(MemoryAdded)
     def added(self, rows: Rows, event: Event[MemoryAdded]) -> None:
-        it = event.payload
+        payload = event.payload
         rows.run(
             "INSERT OR REPLACE INTO memory VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
             (
                 event.stream,
-                it.id,
-                it.owner,
+                payload.id,
+                payload.owner,
                 event.id,
-                it.text,
-                it.type,
-                it.scene,
-                it.speaker,
-                it.told_by,
-                _json_list(tuple(sorted(set(it.witnesses)))),
-                _json_list(it.about),
-                _json_list(it.sources),
-                None if it.happened is None else to_micros(it.happened),
+                payload.text,
+                payload.type,
+                payload.scene,
+                payload.speaker,
+                payload.told_by,
+                _json_list(tuple(sorted(set(payload.witnesses)))),
+                _json_list(payload.about),
+                _json_list(payload.sources),
+                None if payload.happened is None else to_micros(payload.happened),
                 _micros(event.ts),
-                it.significance,
-                it.confidence,
-                it.reliability,
-                HAND_PINNED if it.pinned else 0,
-                it.private,
-                it.disclosure,
-                digest(it.text),
+                payload.significance,
+                payload.confidence,
+                payload.reliability,
+                HAND_PINNED if payload.pinned else 0,
+                payload.private,
+                payload.disclosure,
+                digest(payload.text),
             ),
         )
 
@@ -118,9 +117,9 @@ class MemoryProjection(Projection):
 
     @on(MemoryPinChanged)
     def pin_changed(self, rows: Rows, event: Event[MemoryPinChanged]) -> None:
-        it = event.payload
-        pin = (AUTO_PINNED if it.auto else HAND_PINNED) if it.pinned else 0
-        rows.run("UPDATE memory SET pin = ? WHERE stream = ? AND id = ?", (pin, event.stream, it.id))
+        payload = event.payload
+        pin = (AUTO_PINNED if payload.auto else HAND_PINNED) if payload.pinned else 0
+        rows.run("UPDATE memory SET pin = ? WHERE stream = ? AND id = ?", (pin, event.stream, payload.id))
 
     @on(MemoryConfirmed)
     def confirmed(self, rows: Rows, event: Event[MemoryConfirmed]) -> None:
@@ -129,20 +128,26 @@ class MemoryProjection(Projection):
 
     @on(MemorySuperseded)
     def superseded(self, rows: Rows, event: Event[MemorySuperseded]) -> None:
-        it = event.payload
-        rows.run("INSERT OR REPLACE INTO memory_validity VALUES (?,?,?,?,0)", (event.stream, it.id, it.owner, it.by))
+        payload = event.payload
+        rows.run(
+            "INSERT OR REPLACE INTO memory_validity VALUES (?,?,?,?,0)",
+            (event.stream, payload.id, payload.owner, payload.by),
+        )
 
     @on(MemoryMerged)
     def merged(self, rows: Rows, event: Event[MemoryMerged]) -> None:
-        it = event.payload
-        rows.run("INSERT OR REPLACE INTO memory_validity VALUES (?,?,?,?,1)", (event.stream, it.id, it.owner, it.into))
+        payload = event.payload
+        rows.run(
+            "INSERT OR REPLACE INTO memory_validity VALUES (?,?,?,?,1)",
+            (event.stream, payload.id, payload.owner, payload.into),
+        )
 
     @on(MemoryLinked)
     def linked(self, rows: Rows, event: Event[MemoryLinked]) -> None:
-        it = event.payload
+        payload = event.payload
         rows.run(
             "INSERT OR IGNORE INTO memory_link VALUES (?,?,?,?,?)",
-            (event.stream, it.source, it.relation, it.target, it.owner),
+            (event.stream, payload.source, payload.relation, payload.target, payload.owner),
         )
 
     @on(MemoryUsed)
@@ -156,10 +161,10 @@ class MemoryProjection(Projection):
 
     @on(MemoryForgotten)
     def forgotten(self, rows: Rows, event: Event[MemoryForgotten]) -> None:
-        it = event.payload
+        payload = event.payload
         rows.run(
             "INSERT OR REPLACE INTO memory_tombstone VALUES (?,?,?,?,?)",
-            (event.stream, it.id, it.owner, bytes.fromhex(it.digest), json.dumps(it.sources)),
+            (event.stream, payload.id, payload.owner, bytes.fromhex(payload.digest), json.dumps(payload.sources)),
         )
 
     def update_derived(self, rows: Rows, changed: ChangedKeys | None) -> None:

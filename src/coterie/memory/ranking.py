@@ -1,7 +1,7 @@
-"""From signals to an order, and from an order back to reasons.
+"""Ranking of candidates: importance over time, boosts, the learned ranking, links and supersessions.
 
-The order of the best candidates is decided by a learned ranking when its model is there, by the graph score
-otherwise; plain reciprocal ranks can be asked for. Whatever decides, each score is the sum of named parts.
+The best candidates are ordered by a learned ranking if its model file exists, otherwise by the graph score; reciprocal
+rank fusion is available too. Each score is the sum of named parts.
 """
 
 from __future__ import annotations
@@ -23,38 +23,13 @@ from coterie.memory.records import LINK_WEIGHT
 from coterie.memory.signals import RecallQuery, Signals
 from coterie.memory.text import NameMatcher
 
-# Forgetting, computed and never stored: how much a memory weighs follows from its times alone.
-#
-# Run once or a thousand times, the result is the same, and turning the clock back turns it back.
-
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
 
 DAY = 86_400 * 1_000_000
 ARCHIVED_BELOW = 0.1
 ARCHIVED_AFTER_DAYS = 30
-
-
-def importance(
-    weight: Floats, made: NDArray[np.int64], used: NDArray[np.int64], now: int, identity: NDArray[np.bool_]
-) -> Floats:
-    """What each memory weighs now. Times in microseconds; `used` is when it was last recalled or made."""
-    days = np.maximum(now - made, 0) / DAY
-    idle = np.maximum(now - used, 0) / DAY
-    factor = 1 - np.minimum(0.05 * days, 0.5)
-    factor = factor * np.where(idle <= 7, 1.1, np.where(idle > 30, 0.9, 1.0))
-    return np.where(identity, weight, np.minimum(weight * factor, 1.0))
-
-
-def is_archived(importances: Floats, made: NDArray[np.int64], now: int, pinned: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Out of a character's reach, though never deleted: the person can still search it."""
-    old = (now - made) / DAY > ARCHIVED_AFTER_DAYS
-    return (np.round(importances, 9) < ARCHIVED_BELOW) & old & ~pinned
-
-
-# What lifts a memory beyond how well it fits: freshness, weight, pins, people and time named in the question.
-
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 RECENCY_BOOST = 0.05
 _HALF_LIFE_DAYS = 30
@@ -65,39 +40,64 @@ PEOPLE_BOOST = 0.15
 OTHER_CHARACTER_BOOST = -0.1
 TIME_BOOST = 0.25
 
+_LINK_SHARE = 0.2
+_MAX_LINK_SOURCES = 10
+_DEEP_RELATIONS = ("related_to", "part_of")
+_MIN_STEP = 1e-4
+
+
+def importance(weight: Floats, made: Ints, used: Ints, now: int, identity: Bools) -> Floats:
+    """The importance of each memory now, which decays with age and disuse. It is computed from times, never stored.
+
+    Times are in microseconds; `used` is when a memory was last recalled or made. Identity memories do not decay.
+    """
+    days = np.maximum(now - made, 0) / DAY
+    idle = np.maximum(now - used, 0) / DAY
+    factor = 1 - np.minimum(0.05 * days, 0.5)
+    factor = factor * np.where(idle <= 7, 1.1, np.where(idle > 30, 0.9, 1.0))
+    return np.where(identity, weight, np.minimum(weight * factor, 1.0))
+
+
+def is_archived(importances: Floats, made: Ints, now: int, pinned: Bools) -> Bools:
+    """Which memories characters no longer recall. They are not deleted: people can still search them."""
+    old = (now - made) / DAY > ARCHIVED_AFTER_DAYS
+    return (np.round(importances, 9) < ARCHIVED_BELOW) & old & ~pinned
+
 
 def compute_boosts(
-    index: OwnerIndex, question: RecallQuery, positions: Ints, weight: Floats, now: int
+    index: OwnerIndex, query: RecallQuery, positions: Ints, importances: Floats, now: int
 ) -> dict[str, Floats]:
-    """Per source, what is added to the score of each candidate."""
+    """By source, what is added to the score of each candidate for recency, importance, pins, people and time."""
     when = index.columns["when"][positions]
     age = np.maximum(now - when, 0) / DAY
     found = {
         "recency": RECENCY_BOOST * 2.0 ** (-age / _HALF_LIFE_DAYS),
         "significance": SIGNIFICANCE_BOOST * (index.columns["significance"][positions] - 1.0)
-        + IMPORTANCE_BOOST * weight,
+        + IMPORTANCE_BOOST * importances,
         "pins": PIN_BOOST * (index.columns["pin"][positions] > 0),
-        "people": _people_boosts(index, question, positions),
+        "people": _people_boosts(index, query, positions),
         "time": np.zeros(len(positions)),
     }
-    if question.interval is not None:
-        start, end = to_micros(question.interval.start), to_micros(question.interval.end)
+    if query.interval is not None:
+        start, end = to_micros(query.interval.start), to_micros(query.interval.end)
         found["time"] = TIME_BOOST * ((when >= start) & (when < end))
     return {name: np.round(values, 6) for name, values in found.items()}
 
 
-def _people_boosts(shelf: OwnerIndex, question: RecallQuery, at: Ints) -> Floats:
-    """Up for whom the question mentions, down for what another bot said."""
-    about = shelf.columns["about"][at]
-    mentioned = np.zeros(len(shelf.people.values))
+def _people_boosts(index: OwnerIndex, query: RecallQuery, positions: Ints) -> Floats:
+    """A boost for memories about people named in the query, a penalty for what other characters said."""
+    about = index.columns["about"][positions]
+    mentioned = np.zeros(len(index.people.values))
     for code in np.unique(about).tolist():
-        if _name_matcher(shelf.people.values[code] or "[]").find_in(question.text):
+        if _name_matcher(index.people.values[code] or "[]").find_in(query.text):
             mentioned[code] = PEOPLE_BOOST
-    bots = np.array(
-        [OTHER_CHARACTER_BOOST if (speaker or "").startswith("bot:") else 0.0 for speaker in shelf.speakers.values]
+    by_speaker = np.array(
+        [
+            OTHER_CHARACTER_BOOST if (speaker or "").startswith("bot:") and speaker != index.owner else 0.0
+            for speaker in index.speakers.values
+        ]
     )
-    bots[[code for code, speaker in enumerate(shelf.speakers.values) if speaker == shelf.owner]] = 0.0
-    total: Floats = mentioned[about] + bots[shelf.columns["speaker"][at]]
+    total: Floats = mentioned[about] + by_speaker[index.columns["speaker"][positions]]
     return total
 
 
@@ -106,24 +106,22 @@ def _name_matcher(people: str) -> NameMatcher:
     return NameMatcher(json.loads(people))
 
 
-# A learned ranking: small boosted trees, stored as plain arrays and walked with numpy.
-#
-# The model file holds thresholds and values, nothing of the data it was trained on. Each step down a tree moves
-# the score by a known amount because of one feature, so a score can be taken apart exactly into what each
-# feature gave.
-
-
 @dataclass(frozen=True)
 class RankingTrees:
+    """Gradient-boosted trees, stored as arrays of thresholds and values and evaluated with numpy.
+
+    Each step down a tree changes the score because of one feature, so a score splits exactly by feature.
+    """
+
     features: tuple[str, ...]
     roots: Ints
     feature: Ints
     threshold: Floats
-    """Infinite at a leaf, so that a walk that has arrived stays."""
+    """Infinite at a leaf."""
     left: Ints
-    """Where a walk goes on when the feature is at most the threshold; otherwise one further. A leaf leads to itself."""
+    """The next node if the feature is at most the threshold; otherwise it is the one after. A leaf leads to itself."""
     value: Floats
-    """Of every node, inner ones too: what the score would be if the walk ended here."""
+    """The score at each node, inner nodes included."""
     depth: int
 
     @classmethod
@@ -161,16 +159,16 @@ class RankingTrees:
         return first, np.arange(len(table))[:, None] * len(self.features)
 
     def _walk(self, table: Floats) -> Iterator[Ints]:
-        """Step by step, where every row stands in every tree."""
+        """For each level, the node of every row in every tree."""
         node, offset = self._start(table)
         flat = np.ascontiguousarray(table).ravel()
         for _ in range(self.depth):
-            asked = flat.take(self.feature.take(node) + offset)
-            node = self.left.take(node) + (asked > self.threshold.take(node))
+            values = flat.take(self.feature.take(node) + offset)
+            node = self.left.take(node) + (values > self.threshold.take(node))
             yield node
 
     def contributions(self, table: Floats) -> Floats:
-        """Per row and feature, what it added; a row sums to its score less what every row starts with."""
+        """What each feature added to each row's score; a row's sum is its score minus the score at the roots."""
         node, offset = self._start(table)
         given = np.zeros(len(table) * len(self.features))
         for reached in self._walk(table):
@@ -184,7 +182,7 @@ FusionMode = Literal["learned", "graph", "rrf"]
 MAX_RANKED = 100
 _RRF = 60
 _MIN_SPREAD = {"learned": 4.0, "graph": 2.0, "rrf": 0.03}
-"""Between best and worst of many. Among a few that are about as good, differences stay small beside the boosts."""
+"""The smallest range that scores are scaled to, so that nearly equal candidates are ordered by the boosts."""
 _MODELS = Path(__file__).parent / "models"
 
 SOURCES = ("words", "vectors", "maxsim", "embedder", "neighbours", "session", "speaker")
@@ -223,26 +221,28 @@ Explain = Callable[[Ints], dict[str, Floats]]
 
 @dataclass
 class Ranked:
-    """The candidates worth ordering, with scores from 0 to 1 and what each score is made of."""
+    """The ranked candidates, with scores from 0 to 1 and their parts."""
 
     positions: Ints
     score: Floats
     explain: Explain
-    """For some of the candidates, by position: what their fit gave by source. Worked out only for what is shown."""
+    """The ranking's parts by source for some candidates; computed only for those that are returned."""
     parts: dict[str, Floats] = field(default_factory=dict)
-    """What was added to the fit since, for every candidate. With what `explain` says it sums to the score."""
+    """What was added since, for each candidate; together with `explain` the parts sum to the score."""
     ranked_count: int = field(init=False)
-    """How many candidates were ranked by fit; those after them joined because of a link or an update."""
+    """How many candidates were ranked; those after them were added by a link or a supersession."""
 
     def __post_init__(self) -> None:
         self.ranked_count = len(self.positions)
 
 
-def single_score_ranking(at: Ints, score: Floats, name: str) -> Ranked:
-    return Ranked(at, score, lambda chosen: {name: score[chosen]})
+def single_score_ranking(positions: Ints, score: Floats, name: str) -> Ranked:
+    return Ranked(positions, score, lambda chosen: {name: score[chosen]})
 
 
 class Ranking:
+    """Orders candidates with the trees for signals with or without an embedder."""
+
     def __init__(self, plain: RankingTrees | None = None, with_embedder: RankingTrees | None = None) -> None:
         self._plain = plain
         self._with_embedder = with_embedder
@@ -298,7 +298,7 @@ def _learned_scores(trees: RankingTrees, signals: Signals, best: Ints) -> tuple[
                 shared += given[:, column]
             else:
                 parts[source] += given[:, column]
-        # What sums and ranks of several sources gave is split as those sources went into the sum.
+        # Features that combine several sources are split in proportion to those sources.
         sizes = {name: np.abs(values[best[chosen]]) for name, values in signals.parts.items()}
         whole = np.maximum(sum(sizes.values(), np.zeros(len(chosen))), 1e-9)
         for name, size in sizes.items():
@@ -319,88 +319,80 @@ def _reciprocal_ranks(signals: Signals, best: Ints) -> tuple[Floats, Explain]:
     return total, lambda chosen: {name: values[chosen] for name, values in parts.items()}
 
 
-# How memories hold on to each other while they are ranked: links carry scores, updates take them over.
+def spread_over_links(index: OwnerIndex, ranked: Ranked, allowed: Bools, visible: set[str]) -> None:
+    """Add a share of the best candidates' scores to the memories they are linked to.
 
-
-Bools = NDArray[np.bool_]
-
-_SHARE = 0.2
-_SEEDS = 10
-_DEEP = ("related_to", "part_of")
-_STEP = 1e-4
-
-
-def spread_over_links(shelf: OwnerIndex, ranked: Ranked, open_to: Bools, visible: set[str]) -> None:
-    """Give what the best are linked to a share of their score; related_to and part_of to depth two."""
-    if not shelf.links or not len(ranked.positions):
+    Links in the `visible` streams count; `related_to` and `part_of` are followed to depth two.
+    """
+    if not index.links or not len(ranked.positions):
         return
-    positions = shelf.positions()
+    positions = index.positions()
     given: dict[int, float] = {}
-    order = np.lexsort((shelf.doc[ranked.positions], -np.round(ranked.score, 6)))[:_SEEDS]
-    for index in order.tolist():
-        at, score = int(ranked.positions[index]), float(ranked.score[index])
-        reached = [(shelf.ids[at], 1.0, 1)]
-        seen = {shelf.ids[at]}
-        while reached:
-            memory_id, share, depth = reached.pop(0)
-            for stream, relation, other in shelf.links.get(memory_id, ()):
-                if stream not in visible or other in seen or (depth == 2 and relation not in _DEEP):
+    order = np.lexsort((index.doc[ranked.positions], -np.round(ranked.score, 6)))[:_MAX_LINK_SOURCES]
+    for row in order.tolist():
+        source, score = index.ids[int(ranked.positions[row])], float(ranked.score[row])
+        queue = [(source, 1.0, 1)]
+        seen = {source}
+        while queue:
+            memory_id, share, depth = queue.pop(0)
+            for stream, relation, other in index.links.get(memory_id, ()):
+                if stream not in visible or other in seen or (depth == 2 and relation not in _DEEP_RELATIONS):
                     continue
                 seen.add(other)
                 passed = share * LINK_WEIGHT[relation]
                 for target in positions.get(other, ()):
-                    if open_to[target]:
-                        given[target] = max(given.get(target, 0.0), _SHARE * passed * max(score, 0.0) / depth)
-                if depth == 1 and relation in _DEEP:
-                    reached.append((other, passed, 2))
+                    if allowed[target]:
+                        given[target] = max(given.get(target, 0.0), _LINK_SHARE * passed * max(score, 0.0) / depth)
+                if depth == 1 and relation in _DEEP_RELATIONS:
+                    queue.append((other, passed, 2))
     _add_candidates(ranked, sorted(given))
-    part = np.array([given.get(int(at), 0.0) for at in ranked.positions])
+    part = np.array([given.get(int(position), 0.0) for position in ranked.positions])
     ranked.parts["links"] = np.round(part, 6)
     ranked.score = ranked.score + ranked.parts["links"]
 
 
-def apply_supersessions(shelf: OwnerIndex, ranked: Ranked, open_to: Bools, visible: set[str]) -> dict[int, int]:
-    """Let what superseded a candidate outrank it. Returns, per superseded memory, the one that holds now."""
-    over: dict[int, int] = {}
-    if not shelf.superseded:
-        return over
-    positions = shelf.positions()
-    for at in ranked.positions.tolist():
-        if (now := _latest_version(shelf, at, positions, open_to, visible)) is not None:
-            over[at] = now
-    _add_candidates(ranked, sorted(set(over.values())))
-    place = {int(at): index for index, at in enumerate(ranked.positions)}
-    lifted = np.zeros(len(ranked.positions))
-    for old, now in over.items():
-        target, source = place[now], place[old]
-        short = ranked.score[source] + _STEP - (ranked.score[target] + lifted[target])
-        lifted[target] += max(short, 0.0)
-    ranked.parts["updates"] = np.round(lifted, 6)
+def apply_supersessions(index: OwnerIndex, ranked: Ranked, allowed: Bools, visible: set[str]) -> set[int]:
+    """Raise the score of each superseding memory above what it superseded. Returns the superseded positions."""
+    if not index.superseded:
+        return set()
+    positions = index.positions()
+    latest: dict[int, int] = {}
+    for position in ranked.positions.tolist():
+        if (newest := _latest_version(index, position, positions, allowed, visible)) is not None:
+            latest[position] = newest
+    _add_candidates(ranked, sorted(set(latest.values())))
+    row_of = {int(position): row for row, position in enumerate(ranked.positions)}
+    raised = np.zeros(len(ranked.positions))
+    for old, newest in latest.items():
+        target, source = row_of[newest], row_of[old]
+        missing = ranked.score[source] + _MIN_STEP - (ranked.score[target] + raised[target])
+        raised[target] += max(missing, 0.0)
+    ranked.parts["updates"] = np.round(raised, 6)
     ranked.score = ranked.score + ranked.parts["updates"]
-    return over
+    return set(latest)
 
 
 def _latest_version(
-    shelf: OwnerIndex, at: int, positions: dict[str, list[int]], open_to: Bools, visible: set[str]
+    index: OwnerIndex, position: int, positions: dict[str, list[int]], allowed: Bools, visible: set[str]
 ) -> int | None:
-    """Follow supersessions that this viewpoint knows of, to the memory that stands at their end."""
-    memory_id, found, seen = shelf.ids[at], None, {shelf.ids[at]}
+    """Follow supersessions in the visible streams to the last allowed memory; None if nothing supersedes it."""
+    memory_id, found, seen = index.ids[position], None, {index.ids[position]}
     while True:
-        later = [by for stream, by, _ in shelf.superseded.get(memory_id, ()) if stream in visible]
+        later = [by for stream, by, _ in index.superseded.get(memory_id, ()) if stream in visible]
         if not later or later[-1] in seen:
             return found
         memory_id = later[-1]
         seen.add(memory_id)
-        here = [index for index in positions.get(memory_id, ()) if open_to[index]]
-        if here:
-            found = here[0]
+        usable = [each for each in positions.get(memory_id, ()) if allowed[each]]
+        if usable:
+            found = usable[0]
 
 
-def _add_candidates(ranked: Ranked, wanted: list[int]) -> None:
-    """Make memories candidates that were none, with a score of nothing."""
+def _add_candidates(ranked: Ranked, positions: list[int]) -> None:
+    """Add memories that are not candidates yet, with a score of 0."""
     known = set(ranked.positions.tolist())
-    fresh = [at for at in wanted if at not in known]
-    if fresh:
-        ranked.positions = np.concatenate([ranked.positions, np.array(fresh, np.int64)])
-        ranked.score = np.concatenate([ranked.score, np.zeros(len(fresh))])
-        ranked.parts = {name: np.concatenate([part, np.zeros(len(fresh))]) for name, part in ranked.parts.items()}
+    added = [position for position in positions if position not in known]
+    if added:
+        ranked.positions = np.concatenate([ranked.positions, np.array(added, np.int64)])
+        ranked.score = np.concatenate([ranked.score, np.zeros(len(added))])
+        ranked.parts = {name: np.concatenate([part, np.zeros(len(added))]) for name, part in ranked.parts.items()}

@@ -1,7 +1,7 @@
-"""Recall: which memories come to mind, for whom, where and before whom; and why each of them does.
+"""Recall: find and rank an owner's memories for a query, with the reasons for each score.
 
-Gates first, then ranking, then boosts. What has been superseded hands its score to what superseded it, so
-that an update always comes before what it updates; links carry a share of a score to what is linked.
+Access rules are applied first, then ranking, then boosts. A memory that supersedes a candidate always outranks it, and
+links pass on a share of a score.
 """
 
 from __future__ import annotations
@@ -43,17 +43,20 @@ Bools = NDArray[np.bool_]
 Mode = Literal["hybrid", "recent", "important", "typed"]
 
 _FULL_TEXT_LIMIT = 200
+_MAX_BY_COLUMN = 400
 _CACHE_BYTES = 2 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class RecalledMemory:
+    """A memory with its score and the reasons for it."""
+
     memory: MemoryRecord
     score: float
     parts: dict[str, float]
-    """What the score is made of, by source; they sum to it."""
+    """The parts of the score by source; their sum is the score."""
     neighbours: tuple[MemoryRecord, ...] = ()
-    """The turns next to it, when they were asked for."""
+    """The memories next to it in its session, as many as `window` asked for."""
 
     @property
     def id(self) -> str:
@@ -65,7 +68,7 @@ class RecalledMemory:
 
     @property
     def text_with_speaker(self) -> str:
-        """The text with who said it: in another room nobody knows otherwise whose words they are."""
+        """The text, with the speaker's name in front if it does not start with it."""
         speaker = self.memory.speaker
         return f"{speaker}: {self.text}" if speaker and not self.text.startswith(speaker) else self.text
 
@@ -76,7 +79,7 @@ class RecalledMemory:
 
 @dataclass(frozen=True)
 class RecallRequest:
-    """One recall, with everything that can be chosen about it."""
+    """The query text, viewpoint and options of a recall."""
 
     text: str
     view: Viewpoint
@@ -86,14 +89,16 @@ class RecallRequest:
     fuse: FusionMode = "learned"
     window: int = 0
     history: bool = False
-    """Also return what has been superseded, always after what superseded it."""
+    """Also return superseded memories, each after the one that superseded it."""
     archived: bool = False
-    """Also search what has faded: for the person, not for prompts."""
+    """Also search archived memories; meant for people, not for prompts."""
     pinned: bool = False
-    """Only what is pinned."""
+    """Only pinned memories."""
 
 
 class RecallService:
+    """Answers recall requests from in-memory indexes, one per owner, which are kept up to date and cached."""
+
     def __init__(
         self, store: Store, vectors: VectorStore, ranking: Ranking | None = None, cache_bytes: int = _CACHE_BYTES
     ) -> None:
@@ -106,204 +111,210 @@ class RecallService:
 
     def recall(self, request: RecallRequest, now: datetime) -> list[RecalledMemory]:
         with self._lock:
-            shelf = self._index_of(request.view.owner)
-            if shelf is None:
+            index = self._index_of(request.view.owner)
+            if index is None:
                 return []
-            question = RecallQuery.parse(request.text, shelf.names, now, shelf.piece_counts)
-        # Another embedder may be far away: nothing is locked while it is asked.
-        wanted = (
-            self.vectors.embed_question(question.text_without_names) if request.mode in ("hybrid", "typed") else None
-        )
+            query = RecallQuery.parse(request.text, index.names, now, index.piece_counts)
+        by_meaning = request.mode in ("hybrid", "typed")
+        # The embedder may be a remote service: do not hold the lock while it works.
+        query_vector = self.vectors.embed_question(query.text_without_names) if by_meaning else None
         with self._lock:
-            if wanted is not None:
-                shelf.refresh(self._store.query)
-            return self._recall(shelf, request, question, wanted, to_micros(now))
+            if query_vector is not None:
+                index.refresh(self._store.query)
+            return self._recall(index, request, query, query_vector, to_micros(now))
 
     def index_of(self, owner: str) -> OwnerIndex | None:
         with self._lock:
             return self._index_of(owner)
 
     def disclosable(self, view: Viewpoint, ids: Iterable[str]) -> frozenset[str]:
-        """Of these, those that are still there and may be told from this viewpoint."""
+        """Those of these memories that still exist and may be disclosed from this viewpoint."""
         with self._lock:
-            shelf = self._index_of(view.owner)
-            if shelf is None:
+            index = self._index_of(view.owner)
+            if index is None:
                 return frozenset()
-            places, open_to = shelf.positions(), allowed_mask(shelf, view, self.forks())
-            return frozenset(one for one in ids if any(open_to[at] for at in places.get(one, ())))
+            positions, allowed = index.positions(), allowed_mask(index, view, self.forks())
+            return frozenset(each for each in ids if any(allowed[at] for at in positions.get(each, ())))
 
     def forks(self) -> StreamForks:
         return StreamForks(self._store.reader.roots())
 
     def _recall(
-        self, shelf: OwnerIndex, ask: RecallRequest, question: RecallQuery, wanted: NDArray[np.float32] | None, now: int
+        self,
+        index: OwnerIndex,
+        request: RecallRequest,
+        query: RecallQuery,
+        query_vector: NDArray[np.float32] | None,
+        now: int,
     ) -> list[RecalledMemory]:
-        if ask.pinned and not shelf.columns["pin"].any():
+        if request.pinned and not index.columns["pin"].any():
             return []
-        lines = self.forks()
-        weight = self._importance(shelf, now)
-        open_to = allowed_mask(shelf, ask.view, lines)
-        if not ask.archived:
-            columns = shelf.columns
-            open_to &= ~is_archived(weight, columns["made"], now, columns["pin"] > 0)
-            open_to &= columns["significance"] > 0
-        if ask.pinned:
-            open_to &= shelf.columns["pin"] > 0
-        if ask.types:
-            open_to &= np.isin(shelf.columns["type"], [shelf.types.lookup(kind) for kind in ask.types])
-        if ask.mode in ("hybrid", "typed") and question.fts_match is not None:
-            ranked = self._hybrid(shelf, ask, question, wanted, open_to)
+        forks = self.forks()
+        importances = self._importances(index, now)
+        allowed = allowed_mask(index, request.view, forks)
+        if not request.archived:
+            columns = index.columns
+            allowed &= ~is_archived(importances, columns["made"], now, columns["pin"] > 0)
+            allowed &= columns["significance"] > 0
+        if request.pinned:
+            allowed &= index.columns["pin"] > 0
+        if request.types:
+            allowed &= np.isin(index.columns["type"], [index.types.lookup(kind) for kind in request.types])
+        if request.mode in ("hybrid", "typed") and query.fts_match is not None:
+            ranked = self._hybrid(index, request, query, query_vector, allowed)
         else:
-            ranked = _rank_by_column(shelf, ask.mode, weight, open_to)
-        for name, values in compute_boosts(shelf, question, ranked.positions, weight[ranked.positions], now).items():
+            ranked = _rank_by_column(index, request.mode, importances, allowed)
+        positions = ranked.positions
+        for name, values in compute_boosts(index, query, positions, importances[positions], now).items():
             ranked.parts[name] = values
             ranked.score = ranked.score + values
         visible = {
-            stream for stream in shelf.streams.values if stream and not lines.is_other_branch(stream, ask.view.room)
-        } | {stream for stream in [ask.view.room] if stream}
-        spread_over_links(shelf, ranked, open_to, visible)
-        over = apply_supersessions(shelf, ranked, open_to, visible)
-        return self._result(shelf, ask, ranked, over, open_to, lines)
+            stream for stream in index.streams.values if stream and not forks.is_other_branch(stream, request.view.room)
+        } | {stream for stream in [request.view.room] if stream}
+        spread_over_links(index, ranked, allowed, visible)
+        superseded = apply_supersessions(index, ranked, allowed, visible)
+        return self._result(index, request, ranked, superseded, allowed, forks)
 
     def _hybrid(
         self,
-        shelf: OwnerIndex,
-        ask: RecallRequest,
-        question: RecallQuery,
-        wanted: NDArray[np.float32] | None,
-        open_to: Bools,
+        index: OwnerIndex,
+        request: RecallRequest,
+        query: RecallQuery,
+        query_vector: NDArray[np.float32] | None,
+        allowed: Bools,
     ) -> Ranked:
-        words = self._full_text_scores(shelf, question, open_to)
-        extra = None if wanted is None else self.vectors.similarities(shelf, wanted)
-        return self._ranking.rank(compute_signals(shelf, open_to, question, words, extra), ask.fuse)
+        full_text = self._full_text_scores(index, query, allowed)
+        cosines = None if query_vector is None else self.vectors.similarities(index, query_vector)
+        return self._ranking.rank(compute_signals(index, allowed, query, full_text, cosines), request.fuse)
 
-    def _full_text_scores(self, shelf: OwnerIndex, question: RecallQuery, open_to: Bools) -> Floats:
-        scores = np.zeros(len(shelf))
-        table = full_text_table(shelf.number)
+    def _full_text_scores(self, index: OwnerIndex, query: RecallQuery, allowed: Bools) -> Floats:
+        scores = np.zeros(len(index))
+        table = full_text_table(index.number)
         limit = _FULL_TEXT_LIMIT
         while True:
             found = self._store.query(
                 f"SELECT rowid, -rank FROM {table} WHERE {table} MATCH ? ORDER BY rank LIMIT ?",
-                (question.fts_match, limit),
+                (query.fts_match, limit),
             )
             if not found:
                 return scores
             doc = np.array([row[0] for row in found], np.int64)
-            at = np.minimum(np.searchsorted(shelf.doc, doc), len(shelf) - 1)
-            known = (shelf.doc[at] == doc) & open_to[at]
-            # Gates come before ranking: if too many were not allowed, read on.
-            if known.sum() >= min(100, _FULL_TEXT_LIMIT) or len(found) < limit:
-                scores[at[known]] = np.round(np.array([row[1] for row in found])[known], 6)
+            positions = np.minimum(np.searchsorted(index.doc, doc), len(index) - 1)
+            usable = (index.doc[positions] == doc) & allowed[positions]
+            # If too many of the best matches are not allowed, read further.
+            if usable.sum() >= min(100, _FULL_TEXT_LIMIT) or len(found) < limit:
+                scores[positions[usable]] = np.round(np.array([row[1] for row in found])[usable], 6)
                 return scores
             limit *= 8
 
-    def _importance(self, shelf: OwnerIndex, now: int) -> Floats:
-        made = shelf.columns["made"]
+    def _importances(self, index: OwnerIndex, now: int) -> Floats:
+        made = index.columns["made"]
         used = made.copy()
         recent = self._store.query(
             "SELECT id, max(last) FROM memory_use WHERE owner = ? AND last > ? GROUP BY id",
-            (shelf.owner, now - 30 * DAY),
+            (index.owner, now - 30 * DAY),
         )
         if recent:
-            at = shelf.positions()
+            positions = index.positions()
             for memory_id, last in recent:
-                for index in at.get(memory_id, ()):
-                    used[index] = max(used[index], last)
-        identity = shelf.columns["type"] == shelf.types.lookup("identity")
-        return importance(shelf.weight, made, used, now, identity)
+                for position in positions.get(memory_id, ()):
+                    used[position] = max(used[position], last)
+        identity = index.columns["type"] == index.types.lookup("identity")
+        return importance(index.weight, made, used, now, identity)
 
     def _result(
         self,
-        shelf: OwnerIndex,
-        ask: RecallRequest,
+        index: OwnerIndex,
+        request: RecallRequest,
         ranked: Ranked,
-        over: dict[int, int],
-        open_to: Bools,
-        lines: StreamForks,
+        superseded: set[int],
+        allowed: Bools,
+        forks: StreamForks,
     ) -> list[RecalledMemory]:
-        order = np.lexsort((shelf.doc[ranked.positions], -np.round(ranked.score, 6)))
-        if not ask.history:
-            order = order[[int(ranked.positions[index]) not in over for index in order]]
+        order = np.lexsort((index.doc[ranked.positions], -np.round(ranked.score, 6)))
+        if not request.history:
+            order = order[[int(ranked.positions[row]) not in superseded for row in order]]
         chosen: list[int] = []
-        said: set[bytes] = set()
-        known: set[str] = set()
-        for index in order.tolist():
-            at = int(ranked.positions[index])
-            # Lines of a family share what came before the fork, and rooms may repeat each other.
-            if shelf.digests[at] in said or shelf.ids[at] in known:
+        seen_digests: set[bytes] = set()
+        seen_ids: set[str] = set()
+        for row in order.tolist():
+            position = int(ranked.positions[row])
+            # Forks of a chat share the memories from before the fork, and rooms may repeat each other.
+            if index.digests[position] in seen_digests or index.ids[position] in seen_ids:
                 continue
-            said.add(shelf.digests[at])
-            known.add(shelf.ids[at])
-            chosen.append(index)
-            if len(chosen) == ask.k:
+            seen_digests.add(index.digests[position])
+            seen_ids.add(index.ids[position])
+            chosen.append(row)
+            if len(chosen) == request.k:
                 break
-        keys = [_key(shelf, int(ranked.positions[index])) for index in chosen]
-        sides = [_neighbour_keys(shelf, int(ranked.positions[index]), ask.window, open_to) for index in chosen]
-        records = read_records(self._store, {*keys, *(key for side in sides for key in side)}, lines, ask.view.room)
+        keys = [_key(index, int(ranked.positions[row])) for row in chosen]
+        nearby = [_neighbour_keys(index, int(ranked.positions[row]), request.window, allowed) for row in chosen]
+        needed = {*keys, *(key for neighbours in nearby for key in neighbours)}
+        records = read_records(self._store, needed, forks, request.view.room)
         results = []
         reasons = _reasons(ranked, chosen)
-        for place, (index, key, side) in enumerate(zip(chosen, keys, sides, strict=True)):
-            if key not in records:  # taken back since the index was read
+        for number, (row, key, neighbour_keys) in enumerate(zip(chosen, keys, nearby, strict=True)):
+            if key not in records:  # removed since the index was read
                 continue
-            parts = {name: round(float(values[place]), 6) for name, values in reasons.items()}
-            around = tuple(records[near] for near in side if near in records)
-            results.append(RecalledMemory(records[key], round(float(ranked.score[index]), 6), parts, around))
+            parts = {name: round(float(values[number]), 6) for name, values in reasons.items()}
+            neighbours = tuple(records[near] for near in neighbour_keys if near in records)
+            results.append(RecalledMemory(records[key], round(float(ranked.score[row]), 6), parts, neighbours))
         return results
 
     def _index_of(self, owner: str) -> OwnerIndex | None:
-        shelf = self._indexes.get(owner)
-        if shelf is None:
+        index = self._indexes.get(owner)
+        if index is None:
             found = self._store.query("SELECT number FROM memory_owner WHERE owner = ?", (owner,))
             if not found:
                 return None
-            shelf = OwnerIndex(owner, found[0][0])
-        self._indexes[owner] = shelf
+            index = OwnerIndex(owner, found[0][0])
+        self._indexes[owner] = index
         self._indexes.move_to_end(owner)
-        shelf.refresh(self._store.query)
+        index.refresh(self._store.query)
         total = sum(each.nbytes for each in self._indexes.values()) if len(self._indexes) > 1 else 0
         while total > self._cache_bytes and len(self._indexes) > 1:
             _, dropped = self._indexes.popitem(last=False)
             total -= dropped.nbytes
-        return shelf
+        return index
 
 
-def _rank_by_column(shelf: OwnerIndex, mode: str, weight: Floats, open_to: Bools) -> Ranked:
-    """The modes that ask no question: newest first, or weightiest first."""
-    at = np.flatnonzero(open_to)
-    value = weight[at] if mode == "important" else shelf.columns["when"][at].astype(np.float64)
-    place = np.empty(len(at), np.int64)
-    place[np.lexsort((-shelf.doc[at], -np.round(value, 6)))] = np.arange(len(at))
-    kept = np.sort(np.argsort(place)[:400])
-    # A full step between places, so that no boost can change an order that was asked for.
-    score = (len(at) - place[kept]).astype(np.float64) * 2
-    return single_score_ranking(at[kept], score, "order")
+def _rank_by_column(index: OwnerIndex, mode: str, importances: Floats, allowed: Bools) -> Ranked:
+    """The modes without a query: most important first, or newest first."""
+    positions = np.flatnonzero(allowed)
+    value = importances[positions] if mode == "important" else index.columns["when"][positions].astype(np.float64)
+    rank = np.empty(len(positions), np.int64)
+    rank[np.lexsort((-index.doc[positions], -np.round(value, 6)))] = np.arange(len(positions))
+    kept = np.sort(np.argsort(rank)[:_MAX_BY_COLUMN])
+    # The step between ranks is larger than all boosts together, so that they cannot change the order.
+    score = (len(positions) - rank[kept]).astype(np.float64) * 2
+    return single_score_ranking(positions[kept], score, "order")
 
 
 def _reasons(ranked: Ranked, chosen: list[int]) -> dict[str, Floats]:
-    """By source, what each of the chosen got. What joined the candidates late had no fit of its own."""
-    positions = np.array(chosen, np.int64)
-    fitted = positions < ranked.ranked_count
+    """The parts of the score of each chosen candidate. Candidates added by a link or an update have no ranking part."""
+    rows = np.array(chosen, np.int64)
+    was_ranked = rows < ranked.ranked_count
     reasons = {}
-    for name, values in ranked.explain(positions[fitted]).items():
+    for name, values in ranked.explain(rows[was_ranked]).items():
         reasons[name] = np.zeros(len(chosen))
-        reasons[name][fitted] = values
-    return reasons | {name: values[positions] for name, values in ranked.parts.items()}
+        reasons[name][was_ranked] = values
+    return reasons | {name: values[rows] for name, values in ranked.parts.items()}
 
 
-def _key(shelf: OwnerIndex, at: int) -> tuple[str, str]:
-    return (shelf.streams.values[int(shelf.columns["stream"][at])] or "", shelf.ids[at])
+def _key(index: OwnerIndex, position: int) -> tuple[str, str]:
+    return (index.streams.values[int(index.columns["stream"][position])] or "", index.ids[position])
 
 
-def _neighbour_keys(shelf: OwnerIndex, at: int, window: int, open_to: Bools) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
-    for step in (shelf.previous, shelf.following):
-        here = at
+def _neighbour_keys(index: OwnerIndex, position: int, window: int, allowed: Bools) -> list[tuple[str, str]]:
+    keys: list[tuple[str, str]] = []
+    for step in (index.previous, index.following):
+        current = position
         for _ in range(window):
-            here = int(step[here])
-            if here < 0 or not open_to[here]:
+            current = int(step[current])
+            if current < 0 or not allowed[current]:
                 break
-            found.append(_key(shelf, here))
-    return found
+            keys.append(_key(index, current))
+    return keys
 
 
 def list_owners(store: Store) -> Iterable[str]:

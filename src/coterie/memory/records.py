@@ -1,4 +1,4 @@
-"""What a memory is: who holds it, what it says, how they know it, and where it may be spoken of."""
+"""The memory record, its types and relations, and queries that read records from the projection."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ LINK_WEIGHT: dict[str, float] = {
 
 @dataclass(frozen=True, slots=True)
 class MemoryRecord:
-    """One memory as it is stored in one room."""
+    """A memory as stored in one room."""
 
     id: str
     owner: str
@@ -71,11 +71,11 @@ class MemoryRecord:
     witnesses: tuple[str, ...]
     about: tuple[str, ...]
     sources: tuple[str, ...]
-    """The turns it came from: how the owner knows."""
+    """The turns it came from."""
     happened: datetime | None
-    """In the fiction."""
+    """When it happened in the fiction."""
     made: datetime
-    """On the wall clock."""
+    """When it was stored, in real time."""
     significance: int
     confidence: float
     reliability: float
@@ -97,14 +97,11 @@ class StreamForks:
         self._roots = roots
 
     def is_other_branch(self, stream: str, room: str | None) -> bool:
-        """Whether a stream is another line of the room's own family."""
+        """Whether a stream is another fork of the room's chat."""
         return room is not None and stream != room and self.root(stream) == self.root(room)
 
     def root(self, stream: str) -> str:
         return self._roots.get(stream, stream)
-
-
-# Memories as records, read from their tables, with the evidence and validity that a room knows of.
 
 
 Key = tuple[str, str]
@@ -115,8 +112,8 @@ _COLUMNS = (
 )
 
 
-def read_records(store: Store, keys: Collection[Key], lines: StreamForks, room: str | None) -> dict[Key, MemoryRecord]:
-    """The records of (stream, id) pairs that still exist and are not forgotten."""
+def read_records(store: Store, keys: Collection[Key], forks: StreamForks, room: str | None) -> dict[Key, MemoryRecord]:
+    """The records of those (stream, id) pairs that exist and are not forgotten, as seen from `room`."""
     wanted = sorted(keys)
     if not wanted:
         return {}
@@ -125,12 +122,12 @@ def read_records(store: Store, keys: Collection[Key], lines: StreamForks, room: 
         " AND NOT EXISTS (SELECT 1 FROM memory_tombstone t WHERE t.id = memory.id)",
         [part for key in wanted for part in key],
     )
-    return {(record.room, record.id): record for record in _records(store, rows, lines, room)}
+    return {(record.room, record.id): record for record in _records(store, rows, forks, room)}
 
 
 def all_records(store: Store, where: str = "", params: tuple[Any, ...] = ()) -> Iterator[MemoryRecord]:
-    """Every memory that is not forgotten, oldest first; `where` narrows it by columns of the table."""
-    lines = StreamForks(store.reader.roots())
+    """All memories that are not forgotten, oldest first; `where` is an SQL condition on the table's columns."""
+    forks = StreamForks(store.reader.roots())
     last = (0, "", "")
     narrowed = f"AND {where}" if where else ""
     while True:
@@ -139,7 +136,7 @@ def all_records(store: Store, where: str = "", params: tuple[Any, ...] = ()) -> 
             f" AND id NOT IN (SELECT id FROM memory_tombstone) {narrowed} ORDER BY event, stream, id LIMIT 1000",
             (*last, *params),
         )
-        yield from _records(store, [row[:-1] for row in rows], lines, None)
+        yield from _records(store, [row[:-1] for row in rows], forks, None)
         if len(rows) < 1_000:
             return
         last = (rows[-1][-1], rows[-1][0], rows[-1][1])
@@ -147,7 +144,7 @@ def all_records(store: Store, where: str = "", params: tuple[Any, ...] = ()) -> 
 
 def latest_records(
     store: Store,
-    wanted: Mapping[str, str | None],
+    filters: Mapping[str, str | None],
     *,
     since: datetime | None = None,
     until: datetime | None = None,
@@ -155,8 +152,8 @@ def latest_records(
     offset: int = 0,
     room: str | None = None,
 ) -> list[MemoryRecord]:
-    """Newest first. `wanted` narrows it by columns; None there is no wish. `room` is where validity is looked at."""
-    chosen = {column: value for column, value in wanted.items() if value is not None}
+    """Newest first. `filters` are columns and values, where None means any; `room` decides which updates apply."""
+    chosen = {column: value for column, value in filters.items() if value is not None}
     conditions = [f"{column} = ?" for column in chosen]
     params: list[Any] = [*chosen.values()]
     for moment, compared in ((since, ">="), (until, "<")):
@@ -172,23 +169,23 @@ def latest_records(
     return list(_records(store, rows, StreamForks(store.reader.roots()), room))
 
 
-def _records(store: Store, rows: list[Row], lines: StreamForks, room: str | None) -> Iterator[MemoryRecord]:
+def _records(store: Store, rows: list[Row], forks: StreamForks, room: str | None) -> Iterator[MemoryRecord]:
     evidence = _values_by_id(store, "SELECT id, stream, source FROM memory_evidence", "stream, source", rows)
     validity = _values_by_id(store, "SELECT id, stream, by_id FROM memory_validity", "stream", rows)
     for row in rows:
         here = room or row[0]
-        more = [source for line, source in evidence.get(row[1], ()) if not lines.is_other_branch(line, here)]
-        later = [by for line, by in validity.get(row[1], ()) if not lines.is_other_branch(line, here)]
+        more = [source for stream, source in evidence.get(row[1], ()) if not forks.is_other_branch(stream, here)]
+        later = [by for stream, by in validity.get(row[1], ()) if not forks.is_other_branch(stream, here)]
         yield _record(row, more, later[-1] if later else None)
 
 
 def _values_by_id(store: Store, select: str, order: str, rows: list[Row]) -> dict[str, list[tuple[str, str]]]:
     found: dict[str, list[tuple[str, str]]] = {}
     ids = json.dumps([row[1] for row in rows])
-    for memory_id, line, value in store.query(
+    for memory_id, stream, value in store.query(
         f"{select} WHERE id IN (SELECT value FROM json_each(?)) ORDER BY {order}", (ids,)
     ):
-        found.setdefault(memory_id, []).append((line, value))
+        found.setdefault(memory_id, []).append((stream, value))
     return found
 
 

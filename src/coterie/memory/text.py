@@ -1,8 +1,7 @@
-"""Words, names and questions: the plain-text side of memory, shared by storing and asking.
+"""Text analysis for storing and recalling: words, names, questions, digests, and time expressions.
 
-Full-text search ranks by rare words, so the words every sentence has are dropped from the question. Names
-of speakers are dropped from what is compared by meaning: every turn of a talk with Ana is about as near
-to "Ana" as any other, and the name would outshine what was said.
+Common words are dropped from full-text queries. Names of speakers are dropped from texts that are compared by meaning,
+because a name makes all turns of a conversation with that person look alike.
 """
 
 from __future__ import annotations
@@ -40,23 +39,23 @@ def words(text: str) -> list[str]:
 
 
 def keywords(text: str) -> list[str]:
-    """The words of a text that say something, once each, in order."""
+    """The distinct words of a text without stop words, in order."""
     return [word for word in dict.fromkeys(words(text)) if word not in STOP_WORDS]
 
 
 def fts_match_any(text: str) -> str | None:
-    """An FTS5 expression that finds any telling word. Every word is quoted, so nothing in it is an operator."""
+    """An FTS5 expression that matches any keyword; None without words. Words are quoted, so none is an operator."""
     found = keywords(text) or list(dict.fromkeys(words(text)))
     return " OR ".join(f'"{word}"' for word in found[:64]) or None
 
 
 def display_name(identifier: str) -> str:
-    """What a person is called in prose, given a name or an identifier such as `bot:mara`."""
+    """The name in prose for a name or an identifier such as `bot:mara`."""
     return identifier.rpartition(":")[2].strip()
 
 
 class NameMatcher:
-    """A set of names, to find in a text or to take out of it."""
+    """Finds a set of names in a text, or removes them from it."""
 
     def __init__(self, identifiers: Iterable[str]) -> None:
         self._known = {display_name(each).casefold(): each for each in sorted(identifiers) if display_name(each)}
@@ -73,20 +72,20 @@ class NameMatcher:
 
 
 def is_question(text: str) -> bool:
-    """Whether what was said ends in a question, not counting an aside in brackets after it."""
+    """Whether the text ends with a question mark, ignoring a remark in brackets after it."""
     return _ASIDE.sub("", text).rstrip().endswith(("?", "？", "؟"))
 
 
 @functools.lru_cache(maxsize=4_096)
 def digest(text: str) -> bytes:
-    """Equal for texts that say the same in the same words, whatever their case, spacing and punctuation."""
+    """A digest that ignores case, spacing and punctuation."""
     bare = unicodedata.normalize("NFKC", _PREFIX.sub("", text.strip())).casefold()
-    told = _WORD.findall(bare)
-    return hashlib.blake2b(" ".join(told).encode() if told else bare.strip().encode(), digest_size=16).digest()
+    normalized = " ".join(_WORD.findall(bare)) or bare.strip()
+    return hashlib.blake2b(normalized.encode(), digest_size=16).digest()
 
 
 def numbers_in(text: str) -> frozenset[str]:
-    """What must not differ between two texts that are taken for one: numbers."""
+    """The words that contain digits."""
     return frozenset(word for word in words(text) if any(letter.isdigit() for letter in word))
 
 
@@ -95,29 +94,10 @@ def is_negated(text: str) -> bool:
     return "n't" in lowered or not _NEGATIONS.isdisjoint(words(lowered))
 
 
-# Time words in a question: "last summer", "in May", "two weeks ago", "on 8 May 2023".
-#
-# An interval found here is a preference, not a filter: memories of that time are lifted, since what is told
-# in June may well be about May.
-
-
 MONTHS = {
     name: number
     for number, name in enumerate(
-        [
-            "january",
-            "february",
-            "march",
-            "april",
-            "may",
-            "june",
-            "july",
-            "august",
-            "september",
-            "october",
-            "november",
-            "december",
-        ],
+        "january february march april may june july august september october november december".split(),  # noqa: SIM905
         start=1,
     )
 }
@@ -141,6 +121,8 @@ _COUNT = r"(\d{1,3}|" + "|".join(_NUMBERS) + r")(?:\s+of)?"
 
 @dataclass(frozen=True, slots=True)
 class Interval:
+    """A time interval, without its end. Recall boosts memories of the interval; it does not filter by it."""
+
     start: datetime
     end: datetime
 
@@ -149,7 +131,7 @@ class Interval:
 
 
 def find_interval(text: str, now: datetime) -> Interval | None:
-    """The stretch of time that a question speaks of, if it names one. The most exact reading wins."""
+    """The interval that a text names ("last summer", "in May", "two weeks ago"), if any; the most exact match wins."""
     lowered = text.lower()
     for pattern, read in _PATTERNS:
         if match := re.search(pattern, lowered):

@@ -1,4 +1,7 @@
-"""What memory must not keep: credentials and card numbers of anyone, contact details of third parties."""
+"""Writing memories: remove secrets, then decide between a new memory, more evidence for a known one, or nothing.
+
+Decisions are returned as events, so that a mode can append them with its own in one transaction.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ _PASSWORD = re.compile(
 
 
 def remove_secrets(text: str) -> str:
-    """Credentials and card numbers out, whoever they belong to."""
+    """Replace credentials and card numbers by placeholders."""
     masked = redact(text)
     if _SECRET_HINT.search(masked):
         masked = _PASSWORD.sub(r"\1\2[secret]", masked)
@@ -46,7 +49,7 @@ def remove_secrets(text: str) -> str:
 
 
 def remove_contacts(text: str) -> str:
-    """E-mail addresses and telephone numbers out: for what is stored about somebody else."""
+    """Replace e-mail addresses and telephone numbers, for memories about third parties."""
     cleared = _EMAIL.sub("[email]", text)
     return _PHONE.sub(lambda found: "[phone]" if _is_phone(found[0]) else found[0], cleared)
 
@@ -65,12 +68,6 @@ def _is_phone(text: str) -> bool:
     return digits >= 7 and looks_like_date is None
 
 
-# Deciding what to write: a memory, more evidence for one that is there, or nothing.
-#
-# Every decision comes out as drafts, so that a mode can append them together with what it does itself, in
-# one transaction. What was recalled and is said again is no new memory; what was forgotten stays forgotten.
-
-
 Stored = tuple[Any, ...]
 """stream, id, witnesses, told_by, private, disclosure"""
 Verdict = Literal["added", "known", "forgotten"]
@@ -81,7 +78,7 @@ _SIMILAR_MIN_COSINE = 0.5
 
 @dataclass(frozen=True)
 class NewMemory:
-    """A memory that somebody would like to keep."""
+    """A memory to be stored, if it is not known or forgotten."""
 
     text: str
     owner: str
@@ -105,6 +102,8 @@ class NewMemory:
 
 @dataclass(frozen=True)
 class PlannedWrite:
+    """The decision on a `NewMemory` and the events that carry it out. A forgotten memory has no id."""
+
     id: str
     verdict: Verdict
     new_events: list[NewEvent] = field(default_factory=list)
@@ -120,6 +119,8 @@ class Tombstone:
 
 
 class MemoryWriter:
+    """Plans the storing of memories. Known memories get more evidence; forgotten ones are not stored again."""
+
     def __init__(self, store: Store, recall: RecallService) -> None:
         self._store = store
         self._recall = recall
@@ -127,53 +128,53 @@ class MemoryWriter:
     def plan(
         self, wanted: Sequence[NewMemory], *, by_meaning: bool = True, actor: str = "system", turn: str | None = None
     ) -> list[PlannedWrite]:
-        """What storing these comes to. `near` also compares by meaning, which costs a search for each."""
-        lines = self._recall.forks()
+        """Decide on each memory. `by_meaning` also looks for duplicates in other words, with a search for each."""
+        forks = self._recall.forks()
         cleaned = [_clean(new) for new in wanted]
         digests = [digest(new.text) for new in cleaned]
-        there = self._with_digests(zip((new.owner for new in cleaned), digests, strict=True))
-        stones = self._tombstones({new.owner for new in cleaned})
-        fresh: dict[tuple[str, str, bytes], str] = {}
+        stored = self._with_digests(zip((new.owner for new in cleaned), digests, strict=True))
+        tombstones = self._tombstones({new.owner for new in cleaned})
+        added: dict[tuple[str, str, bytes], str] = {}
         planned: list[PlannedWrite] = []
-        for new, told in zip(cleaned, digests, strict=True):
-            if _is_forgotten(new, told, stones):
+        for new, text_digest in zip(cleaned, digests, strict=True):
+            if _is_forgotten(new, text_digest, tombstones):
                 planned.append(PlannedWrite("", "forgotten"))
                 continue
-            key = (new.owner, new.room, told)
-            known = fresh.get(key) or _find_equivalent(new, there.get((new.owner, told), ()), lines)
-            known = (
-                known or self._find_known_block(new, lines) or (self._find_similar(new, lines) if by_meaning else None)
-            )
+            key = (new.owner, new.room, text_digest)
+            known = added.get(key) or _find_equivalent(new, stored.get((new.owner, text_digest), ()), forks)
+            known = known or self._find_known_lines(new, forks)
+            if known is None and by_meaning:
+                known = self._find_similar(new, forks)
             if known is not None:
                 planned.append(PlannedWrite(known, "known", self._confirm(new, known, actor, turn)))
                 continue
             memory_id = new.id or new_id()
-            fresh[key] = memory_id
+            added[key] = memory_id
             planned.append(
                 PlannedWrite(memory_id, "added", [NewEvent(new.room, _payload(new, memory_id), actor, turn=turn)])
             )
         return planned
 
-    def _find_known_block(self, new: NewMemory, lines: StreamForks) -> str | None:
-        """Several lines that are each known, as when what was recalled is handed in again, are nothing new either."""
-        said = [line for line in new.text.splitlines() if line.strip()]
-        if len(said) < 2:
+    def _find_known_lines(self, new: NewMemory, forks: StreamForks) -> str | None:
+        """The first line's memory if every line is known, as when recalled memories are stored again."""
+        lines = [line for line in new.text.splitlines() if line.strip()]
+        if len(lines) < 2:
             return None
-        told = [digest(line) for line in said]
-        there = self._with_digests((new.owner, each) for each in told)
-        found = [_find_equivalent(new, there.get((new.owner, each), ()), lines) for each in told]
+        digests = [digest(line) for line in lines]
+        stored = self._with_digests((new.owner, each) for each in digests)
+        found = [_find_equivalent(new, stored.get((new.owner, each), ()), forks) for each in digests]
         return found[0] if all(found) else None
 
     def _with_digests(self, wanted: Iterable[tuple[str, bytes]]) -> dict[tuple[str, bytes], list[Stored]]:
         found: dict[tuple[str, bytes], list[Stored]] = {}
-        pairs = json.dumps([(owner, told.hex()) for owner, told in wanted])
-        for owner, told, *stored in self._store.query(
+        pairs = json.dumps([(owner, text_digest.hex()) for owner, text_digest in wanted])
+        for owner, text_digest, *stored in self._store.query(
             "SELECT m.owner, m.digest, m.stream, m.id, m.witnesses, m.told_by, m.private, m.disclosure"
             " FROM json_each(?) j CROSS JOIN memory m WHERE m.owner = j.value->>0 AND m.digest = unhex(j.value->>1)"
             " ORDER BY m.event, m.stream",
             (pairs,),
         ):
-            found.setdefault((owner, told), []).append(tuple(stored))
+            found.setdefault((owner, text_digest), []).append(tuple(stored))
         return found
 
     def _tombstones(self, owners: set[str]) -> list[Tombstone]:
@@ -182,34 +183,32 @@ class MemoryWriter:
             " LEFT JOIN memory m ON m.id = t.id"
         )
         return [
-            Tombstone(owner, memory_id, told, frozenset(json.loads(sources)), text or "")
-            for owner, memory_id, told, sources, text in rows
+            Tombstone(owner, memory_id, text_digest, frozenset(json.loads(sources)), text or "")
+            for owner, memory_id, text_digest, sources, text in rows
             if owner in owners
         ]
 
-    def _find_similar(self, new: NewMemory, lines: StreamForks) -> str | None:
-        shelf = self._recall.index_of(new.owner)
-        if shelf is None or not len(shelf):
+    def _find_similar(self, new: NewMemory, forks: StreamForks) -> str | None:
+        index = self._recall.index_of(new.owner)
+        if index is None or not len(index):
             return None
         bare = NameMatcher([*new.witnesses, *([new.speaker] if new.speaker else [])]).remove_from(new.text)
         vector = static_embedder().embed([bare])[0]
-        alike, _ = cosines(shelf, vector, np.ones(len(shelf), bool))
-        for at in np.lexsort((shelf.doc, -np.round(alike, 6)))[:_SIMILAR_READ].tolist():
-            if alike[at] < _SIMILAR_MIN_COSINE or shelf.ids[at] in shelf.superseded:
+        cosine, _ = cosines(index, vector, np.ones(len(index), bool))
+        for position in np.lexsort((index.doc, -np.round(cosine, 6)))[:_SIMILAR_READ].tolist():
+            memory_id = index.ids[position]
+            if cosine[position] < _SIMILAR_MIN_COSINE or memory_id in index.superseded:
                 continue
-            stream = shelf.streams.values[int(shelf.columns["stream"][at])]
+            stream = index.streams.values[int(index.columns["stream"][position])]
             rows = self._store.query(
                 "SELECT text, witnesses, told_by, private, disclosure, speaker FROM memory WHERE stream = ? AND id = ?",
-                (stream, shelf.ids[at]),
+                (stream, memory_id),
             )
             for text, witnesses, told_by, private, disclosure, speaker in rows:
-                there = json.loads(witnesses)
-                if (
-                    speaker == new.speaker
-                    and _is_equivalent(new, stream or "", there, told_by, bool(private), disclosure, lines)
-                    and is_duplicate(text, new.text)
-                ):
-                    return str(shelf.ids[at])
+                fields = (json.loads(witnesses), told_by, bool(private), disclosure)
+                equivalent = speaker == new.speaker and _is_equivalent(new, stream or "", *fields, forks)
+                if equivalent and is_duplicate(text, new.text):
+                    return str(memory_id)
         return None
 
     def _confirm(self, new: NewMemory, memory_id: str, actor: str, turn: str | None) -> list[NewEvent]:
@@ -225,22 +224,22 @@ class MemoryWriter:
         return [NewEvent(new.room, MemoryConfirmed(id=memory_id, owner=new.owner, sources=more), actor, turn=turn)]
 
 
-def _is_forgotten(new: NewMemory, told: bytes, stones: Sequence[Tombstone]) -> bool:
-    """Whether a tombstone stands for it: the same id or words, or the same turn and the same meaning."""
+def _is_forgotten(new: NewMemory, text_digest: bytes, tombstones: Sequence[Tombstone]) -> bool:
+    """Whether a tombstone has the same id or text, or the same source and meaning."""
     return any(
-        stone.owner == new.owner
+        tombstone.owner == new.owner
         and (
-            told == stone.digest
-            or new.id == stone.id
-            or (not stone.sources.isdisjoint(new.sources) and is_duplicate(stone.text, new.text))
+            text_digest == tombstone.digest
+            or new.id == tombstone.id
+            or (not tombstone.sources.isdisjoint(new.sources) and is_duplicate(tombstone.text, new.text))
         )
-        for stone in stones
+        for tombstone in tombstones
     )
 
 
-def _find_equivalent(new: NewMemory, stored: Iterable[Stored], lines: StreamForks) -> str | None:
+def _find_equivalent(new: NewMemory, stored: Iterable[Stored], forks: StreamForks) -> str | None:
     for stream, memory_id, witnesses, told_by, private, disclosure in stored:
-        if _is_equivalent(new, stream, json.loads(witnesses), told_by, bool(private), disclosure, lines):
+        if _is_equivalent(new, stream, json.loads(witnesses), told_by, bool(private), disclosure, forks):
             return str(memory_id)
     return None
 
@@ -252,15 +251,15 @@ def _is_equivalent(
     told_by: str | None,
     private: bool,
     disclosure: str,
-    lines: StreamForks,
+    forks: StreamForks,
 ) -> bool:
-    """Whether a stored memory can be recalled wherever the new one could: only then is the new one not needed."""
+    """Whether the stored memory can be recalled wherever the new one could be, so that the new one is not needed."""
     if new.owner not in witnesses and not told_by:
         return False
     if stream == new.room:
-        heard = not private or (new.private and set(new.witnesses) <= set(witnesses))
-        return heard and disclosure in (new.disclosure, "people", "open")
-    if private or disclosure == "room" or lines.is_other_branch(stream, new.room):
+        accessible = not private or (new.private and set(new.witnesses) <= set(witnesses))
+        return accessible and disclosure in (new.disclosure, "people", "open")
+    if private or disclosure == "room" or forks.is_other_branch(stream, new.room):
         return False
     return may_recall(
         Viewpoint.of(new.owner, new.room),
@@ -275,7 +274,7 @@ def _is_equivalent(
 def _clean(new: NewMemory) -> NewMemory:
     text = remove_secrets(new.text.encode("utf-8", "replace").decode())
     if not text.replace("\0", "").strip():
-        raise BadMemory("A memory needs some text; this one is empty.", "Say what is to be remembered.")
+        raise BadMemory("A memory needs some text; this one is empty.", "Give it a text.")
     changes: dict[str, Any] = {} if text == new.text else {"text": text}
     if new.happened is not None and new.happened.tzinfo is None:
         changes["happened"] = new.happened.replace(tzinfo=UTC)
@@ -289,8 +288,8 @@ def _payload(new: NewMemory, memory_id: str) -> MemoryAdded:
     try:
         return MemoryAdded(id=memory_id, **fields)
     except ValidationError as error:
-        wrong = error.errors()[0]
+        problem = error.errors()[0]
         raise BadMemory(
-            f"The memory's {'.'.join(map(str, wrong['loc']))} does not fit: {wrong['msg']}.",
+            f"The memory's {'.'.join(map(str, problem['loc']))} is invalid: {problem['msg']}.",
             "Correct it and try again.",
         ) from None

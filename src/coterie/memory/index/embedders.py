@@ -1,8 +1,4 @@
-"""The port for embedders. `static_vectors()` is one that is always there.
-
-An embedder turns texts into vectors of one length. It may fail; then it raises `EmbedderFailed`, and
-recall goes on with what it has. Whatever it returns is checked at the door by `embed_checked`.
-"""
+"""The `Embedder` protocol, and `StaticEmbedder`, the built-in one that needs neither a network nor a neural net."""
 
 from __future__ import annotations
 
@@ -20,11 +16,14 @@ from numpy.typing import NDArray
 
 from coterie.memory.errors import EmbedderFailed, WeightsMissing
 
-# Splits words into the pieces the static vectors know: byte-pair encoding, read from the tokenizer's JSON.
-#
-# The tokenizer's merges never cross a space, so a word is encoded once and remembered. That makes a plain
-# Python encoder as quick as a compiled one on prose, and spares the compiled one's dependencies.
+Floats = NDArray[np.float32]
+Ids = NDArray[np.uint16]
 
+DIM = 256
+GRID = 2_048
+_FIRST_MERGED = 259
+_COMMON_SHARE = 0.5
+_BATCH_PIECES = 8_192
 
 _WORD = re.compile(r"[^\W_]+")
 _CACHE_SIZE = 200_000
@@ -32,7 +31,7 @@ _MAX_WORD_LENGTH = 64
 
 
 class _PieceCache(dict[str, tuple[int, ...]]):
-    """The pieces of words met before; a new word is encoded when it is first asked for."""
+    """The pieces of each word, encoded on first use."""
 
     def __init__(self, encode: Callable[[str], tuple[int, ...]]) -> None:
         super().__init__()
@@ -46,19 +45,24 @@ class _PieceCache(dict[str, tuple[int, ...]]):
 
 
 class WordPieces:
+    """A byte-pair encoder that reads the tokenizer's JSON file.
+
+    Its merges never cross a space, so words can be cached, which makes it as fast on prose as a compiled encoder.
+    """
+
     def __init__(self, tokenizer: Path) -> None:
         model = json.loads(tokenizer.read_text(encoding="utf-8"))["model"]
         self.vocabulary: dict[str, int] = model["vocab"]
         merges = (m.split(" ", 1) if isinstance(m, str) else m for m in model["merges"])
         self._ranks = {(left, right): rank for rank, (left, right) in enumerate(merges)}
-        self._known = _PieceCache(self._encode_word)
+        self._cache = _PieceCache(self._encode_word)
 
     def encode(self, text: str, limit: int = 4_096) -> list[int]:
-        """The pieces of a text's words; of a very long text, of its first words."""
-        known = self._known
-        # A word has at least one piece, so that more words than the limit are never needed.
+        """The pieces of a text's words, at most `limit`."""
+        cache = self._cache
+        # A word has at least one piece, so more words than the limit are never needed.
         words = _WORD.findall(text[: 16 * limit])[:limit]
-        return list(chain.from_iterable([known[word] for word in words]))[:limit]
+        return list(chain.from_iterable([cache[word] for word in words]))[:limit]
 
     def _encode_word(self, word: str) -> tuple[int, ...]:
         parts = ["▁", *word[:_MAX_WORD_LENGTH]]
@@ -78,14 +82,13 @@ class WordPieces:
         return tuple(ids)
 
 
-Floats = NDArray[np.float32]
-
-
 @runtime_checkable
 class Embedder(Protocol):
+    """Turns texts into vectors of one length. On failure it raises `EmbedderFailed`, and recall goes on without it."""
+
     @property
     def name(self) -> str:
-        """Tells models apart: vectors of different names are never compared."""
+        """The model's name. Vectors of different names are never compared."""
         ...
 
     def embed(self, texts: Sequence[str]) -> Floats:
@@ -94,7 +97,7 @@ class Embedder(Protocol):
 
 
 def embed_checked(embedder: Embedder, texts: Sequence[str], dim: int | None = None) -> Floats:
-    """Ask an embedder and refuse what cannot be its answer. `dim` is the length its other vectors have."""
+    """Embed texts and validate the result. `dim` is the length of the embedder's existing vectors."""
     if not texts:
         return np.zeros((0, dim or 0), np.float32)
     try:
@@ -104,50 +107,39 @@ def embed_checked(embedder: Embedder, texts: Sequence[str], dim: int | None = No
     except Exception as error:
         raise EmbedderFailed(
             f"The embedder {embedder.name} failed: {error}.",
-            "Memory goes on without it; check the embedder, then embed what is missing.",
+            "Memory works without it; check the embedder, then embed the missing memories.",
         ) from error
     if found.ndim != 2 or len(found) != len(texts) or not np.isfinite(found).all():
         raise EmbedderFailed(
-            f"The embedder {embedder.name} returned {found.shape} for {len(texts)} texts, or no numbers.",
-            "It is not usable as it is; choose another embedder.",
+            f"The embedder {embedder.name} returned {found.shape} for {len(texts)} texts, or invalid numbers.",
+            "Choose another embedder.",
         )
     if dim is not None and found.shape[1] != dim:
         raise EmbedderFailed(
-            f"The embedder {embedder.name} returned vectors of {found.shape[1]} numbers, and before of {dim}.",
-            "Its model has changed: give it a new name in the configuration, and every memory is embedded anew.",
+            f"The embedder {embedder.name} returned vectors of length {found.shape[1]}, but earlier ones have {dim}.",
+            "Its model has changed: give it a new name in the configuration, and all memories are embedded again.",
         )
     return found
 
 
-# Meaning without a neural net: a vector per word piece, read straight from the wheel `wordllama`.
-#
-# A text's vector is the mean of its pieces' vectors, weighted by how rare they are and with the common direction
-# taken out; MaxSim asks, for each piece of the question, for the nearest piece of the memory. How rare a piece is
-# comes from the tokenizer itself: pieces are numbered in the order in which they were merged, most frequent
-# first, so a piece's number is its rank and Zipf's law does the rest. Nothing is ever re-embedded for it.
-#
-# Vectors are kept as whole numbers of 1/2048: float32 then adds them exactly, in any order, so that the
-# same question is ranked the same on every machine.
-
-
-Ids = NDArray[np.uint16]
-
-DIM = 256
-GRID = 2_048
-_FIRST_MERGED = 259
-_COMMON_SHARE = 0.5
-_BATCH_PIECES = 8_192
-
-
 def quantize(vectors: NDArray[np.floating]) -> Floats:
-    """Unit length, then whole steps of 1/GRID (a zero vector stays zero)."""
+    """Vectors of unit length in integer steps of 1/GRID (a zero vector stays zero).
+
+    float32 adds such numbers exactly in any order, so a query is ranked the same on every machine.
+    """
     exact = vectors.astype(np.float64)
     lengths = np.sqrt((exact * exact).sum(-1, keepdims=True))
-    snapped: Floats = np.rint(exact / np.maximum(lengths, 1e-12) * GRID).astype(np.float32)
-    return snapped
+    rounded: Floats = np.rint(exact / np.maximum(lengths, 1e-12) * GRID).astype(np.float32)
+    return rounded
 
 
 class StaticEmbedder:
+    """One fixed vector per word piece, from the package `wordllama`.
+
+    A text's vector is the mean of its pieces' vectors, weighted by rarity, minus the common direction. A piece's rarity
+    comes from its number: pieces are numbered in the order of their merges, which is by frequency.
+    """
+
     name = "wordllama-l2-256"
     dim = DIM
 
@@ -166,26 +158,26 @@ class StaticEmbedder:
     def embed_tokens(self, rows: Sequence[Ids]) -> Floats:
         out = np.zeros((len(rows), DIM), np.float32)
         by_length: dict[int, list[int]] = {}
-        for place, ids in enumerate(rows):
-            by_length.setdefault(len(ids), []).append(place)
+        for row, ids in enumerate(rows):
+            by_length.setdefault(len(ids), []).append(row)
         by_length.pop(0, None)
-        for length, places in by_length.items():
+        for length, same_length in by_length.items():
             step = max(1, _BATCH_PIECES // length)
-            for start in range(0, len(places), step):
-                at = places[start : start + step]
+            for start in range(0, len(same_length), step):
+                batch = same_length[start : start + step]
                 # Texts of one length are added piece after piece: the same float32 sums on every machine.
-                ids = np.array([rows[place] for place in at])
+                ids = np.array([rows[row] for row in batch])
                 sums = self._weighted[ids[:, 0]]
                 for piece in range(1, length):
                     sums += self._weighted[ids[:, piece]]
                 exact = sums.astype(np.float64)
                 size = np.sqrt((exact * exact).sum(1, keepdims=True))
                 centred = np.where(size > 0, exact / np.maximum(size, 1e-12) - self._common, 0.0)
-                out[at] = quantize(centred)
+                out[batch] = quantize(centred)
         return out
 
     def unit_rows(self, ids: NDArray[np.integer]) -> Floats:
-        """The raw vectors of pieces, on the grid, for comparing piece with piece."""
+        """The quantized vectors of single pieces."""
         return self._units.take(ids, axis=0)
 
     @functools.cached_property
@@ -203,7 +195,7 @@ class StaticEmbedder:
         merged = (self.rarity > 0) & (ranks >= _FIRST_MERGED)
         often = np.where(merged, 1 / np.maximum(ranks - 200, 1), 0.0)
         mean = often.astype(np.float32) @ self._weighted
-        # Rounded, so that the order in which a machine adds 32,000 rows leaves no trace.
+        # Rounded, because the order in which a machine adds 32,000 rows affects the last digits.
         common: NDArray[np.float64] = np.round(
             mean.astype(np.float64) / np.sqrt((mean * mean).sum()) * _COMMON_SHARE, 4
         )
@@ -211,7 +203,7 @@ class StaticEmbedder:
 
 
 def _rarity(vocabulary: dict[str, int]) -> NDArray[np.float64]:
-    """A weight per piece: log of its merge rank, the same for `The` and `the`; none for bytes and signs."""
+    """A weight per piece: the log of its merge rank, the same for `The` and `the`; 0 for bytes and punctuation."""
     rarity = np.zeros(max(vocabulary.values()) + 1)
     lowest: dict[str, float] = {}
     for piece, index in vocabulary.items():
@@ -228,7 +220,7 @@ def _rarity(vocabulary: dict[str, int]) -> NDArray[np.float64]:
 
 
 def _map_safetensors(path: Path) -> NDArray[np.float16]:
-    """The one matrix in the file, mapped and not copied: pages that are never asked for are never read."""
+    """The single matrix in the file, memory-mapped, so that unused pages are not read."""
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(size))
@@ -245,7 +237,7 @@ def _map_safetensors(path: Path) -> NDArray[np.float16]:
 
 @functools.cache
 def static_embedder() -> StaticEmbedder:
-    """The vectors of the installed wheel. The package is not imported: only its two data files are read."""
+    """The embedder with the installed package's vectors. The package is not imported; only its data files are read."""
     try:
         package = importlib.metadata.distribution("wordllama")
     except importlib.metadata.PackageNotFoundError:

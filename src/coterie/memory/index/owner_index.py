@@ -1,7 +1,7 @@
-"""One owner's memories as arrays: what a question is ranked over, kept in step with the index tables.
+"""One owner's memories as arrays, for access rules, signals, ranking and boosts.
 
-A shelf is a cache. It looks at two counters before each use, reads only documents that are new, and drops
-those that are gone. Nothing here decides anything: gates, ranking and boosts read these arrays.
+An owner index is a cache of the index tables. Before each use it compares counters, reads new documents, and drops
+deleted ones.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Floats = NDArray[np.float32]
 Query = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 
 SIGN_SEARCH_ABOVE = 50_000
-"""Above this many memories the vectors are kept as halves, and searched by their signs first."""
+"""Above this many memories vectors are stored as float16, and their signs are searched first."""
 _SESSION_GAP = 6 * 3_600 * 1_000_000
 _NONE = -1
 
@@ -36,7 +36,7 @@ _READ = """
 
 
 class StringTable:
-    """Strings as small numbers, in the order they were met."""
+    """Maps strings to small integers, in order of first use."""
 
     def __init__(self) -> None:
         self.values: list[str | None] = []
@@ -54,15 +54,14 @@ class StringTable:
 
 
 class OwnerIndex:
+    """The arrays of one owner's memories; a memory's position is the same in all of them."""
+
     def __init__(self, owner: str, number: int) -> None:
         self.owner = owner
         self.number = number
-        self.streams, self.speakers, self.settings, self.types = (
-            StringTable(),
-            StringTable(),
-            StringTable(),
-            StringTable(),
-        )
+        self.streams, self.speakers, self.types = StringTable(), StringTable(), StringTable()
+        self.settings = StringTable()
+        """The access fields of memories, as JSON."""
         self.people = StringTable()
         self._scenes = StringTable()
         self._positions: dict[str, list[int]] = {}
@@ -81,7 +80,7 @@ class OwnerIndex:
         return self.vectors.nbytes + self.tokens.nbytes + self.signs.nbytes + len(self) * 400
 
     def refresh(self, query: Query) -> None:
-        """Bring the arrays in line with the tables, at the cost of what changed."""
+        """Update the arrays from the tables; the cost depends on what has changed."""
         ((docs, last, removed, ties),) = query(
             "SELECT docs, last, removed, ties FROM memory_owner WHERE number = ?", (self.number,)
         )
@@ -91,13 +90,13 @@ class OwnerIndex:
         if (docs, last, removed) == self._seen:
             return
         if removed != self._seen[2] and len(self):
-            there = {doc for (doc,) in query("SELECT doc FROM memory_doc WHERE owner = ?", (self.number,))}
-            self._keep_only(np.array([doc in there for doc in self.doc.tolist()], bool))
+            stored = {doc for (doc,) in query("SELECT doc FROM memory_doc WHERE owner = ?", (self.number,))}
+            self._keep_only(np.array([doc in stored for doc in self.doc.tolist()], bool))
         self._add(query(_READ, (self.number, int(self.doc[-1]) if len(self) else 0)))
         self._seen = (docs, last, removed)
 
     def positions(self) -> dict[str, list[int]]:
-        """Where each id stands: once per line that holds it."""
+        """The positions of each id, one for each stream that has it."""
         for index in range(self._indexed, len(self.ids)):
             self._positions.setdefault(self.ids[index], []).append(index)
         self._indexed = len(self.ids)
@@ -118,7 +117,7 @@ class OwnerIndex:
             self.links.setdefault(target, []).append((stream, relation, source))
 
     def _keep_only(self, keep: NDArray[np.bool_], *, first: bool = False) -> None:
-        """Keep only the documents where `keep` is true."""
+        """Keep the documents where `keep` is true; `first` creates the empty arrays."""
         if first:
             self.ids: list[str] = []
             self.digests: list[bytes] = []
@@ -160,12 +159,10 @@ class OwnerIndex:
         self._derive_order()
 
     def _read(self, row: tuple[Any, ...], fresh: dict[str, list[int]], weights: list[float]) -> None:
-        (doc, stream, memory_id, question, _pieces, _vector, event, scene, speaker, told_by, witnesses, about) = row[
-            :12
-        ]
-        private, disclosure, made, happened, significance, pin, kind, confidence, reliability, same = row[12:]
+        doc, stream, memory_id, question, _pieces, _vector, event, scene, speaker, told_by, witnesses = row[:11]
+        about, private, disclosure, made, happened, significance, pin, kind, confidence, reliability, digest = row[11:]
         self.ids.append(memory_id)
-        self.digests.append(same)
+        self.digests.append(digest)
         setting = json.dumps([witnesses, told_by, private, disclosure])
         values = (
             doc,
@@ -187,7 +184,7 @@ class OwnerIndex:
         weights.append(TYPE_IMPORTANCE.get(kind, 0.3) * confidence * reliability)
 
     def _append_vectors(self, before: int, vectors: NDArray[np.float16]) -> None:
-        """Grow by doubling, so that adding one memory does not copy all of them."""
+        """The array grows in large steps, so that adding one memory does not copy all of them."""
         total = before + len(vectors)
         kind = np.float16 if total > SIGN_SEARCH_ABOVE else np.float32
         if total > len(self._matrix) or self._matrix.dtype != kind:
@@ -197,7 +194,7 @@ class OwnerIndex:
         self._matrix[before:total] = vectors
 
     def _append_pieces(self, rows: list[bytes]) -> None:
-        """The pieces of all memories stand one after the other, and grow as the vectors do."""
+        """The pieces of all memories are in one array, which grows like the vectors."""
         fresh = np.frombuffer(b"".join(rows), np.uint16)
         ends = self.starts[-1] + np.cumsum([len(row) // 2 for row in rows])
         before, total = int(self.starts[-1]), int(ends[-1])
@@ -210,7 +207,7 @@ class OwnerIndex:
         self.piece_counts = self.piece_counts + np.bincount(fresh, minlength=1 << 16)
 
     def _derive_order(self) -> None:
-        """What follows from the columns: order, neighbours, sessions."""
+        """Compute neighbours and sessions from the columns."""
         count = len(self.ids)
         self.doc = self.columns["doc"]
         self.vectors = self._matrix[:count]

@@ -1,8 +1,7 @@
-"""The search index of memories: a document per memory and line, in tables that only `settle` writes.
+"""The search index in the database: a document per memory and stream.
 
-One full-text table per owner: with a million memories in the file, a question is asked of the thousands
-that one character holds. A document is never altered. A memory that changes gets a new document with a
-higher number, so that a reader sees at a glance what is new and whether anything is gone.
+There is one full-text table per owner, so that a search covers only that owner's memories. Documents are never changed:
+a memory that changes gets a new document with a higher number, so readers find out cheaply what is new or gone.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def rebuild_index(rows: Rows) -> None:
     for (number,) in rows.all("SELECT number FROM memory_owner"):
         rows.run(f"DROP TABLE IF EXISTS {full_text_table(number)}")
     rows.run("DELETE FROM memory_doc; DELETE FROM memory_vector")
-    # The counters stay and grow, so that a reader that knew the old documents drops them all.
+    # The counters are not reset, so that readers notice that their documents are gone.
     rows.run("UPDATE memory_owner SET docs = 0, removed = removed + 1, ties = ties + 1")
     for (number,) in rows.all("SELECT number FROM memory_owner"):
         _create_full_text(rows, number)
@@ -61,7 +60,7 @@ def update_index(rows: Rows, changed: ChangedKeys) -> None:
     _index_keys(rows, sorted(keys))
     for table in ("memory_validity", "memory_link"):
         if changed.get(table):
-            # A row that was taken back no longer names its owner; a bump too many costs one small read.
+            # A deleted row no longer names its owner, so count the change for all; that costs each one small read.
             rows.run("UPDATE memory_owner SET ties = ties + 1")
             break
 
@@ -72,7 +71,7 @@ def _index_keys(rows: Rows, keys: Sequence[Key]) -> None:
 
 
 def _index_batch(rows: Rows, keys: Sequence[Key]) -> None:
-    offline = static_embedder()
+    embedder = static_embedder()
     wanted = json.dumps(keys)
     kept = _remove(rows, wanted)
     found = rows.all(
@@ -80,25 +79,27 @@ def _index_batch(rows: Rows, keys: Sequence[Key]) -> None:
         " AND NOT EXISTS (SELECT 1 FROM memory_tombstone s WHERE s.id = t.id) ORDER BY j.key",
         (wanted,),
     )
-    token_rows = [offline.tokens(_name_matcher(speaker, there).remove_from(text)) for *_, text, speaker, there in found]
-    vectors = offline.embed_tokens(token_rows).astype(np.float16)
+    token_rows = [
+        embedder.tokens(_name_matcher(speaker, witnesses).remove_from(text)) for *_, text, speaker, witnesses in found
+    ]
+    vectors = embedder.embed_tokens(token_rows).astype(np.float16)
     row = rows.one("SELECT coalesce(max(last), 0) FROM memory_owner")
     doc = row[0] if row else 0
     documents: list[tuple[int, int, str, str, bool, bytes, bytes]] = []
     others: list[tuple[int, str, bytes]] = []
-    words: dict[int, list[tuple[int, str]]] = {}
+    texts_of: dict[int, list[tuple[int, str]]] = {}
     numbers: dict[str, int] = {}
     for (stream, memory_id, owner, text, _, _), tokens, vector in zip(found, token_rows, vectors, strict=True):
         doc += 1
         if owner not in numbers:
             numbers[owner] = _owner_number(rows, owner)
-        number, told = numbers[owner], tokens.tobytes()
-        documents.append((doc, number, stream, memory_id, is_question(text), told, vector.tobytes()))
-        words.setdefault(number, []).append((doc, text))
-        others.extend((doc, model, other) for model, other in kept.get((stream, memory_id, told), ()))
+        number, token_bytes = numbers[owner], tokens.tobytes()
+        documents.append((doc, number, stream, memory_id, is_question(text), token_bytes, vector.tobytes()))
+        texts_of.setdefault(number, []).append((doc, text))
+        others.extend((doc, model, other) for model, other in kept.get((stream, memory_id, token_bytes), ()))
     rows.many("INSERT INTO memory_doc VALUES (?,?,?,?,?,?,?)", documents)
     rows.many("INSERT INTO memory_vector VALUES (?,?,?)", others)
-    for number, texts in words.items():
+    for number, texts in texts_of.items():
         rows.many(f"INSERT INTO {full_text_table(number)}(rowid, text) VALUES (?,?)", texts)
         rows.run(
             "UPDATE memory_owner SET docs = docs + ?, last = ? WHERE number = ?", (len(texts), texts[-1][0], number)
@@ -106,7 +107,7 @@ def _index_batch(rows: Rows, keys: Sequence[Key]) -> None:
 
 
 def _remove(rows: Rows, wanted: str) -> dict[tuple[str, str, bytes], Kept]:
-    """Take documents out. Returns what other embedders made of their words, to keep where those stay."""
+    """Delete documents. Returns their vectors of other embedders, which are reused if the tokens stay the same."""
     kept: dict[tuple[str, str, bytes], Kept] = {}
     for doc, number, stream, memory_id, tokens in rows.all(
         f"SELECT t.doc, t.owner, t.stream, t.id, t.tokens {_FIND.format('memory_doc t')}",
@@ -131,7 +132,7 @@ def _owner_number(rows: Rows, owner: str) -> int:
 
 
 def _create_full_text(rows: Rows, number: int) -> None:
-    # The words only, not the text: that stands in `memory`, and a deleted document leaves nothing to read.
+    # Contentless: the text is in `memory`, and a deleted document leaves no copy of it.
     rows.run(
         f"CREATE VIRTUAL TABLE {full_text_table(number)} USING fts5(text, content='', contentless_delete=1,"
         " tokenize='porter unicode61 remove_diacritics 2')"
@@ -143,32 +144,29 @@ def _name_matcher(speaker: str | None, witnesses: str) -> NameMatcher:
     return NameMatcher([*json.loads(witnesses), *([speaker] if speaker else [])])
 
 
-# Whether the index says what the tables say: the part of `verify` that only memory can do.
-
-
 def check_index(store: Store) -> list[str]:
-    """What is wrong, in sentences; nothing if all is well."""
+    """Compare the index with the projection's tables. Returns the problems as sentences."""
     return store.transact(_find_problems)
 
 
 def _find_problems(rows: Rows) -> list[str]:
-    faults: list[str] = []
+    problems: list[str] = []
     visible = "memory m WHERE NOT EXISTS (SELECT 1 FROM memory_tombstone t WHERE t.id = m.id)"
     missing = rows.all(
         f"SELECT m.stream, m.id FROM {visible} AND NOT EXISTS"
         " (SELECT 1 FROM memory_doc d WHERE d.id = m.id AND d.stream = m.stream)"
     )
-    faults += [f"{memory_id} in {stream} is not in the index" for stream, memory_id in missing]
+    problems += [f"{memory_id} in {stream} is not in the index" for stream, memory_id in missing]
     stray = rows.all(
         "SELECT d.stream, d.id FROM memory_doc d WHERE NOT EXISTS"
         f" (SELECT 1 FROM {visible} AND m.id = d.id AND m.stream = d.stream)"
     )
-    faults += [f"the index still holds {memory_id} of {stream}" for stream, memory_id in stray]
-    faults += [
+    problems += [f"the index still holds {memory_id} of {stream}" for stream, memory_id in stray]
+    problems += [
         f"document {doc} has a vector of the wrong size"
         for (doc,) in rows.all("SELECT doc FROM memory_doc WHERE length(vector) <> ?", (2 * DIM,))
     ]
-    faults += [
+    problems += [
         f"a vector is left of document {doc}, which is gone"
         for (doc,) in rows.all("SELECT doc FROM memory_vector WHERE doc NOT IN (SELECT doc FROM memory_doc)")
     ]
@@ -177,6 +175,6 @@ def _find_problems(rows: Rows) -> list[str]:
         indexed = {doc for (doc,) in rows.all(f"SELECT rowid FROM {table}")}
         stored = {doc for (doc,) in rows.all("SELECT doc FROM memory_doc WHERE owner = ?", (number,))}
         if indexed != stored or len(stored) != docs:
-            faults.append(f"the words of {owner} are indexed for {len(indexed)} memories, not {len(stored)}")
+            problems.append(f"the words of {owner} are indexed for {len(indexed)} memories, not {len(stored)}")
         rows.run(f"INSERT INTO {table}({table}) VALUES ('integrity-check')")
-    return faults
+    return problems

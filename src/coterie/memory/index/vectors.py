@@ -1,8 +1,7 @@
-"""The vectors of a chosen embedder, beside the offline ones: made in the background, used when complete.
+"""Vectors of a chosen embedder, in addition to the static ones. They are computed in the background.
 
-Storing a memory never waits for an embedder. Documents without a vector of the current model are
-pending; `embed_pending` works them off in batches, and until an owner's are done recall ranks without them. A
-document that leaves the index takes its vectors along.
+Storing a memory never waits for an embedder. Documents without a vector of the current model are pending;
+`embed_pending` embeds them in batches. Until an owner's vectors are nearly complete, recall ranks without them.
 """
 
 from __future__ import annotations
@@ -45,6 +44,8 @@ class _Cached:
 
 
 class VectorStore:
+    """The stored vectors of the current embedder, and similarities with them."""
+
     def __init__(self, store: Store, embedder: Embedder | None = None) -> None:
         self._store = store
         self.embedder = embedder
@@ -54,7 +55,7 @@ class VectorStore:
         self._made = 0
 
     def embed_question(self, text: str) -> Floats32 | None:
-        """The question's vector; None if there is no embedder or it fails, which must not stop a recall."""
+        """The question's vector; None if there is no embedder or it fails, in which case recall goes on without."""
         if self.embedder is None:
             return None
         if (known := self._questions.get(text)) is not None:
@@ -62,23 +63,23 @@ class VectorStore:
         try:
             found: Floats32 = quantize(embed_checked(self.embedder, [text], self._dim()))[0]
         except EmbedderFailed as error:
-            get_logger(__name__).warning("recall goes on without the embedder", why=str(error))
+            get_logger(__name__).warning("embedder_failed", error=str(error))
             return None
         if len(self._questions) >= _CACHED_QUESTIONS:
             self._questions.clear()
         self._questions[text] = found
         return found
 
-    def similarities(self, index: OwnerIndex, wanted: Floats32) -> NDArray[np.float64] | None:
-        """The cosine to each memory of the shelf, or None while too many have no vector yet."""
-        assert self.embedder is not None  # noqa: S101  there is a question vector, so somebody made it
-        cached = self._matrix(index, self.embedder.name, len(wanted))
+    def similarities(self, index: OwnerIndex, vector: Floats32) -> NDArray[np.float64] | None:
+        """The cosine to each memory of the index, or None while too many have no vector yet."""
+        assert self.embedder is not None  # noqa: S101  the vector was made by it
+        cached = self._matrix(index, self.embedder.name, len(vector))
         if cached.stored < _MIN_COVERAGE * len(index):
             return None
-        return np.round((cached.matrix @ wanted).astype(np.float64) / GRID**2, 6)
+        return np.round((cached.matrix @ vector).astype(np.float64) / GRID**2, 6)
 
     def pending(self) -> tuple[int, int]:
-        """How many documents have no vector of the current model, and how many documents there are."""
+        """The number of documents without a vector of the current model, and of all documents."""
         if self.embedder is None:
             return (0, 0)
         ((total, done),) = self._store.query(
@@ -88,7 +89,7 @@ class VectorStore:
         return (total - done, total)
 
     def embed_pending(self, progress: Progress | None = None, stop: threading.Event | None = None) -> int:
-        """Embed what is missing, then drop what models no longer in use have made. Returns how many were made."""
+        """Embed pending documents, then delete vectors of other models. Returns how many were embedded."""
         embedder = self.embedder
         if embedder is None:
             return 0
@@ -119,30 +120,30 @@ class VectorStore:
         found = self._store.query("SELECT length(vector) FROM memory_vector WHERE model = ? LIMIT 1", (name,))
         return found[0][0] // 2 if found else None
 
-    def _matrix(self, shelf: OwnerIndex, model: str, dim: int) -> _Cached:
+    def _matrix(self, index: OwnerIndex, model: str, dim: int) -> _Cached:
         with self._lock:
-            cached = self._cached.get(shelf.owner)
-            complete = cached is not None and cached.stored == len(shelf) and np.array_equal(cached.docs, shelf.doc)
+            cached = self._cached.get(index.owner)
+            complete = cached is not None and cached.stored == len(index) and np.array_equal(cached.docs, index.doc)
             if cached is not None and complete and cached.matrix.shape[1] == dim:
                 return cached
             rows = self._store.query(
                 "SELECT v.doc, v.vector FROM memory_doc d JOIN memory_vector v ON v.doc = d.doc AND v.model = ?"
                 " WHERE d.owner = ?",
-                (model, shelf.number),
+                (model, index.number),
             )
-            matrix = np.zeros((len(shelf), dim), np.float32)
+            matrix = np.zeros((len(index), dim), np.float32)
             known = {doc: vector for doc, vector in rows if len(vector) == 2 * dim}
             stored = 0
-            for index, doc in enumerate(shelf.doc.tolist()):
+            for position, doc in enumerate(index.doc.tolist()):
                 if (vector := known.get(doc)) is not None:
-                    matrix[index] = np.frombuffer(vector, np.float16)
+                    matrix[position] = np.frombuffer(vector, np.float16)
                     stored += 1
-            cached = self._cached[shelf.owner] = _Cached(shelf.doc, matrix, stored)
+            cached = self._cached[index.owner] = _Cached(index.doc, matrix, stored)
             return cached
 
 
 def _store_vectors(tables: Rows, found: list[tuple[int, str, bytes]]) -> None:
-    # A document may have been taken back while its vector was made.
+    # A document may have been deleted while its vector was computed.
     for doc, model, vector in found:
         tables.run(
             "INSERT OR REPLACE INTO memory_vector SELECT ?1, ?2, ?3 WHERE EXISTS"
@@ -155,20 +156,21 @@ def _delete_other_models(tables: Rows, model: str) -> None:
     tables.run("DELETE FROM memory_vector WHERE model <> ?", (model,))
 
 
-# Embedding in the background: a thread that works off what has no vector yet, and can say how far it is.
-
-
 @dataclass(frozen=True)
 class EmbeddingStatus:
+    """The progress of embedding."""
+
     model: str | None
     done: int
     total: int
     running: bool
     error: str | None
-    """Why it stopped before it was done."""
+    """Why it stopped early."""
 
 
 class EmbeddingWorker:
+    """Embeds pending documents in a background thread."""
+
     def __init__(self, vectors: VectorStore) -> None:
         self._vectors = vectors
         self._stop = threading.Event()
@@ -176,7 +178,7 @@ class EmbeddingWorker:
         self._error: str | None = None
 
     def start(self) -> None:
-        """Begin, or go on after new memories or a failure. Does nothing while it is running."""
+        """Start the thread, unless it is running; again after new memories or a failure."""
         if self._vectors.embedder is None or (self._thread is not None and self._thread.is_alive()):
             return
         self._stop.clear()
@@ -203,4 +205,4 @@ class EmbeddingWorker:
             self._vectors.embed_pending(stop=self._stop)
         except EmbedderFailed as error:
             self._error = str(error)
-            get_logger(__name__).warning("embedding stopped", why=str(error))
+            get_logger(__name__).warning("embedding_stopped", error=str(error))
