@@ -8,6 +8,7 @@ is that of the round in the middle, and the worst is told beside it.
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import random
 import time
@@ -18,7 +19,6 @@ from pathlib import Path
 from bench.lib.report import arguments, finish, log, median, percentile, progress, scratch_folder
 from coterie.base.clock import SystemClock
 from coterie.base.ids import new_id
-from coterie.base.runtime import tune_gc
 from coterie.characters.identity import Identity
 from coterie.characters.people import PeopleProjection
 from coterie.characters.service import Characters, CharactersProjection
@@ -132,7 +132,8 @@ class Office:
 
 async def one_round(office: Office, number: int, messages: int) -> Round:
     idle_room, busy_room = [await office.open(f"{name} {number}") for name in ("idle", "busy")]
-    tune_gc()  # as `coterie serve` does
+    gc.collect()
+    gc.freeze()  # as `coterie serve` does
     idle = await office.ask(idle_room, messages)
     await make_busy(office.store, office.desk, busy_room)
     busy = await office.ask(busy_room, messages)

@@ -40,7 +40,7 @@ async def test_it_is_unwell_when_background_work_died(home: Paths, monkeypatch: 
     async def die(*_: object) -> None:
         raise RuntimeError("the snapshots are haunted")
 
-    monkeypatch.setattr("coterie.ops.snapshots.SnapshotTaker.run", die)
+    monkeypatch.setattr("coterie.ops.backups.SnapshotTaker.run", die)
     with open_store(home) as store:
         app = App(home, Settings(), store)
         with structlog.testing.capture_logs() as logs:

@@ -57,11 +57,9 @@ from coterie.modes.story.jobs import serialize_by_chat
 from coterie.modes.story.service import StoryService
 from coterie.modes.story.settings import StorySettings
 from coterie.ops.backups import BACKUP_JOB as BACKUP
-from coterie.ops.backups import Backups, BackupService
+from coterie.ops.backups import BackupService, BackupTaker, SnapshotTaker, StorageSettings, log_snapshot_warning
 from coterie.ops.metrics import Metrics
-from coterie.ops.settings import StorageSettings
 from coterie.ops.settings_editor import SettingsEditor
-from coterie.ops.snapshots import SnapshotTaker, log_snapshot_warning
 from coterie.surfaces.matrix.settings import MatrixSettings
 from coterie.surfaces.openai_api.settings import ApiSettings
 from coterie.surfaces.web import SURFACE as WEB
@@ -193,7 +191,7 @@ class App:
         self._clock = clock or SystemClock()
         self._metrics = Metrics(store)
         self._snapshots = SnapshotTaker(store, paths, settings.storage, self._clock)
-        self._backups = Backups(paths, settings.storage, self._clock)
+        self._backups = BackupTaker(paths, settings.storage, self._clock)
         self._background: list[asyncio.Task[Any]] = []
         self.models = models or Models(settings.models, clock=self._clock, store=store)
         self.characters = Characters(store)

@@ -10,7 +10,7 @@ import pytest
 
 from bench.lib.sample_events import SampleTurn, sample_projections
 from coterie.base.paths import Paths
-from coterie.cli.serve import put_back_while_serving
+from coterie.cli.server import restore_before_start
 from coterie.eventstore import LogReader, NewEvent, Store
 from coterie.eventstore.sqlite.database import ProcessLock
 from coterie.ops.backups import list_backups
@@ -72,7 +72,7 @@ def test_a_backup_to_a_place_of_ones_own_never_overwrites(lived_in: Paths, call:
     content = target.read_bytes()
     answer = call("backup", "--to", str(target))
     assert answer.code == 9
-    assert "is there already" in answer.err
+    assert "exists already" in answer.err
     assert target.read_bytes() == content
 
 
@@ -215,8 +215,8 @@ def test_s28_what_cannot_be_put_back_by_a_server_leaves_everything_and_says_why(
     assert call("backup").code == 0
     (path,) = list_backups(lived_in.backups)
     path.write_bytes(b"damaged meanwhile")
-    ended = put_back_while_serving(lived_in, path, lambda *_: None)
+    ended = restore_before_start(lived_in, path, lambda *_: None)
     assert not ended.ok
-    assert ended.what.startswith(f"{path.name} was not put back: ")
+    assert ended.what.startswith(f"{path.name} was not restored: ")
     assert events_in(lived_in) == 62
     assert kept_in(lived_in) == []

@@ -50,7 +50,7 @@ def test_check_fails_when_any_file_fails_and_says_why(tmp_path: Path, capsys: py
 def test_check_of_nothing_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("check", str(tmp_path)) == 1
     assert run("check", str(tmp_path / "nowhere")) == 20
-    assert "is not there" in capsys.readouterr().err
+    assert "does not exist" in capsys.readouterr().err
 
 
 def test_check_does_not_read_a_file_of_100_mb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,7 +81,7 @@ def test_convert_goes_by_the_ending(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert json.loads(source.read_bytes()) == V2
     told = capsys.readouterr()
     assert [line.split(", ")[2] for line in told.out.splitlines()] == ["charx", "png", "json"]
-    assert "left behind" in told.err
+    assert "not included" in told.err
 
 
 def test_convert_to_another_version(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_convert_to_another_version(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "options", "reason"),
     [
-        ("b.png", [], "there already"),
+        ("b.png", [], "exists already"),
         ("out.webp", [], "format"),
         ("out.json", ["--as", "v9"], "v9"),
         ("no/out.json", [], "written"),

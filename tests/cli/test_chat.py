@@ -42,7 +42,7 @@ def talk(call: Call, monkeypatch: pytest.MonkeyPatch, *arguments: str, lines: li
 def test_p16_nobody_yet_is_offered_somebody_to_meet(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = talk(call, monkeypatch, lines=["1"])
     assert answer.code == 0, answer.err
-    assert "Nobody is here yet" in answer.out
+    assert "There are no characters yet" in answer.out
     assert "The kettle has just begun to complain" in answer.out
     assert talk(call, monkeypatch, lines=[]).out.count("The kettle has just begun") == 1, "it goes on where it was left"
 
@@ -50,10 +50,10 @@ def test_p16_nobody_yet_is_offered_somebody_to_meet(call: Call, monkeypatch: pyt
 def test_p16_a_first_name_goes_on_with_whom_one_met(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "The kettle" in talk(call, monkeypatch, "maren", lines=[]).out
     assert talk(call, monkeypatch, "Maren", lines=[]).code == 0
-    assert call("cast", "list").out.count("Maren Oke") == 1
-    call("cast", "new", "Maren Vale")
+    assert call("characters", "list").out.count("Maren Oke") == 1
+    call("characters", "new", "Maren Vale")
     assert talk(call, monkeypatch, "maren oke", lines=[]).code == 0
-    several = call("cast", "show", "maren")
+    several = call("characters", "show", "maren")
     assert several.code == 21
     assert "Several characters are called maren" in several.err
 

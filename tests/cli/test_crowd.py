@@ -34,7 +34,7 @@ def test_rooms_tells_who_is_where(call: Call) -> None:
     told = call("crowd", "rooms")
     assert told.code == 0
     assert "late-shift: The late shift" in told.out
-    assert "50 regulars" in told.out
+    assert "50 personas" in told.out
 
 
 def test_c20_the_demo_talks_without_a_model_and_keeps_nothing(
@@ -56,9 +56,9 @@ def test_c17_run_replay_why_and_what_if(call: Call, home: Paths, hurried: str, t
     assert told.code == 0, told.err
     again = call("crowd", "replay", "--room", hurried)
     assert again.code == 0, again.err
-    assert re.search(r"Identical: \d+ messages, \d+ moments, SHA-256 [0-9a-f]{64}", again.out)
+    assert re.search(r"Identical: \d+ messages, \d+ ticks, SHA-256 [0-9a-f]{64}", again.out)
     speaker = re.findall(r"^(\w+): .+ event", told.out, re.MULTILINE)[0]
-    assert "base" in call("crowd", "why", speaker, "--room", hurried).out
+    assert "base" in call("crowd", "decisions", speaker, "--room", hurried).out
     changed = tmp_path / f"{speaker}.toml"
     text = (SHIPPED_CONFIGS / "personas" / f"{speaker}.toml").read_text(encoding="utf-8")
     changed.write_text(re.sub(r"talkativeness = .*", "talkativeness = 0.0", text), encoding="utf-8")
@@ -76,19 +76,19 @@ def test_what_is_not_there_is_said(call: Call, hurried: str) -> None:
 
 
 def test_c5_personas_join_the_cast(call: Call, home: Paths) -> None:
-    told = call("crowd", "meet", "salt_lamp", "nonna_exe")
+    told = call("crowd", "create-characters", "salt_lamp", "nonna_exe")
     assert told.code == 0, told.err
-    assert "salt_lamp is in the cast." in told.out
-    assert "nonna_exe" in call("cast", "list").out
-    assert "There is no persona nobody" in call("crowd", "meet", "nobody").err
+    assert "Created the character salt_lamp." in told.out
+    assert "nonna_exe" in call("characters", "list").out
+    assert "There is no persona nobody" in call("crowd", "create-characters", "nobody").err
 
 
 def test_c5_somebody_of_the_cast_sits_in_a_room(call: Call, hurried: str) -> None:
-    call("crowd", "meet", "salt_lamp")
-    assert "There is no character called Orla" in call("crowd", "seat", "Orla", "--room", hurried).err
-    assert "salt_lamp sits in dash as salt_lamp" in call("crowd", "seat", "salt_lamp", "--room", hurried).out
-    call("cast", "new", "Orla Quint")
-    told = call("crowd", "seat", "orla quint", "--room", hurried)
-    assert "Orla Quint sits in dash as orla_quint" in told.out, told.err
+    call("crowd", "create-characters", "salt_lamp")
+    assert "There is no character called Orla" in call("crowd", "add-character", "Orla", "--room", hurried).err
+    assert "Added salt_lamp to dash as salt_lamp" in call("crowd", "add-character", "salt_lamp", "--room", hurried).out
+    call("characters", "new", "Orla Quint")
+    told = call("crowd", "add-character", "orla quint", "--room", hurried)
+    assert "Added Orla Quint to dash as orla_quint" in told.out, told.err
     assert "orla_quint" in call("crowd", "rooms").out
-    assert "orla_quint came from the cast." in call("crowd", "meet", "orla_quint").out
+    assert "orla_quint is a character already." in call("crowd", "create-characters", "orla_quint").out

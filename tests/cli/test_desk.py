@@ -28,14 +28,14 @@ def talk(call: Call, monkeypatch: pytest.MonkeyPatch, *arguments: str, lines: li
 
 
 def test_a_conversation_at_the_desk_goes_on_where_it_was_left(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert call("cast", "new", "Mara").code == 0
+    assert call("characters", "new", "Mara").code == 0
     lines = ["Good morning", "/status", "/schedules", "/cancel w0", "/tell w0 more", "/yes w0", "/steps w0", "/help"]
     answer = talk(call, monkeypatch, "Mara", lines=lines)
     assert answer.code == 0, answer.err
     assert "Mara: Good morning. What should be done?\n" in answer.out
     for told in (
-        "Nothing is going on.",
-        "Nothing is on the timetable.",
+        "No work is in progress.",
+        "There are no schedules.",
         "There is no branch or worker 'w0'",
         "/status",
     ):

@@ -81,7 +81,7 @@ def test_f16_ask_prints_the_reply_and_its_proposals(call: Call, file: Path) -> N
     assert "Editor: It says too much." in answer.out
     assert "<change>" not in answer.out
     assert " - Nobody asks why.\n + Who asks?\n" in answer.out
-    assert "2 proposals wait" in answer.out
+    assert "2 proposals to review" in answer.out
     assert file.read_text() == LAMP
 
 
@@ -98,7 +98,7 @@ def test_f16_review_of_a_plain_file_accepts_declines_and_undoes(
     answer = review(call, monkeypatch, file, "a")
     assert file.read_text() == LAMP.replace("It burns every night.", "It burns.")
     assert "1/1" in answer.out
-    assert "Nothing is proposed" in review(call, monkeypatch, file).out
+    assert "There are no proposals" in review(call, monkeypatch, file).out
 
 
 def test_f16_an_edit_of_the_file_makes_a_proposal_stale_or_moves_it(
@@ -108,7 +108,7 @@ def test_f16_an_edit_of_the_file_makes_a_proposal_stale_or_moves_it(
     file.write_text("A line before.\n\n" + LAMP.replace("Nobody asks why.", "Somebody asks."))
     answer = call("draft", "review", str(file), "--accept-all")
     assert answer.code == 0, answer.err
-    assert "stale: the words are gone" in answer.out
+    assert "stale: the text has changed" in answer.out
     assert file.read_text() == "A line before.\n\n" + LAMP.replace("Nobody asks why.", "Somebody asks.").replace(
         "It burns every night.", "It burns."
     )

@@ -48,7 +48,7 @@ def test_a_secret_is_set_listed_used_and_removed(run: Run, home: Path) -> None:
     assert "featherless/dphn/Dolphin-Mistral-24B-Venice-Edition" in told
     assert "key is set" in told
     assert KEY not in told
-    assert run("secrets", "rm", "mail") == (0, "mail is forgotten.\n")
+    assert run("secrets", "rm", "mail") == (0, "mail was removed.\n")
     assert run("secrets", "rm", "mail")[0] == 12
 
 

@@ -42,7 +42,7 @@ def test_p3_a_stranger_is_let_in_once(call: Call, home: Paths) -> None:
     again = call("people", "approve", asking.code)
     assert again.code == 22 and "Nobody waits" in again.err
     listed = call("people", "list")
-    assert "may talk with nobody" in listed.out and "Waits" not in listed.out
+    assert "may talk with nobody" in listed.out and "Requests access" not in listed.out
 
 
 def test_p3_codes_link_accounts_and_invite_people(call: Call, home: Paths) -> None:

@@ -31,7 +31,7 @@ def test_erased_words_are_found_nowhere(lived_in: Paths, process: Call, call: Ca
     assert len(holding(lived_in)) == 4
     answer = process("purge", "room:b", "--yes", "--reason", "asked to")
     assert answer.code == 0, answer.err
-    assert answer.out == "Erased 2 events of room:b; the log says so in event 93.\n"
+    assert answer.out == "Erased 2 events of room:b; event 93 of the log records it.\n"
     assert holding(lived_in) == []
     reader = LogReader(lived_in.database)
     (event,) = reader.read("instance")
@@ -55,7 +55,7 @@ def test_backups_and_kept_copies_are_named_and_go_when_asked(lived_in: Paths, ca
     call("restore", str(path), "--yes")
     answer = call("purge", "room:b", "--yes")
     assert answer.code == 0
-    assert "2 backups and kept copies still hold them" in answer.err
+    assert "2 backups and copies still hold them" in answer.err
     assert len(holding(lived_in)) == 2
     answer = call("purge", "room:a", "--yes", "--backups")
     assert answer.code == 0
@@ -67,7 +67,7 @@ def test_it_asks_first(lived_in: Paths, process: Call) -> None:
     before = everything_in(lived_in.root)
     answer = process("purge", "room:b")
     assert answer.code == 1
-    assert "Erase events 1 to 2 of room:b for good?" in answer.out + answer.err
+    assert "Erase events 1 to 2 of room:b permanently?" in answer.out + answer.err
     assert everything_in(lived_in.root) == before
 
 

@@ -15,7 +15,7 @@ def tamper(home: Paths, statement: str) -> None:
 
 def test_a_clean_house(lived_in: Paths, process: Call) -> None:
     answer = process("verify")
-    assert (answer.code, answer.out) == (0, "Clean: 62 events, 3 views equal to the fold of the log.\n")
+    assert (answer.code, answer.out) == (0, "Clean: 62 events, 3 projections equal to a replay of the log.\n")
 
 
 def test_it_changes_nothing(lived_in: Paths, call: Call) -> None:

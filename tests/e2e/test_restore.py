@@ -61,9 +61,9 @@ def test_s28_a_backup_is_put_back_from_the_page_and_a_damaged_one_is_not(start: 
     expect(question).to_be_hidden()
     page.get_by_role("button", name=f"Put back {backup} …").click()
     question.get_by_role("button", name="Restore").click()
-    expect(page.get_by_text(f"{backup} was put back.")).to_be_in_viewport()
+    expect(page.get_by_text(f"{backup} was restored.")).to_be_in_viewport()
     (kept,) = kept_in(server.house)
-    expect(page.get_by_text(f"What was there is kept as {kept}.")).to_be_visible()
+    expect(page.get_by_text(f"The previous database is kept as {kept}.")).to_be_visible()
     check(page)
     context.close()
     assert watched.complaints == []

@@ -14,14 +14,13 @@ from coterie.eventstore import Store
 from coterie.eventstore.sqlite.backup import check_backup
 from coterie.eventstore.worker import Worker
 from coterie.ops import backups as module
-from coterie.ops.backups import BACKUP_JOB, Backups, BackupTaken, database_copies, list_backups
-from coterie.ops.settings import StorageSettings
+from coterie.ops.backups import BACKUP_JOB, BackupTaken, BackupTaker, StorageSettings, database_copies, list_backups
 from tests.ops.conftest import Live
 
 
 @pytest.fixture
-def backups(home: Paths, clock: ManualClock) -> Backups:
-    return Backups(home, StorageSettings(), clock)
+def backups(home: Paths, clock: ManualClock) -> BackupTaker:
+    return BackupTaker(home, StorageSettings(), clock)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +32,7 @@ def backups(home: Paths, clock: ManualClock) -> Backups:
     ],
 )
 def test_s28_nightly_is_three_in_the_morning_here(
-    backups: Backups, monkeypatch: pytest.MonkeyPatch, zone: str, expected: datetime
+    backups: BackupTaker, monkeypatch: pytest.MonkeyPatch, zone: str, expected: datetime
 ) -> None:
     monkeypatch.setattr(module, "get_localzone_name", lambda: zone)
     schedule = backups.schedule
@@ -41,13 +40,13 @@ def test_s28_nightly_is_three_in_the_morning_here(
     assert schedule.next_after(datetime(2026, 1, 1, tzinfo=UTC)) == expected
 
 
-def test_s28_a_machine_without_a_named_zone_uses_utc(backups: Backups, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s28_a_machine_without_a_named_zone_uses_utc(backups: BackupTaker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "get_localzone_name", lambda: None)
     assert backups.schedule.zone == "UTC"
 
 
 async def test_s28_a_night_passes_and_the_log_says_so(
-    backups: Backups, store: Store, live: Live, clock: ManualClock, home: Paths, monkeypatch: pytest.MonkeyPatch
+    backups: BackupTaker, store: Store, live: Live, clock: ManualClock, home: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "get_localzone_name", lambda: "UTC")
     live(20)
@@ -66,7 +65,7 @@ async def test_s28_a_night_passes_and_the_log_says_so(
     assert len(list_backups(home.backups)) == 2
 
 
-def test_s28_the_fourteen_newest_are_kept(backups: Backups, live: Live, clock: ManualClock, home: Paths) -> None:
+def test_s28_the_fourteen_newest_are_kept(backups: BackupTaker, live: Live, clock: ManualClock, home: Paths) -> None:
     live(3)
     taken: list[Path] = []
     for _ in range(16):
@@ -76,7 +75,7 @@ def test_s28_the_fourteen_newest_are_kept(backups: Backups, live: Live, clock: M
 
 
 def test_s28_writes_go_on_while_it_is_taken(
-    backups: Backups, store: Store, live: Live, home: Paths, clock: ManualClock
+    backups: BackupTaker, store: Store, live: Live, home: Paths, clock: ManualClock
 ) -> None:
     live(500)
     writing, enough = threading.Event(), threading.Event()
@@ -106,12 +105,12 @@ def test_s28_writes_go_on_while_it_is_taken(
     assert 500 < counts[0] <= store.reader.last_id()
 
 
-def test_a_backup_is_for_the_owner_only(backups: Backups, live: Live) -> None:
+def test_a_backup_is_for_the_owner_only(backups: BackupTaker, live: Live) -> None:
     live(1)
     assert backups.take().stat().st_mode & 0o077 == 0
 
 
-def test_copies_are_backups_and_what_was_put_aside(backups: Backups, live: Live, home: Paths) -> None:
+def test_copies_are_backups_and_what_was_put_aside(backups: BackupTaker, live: Live, home: Paths) -> None:
     live(1)
     aside = home.database.with_name("coterie.db.before-restore-20260101T000000000000")
     unfinished = home.backups / "coterie-x.db.partial"

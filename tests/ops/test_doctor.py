@@ -15,9 +15,8 @@ from coterie.base.errors import MissingExtra
 from coterie.base.paths import Paths
 from coterie.eventstore import NewJob, Store
 from coterie.ops import doctor as module
-from coterie.ops.backups import Backups
+from coterie.ops.backups import BackupTaker, StorageSettings
 from coterie.ops.doctor import CheckResult, Doctor
-from coterie.ops.settings import StorageSettings
 from tests.ops.conftest import Live
 
 
@@ -47,7 +46,7 @@ def test_a_healthy_house(store: Store, live: Live, home: Paths) -> None:
     home.root.chmod(0o700)
     live(5)
     store.close()
-    Backups(home, StorageSettings(), SystemClock()).take()
+    BackupTaker(home, StorageSettings(), SystemClock()).take()
     found = examine(home)
     assert {finding.state for finding in found.values()} == {"ok"}
     assert found["Database"].what == "5 events"
@@ -137,7 +136,7 @@ def test_an_old_sqlite_is_bad(home: Paths, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_an_old_backup_is_noted(store: Store, home: Paths) -> None:
-    Backups(home, StorageSettings(), ManualClock()).take()
+    BackupTaker(home, StorageSettings(), ManualClock()).take()
     clock = SystemClock()
     (path,) = home.backups.iterdir()
     os.utime(path, (clock.now().timestamp() - 5 * 86_400 - 60,) * 2)

@@ -7,8 +7,7 @@ import pytest
 
 from coterie.app import LIVE_SETTINGS, load_settings, write_example_config
 from coterie.base.paths import Paths
-from coterie.ops.errors import BadSetting
-from coterie.ops.settings_editor import Setting, SettingsEditor
+from coterie.ops.settings_editor import BadSetting, Setting, SettingsEditor
 
 
 @pytest.fixture

@@ -14,9 +14,8 @@ from coterie.base.errors import StorageError
 from coterie.base.paths import Paths
 from coterie.eventstore import Store
 from coterie.eventstore.sqlite.snapshots import list_snapshots, seed_from_snapshots, write_snapshot
-from coterie.ops import snapshots as module
-from coterie.ops.settings import StorageSettings
-from coterie.ops.snapshots import SnapshotTaker, log_snapshot_warning, snapshot_name
+from coterie.ops import backups as module
+from coterie.ops.backups import SnapshotTaker, StorageSettings, log_snapshot_warning, snapshot_name
 from tests.ops.conftest import Live
 
 
@@ -144,7 +143,7 @@ async def test_a_failed_write_leaves_no_half_file(store: Store, home: Paths, mon
 async def test_the_watch_goes_on_after_trouble_and_stops_when_told(
     snapshots: SnapshotTaker, live: Live, home: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_LOOK_EVERY_S", 0.001)
+    monkeypatch.setattr(module, "_CHECK_INTERVAL_S", 0.001)
     really_due = snapshots.is_due
     looks = 0
 
@@ -165,7 +164,7 @@ async def test_the_watch_goes_on_after_trouble_and_stops_when_told(
             await asyncio.sleep(0.005)
         stop.set()
         await watch
-    assert logs[0]["event"] == "snapshot put off"
+    assert logs[0]["event"] == "snapshot postponed"
 
 
 async def test_s23_what_was_before_a_rewind_is_kept_apart(
@@ -191,5 +190,5 @@ def test_a_passed_over_snapshot_is_told_in_the_log() -> None:
     with structlog.testing.capture_logs() as logs:
         log_snapshot_warning()("The snapshot x is damaged.")
     assert logs == [
-        {"event": "snapshot passed over", "why": "The snapshot x is damaged.", "log_level": "warning"},
+        {"event": "snapshot skipped", "why": "The snapshot x is damaged.", "log_level": "warning"},
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from typer.core import TyperArgument
 from typer.main import get_command
 
-from coterie.cli import COMMANDS
+from coterie.cli import COMMANDS, load_command
 from tools.reference.markdown import GENERATED, code, first_paragraph, table
 
 _HEAD = """\
@@ -46,7 +45,7 @@ class Command:
 def commands() -> Iterator[Command]:
     """Every command, in the order of `coterie --help`."""
     for name in COMMANDS:
-        yield from _commands(get_command(importlib.import_module(f"coterie.cli.{name}").app), f"coterie {name}")
+        yield from _commands(get_command(load_command(name)), f"coterie {name}")
 
 
 def commands_page() -> str:

@@ -104,7 +104,7 @@ class CharacterQueries:
             (version, character_id),
         )
         if not rows:
-            raise NoSuchCharacter(f"There is no character {character_id}.", "List them with `coterie cast list`.")
+            raise NoSuchCharacter(f"There is no character {character_id}.", "List them with `coterie characters list`.")
         return _character(rows[0])
 
     def reset_at(self, character_id: str) -> datetime | None:

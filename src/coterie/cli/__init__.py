@@ -1,6 +1,6 @@
-"""The command line. One small file per command, imported only when that command is called.
+"""The command line: a table of commands, each implemented in a module that is imported only when it is called.
 
-`coterie --help` reads nothing but this table, so that it answers at once.
+`coterie --help` needs nothing but this table, which keeps it fast.
 """
 
 from __future__ import annotations
@@ -10,29 +10,43 @@ import errno
 import importlib
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    import typer
 
 COMMANDS = {
-    "serve": "Start Coterie and open it to this machine.",
-    "chat": "Talk with a character, here in the terminal.",
-    "desk": "Have a character get work done, here in the terminal.",
+    "serve": "Start the server, reachable from this machine.",
+    "chat": "Chat with a character in the terminal.",
+    "desk": "Give a character work to do, in the terminal.",
     "draft": "Work on a text with a character: ask, then review its proposals.",
-    "cast": "Characters: make, list, show, import, export, delete.",
-    "crowd": "A room full of personas around a stream: demo, run, replay.",
-    "people": "Who may talk to your characters, and from which accounts.",
-    "agent": "Remote agents: who plays which character; try one, or be one.",
-    "matrix": "Matrix: start over, here or on the homeserver too.",
-    "events": "Look at the log: filter it, follow it.",
+    "characters": "Create, list, show, import, export and delete characters.",
+    "crowd": "A live chat of many personas around a stream: demo, run, replay.",
+    "people": "Manage who may talk to your characters, and from which accounts.",
+    "agent": "List and check remote agents, or run one.",
+    "matrix": "Reset the Matrix connection, here or on the homeserver too.",
+    "events": "Show, filter and follow the event log.",
     "models": "List, test and add language models.",
-    "secrets": "Keep API keys encrypted, for the settings to refer to.",
-    "password": "Set the password without which nobody comes in.",
-    "verify": "Check that every view is what the log says.",
-    "backup": "Copy the whole database while it is in use.",
-    "restore": "Put a checked backup in the place of the database.",
-    "purge": "Erase part of the log for good (privacy).",
-    "cards": "Check character cards, or turn one into another format.",
-    "doctor": "Look everything over and say what to do.",
+    "secrets": "Store API keys encrypted, for the settings to refer to.",
+    "password": "Set or remove the password of the web page.",
+    "verify": "Check the database: the file, the log and every projection.",
+    "backup": "Copy the whole database, also while a server runs.",
+    "restore": "Replace the database with a backup, after checking it.",
+    "purge": "Erase part of the log permanently, for privacy.",
+    "cards": "Check character cards, or convert one to another format.",
+    "doctor": "Check this installation and report what to fix.",
 }
+"""Command → the sentence that describes it in every help text."""
+
+_MODULES = {
+    "serve": "server",
+    "doctor": "server",
+    "password": "server",
+    "cards": "characters",
+    "secrets": "models",
+    **dict.fromkeys(("backup", "restore", "verify", "purge", "events"), "data"),
+}
+"""Command → its module, where that is not named like the command."""
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
@@ -54,12 +68,19 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     _run(name, rest)
 
 
+def load_command(name: str) -> typer.Typer:
+    """Import the module of a command and return its Typer application."""
+    module = importlib.import_module(f"coterie.cli.{_MODULES.get(name, name)}")
+    app: typer.Typer = getattr(module, f"{name}_app")
+    return app
+
+
 def _run(name: str, arguments: Sequence[str]) -> NoReturn:
     from coterie.base.errors import CoterieError
     from coterie.base.logging import LogSettings, setup_logging
 
-    setup_logging(LogSettings(level="warning"))  # what a command says is its output; `serve` tells more
-    command = importlib.import_module(f"coterie.cli.{name}").app
+    setup_logging(LogSettings(level="warning"))  # `serve` replaces this with the configured level
+    command = load_command(name)
     try:
         command(arguments, prog_name=f"coterie {name}")
     except CoterieError as error:
@@ -70,9 +91,9 @@ def _run(name: str, arguments: Sequence[str]) -> NoReturn:
     except OSError as error:
         from coterie.base.errors import DiskFull, StorageError
 
-        refused = DiskFull if error.errno == errno.ENOSPC else StorageError
-        print(f"The system refused: {error}\n→ Check that there is room and that you may write there.", file=sys.stderr)
-        sys.exit(refused.exit_code)
+        error_class = DiskFull if error.errno == errno.ENOSPC else StorageError
+        print(f"The system refused: {error}\n→ Check the free space and the permissions there.", file=sys.stderr)
+        sys.exit(error_class.exit_code)
     sys.exit(0)
 
 
@@ -83,7 +104,7 @@ def _help() -> str:
         [
             "Coterie: a local-first engine for AI characters that remember.",
             "",
-            "Usage: coterie COMMAND [OPTIONS]     (coterie COMMAND --help tells more)",
+            "Usage: coterie COMMAND [OPTIONS]     (coterie COMMAND --help shows the options)",
             "",
             *lines,
             "",

@@ -1,7 +1,8 @@
-"""`coterie chat`."""
+"""`coterie chat`: a story chat in the terminal, on the full screen or line by line."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
@@ -9,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from coterie.cli._app import new_app
-from coterie.cli._house import opened_app, running_app
+from coterie.base.errors import ConfigError, CoterieError
+from coterie.base.redaction import redact
+from coterie.base.text import escape_controls
+from coterie.cli.common import new_app, opened_chat_app, read_line, running_app
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
@@ -19,65 +22,90 @@ if TYPE_CHECKING:
     from coterie.characters.service import Character
     from coterie.conversation.turns import Turn
     from coterie.modes.story import Chat, StartedTurn
+    from coterie.surfaces.terminal.chat import TerminalConversation
 
-app = new_app("Talk with a character, here in the terminal.")
-_SHOWN = 6
+chat_app = new_app("chat")
+_SHOWN_LINES = 6
+_SHOWN_FULL_SCREEN = 50
 T = TypeVar("T")
 _HELP = """\
   /regenerate [MESSAGE]   another reply, to a changed message if you give one
   /rewind [N]             take the last N exchanges back (1)          /undo   bring them back
-  /fork                   go on in a copy; this chat stays as it is
+  /fork                   continue in a copy; this chat stays as it is
   /close                  close the scene
-  /stop                   (Ctrl-C while a reply comes) keep what was said so far
+  /stop                   (Ctrl-C while a reply comes) keep the text so far
   /quit                   leave (Ctrl-D)"""
 
 
-@app.command()
+@chat_app.command()
 def chat(
-    name: Annotated[str | None, typer.Argument(help="Whom to talk with, by name or id.")] = None,
+    name: Annotated[str | None, typer.Argument(help="The character, by name or id.")] = None,
     fresh: Annotated[bool, typer.Option("--new", help="Begin a new chat, even if there is one.")] = False,
     plain: Annotated[bool, typer.Option("--plain", help="Line by line, without the full screen.")] = False,
 ) -> None:
-    """Talk with a character, on the full screen or line by line. /help tells what else can be done."""
+    """Chat with a character, on the full screen or line by line. /help lists the commands."""
     if not plain and sys.stdin.isatty() and sys.stdout.isatty():
-        from coterie.cli._full_screen_chat import run_full_screen
-
-        with opened_app() as house:
-            run_full_screen(house, _choose(house, DirectPortal(), name), fresh)
+        with opened_chat_app() as app:
+            asyncio.run(_run_full_screen(app, _choose_character(app, DirectPortal(), name), fresh))
         return
-    with running_app() as (house, portal):
-        bot = _choose(house, portal, name)
-        LineChat(house, portal, bot, fresh).run()
+    with running_app() as (app, portal):
+        LineChat(app, portal, _choose_character(app, portal, name), fresh).run()
+
+
+async def _run_full_screen(app: App, character: Character, fresh: bool) -> None:
+    from coterie.surfaces.terminal.chat import TerminalChat
+
+    async with app.running():
+        await TerminalChat(await _open_conversation(app, character, fresh)).run_async()
+
+
+async def _open_conversation(app: App, character: Character, fresh: bool) -> TerminalConversation:
+    """The most recent chat with the character, or a new one."""
+    from coterie.characters.service import OWNER
+    from coterie.modes.story import StoryConversation
+    from coterie.surfaces.terminal.chat import PastMessage, TerminalConversation
+
+    story = app.story
+    chats = [] if fresh else story.chats.chats(host=character.id, person=OWNER)
+    chat = chats[0] if chats else await story.begin(character.id, (await story.propose_opening(character.id)).opening)
+
+    def history() -> list[PastMessage]:
+        names = story.participants.names(chat)
+        turns = story.timeline.latest(chat.room, _SHOWN_FULL_SCREEN)
+        return [PastMessage(names.get(turn.speaker, turn.speaker), turn.text, turn.by_person) for turn in turns]
+
+    conversation = StoryConversation(app.store, story, app.characters, app.feed)
+    return TerminalConversation(conversation, chat.room, OWNER, character.name, history)
 
 
 class DirectPortal:
-    """Runs one thing at a time, while nothing else does."""
+    """Stands in for a BlockingPortal while no event loop runs: each call gets a loop of its own."""
 
-    def call(self, do: Callable[..., Coroutine[Any, Any, T]], *arguments: object) -> T:
-        import asyncio
-
-        return asyncio.run(do(*arguments))
+    def call(self, function: Callable[..., Coroutine[Any, Any, T]], *arguments: object) -> T:
+        return asyncio.run(function(*arguments))
 
 
 class LineChat:
-    def __init__(self, house: App, portal: BlockingPortal, bot: Character, fresh: bool) -> None:
+    """A chat that reads a line and prints the reply as it is generated."""
+
+    def __init__(self, app: App, portal: BlockingPortal, character: Character, fresh: bool) -> None:
         from coterie.characters.service import OWNER
 
-        self._house = house
-        self._story = house.story
+        self._app = app
+        self._story = app.story
         self._portal = portal
-        chats = [] if fresh else self._story.chats.chats(host=bot.id, person=OWNER)
-        self._chat = chats[0] if chats else self._begin(bot)
+        chats = [] if fresh else self._story.chats.chats(host=character.id, person=OWNER)
+        self._chat = chats[0] if chats else self._begin(character)
 
     @property
     def _room(self) -> str:
         return self._chat.room
 
     def run(self) -> None:
-        typer.secho(f"— {_safe(self._chat.title)} — (/help, /quit)", dim=True)
-        for turn in self._story.timeline.latest(self._room, _SHOWN):
+        typer.secho(f"— {escape_controls(self._chat.title)} — (/help, /quit)", dim=True)
+        for turn in self._story.timeline.latest(self._room, _SHOWN_LINES):
             self._show(turn)
-        while (line := _ask("> ")) is not None:
+        while (line := read_line("> ")) is not None:
             if not line.strip():
                 continue
             if line.startswith("/"):
@@ -86,18 +114,16 @@ class LineChat:
             else:
                 self._reply(partial(self._story.say, self._room, line))
 
-    def _begin(self, bot: Character) -> Chat:
-        typer.secho(f"Setting the scene with {_safe(bot.name)}…", dim=True)
-        proposal = self._portal.call(self._story.propose_opening, bot.id)
+    def _begin(self, character: Character) -> Chat:
+        typer.secho(f"Preparing the opening scene with {escape_controls(character.name)}…", dim=True)
+        proposal = self._portal.call(self._story.propose_opening, character.id)
         if proposal.notice:
-            typer.secho("(The model could not read the scene from the prose: it begins as it is written.)", dim=True)
-        return self._portal.call(self._story.begin, bot.id, proposal.opening)
+            typer.secho("(The model could not parse the opening prose: it is used as written.)", dim=True)
+        return self._portal.call(self._story.begin, character.id, proposal.opening)
 
     def _command(self, line: str) -> bool:
-        """Do it; False ends the conversation."""
+        """Run a slash command; False ends the chat."""
         command, _, rest = line[1:].partition(" ")
-        from coterie.base.errors import CoterieError
-
         try:
             match command.lower():
                 case "quit" | "q" | "exit":
@@ -115,63 +141,61 @@ class LineChat:
                     typer.secho("Closing the scene…", dim=True)
                     self._portal.call(self._story.close_scene, self._room)
                 case "stop":
-                    typer.echo("Nobody is speaking.")
+                    typer.echo("There is no reply to stop.")
                 case _:
                     typer.echo(_HELP)
         except CoterieError as error:
-            _tell(error)
+            _show_error(error)
         return True
 
     def _rewind(self, exchanges: int) -> None:
         turns = self._story.timeline.latest(self._room, 2 * exchanges + 1)
-        mine = [at for at, turn in enumerate(turns) if turn.by_person]
-        if len(mine) < exchanges or not mine or mine[-exchanges] == 0:
+        own = [index for index, turn in enumerate(turns) if turn.by_person]
+        if len(own) < exchanges or not own or own[-exchanges] == 0:
             typer.echo("There is nothing before that to go back to.")
             return
-        self._portal.call(self._story.rewind, self._room, turns[mine[-exchanges] - 1].id)
-        typer.secho("Taken back (/undo brings it back until you say something).", dim=True)
+        self._portal.call(self._story.rewind, self._room, turns[own[-exchanges] - 1].id)
+        typer.secho("Taken back (/undo brings it back until you send a message).", dim=True)
         self._show_last()
 
     def _fork(self) -> None:
         latest = self._story.timeline.latest(self._room, 1)
         if latest:
             self._chat = self._portal.call(self._story.fork, self._room, latest[0].id)
-            typer.secho(f"— {_safe(self._chat.title)} —", dim=True)
+            typer.secho(f"— {escape_controls(self._chat.title)} —", dim=True)
 
     def _reply(self, begin: Callable[[], Awaitable[StartedTurn]]) -> None:
-        from coterie.base.errors import CoterieError
-
-        speaking = self._portal.start_task_soon(self._hear, begin)
+        task = self._portal.start_task_soon(self._print_reply, begin)
         while True:
             try:
-                ended = speaking.result()
+                turn = task.result()
                 break
             except KeyboardInterrupt:
                 self._portal.call(self._story.stop, self._room)
             except CoterieError as error:
-                _tell(error)
+                _show_error(error)
                 return
-        if ended.state == "truncated" and ended.why != "length":
-            typer.secho(f"[{_safe(ended.why)}: /regenerate tries again]", dim=True)
+        if turn.state == "truncated" and turn.why != "length":
+            typer.secho(f"[{escape_controls(turn.why)}: /regenerate tries again]", dim=True)
 
-    async def _hear(self, begin: Callable[[], Awaitable[StartedTurn]]) -> Turn:
-        """Tell a reply word by word, until it has ended."""
+    async def _print_reply(self, begin: Callable[[], Awaitable[StartedTurn]]) -> Turn:
+        """Start a reply and print it as it is generated; return the finished turn."""
         from coterie.conversation.events import AssistantTurn
         from coterie.conversation.replies import LiveText
 
-        async with self._house.feed.follow(self._room) as following:
-            begun = await begin()
+        async with self._app.feed.follow(self._room) as updates:
+            started = await begin()
             names = self._story.participants.names(self._story.chats.chat(self._room))
-            typer.echo(typer.style(f"{_safe(names[begun.speaker])}: ", bold=True), nl=False)
-            told = 0
-            async for news in following:
-                if isinstance(news, LiveText):
-                    typer.echo(_safe(news.text), nl=False)
-                    told = news.offset + len(news.text)
-                elif isinstance(news.payload, AssistantTurn) and news.payload.reply == begun.reply:
-                    typer.echo(_safe(news.payload.text[told:]))
+            typer.echo(typer.style(f"{escape_controls(names[started.speaker])}: ", bold=True), nl=False)
+            printed = 0
+            async for update in updates:
+                if isinstance(update, LiveText):
+                    typer.echo(escape_controls(update.text), nl=False)
+                    printed = update.offset + len(update.text)
+                elif isinstance(update.payload, AssistantTurn) and update.payload.reply == started.reply:
+                    typer.echo(escape_controls(update.payload.text[printed:]))
                     break
-        return self._story.timeline.turn(self._room, begun.reply)
+        return self._story.timeline.turn(self._room, started.reply)
 
     def _show_last(self) -> None:
         for turn in self._story.timeline.latest(self._room, 1):
@@ -179,57 +203,43 @@ class LineChat:
 
     def _show(self, turn: Turn) -> None:
         if turn.by_person:
-            typer.secho(f"> {_safe(turn.text)}", dim=True)
+            typer.secho(f"> {escape_controls(turn.text)}", dim=True)
             return
         names = self._story.participants.names(self._chat)
-        typer.echo(
-            f"{typer.style(_safe(names.get(turn.speaker, turn.speaker)), bold=True)}: {_safe(turn.text.strip())}"
-        )
+        speaker = typer.style(escape_controls(names.get(turn.speaker, turn.speaker)), bold=True)
+        typer.echo(f"{speaker}: {escape_controls(turn.text.strip())}")
 
 
-def _choose(house: App, portal: BlockingPortal | DirectPortal, name: str | None) -> Character:
-    from coterie.base.errors import ConfigError
-    from coterie.characters import starter_characters as shelf
+def _choose_character(app: App, portal: BlockingPortal | DirectPortal, name: str | None) -> Character:
+    """The named character, the only one, or one chosen from a list. Creates a ready-made one if it is chosen."""
+    from coterie.characters import starter_characters
     from coterie.characters.errors import NoSuchCharacter
+    from coterie.characters.starter_characters import NAMES, starter_character
 
-    bots = house.characters.all()
+    characters = app.characters.all()
     if name is not None:
         try:
-            return house.characters.find(name)
+            return app.characters.find(name)
         except NoSuchCharacter:
-            if name.lower() not in shelf.NAMES or any(bot.name == shelf.starter_character(name).name for bot in bots):
+            starter = starter_character(name) if name.lower() in NAMES else None
+            if starter is None or any(character.name == starter.name for character in characters):
                 raise
-            return portal.call(house.character_importer.author, shelf.starter_character(name))
-    if len(bots) == 1:
-        return bots[0]
-    offered = [bot.name for bot in bots] or [shelf.summary(one) for one in shelf.NAMES]
-    typer.echo("Whom would you like to talk with?" if bots else "Nobody is here yet. Whom would you like to meet?")
-    for number, what in enumerate(offered, 1):
-        typer.echo(f"  {number}  {_safe(what)}")
-    answer = _ask("number: ") or ""
-    if not answer.strip().isdecimal() or not 1 <= int(answer) <= len(offered):
-        raise ConfigError("Nobody was chosen.", "Choose a number, or make somebody: coterie cast new NAME")
-    if bots:
-        return bots[int(answer) - 1]
-    return portal.call(house.character_importer.author, shelf.starter_character(shelf.NAMES[int(answer) - 1]))
+            return portal.call(app.character_importer.author, starter)
+    if len(characters) == 1:
+        return characters[0]
+    choices = [character.name for character in characters] or [starter_characters.summary(each) for each in NAMES]
+    typer.echo("Choose a character:" if characters else "There are no characters yet. Choose a ready-made one:")
+    for number, choice in enumerate(choices, 1):
+        typer.echo(f"  {number}  {escape_controls(choice)}")
+    answer = read_line("number: ") or ""
+    if not answer.strip().isdecimal() or not 1 <= int(answer) <= len(choices):
+        raise ConfigError(
+            "No character was chosen.", "Choose a number, or create a character: coterie characters new NAME"
+        )
+    if characters:
+        return characters[int(answer) - 1]
+    return portal.call(app.character_importer.author, starter_character(NAMES[int(answer) - 1]))
 
 
-def _ask(prompt: str) -> str | None:
-    """A line, or None at the end."""
-    try:
-        return input(prompt)
-    except (EOFError, KeyboardInterrupt):
-        typer.echo()
-        return None
-
-
-def _tell(error: Exception) -> None:
-    from coterie.base.redaction import redact
-
+def _show_error(error: Exception) -> None:
     typer.secho(redact(str(error)), fg="red")
-
-
-def _safe(text: str) -> str:
-    from coterie.base.text import escape_controls
-
-    return escape_controls(text)

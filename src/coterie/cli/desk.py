@@ -1,4 +1,4 @@
-"""`coterie desk`."""
+"""`coterie desk`: a chat with a character that works in the background."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coterie.cli._app import new_app
-from coterie.cli._house import running_app
+from coterie.base.errors import CoterieError
+from coterie.base.redaction import redact
+from coterie.base.text import escape_controls
+from coterie.cli.common import new_app, read_line, running_app
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
@@ -15,85 +17,82 @@ if TYPE_CHECKING:
     from coterie.app import App
     from coterie.modes.desk import DeskChat
 
-app = new_app("Have a character get work done, here in the terminal.")
+desk_app = new_app("desk")
 _HELP = """\
-  /status                 who thinks and works, and at what
-  /steps ID               what a worker did so far
-  /tell ID TEXT           a follow-up for a worker that waits
-  /yes ID    /no ID       whether a worker may do what it asks for
-  /cancel ID              end a worker or a branch, or take a schedule off the timetable
-  /schedules              what is on the timetable
-  /quit                   leave (Ctrl-D); what goes on goes on when Coterie runs again"""
+  /status                 running branches and workers, and their tasks
+  /steps ID               the steps of a worker so far
+  /tell ID TEXT           send a follow-up to a worker that waits
+  /yes ID    /no ID       allow or refuse what a worker asks for
+  /cancel ID              end a worker or a branch, or remove a schedule
+  /schedules              list the schedules
+  /quit                   leave (Ctrl-D); unfinished work continues when Coterie runs again"""
 
 
-@app.command()
+@desk_app.command()
 def desk(
-    name: Annotated[str, typer.Argument(help="Who should do the work, by name or id.")],
+    name: Annotated[str, typer.Argument(help="The character that should do the work, by name or id.")],
     fresh: Annotated[bool, typer.Option("--new", help="Begin a new conversation, even if there is one.")] = False,
 ) -> None:
-    """Talk with a character that works meanwhile, line by line. /help tells what else can be done."""
-    with running_app() as (house, portal):
-        bot = house.characters.find(name)
-        mine = [chat for chat in house.desk.queries.chats() if chat.character == bot.id]
-        room = mine[0].room if mine and not fresh else portal.call(house.desk.open, bot.id, _you(), "")
-        standing = portal.call(house.desk.sandbox.status)
-        if standing.state != "confined":
-            typer.secho(f"{standing.reason}\n→ {standing.fix}", fg="yellow", err=True)
-        DeskLineChat(house, portal, house.desk.queries.chat(room)).run()
+    """Chat, line by line, with a character that works in the background. /help lists the commands."""
+    from coterie.characters.service import OWNER
+
+    with running_app() as (app, portal):
+        character = app.characters.find(name)
+        existing = [chat for chat in app.desk.queries.chats() if chat.character == character.id]
+        room = existing[0].room if existing and not fresh else portal.call(app.desk.open, character.id, OWNER, "")
+        status = portal.call(app.desk.sandbox.status)
+        if status.state != "confined":
+            typer.secho(f"{status.reason}\n→ {status.fix}", fg="yellow", err=True)
+        DeskLineChat(app, portal, app.desk.queries.chat(room)).run()
 
 
 class DeskLineChat:
-    """A conversation at the desk, line by line. What comes of work is told before the next line is asked for."""
+    """A desk chat, line by line. Results of background work are printed before the next line is read."""
 
-    def __init__(self, house: App, portal: BlockingPortal, chat: DeskChat) -> None:
+    def __init__(self, app: App, portal: BlockingPortal, chat: DeskChat) -> None:
         from coterie.conversation.turns import TurnQueries
 
-        self._desk = house.desk
+        self._desk = app.desk
         self._portal = portal
         self._chat = chat
-        self._name = house.characters.get(chat.character).name
-        self._timeline = TurnQueries(house.store)
-        self._told = {turn.id for turn in self._timeline.latest(chat.room, 500)}
+        self._name = app.characters.get(chat.character).name
+        self._timeline = TurnQueries(app.store)
+        self._shown = {turn.id for turn in self._timeline.latest(chat.room, 500)}
 
     def run(self) -> None:
-        typer.secho(f"— {_safe(self._name)} at the desk — (/help, /quit)", dim=True)
+        typer.secho(f"— {escape_controls(self._name)} at the desk — (/help, /quit)", dim=True)
         while True:
-            self._tell_news()
-            try:
-                line = input("> ").strip()
-            except (EOFError, KeyboardInterrupt):
-                typer.echo()
+            self._show_new_turns()
+            line = read_line("> ")
+            if line is None:
                 return
-            if line.startswith("/"):
-                if not self._command(line):
+            if line.strip().startswith("/"):
+                if not self._command(line.strip()):
                     return
-            elif line:
-                typer.echo(_safe(self._portal.call(self._say, line)), nl=False)
+            elif line.strip():
+                typer.echo(escape_controls(self._portal.call(self._send, line.strip())), nl=False)
 
-    async def _say(self, text: str) -> str:
-        """Until it was looked at; what became of it where it was a yes or a no."""
-        if decided := await self._desk.confirmations.handle_answer(self._chat, text, self._chat.person):
-            return f"{decided}\n"
+    async def _send(self, text: str) -> str:
+        """Send a message and wait for the reply; if it answered a confirmation, return the outcome of that."""
+        if outcome := await self._desk.confirmations.handle_answer(self._chat, text, self._chat.person):
+            return f"{outcome}\n"
         turn = await self._desk.send_message(self._chat.room, text, person=self._chat.person)
         await self._desk.replies.wait(self._chat.room, turn)
         return ""
 
-    def _tell_news(self) -> None:
-        """Everything said since, asked for or not."""
+    def _show_new_turns(self) -> None:
+        """Print every turn of the character that was not printed yet."""
         for turn in self._timeline.latest(self._chat.room, 500):
-            if turn.id in self._told or turn.by_person:
+            if turn.id in self._shown or turn.by_person:
                 continue
-            self._told.add(turn.id)
+            self._shown.add(turn.id)
             if turn.text:
-                typer.echo(f"{typer.style(_safe(self._name), bold=True)}: {_safe(turn.text)}")
+                typer.echo(f"{typer.style(escape_controls(self._name), bold=True)}: {escape_controls(turn.text)}")
             if turn.why:
-                typer.secho(_safe(turn.why), fg="red")
+                typer.secho(escape_controls(turn.why), fg="red")
 
     def _command(self, line: str) -> bool:
-        """Do it; False ends the conversation."""
-        from coterie.base.errors import CoterieError
-        from coterie.base.redaction import redact
-
+        """Run a slash command; False ends the chat."""
         try:
             match line[1:].split(maxsplit=2):
                 case ["quit" | "q" | "exit", *_]:
@@ -106,8 +105,8 @@ class DeskLineChat:
                     self._steps(which)
                 case ["tell", which, text]:
                     self._portal.call(self._follow_up, which, text)
-                case ["yes" | "no" as said, which, *_]:
-                    self._portal.call(self._answer, which, said == "yes")
+                case ["yes" | "no" as answer, which, *_]:
+                    self._portal.call(self._answer, which, answer == "yes")
                 case ["cancel", which, *_]:
                     self._portal.call(self._cancel, which)
                 case _:
@@ -119,23 +118,25 @@ class DeskLineChat:
     def _status(self) -> None:
         found = self._desk.queries.status_processes(self._chat.room)
         for each in found:
-            told = each.result if each.state != "running" else each.status or each.task
-            typer.echo(f"  {each.id}  {each.kind} {each.state}: {_safe(told)}")
+            detail = each.result if each.state != "running" else each.status or each.task
+            typer.echo(f"  {each.id}  {each.kind} {each.state}: {escape_controls(detail)}")
         if not found:
-            typer.echo("Nothing is going on.")
+            typer.echo("No work is in progress.")
 
     def _schedules(self) -> None:
         found = self._desk.schedules.queries.all(self._chat.room)
         for each in found:
             state = f"next {each.next:%Y-%m-%d %H:%M} UTC" if each.next else f"off {each.why}".strip()
-            typer.echo(f"  {each.id}  {each.when.describe()}: {_safe(each.prompt)} ({_safe(state)})")
+            typer.echo(
+                f"  {each.id}  {each.when.describe()}: {escape_controls(each.prompt)} ({escape_controls(state)})"
+            )
         if not found:
-            typer.echo("Nothing is on the timetable.")
+            typer.echo("There are no schedules.")
 
     def _steps(self, which: str) -> None:
         for step in self._desk.queries.worker_steps(self._desk.queries.process(self._chat.room, which)):
-            typer.secho(f"  {_safe(f'{step.tool} {step.arguments}' if step.tool else step.role)}", dim=True)
-            typer.echo(_safe(step.text))
+            typer.secho(f"  {escape_controls(f'{step.tool} {step.arguments}' if step.tool else step.role)}", dim=True)
+            typer.echo(escape_controls(step.text))
 
     async def _follow_up(self, which: str, text: str) -> None:
         await self._desk.processes.send_follow_up(self._chat.room, which, text, actor=self._chat.person)
@@ -148,15 +149,3 @@ class DeskLineChat:
             await self._desk.schedules.remove(self._chat.room, which, actor=self._chat.person)
         else:
             await self._desk.processes.cancel(self._chat.room, which, actor=self._chat.person)
-
-
-def _you() -> str:
-    from coterie.characters.service import OWNER
-
-    return OWNER
-
-
-def _safe(text: str) -> str:
-    from coterie.base.text import escape_controls
-
-    return escape_controls(text)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coterie.cli._app import new_app
-from coterie.cli._house import running_app
+from coterie.base.errors import CoterieError
+from coterie.base.text import escape_controls
+from coterie.cli.common import edit_text, new_app, read_line, running_app
 
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
@@ -21,13 +22,13 @@ if TYPE_CHECKING:
     from coterie.characters.service import Character
     from coterie.modes.draft import FileDocument, Member, Proposal, StartedReply
 
-app = new_app("Work on a text with a character: ask, then review its proposals.")
+draft_app = new_app("draft")
 _FILE = typer.Argument(help="A Markdown or text file, in a Git repository or not.")
 _PLAIN = typer.Option("--plain", help="Do not use the file's Git repository: write only the file.")
 _KEYS = "[a]ccept  [d]ecline  [e]dit  [s]kip  [u]ndo the last  [q]uit: "
 
 
-@app.command()
+@draft_app.command()
 def ask(
     file: Annotated[Path, _FILE],
     question: Annotated[str, typer.Argument(help="The question, or the change you would like.")],
@@ -46,22 +47,22 @@ def ask(
         member = Member(bot=character.id, brief=brief, format="search_replace" if search_replace else "auto")
         count = session.ask(question, member, character)
         if count:
-            plural = "s wait" if count > 1 else " waits"
-            typer.secho(f"{count} proposal{plural}: coterie draft review {file}", dim=True)
+            plural = "s" if count > 1 else ""
+            typer.secho(f"{count} proposal{plural} to review: coterie draft review {file}", dim=True)
 
 
-@app.command()
+@draft_app.command()
 def review(
     file: Annotated[Path, _FILE],
-    accept_all: Annotated[bool, typer.Option("--accept-all", help="Accept every proposal that is fresh.")] = False,
+    accept_all: Annotated[bool, typer.Option("--accept-all", help="Accept every proposal that still applies.")] = False,
     show: Annotated[bool, typer.Option("--list", help="Only show them.")] = False,
     plain: Annotated[bool, _PLAIN] = False,
 ) -> None:
-    """Go through the proposals for a file. What you accept is written to it, and committed if it is in Git."""
+    """Review the proposals for a file. Accepted ones are written to it, and committed if it is in Git."""
     with _open(file, plain) as session:
         pending = session.pending()
         if not pending:
-            typer.echo(f'Nothing is proposed for {file}. Ask with: coterie draft ask {file} "…"')
+            typer.echo(f'There are no proposals for {file}. Ask for some: coterie draft ask {file} "…"')
         last: Proposal | None = None
         for number, proposal in enumerate(pending, start=1):
             current = session.reload(proposal)
@@ -117,7 +118,7 @@ class _Session:
                 branch=opened.branch,
             )
         )
-        typer.secho(f"{_safe(character.name)}: ", bold=True, nl=False)
+        typer.secho(f"{escape_controls(character.name)}: ", bold=True, nl=False)
         printing = self.portal.start_task_soon(self._print_reply, thread.room, question, member)
         while True:
             try:
@@ -128,9 +129,9 @@ class _Session:
         self.portal.call(self._wait_for_jobs, started.reply)
         turn = draft.timeline.turn(thread.room, started.reply)
         if turn.state == "truncated":
-            typer.secho(f"[{_safe(turn.why)}]", dim=True)
+            typer.secho(f"[{escape_controls(turn.why)}]", dim=True)
         for note in draft.thread_queries.notes(thread.room):
-            typer.secho(f"[{_safe(note.text)}]", dim=True)
+            typer.secho(f"[{escape_controls(note.text)}]", dim=True)
         proposals = draft.proposal_queries.of_reply(thread.room, started.reply)
         for number, proposal in enumerate(proposals, start=1):
             self.show(proposal, f"{number}/{len(proposals)}")
@@ -153,7 +154,7 @@ class _Session:
                     parts = [*parser.feed(update.payload.text[parsed:]), *parser.end()]
                 else:
                     continue
-                typer.echo(_safe(visible_text(parts)), nl=complete)
+                typer.echo(escape_controls(visible_text(parts)), nl=complete)
                 if complete:
                     break
         return started
@@ -171,17 +172,14 @@ class _Session:
 
     def decide(self, proposal: Proposal, last: Proposal | None) -> tuple[bool, Proposal | None]:
         """Let the person decide. Returns whether to go on, and the last accepted proposal."""
-        from coterie.base.errors import CoterieError
-        from coterie.cli._editor import edit_text
-
         while True:
-            answer = (_line(_KEYS) or "q").strip().lower()[:1]
+            answer = (read_line(_KEYS) or "q").strip().lower()[:1]
             try:
                 match answer:
                     case "a":
                         return True, self.accept(proposal)
                     case "d":
-                        comment = _line("why (may stay empty): ") or ""
+                        comment = read_line("reason (optional): ") or ""
                         self.portal.call(self.app.draft.proposals.decline, proposal.id, self.opened.person, comment)
                         return True, last
                     case "e":
@@ -198,7 +196,7 @@ class _Session:
                     case _:
                         typer.echo("Nothing was accepted yet." if answer == "u" else "One of a, d, e, s, u, q.")
             except CoterieError as error:
-                typer.secho(_safe(str(error)), fg="red")
+                typer.secho(escape_controls(str(error)), fg="red")
 
     def accept(self, proposal: Proposal, text: str | None = None) -> Proposal:
         before = self._text()
@@ -223,15 +221,15 @@ class _Session:
     def show(self, proposal: Proposal, number: str) -> None:
         name = self.app.characters.get(proposal.author).name
         found = f"found: {proposal.how}" if proposal.placed else f"not found: {proposal.missing}"
-        state = found if proposal.fresh or not proposal.placed else "stale: the words are gone"
-        typer.secho(f"\n── {number}  {_safe(name)}  ({state})", bold=True)
+        state = found if proposal.fresh or not proposal.placed else "stale: the text has changed"
+        typer.secho(f"\n── {number}  {escape_controls(name)}  ({state})", bold=True)
         if proposal.reason:
-            typer.echo(f"   {_safe(proposal.reason)}")
+            typer.echo(f"   {escape_controls(proposal.reason)}")
         if not proposal.inserts:
             for line in (proposal.exact if proposal.placed else proposal.original).splitlines():
-                typer.secho(f" - {_safe(line)}", fg="red")
+                typer.secho(f" - {escape_controls(line)}", fg="red")
         for line in proposal.proposed.splitlines():
-            typer.secho(f" + {_safe(line)}", fg="green")
+            typer.secho(f" + {escape_controls(line)}", fg="green")
 
 
 @contextmanager
@@ -243,18 +241,3 @@ def _open(file: Path, plain: bool) -> Iterator[_Session]:
         owner = Contributor(OWNER, running.characters.owner().name)
         opened = portal.call(partial(running.draft.local_files.open, file, owner, plain=plain))
         yield _Session(running, portal, opened)
-
-
-def _line(prompt: str) -> str | None:
-    """A line of input; None at its end."""
-    try:
-        return input(prompt)
-    except (EOFError, KeyboardInterrupt):
-        typer.echo()
-        return None
-
-
-def _safe(text: str) -> str:
-    from coterie.base.text import escape_controls
-
-    return escape_controls(text)

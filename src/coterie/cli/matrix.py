@@ -1,4 +1,4 @@
-"""`coterie matrix`."""
+"""`coterie matrix`: maintenance of the Matrix surface."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Annotated
 
 import typer
 
-from coterie.cli._app import new_app
+from coterie.base.paths import Paths
+from coterie.base.text import one_line
+from coterie.cli.common import ask_passphrase, new_app
 
-app = new_app("Matrix: start over, here or on the homeserver too.")
+matrix_app = new_app("matrix")
 
 
 class ResetMode(enum.StrEnum):
@@ -17,42 +19,39 @@ class ResetMode(enum.StrEnum):
     SERVER_LEAVE_FORGET = "server-leave-forget"
 
 
-@app.callback()
+@matrix_app.callback()
 def matrix() -> None:
-    """Matrix: start over, here or on the homeserver too."""
+    """Reset the Matrix connection, here or on the homeserver too."""
 
 
-@app.command()
+@matrix_app.command()
 def reset(
     mode: Annotated[ResetMode, typer.Option(help="Only our own records, or leave and forget every room as well.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be done.")] = False,
 ) -> None:
-    """Forget the rooms on Matrix. Chats and memories stay; it says what it did and what is left to do by hand."""
+    """Forget the rooms on Matrix. Chats and memories stay. Prints what was done and what remains to do by hand."""
     import asyncio
 
     from coterie.app import load_settings, open_store
-    from coterie.base.paths import Paths
-    from coterie.base.text import one_line
-    from coterie.cli._passphrase import ask_passphrase
     from coterie.surfaces.matrix.login import log_in
-    from coterie.surfaces.matrix.reset import reset as start_over
+    from coterie.surfaces.matrix.reset import reset as reset_matrix
 
-    home = Paths.locate()
-    settings = load_settings(home, passphrase=ask_passphrase).settings.matrix
-    login = home.root / "matrix" / "login.json"
+    paths = Paths.locate()
+    settings = load_settings(paths, passphrase=ask_passphrase).settings.matrix
+    login = paths.root / "matrix" / "login.json"
+
+    def report(line: str) -> None:
+        typer.echo(one_line(line, 300))
 
     async def run() -> None:
         server = None
         if mode is ResetMode.SERVER_LEAVE_FORGET:
             server, _ = await log_in(settings, login)
         try:
-            await start_over(store, server, login, mode.value, dry_run=dry_run, report=lambda it: typer.echo(_line(it)))
+            await reset_matrix(store, server, login, mode.value, dry_run=dry_run, report=report)
         finally:
             if server is not None:
                 await server.close()
 
-    def _line(text: str) -> str:
-        return one_line(text, 300)
-
-    with open_store(home) as store:
+    with open_store(paths) as store:
         asyncio.run(run())

@@ -1,4 +1,4 @@
-"""`coterie models`."""
+"""`coterie models` and `coterie secrets`: language models and the keys of their providers."""
 
 from __future__ import annotations
 
@@ -6,17 +6,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coterie.cli._app import new_app
+from coterie.base.errors import ConfigError
+from coterie.base.paths import Paths
+from coterie.cli.common import ask_passphrase, new_app, open_secrets_store, read_secret
 
 if TYPE_CHECKING:
     from coterie.llm.settings import ModelsSettings
 
-app = new_app("List, test and add language models.")
+models_app = new_app("models")
+secrets_app = new_app("secrets")
+
+_SecretName = Annotated[str, typer.Argument(help="The name by which settings refer to it: secret:NAME.")]
 
 
-@app.command("list")
+@models_app.command("list")
 def list_models() -> None:
-    """Which model does what, which providers are set up, and what was found on this machine."""
+    """Show the model of each role, the configured providers, and model servers found on this machine."""
     import asyncio
 
     from coterie.llm.errors import RoleUnset
@@ -49,11 +54,11 @@ def list_models() -> None:
         typer.echo("  no Ollama, LM Studio or llama.cpp server")
 
 
-@app.command("test")
+@models_app.command("test")
 def test_model(
     which: Annotated[str, typer.Argument(help="A role, or provider/model.")] = "narrative",
 ) -> None:
-    """Stream an answer, ask for JSON, and say how fast it was."""
+    """Stream an answer, ask for JSON, and report the speed."""
     import asyncio
 
     from coterie.base.logging import LogSettings, setup_logging
@@ -64,41 +69,38 @@ def test_model(
     settings = _settings()
     is_role = which in list(Role)
     target = Catalogue(settings).chain(Role(which))[0] if is_role else Target.parse(which)
-    typer.secho(f"{target} says:", bold=True)
-    trial = asyncio.run(probe_model(settings, target, lambda text: typer.echo(text, nl=False)))
-    answer = trial.answer
+    typer.secho(f"{target}:", bold=True)
+    probe = asyncio.run(probe_model(settings, target, lambda text: typer.echo(text, nl=False)))
+    answer = probe.answer
     typer.echo("\n")
-    typer.echo(f"First token after   {answer.first_token_ms or 0:,.0f} ms (loading included)")
-    typer.echo(f"Then                {trial.tokens_per_s:,.1f} tokens/s")
-    counted = "counted by us" if answer.tokens.estimated else "as the provider says"
+    typer.echo(f"First token after   {answer.first_token_ms or 0:,.0f} ms (including loading)")
+    typer.echo(f"Then                {probe.tokens_per_s:,.1f} tokens/s")
+    counted = "estimated" if answer.tokens.estimated else "reported by the provider"
     typer.echo(f"Tokens              {answer.tokens.input} in, {answer.tokens.output} out ({counted})")
-    if trial.memory_mb is not None:
-        typer.echo(f"Memory              {trial.memory_mb:,.0f} MB, at most {settings.embedded.memory_mb:,} MB")
-    if trial.structured.failure is None:
-        typer.echo(f"JSON for a schema   {trial.structured.value.model_dump_json()}")
+    if probe.memory_mb is not None:
+        typer.echo(f"Memory              {probe.memory_mb:,.0f} MB, at most {settings.embedded.memory_mb:,} MB")
+    if probe.structured.failure is None:
+        typer.echo(f"JSON for a schema   {probe.structured.value.model_dump_json()}")
     else:
         typer.echo(
-            f"JSON for a schema   failed ({trial.structured.failure.failure}): {trial.structured.failure.raw[:200]}"
+            f"JSON for a schema   failed ({probe.structured.failure.failure}): {probe.structured.failure.raw[:200]}"
         )
         raise typer.Exit(1)
 
 
-@app.command("add")
+@models_app.command("add")
 def add_provider(
-    name: Annotated[str, typer.Argument(help="What to call the provider.")],
+    name: Annotated[str, typer.Argument(help="The name of the provider.")],
     preset: Annotated[str | None, typer.Option(help="A known provider; NAME itself, if it is one.")] = None,
-    base_url: Annotated[str | None, typer.Option(help="Where its API begins, usually ending in /v1.")] = None,
+    base_url: Annotated[str | None, typer.Option(help="The base URL of its API, usually ending in /v1.")] = None,
     key: Annotated[
-        str | None, typer.Option(help="Where its key is: secret:NAME or env:NAME (never the key itself).")
+        str | None, typer.Option(help="A reference to its key: secret:NAME or env:NAME (never the key itself).")
     ] = None,
     use: Annotated[list[str] | None, typer.Option(help="ROLE=MODEL: use its MODEL for ROLE. May be repeated.")] = None,
 ) -> None:
-    """Write a provider into the configuration file, and use it for roles."""
+    """Write a provider to the configuration file, and use it for roles."""
     from coterie.app import load_settings, write_example_config
     from coterie.base.config import edit_config
-    from coterie.base.errors import ConfigError
-    from coterie.base.paths import Paths
-    from coterie.cli._passphrase import ask_passphrase
     from coterie.llm.settings import PRESETS
 
     if key is not None and not key.startswith(("secret:", "env:")):
@@ -118,15 +120,47 @@ def add_provider(
         if not model:
             raise ConfigError(f"--use {pair} names no model.", "Write it as --use narrative=MODEL.")
         changes["models", "roles", role] = f"{name}/{model}"
-    home = Paths.locate()
-    write_example_config(home)
-    edit_config(home.config, changes, check=lambda: load_settings(home, passphrase=ask_passphrase))
-    typer.echo(f"{name} is set up in {home.config}. Try it: coterie models test {name}/MODEL")
+    paths = Paths.locate()
+    write_example_config(paths)
+    edit_config(paths.config, changes, check=lambda: load_settings(paths, passphrase=ask_passphrase))
+    typer.echo(f"{name} was written to {paths.config}. Try it: coterie models test {name}/MODEL")
 
 
 def _settings() -> ModelsSettings:
     from coterie.app import load_settings
-    from coterie.base.paths import Paths
-    from coterie.cli._passphrase import ask_passphrase
 
     return load_settings(Paths.locate(), passphrase=ask_passphrase).settings.models
+
+
+@secrets_app.command("set")
+def set_secret(
+    name: _SecretName,
+    tool: Annotated[
+        list[str] | None, typer.Option(help="Make it available to this tool only. May be repeated.")
+    ] = None,
+    keyring: Annotated[
+        bool, typer.Option("--keyring", help="Keep the encryption key in this machine's keyring (first secret only).")
+    ] = False,
+) -> None:
+    """Store a secret. Its value is read without echo or from standard input, never from an argument."""
+    value = read_secret(f"Value of {name}: ")
+    open_secrets_store().set(name, value, grants=tuple(tool or ()), keyring=keyring)
+    typer.echo(f'Stored. Refer to it in the settings as "secret:{name}".')
+
+
+@secrets_app.command("list")
+def list_secrets() -> None:
+    """List the names of secrets; no passphrase is needed."""
+    found = open_secrets_store().list()
+    if not found:
+        typer.echo("No secrets are stored. Store one: coterie secrets set NAME")
+    for secret in found:
+        audience = f"for {', '.join(secret.grants)}" if secret.grants else "for the settings"
+        typer.echo(f"{secret.name}  ({audience})")
+
+
+@secrets_app.command("rm")
+def remove_secret(name: _SecretName) -> None:
+    """Remove a secret."""
+    open_secrets_store().remove(name)
+    typer.echo(f"{name} was removed.")

@@ -1,134 +1,96 @@
-"""`coterie people`."""
+"""`coterie people`: people, their accounts and their permissions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import asyncio
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coterie.cli._app import new_app
+from coterie.base.text import one_line
+from coterie.cli.common import new_app, opened_app, opened_reader
 
 if TYPE_CHECKING:
     from coterie.app import App
 
-app = new_app("Who may talk to your characters, and from which accounts.")
-_WHO = typer.Argument(help="A name or id; `owner` is you.")
+people_app = new_app("people")
+_PERSON = typer.Argument(help="A name or id; `owner` is you.")
 
 
-@app.command("list")
-def show() -> None:
-    """Everybody, with their accounts, and who waits to be let in. Works while a server runs."""
-    import coterie.app  # noqa: F401 - declares the kinds of every room
+@people_app.command("list")
+def list_people() -> None:
+    """List people, their accounts and pending requests for access. Works while a server runs."""
     from coterie.base.clock import SystemClock
-    from coterie.base.paths import Paths
-    from coterie.base.text import one_line
     from coterie.characters.people import PeopleQueries
-    from coterie.eventstore import LogReader
 
-    database = Paths.locate().database
-    if not database.exists():
-        with _house():
-            pass  # a first look makes the house
-    reader = LogReader(database)
-    try:
+    with opened_reader() as reader:
         people = PeopleQueries(reader)
         for person in people.all():
-            whom = ", ".join(people.allowed_characters(person.id)) or "nobody"
-            told = "everybody" if whom == "*" else whom
-            typer.echo(f"{one_line(person.name, 60)}{' (owner)' if person.is_owner else ''}: may talk with {told}")
+            allowed = ", ".join(people.allowed_characters(person.id)) or "nobody"
+            label = f"{one_line(person.name, 60)}{' (owner)' if person.is_owner else ''}"
+            typer.echo(f"{label}: may talk with {'everybody' if allowed == '*' else allowed}")
             for surface, account, name in people.identities(person.id):
                 typer.echo(f"  {surface}  {one_line(account, 80)}  {one_line(name, 40)}".rstrip())
-        for one in people.pairing_requests(SystemClock().now()):
-            typer.echo(f"Waits: {one_line(one.account, 80)} on {one.surface}, code {one.code}")
-    finally:
-        reader.close()
+        for request in people.pairing_requests(SystemClock().now()):
+            typer.echo(f"Requests access: {one_line(request.account, 80)} on {request.surface}, code {request.code}")
 
 
-@app.command()
-def code(who: Annotated[str, _WHO] = "owner") -> None:
-    """A code that links one more account to a person, once: they write `link CODE` there."""
-    import asyncio
-
-    with _house() as house:
-        person, minutes = house.people.find(who), house.settings.surfaces.code_minutes
-        told = asyncio.run(house.people.issue_code(person.id, minutes))
-        typer.echo(f"{told}\nGood once, for {minutes} minutes. Write it from the new account: !link {told}")
+@people_app.command()
+def code(name: Annotated[str, _PERSON] = "owner") -> None:
+    """Create a code that links one more account to a person: they send `!link CODE` from it."""
+    with _opened_app() as app:
+        person, minutes = app.people.find(name), app.settings.surfaces.code_minutes
+        created = asyncio.run(app.people.issue_code(person.id, minutes))
+        typer.echo(f"{created}\nValid once, for {minutes} minutes. Send this from the new account: !link {created}")
 
 
-@app.command()
-def invite(name: Annotated[str, typer.Argument(help="What to call them.")]) -> None:
-    """A new person, and the code with which they show up."""
-    import asyncio
-
-    with _house() as house:
-        minutes = house.settings.surfaces.code_minutes
-        _, told = asyncio.run(house.people.invite(name, minutes))
-        typer.echo(f"{told}\nGood once, for {minutes} minutes. They write: !link {told}")
+@people_app.command()
+def invite(name: Annotated[str, typer.Argument(help="The person's name.")]) -> None:
+    """Add a person, and create the code that links their first account."""
+    with _opened_app() as app:
+        minutes = app.settings.surfaces.code_minutes
+        _, created = asyncio.run(app.people.invite(name, minutes))
+        typer.echo(f"{created}\nValid once, for {minutes} minutes. They send: !link {created}")
 
 
-@app.command()
+@people_app.command()
 def approve(
-    told: Annotated[str, typer.Argument(metavar="CODE", help="The code that the stranger was told.")],
-    who: Annotated[
-        str | None, typer.Option("--as", help="A person there is already; without it, somebody new.")
+    code: Annotated[str, typer.Argument(help="The code that was shown to the person who requests access.")],
+    name: Annotated[
+        str | None, typer.Option("--as", help="An existing person; without it, a new one is added.")
     ] = None,
 ) -> None:
-    """Let a stranger in who showed you their code."""
-    import asyncio
-
-    from coterie.base.text import one_line
-
-    with _house() as house:
-        person, asking = asyncio.run(house.people.approve(told, who))
-        typer.echo(f"{one_line(asking.account, 80)} on {asking.surface} is {one_line(person.name, 60)}.")
+    """Approve a request for access."""
+    with _opened_app() as app:
+        person, request = asyncio.run(app.people.approve(code, name))
+        typer.echo(f"{one_line(request.account, 80)} on {request.surface} is {one_line(person.name, 60)}.")
 
 
-@app.command()
+@people_app.command()
 def allow(
-    who: Annotated[str, _WHO],
+    name: Annotated[str, _PERSON],
     character: Annotated[str, typer.Argument(help="A character by name or id; * for all of them.")],
-    withdraw: Annotated[bool, typer.Option("--withdraw", help="No longer.")] = False,
+    withdraw: Annotated[bool, typer.Option("--withdraw", help="Take the permission back.")] = False,
 ) -> None:
-    """Say whom somebody may talk with."""
-    import asyncio
-
-    with _house() as house:
-        person = house.people.find(who)
-        whom = character if character == "*" else house.characters.find(character).id
-        asyncio.run(house.people.allow(person.id, whom, not withdraw))
+    """Allow a person to talk with a character."""
+    with _opened_app() as app:
+        person = app.people.find(name)
+        character_id = character if character == "*" else app.characters.find(character).id
+        asyncio.run(app.people.allow(person.id, character_id, not withdraw))
         typer.echo("Done.")
 
 
-@app.command()
+@people_app.command()
 def unlink(
     surface: Annotated[str, typer.Argument(help="Such as matrix.")],
     account: Annotated[str, typer.Argument(help="As `coterie people list` shows it.")],
 ) -> None:
-    """Take an account from whoever it belongs to: it is a stranger's again."""
-    import asyncio
-
-    with _house() as house:
-        asyncio.run(house.people.unlink(surface, account))
+    """Remove an account from the person it belongs to."""
+    with _opened_app() as app:
+        asyncio.run(app.people.unlink(surface, account))
         typer.echo("Done.")
 
 
-@contextmanager
-def _house() -> Iterator[App]:
-    from coterie.app import App, load_settings, open_store
-    from coterie.base.errors import InUse
-    from coterie.base.paths import Paths
-
-    home = Paths.locate()
-    try:
-        opened = open_store(home)
-        store = opened.__enter__()
-    except InUse as error:
-        raise InUse(
-            error.what, "Write !link or !approve CODE in a room you are known in, or stop the server and try again."
-        ) from None
-    try:
-        yield App(home, load_settings(home).settings, store)
-    finally:
-        opened.__exit__(None, None, None)
+def _opened_app() -> AbstractContextManager[App]:
+    return opened_app("Send !link or !approve CODE in a room where you are known, or stop the server and try again.")

@@ -230,6 +230,6 @@ class ChatRouter:
         mine = [bot.id for bot in self.characters.all() if self.people.may_talk(person.id, bot.id)]
         if not mine:
             raise PermissionDenied(
-                "There is nobody here to talk with yet.", "Make a character first: coterie cast new NAME"
+                "There is nobody here to talk with yet.", "Make a character first: coterie characters new NAME"
             )
         return mine[0]

@@ -1,1 +1,1 @@
-"""Keeping the house in order: snapshots, backups, health, metrics."""
+"""Operations: backups and snapshots, health checks, metrics, and editing of settings."""

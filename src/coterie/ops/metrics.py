@@ -1,4 +1,4 @@
-"""Figures for whoever watches the house, in Prometheus' text form. They are read when asked for, not kept."""
+"""Metrics of the event store in Prometheus' text format, read from the store on each request."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ class StoreCollector(Collector):
         self._store = store
 
     def collect(self) -> Iterator[Metric]:
-        written = self._store.writer_stats
+        writer = self._store.writer_stats
         yield CounterMetricFamily("coterie_events", "Events ever recorded.", self._store.reader.last_id())
         kept = self._store.reader.count()
-        yield GaugeMetricFamily("coterie_events_kept", "Events in the log; a purge makes them fewer.", kept)
-        yield CounterMetricFamily("coterie_commits", "Transactions committed since the start.", written.commits)
-        yield CounterMetricFamily("coterie_requests", "Write requests served since the start.", written.requests)
-        yield CounterMetricFamily("coterie_commit_seconds", "Time spent in transactions.", written.seconds)
+        yield GaugeMetricFamily("coterie_events_kept", "Events in the log that were not purged.", kept)
+        yield CounterMetricFamily("coterie_commits", "Transactions committed since the start.", writer.commits)
+        yield CounterMetricFamily("coterie_requests", "Write requests served since the start.", writer.requests)
+        yield CounterMetricFamily("coterie_commit_seconds", "Time spent in transactions.", writer.seconds)
         jobs = GaugeMetricFamily("coterie_jobs", "Jobs by state.", labels=["state"])
         for state, count in self._store.reader.jobs.count_by_state().items():
             jobs.add_metric([state], count)

@@ -1,8 +1,7 @@
-"""Settings as a person sees and changes them: each with its meaning, its value and where that came from.
+"""Listing settings with their values and origins, and changing them in the configuration file.
 
-A change goes into the configuration file, where comments and order stay. What is read anew each time it is needed
-counts at once; the rest counts from the next start, and says so. A key itself is never shown and never written: only
-where it is kept (`env:NAME`, `secret:NAME`).
+A change keeps the comments and the order of the file. Live settings apply at once; others are marked as pending until
+the next start. Keys are never shown or written, only references to them (`env:NAME`, `secret:NAME`).
 """
 
 from __future__ import annotations
@@ -17,25 +16,30 @@ from pydantic import BaseModel, SecretStr
 
 from coterie.base.config import LoadedSettings, edit_config, is_secret
 from coterie.base.errors import ConfigError, CoterieError
-from coterie.ops.errors import BadSetting
 
 _REFERENCES = ("env:", "secret:")
+
+
+class BadSetting(ConfigError):
+    """A change of a setting is not valid; the file is unchanged."""
+
+    http_status = 422
 
 
 @dataclass(frozen=True)
 class Setting:
     key: str
     value: Any
-    """Without secrets: of a key, only whether there is one."""
+    """For a secret, only whether it is set."""
     default: Any
     origin: str
-    """Where the value came from: `default`, a line of the file, an environment variable."""
+    """The source of the value: `default`, a line of the file, or an environment variable."""
     about: str
     secret: bool
     live: bool
-    """Whether a change counts at once."""
+    """Whether a change applies without a restart."""
     pending: bool
-    """Whether the house still runs with another value, until it is started again."""
+    """Whether the running server still uses another value, until it is restarted."""
 
 
 class SettingsEditor:
@@ -47,42 +51,42 @@ class SettingsEditor:
         prepare: Callable[[], None],
         live: tuple[str, ...] = (),
     ) -> None:
-        """`read` loads the settings anew; `prepare` makes sure that there is a file.
+        """`read` loads the settings again; `prepare` creates the file if it does not exist.
 
-        `running` is changed by what counts at once: `live` are the settings, or beginnings of their names, that
-        everybody reads each time they need them.
+        `live` are prefixes of the settings that are read each time they are needed: changes of those are applied to
+        `running`.
         """
         self._running = running
         self._file = file
         self._read = read
         self._prepare = prepare
         self._live = live
-        self._one_at_a_time = threading.Lock()
+        self._lock = threading.Lock()
 
     def settings(self) -> list[Setting]:
         try:
             loaded = self._read()
-        except CoterieError:  # the file was spoilt meanwhile, or its secrets need a passphrase: what runs is known
+        except CoterieError:  # the file is invalid now, or its secrets need a passphrase: show the running settings
             loaded = LoadedSettings(self._running)
         return [self._setting(key, loaded) for key in _leaves(type(self._running))]
 
     def change(self, changes: Mapping[str, Any]) -> list[Setting]:
-        """All of these or none; None puts a setting back to its default."""
-        asked = {tuple(key.split(".")): value for key, value in changes.items()}
-        with self._one_at_a_time:
+        """Apply all changes or none; None resets a setting to its default."""
+        by_path = {tuple(key.split(".")): value for key, value in changes.items()}
+        with self._lock:
             try:
                 loaded = self._read()
                 for key, value in changes.items():
                     self._check(key, value, loaded)
                 self._prepare()
-                edit_config(self._file, asked, self._read)
+                edit_config(self._file, by_path, self._read)
                 self._apply(self._read().settings, changes)
             except ConfigError as error:
                 raise BadSetting(error.what, error.fix) from None
         return self.settings()
 
     def _apply(self, settings: BaseModel, changes: Mapping[str, Any]) -> None:
-        """Sections are frozen, so that nobody changes one by accident; this is the one place that means to."""
+        """Write live settings into the running ones. Sections are frozen against accidents; this bypasses that."""
         changed = {key for key in _leaves(type(self._running)) for one in changes if f"{one}.".startswith(f"{key}.")}
         for key in filter(self._is_live, changed):
             *tables, name = key.split(".")
@@ -94,9 +98,9 @@ class SettingsEditor:
     def _check(self, key: str, value: Any, loaded: LoadedSettings[Any]) -> None:
         model = type(self._running)
         if not any(key == leaf or self._within(key, leaf) for leaf in _leaves(model)):
-            raise ConfigError(f"There is no setting {key[:80]}.", "See GET /settings for those there are.")
+            raise ConfigError(f"There is no setting {key[:80]}.", "GET /settings lists the settings.")
         if (origin := loaded.origin(key)).startswith("environment variable"):
-            raise ConfigError(f"{key} is set by the {origin}.", "Change or unset that; it wins over the file.")
+            raise ConfigError(f"{key} is set by the {origin}.", "Change or unset that variable; it overrides the file.")
         reference = value is None or (isinstance(value, str) and value.startswith(_REFERENCES))
         if is_secret(model, tuple(key.split("."))) and not reference:
             raise ConfigError(
@@ -107,7 +111,7 @@ class SettingsEditor:
             raise ConfigError(f"{key} is a table.", f"Set its parts one by one, as {key}.NAME.")
 
     def _within(self, key: str, leaf: str) -> bool:
-        """Some settings are tables with names of a person's own: providers, roles."""
+        """Whether a key is inside a setting that is a table with free names, such as providers or roles."""
         return key.startswith(f"{leaf}.") and isinstance(_at(self._running, leaf), dict)
 
     def _setting(self, key: str, loaded: LoadedSettings[Any]) -> Setting:
@@ -137,10 +141,10 @@ def _leaves(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
 
 
 def _at(settings: BaseModel, key: str) -> Any:
-    here: Any = settings
+    value: Any = settings
     for name in key.split("."):
-        here = getattr(here, name)
-    return here
+        value = getattr(value, name)
+    return value
 
 
 def _origin(loaded: LoadedSettings[Any], key: str) -> str:
@@ -149,7 +153,7 @@ def _origin(loaded: LoadedSettings[Any], key: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON, without a secret."""
+    """The value as JSON data; a secret becomes whether it is set."""
     if isinstance(value, SecretStr):
         return bool(value.get_secret_value())
     if isinstance(value, BaseModel):

@@ -19,8 +19,7 @@ from coterie.llm.errors import RoleUnset
 from coterie.llm.provider_health import probe_model
 from coterie.llm.settings import Role, Target
 from coterie.llm.usage import ClassifierFailure, DailyUsage, UsageQueries
-from coterie.ops.backups import StoredCopy
-from coterie.ops.errors import NotFromHere
+from coterie.ops.backups import NotFromHere, StoredCopy
 from coterie.surfaces.web.shared.dependencies import Here, House
 from coterie.surfaces.web.shared.errors import ERROR_RESPONSES
 from coterie.surfaces.web.story.schemas import DoneResponse, RequestModel, ResponseModel

@@ -22,11 +22,11 @@ def real_views(home: Paths, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_s1_a_character_from_options_is_listed_and_shown_with_its_versions(call: Call, home: Paths) -> None:
-    made = call("cast", "new", "Ada", "--persona", "Repairs clocks.", "--trait", "slow")
+    made = call("characters", "new", "Ada", "--persona", "Repairs clocks.", "--trait", "slow")
     assert made.code == 0, made.err
     assert "coterie chat Ada" in made.out
-    assert "Ada" in call("cast", "list").out
-    shown = call("cast", "show", "ada").out
+    assert "Ada" in call("characters", "list").out
+    shown = call("characters", "show", "ada").out
     assert "Repairs clocks." in shown
     assert "version 1 (now)" in shown
     (folder,) = (home.root / "workspaces").iterdir()
@@ -34,55 +34,55 @@ def test_s1_a_character_from_options_is_listed_and_shown_with_its_versions(call:
 
 
 def test_s10_ready_made_and_nobody_yet(call: Call) -> None:
-    assert "--ready" in call("cast", "list").out
-    assert call("cast", "new", "--ready", "teodor").code == 0
-    assert "Teodor Vask" in call("cast", "list").out
-    assert call("cast", "new", "--ready", "nobody").code == 21
+    assert "--ready" in call("characters", "list").out
+    assert call("characters", "new", "--ready", "teodor").code == 0
+    assert "Teodor Vask" in call("characters", "list").out
+    assert call("characters", "new", "--ready", "nobody").code == 21
 
 
 def test_s9_a_card_comes_in_and_goes_out(call: Call, tmp_path: Path) -> None:
     card = Identity(name="Nils", persona="A ferryman.").to_card()
     (tmp_path / "nils.png").write_bytes(export_card(card, "png").data)
-    assert call("cast", "new", "--card", str(tmp_path / "nils.png")).code == 0
-    assert call("cast", "export", "Nils", str(tmp_path / "out.charx")).code == 0
+    assert call("characters", "new", "--card", str(tmp_path / "nils.png")).code == 0
+    assert call("characters", "export", "Nils", str(tmp_path / "out.charx")).code == 0
     assert import_card((tmp_path / "out.charx").read_bytes(), "x").card.data == card.data
-    assert call("cast", "export", "Nils", str(tmp_path / "out.charx")).code == 20, "not over what is there"
-    assert call("cast", "export", "Nils", str(tmp_path / "whole.json"), "--whole").code == 0
+    assert call("characters", "export", "Nils", str(tmp_path / "out.charx")).code == 20, "not over what is there"
+    assert call("characters", "export", "Nils", str(tmp_path / "whole.json"), "--whole").code == 0
     assert json.loads((tmp_path / "whole.json").read_text())["format"] == "coterie-character"
-    assert call("cast", "new", "--card", str(tmp_path / "whole.json")).code == 0
-    assert call("cast", "list").out.count("Nils") == 2
+    assert call("characters", "new", "--card", str(tmp_path / "whole.json")).code == 0
+    assert call("characters", "list").out.count("Nils") == 2
 
 
 def test_s9_a_sillytavern_chat(call: Call, tmp_path: Path, home: Paths) -> None:
-    call("cast", "new", "--ready", "io")
+    call("characters", "new", "--ready", "io")
     lines = [
         {"user_name": "Ana"},
         {"is_user": True, "mes": "Hi"},
         {"is_user": False, "mes": "Hello", "swipes": ["No", "Hello"]},
     ]
     (tmp_path / "chat.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    answer = call("cast", "import-chat", str(tmp_path / "chat.jsonl"), "--as", "io", "--title", "Old")
+    answer = call("characters", "import-chat", str(tmp_path / "chat.jsonl"), "--as", "io", "--title", "Old")
     assert answer.code == 0, answer.err
-    assert "2 turns are in “Old” now." in answer.out
+    assert "Imported 2 turns into “Old”." in answer.out
     assert call("verify").code == 0
 
 
 def test_it_says_what_is_wrong(call: Call, tmp_path: Path) -> None:
-    assert call("cast", "new").code == 2
-    assert call("cast", "new", "A", "--ready", "io").code == 2
-    assert call("cast", "new", "--card", str(tmp_path / "none.png")).code == 20
-    call("cast", "new", "--ready", "io")
-    assert call("cast", "show", "nobody").code == 21
-    assert call("cast", "import-chat", str(tmp_path / "none"), "--as", "io").code == 20
+    assert call("characters", "new").code == 2
+    assert call("characters", "new", "A", "--ready", "io").code == 2
+    assert call("characters", "new", "--card", str(tmp_path / "none.png")).code == 20
+    call("characters", "new", "--ready", "io")
+    assert call("characters", "show", "nobody").code == 21
+    assert call("characters", "import-chat", str(tmp_path / "none"), "--as", "io").code == 20
 
 
 def test_looking_works_while_another_process_owns_the_store(call: Call, home: Paths) -> None:
-    call("cast", "new", "--ready", "io")
+    call("characters", "new", "--ready", "io")
     owner = Store.open(home.database, projections=all_projections())
     try:
-        assert "Io" in call("cast", "list").out
-        assert call("cast", "show", "io").code == 0
-        assert call("cast", "new", "--ready", "maren").code == 4
+        assert "Io" in call("characters", "list").out
+        assert call("characters", "show", "io").code == 0
+        assert call("characters", "new", "--ready", "maren").code == 4
         refused = call("chat", "io")
         assert refused.code == 4
         assert "server that runs" in refused.err
@@ -91,17 +91,17 @@ def test_looking_works_while_another_process_owns_the_store(call: Call, home: Pa
 
 
 def test_a_name_cannot_act_on_the_terminal(call: Call) -> None:
-    call("cast", "new", "Eve\x1b[2J", "--persona", "p\x07")
-    assert "\x1b" not in call("cast", "list").out
-    assert "\x07" not in call("cast", "show", "Eve\x1b[2J").out
+    call("characters", "new", "Eve\x1b[2J", "--persona", "p\x07")
+    assert "\x1b" not in call("characters", "list").out
+    assert "\x07" not in call("characters", "show", "Eve\x1b[2J").out
 
 
 def test_d11_delete_asks_for_the_name_and_says_what_is_kept(call: Call) -> None:
-    call("cast", "new", "Ada")
-    assert call("cast", "delete", "Ada", "--confirm", "Eve").code == 21
-    assert "Ada" in call("cast", "list").out
-    gone = call("cast", "delete", "ada", "--confirm", "Ada")
+    call("characters", "new", "Ada")
+    assert call("characters", "delete", "Ada", "--confirm", "Eve").code == 21
+    assert "Ada" in call("characters", "list").out
+    gone = call("characters", "delete", "ada", "--confirm", "Ada")
     assert gone.code == 0, gone.err
     assert "kept" in gone.out
-    assert "Ada" not in call("cast", "list").out
-    assert call("cast", "show", "Ada").code == 21
+    assert "Ada" not in call("characters", "list").out
+    assert call("characters", "show", "Ada").code == 21

@@ -6,7 +6,7 @@ import pytest
 
 from coterie.base.config import Section, load_config
 from coterie.base.errors import ConfigError
-from coterie.ops.settings import StorageSettings
+from coterie.ops.backups import StorageSettings
 
 
 class Model(Section):

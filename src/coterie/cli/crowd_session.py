@@ -1,0 +1,183 @@
+"""Running a crowd room for `coterie crowd demo`, `run` and `gateway`, in the terminal or with the web page."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import typer
+
+from coterie.app import App, Settings, load_settings, open_store
+from coterie.base.clock import SystemClock
+from coterie.base.errors import CoterieError
+from coterie.base.ids import new_id
+from coterie.base.paths import Paths
+from coterie.base.text import one_line
+from coterie.eventstore import Bus
+from coterie.llm.router import Models
+from coterie.memory import Memory
+from coterie.modes.crowd import ChatAuthor, ChatMessage, ChatPost, CrowdRoom, CrowdService, LineSource, StreamContext
+from coterie.modes.crowd.session.stream_sources import contexts_from_lines
+
+TYPED = "-"
+"""The stream that means lines of standard input."""
+
+
+@dataclass(frozen=True)
+class CrowdRun:
+    room: str
+    stream: str
+    text_source: LineSource
+    speed: float = 1.0
+    seconds: float | None = None
+    port: int | None = None
+    """The port on which the chat is served over WebSocket, if any."""
+
+
+def run_in_terminal(paths: Paths, plan: CrowdRun) -> None:
+    """Block until the stream ends, the time is up, or Ctrl-C."""
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_terminal_session(paths, plan))
+
+
+def run_with_page(paths: Paths, plan: CrowdRun, port: int) -> None:
+    """Run a room with the web page. Block until Ctrl-C, or the time is up."""
+    from coterie.surfaces.web.server import create_web, run_server
+    from coterie.surfaces.web.server_settings import ServerSettings
+
+    settings = Settings(models=load_settings(Paths.locate()).settings.models, server=ServerSettings(port=port))
+    with open_store(paths) as store:
+        app = App(paths, settings, store)
+        run_server(create_web(app), settings.server, within=_with_session(app, plan))
+
+
+def run_gateway(paths: Paths, name: str, bus: str, seconds: float | None) -> None:
+    """Run only the gateway of a room, for clients on the message broker. Blocks."""
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_gateway(paths, name, bus, seconds))
+
+
+async def _gateway(paths: Paths, name: str, bus: str, seconds: float | None) -> None:
+    from coterie.modes.crowd.cluster import Broker, ClusterGateway
+    from coterie.modes.crowd.gateway import Gateway
+    from coterie.modes.crowd.session.replay import admission_for
+    from coterie.modes.crowd.settings import CrowdConfigs
+
+    configs = CrowdConfigs([Paths.locate().root / "configs"])
+    rules = configs.room(name)
+    with open_store(paths) as store:
+        gateway = Gateway(
+            store, admission_for(rules, configs.personas_in(rules), configs.moderator(rules)), SystemClock()
+        )
+        await gateway.recover()
+        broker = await Broker.connect(bus)
+        typer.echo(f"The gateway of {name} listens on {bus}.")
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await ClusterGateway(broker, gateway, store.bus).run()
+        finally:
+            await gateway.flush()
+            await broker.close()
+
+
+@asynccontextmanager
+async def _with_session(app: App, plan: CrowdRun) -> AsyncIterator[None]:
+    async with app.running():
+        room = await app.crowd.start(plan.room, plan.stream, line_source=plan.text_source, speed=plan.speed)
+        typer.echo(f"{room.rules.title}: {len(room.authored_personas)} personas. Open /crowd/{plan.room}")
+        printing = asyncio.create_task(_print_messages(app.store.bus, plan.room))
+        if plan.seconds is not None:
+            asyncio.get_running_loop().call_later(plan.seconds, os.kill, os.getpid(), signal.SIGINT)
+        try:
+            yield
+        finally:
+            printing.cancel()
+            await asyncio.gather(printing, return_exceptions=True)
+
+
+async def _terminal_session(paths: Paths, plan: CrowdRun) -> None:
+    clock, configured = SystemClock(), Paths.locate()
+    with open_store(paths, clock=clock) as store:
+        models = Models(load_settings(configured).settings.models, clock=clock, store=store)
+        crowd = CrowdService(store, Memory(store, clock=clock), models, clock, configured.root / "configs")
+        room = await crowd.room(plan.room)
+        tasks = [
+            asyncio.create_task(_print_messages(store.bus, plan.room)),
+            asyncio.create_task(_send_typed_lines(room)),
+        ]
+        try:
+            if plan.stream == TYPED:
+                await crowd.start_with_contexts(
+                    plan.room, contexts_from_lines(_typed_lines(), plan.room, clock), TYPED, plan.text_source
+                )
+            else:
+                await crowd.start(plan.room, plan.stream, line_source=plan.text_source, speed=plan.speed)
+            typer.echo(
+                f"{room.rules.title}: {len(room.authored_personas)} personas. Type a line to send it; Ctrl-C leaves."
+            )
+            server = await _serve(room, plan.port) if plan.port is not None else None
+            if room.session_task is not None:
+                await asyncio.wait([room.session_task], timeout=plan.seconds)
+            if room.problem:
+                typer.echo(room.problem, err=True)
+            if server is not None:
+                server.close()
+        finally:
+            await crowd.close()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await models.close()
+
+
+async def _serve(room: CrowdRoom, port: int) -> asyncio.Server:
+    from coterie.surfaces.websocket.server import serve
+
+    typer.echo(f"The chat is at ws://127.0.0.1:{port}/rooms/{room.rules.name}")
+    return await serve({room.rules.name: room}, port=port)
+
+
+async def _typed_lines() -> AsyncIterator[str]:
+    """Lines of standard input, read in a thread so that the room is not blocked."""
+    while line := await asyncio.to_thread(sys.stdin.readline):
+        yield line
+
+
+async def _send_typed_lines(room: CrowdRoom) -> None:
+    if not sys.stdin.isatty():
+        return
+    async for line in _typed_lines():
+        if text := line.strip():
+            author = ChatAuthor(name="you", kind="human")
+            try:
+                await room.gateway.post(ChatPost(id=new_id(), room=room.rules.name, author=author, text=text))
+            except CoterieError as error:
+                typer.echo(f"  ({error})", err=True)
+
+
+async def _print_messages(bus: Bus, room: str) -> None:
+    async with bus.subscribe(f"*.*.{room}", limit=10_000) as messages:
+        async for message in messages:
+            if isinstance(message.body, StreamContext):
+                typer.secho(f"    ♪ {one_line(message.body.summary, 160)}", dim=True)
+            elif isinstance(message.body, ChatMessage):
+                _print_message(message.body)
+
+
+def _print_message(message: ChatMessage) -> None:
+    colour = message.author.colour or "#c0c0c0"
+    rgb = (int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16))
+    trace = message.trace
+    timing = ""
+    if trace is not None and trace.heard_ms is not None and trace.decided_ms is not None:
+        deciding, writing = trace.decided_ms - trace.heard_ms, message.ts - trace.decided_ms
+        timing = typer.style(f"  {trace.because} {deciding / 1_000:.1f}+{writing / 1_000:.1f} s", dim=True)
+    name = typer.style(one_line(message.author.name, 40), fg=rgb, bold=True)
+    typer.echo(f"{name}: {one_line(message.text, 500)}{timing}")

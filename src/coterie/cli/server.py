@@ -1,0 +1,180 @@
+"""`coterie serve`, `doctor` and `password`: run the server and set it up."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coterie.base.errors import ConfigError, CoterieError
+from coterie.base.paths import Paths
+from coterie.cli.common import ask_passphrase, new_app, read_secret
+
+if TYPE_CHECKING:
+    from coterie.eventstore.sqlite.backup import StepProgress
+    from coterie.ops.backups import RestoreResult
+    from coterie.surfaces.web.server_settings import ServerSettings
+
+serve_app = new_app("serve")
+doctor_app = new_app("doctor")
+password_app = new_app("password")
+
+_MARKS = {"ok": ("✓", "green"), "note": ("·", "yellow"), "bad": ("✗", "red")}
+
+
+@serve_app.command()
+def serve(
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 picks a free one.", min=0, max=65535)] = None,
+) -> None:
+    """Start the server. Stop it with Ctrl-C: it finishes what is in progress."""
+    from coterie.app import App, load_settings, open_store, write_example_config
+    from coterie.base.clock import SystemClock
+    from coterie.base.logging import setup_logging
+    from coterie.surfaces.openai_api.routes import openai_router
+    from coterie.surfaces.web.server import create_web, run_server
+    from coterie.surfaces.web.server_settings import ServerSettings, check_binding
+    from coterie.surfaces.webhook.routes import webhook_router
+
+    paths = Paths.locate()
+    passphrase = cache(ask_passphrase)
+    overrides = {name: value for name, value in {"host": host, "port": port}.items() if value is not None}
+    backup: Path | None = None
+    while True:  # once more for each backup that is restored from the page
+        settings = load_settings(paths, passphrase=passphrase).settings
+        server = ServerSettings.model_validate({**dict(settings.server), **overrides})
+        check_binding(server)
+        setup_logging(settings.log)
+        paths.prepare()
+        write_example_config(paths)
+        with ExitStack() as stack:
+            with _show_progress(server, on_page=backup is not None) as progress:
+                restored = restore_before_start(paths, backup, progress) if backup is not None else None
+                store = stack.enter_context(open_store(paths, progress=partial(progress, "Replaying the log")))
+            app = App(paths, settings, store)
+            app.backups.last_restore = restored
+            keys = {"/webhook": settings.webhook.secret, "/v1": settings.api.key}
+            web = create_web(app, server.password, tuple(path for path, key in keys.items() if key is not None))
+            web.include_router(webhook_router(app.message_router, settings.webhook, app.room_files))
+            web.include_router(openai_router(app.message_router, settings.api, SystemClock()))
+            ended = run_server(web, server, within=app.running(), anew=True)
+        backup, overrides["port"] = app.backups.restore_requested, ended.port
+        if backup is None or ended.by_signal:
+            return
+
+
+def restore_before_start(paths: Paths, backup: Path, progress: StepProgress) -> RestoreResult:
+    """Restore a backup; a failure leaves the database as it was and is returned for the page to show."""
+    from coterie.app import all_projections
+    from coterie.base.clock import SystemClock
+    from coterie.ops.backups import RestoreResult, restore_backup
+
+    try:
+        with _signals_deferred():
+            kept = restore_backup(paths, backup, SystemClock().now(), all_projections(), progress=progress)
+    except CoterieError as error:
+        return RestoreResult(f"{backup.name} was not restored: {error.what}", error.fix, ok=False)
+    detail = f"The previous database is kept as {kept}." if kept else ""
+    return RestoreResult(f"{backup.name} was restored.", detail, ok=True)
+
+
+@contextmanager
+def _signals_deferred() -> Iterator[None]:
+    """Deliver signals to stop only after the block."""
+    caught: list[int] = []
+    handlers = {
+        number: signal.signal(number, lambda number, _: caught.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for each in caught:
+            signal.raise_signal(each)
+
+
+@contextmanager
+def _show_progress(server: ServerSettings, *, on_page: bool) -> Iterator[StepProgress]:
+    """Show progress on the terminal, or on a page at the server's address."""
+    from coterie.surfaces.web.ops.restore_page import RestorePage
+
+    def on_terminal(what: str, done: int, total: int) -> None:
+        typer.echo(f"{what}: {done} of {total}", err=True)
+
+    if not on_page:
+        yield on_terminal
+        return
+    with RestorePage(server.host, server.port) as page:
+        yield page.set_progress
+
+
+@doctor_app.command()
+def doctor(as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False) -> None:
+    """Check this machine, the data folder, the configuration and the database. Exits with 1 if something is bad."""
+    import json
+    from dataclasses import asdict
+
+    from coterie.app import load_settings
+    from coterie.checkup import build_doctor
+    from coterie.ops.doctor import CheckResult
+
+    paths = Paths.locate()
+    results = list(build_doctor(paths).run())
+    try:
+        load_settings(paths)
+        results.append(CheckResult("Settings", "ok", str(paths.config)))
+    except ConfigError as error:
+        results.append(CheckResult("Settings", "bad", error.what, error.fix))
+    for result in results:
+        if as_json:
+            typer.echo(json.dumps(asdict(result), ensure_ascii=False))
+            continue
+        mark, colour = _MARKS[result.state]
+        typer.echo(f"{typer.style(mark, fg=colour)} {typer.style(result.about, bold=True)}: {result.what}")
+        if result.fix:
+            typer.echo(f"  → {result.fix}")
+    if any(result.state == "bad" for result in results):
+        raise typer.Exit(1)
+
+
+@password_app.command()
+def password(
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Ask for no password; the server then accepts only this machine.")
+    ] = False,
+) -> None:
+    """Read a password, without echo or from standard input, and write its Argon2 hash to the configuration file."""
+    from coterie.app import load_settings, write_example_config
+    from coterie.base.config import edit_config
+    from coterie.surfaces.web.server_settings import ServerSettings
+    from coterie.surfaces.web.shared.login import hash_password
+
+    paths = Paths.locate()
+    write_example_config(paths)
+    given = None if remove else _new_password()
+    if given is not None and len(given) < ServerSettings.SHORTEST:
+        raise ConfigError(
+            "That password is too short.", f"Choose one of at least {ServerSettings.SHORTEST} characters."
+        )
+    password_hash = "" if given is None else hash_password(given)
+    edit_config(
+        paths.config,
+        {("server", "password"): password_hash},
+        check=lambda: load_settings(paths, passphrase=ask_passphrase),
+    )
+    typer.echo("Removed." if remove else "Set. It applies from the next start of `coterie serve`.")
+
+
+def _new_password() -> str:
+    first = read_secret("New password: ")
+    if sys.stdin.isatty() and read_secret("Once more: ") != first:
+        raise ConfigError("The two passwords differ.", "Try again.")
+    return first
