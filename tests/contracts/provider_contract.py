@@ -1,4 +1,4 @@
-"""What every provider must do, whoever stands behind it. Subclass it and give it a provider."""
+"""The contract of providers. Subclass it and define the fixture `provider`."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ FORM = OutputSchema(
 class ProviderContract:
     model = "first"
 
-    def request(self, text: str = "Say hello.", shape: OutputSchema | None = None) -> CompletionRequest:
-        prompt = Prompt.of(text, system="You are brief.", max_tokens=48, temperature=0.0, seed=1, output_schema=shape)
+    def request(self, text: str = "Say hello.", schema: OutputSchema | None = None) -> CompletionRequest:
+        prompt = Prompt.of(text, system="You are brief.", max_tokens=48, temperature=0.0, seed=1, output_schema=schema)
         return CompletionRequest(model=self.model, prompt=prompt)
 
-    async def test_text_comes_in_pieces_and_ends_with_exactly_one_end(self, provider: Provider) -> None:
+    async def test_text_is_streamed_and_ends_with_exactly_one_finished_chunk(self, provider: Provider) -> None:
         chunks: list[Chunk] = [chunk async for chunk in provider.stream(self.request())]
-        said = [chunk.text for chunk in chunks if isinstance(chunk, TextDelta)]
-        assert len(said) > 1
-        assert all(said)
+        texts = [chunk.text for chunk in chunks if isinstance(chunk, TextDelta)]
+        assert len(texts) > 1
+        assert all(texts)
         assert [isinstance(chunk, Finished) for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
 
-    async def test_the_end_counts_tokens_and_names_the_model(self, provider: Provider) -> None:
+    async def test_the_finished_chunk_has_token_counts_and_the_model(self, provider: Provider) -> None:
         chunks = [chunk async for chunk in provider.stream(self.request())]
         end = chunks[-1]
         assert isinstance(end, Finished)
@@ -40,13 +40,13 @@ class ProviderContract:
         assert end.tokens.output > 0
         assert end.model
 
-    async def test_leaving_early_is_clean_and_the_provider_still_works(self, provider: Provider) -> None:
+    async def test_the_provider_works_after_a_stream_was_left_early(self, provider: Provider) -> None:
         async with aclosing(provider.stream(self.request())) as stream:
             async for _ in stream:
                 break
         assert [chunk async for chunk in provider.stream(self.request())]
 
-    async def test_a_schema_is_held_to(self, provider: Provider) -> None:
+    async def test_the_answer_fits_the_schema(self, provider: Provider) -> None:
         chunks = [chunk async for chunk in provider.stream(self.request("Mara is 7. Fill in the form.", FORM))]
         form = json.loads("".join(chunk.text for chunk in chunks if isinstance(chunk, TextDelta)))
         assert isinstance(form["name"], str)

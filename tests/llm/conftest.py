@@ -1,11 +1,11 @@
-"""No test of this room reaches a real provider; those that speak to the fault server say so by using it."""
+"""Fixtures for model tests. Real requests are forbidden, except to the fault server."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
-# Imported before any test's clock runs: it takes seconds, and some tests allow a fraction of one.
+# Imported before any test starts: it takes seconds, and some tests have timeouts of a fraction of one.
 import pydantic_ai.models.anthropic
 import pydantic_ai.models.openai  # noqa: F401
 import pytest
@@ -37,7 +37,7 @@ async def openai_server() -> AsyncIterator[FaultServer]:
 
 
 def settings_for(server: FaultServer, chain: tuple[str, ...] = ("first", "second"), **more: object) -> ModelsSettings:
-    """Settings whose narrative chain is made of models at the fault server."""
+    """Settings whose narrative chain consists of models of the fault server."""
     preset = "anthropic" if server.anthropic else "openai-compatible"
     given = ProviderSettings.model_validate(
         {"preset": preset, "base_url": server.url, "api_key": "key-for-tests-only", "native_schema": True}
@@ -52,27 +52,27 @@ def settings_for(server: FaultServer, chain: tuple[str, ...] = ("first", "second
     return ModelsSettings.model_validate(values)
 
 
-class Naps:
-    """Stands in for `asyncio.sleep` between tries: notes how long it would have been."""
+class SleepRecorder:
+    """Replaces `asyncio.sleep` between attempts and records the durations."""
 
     def __init__(self) -> None:
-        self.taken: list[float] = []
+        self.seconds: list[float] = []
 
     async def __call__(self, seconds: float) -> None:
-        self.taken.append(seconds)
+        self.seconds.append(seconds)
 
 
 @pytest.fixture
-def naps() -> Naps:
-    return Naps()
+def sleeps() -> SleepRecorder:
+    return SleepRecorder()
 
 
-Opened = Callable[..., Models]
+MakeModels = Callable[..., Models]
 
 
 @pytest.fixture
-async def opened() -> AsyncIterator[Opened]:
-    """Makes `Models`, and closes them at the end, however the test ends."""
+async def make_models() -> AsyncIterator[MakeModels]:
+    """A factory for `Models`, which are closed after the test."""
     made: list[Models] = []
 
     def make(settings: ModelsSettings, **options: Any) -> Models:
@@ -85,5 +85,5 @@ async def opened() -> AsyncIterator[Opened]:
 
 
 @pytest.fixture
-async def models(server: FaultServer, naps: Naps, opened: Opened) -> Models:
-    return opened(settings_for(server), sleep=naps)
+async def models(server: FaultServer, sleeps: SleepRecorder, make_models: MakeModels) -> Models:
+    return make_models(settings_for(server), sleep=sleeps)

@@ -1,7 +1,6 @@
-"""A provider that misbehaves on request: OpenAI's and Anthropic's protocols on a real socket.
+"""A server with configurable faults that speaks OpenAI's or Anthropic's protocol on a real socket.
 
-Each model has a list of behaviours, taken one per request; the last one stays. What was asked and when a connection was
-closed by the other side is kept for tests to look at.
+Each model has a list of behaviours, one per request; the last one is repeated. Requests and disconnects are recorded.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from typing import Any
 Send = Callable[[bytes], Awaitable[None]]
 
 
-class Wire:
-    """One request's side of the connection."""
+class Connection:
+    """The server's side of one request."""
 
     def __init__(self, server: FaultServer, body: dict[str, Any], writer: asyncio.StreamWriter) -> None:
         self.server = server
@@ -43,11 +42,11 @@ class Wire:
             block = {"type": "text", "text": ""}
             await self.event({"type": "content_block_start", "index": 0, "content_block": block})
 
-    async def words(self, *words: str) -> None:
+    async def send_text(self, *words: str) -> None:
         for word in words:
-            await self.event(self.word(word))
+            await self.event(self.text_event(word))
 
-    def word(self, word: str) -> dict[str, Any]:
+    def text_event(self, word: str) -> dict[str, Any]:
         if self.anthropic:
             delta = {"type": "text_delta", "text": word}
             return {"type": "content_block_delta", "index": 0, "delta": delta}
@@ -81,7 +80,7 @@ class Wire:
         await self._writer.drain()
 
     def reset(self) -> None:
-        """Close with RST: what the other side sees when a machine dies."""
+        """Close with RST, as when the machine crashes."""
         sock = self._writer.get_extra_info("socket")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._writer.transport.abort()
@@ -92,7 +91,7 @@ class Wire:
         return {"id": "c", "object": kind, "created": 1, "model": self.body["model"], "choices": choices}
 
 
-Behaviour = Callable[[Wire], Awaitable[None]]
+Behaviour = Callable[[Connection], Awaitable[None]]
 
 
 class FaultServer:
@@ -101,8 +100,8 @@ class FaultServer:
         self.behaviours: dict[str, list[Behaviour]] = {}
         self.requests: dict[str, list[dict[str, Any]]] = defaultdict(list)
         self.headers: list[str] = []
-        self.hung_up = asyncio.Event()
-        """Set when a client closed its connection before the answer was over."""
+        self.client_disconnected = asyncio.Event()
+        """Set when a client closed its connection before the end of the answer."""
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -155,103 +154,103 @@ class FaultServer:
         self.requests[model].append(body)
         behaviours = self.behaviours.get(model, [says("Hello ", "there.")])
         behaviour = behaviours.pop(0) if len(behaviours) > 1 else behaviours[0]
-        working = asyncio.ensure_future(behaviour(Wire(self, body, writer)))
-        hanging_up = asyncio.ensure_future(reader.read(1))
+        answering = asyncio.ensure_future(behaviour(Connection(self, body, writer)))
+        disconnect = asyncio.ensure_future(reader.read(1))
         try:
-            await asyncio.wait({working, hanging_up}, return_when=asyncio.FIRST_COMPLETED)
-            if not working.done():
-                self.hung_up.set()
+            await asyncio.wait({answering, disconnect}, return_when=asyncio.FIRST_COMPLETED)
+            if not answering.done():
+                self.client_disconnected.set()
                 raise ConnectionResetError
-            await working
+            await answering
         finally:
-            for task in (working, hanging_up):
+            for task in (answering, disconnect):
                 task.cancel()
-            await asyncio.gather(working, hanging_up, return_exceptions=True)
+            await asyncio.gather(answering, disconnect, return_exceptions=True)
 
 
 def says(*words: str) -> Behaviour:
-    async def behave(wire: Wire) -> None:
-        await wire.begin()
-        await wire.words(*words)
-        await wire.end(len(words))
+    async def behave(connection: Connection) -> None:
+        await connection.begin()
+        await connection.send_text(*words)
+        await connection.end(len(words))
 
     return behave
 
 
 def fails(code: int, *, retry_after: str | None = None, kind: str = "some_error", message: str = "No.") -> Behaviour:
-    async def behave(wire: Wire) -> None:
+    async def behave(connection: Connection) -> None:
         headers = {"retry-after": retry_after} if retry_after is not None else {}
         error = {"type": kind, "code": kind, "message": message}
-        await wire.status(code, error, headers)
+        await connection.status(code, error, headers)
 
     return behave
 
 
-async def never_answers(wire: Wire) -> None:
+async def never_answers(connection: Connection) -> None:
     await asyncio.sleep(3600)
 
 
 def resets_after(*words: str) -> Behaviour:
-    async def behave(wire: Wire) -> None:
-        await wire.begin()
-        await wire.words(*words)
+    async def behave(connection: Connection) -> None:
+        await connection.begin()
+        await connection.send_text(*words)
         await asyncio.sleep(0.05)
-        wire.reset()
+        connection.reset()
 
     return behave
 
 
-def stops_dead_after(*words: str) -> Behaviour:
-    async def behave(wire: Wire) -> None:
-        await wire.begin()
-        await wire.words(*words)
+def hangs_after(*words: str) -> Behaviour:
+    async def behave(connection: Connection) -> None:
+        await connection.begin()
+        await connection.send_text(*words)
         await asyncio.sleep(3600)
 
     return behave
 
 
-def drips(*words: str) -> Behaviour:
-    """Begins well, then sends one byte at a time and never completes an event."""
+def sends_byte_by_byte(*words: str) -> Behaviour:
+    """Sends some text, then one byte at a time without completing an event."""
 
-    async def behave(wire: Wire) -> None:
-        await wire.begin()
-        await wire.words(*words)
-        for byte in wire.encode(wire.word("x" * 10_000)):
-            await wire.chunk(bytes([byte]))
+    async def behave(connection: Connection) -> None:
+        await connection.begin()
+        await connection.send_text(*words)
+        for byte in connection.encode(connection.text_event("x" * 10_000)):
+            await connection.chunk(bytes([byte]))
             await asyncio.sleep(0.02)
 
     return behave
 
 
-async def malformed_sse(wire: Wire) -> None:
-    await wire.begin()
-    await wire.chunk(b"event: \xff\xfe\ndata: {{{{ not json\n\ndata without a colon\n\n")
-    await wire.raw(b"0\r\n\r\n")
+async def malformed_sse(connection: Connection) -> None:
+    await connection.begin()
+    await connection.chunk(b"event: \xff\xfe\ndata: {{{{ not json\n\ndata without a colon\n\n")
+    await connection.raw(b"0\r\n\r\n")
 
 
-async def invalid_json(wire: Wire) -> None:
+async def invalid_json(connection: Connection) -> None:
     body = b'{"choices": [{"message"'
-    await wire.raw(
+    await connection.raw(
         b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body) + body
     )
 
 
-async def empty_answer(wire: Wire) -> None:
-    await wire.begin()
-    await wire.end(0)
+async def empty_answer(connection: Connection) -> None:
+    await connection.begin()
+    await connection.end(0)
 
 
-async def closes_without_a_word(wire: Wire) -> None:
-    await wire.begin()
-    await wire.raw(b"0\r\n\r\n")
+async def closes_without_output(connection: Connection) -> None:
+    await connection.begin()
+    await connection.raw(b"0\r\n\r\n")
 
 
 def overloaded_in_stream(*words: str) -> Behaviour:
-    async def behave(wire: Wire) -> None:
-        await wire.begin()
-        await wire.words(*words)
+    async def behave(connection: Connection) -> None:
+        await connection.begin()
+        await connection.send_text(*words)
         error = {"type": "overloaded_error", "message": "Overloaded", "code": "overloaded_error"}
-        await wire.event({"type": "error", "error": error})
-        await wire.raw(b"0\r\n\r\n")
+        await connection.event({"type": "error", "error": error})
+        await connection.raw(b"0\r\n\r\n")
 
     return behave

@@ -28,13 +28,13 @@ def chain(catalogue: Catalogue, role: Role, task: str | None = None) -> list[str
     return [str(target) for target in catalogue.chain(role, task)]
 
 
-def test_with_no_key_the_embedded_model_does_everything() -> None:
+def test_without_a_key_the_embedded_model_serves_all_roles() -> None:
     catalogue = Catalogue(ModelsSettings())
     for role in Role:
         assert catalogue.chain(role) == (EMBEDDED,)
 
 
-def test_with_a_key_featherless_has_the_models_of_the_specification() -> None:
+def test_with_a_key_featherless_uses_its_default_models() -> None:
     catalogue = Catalogue(ModelsSettings.model_validate({"api_key": "key-number-one"}))
     assert chain(catalogue, Role.NARRATIVE) == ["featherless/dphn/Dolphin-Mistral-24B-Venice-Edition"]
     assert chain(catalogue, Role.CLASSIFIER) == [
@@ -104,16 +104,16 @@ def test_roles_tasks_providers_and_details(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_only_the_bundled_model_is_known_to_lose_the_thread(tmp_path: Path, text: str, words: int | None) -> None:
+def test_only_the_bundled_model_has_a_word_limit_by_default(tmp_path: Path, text: str, words: int | None) -> None:
     catalogue = from_toml(tmp_path, text)
     assert catalogue.details(EMBEDDED).max_story_words == words
     assert catalogue.details(Target.parse("openai/gpt")).max_story_words is None
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
-        ('[models.roles]\nnarrative = "nobody/x"', "'nobody' in 'nobody/x' is none"),
+        ('[models.roles]\nnarrative = "unknown/x"', "'unknown' in 'unknown/x' is none"),
         ('[models]\nprovider = "fetherless"', "'fetherless' is none"),
         ("[models.providers.x]", "base_url"),
         ('[models.providers.x]\npreset = "opnai"', "known preset"),
@@ -121,8 +121,8 @@ def test_only_the_bundled_model_is_known_to_lose_the_thread(tmp_path: Path, text
         ("[models]\nclassifier_timeout_s = 0", "classifier_timeout_s"),
     ],
 )
-def test_a_mistake_in_the_settings_is_named(tmp_path: Path, text: str, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_invalid_settings_are_named_in_the_error(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         from_toml(tmp_path, text)
 
 
@@ -131,11 +131,11 @@ def test_an_unknown_provider_gets_a_suggestion() -> None:
         Catalogue(ModelsSettings()).spec("opnai")
 
 
-def test_every_preset_of_the_issue_is_there() -> None:
+def test_all_presets_exist() -> None:
     wanted = {"featherless", "openai", "anthropic", "openrouter", "ollama", "lmstudio", "llamacpp", "vllm"}
     assert wanted | {"openai-compatible", "embedded"} == set(PRESETS)
 
 
-def test_people_wait_for_voices_not_for_housekeeping() -> None:
+def test_narrative_calls_have_priority_over_background_roles() -> None:
     assert Role.NARRATIVE.priority is Priority.PERSON
     assert Role.CORTEX.priority is Priority.BACKGROUND

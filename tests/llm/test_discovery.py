@@ -1,4 +1,4 @@
-"""Servers that already run on this machine are found, and nothing else is taken for one."""
+"""Detection of model servers on this machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 from coterie.llm.provider_health import LocalServer, find_local_servers
 
-NOWHERE = "http://127.0.0.1:9"
+CLOSED_PORT = "http://127.0.0.1:9"
 
 
 @asynccontextmanager
@@ -35,16 +35,16 @@ async def test_each_kind_of_server_is_found_with_its_models() -> None:
         serving({"/api/v0/models": {"data": [{"id": "hermes"}]}}) as lmstudio,
         serving({"/props": {"default_generation_settings": {}}, "/v1/models": {"data": [{"id": "x.gguf"}]}}) as llama,
     ):
-        places = {"ollama": f"{ollama}/v1", "lmstudio": f"{lmstudio}/v1", "llamacpp": f"{llama}/v1"}
-        found = await find_local_servers(places, timeout_s=5)
+        addresses = {"ollama": f"{ollama}/v1", "lmstudio": f"{lmstudio}/v1", "llamacpp": f"{llama}/v1"}
+        found = await find_local_servers(addresses, timeout_s=5)
     assert found == [
-        LocalServer("ollama", places["ollama"], ("llama3:8b", "qwen")),
-        LocalServer("lmstudio", places["lmstudio"], ("hermes",)),
-        LocalServer("llamacpp", places["llamacpp"], ("x.gguf",)),
+        LocalServer("ollama", addresses["ollama"], ("llama3:8b", "qwen")),
+        LocalServer("lmstudio", addresses["lmstudio"], ("hermes",)),
+        LocalServer("llamacpp", addresses["llamacpp"], ("x.gguf",)),
     ]
 
 
-async def test_nothing_there_and_something_else_there_are_both_nothing() -> None:
+async def test_closed_ports_and_other_servers_are_not_reported() -> None:
     async with serving({"/": "hello", "/api/tags": {"tags": []}, "/props": [], "/v1/models": {}}) as other:
-        places = {"ollama": other, "lmstudio": NOWHERE, "llamacpp": other}
-        assert await find_local_servers(places, timeout_s=5) == []
+        addresses = {"ollama": other, "lmstudio": CLOSED_PORT, "llamacpp": other}
+        assert await find_local_servers(addresses, timeout_s=5) == []

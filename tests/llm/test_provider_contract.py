@@ -1,4 +1,4 @@
-"""The contract of providers, kept by everything that is not the embedded model (that one is in tests/real)."""
+"""The provider contract for hosted, replayed and recorded models; tests/real has the embedded model."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ from coterie.llm.recording import RecordedCall, RecordingProvider, ReplayProvide
 from coterie.llm.settings import Catalogue
 from tests.contracts.provider_contract import ProviderContract
 from tests.llm.conftest import settings_for
-from tests.llm.fault_server import FaultServer, Wire
+from tests.llm.fault_server import Connection, FaultServer
 
 
-async def answers_as_asked(wire: Wire) -> None:
-    asks_for_json = "response_format" in wire.body or "output_config" in wire.body or "output_format" in wire.body
-    await wire.begin()
+async def answers_in_requested_format(connection: Connection) -> None:
+    asks_for_json = (
+        "response_format" in connection.body or "output_config" in connection.body or "output_format" in connection.body
+    )
+    await connection.begin()
     for words in ('{"name": "Mara",', ' "age": 7}') if asks_for_json else ("Hello", " there."):
-        await wire.words(words)
-        await asyncio.sleep(0.02)  # what comes together is read as one
-    await wire.end()
+        await connection.send_text(words)
+        await asyncio.sleep(0.02)  # otherwise both are read as one chunk
+    await connection.end()
 
 
 def scripted(request: CompletionRequest) -> RecordedCall:
@@ -36,19 +38,21 @@ class TestHosted(ProviderContract):
     @pytest.fixture
     async def provider(self, server: FaultServer) -> AsyncIterator[Provider]:
         self.model = "claude-opus-5" if server.anthropic else "first"
-        server.on(self.model, answers_as_asked)
+        server.on(self.model, answers_in_requested_format)
         hosted = HostedProvider(Catalogue(settings_for(server)).spec("here"))
         yield hosted
         await hosted.close()
 
 
-class TestPlayer(ProviderContract):
+class TestReplay(ProviderContract):
     @pytest.fixture
     def provider(self) -> Provider:
         return ReplayProvider("script", default=scripted)
 
 
-class TestRecorder(ProviderContract):
+class TestRecording(ProviderContract):
     @pytest.fixture
     def provider(self, tmp_path: Path) -> Provider:
-        return RecordingProvider(ReplayProvider("script", default=scripted), tmp_path / "tape.jsonl", SystemClock())
+        return RecordingProvider(
+            ReplayProvider("script", default=scripted), tmp_path / "recording.jsonl", SystemClock()
+        )

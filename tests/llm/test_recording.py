@@ -1,4 +1,4 @@
-"""Record and replay: byte for byte, timings and failures included; scripts are the same thing by hand."""
+"""Recording and replay of model calls, with timings and failures, and hand-written scripts."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from coterie.llm.messages import (
 from coterie.llm.recording import RecordedCall, RecordedError, RecordingProvider, ReplayProvider, read_recording
 from coterie.llm.router import Models
 from coterie.llm.settings import ModelsSettings, Role
-from tests.llm.conftest import Opened, settings_for
-from tests.llm.fault_server import FaultServer, fails, says, stops_dead_after
+from tests.llm.conftest import MakeModels, settings_for
+from tests.llm.fault_server import FaultServer, fails, hangs_after, says
 
 END = Finished(reason="stop", tokens=Tokens(input=3, output=2), model="m")
-ASKED = CompletionRequest(model="m", prompt=Prompt.of("Hi."))
+REQUEST = CompletionRequest(model="m", prompt=Prompt.of("Hi."))
 
 chunks = st.one_of(
     st.builds(TextDelta, text=st.text(min_size=1)),
@@ -40,16 +40,16 @@ chunks = st.one_of(
 )
 
 
-async def listen(
-    provider: Provider, request: CompletionRequest = ASKED
+async def read_all(
+    provider: Provider, request: CompletionRequest = REQUEST
 ) -> tuple[list[Chunk], errors.ModelError | None]:
-    heard: list[Chunk] = []
+    received: list[Chunk] = []
     try:
         async for chunk in provider.stream(request):
-            heard += [chunk]
+            received += [chunk]
     except errors.ModelError as error:
-        return heard, error
-    return heard, None
+        return received, error
+    return received, None
 
 
 @given(
@@ -57,14 +57,14 @@ async def listen(
     st.one_of(st.none(), st.builds(RecordedError, kind=st.just("RateLimited"), retry_after=st.floats(0, 100))),
 )
 async def test_law_recording_a_replay_gives_the_same_file_byte_for_byte(
-    tmp_path_factory: pytest.TempPathFactory, said: list[tuple[int, Chunk]], fault: RecordedError | None
+    tmp_path_factory: pytest.TempPathFactory, sent: list[tuple[int, Chunk]], error: RecordedError | None
 ) -> None:
-    said.sort(key=lambda pair: pair[0])
-    last = said[-1][0] if said else 0
-    ended = said if fault else [*said, (last, END)]
-    fault = fault and fault.model_copy(update={"at_us": last})
-    folder = tmp_path_factory.mktemp("tapes")
-    original = RecordedCall(provider="p", request=ASKED, chunks=tuple(ended), error=fault)
+    sent.sort(key=lambda pair: pair[0])
+    last = sent[-1][0] if sent else 0
+    ended = sent if error else [*sent, (last, END)]
+    error = error and error.model_copy(update={"at_us": last})
+    folder = tmp_path_factory.mktemp("recordings")
+    original = RecordedCall(provider="p", request=REQUEST, chunks=tuple(ended), error=error)
     once = await record_replay([original], folder / "once.jsonl")
     twice = await record_replay(read_recording(folder / "once.jsonl"), folder / "twice.jsonl")
     assert once == twice
@@ -77,62 +77,68 @@ async def record_replay(entries: list[RecordedCall], path: Path) -> bytes:
     async def sleep(seconds: float) -> None:
         clock.advance(seconds)
 
-    await listen(RecordingProvider(ReplayProvider("p", entries, speed=1.0, sleep=sleep), path, clock))
+    await read_all(RecordingProvider(ReplayProvider("p", entries, speed=1.0, sleep=sleep), path, clock))
     return path.read_bytes()
 
 
-async def test_a_real_run_is_replayed_without_the_provider(opened: Opened, server: FaultServer, tmp_path: Path) -> None:
-    tape = tmp_path / "tape.jsonl"
+async def test_a_real_run_is_replayed_without_the_provider(
+    make_models: MakeModels, server: FaultServer, tmp_path: Path
+) -> None:
+    recording_file = tmp_path / "recording.jsonl"
     server.on("first", fails(503), says("I am ", "Mara."))
 
     async def run(models: Models) -> list[object]:
         reply = models.stream(Role.NARRATIVE, Prompt.of("Who are you?", system="You are Mara."))
-        heard: list[object] = [chunk async for chunk in reply]
-        heard.append((reply.answer.text, reply.answer.tokens, reply.answer.model))
-        return heard
+        received: list[object] = [chunk async for chunk in reply]
+        received.append((reply.answer.text, reply.answer.tokens, reply.answer.model))
+        return received
 
     async def no_wait(seconds: float) -> None:
         pass
 
     settings = settings_for(server)
-    recording = opened(settings, sleep=no_wait, wrap=lambda provider: RecordingProvider(provider, tape, ManualClock()))
+    recording = make_models(
+        settings, sleep=no_wait, wrap=lambda provider: RecordingProvider(provider, recording_file, ManualClock())
+    )
     live = await run(recording)
-    asked = server.count("first")
+    requests = server.count("first")
     replayed = await run(
-        Models(settings, sleep=no_wait, providers={"here": ReplayProvider("here", read_recording(tape))})
+        Models(settings, sleep=no_wait, providers={"here": ReplayProvider("here", read_recording(recording_file))})
     )
     assert replayed == live
-    assert server.count("first") == asked == 2
+    assert server.count("first") == requests == 2
 
 
-async def test_the_recorded_pace_can_be_kept() -> None:
-    naps: list[float] = []
+async def test_the_recorded_timing_can_be_kept() -> None:
+    sleeps: list[float] = []
 
-    async def nap(seconds: float) -> None:
-        naps.append(round(seconds, 6))
+    async def record_sleep(seconds: float) -> None:
+        sleeps.append(round(seconds, 6))
 
     entry = RecordedCall(chunks=((250_000, TextDelta(text="a")), (400_000, END)))
-    await listen(ReplayProvider("p", [entry], speed=2.0, sleep=nap))
-    assert naps == [0.5, 0.3]
+    await read_all(ReplayProvider("p", [entry], speed=2.0, sleep=record_sleep))
+    assert sleeps == [0.5, 0.3]
 
 
-async def test_a_reply_that_was_stopped_is_recorded_as_such(
-    opened: Opened, server: FaultServer, tmp_path: Path
+async def test_a_stopped_reply_is_recorded_as_stopped(
+    make_models: MakeModels, server: FaultServer, tmp_path: Path
 ) -> None:
-    tape = tmp_path / "tape.jsonl"
-    server.on("first", stops_dead_after("One", " two"))
-    models = opened(settings_for(server), wrap=lambda provider: RecordingProvider(provider, tape, ManualClock()))
+    recording_file = tmp_path / "recording.jsonl"
+    server.on("first", hangs_after("One", " two"))
+    models = make_models(
+        settings_for(server), wrap=lambda provider: RecordingProvider(provider, recording_file, ManualClock())
+    )
     async with models.stream(Role.NARRATIVE, Prompt.of("Count.")) as reply:
         async for _ in reply:
             if reply.text == "One two":
                 break
-    (entry,) = read_recording(tape)
+    (entry,) = read_recording(recording_file)
     assert entry.stopped_us == 0
     assert "".join(chunk.text for _, chunk in entry.chunks if isinstance(chunk, TextDelta)) == "One two"
 
 
-async def test_a_script_answers_in_order_by_what_is_said_and_then_says_that_it_ran_out() -> None:
-    player = ReplayProvider(
+async def test_a_script_answers_in_order_by_matching_text_until_it_is_exhausted() -> None:
+    replay = ReplayProvider(
         "p",
         [
             RecordedCall(say="Mara.", when="name"),
@@ -140,12 +146,12 @@ async def test_a_script_answers_in_order_by_what_is_said_and_then_says_that_it_r
             RecordedCall(error=RecordedError(kind="Overloaded")),
         ],
     )
-    assert [chunk.text for chunk in (await listen(player))[0] if isinstance(chunk, TextDelta)] == ["One ", "two"]
+    assert [chunk.text for chunk in (await read_all(replay))[0] if isinstance(chunk, TextDelta)] == ["One ", "two"]
     named = CompletionRequest(model="m", prompt=Prompt.of("What is your name?"))
-    assert (await listen(player, named))[0][0] == TextDelta(text="Mara.")
-    assert isinstance((await listen(player))[1], errors.Overloaded)
-    assert isinstance((await listen(player))[1], errors.NothingRecorded)
-    assert len(player.requests) == 4
+    assert (await read_all(replay, named))[0][0] == TextDelta(text="Mara.")
+    assert isinstance((await read_all(replay))[1], errors.Overloaded)
+    assert isinstance((await read_all(replay))[1], errors.NothingRecorded)
+    assert len(replay.requests) == 4
 
 
 def test_a_script_is_a_file_of_lines(tmp_path: Path) -> None:
@@ -162,9 +168,9 @@ def test_a_script_is_a_file_of_lines(tmp_path: Path) -> None:
         RecordedError(kind="Nonsense").to_error()
 
 
-async def test_another_providers_lines_are_left_alone() -> None:
-    heard, error = await listen(ReplayProvider("p", [RecordedCall(provider="q", say="Not for you.")]))
-    assert heard == []
+async def test_entries_of_other_providers_are_not_used() -> None:
+    received, error = await read_all(ReplayProvider("p", [RecordedCall(provider="q", say="Not for you.")]))
+    assert received == []
     assert isinstance(error, errors.NothingRecorded)
 
 
@@ -180,20 +186,20 @@ class _TwoHalves:
         pass
 
 
-async def test_d18_a_secret_streamed_in_two_halves_is_not_in_the_recording(tmp_path: Path) -> None:
-    tape = tmp_path / "tape.jsonl"
-    await listen(RecordingProvider(_TwoHalves(), tape, ManualClock()))
-    text = tape.read_text()
+async def test_d18_a_secret_split_over_two_chunks_is_masked_in_the_recording(tmp_path: Path) -> None:
+    recording_file = tmp_path / "recording.jsonl"
+    await read_all(RecordingProvider(_TwoHalves(), recording_file, ManualClock()))
+    text = recording_file.read_text()
     assert "abcdefgh" not in text
     assert "ijklmnop" not in text
     assert "My key is [secret], keep it." in text
 
 
-async def test_models_without_a_script_are_forbidden_in_tests(opened: Opened) -> None:
+async def test_real_requests_are_forbidden_in_tests(make_models: MakeModels) -> None:
     settings = ModelsSettings.model_validate(
         {"providers": {"x": {"base_url": "http://127.0.0.1:1/v1"}}, "roles": {"narrative": "x/y"}}
     )
     for given_settings in (settings, ModelsSettings()):
-        models = opened(given_settings)
+        models = make_models(given_settings)
         with pytest.raises(errors.RequestsForbidden, match="switched off"):
             await models.ask(Role.NARRATIVE, Prompt.of("Hi."))

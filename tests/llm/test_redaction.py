@@ -1,4 +1,4 @@
-"""Seeded keys never get out: logs, events, errors and recordings are searched for them in every encoding (D18, S29)."""
+"""D18, S29: a seeded key is searched for in logs, events, errors and recordings, in several encodings."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from coterie.llm.router import Caller, Models
 from coterie.llm.settings import ModelsSettings, Role
 from coterie.llm.structured import classify
 from coterie.llm.usage import UsageProjection
-from tests.llm.fault_server import Behaviour, FaultServer, Wire, fails, resets_after, says
+from tests.llm.fault_server import Behaviour, Connection, FaultServer, fails, resets_after, says
 
-KEY = "k3y+of/the=house&7f3a91c2d4e5"
-FORMS = {
+KEY = "k3y+of/the=server&7f3a91c2d4e5"
+ENCODINGS = {
     "plain": KEY,
     "base64": base64.b64encode(KEY.encode()).decode(),
     "hex": KEY.encode().hex(),
@@ -42,23 +42,23 @@ def log() -> Iterator[io.StringIO]:
     structlog.reset_defaults()
 
 
-def shouts(code: int) -> Behaviour:
-    """A provider that quotes the key in its error, in every encoding: it happens."""
-    return fails(code, message=f"Bad key {' '.join(FORMS.values())}", kind="authentication_error")
+def quotes_the_key(code: int) -> Behaviour:
+    """An error response that quotes the key in every encoding."""
+    return fails(code, message=f"Bad key {' '.join(ENCODINGS.values())}", kind="authentication_error")
 
 
-async def echoes_the_key(wire: Wire) -> None:
-    await wire.begin()
-    await wire.words("Your key is ", KEY[:10], KEY[10:], ".")
-    await wire.end()
+async def echoes_the_key(connection: Connection) -> None:
+    await connection.begin()
+    await connection.send_text("Your key is ", KEY[:10], KEY[10:], ".")
+    await connection.end()
 
 
-async def test_d18_a_seeded_key_is_nowhere(server: FaultServer, tmp_path: Path, log: io.StringIO) -> None:
-    clock, tape = ManualClock(), tmp_path / "tape.jsonl"
+async def test_d18_a_seeded_key_appears_in_no_output(server: FaultServer, tmp_path: Path, log: io.StringIO) -> None:
+    clock, recording_file = ManualClock(), tmp_path / "recording.jsonl"
     preset = 'preset = "anthropic"\n' if server.anthropic else ""
     config = tmp_path / "config.toml"
     config.write_text(
-        f'[models.providers.here]\n{preset}base_url = "{server.url}"\napi_key = "env:HOUSE_KEY"\n'
+        f'[models.providers.here]\n{preset}base_url = "{server.url}"\napi_key = "env:SERVER_KEY"\n'
         '[models.roles]\nnarrative = ["here/first", "here/second"]\nclassifier = "here/third"\n'
     )
     from pydantic import BaseModel
@@ -66,7 +66,7 @@ async def test_d18_a_seeded_key_is_nowhere(server: FaultServer, tmp_path: Path, 
     class Root(BaseModel):
         models: ModelsSettings = ModelsSettings()
 
-    settings = load_config(Root, file=config, environ={"HOUSE_KEY": KEY}).settings.models
+    settings = load_config(Root, file=config, environ={"SERVER_KEY": KEY}).settings.models
 
     async def no_wait(seconds: float) -> None:
         pass
@@ -77,25 +77,25 @@ async def test_d18_a_seeded_key_is_nowhere(server: FaultServer, tmp_path: Path, 
         clock=clock,
         store=store,
         sleep=no_wait,
-        wrap=lambda provider: RecordingProvider(provider, tape, clock),
+        wrap=lambda provider: RecordingProvider(provider, recording_file, clock),
     )
     caller = Caller(room="room:1", character="mara")
-    told: list[str] = []
+    messages: list[str] = []
     for behaviour in (
-        shouts(401),
-        shouts(400),
-        shouts(429),
-        shouts(503),
+        quotes_the_key(401),
+        quotes_the_key(400),
+        quotes_the_key(429),
+        quotes_the_key(503),
         resets_after("Half"),
         echoes_the_key,
         says("Hi"),
     ):
         server.on("first", behaviour)
-        server.on("second", shouts(503))
+        server.on("second", quotes_the_key(503))
         try:
             await models.stream(Role.NARRATIVE, Prompt.of("Who are you?"), caller=caller).finish()
         except errors.ModelError as error:
-            told += [str(error), repr(error), *map(str, getattr(error, "failures", ()))]
+            messages += [str(error), repr(error), *map(str, getattr(error, "failures", ()))]
             get_logger("test").exception("failed", error=error, settings=repr(settings))
     server.on("third", says(f"My key is {KEY}, not JSON."))
     found = await classify(models, ProbeForm, Prompt.of("Fill in the form."), caller=caller)
@@ -104,15 +104,17 @@ async def test_d18_a_seeded_key_is_nowhere(server: FaultServer, tmp_path: Path, 
     events = [event.payload.model_dump_json() for event in await store.read("instance")]
     await models.close()
     store.close()
-    places = {
+    outputs = {
         "log": log.getvalue(),
-        "errors": "\n".join(told),
+        "errors": "\n".join(messages),
         "events": "\n".join(events),
-        "recording": tape.read_text(),
+        "recording": recording_file.read_text(),
         "database": (tmp_path / "c.db").read_bytes().decode("latin-1"),
     }
-    assert all(places.values())
-    assert len(told) >= 4
-    assert any(KEY in head for head in server.headers)  # It did reach the provider: that is what it is for.
-    leaks = [(place, form) for place, text in places.items() for form, value in FORMS.items() if value in text]
+    assert all(outputs.values())
+    assert len(messages) >= 4
+    assert any(KEY in head for head in server.headers)  # the provider did receive it
+    leaks = [
+        (output, encoding) for output, text in outputs.items() for encoding, value in ENCODINGS.items() if value in text
+    ]
     assert leaks == []

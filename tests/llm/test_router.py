@@ -1,4 +1,4 @@
-"""Retry, fallback, rest (D9) against servers that misbehave on real sockets, in both protocols."""
+"""D9: retries, fallbacks and cooldowns with a faulty server on real sockets, in both protocols."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from coterie.llm import errors
 from coterie.llm.messages import Prompt, PromptMessage, TextDelta, ToolCall, ToolSpec
 from coterie.llm.router import Models
 from coterie.llm.settings import Role
-from tests.llm.conftest import Naps, Opened, settings_for
+from tests.llm.conftest import MakeModels, SleepRecorder, settings_for
 from tests.llm.fault_server import (
     Behaviour,
+    Connection,
     FaultServer,
-    Wire,
-    closes_without_a_word,
-    drips,
+    closes_without_output,
     empty_answer,
     fails,
+    hangs_after,
     invalid_json,
     malformed_sse,
     never_answers,
     overloaded_in_stream,
     resets_after,
     says,
-    stops_dead_after,
+    sends_byte_by_byte,
 )
 
 PROMPT = Prompt.of("Who are you?", system="You are Mara.")
@@ -41,18 +41,18 @@ TRANSIENT: dict[str, tuple[Behaviour, type[errors.ModelError]]] = {
     "503": (fails(503), errors.Overloaded),
     "504": (fails(504), errors.ServerFault),
     "529": (fails(529, kind="overloaded_error"), errors.Overloaded),
-    "reset before a word": (resets_after(), errors.Unreachable),
+    "reset before output": (resets_after(), errors.Unreachable),
     "overloaded in stream": (overloaded_in_stream(), errors.ModelUnavailable),
     "malformed SSE": (malformed_sse, errors.ModelUnavailable),
     "invalid JSON": (invalid_json, errors.ModelUnavailable),
     "empty answer": (empty_answer, errors.EmptyAnswer),
-    "closes without a word": (closes_without_a_word, errors.ModelUnavailable),
+    "closes without output": (closes_without_output, errors.ModelUnavailable),
 }
 
 
 @pytest.mark.parametrize("name", TRANSIENT)
-async def test_d9_passing_trouble_is_tried_three_times_then_falls_back(
-    name: str, server: FaultServer, models: Models, naps: Naps
+async def test_d9_transient_errors_are_retried_twice_before_the_fallback(
+    name: str, server: FaultServer, models: Models, sleeps: SleepRecorder
 ) -> None:
     server.on("first", TRANSIENT[name][0])
     server.on("second", says("I am ", "Mara."))
@@ -60,16 +60,16 @@ async def test_d9_passing_trouble_is_tried_three_times_then_falls_back(
     assert answer.text == "I am Mara."
     assert answer.model == "here/second"
     assert server.count("first") == 3
-    assert naps.taken == [0.5, 1.0]
+    assert sleeps.seconds == [0.5, 1.0]
 
 
 @pytest.mark.parametrize("name", TRANSIENT)
-async def test_d9_passing_trouble_is_told_apart_by_type_when_nobody_can_answer(
-    opened: Opened, name: str, server: FaultServer, naps: Naps
+async def test_d9_transient_errors_have_distinct_types_when_no_model_answers(
+    make_models: MakeModels, name: str, server: FaultServer, sleeps: SleepRecorder
 ) -> None:
     behaviour, kind = TRANSIENT[name]
     server.on("first", behaviour)
-    models = opened(settings_for(server, ("first",)), sleep=naps)
+    models = make_models(settings_for(server, ("first",)), sleep=sleeps)
     with pytest.raises(kind) as caught:
         await models.ask(Role.NARRATIVE, PROMPT)
     assert caught.value.retryable
@@ -77,10 +77,12 @@ async def test_d9_passing_trouble_is_told_apart_by_type_when_nobody_can_answer(
     assert caught.value.fix
 
 
-async def test_d9_one_hiccup_is_forgiven(server: FaultServer, models: Models, naps: Naps) -> None:
+async def test_d9_a_single_failure_is_retried_with_the_same_model(
+    server: FaultServer, models: Models, sleeps: SleepRecorder
+) -> None:
     server.on("first", fails(503), says("Back."))
     answer = await models.ask(Role.NARRATIVE, PROMPT)
-    assert (answer.text, answer.model, naps.taken) == ("Back.", "here/first", [0.5])
+    assert (answer.text, answer.model, sleeps.seconds) == ("Back.", "here/first", [0.5])
 
 
 @pytest.mark.parametrize(
@@ -93,37 +95,39 @@ async def test_d9_one_hiccup_is_forgiven(server: FaultServer, models: Models, na
         (404, errors.UnknownModel),
     ],
 )
-async def test_d9_a_request_at_fault_never_falls_back_and_says_why(
-    status: int, kind: type[errors.ModelError], server: FaultServer, models: Models, naps: Naps
+async def test_d9_a_refused_request_never_falls_back_and_gives_the_reason(
+    status: int, kind: type[errors.ModelError], server: FaultServer, models: Models, sleeps: SleepRecorder
 ) -> None:
     server.on("first", fails(status, kind="invalid_request_error", message="temperature is too hot"))
     with pytest.raises(kind, match="temperature is too hot") as caught:
         await models.ask(Role.NARRATIVE, PROMPT)
     assert caught.value.status == status
     assert not caught.value.retryable
-    assert (server.count("first"), server.count("second"), naps.taken) == (1, 0, [])
+    assert (server.count("first"), server.count("second"), sleeps.seconds) == (1, 0, [])
 
 
-async def test_d9_retry_after_rests_the_model_for_every_caller(opened: Opened, server: FaultServer, naps: Naps) -> None:
+async def test_d9_retry_after_starts_a_cooldown_for_all_callers(
+    make_models: MakeModels, server: FaultServer, sleeps: SleepRecorder
+) -> None:
     clock = ManualClock()
-    models = opened(settings_for(server), clock=clock, sleep=naps)
-    server.on("first", fails(429, retry_after="30", kind="rate_limit_error"), says("Rested."))
+    models = make_models(settings_for(server), clock=clock, sleep=sleeps)
+    server.on("first", fails(429, retry_after="30", kind="rate_limit_error"), says("Ready."))
     answers = [await models.ask(Role.NARRATIVE, PROMPT)]
-    assert server.count("first") == 1  # It said how long to wait: no point in trying sooner.
+    assert server.count("first") == 1  # not retried before the time it named
     answers += await asyncio.gather(*(models.ask(role, PROMPT) for role in (Role.NARRATIVE, Role.CHANNEL) * 5))
     clock.advance(29.9)
     answers.append(await models.ask(Role.WORKER, PROMPT))
     assert {answer.model for answer in answers} == {"here/second"}
     assert server.count("first") == 1
     clock.advance(0.2)
-    assert (await models.ask(Role.NARRATIVE, PROMPT)).text == "Rested."
+    assert (await models.ask(Role.NARRATIVE, PROMPT)).text == "Ready."
 
 
-async def test_d9_without_retry_after_the_rest_is_the_configured_one(
-    opened: Opened, server: FaultServer, naps: Naps
+async def test_d9_without_retry_after_the_configured_cooldown_is_used(
+    make_models: MakeModels, server: FaultServer, sleeps: SleepRecorder
 ) -> None:
     clock = ManualClock()
-    models = opened(settings_for(server, rate_limit_cooldown_s=60), clock=clock, sleep=naps)
+    models = make_models(settings_for(server, rate_limit_cooldown_s=60), clock=clock, sleep=sleeps)
     server.on("first", fails(429, kind="rate_limit_error"))
     await models.ask(Role.NARRATIVE, PROMPT)
     assert server.count("first") == 3
@@ -135,25 +139,25 @@ async def test_d9_without_retry_after_the_rest_is_the_configured_one(
     assert server.count("first") > 3
 
 
-async def test_d9_a_short_retry_after_is_waited_out(opened: Opened, server: FaultServer) -> None:
+async def test_d9_a_short_retry_after_is_waited_out(make_models: MakeModels, server: FaultServer) -> None:
     clock = ManualClock()
 
-    naps: list[float] = []
+    sleeps: list[float] = []
 
-    async def nap(seconds: float) -> None:
-        naps.append(seconds)
+    async def record_sleep(seconds: float) -> None:
+        sleeps.append(seconds)
         clock.advance(seconds)
 
-    models = opened(settings_for(server), clock=clock, sleep=nap)
+    models = make_models(settings_for(server), clock=clock, sleep=record_sleep)
     server.on("first", fails(429, retry_after="1", kind="rate_limit_error"), says("Here."))
     assert (await models.ask(Role.NARRATIVE, PROMPT)).model == "here/first"
-    assert naps == [1.0]
+    assert sleeps == [1.0]
 
 
-async def test_d9_when_the_whole_chain_rests_the_error_says_until_when(
-    opened: Opened, server: FaultServer, naps: Naps
+async def test_d9_when_the_whole_chain_is_in_cooldown_the_error_has_the_time(
+    make_models: MakeModels, server: FaultServer, sleeps: SleepRecorder
 ) -> None:
-    models = opened(settings_for(server), clock=ManualClock(), sleep=naps)
+    models = make_models(settings_for(server), clock=ManualClock(), sleep=sleeps)
     for model in ("first", "second"):
         server.on(model, fails(429, retry_after="30", kind="rate_limit_error"))
     with pytest.raises(errors.ChainFailed):
@@ -165,8 +169,10 @@ async def test_d9_when_the_whole_chain_rests_the_error_says_until_when(
     assert (server.count("first"), server.count("second")) == (1, 1)
 
 
-async def test_d9_retry_after_can_be_a_date(opened: Opened, server: FaultServer, naps: Naps) -> None:
-    models = opened(settings_for(server, ("first",)), sleep=naps)
+async def test_d9_retry_after_can_be_a_date(
+    make_models: MakeModels, server: FaultServer, sleeps: SleepRecorder
+) -> None:
+    models = make_models(settings_for(server, ("first",)), sleep=sleeps)
     later = format_datetime(datetime.now(UTC) + timedelta(seconds=90), usegmt=True)
     server.on("first", fails(429, retry_after=later, kind="rate_limit_error"))
     with pytest.raises(errors.RateLimited) as caught:
@@ -176,50 +182,52 @@ async def test_d9_retry_after_can_be_a_date(opened: Opened, server: FaultServer,
     assert server.count("first") == 1
 
 
-async def test_chunks_that_bend_the_published_types_are_still_read(opened: Opened, openai_server: FaultServer) -> None:
-    async def bends(wire: Wire) -> None:
-        await wire.begin()
-        await wire.event({**wire.word("Hello"), "created": None, "object": 7, "id": None})
-        end = wire.word("")
+async def test_chunks_with_unexpected_types_are_still_read(make_models: MakeModels, openai_server: FaultServer) -> None:
+    async def sends_odd_types(connection: Connection) -> None:
+        await connection.begin()
+        await connection.event({**connection.text_event("Hello"), "created": None, "object": 7, "id": None})
+        end = connection.text_event("")
         end["choices"][0]["finish_reason"] = "eos"
-        await wire.event(end)
-        await wire.chunk(b"data: [DONE]\n\n")
-        await wire.raw(b"0\r\n\r\n")
+        await connection.event(end)
+        await connection.chunk(b"data: [DONE]\n\n")
+        await connection.raw(b"0\r\n\r\n")
 
-    models = opened(settings_for(openai_server))
-    openai_server.on("first", bends)
+    models = make_models(settings_for(openai_server))
+    openai_server.on("first", sends_odd_types)
     answer = await models.ask(Role.NARRATIVE, PROMPT)
     assert answer.text == "Hello"
     assert answer.tokens.estimated
     assert answer.tokens.input > 0
 
 
-async def test_messages_are_sent_as_they_are(opened: Opened, openai_server: FaultServer) -> None:
-    talk = (
+async def test_messages_are_sent_unchanged(make_models: MakeModels, openai_server: FaultServer) -> None:
+    messages = (
         PromptMessage(role="system", text="Be brief."),
         PromptMessage(role="user", text="One?"),
         PromptMessage(role="assistant", text="Two."),
         PromptMessage(role="user", text="Three?"),
     )
-    await opened(settings_for(openai_server)).ask(Role.NARRATIVE, Prompt(messages=talk))
-    (asked,) = openai_server.requests["first"]
-    assert [(each["role"], each["content"]) for each in asked["messages"]] == [(each.role, each.text) for each in talk]
-    assert asked["stream"] is True
+    await make_models(settings_for(openai_server)).ask(Role.NARRATIVE, Prompt(messages=messages))
+    (request,) = openai_server.requests["first"]
+    assert [(each["role"], each["content"]) for each in request["messages"]] == [
+        (each.role, each.text) for each in messages
+    ]
+    assert request["stream"] is True
 
 
-async def test_a_long_answer_arrives_whole(server: FaultServer, models: Models) -> None:
-    async def counts(wire: Wire) -> None:
-        await wire.begin()
+async def test_a_long_answer_is_received_completely(server: FaultServer, models: Models) -> None:
+    async def counts(connection: Connection) -> None:
+        await connection.begin()
         for number in range(600):
-            await wire.words(f" {number}")
-        await wire.end()
+            await connection.send_text(f" {number}")
+        await connection.end()
 
     server.on("first", counts)
     answer = await models.ask(Role.NARRATIVE, PROMPT)
     assert answer.text == "".join(f" {number}" for number in range(600))
 
 
-async def test_tools_and_their_results_travel_both_ways(server: FaultServer, models: Models) -> None:
+async def test_tool_definitions_calls_and_results_are_sent(server: FaultServer, models: Models) -> None:
     call = ToolCall(id="call_1", name="look", arguments='{"where": "harbour"}')
     prompt = Prompt(
         messages=(
@@ -230,64 +238,64 @@ async def test_tools_and_their_results_travel_both_ways(server: FaultServer, mod
         tools=(ToolSpec(name="look", description="Look somewhere.", parameters={"type": "object", "properties": {}}),),
     )
     await models.ask(Role.NARRATIVE, prompt)
-    (asked,) = server.requests["first"]
-    sent = json.dumps(asked)
+    (request,) = server.requests["first"]
+    sent = json.dumps(request)
     assert "call_1" in sent
     assert "At the harbour." in sent
     assert "Look somewhere." in sent
 
 
-async def test_a_requested_tool_call_is_part_of_the_answer(opened: Opened, openai_server: FaultServer) -> None:
-    async def calls_a_tool(wire: Wire) -> None:
-        await wire.begin()
+async def test_a_requested_tool_call_is_part_of_the_answer(make_models: MakeModels, openai_server: FaultServer) -> None:
+    async def calls_a_tool(connection: Connection) -> None:
+        await connection.begin()
         for piece in ({"name": "look", "arguments": '{"where":'}, {"arguments": ' "mill"}'}):
-            chunk = wire.word("")
+            chunk = connection.text_event("")
             part = {"index": 0, "id": "call_9", "type": "function", "function": piece}
             chunk["choices"][0]["delta"] = {"tool_calls": [part]}
-            await wire.event(chunk)
-        end = wire.word("")
+            await connection.event(chunk)
+        end = connection.text_event("")
         end["choices"][0] |= {"delta": {}, "finish_reason": "tool_calls"}
-        await wire.event(end)
-        await wire.raw(b"0\r\n\r\n")
+        await connection.event(end)
+        await connection.raw(b"0\r\n\r\n")
 
-    models = opened(settings_for(openai_server))
+    models = make_models(settings_for(openai_server))
     openai_server.on("first", calls_a_tool)
     answer = await models.ask(Role.NARRATIVE, PROMPT)
     assert answer.reason == "tool"
     assert [(call.name, json.loads(call.arguments)) for call in answer.calls] == [("look", {"where": "mill"})]
 
 
-async def test_an_exhausted_quota_is_not_tried_again_but_falls_back(
-    opened: Opened, openai_server: FaultServer, naps: Naps
+async def test_an_exhausted_quota_is_not_retried_but_falls_back(
+    make_models: MakeModels, openai_server: FaultServer, sleeps: SleepRecorder
 ) -> None:
-    models = opened(settings_for(openai_server), sleep=naps)
+    models = make_models(settings_for(openai_server), sleep=sleeps)
     openai_server.on("first", fails(429, kind="insufficient_quota"))
     answer = await models.ask(Role.NARRATIVE, PROMPT)
     assert (answer.model, openai_server.count("first")) == ("here/second", 1)
 
 
-async def test_a_model_that_never_begins_times_out_and_falls_back(
-    opened: Opened, server: FaultServer, naps: Naps
+async def test_a_model_that_never_answers_times_out_and_falls_back(
+    make_models: MakeModels, server: FaultServer, sleeps: SleepRecorder
 ) -> None:
-    models = opened(settings_for(server, first_token_s=1), sleep=naps)
+    models = make_models(settings_for(server, first_token_s=1), sleep=sleeps)
     server.on("first", never_answers)
     assert (await models.ask(Role.NARRATIVE, PROMPT)).model == "here/second"
     assert server.count("first") == 3
 
 
 @pytest.mark.parametrize(
-    "behaviour", [stops_dead_after("I am", " not"), drips("I am", " not")], ids=["silence", "drip"]
+    "behaviour", [hangs_after("I am", " not"), sends_byte_by_byte("I am", " not")], ids=["silent", "byte by byte"]
 )
-async def test_silence_and_a_slow_drip_end_with_the_partial_text(
-    opened: Opened, behaviour: Behaviour, server: FaultServer
+async def test_a_stalled_stream_times_out_with_the_partial_text(
+    make_models: MakeModels, behaviour: Behaviour, server: FaultServer
 ) -> None:
-    models = opened(settings_for(server, idle_s=0.3))
+    models = make_models(settings_for(server, idle_s=0.3))
     server.on("first", behaviour)
     with pytest.raises(errors.TimedOut, match="stopped sending") as caught:
         await models.stream(Role.NARRATIVE, PROMPT).finish()
     assert caught.value.partial == "I am not"
     assert server.count("second") == 0
-    await asyncio.wait_for(server.hung_up.wait(), 60)
+    await asyncio.wait_for(server.client_disconnected.wait(), 60)
 
 
 async def test_a_reset_mid_stream_keeps_the_partial_text_and_never_mixes_models(
@@ -304,13 +312,13 @@ async def test_a_reset_mid_stream_keeps_the_partial_text_and_never_mixes_models(
     assert (server.count("first"), server.count("second")) == (1, 0)
 
 
-async def test_a_reset_that_nobody_watched_is_tried_again(server: FaultServer, models: Models) -> None:
+async def test_a_reset_of_an_unshown_answer_is_retried(server: FaultServer, models: Models) -> None:
     server.on("first", resets_after("I am", " half"), says("I am whole."))
     assert (await models.ask(Role.NARRATIVE, PROMPT)).text == "I am whole."
 
 
-async def test_the_deadline_covers_every_try_and_fallback(opened: Opened, server: FaultServer) -> None:
-    models = opened(settings_for(server))
+async def test_the_deadline_covers_all_attempts_and_fallbacks(make_models: MakeModels, server: FaultServer) -> None:
+    models = make_models(settings_for(server))
     server.on("first", never_answers)
     server.on("second", never_answers)
     with pytest.raises(errors.ModelError) as caught:
@@ -322,17 +330,17 @@ async def test_the_deadline_covers_every_try_and_fallback(opened: Opened, server
 
 
 async def test_stopping_closes_the_providers_connection_at_once(server: FaultServer, models: Models) -> None:
-    server.on("first", stops_dead_after("One", " two"))
+    server.on("first", hangs_after("One", " two"))
     async with models.stream(Role.NARRATIVE, PROMPT) as reply:
         async for _ in reply:
             if reply.text == "One two":
                 break
-    await asyncio.wait_for(server.hung_up.wait(), 60)
+    await asyncio.wait_for(server.client_disconnected.wait(), 60)
     assert reply.text == "One two"
 
 
 async def test_cancelling_the_task_closes_the_providers_connection_at_once(server: FaultServer, models: Models) -> None:
-    server.on("first", stops_dead_after("One", " two"))
+    server.on("first", hangs_after("One", " two"))
     reply = models.stream(Role.NARRATIVE, PROMPT)
     reading = asyncio.ensure_future(reply.finish())
     while reply.text != "One two":
@@ -340,7 +348,7 @@ async def test_cancelling_the_task_closes_the_providers_connection_at_once(serve
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):
         await reading
-    await asyncio.wait_for(server.hung_up.wait(), 60)
+    await asyncio.wait_for(server.client_disconnected.wait(), 60)
 
 
 async def test_a_chain_longer_than_three_fallbacks_is_refused(openai_server: FaultServer) -> None:

@@ -1,4 +1,4 @@
-"""Spend (D10): every call is an event, and a daily cap holds across restarts until local midnight."""
+"""D10: every call is recorded as an event, and daily caps apply across restarts until local midnight."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def stores(tmp_path: Path, clock: ManualClock) -> Iterator[list[Store]]:
-    """Each use of `open_models` opens the same file anew, as a restart would."""
-    opened: list[Store] = []
-    yield opened
-    for store in opened:
+    """The open store; `open_models` closes it and opens the file again, as after a restart."""
+    make_models: list[Store] = []
+    yield make_models
+    for store in make_models:
         store.close()
 
 
@@ -57,11 +57,11 @@ def open_models(path: Path, clock: ManualClock, stores: list[Store], **caps: flo
     while stores:
         stores.pop().close()
     stores.append(Store.open(path / "c.db", projections=[UsageProjection()], clock=clock))
-    players = {name: ReplayProvider(name, default=answers) for name in ("paid", "embedded")}
-    return Models(settings(**caps), clock=clock, store=stores[-1], zone=NEW_YORK, providers=players)
+    replays = {name: ReplayProvider(name, default=answers) for name in ("paid", "embedded")}
+    return Models(settings(**caps), clock=clock, store=stores[-1], zone=NEW_YORK, providers=replays)
 
 
-async def test_d10_every_call_is_written_down_with_who_it_was_for(
+async def test_d10_every_call_is_recorded_with_its_room_and_character(
     tmp_path: Path, clock: ManualClock, stores: list[Store]
 ) -> None:
     models = open_models(tmp_path, clock, stores)
@@ -78,7 +78,7 @@ async def test_d10_every_call_is_written_down_with_who_it_was_for(
     ]
 
 
-async def test_d10_the_cap_stops_calls_with_a_sentence_that_says_so(
+async def test_d10_the_cap_stops_calls_with_a_clear_error(
     tmp_path: Path, clock: ManualClock, stores: list[Store]
 ) -> None:
     models = open_models(tmp_path, clock, stores, usd_per_day=0.55)
@@ -102,7 +102,7 @@ async def test_d10_the_cap_survives_a_restart_and_resets_at_local_midnight(
     models = open_models(tmp_path, clock, stores, calls_per_day=1)
     with pytest.raises(errors.CapReached, match="cap of 1 calls is used up"):
         await models.ask(Role.NARRATIVE, PROMPT)
-    clock.advance(45 * 60)  # Past midnight in UTC: no new day in New York.
+    clock.advance(45 * 60)  # past midnight in UTC, but not in New York
     assert clock.now().day == 11
     with pytest.raises(errors.CapReached):
         await models.ask(Role.NARRATIVE, PROMPT)
@@ -122,7 +122,7 @@ async def test_d10_a_cap_on_tokens(tmp_path: Path, clock: ManualClock, stores: l
         await models.ask(Role.NARRATIVE, PROMPT)
 
 
-async def test_d10_models_on_this_machine_go_on(tmp_path: Path, clock: ManualClock, stores: list[Store]) -> None:
+async def test_d10_free_models_are_not_capped(tmp_path: Path, clock: ManualClock, stores: list[Store]) -> None:
     models = open_models(tmp_path, clock, stores, usd_per_day=0, calls_per_day=0, tokens_per_day=0)
     with pytest.raises(errors.CapReached):
         await models.ask(Role.NARRATIVE, PROMPT)
@@ -130,7 +130,7 @@ async def test_d10_models_on_this_machine_go_on(tmp_path: Path, clock: ManualClo
     assert models.ledger.total() == UsageTotal()
 
 
-async def test_d10_many_calls_at_once_cannot_run_past_the_cap_together(
+async def test_d10_concurrent_calls_cannot_exceed_the_cap_together(
     tmp_path: Path, clock: ManualClock, stores: list[Store]
 ) -> None:
     models = open_models(tmp_path, clock, stores, calls_per_day=3)
@@ -139,7 +139,7 @@ async def test_d10_many_calls_at_once_cannot_run_past_the_cap_together(
     assert models.ledger.total().calls == 3
 
 
-async def test_a_failed_and_a_stopped_call_are_written_down_too(
+async def test_failed_and_stopped_calls_are_recorded_too(
     tmp_path: Path, clock: ManualClock, stores: list[Store]
 ) -> None:
     models = open_models(tmp_path, clock, stores)
@@ -160,7 +160,7 @@ async def test_a_failed_and_a_stopped_call_are_written_down_too(
     assert stopped.usd_micros > 0
 
 
-async def test_without_a_store_the_cap_holds_for_this_process() -> None:
+async def test_without_a_store_the_cap_applies_to_this_process() -> None:
     models = Models(settings(calls_per_day=1), providers={"paid": ReplayProvider("paid", default=answers)})
     await models.ask(Role.NARRATIVE, PROMPT)
     with pytest.raises(errors.CapReached):
@@ -174,13 +174,13 @@ def test_prices_come_from_the_settings_then_the_list_then_an_assumption() -> Non
     assert prices.price(Target.parse("paid/m"), million).usd_micros == 100_000_000
     assert prices.price(Target.parse("openai/gpt-4o"), million).basis == "known"
     assert prices.price(Target.parse("openai/gpt-4o"), million).usd_micros > 0
-    unknown = prices.price(Target.parse("paid/nobody-knows-me"), million)
+    unknown = prices.price(Target.parse("paid/unlisted"), million)
     assert (unknown.basis, unknown.usd_micros) == ("assumed", 10_000_000)
     assert prices.price(Target.parse("featherless/any"), million).basis == "flat"
     assert prices.price(Target.parse("ollama/any"), million).basis == "free"
 
 
-async def test_rewinding_a_chat_does_not_take_back_what_it_cost(
+async def test_rewinding_a_chat_does_not_change_its_cost(
     tmp_path: Path, clock: ManualClock, stores: list[Store]
 ) -> None:
     models = open_models(tmp_path, clock, stores)

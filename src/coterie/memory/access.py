@@ -73,4 +73,5 @@ def allowed_mask(index: OwnerIndex, view: Viewpoint, forks: StreamForks) -> Bool
     stream, setting_codes = index.columns["stream"], index.columns["setting"]
     room_stream = index.streams.lookup(view.room)
     allowed: Bools = np.where(stream == room_stream, in_room[setting_codes], elsewhere[setting_codes])
-    return allowed & visible[stream]
+    in_visible_stream: Bools = visible[stream]
+    return allowed & in_visible_stream
