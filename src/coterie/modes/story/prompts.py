@@ -1,4 +1,9 @@
-"""Fitting a prompt into a budget: what must be there stays, the rest shrinks in order, and everything says why. S13"""
+"""Builds the prompt of a reply from named parts, and fits them into the model's token budget.
+
+Parts have a tier: MUST (identity, people, scene, last turns), SHOULD (relationships, activities, pinned and recalled
+memories, lore) and NICE (older dialogue, more memories, weather). A prompt contains only what its speaker may know: no
+turns it did not witness, no whispers to others, no out-of-character notes.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +37,32 @@ from coterie.modes.story.turn_parser import turn_text
 Tier = Literal["must", "should", "nice"]
 MessageRole = Literal["system", "user", "assistant"]
 
+SYSTEM, DIALOGUE = 0, 1
+"""The two sections of a prompt: the system message, and the messages after it."""
+_LORE_DROP_ORDER = 4
+_LAST_TURNS, _MIN_LAST_TURNS = 6, 2
+"""How many of the newest turns are always included; fewer if they would take more than half of a small context."""
+_MAX_TURNS, _PAGE = 200, 50
+_SHOULD_RECALLED = 2
+_MAX_RECALLED = 100
+_MAX_PINNED = 8
+_MAX_FACTS = 12
+_MAX_SCENE_SUMMARIES = 5
+_GENERIC_NAMES = ("You", "User")
+"""What models call the person, besides their name."""
+_MAX_STOPS = 4
+"""The number of stop sequences that providers accept."""
+_OVERHEAD_TOKENS = 6
+"""Tokens for the markup around a message or between two parts."""
+
 
 class PromptTooLong(CoterieError):
-    """What must be in the prompt does not fit the model at all."""
+    """The MUST parts of a prompt exceed the model's context."""
 
 
 @dataclass(frozen=True)
 class PromptPart:
-    """A part of a prompt before it is sent. `order` is where it stands; `give_up` when it goes, low first."""
+    """A part of a prompt. `order` is its section and position; parts with a low `drop_order` are dropped first."""
 
     name: str
     tier: Tier
@@ -49,9 +72,9 @@ class PromptPart:
     order: tuple[int, float]
     drop_order: int = 0
     label: str = ""
-    """What a person would call it, where its name does not say."""
+    """How an error message refers to it, if not by its name."""
     replacement: PromptPart | None = None
-    """What takes its place when it goes; several pieces may share one."""
+    """Added once this part is dropped; several parts may share one."""
 
     @functools.cached_property
     def sha(self) -> str:
@@ -66,62 +89,60 @@ class FittedPrompt:
 
 
 def fit_to_budget(parts: Sequence[PromptPart], *, soft: int, hard: int) -> FittedPrompt:
-    """Trim NICE until the soft budget holds, then SHOULD until the hard one does. MUST is never touched."""
-    must = sum(piece.tokens for piece in parts if piece.tier == "must")
+    """Drop NICE parts, then SHOULD parts, until the budget holds. MUST parts are never dropped."""
+    must = sum(part.tokens for part in parts if part.tier == "must")
     if must > hard:
-        raise _too_long([piece for piece in parts if piece.tier == "must"], must, hard)
-    kept = {piece.name: piece for piece in parts}
-    total = sum(piece.tokens for piece in kept.values())
+        raise _too_long([part for part in parts if part.tier == "must"], must, hard)
+    kept = {part.name: part for part in parts}
+    total = sum(part.tokens for part in kept.values())
     trimmed: list[str] = []
-    # Where MUST alone is over the soft budget, what should be there may use the room up to the hard one.
+    # If the MUST parts alone exceed the soft budget, SHOULD parts may use the tokens up to the hard one.
     budgets: tuple[tuple[Tier, int], ...] = (("nice", soft), ("should", soft if must <= soft else hard))
     for tier, budget in budgets:
-        going = sorted((p for p in kept.values() if p.tier == tier), key=lambda p: (p.drop_order, p.order))
-        for piece in going:
+        for part in sorted((p for p in kept.values() if p.tier == tier), key=lambda p: (p.drop_order, p.order)):
             if total <= budget:
                 break
-            del kept[piece.name]
-            total -= piece.tokens
-            instead = piece.replacement
-            if instead is not None and instead.name not in kept:
-                kept[instead.name] = instead
-                total += instead.tokens
-            swap = f", {instead.name} instead" if instead is not None else ""
-            trimmed.append(f"{piece.name} ({piece.tokens} tokens): over the budget of {budget}{swap}")
-    return FittedPrompt(sorted(kept.values(), key=lambda piece: piece.order), total, trimmed)
+            del kept[part.name]
+            total -= part.tokens
+            replaced = ""
+            if (instead := part.replacement) is not None:
+                replaced = f", {instead.name} instead"
+                if instead.name not in kept:
+                    kept[instead.name] = instead
+                    total += instead.tokens
+            trimmed.append(f"{part.name} ({part.tokens} tokens): over the budget of {budget}{replaced}")
+    return FittedPrompt(sorted(kept.values(), key=lambda part: part.order), total, trimmed)
 
 
 def _too_long(must: Sequence[PromptPart], needed: int, hard: int) -> PromptTooLong:
-    longest = sorted(must, key=lambda piece: -piece.tokens)[:2]
-    named = " and ".join(f"{piece.label or piece.name} ({piece.tokens} tokens)" for piece in longest)
+    longest = sorted(must, key=lambda part: -part.tokens)[:2]
+    named = " and ".join(f"{part.label or part.name} ({part.tokens} tokens)" for part in longest)
     return PromptTooLong(
         f"What has to be in the prompt needs {needed} tokens, and {hard} are allowed. The longest parts: {named}.",
         "Shorten them, or choose a model with a larger context in Settings → Models.",
     )
 
 
-# Where the pieces of a prompt are laid out, each counted, named, and with its macros read.
-
-
-SYSTEM, DIALOGUE = 0, 1
-"""The two places a piece can stand in."""
-
-
 class PromptDraft:
-    def __init__(self, count: Callable[[str], int], names: dict[str, str], bot: Character, macros: Macros) -> None:
-        self.count_tokens = count
+    """The parts of a prompt for one character, with their tokens counted and their macros expanded."""
+
+    def __init__(
+        self, count_tokens: Callable[[str], int], names: dict[str, str], character: Character, macros: Macros
+    ) -> None:
+        self.count_tokens = count_tokens
         self.names = names
-        self.character = bot
+        self.character = character
         self.macros = macros
         self.parts: list[PromptPart] = []
         self._names: dict[str, int] = {}
 
     def add(self, name: str, tier: Tier, text: str, *, drop_order: int = 0, label: str = "") -> None:
-        if text.strip() and (told := self.macros.expand(text)).strip():
-            self.append(self.part(name, tier, told, drop_order=drop_order, label=label))
+        """Add a part to the system message, unless its text is empty."""
+        if text.strip() and (expanded := self.macros.expand(text)).strip():
+            self.append(self.part(name, tier, expanded, drop_order=drop_order, label=label))
 
     def append(self, part: PromptPart) -> None:
-        """Two pieces never share a name: two lore entries may."""
+        """Add a part; a name that occurs again, such as that of a lore entry, gets a number."""
         times = self._names[part.name] = self._names.get(part.name, 0) + 1
         self.parts.append(part if times == 1 else replace(part, name=f"{part.name} ({times})"))
 
@@ -137,64 +158,56 @@ class PromptDraft:
         label: str = "",
         replacement: PromptPart | None = None,
     ) -> PromptPart:
-        place = order or (SYSTEM, len(self.parts))
-        return PromptPart(name, tier, role, text, self.count_tokens(text), place, drop_order, label, replacement)
-
-
-# Where a card's lore stands in a prompt: around the character's description, or deep in the dialogue. S9, S13
-#
-# An entry says so itself, with its position and with decorators (`@@depth`, `@@role`, `@@position`). What it says takes
-# tokens like anything else, and goes when there is no room.
-
-
-_LORE_DROP_ORDER = 4
+        order = order or (SYSTEM, len(self.parts))
+        return PromptPart(name, tier, role, text, self.count_tokens(text), order, drop_order, label, replacement)
 
 
 class ActiveLore:
-    """What comes up now, to be laid out place by place."""
+    """The lore entries of a character's card that match now, placed as their positions and decorators ask."""
 
-    def __init__(self, told: Sequence[LoreMatch] = ()) -> None:
-        self._entries = told
+    def __init__(self, matches: Sequence[LoreMatch] = ()) -> None:
+        self._matches = matches
 
     @classmethod
-    def find(cls, store: Store, desk: PromptDraft, said: Sequence[Turn]) -> ActiveLore:
-        """`said` are the turns that will be told, oldest first."""
-        if desk.character.card is None or desk.character.card.lorebook is None:
+    def find(cls, store: Store, draft: PromptDraft, turns: Sequence[Turn]) -> ActiveLore:
+        """`turns` are those of the prompt, oldest first."""
+        if draft.character.card is None or draft.character.card.lorebook is None:
             return cls()
         replies = store.query(
             "SELECT count(*) FROM turn WHERE room = ? AND speaker = ?",
-            (said[-1].room if said else "", desk.character.id),
+            (turns[-1].room if turns else "", draft.character.id),
         )
-        messages = [turn_text(turn) for turn in said]
-        moment = LoreContext(messages=messages, replies=int(replies[0][0]), macros=desk.macros)
-        return cls(find_lore(desk.character.card.lorebook, moment, desk.count_tokens).included)
+        messages = [turn_text(turn) for turn in turns]
+        context = LoreContext(messages=messages, replies=int(replies[0][0]), macros=draft.macros)
+        return cls(find_lore(draft.character.card.lorebook, context, draft.count_tokens).included)
 
     @property
     def replaces_instructions(self) -> bool:
-        """Whether the card wants to be told without our own words on how to play: `@@disable_ui_prompt`."""
-        return any(lore.entry.decorators.disable_ui_prompt == "system_prompt" for lore in self._entries)
+        """Whether an entry replaces our instructions to the character (`@@disable_ui_prompt`)."""
+        return any(lore.entry.decorators.disable_ui_prompt == "system_prompt" for lore in self._matches)
 
-    def add_to(self, desk: PromptDraft, *spots: LorePosition) -> None:
-        for lore in self._entries:
-            if lore.position in spots:
-                desk.append(desk.part(_lore_name(lore), _lore_tier(lore), lore.text, drop_order=_LORE_DROP_ORDER))
+    def add_to(self, draft: PromptDraft, *positions: LorePosition) -> None:
+        for lore in self._matches:
+            if lore.position in positions:
+                draft.append(draft.part(_lore_name(lore), _lore_tier(lore), lore.text, drop_order=_LORE_DROP_ORDER))
 
-    def add_to_dialogue(self, desk: PromptDraft, said: Sequence[Turn]) -> None:
-        """So many messages from the newest, in the role the entry asks for."""
-        for lore in self._entries:
-            if lore.position == "at_depth":
-                before = len(said) - lore.depth
-                seq = said[before].seq - 0.5 if 0 <= before < len(said) else said[-1].seq + 0.5 if said else 0.0
-                order = (DIALOGUE, seq)
-                piece = desk.part(
+    def add_to_dialogue(self, draft: PromptDraft, turns: Sequence[Turn]) -> None:
+        """Add the entries that stand a number of messages before the newest one, in the role they ask for."""
+        for lore in self._matches:
+            if lore.position != "at_depth":
+                continue
+            before = len(turns) - lore.depth
+            seq = turns[before].seq - 0.5 if 0 <= before < len(turns) else turns[-1].seq + 0.5 if turns else 0.0
+            draft.append(
+                draft.part(
                     _lore_name(lore),
                     _lore_tier(lore),
                     lore.text,
                     role=lore.role,
-                    order=order,
+                    order=(DIALOGUE, seq),
                     drop_order=_LORE_DROP_ORDER,
                 )
-                desk.append(piece)
+            )
 
 
 def _lore_name(lore: LoreMatch) -> str:
@@ -205,35 +218,15 @@ def _lore_tier(lore: LoreMatch) -> Tier:
     return "nice" if lore.entry.decorators.ignore_on_max_context else "should"
 
 
-# Everything a character is told before it speaks, and where each word of it comes from. S13
-#
-# Parts come in tiers: MUST (who it is, who it speaks with, the scene, the last turns, the message), SHOULD (feelings,
-# activities, pinned and recalled memories, lore) and NICE (older dialogue, more memories, weather). What a character did
-# not witness is not among them, whoever wrote it: earlier turns, whispers to others, notes to the player.
-
-
-_LAST_TURNS, _MIN_LAST_TURNS = 6, 2
-"""How many of the newest turns are always told: fewer where they would take more than half of a small context."""
-_MAX_TURNS, _PAGE = 200, 50
-_SHOULD_RECALLED = 2
-_MAX_RECALLED = 100
-_GENERIC_NAMES = ("You", "User")
-"""What models call the person, whatever their name is."""
-_MAX_STOPS = 4
-"""Providers take no more."""
-_OVERHEAD_TOKENS = 6
-"""Tokens that go into the marks around a message or between two parts."""
-
-
 @dataclass(frozen=True)
 class AssembledPrompt:
     prompt: Prompt
     sent: PromptSent
     recalled: list[RecalledMemory]
     first_turn_seq: int | None
-    """The number of the first turn that was told as dialogue, if earlier ones had to be left out."""
+    """The seq of the first turn in the dialogue, if earlier ones were left out."""
     speaker_guard: SpeakerGuard
-    """Ends the reply where it would begin to speak for others."""
+    """Ends the reply where it begins to speak for others."""
 
 
 class PromptBuilder:
@@ -258,34 +251,34 @@ class PromptBuilder:
         self._clock = clock
         self._timeline = TurnQueries(store)
         self._chats = ChatQueries(store)
-        self._relationship_queries = RelationshipQueries(store)
+        self._relationships = RelationshipQueries(store)
 
     def assemble(self, chat: Chat, speaker: str, reply: str, to: Sequence[str] = ()) -> AssembledPrompt:
-        """The prompt for a speaker's next reply, spoken before everybody or to those a whisper was for."""
-        bot = self._roster.get(speaker, chat.version_of(speaker))
+        """The prompt of a speaker's next reply. `to` are the listeners of a whisper, if it is one."""
+        character = self._roster.get(speaker, chat.version_of(speaker))
         names = self._participants.names(chat)
-        saw = self._participants.turns_seen_by(chat, speaker)
+        seen = self._participants.turns_seen_by(chat, speaker)
         soft, hard = self._budgets()
-        desk = PromptDraft(self._counter(), names, bot, self._macros(chat, bot, names))
-        heard = {self._last_person(chat), *to} if to else set(chat.participants)
+        draft = PromptDraft(self._token_counter(), names, character, self._macros(chat, character, names))
+        listeners = {self._last_person(chat), *to} if to else set(chat.participants)
 
-        def may_tell(turn: Turn) -> bool:
-            known = saw(turn) and (turn.text or turn.state != "open")
-            return bool(known and (not turn.to or heard <= {turn.speaker, *turn.to}))
+        def allowed(turn: Turn) -> bool:
+            complete = turn.text or turn.state != "open"
+            return bool(complete and seen(turn) and (not turn.to or listeners <= {turn.speaker, *turn.to}))
 
-        turns, more = self._last_turns(desk, chat.room, may_tell, soft)
-        recalled = self._recall(chat, speaker, turns, heard)
-        said = [turn for turn in turns if turn_text(turn)]
-        lore = ActiveLore.find(self._store, desk, said)
-        self._identity(desk, chat, lore)
-        self._scene(desk, chat)
-        lore.add_to(desk, "scenario")
-        self._relationships(desk, chat)
-        self._memories(desk, chat, recalled, heard)
-        lore.add_to_dialogue(desk, said)
-        self._dialogue(desk, chat, said, hard, more=more)
-        fitted = fit_to_budget(desk.parts, soft=soft, hard=hard)
-        known = self._known_texts(chat.room, [piece.sha for piece in fitted.parts])
+        turns, more = self._last_turns(draft, chat.room, allowed, soft)
+        recalled = self._recall(chat, speaker, turns, listeners)
+        turns = [turn for turn in turns if turn_text(turn)]
+        lore = ActiveLore.find(self._store, draft, turns)
+        self._add_identity(draft, chat, lore)
+        self._add_scene(draft, chat)
+        lore.add_to(draft, "scenario")
+        self._add_relationships(draft, chat)
+        self._add_memories(draft, chat, recalled, listeners)
+        lore.add_to_dialogue(draft, turns)
+        self._add_dialogue(draft, chat, turns, hard, more=more)
+        fitted = fit_to_budget(draft.parts, soft=soft, hard=hard)
+        known = self._known_texts(chat.room, [part.sha for part in fitted.parts])
         target = self._models.catalogue.chain(Role.NARRATIVE)[0]
         sent = PromptSent(
             reply=reply,
@@ -300,41 +293,41 @@ class PromptBuilder:
             trimmed=tuple(fitted.trimmed),
             recalled={memory.id: memory.parts for memory in recalled},
         )
-        used = {piece.name for piece in fitted.parts}
+        used = {part.name for part in fitted.parts}
         kept = [memory for memory in recalled if f"memory {memory.id}" in used]
-        told = [int(piece.order[1]) for piece in fitted.parts if piece.name.startswith("turn ")]
+        seqs = [int(part.order[1]) for part in fitted.parts if part.name.startswith("turn ")]
         shortened = more or any(line.startswith("turn ") for line in fitted.trimmed)
         others = [name for entity, name in names.items() if entity != speaker]
         return AssembledPrompt(
             self.to_prompt(fitted.parts, others),
             sent,
             kept,
-            min(told) if told and shortened else None,
-            SpeakerGuard([bot.name, desk.macros.char], [*others, *_GENERIC_NAMES], self._length_limit()),
+            min(seqs) if seqs and shortened else None,
+            SpeakerGuard([character.name, draft.macros.char], [*others, *_GENERIC_NAMES], self._length_limit()),
         )
 
-    def to_prompt(self, pieces: Sequence[PromptPart], others: Sequence[str] = ()) -> Prompt:
-        system = "\n\n".join(piece.text for piece in pieces if piece.order[0] == SYSTEM)
+    def to_prompt(self, parts: Sequence[PromptPart], others: Sequence[str] = ()) -> Prompt:
+        system = "\n\n".join(part.text for part in parts if part.order[0] == SYSTEM)
         messages = [PromptMessage(role="system", text=system)]
-        for piece in pieces:
-            if piece.order[0] == SYSTEM:
+        for part in parts:
+            if part.order[0] == SYSTEM:
                 continue
-            if messages[-1].role == piece.role:  # providers want people and model to take turns
-                joined = f"{messages[-1].text}\n\n{piece.text}"
-                messages[-1] = PromptMessage(role=piece.role, text=joined)
+            if messages[-1].role == part.role:  # providers require alternating roles
+                joined = f"{messages[-1].text}\n\n{part.text}"
+                messages[-1] = PromptMessage(role=part.role, text=joined)
             else:
-                messages.append(PromptMessage(role=piece.role, text=piece.text))
-        # Who would speak for others stops by itself, where the provider knows how.
+                messages.append(PromptMessage(role=part.role, text=part.text))
+        # Ends a reply that begins to speak for others, if the provider supports it.
         stop = tuple(f"\n{name}:" for name in others[:_MAX_STOPS])
         return Prompt(messages=tuple(messages), max_tokens=self._settings.reply_tokens, temperature=0.9, stop=stop)
 
     def _last_person(self, chat: Chat) -> str:
-        """Who spoke last of the people: a whisper is answered to them alone."""
+        """The person who wrote last: the reply to a whisper is for them."""
         latest = self._timeline.latest(chat.room, _LAST_TURNS)
         return next((turn.speaker for turn in reversed(latest) if turn.by_person), chat.person)
 
     def _budgets(self) -> tuple[int, int]:
-        """S13: the model's own context is what really counts, where it is known."""
+        """The soft and the hard budget in tokens, limited by the model's context if that is known."""
         target = self._models.catalogue.chain(Role.NARRATIVE)[0]
         context = self._models.catalogue.details(target).context
         hard = self._settings.narrative_budget_hard
@@ -346,181 +339,178 @@ class PromptBuilder:
         target = self._models.catalogue.chain(Role.NARRATIVE)[0]
         return LengthLimit(self._models.catalogue.details(target).max_story_words)
 
-    def _counter(self) -> Callable[[str], int]:
+    def _token_counter(self) -> Callable[[str], int]:
         target = self._models.catalogue.chain(Role.NARRATIVE)[0]
         count = self._models.tokens.counter(target)
         return lambda text: count(text) + _OVERHEAD_TOKENS
 
-    def _macros(self, chat: Chat, bot: Character, names: dict[str, str]) -> Macros:
-        char = (bot.card.data.nickname if bot.card else "") or bot.name
+    def _macros(self, chat: Chat, character: Character, names: dict[str, str]) -> Macros:
+        char = (character.card.data.nickname if character.card else "") or character.name
         return Macros(char=char, user=names[chat.person], rng=random.Random(chat.room), seed=chat.room)  # noqa: S311
 
-    def _identity(self, desk: PromptDraft, chat: Chat, lore: ActiveLore) -> None:
-        who, company = desk.character.identity, [self._participants.person(person) for person in chat.people]
-        own = self.workspaces.texts(who.id) if self.workspaces is not None else WorkspaceTexts()
-        about = own.user if OWNER in chat.people else ""  # USER.md is about the owner
-        card = desk.character.card.data if desk.character.card else None
-        names = " or ".join(you.name for you in company)
-        only = f" You write only what {who.name} says and does, in prose, never what {names} does."
-        lore.add_to(desk, "before_char", "before_desc")
-        parts = [
+    def _add_identity(self, draft: PromptDraft, chat: Chat, lore: ActiveLore) -> None:
+        identity, people = draft.character.identity, [self._participants.person(person) for person in chat.people]
+        files = self.workspaces.texts(identity.id) if self.workspaces is not None else WorkspaceTexts()
+        about_owner = files.user if OWNER in chat.people else ""
+        card = draft.character.card.data if draft.character.card else None
+        names = " or ".join(person.name for person in people)
+        only = f" You write only what {identity.name} says and does, in prose, never what {names} does."
+        lore.add_to(draft, "before_char", "before_desc")
+        paragraphs = [
             card.system_prompt if card else "",
-            f"You are {who.name}.{'' if lore.replaces_instructions else only}",
-            own.identity or who.persona,
-            f"Traits: {', '.join(who.traits)}." if who.traits else "",
-            who.backstory,
+            f"You are {identity.name}.{'' if lore.replaces_instructions else only}",
+            files.identity or identity.persona,
+            f"Traits: {', '.join(identity.traits)}." if identity.traits else "",
+            identity.backstory,
         ]
-        desk.add("identity", "must", "\n\n".join(part for part in parts if part), label=f"who {who.name} is")
-        lore.add_to(desk, "after_desc", "personality", "after_char")
-        present = "\n".join(_person_text(you, about, alone=len(company) == 1) for you in company)
-        desk.add("you", "must", present, label="who you are")
-        desk.add("soul", "must", own.soul, label="SOUL.md")
-        for number, sample in enumerate(who.voice_samples):
-            desk.add(f"voice {number + 1}", "should", f"How {who.name} sounds:\n{sample}", drop_order=2 + number)
+        draft.add("identity", "must", "\n\n".join(filter(None, paragraphs)), label=f"who {identity.name} is")
+        lore.add_to(draft, "after_desc", "personality", "after_char")
+        present = "\n".join(_person_text(person, about_owner, alone=len(people) == 1) for person in people)
+        draft.add("you", "must", present, label="who you are")
+        draft.add("soul", "must", files.soul, label="SOUL.md")
+        for number, sample in enumerate(identity.voice_samples):
+            draft.add(f"voice {number + 1}", "should", f"How {identity.name} sounds:\n{sample}", drop_order=2 + number)
         if card and card.post_history_instructions:
-            desk.add("instructions", "must", card.post_history_instructions, label="the card's instructions")
-        others = [desk.names[bot] for bot in chat.characters if bot != who.id]
+            draft.add("instructions", "must", card.post_history_instructions, label="the card's instructions")
+        others = [draft.names[character] for character in chat.characters if character != identity.id]
         if others:
-            desk.add("others", "must", f"Also here: {', '.join(others)}. They speak for themselves.")
+            draft.add("others", "must", f"Also here: {', '.join(others)}. They speak for themselves.")
 
-    def _scene(self, desk: PromptDraft, chat: Chat) -> None:
+    def _add_scene(self, draft: PromptDraft, chat: Chat) -> None:
         where = ""
         if chat.scene is not None:
             scene = self._chats.scene(chat.room, chat.scene)
             where = f" at {self._chats.container_name(chat.room, scene.container)}" if scene.container else ""
         anchor = f" {chat.anchor}" if chat.anchor else ""
-        desk.add("scene", "must", f"It is {chat.clock:%A, %d %B %Y, %H:%M}{where}.{anchor}")
+        draft.add("scene", "must", f"It is {chat.clock:%A, %d %B %Y, %H:%M}{where}.{anchor}")
         places = {place.id: place.name for place in self._chats.containers(chat.room).values()}
         for entity, activity in self._chats.activities(chat.room).items():
-            text = _activity_text(desk.names.get(entity, entity), activity, places)
-            desk.add(f"activity of {entity}", "should", text, drop_order=8)
+            text = _activity_text(draft.names.get(entity, entity), activity, places)
+            draft.add(f"activity of {entity}", "should", text, drop_order=8)
         if chat.weather:
-            desk.add("weather", "nice", f"The weather: {chat.weather}.", drop_order=_MAX_RECALLED + 1)
+            draft.add("weather", "nice", f"The weather: {chat.weather}.", drop_order=_MAX_RECALLED + 1)
 
-    def _relationships(self, desk: PromptDraft, chat: Chat) -> None:
-        for edge in self._relationship_queries.in_world(chat.world):
-            if edge.of != desk.character.id or edge.toward not in desk.names:
+    def _add_relationships(self, draft: PromptDraft, chat: Chat) -> None:
+        for one in self._relationships.in_world(chat.world):
+            if one.of != draft.character.id or one.toward not in draft.names:
                 continue
-            name = desk.names[edge.toward]
-            known = "".join(f"\n- {fact}" for fact in edge.knowledge[-12:])
-            facts = f"\nWhat you know of {name}:{known}" if known else ""
-            told = f"{edge.summary}{facts}"
-            if edge.toward in chat.people and len(chat.people) > 1:
-                told = ""  # what is known of one person is not for another to hear
-            text = f"You feel for {name}: affinity {edge.affinity} of 100, trust {edge.trust}. {told}"
-            desk.add(f"feelings toward {edge.toward}", "should", text.strip(), drop_order=9)
+            name, details = draft.names[one.toward], ""
+            # With several people present, what is known about one of them is not for the others.
+            if one.toward not in chat.people or len(chat.people) == 1:
+                facts = "".join(f"\n- {fact}" for fact in one.knowledge[-_MAX_FACTS:])
+                details = one.summary + (f"\nWhat you know of {name}:{facts}" if facts else "")
+            text = f"You feel for {name}: affinity {one.affinity} of 100, trust {one.trust}. {details}"
+            draft.add(f"feelings toward {one.toward}", "should", text.strip(), drop_order=9)
 
-    def _memories(self, desk: PromptDraft, chat: Chat, recalled: list[RecalledMemory], heard: set[str]) -> None:
+    def _add_memories(
+        self, draft: PromptDraft, chat: Chat, recalled: list[RecalledMemory], listeners: set[str]
+    ) -> None:
         pinned = self._memory.recall(
-            owner=desk.character.id,
+            owner=draft.character.id,
             room=chat.room,
-            present=heard,
+            present=listeners,
             people=self._participants.everyone(),
             mode="recent",
             pinned=True,
-            k=8,
+            k=_MAX_PINNED,
             now=self._clock.now(),
         )
-        shown: set[str] = set()
         for memory in pinned:
-            shown.add(memory.id)
-            desk.add(f"pinned {memory.id}", "should", f"You will never forget: {memory.text}", drop_order=10)
+            draft.add(f"pinned {memory.id}", "should", f"You will never forget: {memory.text}", drop_order=10)
+        shown = {memory.id for memory in pinned}
         for rank, memory in enumerate(recalled):
             if memory.id in shown:
                 continue
             tier: Tier = "should" if rank < _SHOULD_RECALLED else "nice"
-            # Among what is nice, after older dialogue; the less it fits, the sooner.
+            # NICE memories are dropped after older dialogue; the lower their rank, the sooner.
             last = 5 if tier == "should" else _MAX_RECALLED
-            desk.add(f"memory {memory.id}", tier, f"You remember: {memory.text}", drop_order=last - rank)
+            draft.add(f"memory {memory.id}", tier, f"You remember: {memory.text}", drop_order=last - rank)
 
-    def _dialogue(self, desk: PromptDraft, chat: Chat, turns: Sequence[Turn], hard: int, *, more: bool) -> None:
-        """The turns; `more` says that there are earlier ones than these."""
-        summary = self._summary_piece(desk, chat)
+    def _add_dialogue(self, draft: PromptDraft, chat: Chat, turns: Sequence[Turn], hard: int, *, more: bool) -> None:
+        """Add the turns. `more` means that there are earlier ones, which the summary replaces."""
+        summary = self._summary_part(draft, chat)
         if summary is not None and more:
-            desk.append(summary)
-        room = hard // 2
+            draft.append(summary)
+        left = hard // 2
         for number, turn in enumerate(reversed(turns)):
-            mine = turn.speaker == desk.character.id
-            text = self._turn_text(desk, turn)
-            room -= desk.count_tokens(text) if number < _LAST_TURNS else 0
-            always = number < _MIN_LAST_TURNS or (number < _LAST_TURNS and room >= 0)
-            piece = desk.part(
-                f"turn {turn.id}",
-                "must" if always else "nice",
-                text,
-                role="assistant" if mine else "user",
-                order=(DIALOGUE, turn.seq),
-                label="your message" if number == 0 else f'the earlier turn "{text[:40]}…"',
-                replacement=None if always else summary,
+            text = self._turn_text(draft, turn)
+            left -= draft.count_tokens(text) if number < _LAST_TURNS else 0
+            always = number < _MIN_LAST_TURNS or (number < _LAST_TURNS and left >= 0)
+            draft.append(
+                draft.part(
+                    f"turn {turn.id}",
+                    "must" if always else "nice",
+                    text,
+                    role="assistant" if turn.speaker == draft.character.id else "user",
+                    order=(DIALOGUE, turn.seq),
+                    label="your message" if number == 0 else f'the earlier turn "{text[:40]}…"',
+                    replacement=None if always else summary,
+                )
             )
-            desk.append(piece)
 
     def _last_turns(
-        self, desk: PromptDraft, room: str, may_tell: Callable[[Turn], bool], budget: int
+        self, draft: PromptDraft, room: str, allowed: Callable[[Turn], bool], budget: int
     ) -> tuple[list[Turn], bool]:
         """The newest turns, oldest first, until they alone fill the budget; and whether there are earlier ones."""
         turns: list[Turn] = []
         before = None
         for _ in range(_MAX_TURNS // _PAGE):
             page = self._timeline.latest(room, _PAGE, before)
-            told = [turn for turn in page if may_tell(turn)]
-            turns = told + turns
+            found = list(filter(allowed, page))
+            turns = found + turns
             if len(page) < _PAGE:
                 return turns, False
-            budget -= sum(desk.count_tokens(self._turn_text(desk, turn)) for turn in told)
+            budget -= sum(draft.count_tokens(self._turn_text(draft, turn)) for turn in found)
             if budget < 0:
                 break
             before = page[0].seq
         return turns, True
 
-    def _turn_text(self, desk: PromptDraft, turn: Turn) -> str:
-        """A turn as it stands in the prompt."""
-        told = turn_text(turn)
-        return (
-            told
-            if turn.speaker == desk.character.id
-            else f"{self._participants.name(desk.names, turn.speaker)}: {told}"
-        )
+    def _turn_text(self, draft: PromptDraft, turn: Turn) -> str:
+        """The text of a turn, after the speaker's name unless that is the character itself."""
+        if turn.speaker == draft.character.id:
+            return turn_text(turn)
+        return f"{self._participants.name(draft.names, turn.speaker)}: {turn_text(turn)}"
 
-    def _summary_piece(self, desk: PromptDraft, chat: Chat) -> PromptPart | None:
-        """What stands in for older dialogue: the scenes as this character saw them, and the talk in short."""
-        summaries = self._chats.scene_summaries(chat.room, desk.character.id)[-5:]
-        talk = self._chats.dialogue_summary(chat.room)
-        if talk is not None and desk.character.id == chat.host:  # who is always there may know all that was said aloud
-            summaries.append(talk[1])
+    def _summary_part(self, draft: PromptDraft, chat: Chat) -> PromptPart | None:
+        """The summaries that replace older dialogue: of scenes as this character saw them, and of the dialogue."""
+        summaries = self._chats.scene_summaries(chat.room, draft.character.id)[-_MAX_SCENE_SUMMARIES:]
+        dialogue = self._chats.dialogue_summary(chat.room)
+        if dialogue is not None and draft.character.id == chat.host:  # only the host witnessed all of it
+            summaries.append(dialogue[1])
         if not summaries:
             return None
         text = "What happened before, in short:\n" + "\n".join(summaries)
-        return desk.part("summary", "should", text, order=(SYSTEM, 900), drop_order=7)
+        return draft.part("summary", "should", text, order=(SYSTEM, 900), drop_order=7)
 
-    def _recall(self, chat: Chat, speaker: str, turns: Sequence[Turn], heard: set[str]) -> list[RecalledMemory]:
+    def _recall(self, chat: Chat, speaker: str, turns: Sequence[Turn], listeners: set[str]) -> list[RecalledMemory]:
         if not turns or not self._settings.retrieval_k:
             return []
         shown = {turn.id for turn in turns[-_LAST_TURNS * 2 :]}
-        question = " ".join(turn_text(turn) for turn in turns[-2:])
         found = self._memory.recall(
-            question,
+            " ".join(turn_text(turn) for turn in turns[-2:]),
             owner=speaker,
             room=chat.room,
-            present=heard,
+            present=listeners,
             people=self._participants.everyone(),
             k=self._settings.retrieval_k + len(shown),
             now=self._clock.now(),
         )
-        # What is told as dialogue anyway need not be remembered too.
-        fresh = [one for one in found if not shown & set(one.memory.sources)]
-        return fresh[: self._settings.retrieval_k]
+        # Memories of turns that the dialogue shows anyway are left out.
+        return [one for one in found if not shown & set(one.memory.sources)][: self._settings.retrieval_k]
 
     def _known_texts(self, room: str, shas: Sequence[str]) -> set[str]:
+        """Those of the hashes whose texts were sent before in this chat."""
         marks = ", ".join("?" * len(shas))
         sql = f"SELECT sha FROM prompt_text WHERE room = ? AND sha IN ({marks})"  # noqa: S608
         return {sha for (sha,) in self._store.query(sql, (room, *shas))}
 
 
-def _person_text(you: OwnerProfile, about: str, *, alone: bool) -> str:
-    pronouns = you.pronouns and f" ({you.pronouns})"
-    told = (about or you.persona) if alone else you.persona
-    return f"{you.name}{pronouns} is {'the person' if alone else 'one of those'} you are with." + (told and f"\n{told}")
+def _person_text(person: OwnerProfile, about_owner: str, *, alone: bool) -> str:
+    pronouns = person.pronouns and f" ({person.pronouns})"
+    about = (about_owner or person.persona) if alone else person.persona
+    which = "the person" if alone else "one of those"
+    return f"{person.name}{pronouns} is {which} you are with." + (about and f"\n{about}")
 
 
 def _activity_text(name: str, activity: Activity, places: dict[str, str]) -> str:
@@ -533,5 +523,5 @@ def _activity_text(name: str, activity: Activity, places: dict[str, str]) -> str
         f"attending to {activity.attention}" if activity.attention else "",
         activity.status,
     ]
-    said = ", ".join(part for part in parts if part)
-    return f"{name}: {said}." if said else ""
+    text = ", ".join(part for part in parts if part)
+    return f"{name}: {text}." if text else ""
