@@ -81,7 +81,7 @@ class EchoModel(ScriptedModel):
                 return {"significance": self.chance.choice([0, 1, 1, 2, 3])}
             case "SceneCheck":
                 return {"closed": self.chance.random() < 0.1, "why": "done", "minutes": 3}
-            case "Stretches":
-                return {"stretches": [{"kind": "action", "text": request.prompt.messages[-1].text}]}
+            case "ClassifiedSegments":
+                return {"segments": [{"kind": "action", "text": request.prompt.messages[-1].text}]}
             case _:
                 return {}

@@ -73,8 +73,8 @@ LONG = "I walk to the window and look at the sea for a while and then I say that
 async def test_s11_the_classifier_is_asked_only_where_marks_are_absent(
     stage: StoryHarness, script: ScriptedModel
 ) -> None:
-    script.shapes["Stretches"] = {
-        "stretches": [
+    script.shapes["ClassifiedSegments"] = {
+        "segments": [
             {"kind": "action", "text": LONG[:58]},
             {"kind": "dialogue", "text": LONG[58:]},
         ]
@@ -83,21 +83,21 @@ async def test_s11_the_classifier_is_asked_only_where_marks_are_absent(
     room = await stage.start_chat(await stage.create_character())
     for text in ("Short.", f"*{LONG}*", f'"{LONG}"', f"*{LONG}* and so on"):
         await stage.say(room, text)
-        assert script.questions("Stretches") == []
+        assert script.questions("ClassifiedSegments") == []
     begun = await stage.say(room, f"{LONG} ((a note))")
     turn = stage.story.timeline.turn(room, begun.turn)
     assert [segment.kind for segment in turn.segments] == ["action", "dialogue", "ooc"]
     assert turn.text == f"{LONG} ((a note))"
-    assert "a note" not in script.questions("Stretches")[0]
+    assert "a note" not in script.questions("ClassifiedSegments")[0]
     assert f"*{LONG[:58].strip()}*" in script.prompt()
 
 
 async def test_s11_what_the_classifier_made_up_is_not_believed(stage: StoryHarness, script: ScriptedModel) -> None:
-    script.shapes["Stretches"] = {"stretches": [{"kind": "action", "text": "I set the house on fire"}]}
+    script.shapes["ClassifiedSegments"] = {"segments": [{"kind": "action", "text": "I set the house on fire"}]}
     stage.story.turns.settings = StorySettings(reader_from_words=15)
     room = await stage.start_chat(await stage.create_character())
     begun = await stage.say(room, LONG)
-    assert script.questions("Stretches")
+    assert script.questions("ClassifiedSegments")
     assert [(s.kind, s.text) for s in stage.story.timeline.turn(room, begun.turn).segments] == [("dialogue", LONG)]
 
 

@@ -1,7 +1,6 @@
-"""A whole character as one file: who it is in every version, its card, what it remembers and what it feels. S26
+"""Export and import of whole characters (JSON) and of chats (Markdown, JSON, SillyTavern JSONL).
 
-Imported where it is not known, it keeps its id and everything is as it was; beside its former self it becomes somebody
-new with the same past. What it remembers is kept in a stream of its own, since the chats did not travel.
+Exports are redacted: a secret that somebody pasted into a chat does not leave the instance.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import asyncio
 import base64
 import binascii
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Literal
@@ -46,6 +45,10 @@ from coterie.modes.story.turn_parser import parse_segments, visible_text
 
 CHARACTER_FORMAT: Final = "coterie-character"
 CHARACTER_FORMAT_VERSION: Final = 1
+CHAT_FORMAT_VERSION = 1
+ExportFormat = Literal["md", "json", "jsonl"]
+_EXPORT_PAGE = 1_000
+_MEMORY_BATCH = 500
 
 
 class ArchivedCard(BaseModel):
@@ -79,25 +82,23 @@ class CharacterArchive(BaseModel):
     format: Literal["coterie-character"] = CHARACTER_FORMAT
     version: Literal[1] = CHARACTER_FORMAT_VERSION
     versions: list[Identity] = Field(min_length=1)
-    """Every version there was, the newest last."""
+    """Every version, the newest last."""
     card: ArchivedCard | None = None
     memories: list[dict[str, Any]] = []
     edges: list[Relationship] = []
 
 
 def export_character(store: Store, roster: Characters, character: Character, card: Card | None) -> bytes:
-    """`card` with its pictures, if it came from one. What happened only in a fork stays there."""
+    """A character with its versions, card, memories and relationships, except those of forks."""
     forks = store.reader.forks()
     memories = [json.loads(line) for line in export_lines(store, character.id)][1:]
-    luggage = CharacterArchive(
+    archive = CharacterArchive(
         versions=[version.identity for version in roster.versions(character.id)],
         card=None if card is None else ArchivedCard.of(card),
         memories=[_redacted(entry) for entry in memories if entry["room"] not in forks],
-        edges=[
-            edge for edge in RelationshipQueries(store).in_world(MAIN_WORLD) if character.id in (edge.of, edge.toward)
-        ],
+        edges=[one for one in RelationshipQueries(store).in_world(MAIN_WORLD) if character.id in (one.of, one.toward)],
     )
-    return (luggage.model_dump_json(indent=1) + "\n").encode()
+    return (archive.model_dump_json(indent=1) + "\n").encode()
 
 
 def is_character_archive(data: bytes) -> bool:
@@ -109,9 +110,9 @@ def read_character_archive(data: bytes) -> CharacterArchive:
     document = read_object(data, "The character's file")
     if document.get("format") != CHARACTER_FORMAT:
         raise NotACard("This is not a character exported from Coterie.", "Choose a file made by Export character.")
-    if document.get("version") != CHARACTER_FORMAT_VERSION:
+    if (version := document.get("version")) != CHARACTER_FORMAT_VERSION:
         raise NotACard(
-            f"The file is of version {str(document.get('version'))[:20]}; this Coterie reads version {CHARACTER_FORMAT_VERSION}.",
+            f"The file is of version {str(version)[:20]}; this Coterie reads version {CHARACTER_FORMAT_VERSION}.",
             "Upgrade Coterie.",
         )
     try:
@@ -124,68 +125,71 @@ def read_character_archive(data: bytes) -> CharacterArchive:
 async def import_character(
     store: Store, roster: Characters, memory: Memory, archive: CharacterArchive
 ) -> tuple[Character, Card | None]:
-    """The character as it is known here now, and its card with pictures."""
+    """The imported character, and its card with pictures.
+
+    It keeps its id unless that is taken; then it becomes another character with the same past. Its memories get
+    their own stream, since its chats are not part of the archive.
+    """
     old = archive.versions[-1].id
-    known = {bot.id for bot in roster.all()}
+    known = {character.id for character in roster.all()}
     new = new_id() if old in known or not _is_id(old) else old
     card = archive.card.card() if archive.card is not None else None
     room = f"memory:{new}"
     entries = [_reassigned(entry, old, new, fresh=new != old) for entry in archive.memories]
-    planned = [json.dumps(entry, ensure_ascii=False) for entry in entries]
+    lines = [json.dumps(entry, ensure_ascii=False) for entry in entries]
     document = card.document if card is not None else None
-    drafts = [
+    new_events = [
         NewEvent(f"cast:{new}", CharacterAuthored(identity=one.model_copy(update={"id": new}), card=document), OWNER)
         for one in archive.versions
     ]
-    for edge in archive.edges:
-        of, toward = (new if entity == old else entity for entity in (edge.of, edge.toward))
+    for relationship in archive.edges:
+        of, toward = (new if entity == old else entity for entity in (relationship.of, relationship.toward))
         if {of, toward} <= {new, OWNER, *known}:
-            drafts.append(NewEvent(f"cast:{new}", _relationship_update(edge, of, toward), OWNER))
-    # First what may not fit: a file that is refused leaves nobody behind.
-    await asyncio.to_thread(import_lines, store, memory.writer, planned, owner=new, room=room)
-    await store.append(drafts)
+            new_events.append(NewEvent(f"cast:{new}", _relationship_update(relationship, of, toward), OWNER))
+    # The memories come first: if they are refused, no character is left behind.
+    await asyncio.to_thread(import_lines, store, memory.writer, lines, owner=new, room=room)
+    await store.append(new_events)
     return roster.get(new), card
 
 
 def reassign_memories(store: Store, lines: Sequence[str], owner: str) -> list[str]:
-    """Exported memories as another's own: who remembered them was there, and now this one was.
+    """Exported memories with another owner, who takes the place of the former one among witnesses.
 
-    What is no memory is left as it is, for whoever reads it to say so. Pins hold to their number.
+    Lines that are no memory stay as they are, for the importer to refuse. Pins beyond the limit are dropped.
     """
     pins_left = MAX_PINS - len(Pins(store).pinned(f"memory:{owner}", owner))
-    told: list[str] = []
+    reassigned: list[str] = []
     for line in lines:
         try:
             entry = json.loads(line)
         except ValueError:
             entry = None
         if not isinstance(entry, dict) or not isinstance(entry.get("text"), str):
-            told.append(line)
+            reassigned.append(line)
             continue
         old = str(entry.get("owner"))
         pinned = bool(entry.get("pinned")) and pins_left > 0
         pins_left -= pinned
-        told.append(
-            json.dumps({**_reassigned(entry, old, owner, fresh=old != owner), "pinned": pinned}, ensure_ascii=False)
-        )
-    return told
+        moved = {**_reassigned(entry, old, owner, fresh=old != owner), "pinned": pinned}
+        reassigned.append(json.dumps(moved, ensure_ascii=False))
+    return reassigned
 
 
-def _relationship_update(edge: Relationship, of: str, toward: str) -> RelationshipUpdated:
+def _relationship_update(imported: Relationship, of: str, toward: str) -> RelationshipUpdated:
     return RelationshipUpdated(
         world=MAIN_WORLD,
         of=of,
         toward=toward,
-        affinity_delta=max(-100, min(100, edge.affinity - 50)),
-        trust_delta=max(-100, min(100, edge.trust - 50)),
-        knowledge=edge.knowledge,
-        summary=edge.summary or None,
-        when=edge.when,
+        affinity_delta=max(-100, min(100, imported.affinity - 50)),
+        trust_delta=max(-100, min(100, imported.trust - 50)),
+        knowledge=imported.knowledge,
+        summary=imported.summary or None,
+        when=imported.when,
     )
 
 
 def _reassigned(entry: dict[str, Any], old: str, new: str, *, fresh: bool) -> dict[str, Any]:
-    """A memory of somebody who has another id now; beside the former self, ids are new too."""
+    """A memory with another owner; `fresh` also gives it a new id, because the old one is in use."""
     if not isinstance(entry.get("text"), str):
         raise CardError("A memory in the file has no text.", "Export the character again.")
     renamed = {
@@ -203,12 +207,11 @@ def _reassigned(entry: dict[str, Any], old: str, new: str, *, fresh: bool) -> di
 
 
 def _is_id(text: str) -> bool:
-    """An id becomes the name of a stream and of a folder, so one from a file is not taken as it comes."""
+    """Whether an id from a file is safe to become the name of a stream and of a folder."""
     return text.isascii() and text.isalnum() and len(text) <= 40
 
 
 def _redacted(value: Any) -> Any:
-    """S29: a secret that was pasted somewhere does not leave the house."""
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, dict):
@@ -220,10 +223,9 @@ def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-# Characters that come to the house: written here, from a card, or whole from another house. S1, S9, S26
-
-
 class CharacterImporter:
+    """Saves characters that are written here, or imported from a card or an archive, and prepares their folders."""
+
     def __init__(self, store: Store, roster: Characters, memory: Memory, workspaces: Workspaces) -> None:
         self._store = store
         self._roster = roster
@@ -231,35 +233,26 @@ class CharacterImporter:
         self._workspaces = workspaces
 
     async def author(self, identity: Identity) -> Character:
-        """Made or written anew, with a folder of its own."""
-        bot = await self._roster.save(identity)
-        self._workspaces.prepare(bot, self._roster.owner())
-        return bot
+        """Create a character, or save a new version of it."""
+        character = await self._roster.save(identity)
+        self._workspaces.prepare(character, self._roster.owner())
+        return character
 
     async def import_file(self, data: bytes, file_name: str) -> tuple[Character, list[str]]:
-        """From a file, whichever kind it is; with what was odd about it."""
+        """Import a card or an archive; returns the character, and notes about what was unusual in the file."""
         notes: list[str] = []
         if is_character_archive(data):
-            bot, card = await import_character(self._store, self._roster, self._memory, read_character_archive(data))
+            archive = read_character_archive(data)
+            character, card = await import_character(self._store, self._roster, self._memory, archive)
             if card is not None and (card.files or card.picture):
-                self._workspaces.save_card(bot.id, export_card(card, "charx").data, "charx")
+                self._workspaces.save_card(character.id, export_card(card, "charx").data, "charx")
         else:
             found = import_card(data, file_name)
-            bot = await self._roster.save(Identity.from_card(found.card), found.card)
-            self._workspaces.save_card(bot.id, data, found.format)
+            character = await self._roster.save(Identity.from_card(found.card), found.card)
+            self._workspaces.save_card(character.id, data, found.format)
             notes = found.notes
-        self._workspaces.prepare(bot, self._roster.owner())
-        return bot, notes
-
-
-# A chat to take along: Markdown to read, JSON to work with, JSONL for SillyTavern. S26
-#
-# Secrets that were pasted somewhere do not leave the house with it (S29).
-
-
-ExportFormat = Literal["md", "json", "jsonl"]
-_EXPORT_PAGE = 1_000
-CHAT_FORMAT_VERSION = 1
+        self._workspaces.prepare(character, self._roster.owner())
+        return character, notes
 
 
 class ExportedTurn(BaseModel):
@@ -272,7 +265,7 @@ class ExportedTurn(BaseModel):
     truncated: bool = False
     to: list[str] = []
     alternatives: list[str] = []
-    """Every reply there was in its place, the chosen one among them; empty when there was only one."""
+    """All replies to the message, including the chosen one; empty if there was only one."""
     chosen: int = 0
 
 
@@ -306,7 +299,7 @@ async def _collect_chat(story: StoryService, chat: Chat) -> ExportedChat:
     return ExportedChat(
         title=redact(chat.title),
         host=chat.host,
-        characters={bot: name for bot, name in names.items() if bot not in chat.people},
+        characters={entity: name for entity, name in names.items() if entity not in chat.people},
         you=names[chat.person],
         clock=chat.clock,
         turns=turns,
@@ -354,8 +347,8 @@ def _as_tavern_chat(chat: ExportedChat) -> TavernChat:
 
 
 def _markdown(chat: ExportedChat) -> str:
-    company = ", ".join([chat.you, *chat.characters.values()])
-    parts = [f"# {_one_line(chat.title)}", f"*{_one_line(company)}*"]
+    participants = ", ".join([chat.you, *chat.characters.values()])
+    parts = [f"# {_one_line(chat.title)}", f"*{_one_line(participants)}*"]
     for turn in chat.turns:
         whisper = " (whispered)" if turn.to else ""
         cut = " […]" if turn.truncated else ""
@@ -364,100 +357,84 @@ def _markdown(chat: ExportedChat) -> str:
 
 
 def _one_line(text: str) -> str:
-    """A name or title is one line: it must not become a heading of its own."""
+    """A name or title without line breaks, so that it cannot contain Markdown headings."""
     return " ".join(text.split())
-
-
-# A SillyTavern chat becomes a chat here, with its turns and swipes, and the character remembers it. S9
-#
-# Replies that were swiped away are recorded and superseded, so that they can be swiped back to. No model is asked.
-
-
-_BATCH = 500
 
 
 @dataclass
 class _ImportedChat:
-    """The events of the turns, and what is to be remembered of them."""
+    """The new events of an imported chat, and the memories of its turns."""
 
     room: str
-    bot: Character
+    character: Character
     seq: int
-    """The number of the last event so far."""
-    drafts: list[NewEvent] = field(default_factory=list)
+    """The seq of the last event so far."""
+    new_events: list[NewEvent] = field(default_factory=list)
     dropped: list[int] = field(default_factory=list)
+    """The seqs of replies that were not chosen."""
     memories: list[NewMemory] = field(default_factory=list)
-    asked: str | None = None
+    last_message: str | None = None
 
-    def add(self, draft: NewEvent) -> None:
-        self.drafts.append(draft)
+    def add(self, new_event: NewEvent) -> None:
+        self.new_events.append(new_event)
         self.seq += 1
+
+    def add_message(self, turn: TavernTurn) -> None:
+        # SillyTavern's system messages are for the player only, like out-of-character notes.
+        note = turn.speaker == "system"
+        segments = (Segment(kind="ooc", text=turn.text),) if note else tuple(parse_segments(turn.text))
+        if not segments:
+            return
+        turn_id = new_id()
+        text = f"(({turn.text}))" if note else turn.text
+        message = UserTurn(turn=turn_id, author=OWNER, text=text, segments=segments, sent=turn.sent)
+        self.add(NewEvent(self.room, message, OWNER, turn=turn_id))
+        if not note:
+            self.last_message = turn_id
+        self._remember(visible_text(segments), turn.name or OWNER, turn_id)
+
+    def add_replies(self, turn: TavernTurn) -> None:
+        """Add all alternatives; those that were not chosen are superseded, and can be chosen later."""
+        speaker = self.character.id
+        for number, text in enumerate(turn.swipes or [turn.text]):
+            reply = new_id()
+            started = AssistantTurnStarted(reply=reply, speaker=speaker, answers=self.last_message, sent=turn.sent)
+            self.add(NewEvent(self.room, started, speaker, turn=reply))
+            self.add(NewEvent(self.room, AssistantTurn(reply=reply, text=text), speaker, turn=reply))
+            if number != turn.chosen:
+                self.dropped += [self.seq - 1, self.seq]
+            else:
+                self._remember(text.strip(), self.character.name, reply)
+
+    def _remember(self, text: str, speaker: str, source: str) -> None:
+        if text:
+            owner = self.character.id
+            self.memories.append(
+                NewMemory(
+                    text, owner=owner, room=self.room, speaker=speaker, witnesses=(owner, OWNER), sources=(source,)
+                )
+            )
 
 
 async def import_tavern_chat(
     story: StoryService, store: Store, memory: Memory, character: Character, chat: TavernChat, title: str = ""
 ) -> Chat:
-    """The whole chat in one transaction; what there is to remember follows."""
+    """Import a SillyTavern chat in one transaction, without calling a model; its memories follow in batches."""
     room = f"room:{new_id()}"
-    drafts = story.opening_events(room, character, Opening(title=title.strip() or f"{character.name} (imported)"))
-    script = _ImportedChat(room, character, seq=len(drafts))
+    new_events = story.opening_events(room, character, Opening(title=title.strip() or f"{character.name} (imported)"))
+    imported = _ImportedChat(room, character, seq=len(new_events))
     for turn in chat.turns:
         if turn.speaker == "character":
-            _add_reply(script, turn)
+            imported.add_replies(turn)
         else:
-            _add_message(script, turn)
-    drafts += script.drafts
-    if script.dropped:
-        drafts.append(NewEvent(room, supersede(script.dropped), OWNER))
-    await store.append(drafts)
-    for batch in _batches(script.memories):
+            imported.add_message(turn)
+    new_events += imported.new_events
+    if imported.dropped:
+        new_events.append(NewEvent(room, supersede(imported.dropped), OWNER))
+    await store.append(new_events)
+    for start in range(0, len(imported.memories), _MEMORY_BATCH):
+        batch = imported.memories[start : start + _MEMORY_BATCH]
         planned = memory.writer.plan(batch, by_meaning=False, actor="import")
-        if remembered := [draft for plan in planned for draft in plan.new_events]:
+        if remembered := [new_event for plan in planned for new_event in plan.new_events]:
             await store.append(remembered)
     return story.chats.chat(room)
-
-
-def _add_message(script: _ImportedChat, turn: TavernTurn) -> None:
-    """SillyTavern's system messages are for the player only, as notes are here."""
-    note = turn.speaker == "system"
-    segments = (Segment(kind="ooc", text=turn.text),) if note else tuple(parse_segments(turn.text))
-    if not segments:
-        return
-    turn_id = new_id()
-    text = f"(({turn.text}))" if note else turn.text
-    said = UserTurn(turn=turn_id, author=OWNER, text=text, segments=segments, sent=turn.sent)
-    script.add(NewEvent(script.room, said, OWNER, turn=turn_id))
-    if not note:
-        script.asked = turn_id
-    _add_memory(script, visible_text(segments), turn.name or OWNER, turn_id)
-
-
-def _add_reply(script: _ImportedChat, turn: TavernTurn) -> None:
-    texts = turn.swipes or [turn.text]
-    for number, text in enumerate(texts):
-        reply = new_id()
-        started = AssistantTurnStarted(reply=reply, speaker=script.bot.id, answers=script.asked, sent=turn.sent)
-        script.add(NewEvent(script.room, started, script.bot.id, turn=reply))
-        script.add(NewEvent(script.room, AssistantTurn(reply=reply, text=text), script.bot.id, turn=reply))
-        if number != turn.chosen:
-            script.dropped += [script.seq - 1, script.seq]
-        else:
-            _add_memory(script, text.strip(), script.bot.name, reply)
-
-
-def _add_memory(script: _ImportedChat, text: str, speaker: str, source: str) -> None:
-    if text:
-        new = NewMemory(
-            text,
-            owner=script.bot.id,
-            room=script.room,
-            speaker=speaker,
-            witnesses=(script.bot.id, OWNER),
-            sources=(source,),
-        )
-        script.memories.append(new)
-
-
-def _batches(memories: list[NewMemory]) -> Iterator[list[NewMemory]]:
-    for start in range(0, len(memories), _BATCH):
-        yield memories[start : start + _BATCH]

@@ -55,7 +55,7 @@ class ChatContext:
                 return await self.store.append(new_events, expect={room: head}, jobs=jobs)
             except Conflict:
                 continue
-        raise Busy("This chat changes too quickly to be changed by hand.", "Try again in a moment.")
+        raise Busy("Other changes to this chat keep coming first.", "Try again in a moment.")
 
     def require_no_open_reply(self, room: str) -> None:
         if self.timeline.open_replies(room):

@@ -31,8 +31,7 @@ from coterie.modes.story.events import (
 )
 from coterie.modes.story.queries import Chat
 
-_CONFIRMED_EVENTS = 8
-"""So many events at most does an opening consist of."""
+_MAX_OPENING_EVENTS = 8
 
 
 class OpeningPlace(BaseModel):
@@ -88,9 +87,9 @@ async def propose_opening(models: Models, character: Character, person: OwnerPro
             opening=Opening(greeting=greeting),
             notice=f"{who.name} has no kickoff prose yet. Fill in what you like; everything may stay empty.",
         )
-    if (read := opening_for(who.kickoff)) is not None:
-        here = {"greeting": greeting or who.kickoff, "relationship": who.initial_relationship}
-        return OpeningProposal(opening=Opening.model_validate({**read, **here}))
+    if (prepared := opening_for(who.kickoff)) is not None:
+        texts = {"greeting": greeting or who.kickoff, "relationship": who.initial_relationship}
+        return OpeningProposal(opening=Opening.model_validate({**prepared, **texts}))
     prompt = Prompt.of(
         f"Character: {who.name}\nPersona: {who.persona}\nThe person: {person.name}. {person.persona}\n"
         f"Their relationship: {who.initial_relationship}\n\nOpening prose:\n{who.kickoff}",
@@ -100,12 +99,11 @@ async def propose_opening(models: Models, character: Character, person: OwnerPro
             "character sees the person, and facts it knows about them. Leave out what the prose does not say."
         ),
     )
-    caller = Caller(character=character.id)
-    found = await classify(models, Opening, prompt, caller=caller)
+    found = await classify(models, Opening, prompt, caller=Caller(character=character.id))
     opening = found.value.model_copy(update={"greeting": greeting or who.kickoff})
     if found.ok:
         return OpeningProposal(opening=opening)
-    why = found.error.what if found.error is not None else "What the model answered could not be used."
+    why = found.error.what if found.error is not None else "The model's answer could not be used."
     return OpeningProposal(
         opening=opening, notice=f"The opening could not be read from the prose. {why} Fill it in by hand."
     )
@@ -145,7 +143,7 @@ class ChatOpenings:
         """The chat. If a reset emptied it, it first begins again with the opening that was confirmed for it."""
         store = self._context.store
         if not self._context.chats.exists(room):
-            first = await store.read(self._context.root_room(room), limit=_CONFIRMED_EVENTS)
+            first = await store.read(self._context.root_room(room), limit=_MAX_OPENING_EVENTS)
             last = await store.read(room, kinds=[Reset.kind, Rewound.kind], newest_first=True, limit=1)
             if last and isinstance(last[0].payload, Reset) and isinstance(created := first[0].payload, ChatCreated):
                 host = self._context.roster.get(created.host)
@@ -156,7 +154,7 @@ class ChatOpenings:
 def opening_events(
     room: str,
     character: Character,
-    you: OwnerProfile,
+    profile: OwnerProfile,
     opening: Opening,
     *,
     starts: datetime,
@@ -200,20 +198,13 @@ def opening_events(
             when=starts,
         ),
     ]
-    drafts = [NewEvent(room, payload, person) for payload in payloads]
+    new_events = [NewEvent(room, payload, person) for payload in payloads]
     if opening.greeting.strip():
         reply = new_id()
-        text = _greeting(character, you, opening.greeting)
-        drafts += [
-            NewEvent(
-                room,
-                AssistantTurnStarted(reply=reply, speaker=character.id, present=(person, character.id)),
-                character.id,
-                turn=reply,
-            ),
-            NewEvent(room, AssistantTurn(reply=reply, text=text), character.id, turn=reply),
-        ]
-    return drafts
+        started = AssistantTurnStarted(reply=reply, speaker=character.id, present=(person, character.id))
+        greeting = AssistantTurn(reply=reply, text=_greeting(character, profile, opening.greeting))
+        new_events += [NewEvent(room, payload, character.id, turn=reply) for payload in (started, greeting)]
+    return new_events
 
 
 def confirmed_opening(events: Sequence[AnyEvent]) -> Opening:
@@ -240,6 +231,6 @@ def confirmed_opening(events: Sequence[AnyEvent]) -> Opening:
     return Opening(**found)
 
 
-def _greeting(bot: Character, you: OwnerProfile, text: str) -> str:
-    char = (bot.card.data.nickname if bot.card else "") or bot.name
-    return Macros(char=char, user=you.name, rng=Random(bot.id)).expand(text, "display")  # noqa: S311
+def _greeting(character: Character, profile: OwnerProfile, text: str) -> str:
+    char = (character.card.data.nickname if character.card else "") or character.name
+    return Macros(char=char, user=profile.name, rng=Random(character.id)).expand(text, "display")  # noqa: S311

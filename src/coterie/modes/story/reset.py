@@ -1,4 +1,4 @@
-"""Resetting a character: everything it lived through starts over, and the last reset can be undone.
+"""Resets a character: clears what it experienced in all chats. The last reset can be undone.
 
 A reset appends events to many streams: the chats the character hosts, those it visits, its memories and relationships.
 Their keys share one id, so that the reset can be undone as a whole. Nothing else brings back what a character

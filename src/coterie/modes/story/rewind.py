@@ -1,7 +1,7 @@
-"""Rewinding a chat to a turn, and undoing the rewind.
+"""Rewinds a chat to a turn, and undoes the rewind.
 
-What a kept turn caused may be finished after later turns were played. It belongs to that turn: a rewind keeps it, and
-an undo does not lose it.
+The result of a slow job may be recorded after later turns. It belongs to its own turn: a rewind that keeps the turn
+keeps the result, and so does an undo.
 """
 
 from __future__ import annotations
@@ -147,8 +147,8 @@ def _lost_item(event: AnyEvent) -> LostItem | None:
             return LostItem(what="turns", event=event.id, text=_shortened(turn.text))
         case SceneOpened() | SceneClosed() as scene:
             return LostItem(what="scenes", event=event.id, text=f"{scene.kind.replace('_', ' ')} {scene.scene}")
-        case RelationshipUpdated() | RelationshipSummaryRewritten() as edge:
-            return LostItem(what="edges", event=event.id, text=f"{edge.of} toward {edge.toward}")
+        case RelationshipUpdated() | RelationshipSummaryRewritten() as it:
+            return LostItem(what="edges", event=event.id, text=f"{it.of} toward {it.toward}")
         case RelationshipsSet():
             return LostItem(what="edges", event=event.id, text="all")
         case MemoryAdded() as memory:

@@ -1,7 +1,7 @@
-"""Reading what a person wrote: speech, action, and notes to the player that no character may see. S11
+"""Parses a message into speech, action and out-of-character notes, which no character may see.
 
-`*walks over* "Hey." ((player note))` is three segments. Marked-up text is read here, without a model; only where
-marks are absent or ambiguous may a classifier be asked, and what it says must fit the text it was given.
+`*walks over* "Hey." ((note))` is three segments. Text with marks is parsed without a model; a classifier is used only
+for long messages without them.
 """
 
 from __future__ import annotations
@@ -26,26 +26,27 @@ SegmentKind = Literal["dialogue", "action", "ooc"]
 
 
 def parse_segments(text: str, ooc_marker: str = OOC_MARKER) -> list[Segment]:
-    """The segments of a text, in order. Everything that was written is in exactly one of them, marks aside."""
+    """The segments of a text, in order. Every character except marks is in exactly one of them."""
     found: list[Segment] = []
-    plain = ""
+    unmarked = ""
     at = 0
     while at < len(text):
         marked = _marked(text, at, ooc_marker)
         if marked is None:
-            plain += text[at]
+            unmarked += text[at]
             at += 1
             continue
-        _add(found, "dialogue", plain, bare=True)
-        plain = ""
+        _add_unmarked(found, unmarked)
+        unmarked = ""
         kind, inside, at = marked
-        _add(found, kind, inside)
-    _add(found, "dialogue", plain, bare=True)
+        if inside.strip():
+            found.append(Segment(kind=kind, text=inside.strip()))
+    _add_unmarked(found, unmarked)
     return _with_narration(found)
 
 
 def unmarked_segment(segments: Sequence[Segment], words: int) -> Segment | None:
-    """The stretch of which only a reader could tell what is speech and what action: no marks, and not short."""
+    """The segment that a classifier has to split: the only visible one, without marks, of at least `words` words."""
     shown = [segment for segment in segments if segment.kind != "ooc"]
     if not words or len(shown) != 1 or shown[0].kind != "dialogue" or shown[0].text[0] in _QUOTES:
         return None
@@ -53,7 +54,7 @@ def unmarked_segment(segments: Sequence[Segment], words: int) -> Segment | None:
 
 
 def visible_text(segments: Sequence[Segment]) -> str:
-    """What a character may see of it: everything but notes to the player."""
+    """What characters may see: everything except out-of-character notes."""
     parts = []
     for segment in segments:
         if segment.kind == "action":
@@ -64,16 +65,16 @@ def visible_text(segments: Sequence[Segment]) -> str:
 
 
 def turn_text(turn: Turn) -> str:
-    """A turn as characters may hear it."""
+    """What characters may see of a turn."""
     return visible_text(turn.segments) if turn.by_person else turn.text.strip()
 
 
 def _marked(text: str, at: int, ooc_marker: str) -> tuple[SegmentKind, str, int] | None:
-    """The marked stretch that begins here, if one does: its kind, what it holds, and where it ends."""
+    """The marked text that begins at a position: its kind, its content, and the position after it."""
     if ooc_marker and text.startswith(ooc_marker, at):
         closer = _CLOSERS.get(ooc_marker, ooc_marker[::-1])
         end = text.find(closer, at + len(ooc_marker))
-        # A note that is never closed is still a note: better lost to the character than told to it.
+        # An unclosed note extends to the end: no part of it may reach a character.
         stop = len(text) if end < 0 else end
         return "ooc", text[at + len(ooc_marker) : stop], min(len(text), stop + len(closer))
     if text[at] == "*":
@@ -89,18 +90,16 @@ def _marked(text: str, at: int, ooc_marker: str) -> tuple[SegmentKind, str, int]
     return None
 
 
-def _add(found: list[Segment], kind: SegmentKind, text: str, *, bare: bool = False) -> None:
+def _add_unmarked(found: list[Segment], text: str) -> None:
     text = text.strip()
-    if not text:
-        return
-    if bare and found and found[-1].kind == "dialogue" and not text.strip(".,;:!?…-–— "):
-        found[-1] = Segment(kind="dialogue", text=found[-1].text + text)  # the full stop after a quotation
-        return
-    found.append(Segment(kind=kind, text=text))
+    if text and found and found[-1].kind == "dialogue" and not text.strip(".,;:!?…-–— "):
+        found[-1] = Segment(kind="dialogue", text=found[-1].text + text)  # punctuation after a quotation
+    elif text:
+        found.append(Segment(kind="dialogue", text=text))
 
 
 def _with_narration(found: list[Segment]) -> list[Segment]:
-    """Where speech is quoted, what stands outside the quotation marks is narration."""
+    """If speech is quoted, what is outside the quotation marks becomes action."""
     quoted = any(segment.kind == "dialogue" and segment.text[0] in _QUOTES for segment in found)
     if not quoted:
         return found
@@ -112,41 +111,34 @@ def _with_narration(found: list[Segment]) -> list[Segment]:
     ]
 
 
-# Asking a model what is speech and what action, where a person used no marks. S11
-#
-# Only for messages long enough to be worth it, only with what characters may see of them, and only believed if the
-# parts it gives are the text it was given.
-
-
-class Stretch(BaseModel):
+class ClassifiedSegment(BaseModel):
     kind: Literal["dialogue", "action"] = "dialogue"
     text: str = ""
 
 
-class Stretches(BaseModel):
-    stretches: list[Stretch] = Field(default_factory=list)
+class ClassifiedSegments(BaseModel):
+    segments: list[ClassifiedSegment] = Field(default_factory=list)
 
 
 async def classify_unmarked(
     models: Models, segments: Sequence[Segment], *, words: int, caller: Caller
 ) -> tuple[Segment, ...] | None:
-    """The segments as a reader sees them; None where there was nothing to ask, or its answer cannot be used."""
+    """Split the unmarked segment by a classifier. None if there is none, or if the result is not the given text."""
     unclear = unmarked_segment(segments, words)
     if unclear is None:
         return None
     prompt = Prompt.of(
         unclear.text,
-        system="Split this text from a roleplay, in order and word for word, into stretches of dialogue (what is said "
-        "aloud) and action (what is done or told). Change nothing and leave nothing out.",
+        system="Split this text from a roleplay, in order and word for word, into segments of dialogue (what is said "
+        "aloud) and action (what is done or narrated). Change nothing and leave nothing out.",
     )
-    found = await classify(models, Stretches, prompt, caller=caller)
-    read = [one for one in found.value.stretches if one.text.strip()]
-    if not found.ok or _letters("".join(one.text for one in read)) != _letters(unclear.text):
+    found = await classify(models, ClassifiedSegments, prompt, caller=caller)
+    split = [Segment(kind=one.kind, text=one.text.strip()) for one in found.value.segments if one.text.strip()]
+    if not found.ok or _without_spaces("".join(one.text for one in split)) != _without_spaces(unclear.text):
         return None
     at = list(segments).index(unclear)
-    clear = [Segment(kind=one.kind, text=one.text.strip()) for one in read]
-    return (*segments[:at], *clear, *segments[at + 1 :])
+    return (*segments[:at], *split, *segments[at + 1 :])
 
 
-def _letters(text: str) -> str:
+def _without_spaces(text: str) -> str:
     return "".join(text.split())

@@ -252,7 +252,9 @@ class Turns:
         character = self._context.find_character(chat, name_or_id)
         if to and character not in to:
             name = self._context.participants.names(chat)[character]
-            raise NoSuchCharacter(f"{name} cannot hear what you whisper to somebody else.", "Pick who was told.")
+            raise NoSuchCharacter(
+                f"{name} cannot hear what you whisper to somebody else.", "Choose one of those it is addressed to."
+            )
         return character
 
     def _last_exchange(self, room: str) -> tuple[Turn, Turn | None]:
