@@ -1,4 +1,4 @@
-"""A regular of a room, as their file says it: a temper, interests, a way of talking. C5"""
+"""Personas: traits, interests and lines from a file, and the conversion from and to characters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PersonaName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_]*$", 
 class Traits(Section):
     talkativeness: Trait = 0.5
     meme_level: Trait = 0.5
-    """How gladly one joins a pile-on."""
+    """Tendency to join in with what many others say."""
     helpfulness: Trait = 0.5
     contrarian: Trait = 0.2
     warmth: Trait = 0.5
@@ -29,22 +29,21 @@ class Traits(Section):
 class Persona(Section):
     name: PersonaName
     character: str = ""
-    """Who of the cast this is, by id: the same memory here and there. Empty for one who comes from the crowd."""
+    """The id of the character it belongs to, with whom it shares memory; empty for a persona of the crowd only."""
     bio: str = Field(min_length=20, max_length=600)
     voice: str = Field(min_length=10, max_length=400)
-    """How they write, in words for a model."""
+    """Writing style, as an instruction for the model."""
     traits: Traits = Traits()
     interests: tuple[str, ...] = ()
-    """Single words, matched against what the stream and the chat are about."""
+    """Single words, matched against the keywords of the stream and the chat."""
     dislikes: tuple[str, ...] = ()
     emotes: tuple[str, ...] = ()
     badges: tuple[str, ...] = ()
     colour: Annotated[str, StringConstraints(pattern=r"^#[0-9a-f]{6}$")] = "#8a8a8a"
     sleep: Annotated[str, StringConstraints(pattern=r"^\d\d-\d\d$")] | None = None
-    """Hours (UTC) in which they are not there: `01-09`."""
+    """Hours (UTC) of absence, such as `01-09`."""
     lines: dict[Situation, tuple[str, ...]] = Field(default_factory=dict)
-    """Things they have said: examples for a model, and what they say where there is none. `{topic}`, `{name}` and
-    `{emote}` are filled in."""
+    """Example lines for the model, also used without one. `{topic}`, `{name}` and `{emote}` are filled in."""
 
     @field_validator("interests", "dislikes")
     @classmethod
@@ -52,7 +51,7 @@ class Persona(Section):
         return tuple(word.casefold() for word in words)
 
     def complete_lines(self, *situations: Situation) -> list[str]:
-        """Lines as they were said, with nothing left to fill in: in these situations, or in all."""
+        """Return the lines without placeholders for these situations, or for all."""
         return [line for each in situations or self.lines for line in self.lines.get(each, ()) if "{" not in line]
 
     def is_asleep(self, at_ms: int) -> bool:
@@ -63,12 +62,7 @@ class Persona(Section):
         return start <= hour < end if start <= end else hour >= start or hour < end
 
 
-# A persona as a character of the cast: the same person, who can be met elsewhere. C5
-#
-# Its id is the owner of what it remembers, so a story recalls what the room taught it, and the other way round.
-
-
-_STRONG, _WEAK = 0.65, 0.3
+_HIGH, _LOW = 0.65, 0.3
 _TRAIT_WORDS = {
     "talkativeness": ("talkative", "quiet"),
     "meme_level": ("goes along with every joke", "above the joke of the day"),
@@ -78,35 +72,36 @@ _TRAIT_WORDS = {
 }
 _SAMPLES = 6
 _shortened = partial(textwrap.shorten, placeholder=" …")
-_LONGEST_NAME, _LONGEST_BIO, _LONGEST_VOICE = 25, 500, 380
+_MAX_NAME, _MAX_BIO, _MAX_VOICE = 25, 500, 380
 
 
 def memory_owner(persona: str) -> str:
-    """Whose memories they are, if they come from the crowd."""
+    """Return the memory owner of a persona without a character."""
     return f"agent:{persona}"
 
 
 def character_id(persona: Persona) -> str:
-    """Whose memories they are."""
+    """Return the id under which a persona's memories are stored: its character's, or its own."""
     return persona.character or memory_owner(persona.name)
 
 
 def persona_from_character(character: Identity) -> Persona:
-    """Somebody of the cast as a regular: their own words about them, and a temper to be written by hand."""
-    name = re.sub(r"[^a-z0-9]+", "_", character.name.casefold()).strip("_")[:_LONGEST_NAME] or "somebody"
-    bio = _shortened(character.persona, _LONGEST_BIO) or "Is there for the company."
-    voice = _shortened(" / ".join(character.voice_samples), _LONGEST_VOICE) or "few words, and their own."
+    """Create a persona from a character, with default traits to be edited by hand."""
+    name = re.sub(r"[^a-z0-9]+", "_", character.name.casefold()).strip("_")[:_MAX_NAME] or "somebody"
+    bio = _shortened(character.persona, _MAX_BIO) or "Is there for the company."
+    voice = _shortened(" / ".join(character.voice_samples), _MAX_VOICE) or "few words, and their own."
     return Persona(
         name=name, character=character.id, bio=f"{_shortened(character.name, 60)}. {bio}", voice=f"As in: {voice}"
     )
 
 
 def character_from_persona(persona: Persona) -> Identity:
+    """Create a character from a persona; both share memory."""
     traits = []
-    for name, (much, little) in _TRAIT_WORDS.items():
+    for name, (high, low) in _TRAIT_WORDS.items():
         value = getattr(persona.traits, name)
-        if value >= _STRONG or value <= _WEAK:
-            traits.append(much if value >= _STRONG else little)
+        if value >= _HIGH or value <= _LOW:
+            traits.append(high if value >= _HIGH else low)
     likes = f" Cares about {', '.join(persona.interests)}." if persona.interests else ""
     return Identity(
         id=character_id(persona),

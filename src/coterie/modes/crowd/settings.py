@@ -1,4 +1,4 @@
-"""What ships ready-made: personas, rooms and moderation lists. A person's own files of the same name win."""
+"""Rooms, personas and moderation lists as TOML files: the shipped ones and the owner's own, which take precedence."""
 
 from __future__ import annotations
 
@@ -21,28 +21,25 @@ from coterie.modes.crowd.personas import Persona, character_id
 SHIPPED_CONFIGS = Path(__file__).parent / "configs"
 
 
-# A room, as its file says it: who is there, how fast it goes, what is allowed, and the numbers behind decisions.
-
-
 class Tempo(Section):
     tick_s: float = Field(default=1.0, gt=0)
-    """How often everybody asks themselves whether to speak."""
+    """Interval at which every persona decides whether to speak."""
     lines_per_minute: float = Field(default=14, gt=0)
-    """Of the whole room while the stream runs and nothing special happens, however many personas there are."""
+    """Rate of the whole room while the stream runs without an event, for any number of personas."""
     rest_s: float = Field(default=12, ge=0)
-    """The least time between two lines of one persona, mentions by people aside."""
+    """Minimum time between two lines of a persona, except for answers to a person's mention."""
     typing_per_s: float = Field(default=18, gt=0)
-    """Characters."""
+    """Characters per second."""
     line_deadline_s: float = Field(default=12, gt=0)
-    """What is not written by then is dropped, not posted late."""
+    """A line not written by then is dropped."""
     stand_in: bool = True
-    """Whether a persona's phrasebook speaks for it, in time, when a model is slow or forgets its manners. A person who
-    waits for an answer gets one in any case."""
+    """Use a persona's canned lines when the model is slow or its line is rejected. A person who waits for an answer
+    gets one in any case."""
     longest_line: int = Field(default=180, ge=20, le=500)
 
 
 class Tuning(Section):
-    """The numbers of C6 and C8."""
+    """The factors of a persona's decision to speak."""
 
     events: dict[str, float] = Field(
         default_factory=lambda: {
@@ -55,33 +52,33 @@ class Tuning(Section):
             "raid": 6.0,
         }
     )
-    """How many times likelier to speak right after such an event."""
+    """Factor right after an event of this kind."""
     event_fades_s: float = Field(default=6, gt=0)
     interest: float = Field(default=1.2, ge=0)
-    """For each interest that is being talked about."""
+    """Added to the factor for each interest that is a current topic."""
     mention: float = Field(default=0.85, ge=0, le=1)
-    """The chance, each tick, that somebody whom a person mentions begins to answer."""
+    """Probability per tick that a persona mentioned by a person answers."""
     mention_fades_s: float = Field(default=10, gt=0)
     human: float = Field(default=5.0, ge=0)
-    """How much likelier a person's message is to be answered than a persona's."""
+    """Factor for answering a person's message."""
     answers: float = Field(default=0.25, ge=0, le=1)
-    """Each answer that a message already has makes another so much less likely."""
+    """Factor for each answer that a message already has."""
     reply: float = Field(default=0.6, ge=0, le=1)
-    """How often, while nothing happens, one looks for another persona's line to answer …"""
+    """Share of ticks without an event at which a persona considers answering another persona."""
     banter: float = Field(default=10.0, ge=0)
-    """… and how many times likelier one then speaks, before damping."""
+    """Factor for such an answer, before damping."""
     called: float = Field(default=6.0, ge=0)
-    """How many times likelier one answers a persona that mentions one, before damping."""
+    """Factor for answering a persona's mention, before damping."""
     trend: float = Field(default=1.5, ge=0)
-    """How strongly a quick chat pulls those who like to join, while something has just happened."""
+    """Weight of a fast chat for personas with a high meme level, right after an event."""
     depth: float = Field(default=0.4, ge=0, lt=1)
-    """Each persona in a row makes an answer so much less likely."""
+    """Factor for each persona in a row."""
     longest_chain: int = Field(default=4, ge=1)
-    """No persona answers a chain of so many."""
+    """Chain length at which no persona answers any more."""
     bots: float = Field(default=0.6, ge=0, le=1)
-    """How much a chat that is all personas dampens answers to personas."""
+    """Damping of answers to personas in a chat of personas only."""
     quiet_after_s: float = Field(default=90, gt=0)
-    """With no stream and no people, the wish to talk halves in so many seconds."""
+    """Half-life of the activity without a stream and people, in seconds."""
 
 
 class RoomConfig(Section):
@@ -89,7 +86,7 @@ class RoomConfig(Section):
     title: str
     about: str = ""
     roster: tuple[str, ...] = ()
-    """Personas by name; all there are, if it is empty."""
+    """Names of personas; all of them if empty."""
     emotes: tuple[str, ...] = ()
     tempo: Tempo = Tempo()
     tuning: Tuning = Tuning()
@@ -97,14 +94,14 @@ class RoomConfig(Section):
     moderation: ModerationPolicy = ModerationPolicy()
 
 
-# Reads personas and rooms from folders of TOML, the shipped ones and a person's own; sees when a file was edited.
-
-
 S = TypeVar("S", bound=Section)
 
 
 class CrowdConfigs:
-    """`folders` may hold `personas/`, `rooms/` and `moderation/`; a later folder's file replaces an earlier one's."""
+    """Reads and writes configuration files; an edited file is read again.
+
+    `folders` may hold `personas/`, `rooms/` and `moderation/`; a later folder's file replaces an earlier one's.
+    """
 
     def __init__(self, folders: Sequence[Path] = ()) -> None:
         self._folders = (SHIPPED_CONFIGS, *folders)
@@ -120,12 +117,12 @@ class CrowdConfigs:
         return rooms[name]
 
     def write_room(self, name: str, changes: Mapping[str, Mapping[str, Any]]) -> RoomConfig:
-        """A room with some of its rules changed, as a file of the person's own. Nothing is written that cannot be."""
-        told = self.room(name).model_dump(mode="json")
-        for section, values in changes.items():
-            told[section] = {**told[section], **values}
+        """Write a room with changed rules to the owner's folder. Nothing is written if the rules are invalid."""
+        values = self.room(name).model_dump(mode="json")
+        for section, changed in changes.items():
+            values[section] = {**values[section], **changed}
         try:
-            room = RoomConfig.model_validate(told)
+            room = RoomConfig.model_validate(values)
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
@@ -134,44 +131,44 @@ class CrowdConfigs:
         return room
 
     def add_member(self, name: str, persona: Persona) -> Persona:
-        """A regular more in a room. One whose file is there already, perhaps edited by hand, is left as they are."""
+        """Add a persona to a room. An existing file of the persona is kept as it is."""
         room, known = self.room(name), self.personas().get(persona.name)
         if known is not None and character_id(known) != character_id(persona):
-            raise BadCrowdConfig(f"There is a {persona.name} already, who is somebody else.", "Rename one of them.")
+            raise BadCrowdConfig(f"There is already another persona named {persona.name}.", "Rename one of them.")
         if known is None:
             self._write("personas", persona.name, persona)
         if room.roster and persona.name not in room.roster:
             self._write("rooms", name, room.model_copy(update={"roster": (*room.roster, persona.name)}))
         return known or persona
 
-    def _write(self, kind: str, name: str, told: Section) -> None:
+    def _write(self, kind: str, name: str, config: Section) -> None:
         if self._folders[-1] == SHIPPED_CONFIGS:
-            raise BadCrowdConfig(f"There is no folder for {kind} of your own.", "Give the roster one.")
+            raise BadCrowdConfig(f"There is no folder for {kind} of your own.", "Pass a folder to CrowdConfigs.")
         file = self._folders[-1] / kind / f"{name}.toml"
         file.parent.mkdir(parents=True, exist_ok=True)
-        text = tomlkit.dumps(told.model_dump(mode="json", exclude_none=True))
+        text = tomlkit.dumps(config.model_dump(mode="json", exclude_none=True))
         write_atomic(file, text.encode(), durable=False)
 
     def personas(self) -> dict[str, Persona]:
-        """All there are, as they are written now: an edit shows at the next call."""
+        """Return all personas by name, as their files are now."""
         return {file.stem: self._load(Persona, file) for file in self._files("personas")}
 
     def persona(self, name: str) -> Persona:
         found = self.personas().get(name)
         if found is None:
-            raise NoSuchCrowd(f"There is no persona {name}.", "`coterie crowd rooms` names everybody.")
+            raise NoSuchCrowd(f"There is no persona {name}.", "`coterie crowd rooms` lists all personas.")
         return found
 
     def personas_in(self, room: RoomConfig) -> list[Persona]:
-        """Who is in a room, by name."""
-        everybody = self.personas()
-        missing = [name for name in room.roster if name not in everybody]
+        """Return the personas of a room, ordered by name."""
+        personas = self.personas()
+        missing = [name for name in room.roster if name not in personas]
         if missing:
             raise BadCrowdConfig(
-                f"The room {room.name} names {missing[0]}, and there is no such persona.",
-                "Write personas/NAME.toml, or take the name out of the room's file.",
+                f"The room {room.name} lists {missing[0]}, but there is no such persona.",
+                "Create personas/NAME.toml, or remove the name from the room's file.",
             )
-        return [everybody[name] for name in sorted(room.roster or everybody)]
+        return [personas[name] for name in sorted(room.roster or personas)]
 
     def moderator(self, room: RoomConfig) -> Moderator:
         folders = [folder / "moderation" for folder in self._folders]
@@ -192,7 +189,7 @@ class CrowdConfigs:
             raise BadCrowdConfig(f"{file.parent.name}/{file.name}: {error.what}", error.fix) from None
         if getattr(value, "name", file.stem) != file.stem:
             raise BadCrowdConfig(
-                f"{file.name} is about {getattr(value, 'name', '')}.", "Name the file as what it is about."
+                f"{file.name} is about {getattr(value, 'name', '')}.", "Give the file the name in its `name` field."
             )
         self._cache[file] = (changed, value)
         return value

@@ -1,4 +1,4 @@
-"""The gateway: validates, moderates, numbers, stores and broadcasts. Fast and boring; no model on its path. C3, C4"""
+"""The chat gateway: validates, moderates, numbers, stores and broadcasts messages. It never calls a model."""
 
 from coterie.modes.crowd.gateway.admission import Admission, Admitted, Rejected, RoomLimits
 from coterie.modes.crowd.gateway.gateway import (

@@ -1,4 +1,7 @@
-"""How often somebody may speak: a bucket of messages that refills, and slow mode on top of it."""
+"""Decides whether a message is admitted: shape, moderators' rulings, rate limits and content.
+
+The decision depends only on earlier messages and the given time, so that a session can be replayed.
+"""
 
 from __future__ import annotations
 
@@ -20,28 +23,28 @@ _MAX_AUTHORS = 50_000
 
 
 class RoomLimits(Section):
-    """How fast a room may go."""
+    """The `[limits]` section of a room's file."""
 
     burst: int = Field(default=5, ge=1)
-    """So many messages at once …"""
+    """Messages an author may send at once."""
     per_minute: float = Field(default=30, gt=0)
-    """… and so many a minute in the long run, for each author."""
+    """Messages per author and minute in the long run."""
     slow_mode_s: float = Field(default=0, ge=0)
-    """Seconds between two messages of a person; 0 is off. Personas keep to it too."""
+    """Seconds between two messages of an author, personas included; 0 is off."""
     followers_only: bool = False
 
 
 class TokenBuckets:
-    """One bucket per author. Whoever has not spoken for long enough has a full one, and need not be remembered."""
+    """A token bucket per author. Full buckets need not be stored."""
 
     def __init__(self, limits: RoomLimits) -> None:
         self._burst = float(limits.burst)
         self._per_ms = limits.per_minute / 60_000
         self._left: dict[str, tuple[float, int]] = {}
-        """Author → what was left in the bucket, and when."""
+        """Author → tokens left, and when."""
 
     def take(self, author: str, now_ms: int) -> float:
-        """Take one message out. Returns 0, or the seconds after which there will be one to take."""
+        """Take a token. Returns 0, or the seconds until one is available."""
         left, since = self._left.get(author, (self._burst, now_ms))
         left = min(self._burst, left + (now_ms - since) * self._per_ms)
         if left < 1:
@@ -59,10 +62,9 @@ class TokenBuckets:
         }
 
 
-# What moderators decided: timeouts, bans, slow mode, followers only, and the switch that silences a room.
-
-
 class ModerationState:
+    """Moderators' rulings in force: timeouts, bans, slow mode, followers only, and the kill switch."""
+
     def __init__(self, limits: RoomLimits) -> None:
         self._timed_out_until: dict[str, int] = {}
         self._banned: set[str] = set()
@@ -73,41 +75,41 @@ class ModerationState:
         self.killed = False
 
     def apply(self, ruling: CrowdRuled) -> None:
-        who = ruling.who.casefold()
+        name = ruling.who.casefold()
         match ruling.what:
             case "timeout":
-                self._timed_out_until[who] = ruling.at_ms + round((ruling.seconds or 60) * 1_000)
+                self._timed_out_until[name] = ruling.at_ms + round((ruling.seconds or 60) * 1_000)
             case "ban":
-                self._banned.add(who)
+                self._banned.add(name)
             case "pardon":
-                self._banned.discard(who)
-                self._timed_out_until.pop(who, None)
+                self._banned.discard(name)
+                self._timed_out_until.pop(name, None)
             case "slow":
                 self.slow_ms = round((ruling.seconds or 0) * 1_000)
             case "followers":
                 self.followers_only = ruling.on
             case "follow":
-                (self._followers.add if ruling.on else self._followers.discard)(who)
+                (self._followers.add if ruling.on else self._followers.discard)(name)
             case "kill":
                 self.killed = True
             case "revive":
                 self.killed = False
 
     def check(self, author: ChatAuthor, now_ms: int) -> None:
-        """`Refused` if this author may not speak now."""
+        """Raise `MessageRefused` if this author may not post now."""
         if self.killed and author.kind != "system":
             raise MessageRefused("killed", "This room is switched off.", "Wait until a moderator switches it on again.")
-        who = author.name.casefold()
-        if who in self._banned:
+        name = author.name.casefold()
+        if name in self._banned:
             raise MessageRefused("ban", "You are banned from this room.", "A moderator can lift it.")
-        if (until := self._timed_out_until.get(who, 0)) > now_ms:
+        if (until := self._timed_out_until.get(name, 0)) > now_ms:
             seconds = (until - now_ms) / 1_000
             raise MessageRefused("timeout", "You are timed out.", f"Come back in {seconds:.0f} s.", seconds)
         if author.kind == "system":
             return
-        if self.followers_only and author.kind == "human" and who not in self._followers:
+        if self.followers_only and author.kind == "human" and name not in self._followers:
             raise MessageRefused("followers", "Only followers may chat here.", "Follow the room first.")
-        if self.slow_ms and (wait := self._last_message_ms.get(who, -self.slow_ms) + self.slow_ms - now_ms) > 0:
+        if self.slow_ms and (wait := self._last_message_ms.get(name, -self.slow_ms) + self.slow_ms - now_ms) > 0:
             raise MessageRefused(
                 "slow", "The room is in slow mode.", f"Try again in {wait / 1_000:.0f} s.", wait / 1_000
             )
@@ -115,12 +117,6 @@ class ModerationState:
     def record_message(self, author: ChatAuthor, now_ms: int) -> None:
         if self.slow_ms:
             self._last_message_ms[author.name.casefold()] = now_ms
-
-
-# The decision about one message: let in, numbered, or stopped with a reason. Pure in its own state and the time given.
-#
-# What it decides depends on nothing but what came before, so that an evening can be played again. It writes nothing and
-# tells nobody: the gateway does both, for many messages at once.
 
 
 _MENTION = re.compile(r"@([\w.-]*\w)")
@@ -132,7 +128,7 @@ class Admitted(NamedTuple):
     message: ChatMessage
     audits: tuple[AuditRecord, ...] = ()
     duplicate: bool = False
-    """Sent before: this is the message that came of it then, and nothing new happened."""
+    """The same post was sent before; `message` is the earlier result."""
 
 
 class Rejected(NamedTuple):
@@ -141,6 +137,8 @@ class Rejected(NamedTuple):
 
 
 class Admission:
+    """Admits and numbers messages of one room. Stores and publishes nothing."""
+
     def __init__(
         self,
         room: str,
@@ -151,7 +149,7 @@ class Admission:
         names: Iterable[str] = (),
         last: int = 0,
     ) -> None:
-        """`last` is the number of the room's last message; `names` are who can be mentioned from the start."""
+        """`last` is the number of the room's last message; `names` can be mentioned from the start."""
         limits = limits or RoomLimits()
         self.room = room
         self.last_number = last
@@ -163,16 +161,16 @@ class Admission:
         self._sent: OrderedDict[tuple[str, str], ChatMessage] = OrderedDict()
 
     def change_rules(self, moderator: Moderator, limits: RoomLimits) -> None:
-        """Other rules from here on. What moderators ruled stays in force."""
+        """Replace the rules. Moderators' rulings stay in force."""
         self._moderator = moderator
         self._buckets = TokenBuckets(limits)
 
     def add_names(self, names: Iterable[str]) -> None:
-        """They can be mentioned from now on."""
+        """Add names that can be mentioned."""
         self._names |= {name.casefold(): name for name in names}
 
     def remember(self, message: ChatMessage) -> None:
-        """A message of an earlier life: its number is taken, and its sender's id is known."""
+        """Take the number and the sender's id of an admitted message into account."""
         self.last_number = max(self.last_number, message.number)
         self._names[message.author.name.casefold()] = message.author.name
         if message.nonce is not None:
@@ -190,12 +188,12 @@ class Admission:
             return Rejected(refused, (self._audit("refused", refused.rule, refused.what, author, post.id, now_ms),))
         verdict = self._moderator.check(text, strict=author.kind == "persona")
         if verdict.findings and (refusal := verdict.refusal) is not None:
-            error = MessageRefused(refusal.rule, refusal.reason, "Say it differently.")
+            error = MessageRefused(refusal.rule, refusal.reason, "Rephrase it.")
             return Rejected(error, (self._audit_finding(refusal, author, post.id, now_ms),))
         self.moderation_state.record_message(author, now_ms)
         self.last_number += 1
         text = verdict.text
-        # A message is not validated again: the post's fields were, and `_checked` let the text through as one line.
+        # Not validated again: the post's fields were, and `_check` made sure that the text is one line.
         message = ChatMessage.from_validated(
             {
                 "id": f"{self.room}-{self.last_number}",
@@ -224,10 +222,10 @@ class Admission:
             raise MessageRefused("room", f"This is the room {self.room}, not {post.room}.", "Send it to its own room.")
         text = post.text.strip()
         if not text or not (text.isprintable() or _ONE_LINE.match(text)):
-            raise MessageRefused("shape", "A message is one line with something in it.", "Leave out line breaks.")
+            raise MessageRefused("shape", "A message is one line of text.", "Leave out line breaks.")
         if len(text) > MAX_MESSAGE_CHARS:
             raise MessageRefused(
-                "length", f"A message has at most {MAX_MESSAGE_CHARS} characters.", "Say less, or say it twice."
+                "length", f"A message has at most {MAX_MESSAGE_CHARS} characters.", "Shorten it, or split it in two."
             )
         self.moderation_state.check(post.author, now_ms)
         if post.author.kind != "system" and (wait := self._buckets.take(post.author.name.casefold(), now_ms)):
@@ -248,5 +246,5 @@ class Admission:
 
 
 def _unknown_fields(extra: Mapping[str, Any]) -> dict[str, Any]:
-    """What a sender said that no field is for. A message's own fields are not a sender's to fill."""
+    """Extra fields of a post that are not fields of a message, which a sender must not set."""
     return {name: value for name, value in extra.items() if name not in ChatMessage.model_fields}

@@ -1,8 +1,7 @@
-"""The contract between gateway, personas, context services and pages: what travels, and on which subjects.
+"""The messages between gateway, personas, stream services and pages, and their subjects.
 
-Each shape is a pydantic model here, a JSON Schema in `schemas/` and an instance in `examples/`; tests hold the three
-together. Fields may be added to a version; a field that changes its meaning, its type or goes away makes a new version
-beside the old one. Whoever reads keeps fields it does not know and passes them on.
+Each message is a pydantic model, a JSON Schema in `schemas/` and an example in `examples/`; tests keep them in step.
+Fields may be added to a version; a field that is removed or changes its type or meaning needs a new version.
 """
 
 from coterie.modes.crowd.protocol.messages import (

@@ -1,4 +1,7 @@
-"""What every shape of the contract has in common: it reads JSON, keeps what it does not know, and names its trouble."""
+"""The crowd's wire messages, their subjects and their JSON Schema files.
+
+Docstrings of messages and fields are the descriptions in the schema files, which `write_schemas` generates.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ _set_attribute = object.__setattr__
 
 
 class WireModel(BaseModel):
-    """A piece of a shape. Unknown fields stay: a newer producer may say more than an older reader understands."""
+    """Part of a message. Unknown fields are kept, because a newer producer may send more."""
 
     model_config = ConfigDict(frozen=True, extra="allow", use_attribute_docstrings=True)
 
@@ -27,7 +30,7 @@ class WireMessage(WireModel):
 
     @classmethod
     def from_json(cls, raw: str | bytes) -> Self:
-        """From JSON. `BadWire` names the first thing that does not fit."""
+        """Parse JSON. Raises `BadWireMessage` with the first field that does not match."""
         try:
             return cls.model_validate_json(raw)
         except ValidationError as error:
@@ -35,13 +38,13 @@ class WireMessage(WireModel):
 
     @classmethod
     def from_validated(cls, fields: dict[str, Any], extra: dict[str, Any]) -> Self:
-        """From fields that were all validated already, every one of them, in their order. Looks at nothing again."""
-        made = cls.__new__(cls)
-        _set_attribute(made, "__dict__", fields)
-        _set_attribute(made, "__pydantic_fields_set__", _all_fields(cls))
-        _set_attribute(made, "__pydantic_extra__", extra)
-        _set_attribute(made, "__pydantic_private__", None)
-        return made
+        """Create a message from all its fields, in order, without validating them again."""
+        message = cls.__new__(cls)
+        _set_attribute(message, "__dict__", fields)
+        _set_attribute(message, "__pydantic_fields_set__", _all_fields(cls))
+        _set_attribute(message, "__pydantic_extra__", extra)
+        _set_attribute(message, "__pydantic_private__", None)
+        return message
 
     @classmethod
     def schema_name(cls) -> str:
@@ -49,33 +52,29 @@ class WireMessage(WireModel):
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
-        told = cls.model_json_schema()
         return {
             "$schema": "https://json-schema.org/draft/2020-12/schema",
             "$id": f"urn:coterie:crowd:{cls.message_type}:{cls.version}",
-            **told,
+            **cls.model_json_schema(),
         }
 
     def to_json(self) -> str:
-        """As JSON, with what was left out left out."""
+        """Return JSON without fields that are None."""
         return self.model_dump_json(exclude_none=True)
 
 
-def bad_wire_message(shape: str, error: ValidationError) -> BadWireMessage:
+def bad_wire_message(message_type: str, error: ValidationError) -> BadWireMessage:
     first = error.errors()[0]
-    place = ".".join(map(str, first["loc"])) or "the whole"
+    place = ".".join(map(str, first["loc"])) or "message"
     return BadWireMessage(
-        f"This is no {shape}: {place}: {first['msg']}.", f"Send what schemas/{shape}.v1.json describes."
+        f"Not a valid {message_type}: {place}: {first['msg']}.", f"See schemas/{message_type}.v1.json."
     )
 
 
 @cache
-def _all_fields(shape: type[WireMessage]) -> set[str]:
-    """Shared by all of a shape: they are frozen, and a copy copies it."""
-    return set(shape.model_fields)
-
-
-# A line of chat: as somebody sends it (`ChatPost`), and as everybody sees it once it is numbered (`ChatMessage`).
+def _all_fields(message_type: type[WireMessage]) -> set[str]:
+    """Shared by all messages of a type, which are frozen; a copy copies it."""
+    return set(message_type.model_fields)
 
 
 MAX_MESSAGE_CHARS = 500
@@ -146,9 +145,6 @@ class ChatMessage(WireMessage):
     trace: Trace | None = None
 
 
-# What was done to a message or its author, by which rule, and why. Nothing is dropped silently. C4, C16
-
-
 AuditAction = Literal[
     "refused", "redacted", "flagged", "dropped", "timeout", "ban", "pardon", "setting", "killed", "revived"
 ]
@@ -170,14 +166,11 @@ class AuditRecord(WireMessage):
     by: str = "gateway"
 
 
-# What is going on in the stream, as personas are told: the last words, what they are about, and what happened.
-
-
 MAX_CONTEXT_BYTES = 4_096
-"""A context is small, whatever it was made from: raw sound and frames never leave the service that heard them."""
+"""Limit for a context. Raw audio and video frames are never sent."""
 
 EVENT_KINDS = ("chat_question", "hype", "fail", "clutch", "topic_change", "scene_change", "raid")
-"""Events every reader knows; others may come, and weigh little until somebody teaches their meaning."""
+"""Known kinds of events. Others may occur and have no effect on decisions unless a room tunes them."""
 
 
 class StreamEvent(WireModel):
@@ -213,11 +206,10 @@ class StreamContext(WireMessage):
     vision: Vision | None = None
 
 
-# The subjects of a room on the bus. In one process or over a broker, the names are the same. C2
-
-
 @dataclass(frozen=True, slots=True)
 class Subjects:
+    """The bus subjects of a room, the same in one process and over a broker."""
+
     room: str
 
     @property
@@ -243,9 +235,6 @@ class Subjects:
         return f"chat.audit.{self.room}"
 
 
-# How the chat is going: how fast, about what, how much of it is personas, and in what mood. C15
-
-
 class TrendCount(WireModel):
     what: str
     times: int = Field(ge=1)
@@ -266,11 +255,6 @@ class Trends(WireMessage):
     """From gloomy to delighted."""
 
 
-# The JSON Schema files of the wire messages.
-#
-# `python -m coterie.modes.crowd.protocol.json_schema` writes them again from the pydantic models.
-
-
 MESSAGE_TYPES: tuple[type[WireMessage], ...] = (ChatPost, ChatMessage, StreamContext, Trends, AuditRecord)
 SCHEMAS = Path(__file__).parent / "schemas"
 EXAMPLES = Path(__file__).parent / "examples"
@@ -281,9 +265,6 @@ def schema_text(message_type: type[WireMessage]) -> str:
 
 
 def write_schemas() -> None:
+    """Write the schema files again, after a change of the models."""
     for message_type in MESSAGE_TYPES:
         (SCHEMAS / f"{message_type.schema_name()}.json").write_text(schema_text(message_type), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    write_schemas()

@@ -1,1 +1,1 @@
-"""An evening in a room: played live, simulated, or played again. C17"""
+"""Sessions of a room: live, simulated or replayed, and the streams they follow."""

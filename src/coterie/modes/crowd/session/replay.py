@@ -1,9 +1,4 @@
-"""Plays a recorded evening again: checks it to the byte, or changes a persona and shows what would have been different.
-
-People's messages, contexts and rulings are as they were. Every decision is made anew; a line that was written then is
-taken from the record wherever the same decision is made again, and only what is new needs a voice. No model is asked
-for anything that was recorded. C17
-"""
+"""Simulated and replayed sessions, which run on simulated time and give the same messages every time."""
 
 from __future__ import annotations
 
@@ -29,7 +24,7 @@ from coterie.modes.crowd.events import (
     room_stream,
 )
 from coterie.modes.crowd.gateway import Admission, Admitted
-from coterie.modes.crowd.generation import CannedLines
+from coterie.modes.crowd.generation import NO_LINE, CannedLines
 from coterie.modes.crowd.moderation import Moderator
 from coterie.modes.crowd.personas import Persona
 from coterie.modes.crowd.prompts import LineRequest
@@ -37,13 +32,8 @@ from coterie.modes.crowd.protocol import ChatMessage, ChatPost, StreamContext
 from coterie.modes.crowd.session.session import Session
 from coterie.modes.crowd.settings import RoomConfig
 
-# An evening on simulated time: hours in seconds, the same to the byte wherever and with however many workers it runs.
-#
-# What happens is kept as the events a live evening would have written, in their order, so that it can be stored and
-# played again like one.
-
-
-ATTEMPTS = 6
+_ATTEMPTS = 6
+_PAGE_SIZE = 5_000
 
 
 @dataclass(frozen=True)
@@ -57,6 +47,8 @@ class PendingLine:
 
 
 class Simulation:
+    """A session on simulated time with canned lines. `events` are those a live session would store."""
+
     def __init__(
         self,
         room: RoomConfig,
@@ -92,12 +84,12 @@ class Simulation:
         contexts: Iterable[tuple[int, StreamContext]] = (),
         people: Iterable[tuple[int, ChatPost]] = (),
     ) -> None:
-        """Go on for so many minutes. Whatever comes in has its time, and comes in that order."""
-        coming = heapq.merge(
+        """Advance by some minutes, with contexts and posts at their times."""
+        inputs = heapq.merge(
             ((at, 0, number, context, None) for number, (at, context) in enumerate(contexts)),
             ((at, 1, number, None, post) for number, (at, post) in enumerate(people)),
         )
-        upcoming = next(coming, None)
+        upcoming = next(inputs, None)
         step_ms = round(self.session.room.tempo.tick_s * 1_000)
         last = self._tick + round(minutes * 60_000 / step_ms)
         with ThreadPoolExecutor(self._workers) as pool:
@@ -112,101 +104,97 @@ class Simulation:
                         self.events.append(CrowdHeard(at_ms=at, context=context))
                     elif post is not None:
                         self.post(post, at)
-                    upcoming = next(coming, None)
+                    upcoming = next(inputs, None)
                 self._post_typed_until(at_ms)
                 self._run_tick(at_ms, pool)
 
     def post(self, post: ChatPost, at_ms: int) -> ChatMessage | None:
-        """Through the same door as everybody."""
-        decided = self.admission.admit(post, at_ms)
-        self.events.extend(CrowdAudited(record=record) for record in decided.audits)
-        if not isinstance(decided, Admitted):
+        decision = self.admission.admit(post, at_ms)
+        self.events.extend(CrowdAudited(record=record) for record in decision.audits)
+        if not isinstance(decision, Admitted):
             return None
-        if not decided.duplicate:
-            self.events.append(CrowdSaid(message=decided.message))
-            self.messages.append(decided.message)
-            self.session.add_message(decided.message)
-        return decided.message
+        if not decision.duplicate:
+            self.events.append(CrowdSaid(message=decision.message))
+            self.messages.append(decision.message)
+            self.session.add_message(decision.message)
+        return decision.message
 
     def _run_tick(self, at_ms: int, pool: ThreadPoolExecutor) -> None:
-        scene = self.session.room_state(self._tick, at_ms)
-        speaking = self._decide_all(scene, pool)
-        ticked = self.session.tick_event(scene, speaking)
-        self.events.append(ticked)
-        for decided in ticked.spoke:
-            brief = self.session.line_request(decided, scene)
-            text, why = self._choose_line(brief)
-            if why:
-                self._drop_line(decided, scene.tick, at_ms, why)
+        state = self.session.room_state(self._tick, at_ms)
+        tick = self.session.tick_event(state, self._decide_all(state, pool))
+        self.events.append(tick)
+        for decision in tick.spoke:
+            request = self.session.line_request(decision, state)
+            text, reason = self._choose_line(request)
+            if reason:
+                self._drop_line(decision, state.tick, at_ms, reason)
                 continue
-            due = at_ms + self.session.typing_ms(decided, text)
-            heapq.heappush(self._typing, (due, decided.persona, PendingLine(decided, brief, at_ms, text)))
+            due = at_ms + self.session.typing_ms(decision, text)
+            heapq.heappush(self._typing, (due, decision.persona, PendingLine(decision, request, at_ms, text)))
 
-    def _decide_all(self, scene: RoomState, pool: ThreadPoolExecutor) -> list[Decision]:
+    def _decide_all(self, state: RoomState, pool: ThreadPoolExecutor) -> list[Decision]:
         if self._workers == 1:
-            return self.session.decide(scene)
+            return self.session.decide(state)
         names = list(self.session.deciders)
         shares = [names[worker :: self._workers] for worker in range(self._workers)]
         return [
             decision
-            for share in pool.map(lambda share: self.session.decide(scene, share), shares)
+            for share in pool.map(lambda share: self.session.decide(state, share), shares)
             for decision in share
         ]
 
-    def _choose_line(self, brief: LineRequest) -> tuple[str, str]:
-        why = "there is nothing it would say"
-        for attempt in range(ATTEMPTS):
-            text = self.session.line_rules.clean(self._lines.write(brief, attempt), brief.persona.name)
-            why = self.session.line_rules.rejection_reason(text, to_person=brief.recipient_is_person)
-            if not why:
+    def _choose_line(self, request: LineRequest) -> tuple[str, str]:
+        """Return a line, or why there is none."""
+        reason = NO_LINE
+        for attempt in range(_ATTEMPTS):
+            text = self.session.line_rules.clean(self._lines.write(request, attempt), request.persona.name)
+            reason = self.session.line_rules.rejection_reason(text, to_person=request.recipient_is_person)
+            if not reason:
                 return text, ""
-        return "", why
+        return "", reason
 
     def _post_typed_until(self, at_ms: int) -> None:
         while self._typing and self._typing[0][0] <= at_ms:
             due, _, pending = heapq.heappop(self._typing)
-            # Somebody may have said the same while it was being typed.
+            # Another author may have written the same in the meantime.
             text = pending.text
-            why = self.session.line_rules.rejection_reason(text, to_person=pending.request.recipient_is_person)
-            if why:
-                text, why = self._choose_line(pending.request)
+            reason = self.session.line_rules.rejection_reason(text, to_person=pending.request.recipient_is_person)
+            if reason:
+                text, reason = self._choose_line(pending.request)
             tick = pending.request.tick
-            if why:
-                self._drop_line(pending.decision, tick, due, why)
+            if reason:
+                self._drop_line(pending.decision, tick, due, reason)
                 continue
             post = self.session.post(pending.decision, pending.tick_ms, tick, text, due, due)
             if self.post(post, due) is None:
                 self._drop_line(pending.decision, tick, due, "the gateway refused it")
 
-    def _drop_line(self, decided: SpeakDecision, tick: int, at_ms: int, why: str) -> None:
-        self.session.cancel_line(decided)
-        self.events.append(CrowdWritten(persona=decided.persona, tick=tick, at_ms=at_ms, outcome="refused", why=why))
+    def _drop_line(self, decision: SpeakDecision, tick: int, at_ms: int, reason: str) -> None:
+        self.session.cancel_line(decision)
+        self.events.append(
+            CrowdWritten(persona=decision.persona, tick=tick, at_ms=at_ms, outcome="refused", why=reason)
+        )
 
 
 def firehose_hash(messages: Iterable[ChatMessage]) -> str:
-    """SHA-256 of everything that was said, as it went over the wire."""
-    told = hashlib.sha256()
+    """SHA-256 of the messages in their wire format."""
+    digest = hashlib.sha256()
     for message in messages:
-        told.update(message.to_json().encode())
-        told.update(b"\n")
-    return told.hexdigest()
-
-
-# Finding a session in the log: from where a room was last opened to where it ends.
-
-
-_PAGE = 5_000
+        digest.update(message.to_json().encode())
+        digest.update(b"\n")
+    return digest.hexdigest()
 
 
 def last_session_events(reader: LogReader, room: str) -> list[Payload]:
+    """Return the events of a room since its last session began."""
     opened = reader.read(room_stream(room), kinds=[CrowdOpened.kind], limit=1, newest_first=True)
     if not opened:
         raise BadRecording(
-            f"Nothing was recorded in the room {room}.", f"Begin with: coterie crowd run --room {room} …"
+            f"Nothing was recorded in the room {room}.", f"Start with: coterie crowd run --room {room} …"
         )
     found: list[Payload] = []
     after = opened[0].seq - 1
-    while page := reader.read(room_stream(room), after=after, limit=_PAGE):
+    while page := reader.read(room_stream(room), after=after, limit=_PAGE_SIZE):
         found.extend(event.payload for event in page)
         after = page[-1].seq
     return found
@@ -218,7 +206,7 @@ class ReplayResult:
     messages: list[ChatMessage] = field(default_factory=list)
     decisions: int = 0
     changed_decisions: int = 0
-    """Moments at which somebody spoke who did not, or did not who had."""
+    """Ticks at which other personas spoke than in the recording."""
 
     @property
     def identical(self) -> bool:
@@ -233,14 +221,21 @@ class ReplayResult:
         return firehose_hash(self.recorded)
 
     def only_recorded(self) -> list[ChatMessage]:
-        """Said then, and not now."""
+        """Messages of the recording that the replay does not have."""
         return _without(self.recorded, self.messages)
 
     def only_replayed(self) -> list[ChatMessage]:
+        """Messages of the replay that the recording does not have."""
         return _without(self.messages, self.recorded)
 
 
 class Replay:
+    """Replays a recorded session, exactly or with changed personas.
+
+    Messages of people, contexts and rulings are taken from the log; every decision is made again. A recorded line is
+    reused where the same decision is made, so no model is called.
+    """
+
     def __init__(
         self,
         events: Iterable[Payload],
@@ -249,28 +244,30 @@ class Replay:
         changed: Mapping[str, Persona] | None = None,
         lines: CannedLines | None = None,
     ) -> None:
-        """`changed` are personas as they might have been, by name."""
+        """`changed` maps names to changed personas."""
         self._events = list(events)
         opened = next((event for event in self._events if isinstance(event, CrowdOpened)), None)
         if opened is None:
-            raise BadRecording("This log does not say how the session began.", "Replay a room that `crowd run` opened.")
+            raise BadRecording(
+                "The log does not record how the session began.", "Replay a room that `crowd run` opened."
+            )
         changed = dict(changed or {})
-        personas = [changed.get(str(told["name"])) or Persona.model_validate(told) for told in opened.personas]
+        personas = [changed.get(str(file["name"])) or Persona.model_validate(file) for file in opened.personas]
         room = RoomConfig.model_validate(opened.rules)
         self._session = Session(room, personas, opened.seed, opened.start_ms)
         first = next((event.message.number for event in self._events if isinstance(event, CrowdSaid)), 1)
         self._moderator = moderator
-        # By the rules as they were written then: the file may say something else by now.
+        # With the recorded rules: the file may have changed since.
         self._admission = admission_for(room, personas, moderator.with_policy(room.moderation), last=first - 1)
         self._changed = frozenset(changed)
         self._lines = lines or CannedLines()
         self._awaiting_line: dict[str, tuple[SpeakDecision, int]] = {}
-        """Decisions of this replay whose recorded line is still to come."""
+        """Decisions of the replay whose recorded line comes later."""
         self._typing: list[tuple[int, str, PendingLine]] = []
         self._unread: list[tuple[int, ChatMessage]] = []
-        """Said, but not yet heard by anybody who thinks: its number then, and the message."""
+        """Messages no tick has taken into account yet, with their recorded number."""
         self._ids: dict[str, str] = {}
-        """A message's id then → its id now."""
+        """Recorded message id → replayed message id."""
 
     def run(self) -> ReplayResult:
         result = ReplayResult([event.message for event in self._events if isinstance(event, CrowdSaid)])
@@ -293,64 +290,64 @@ class Replay:
                 self._replay_message(event.message, result)
         return result
 
-    def _tick(self, then: CrowdTicked, result: ReplayResult) -> None:
-        for message in [message for number, message in self._unread if number <= then.upto]:
+    def _tick(self, recorded: CrowdTicked, result: ReplayResult) -> None:
+        for message in [message for number, message in self._unread if number <= recorded.upto]:
             self._session.add_message(message)
-        self._unread = [(number, message) for number, message in self._unread if number > then.upto]
-        scene = self._session.room_state(then.tick, then.at_ms)
-        now = self._session.tick_event(scene, self._session.decide(scene))
+        self._unread = [(number, message) for number, message in self._unread if number > recorded.upto]
+        state = self._session.room_state(recorded.tick, recorded.at_ms)
+        replayed = self._session.tick_event(state, self._session.decide(state))
+        before = {each.persona: each for each in recorded.spoke}
         result.decisions += 1
-        result.changed_decisions += {each.persona for each in now.spoke} != {each.persona for each in then.spoke}
-        before = {each.persona: each for each in then.spoke}
-        for decided in now.spoke:
-            key = f"{decided.persona}@{then.tick}"
-            was = before.get(decided.persona)
-            same = was is not None and (was.because, self._ids.get(was.reply_to or "")) == (
-                decided.because,
-                decided.reply_to,
+        result.changed_decisions += {each.persona for each in replayed.spoke} != set(before)
+        for decision in replayed.spoke:
+            earlier = before.get(decision.persona)
+            same = earlier is not None and (earlier.because, self._ids.get(earlier.reply_to or "")) == (
+                decision.because,
+                decision.reply_to,
             )
-            if same and decided.persona not in self._changed:
-                self._awaiting_line[key] = (decided, then.at_ms)
+            if same and decision.persona not in self._changed:
+                self._awaiting_line[f"{decision.persona}@{recorded.tick}"] = (decision, recorded.at_ms)
                 continue
-            brief = self._session.line_request(decided, scene)
-            for attempt in range(ATTEMPTS):
-                text = self._session.line_rules.clean(self._lines.write(brief, attempt), decided.persona)
-                if not self._session.line_rules.rejection_reason(text, to_person=brief.recipient_is_person):
-                    due = then.at_ms + self._session.typing_ms(decided, text)
-                    pending = PendingLine(decided, brief, then.at_ms, text)
-                    heapq.heappush(self._typing, (due, decided.persona, pending))
+            request = self._session.line_request(decision, state)
+            for attempt in range(_ATTEMPTS):
+                text = self._session.line_rules.clean(self._lines.write(request, attempt), decision.persona)
+                if not self._session.line_rules.rejection_reason(text, to_person=request.recipient_is_person):
+                    due = recorded.at_ms + self._session.typing_ms(decision, text)
+                    pending = PendingLine(decision, request, recorded.at_ms, text)
+                    heapq.heappush(self._typing, (due, decision.persona, pending))
                     break
             else:
-                self._session.cancel_line(decided)
+                self._session.cancel_line(decision)
 
-    def _replay_message(self, then: ChatMessage, result: ReplayResult) -> None:
-        reply_to = self._ids.get(then.reply_to or "")
-        if then.author.kind != "persona":
+    def _replay_message(self, recorded: ChatMessage, result: ReplayResult) -> None:
+        reply_to = self._ids.get(recorded.reply_to or "")
+        if recorded.author.kind != "persona":
             number = self._admission.last_number + 1
-            renamed = {"id": f"{then.room}-{number}", "number": number, "reply_to": reply_to}
-            message = then.model_copy(update=renamed)
+            renumbered = {"id": f"{recorded.room}-{number}", "number": number, "reply_to": reply_to}
+            message = recorded.model_copy(update=renumbered)
             self._admission.remember(message)
-            self._add_message(then, message, result)
+            self._add_message(recorded, message, result)
             return
-        key = then.trace.decision if then.trace is not None else None
+        key = recorded.trace.decision if recorded.trace is not None else None
         found = self._awaiting_line.pop(key or "", None)
-        if found is None or then.trace is None:
-            return  # that decision was not made this time
-        decided, tick_ms = found
+        if found is None or recorded.trace is None:
+            return  # the replay did not make that decision
+        decision, tick_ms = found
         tick = int((key or "@0").rpartition("@")[2])
-        written, posted = then.trace.written_ms or then.ts, then.trace.posted_ms or then.ts
-        post = self._session.post(decided, tick_ms, tick, then.text, written, posted)
-        admitted = self._admission.admit(post, then.ts)
+        trace = recorded.trace
+        written, posted = trace.written_ms or recorded.ts, trace.posted_ms or recorded.ts
+        post = self._session.post(decision, tick_ms, tick, recorded.text, written, posted)
+        admitted = self._admission.admit(post, recorded.ts)
         if isinstance(admitted, Admitted):
-            self._add_message(then, admitted.message, result)
+            self._add_message(recorded, admitted.message, result)
 
-    def _add_message(self, then: ChatMessage | None, message: ChatMessage, result: ReplayResult) -> None:
+    def _add_message(self, recorded: ChatMessage | None, message: ChatMessage, result: ReplayResult) -> None:
         result.messages.append(message)
-        if then is None:
+        if recorded is None:
             self._session.add_message(message)
             return
-        self._ids[then.id] = message.id
-        self._unread.append((then.number, message))
+        self._ids[recorded.id] = message.id
+        self._unread.append((recorded.number, message))
 
     def _cancel_line(self, event: CrowdWritten) -> None:
         found = self._awaiting_line.pop(f"{event.persona}@{event.tick}", None)
@@ -370,14 +367,14 @@ class Replay:
 
 
 def admission_for(room: RoomConfig, personas: Iterable[Persona], moderator: Moderator, last: int = 0) -> Admission:
-    """The door of a room with these regulars."""
-    everybody = list(personas)
-    emotes = {*room.emotes, *(emote for persona in everybody for emote in persona.emotes)}
+    """Create the admission of a room with these personas."""
+    personas = list(personas)
+    emotes = {*room.emotes, *(emote for persona in personas for emote in persona.emotes)}
     return Admission(
-        room.name, moderator, room.limits, emotes=emotes, names=[persona.name for persona in everybody], last=last
+        room.name, moderator, room.limits, emotes=emotes, names=[persona.name for persona in personas], last=last
     )
 
 
-def _without(some: list[ChatMessage], others: list[ChatMessage]) -> list[ChatMessage]:
+def _without(messages: list[ChatMessage], others: list[ChatMessage]) -> list[ChatMessage]:
     known = {(message.author.name, message.text) for message in others}
-    return [message for message in some if (message.author.name, message.text) not in known]
+    return [message for message in messages if (message.author.name, message.text) not in known]

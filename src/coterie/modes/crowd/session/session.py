@@ -1,7 +1,7 @@
-"""An evening: everybody who is in a room, what they hear, and when they think. It knows no clock and no model.
+"""A session of a room: who decides to speak at each tick, and what becomes a post.
 
-Times come in from outside, lines come in from outside, and out come decisions and posts. Live, in a simulation and in a
-replay the same evening runs, so what was recorded of one can be checked against the other. C17
+`Session` has no clock and calls no model, so a live session, a simulation and a replay run the same code.
+`LiveSession` adds the clock, the stream and the line writer.
 """
 
 from __future__ import annotations
@@ -35,9 +35,12 @@ from coterie.modes.crowd.settings import RoomConfig
 
 _MAX_DECISIONS = 120
 _PROMPT_MESSAGES = 12
+_log = get_logger(__name__)
 
 
 class Session:
+    """The personas of a room with the chat they have read. Times and lines are passed in."""
+
     def __init__(
         self,
         room: RoomConfig,
@@ -53,22 +56,22 @@ class Session:
         self.line_rules = LineRules(room.tempo.longest_line)
         self.deciders = {each.name: PersonaDecider(each, room, seed) for each in personas}
         self._vocabulary = frozenset(word for persona in personas for word in persona.interests)
-        """What anybody here has something to say about."""
-        self._talkativeness = sum(mind.traits.talkativeness for mind in self.deciders.values())
+        """The interests of all personas."""
+        self._talkativeness = sum(decider.traits.talkativeness for decider in self.deciders.values())
         self.recent_decisions: dict[str, deque[Decision]] = {
             name: deque(maxlen=_MAX_DECISIONS) for name in self.deciders
         }
-        """Why each of them spoke lately, and why not."""
+        """The latest decisions of each persona, to speak or not."""
         self.trends: Trends | None = None
 
     def add_message(self, message: ChatMessage) -> None:
         self.history.add(message)
         self.trend_tracker.add(message)
         self.line_rules.add_recent(message.text)
-        mind = self.deciders.get(message.author.name)
-        if mind is not None and message.author.kind == "persona":
-            mind.last_spoke_ms = message.ts
-            mind.typing = False
+        decider = self.deciders.get(message.author.name)
+        if decider is not None and message.author.kind == "persona":
+            decider.last_spoke_ms = message.ts
+            decider.typing = False
 
     def set_context(self, context: StreamContext, at_ms: int) -> None:
         self.history.set_context(context, at_ms)
@@ -78,7 +81,7 @@ class Session:
         return compute_room_state(self.history, self.room, self.trends, tick, at_ms, self._talkativeness)
 
     def decide(self, state: RoomState, names: Iterable[str] | None = None) -> list[Decision]:
-        """Everybody (or these) looks at the scene. Nobody's decision depends on who else is asked, or when."""
+        """Return the decisions to speak of all personas, or of these. They are independent of each other."""
         speaking: list[Decision] = []
         for name in self.deciders if names is None else names:
             decision = self.deciders[name].decide(state)
@@ -88,11 +91,11 @@ class Session:
         return speaking
 
     def tick_event(self, state: RoomState, speaking: Sequence[Decision]) -> CrowdTicked:
-        """The moment as it is recorded. From here on those who speak are writing."""
+        """Return the tick as an event, and mark the personas that speak as typing."""
         spoke = []
         for decision in sorted(speaking, key=lambda each: each.persona):
-            mind = self.deciders[decision.persona]
-            mind.typing = True
+            decider = self.deciders[decision.persona]
+            decider.typing = True
             target = decision.target.message if decision.target is not None else None
             spoke.append(
                 SpeakDecision(
@@ -105,7 +108,7 @@ class Session:
                     to=target.author.name if target is not None else "",
                     spoken_ms=self._spoken_ms() if target is None else None,
                     heard_ms=target.ts if target is not None else self._context_ms(),
-                    seed=mind.line_seed(decision.tick),
+                    seed=decider.line_seed(decision.tick),
                 )
             )
         return CrowdTicked(tick=state.tick, at_ms=state.at_ms, upto=self.history.last_number, spoke=tuple(spoke))
@@ -117,15 +120,15 @@ class Session:
         return self.history.context.window.end if self.history.context is not None else None
 
     def line_request(self, decision: SpeakDecision, state: RoomState) -> LineRequest:
-        mind = self.deciders[decision.persona]
+        persona = self.deciders[decision.persona].persona
         context = self.history.context
         target = self.history.find(decision.reply_to or "")
         words = sorted(target.words) if target is not None else list(context.keywords if context else ())
         known = [word for word in words if word in self._vocabulary]
-        liked = [word for word in known if word in mind.persona.interests]
+        liked = [word for word in known if word in persona.interests]
         event = state.event if decision.because == "event" else None
         return LineRequest(
-            persona=mind.persona,
+            persona=persona,
             tick=state.tick,
             because=decision.because,
             seed=decision.seed,
@@ -137,19 +140,20 @@ class Session:
             recipient_is_person=target is not None and target.from_person,
             transcript=context.transcript if context is not None else "",
             recent=tuple(
-                (h.message.author.name, h.message.text) for h in list(self.history.recent)[-_PROMPT_MESSAGES:]
+                (entry.message.author.name, entry.message.text)
+                for entry in list(self.history.recent)[-_PROMPT_MESSAGES:]
             ),
         )
 
     def typing_ms(self, decision: SpeakDecision, text: str) -> int:
-        """How long somebody takes to notice and to type: a person mentioned is answered within seconds."""
-        slack = 800 + 2_200 * derive_random(decision.seed, "pause")
-        return round(slack + len(text) / self.room.tempo.typing_per_s * 1_000 * 0.5)
+        """Simulated time to react and type."""
+        reaction = 800 + 2_200 * derive_random(decision.seed, "pause")
+        return round(reaction + len(text) / self.room.tempo.typing_per_s * 1_000 * 0.5)
 
     def post(
         self, decision: SpeakDecision, tick_ms: int, tick: int, text: str, written_ms: int, at_ms: int
     ) -> ChatPost:
-        """What goes to the gateway. Until they hear it themselves, or give up, they are still at it."""
+        """Return the post for a line. The persona is typing until the message arrives or is cancelled."""
         persona = self.deciders[decision.persona].persona
         return ChatPost(
             id=f"{persona.name}-{self.start_ms:x}-{tick}",
@@ -169,16 +173,8 @@ class Session:
         )
 
     def cancel_line(self, decision: SpeakDecision) -> None:
-        """Nothing came of it: they are free to think of something else."""
+        """End typing without a message."""
         self.deciders[decision.persona].typing = False
-
-
-# An evening as it happens: contexts come in, people chat, everybody thinks once a second, lines are written. C6, C7
-#
-# All that happens goes through the gateway's one queue in its order, so that the log can be played again.
-
-
-_log = get_logger(__name__)
 
 
 class LineWriter(Protocol):
@@ -186,6 +182,8 @@ class LineWriter(Protocol):
 
 
 class LiveSession:
+    """Runs a session in real time. All its events go through the gateway's queue, in the order a replay needs."""
+
     def __init__(
         self,
         room: RoomConfig,
@@ -197,7 +195,6 @@ class LiveSession:
         seed: int,
         memory: PersonaMemory | None = None,
     ) -> None:
-        """`voice` is made for the room's manners; `keeper` keeps what personas remember."""
         start_ms = gateway.now_ms()
         self.session = Session(room, personas, seed, start_ms)
         for message in gateway.latest(100):
@@ -218,15 +215,15 @@ class LiveSession:
         )
 
     async def run(self, contexts: AsyncIterator[StreamContext], *, linger_s: float = 0) -> None:
-        """Until the stream is over, and `linger_s` longer."""
+        """Run until the stream ends, and `linger_s` longer."""
         self._gateway.record(self._opening_event)
         try:
             async with asyncio.TaskGroup() as tasks:
-                beside = [tasks.create_task(self._read_chat()), tasks.create_task(self._run_ticks())]
+                background = [tasks.create_task(self._read_chat()), tasks.create_task(self._run_ticks())]
                 async for context in contexts:
                     self.set_context(context)
                 await asyncio.sleep(linger_s)
-                for task in beside:
+                for task in background:
                     task.cancel()
         finally:
             unfinished = list(self._writing)
@@ -237,7 +234,6 @@ class LiveSession:
 
     @property
     def lines_in_progress(self) -> int:
-        """Lines in the making."""
         return len(self._writing)
 
     def set_context(self, context: StreamContext) -> None:
@@ -247,8 +243,10 @@ class LiveSession:
         self._bus.publish([BusMessage(self._subjects.context, context)])
 
     async def _read_chat(self) -> None:
-        async with self._bus.subscribe(self._subjects.firehose, limit=100_000, when_slow=WhenSlow.DISCONNECT) as heard:
-            async for message in heard:
+        async with self._bus.subscribe(
+            self._subjects.firehose, limit=100_000, when_slow=WhenSlow.DISCONNECT
+        ) as messages:
+            async for message in messages:
                 self.session.add_message(message.body)
 
     async def _run_ticks(self) -> None:
@@ -259,29 +257,30 @@ class LiveSession:
             await asyncio.sleep(max(0.0, due - loop.time()))
             due = max(due + step_s, loop.time())
             self._tick += 1
-            scene = self.session.room_state(self._tick, self._gateway.now_ms())
-            ticked = self.session.tick_event(scene, self.session.decide(scene))
-            self._gateway.record(ticked)
-            self._bus.publish([BusMessage(self._subjects.trends, scene.trends)])
+            state = self.session.room_state(self._tick, self._gateway.now_ms())
+            tick = self.session.tick_event(state, self.session.decide(state))
+            self._gateway.record(tick)
+            self._bus.publish([BusMessage(self._subjects.trends, state.trends)])
             if self._memory is not None:
-                self._memory.store_due(self.session.history.spam_filter, scene.at_ms)
-            for decided in ticked.spoke:
-                task = loop.create_task(self._write_line(decided, self.session.line_request(decided, scene), scene))
+                self._memory.store_due(self.session.history.spam_filter, state.at_ms)
+            for decision in tick.spoke:
+                request = self.session.line_request(decision, state)
+                task = loop.create_task(self._write_line(decision, request, state))
                 self._writing.add(task)
                 task.add_done_callback(self._done)
 
     async def _write_line(self, decision: SpeakDecision, request: LineRequest, state: RoomState) -> None:
-        began = asyncio.get_running_loop().time()
+        started = asyncio.get_running_loop().time()
         if self._memory is not None:
             request = replace(request, memories=tuple(self._memory.recall(request)))
         line = await self._writer.write(request, self.session.room.tempo.line_deadline_s)
-        seconds = asyncio.get_running_loop().time() - began
+        seconds = asyncio.get_running_loop().time() - started
         written_ms = self._gateway.now_ms()
         if line.outcome == "written":
             await asyncio.sleep(max(0.0, self.session.typing_ms(decision, line.text) / 1_000 - seconds))
-            why = self.session.line_rules.rejection_reason(line.text, to_person=request.recipient_is_person)
-            if why:
-                line = WrittenLine("refused", line.text, line.model, why)
+            reason = self.session.line_rules.rejection_reason(line.text, to_person=request.recipient_is_person)
+            if reason:
+                line = WrittenLine("refused", line.text, line.model, reason)
         if line.outcome == "written":
             at_ms = self._gateway.now_ms()
             post = self.session.post(decision, state.at_ms, state.tick, line.text, written_ms, at_ms)
@@ -312,4 +311,4 @@ class LiveSession:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._writing.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("a line was lost", error=str(error))
+            _log.error("crowd_line_failed", error=str(error))

@@ -1,7 +1,6 @@
-"""Whether a sentence asks the chat something: whoever watches could answer it, and is meant to.
+"""Stream contexts from sentences: questions to the chat, other events, and the rolling window of the last 90 seconds.
 
-Sentences come from people who write and from a recogniser that loses commas and question marks, so the order of words
-counts for as much as signs: an auxiliary before its subject asks, with a mark or without. C9
+Sentences may come from a recogniser that loses punctuation, so word order counts as much as question marks.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ _AUXILIARY = r"(?:should|shall|do|does|did|would|could|can|will|is|are|am|was|we
 _SUBJECT = r"(?:i|we|you|he|she|it|they|this|that|these|those|there|any(?:one|body)|some(?:one|body)|any of)\b"
 _WH = r"(?:what|which|who|whose|where|when|how)"
 INVERTED = rf"(?:{_AUXILIARY} {_SUBJECT}|{_WH}(?: \w+){{0,3}}? {_AUXILIARY} {_SUBJECT}|(?:what|who|where|how)'s)"
-"""An auxiliary before its subject: the order of words that asks."""
+"""An auxiliary before its subject: the word order of a question."""
 _CHOICE = r"(?:the )?\w+ or (?:the )?\w+"
 _NOUN = r"(?:the|my|our|his|her|people|one of|some of)\b(?! (?:best|worst|reason|only|first|whole|same)\b)"
 _ORDER = (
     rf"(?:{INVERTED}|{_AUXILIARY} {_NOUN}|(?:does|is|are|did|was|were|has|can|will) your\b|who (?:among|of) you\b"
     rf"|(?:{_WH}|why)(?: (?!(?:i|we|you|he|she|it|they|the)\b)\w+){{0,2}} {_AUXILIARY}\b)"
 )
-"""The same with whatever subject. It may also be the beginning of half a sentence, so more has to speak for asking."""
+"""The same with any subject. It may also begin an incomplete sentence, so it needs further evidence."""
 _NOT_SPOKEN_OF = "".join(rf"(?<!\b{word} )" for word in ("the", "my", "this", "of", "to", "for", "with", "and", "in"))
 
 _CALLED = re.compile(
@@ -44,14 +43,14 @@ _CALLED = re.compile(
     rf"|{_LEAD}{CHAT},? (?:{_ORDER}|{_CHOICE}[.?!]*$)|{_LEAD}{_CHOICE},? {CHAT}\b|, {CHAT} (?:{_ORDER}|{_WH}\b)"
     rf"|{_LEAD}{_ORDER}.* {_NOT_SPOKEN_OF}chat[.?!]*$"
 )
-"""The chat is spoken to, not about."""
+"""The chat is addressed, not mentioned."""
 _FOR_WATCHERS = re.compile(
     r"\b(?:you|your|you're|y'all|anyone|anybody|any of|somebody|who (?:here|else|wants|thinks)|any \w+s)\b"
     r"|\b(?:should|shall|do|are|can|could) (?:i|we)\b|\bhave we\b|\bam i\b|\bis it just me\b|\b(?:did|have) i already\b"
     r"|\bwho should\b|\bwould be a good\b"
     rf"|{_LEAD}(?:(?:is|do|does) my|(?:should|shall) (?:the|my|it|he|she|they))\b"
 )
-"""The question is one that somebody who watches could answer."""
+"""A viewer could answer the question."""
 _BEGINS = re.compile(
     rf"(?:{_LEAD}|\b{CHAT},? )(?:(?:should|shall|does|did|what|what's|which|who|who's|where|when|why|how|would|could"
     rf"|can|is|are|am|was|were|any)\b|{_ORDER})"
@@ -70,7 +69,7 @@ _ASKS_WATCHERS = re.compile(
     r"|any \w+ (?:for|on|about|before)\b|(?:does|did|has|can|could|would|is) (?:\w+ )?any(?:one|body)\b|are there any\b"
     r")"
 )
-"""Also where whoever wrote it down left commas and question marks out."""
+"""Questions to viewers, also without commas and question marks."""
 _TAIL = re.compile(
     r"[,.;] (?:(?:so )?what do you (?:all |guys )?(?:say|think|reckon)|do(?:n't)? you (?:think|agree)|wouldn't you"
     r"|yes or no|any (?:ideas?|thoughts|suggestions|takers)|(?:do|does|did|has) any(?:one|body)\b.*)[.?!]*$"
@@ -95,11 +94,12 @@ _REPORTED = re.compile(r"\b(?:(?<=\w )says?|said|asks?|asked|reads|wants to know
 
 
 def is_question(text: str) -> bool:
-    """Whether it is put as a question, to whomever."""
+    """Whether it is a question, to anybody."""
     return "?" in text or _BEGINS.search(_plain(text)) is not None
 
 
 def asks_chat(text: str) -> bool:
+    """Whether it asks the chat something that viewers could answer."""
     text = _plain(text)
     if _RHETORICAL.search(text):
         return False
@@ -121,9 +121,6 @@ def _plain(text: str) -> str:
     return " ".join(text.casefold().replace("’", "'").replace('"', " ").split())
 
 
-# What happened in the stream, guessed from its words: a question to the chat, joy, a mishap. C9
-
-
 _JOY = re.compile(
     r"(?i)\b(?:yes+|let'?s go+|we did it|first try|i did it|got (?:it|him|her|them)|no way|oh my god|finally|woo+|huge"
     r"|unbelievable|insane|victory)\b|(?:!{2,})"
@@ -138,7 +135,7 @@ _CLOSE = re.compile(
 
 
 def detect_event(text: str) -> tuple[str, float] | None:
-    """The kind of event and how sure it is; None for an ordinary sentence."""
+    """Return the kind of event and a confidence; None for an ordinary sentence."""
     if _FAIL.search(text):
         return "fail", 0.75
     if _CLOSE.search(text) and _JOY.search(text):
@@ -150,14 +147,6 @@ def detect_event(text: str) -> tuple[str, float] | None:
     return None
 
 
-# A stream as a script: what is said and what happens, second by second. For demos, simulations and tests. C9
-#
-# [[line]]
-# at = 12
-# say = "okay chat, left door or right door?"
-# event = "chat_question"
-
-
 _WINDOW_S = 90
 _MAX_KEYWORDS = 8
 _MAX_TRANSCRIPT_CHARS = 1_500
@@ -165,13 +154,15 @@ _MAX_TRANSCRIPT_CHARS = 1_500
 
 class ScriptLine(Section):
     at: float = Field(ge=0)
-    """Seconds since the beginning."""
+    """Seconds since the start."""
     say: str = ""
     event: str | None = None
     confidence: float = Field(default=0.9, ge=0, le=1)
 
 
 class Script(Section):
+    """A scripted stream from a TOML file, for demos, simulations and tests."""
+
     title: str = ""
     line: tuple[ScriptLine, ...] = ()
 
@@ -181,7 +172,7 @@ class Script(Section):
             return cls.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
         except (OSError, tomllib.TOMLDecodeError, ValidationError) as error:
             raise BadCrowdConfig(
-                f"{file} is no script of a stream: {error}.", "See docs/crowd.md for an example."
+                f"{file} is not a valid stream script: {error}.", "See docs/crowd.md for an example."
             ) from None
 
     @property
@@ -191,38 +182,38 @@ class Script(Section):
 
 @dataclass
 class RollingContext:
-    """The last ninety seconds of a stream, as a context."""
+    """Builds contexts from the last 90 seconds of a stream."""
 
     room: str
     number: int = 0
 
     def __post_init__(self) -> None:
-        self._said: list[tuple[int, str]] = []
-        self._moments: list[StreamEvent] = []
+        self._sentences: list[tuple[int, str]] = []
+        self._events: list[StreamEvent] = []
 
     def add(self, text: str, at_ms: int, event: str | None = None, confidence: float = 0.9) -> StreamContext:
         self.number += 1
         since = at_ms - _WINDOW_S * 1_000
-        self._said = [(when, what) for when, what in self._said if when > since]
+        self._sentences = [(at, sentence) for at, sentence in self._sentences if at > since]
         if text:
-            self._said.append((at_ms, text))
-        self._moments = [moment for moment in self._moments if moment.at > at_ms - 20_000]
+            self._sentences.append((at_ms, text))
+        self._events = [each for each in self._events if each.at > at_ms - 20_000]
         if event is not None:
-            self._moments.append(StreamEvent(kind=event, confidence=confidence, at=at_ms, about=text[:200]))
+            self._events.append(StreamEvent(kind=event, confidence=confidence, at=at_ms, about=text[:200]))
         words: dict[str, int] = {}
-        for age, (_, what) in enumerate(reversed(self._said)):
-            for word in chat_keywords(what):
+        for age, (_, sentence) in enumerate(reversed(self._sentences)):
+            for word in chat_keywords(sentence):
                 words[word] = words.get(word, 0) + (4 if age == 0 else 2 if age < 3 else 1)
         top = sorted(words, key=lambda word: (-words[word], word))[:_MAX_KEYWORDS]
-        spoken = " ".join(what for _, what in self._said)
+        transcript = " ".join(sentence for _, sentence in self._sentences)
         context = StreamContext(
             room=self.room,
             number=self.number,
             window=TimeWindow(start=max(since, 0), end=at_ms),
-            transcript=spoken[-_MAX_TRANSCRIPT_CHARS:],
+            transcript=transcript[-_MAX_TRANSCRIPT_CHARS:],
             summary=text[:300],
             keywords=tuple(top),
-            events=tuple(self._moments[-8:]),
+            events=tuple(self._events[-8:]),
             speakers=("streamer",),
         )
         while len(context.to_json().encode()) > MAX_CONTEXT_BYTES and context.transcript:
@@ -233,14 +224,14 @@ class RollingContext:
 def script_contexts(
     script: Script, room: str, start_ms: int, *, minutes: float | None = None
 ) -> Iterator[tuple[int, StreamContext]]:
-    """When, and what. With `minutes` the script goes round until they are over."""
+    """Yield times and contexts. With `minutes` the script repeats for that long."""
     rolling = RollingContext(room)
     length = script.seconds + 5
     until = minutes * 60 if minutes is not None else length
-    turn = 0.0
-    while script.line and turn < until:
+    start = 0.0
+    while script.line and start < until:
         for line in script.line:
-            if turn + line.at < until:
-                at = start_ms + round((turn + line.at) * 1_000)
+            if start + line.at < until:
+                at = start_ms + round((start + line.at) * 1_000)
                 yield at, rolling.add(line.say, at, line.event, line.confidence)
-        turn += length
+        start += length

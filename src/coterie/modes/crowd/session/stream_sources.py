@@ -1,4 +1,4 @@
-"""Where contexts come from: a script on its cadence, lines of text as they come, subtitles by their times. C9"""
+"""Opens streams by name: the sample, scripts, subtitles, growing text files, audio files and URLs."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ from coterie.modes.crowd.session.stream_context import RollingContext, Script, S
 from coterie.modes.crowd.settings import SHIPPED_CONFIGS
 
 _TIMES = re.compile(r"(?:(\d+):)?(\d{1,2}):(\d{2})[.,](\d{1,3})\s+-->")
+SAMPLE = "sample"
+_SAMPLE_SCRIPT = SHIPPED_CONFIGS / "streams" / "left-door.toml"
+_log = get_logger(__name__)
 _TAGS = re.compile(r"<[^>]*>|\{\\[^}]*\}")
 
 
@@ -30,16 +33,16 @@ async def contexts_from_script(
     speed: float = 1.0,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> AsyncIterator[StreamContext]:
-    """The script's lines at their times, `speed` times as fast."""
+    """Yield the script's lines at their times, `speed` times as fast."""
     rolling = RollingContext(room)
-    began = clock.monotonic()
+    started = clock.monotonic()
     for line in script.line:
-        await sleep(max(0.0, line.at / speed - (clock.monotonic() - began)))
+        await sleep(max(0.0, line.at / speed - (clock.monotonic() - started)))
         yield rolling.add(line.say, _now(clock), line.event, line.confidence)
 
 
 async def contexts_from_lines(lines: AsyncIterator[str], room: str, clock: Clock) -> AsyncIterator[StreamContext]:
-    """Lines of text as they come, with events guessed from their words."""
+    """Yield a context per line of text, with detected events."""
     rolling = RollingContext(room)
     async for line in lines:
         if text := line.strip():
@@ -48,7 +51,7 @@ async def contexts_from_lines(lines: AsyncIterator[str], room: str, clock: Clock
 
 
 async def follow_file(file: Path, *, every_s: float = 0.25) -> AsyncIterator[str]:
-    """The lines of a file, and those that are added to it, for ever."""
+    """Yield the lines of a file and those appended to it, forever."""
     with file.open(encoding="utf-8", errors="replace") as feed:
         rest = ""
         while True:
@@ -61,44 +64,36 @@ async def follow_file(file: Path, *, every_s: float = 0.25) -> AsyncIterator[str
 
 
 def read_subtitles(file: Path) -> Script:
-    """A .srt or .vtt file as a script: what is said and when, events guessed from the words."""
+    """Read an .srt or .vtt file as a script, with detected events."""
     lines = tuple(_cues(file.read_text(encoding="utf-8-sig", errors="replace")))
     if not lines:
         raise BadCrowdConfig(f"There are no subtitles in {file.name}.", "Give an .srt or .vtt file with times in it.")
     return Script(title=file.stem, line=lines)
 
 
-def _cues(text: str) -> Iterator[ScriptLine]:
-    for block in re.split(r"\n\s*\n", text.replace("\r\n", "\n")):
+def _cues(subtitles: str) -> Iterator[ScriptLine]:
+    for block in re.split(r"\n\s*\n", subtitles.replace("\r\n", "\n")):
         rows = block.strip().split("\n")
         timed = ((at, found) for at, row in enumerate(rows) if (found := _TIMES.match(row.strip())))
         at, times = next(timed, (0, None))
         if times is None:
             continue
         hours, minutes, seconds, part = times.groups()
-        said = _TAGS.sub("", " ".join(rows[at + 1 :])).strip()
-        if said:
-            kind, confidence = detect_event(said) or (None, 0.9)
+        text = _TAGS.sub("", " ".join(rows[at + 1 :])).strip()
+        if text:
+            kind, confidence = detect_event(text) or (None, 0.9)
             start = int(hours or 0) * 3_600 + int(minutes) * 60 + int(seconds) + int(part.ljust(3, "0")) / 1_000
-            yield ScriptLine(at=start, say=said[:500], event=kind, confidence=confidence)
+            yield ScriptLine(at=start, say=text[:500], event=kind, confidence=confidence)
 
 
 def _now(clock: Clock) -> int:
     return to_micros(clock.now()) // 1_000
 
 
-# A stream by what somebody calls it: the sample, a script, subtitles, a text that grows, sound, an address. C9
-
-
-SAMPLE = "sample"
-_SCRIPT = SHIPPED_CONFIGS / "streams" / "left-door.toml"
-_log = get_logger(__name__)
-
-
 def open_stream(
     name: str, room: str, clock: Clock, *, speed: float = 1.0, recogniser: str = "moonshine"
 ) -> AsyncIterator[StreamContext]:
-    """Contexts of a room from a stream. What cannot be one is told at once, not when it begins."""
+    """Return the contexts of a stream. Raises at once if there is no such stream."""
     if name == SAMPLE:
         return _sample_contexts(room, clock, speed, recogniser)
     if is_audio_source(name):
@@ -106,7 +101,7 @@ def open_stream(
     file = Path(name).expanduser()
     if not file.is_file():
         raise BadCrowdConfig(
-            f"There is no file {file}.", "Name a script, subtitles, a text or sound file, or an address of a stream."
+            f"There is no file {file}.", "Give a script, subtitles, a text or audio file, or the URL of a stream."
         )
     if file.suffix == ".toml":
         return contexts_from_script(Script.read(file), room, clock, speed=speed)
@@ -116,26 +111,24 @@ def open_stream(
 
 
 async def _audio_contexts(
-    source: str, room: str, clock: Clock, speed: float, recogniser: str
+    source: str, room: str, clock: Clock, speed: float, recogniser_name: str
 ) -> AsyncIterator[StreamContext]:
-    understanding = await asyncio.to_thread(create_recogniser, recogniser)
-    async for context in transcribe_stream(
-        AudioSource(source, clock, speed=speed).chunks(), understanding, room, clock
-    ):
+    recogniser = await asyncio.to_thread(create_recogniser, recogniser_name)
+    async for context in transcribe_stream(AudioSource(source, clock, speed=speed).chunks(), recogniser, room, clock):
         yield context
 
 
-async def _sample_contexts(room: str, clock: Clock, speed: float, recogniser: str) -> AsyncIterator[StreamContext]:
-    """The sample stream, spoken and listened to; where nothing can speak or listen here, read from its script."""
-    script = Script.read(_SCRIPT)
+async def _sample_contexts(room: str, clock: Clock, speed: float, recogniser_name: str) -> AsyncIterator[StreamContext]:
+    """The sample stream, synthesised and transcribed; without speech software, read from its script."""
+    script = Script.read(_SAMPLE_SCRIPT)
     try:
         if not can_synthesise():
             raise AudioUnavailable(
-                "Speech is made with flite, and it is not installed.", "Install it: apt install flite"
+                "Speech synthesis needs flite, which is not installed.", "Install it: apt install flite"
             )
-        understanding = await asyncio.to_thread(create_recogniser, recogniser)
+        recogniser = await asyncio.to_thread(create_recogniser, recogniser_name)
     except (AudioUnavailable, MissingExtra) as error:
-        _log.warning("sample_is_read_not_spoken", why=error.what, fix=error.fix)
+        _log.warning("sample_read_from_script", why=error.what, fix=error.fix)
         async for context in contexts_from_script(script, room, clock, speed=speed):
             yield context
         return
@@ -143,6 +136,6 @@ async def _sample_contexts(room: str, clock: Clock, speed: float, recogniser: st
         file = Path(folder) / "sample.wav"
         await asyncio.to_thread(synthesise_script, script, file)
         async for context in transcribe_stream(
-            AudioSource(str(file), clock, speed=speed).chunks(), understanding, room, clock
+            AudioSource(str(file), clock, speed=speed).chunks(), recogniser, room, clock
         ):
             yield context
