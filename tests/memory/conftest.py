@@ -1,4 +1,4 @@
-"""A memory of its own for each test, on a clock that stands still."""
+"""A new memory for each test, with a manual clock."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""M2: who may know."""
+"""M2: access rules."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -17,7 +19,7 @@ def recalled(memory: Memory, owner: str = "mara", room: str | None = None, prese
     return {each.text for each in memory.recall("the boat", owner=owner, room=room, present=present)}
 
 
-def test_m2_only_the_owner_who_was_there_or_was_told_recalls(memory: Memory) -> None:
+def test_m2_only_witnesses_and_owners_who_were_told_recall(memory: Memory) -> None:
     memory.add("the boat was sold", owner="mara", witnesses=("mara", "ana"))
     memory.add("the boat was painted", owner="mara", witnesses=("ana",))
     memory.add("the boat has sunk", owner="mara", told_by="ben")
@@ -25,28 +27,28 @@ def test_m2_only_the_owner_who_was_there_or_was_told_recalls(memory: Memory) -> 
     assert recalled(memory, owner="ana") == set()
 
 
-def test_m2_a_private_memory_is_spoken_of_only_before_those_who_were_there(memory: Memory) -> None:
+def test_m2_a_private_memory_is_disclosed_only_to_witnesses(memory: Memory) -> None:
     memory.add("the boat is a present for Ben", owner="mara", witnesses=("mara", "ana"), private=True, room="room:a")
-    whispered = {"the boat is a present for Ben"}
-    assert recalled(memory, room="room:b", present=("ana",)) == whispered
-    assert recalled(memory, room="room:b", present=("mara", "ana")) == whispered
+    private = {"the boat is a present for Ben"}
+    assert recalled(memory, room="room:b", present=("ana",)) == private
+    assert recalled(memory, room="room:b", present=("mara", "ana")) == private
     assert recalled(memory, room="room:a", present=("ana", "ben")) == set()
     assert recalled(memory, room="room:a", present=("ben",)) == set()
 
 
-def test_m2_disclosure_room_keeps_it_where_it_was_made(memory: Memory) -> None:
+def test_m2_disclosure_room_limits_a_memory_to_its_room(memory: Memory) -> None:
     memory.add("the boat leaks", owner="mara", disclosure="room", room="room:a")
     assert recalled(memory, room="room:a") == {"the boat leaks"}
     assert recalled(memory, room="room:b") == set()
     assert recalled(memory) == set()
 
 
-def test_m2_disclosure_open_is_spoken_of_anywhere(memory: Memory) -> None:
+def test_m2_disclosure_open_allows_every_room(memory: Memory) -> None:
     memory.add("the boat is blue", owner="mara", private=True, disclosure="open", room="room:a")
     assert recalled(memory, room="room:b", present=("ben", "cleo")) == {"the boat is blue"}
 
 
-def test_m2_a_window_never_shows_a_neighbour_that_may_not_be_known(memory: Memory) -> None:
+def test_m2_neighbours_that_are_not_allowed_are_left_out(memory: Memory) -> None:
     memory.add("Ben will get a watch", owner="mara", witnesses=("mara", "ana"), private=True)
     memory.add("the boat is in the harbour", owner="mara", witnesses=("mara", "ana", "ben"))
     memory.add("the weather is fine", owner="mara", witnesses=("mara", "ana", "ben"))
@@ -56,59 +58,60 @@ def test_m2_a_window_never_shows_a_neighbour_that_may_not_be_known(memory: Memor
     assert [each.text for each in best.neighbours] == ["Ben will get a watch", "the weather is fine"]
 
 
-def test_m2_an_export_for_somebody_holds_only_what_they_may_know(memory: Memory, tmp_path: object) -> None:
+def test_m2_an_export_with_a_viewpoint_has_only_allowed_memories(memory: Memory, tmp_path: Path) -> None:
     memory.add("the boat was sold", owner="mara")
     memory.add("Ben will get a watch", owner="mara", witnesses=("mara", "ana"), private=True)
-    from pathlib import Path
-
-    file = Path(str(tmp_path)) / "out.jsonl"
+    file = tmp_path / "out.jsonl"
     assert memory.export_jsonl(file, owner="mara", view=Viewpoint.of("mara", "room:main", ["ben"])) == 1
     assert "watch" not in file.read_text()
     assert memory.export_jsonl(file, owner="mara") == 2
 
 
 @given(
-    there=st.sets(st.sampled_from(PEOPLE)),
+    witnesses=st.sets(st.sampled_from(PEOPLE)),
     present=st.sets(st.sampled_from(PEOPLE)),
-    told=st.sampled_from([None, "ben"]),
+    told_by=st.sampled_from([None, "ben"]),
     private=st.booleans(),
     disclosure=st.sampled_from(["people", "room", "open"]),
-    here=st.booleans(),
+    in_room=st.booleans(),
 )
-def test_m2_nobody_hears_what_is_private_without_having_been_there(
-    there: set[str], present: set[str], told: str | None, private: bool, disclosure: str, here: bool
+def test_m2_law_private_memories_are_disclosed_only_to_witnesses(
+    witnesses: set[str], present: set[str], told_by: str | None, private: bool, disclosure: str, in_room: bool
 ) -> None:
     view = Viewpoint.of("mara", "room:a", present)
     allowed = may_recall(
-        view, witnesses=there, told_by=told, private=private, disclosure=disclosure, room="room:a" if here else "room:b"
+        view,
+        witnesses=witnesses,
+        told_by=told_by,
+        private=private,
+        disclosure=disclosure,
+        room="room:a" if in_room else "room:b",
     )
     if allowed:
-        assert "mara" in there or told
-        assert here or disclosure != "room"
+        assert "mara" in witnesses or told_by
+        assert in_room or disclosure != "room"
         if private and disclosure != "open":
-            assert present - {"mara"} <= there | {told}
+            assert present - {"mara"} <= witnesses | {told_by}
 
 
 @pytest.mark.parametrize(
     ("stream", "hidden"), [("room:2", True), ("room:1", True), ("room:3", False), ("room:9", False)]
 )
-def test_m2_lines_of_one_family_do_not_see_each_other(stream: str, hidden: bool) -> None:
-    lines = StreamForks({"room:1": "room:1", "room:2": "room:1", "room:3": "room:1"})
-    assert lines.is_other_branch(stream, "room:3") is hidden
-    assert not lines.is_other_branch(stream, None)
+def test_m2_forks_of_a_chat_do_not_see_each_other(stream: str, hidden: bool) -> None:
+    forks = StreamForks({"room:1": "room:1", "room:2": "room:1", "room:3": "room:1"})
+    assert forks.is_other_branch(stream, "room:3") is hidden
+    assert not forks.is_other_branch(stream, None)
 
 
-def test_m2_m6_what_may_still_be_told_of_what_was_once_recalled(memory: Memory) -> None:
-    there = ("mara", "ana")
-    plain = memory.add("the boat was sold", owner="mara", witnesses=there, speaker="Ana")
-    secret = memory.add("the boat is a present", owner="mara", witnesses=there, private=True)
-    gone = memory.add("the boat has sunk", owner="mara", witnesses=there)
-    memory.forget(gone)
-    ids = [plain, secret, gone, "never there"]
+def test_m2_m6_which_recalled_memories_may_still_be_disclosed(memory: Memory) -> None:
+    witnesses = ("mara", "ana")
+    plain = memory.add("the boat was sold", owner="mara", witnesses=witnesses, speaker="Ana")
+    secret = memory.add("the boat is a present", owner="mara", witnesses=witnesses, private=True)
+    forgotten = memory.add("the boat has sunk", owner="mara", witnesses=witnesses)
+    memory.forget(forgotten)
+    ids = [plain, secret, forgotten, "unknown"]
     assert memory.disclosable(Viewpoint.of("mara", present=["ana"]), ids) == {plain, secret}
-    before_anybody = Viewpoint.of("mara", present=["ana", ANYBODY])
-    assert memory.disclosable(before_anybody, ids) == {plain}
-    assert [each.text_with_speaker for each in memory.recall_as(before_anybody, "the boat")] == [
-        "Ana: the boat was sold"
-    ]
-    assert memory.disclosable(Viewpoint.of("nobody"), ids) == frozenset()
+    public = Viewpoint.of("mara", present=["ana", ANYBODY])
+    assert memory.disclosable(public, ids) == {plain}
+    assert [each.text_with_speaker for each in memory.recall_as(public, "the boat")] == ["Ana: the boat was sold"]
+    assert memory.disclosable(Viewpoint.of("unknown"), ids) == frozenset()

@@ -1,4 +1,4 @@
-"""D7 and M5: forgetting that is computed."""
+"""D7 and M5: decay of importance, and archiving."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from coterie.memory import Memory
 from coterie.memory.ranking import DAY, importance
 
 
-def weigh(weight: float, age_days: float, idle_days: float, identity: bool = False) -> float:
+def importance_of(weight: float, age_days: float, idle_days: float, identity: bool = False) -> float:
     now = 10_000 * DAY
     return float(
         importance(
@@ -24,41 +24,39 @@ def weigh(weight: float, age_days: float, idle_days: float, identity: bool = Fal
     )
 
 
-def test_d7_the_figures_of_the_rule() -> None:
-    assert round(weigh(0.6, 4, 4), 6) == round(0.6 * 0.8 * 1.1, 6)
-    assert round(weigh(0.6, 20, 20), 6) == round(0.6 * 0.5, 6)
-    assert round(weigh(0.6, 400, 31), 6) == round(0.6 * 0.5 * 0.9, 6)
-    assert round(weigh(0.6, 400, 3), 6) == round(0.6 * 0.5 * 1.1, 6)
-    assert weigh(1.0, 4_000, 4_000, identity=True) == 1.0
+def test_d7_importance_by_age_and_use() -> None:
+    assert round(importance_of(0.6, 4, 4), 6) == round(0.6 * 0.8 * 1.1, 6)
+    assert round(importance_of(0.6, 20, 20), 6) == round(0.6 * 0.5, 6)
+    assert round(importance_of(0.6, 400, 31), 6) == round(0.6 * 0.5 * 0.9, 6)
+    assert round(importance_of(0.6, 400, 3), 6) == round(0.6 * 0.5 * 1.1, 6)
+    assert importance_of(1.0, 4_000, 4_000, identity=True) == 1.0
 
 
 @given(st.floats(0, 1), st.floats(0, 500), st.floats(0, 500), st.floats(0, 100))
-def test_d7_nothing_gains_by_getting_older(weight: float, age: float, idle: float, more: float) -> None:
+def test_d7_law_importance_never_grows_with_age(weight: float, age: float, idle: float, more: float) -> None:
     idle = min(idle, age)
-    assert weigh(weight, age + more, idle + more) <= weigh(weight, age, idle) + 1e-9
+    assert importance_of(weight, age + more, idle + more) <= importance_of(weight, age, idle) + 1e-9
 
 
-def test_m5_what_has_faded_is_archived_for_the_character_and_found_by_the_person(
-    memory: Memory, clock: ManualClock
-) -> None:
-    faint = memory.add("the boat may have a new rope", confidence=0.7)
-    solid = memory.add("the boat has a new mast", type="fact")
+def test_m5_old_unimportant_memories_are_archived_but_searchable(memory: Memory, clock: ManualClock) -> None:
+    uncertain = memory.add("the boat may have a new rope", confidence=0.7)
+    certain = memory.add("the boat has a new mast", type="fact")
     clock.advance(29 * 86_400)
-    assert {each.id for each in memory.recall("the boat")} == {faint, solid}
+    assert {each.id for each in memory.recall("the boat")} == {uncertain, certain}
     clock.advance(3 * 86_400)
-    assert {each.id for each in memory.recall("the boat")} == {solid}
-    assert {each.id for each in memory.recall("the boat", archived=True)} == {faint, solid}
+    assert {each.id for each in memory.recall("the boat")} == {certain}
+    assert {each.id for each in memory.recall("the boat", archived=True)} == {uncertain, certain}
 
 
-def test_d7_use_keeps_a_memory_within_reach(memory: Memory, clock: ManualClock) -> None:
-    faint = memory.add("the boat may have a new rope", confidence=0.65)
+def test_d7_use_brings_a_memory_out_of_the_archive(memory: Memory, clock: ManualClock) -> None:
+    uncertain = memory.add("the boat may have a new rope", confidence=0.65)
     clock.advance(60 * 86_400)
     assert memory.recall("the boat") == []
-    memory.mark_used([faint])
-    assert [each.id for each in memory.recall("the boat")] == [faint]
+    memory.mark_used([uncertain])
+    assert [each.id for each in memory.recall("the boat")] == [uncertain]
 
 
-def test_d7_looking_changes_nothing(memory: Memory, clock: ManualClock) -> None:
+def test_d7_recall_changes_no_state(memory: Memory, clock: ManualClock) -> None:
     memory.add("the boat has a new mast", type="fact")
     clock.advance(40 * 86_400)
     before = memory.store.hashes()

@@ -1,4 +1,4 @@
-"""Memory does not silt up: paraphrases become one, upkeep settles, forgetting holds."""
+"""Paraphrases are merged, maintenance is idempotent, and forgotten facts stay forgotten."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FACTS = [
 ]
 
 
-def test_hygiene_fifteen_paraphrases_of_five_facts_end_as_at_most_six_memories(memory: Memory) -> None:
+def test_hygiene_fifteen_paraphrases_of_five_facts_become_at_most_six_memories(memory: Memory) -> None:
     for round_ in range(3):
         for number, fact in enumerate(FACTS):
             memory.add(fact[round_], type="fact", sources=(f"t{round_}{number}",))
@@ -28,12 +28,12 @@ def test_hygiene_fifteen_paraphrases_of_five_facts_end_as_at_most_six_memories(m
     assert {source for found in kept for source in found.sources} == {f"t{r}{n}" for r in range(3) for n in range(5)}
 
 
-def test_hygiene_a_thousand_repetitions_are_one_memory(memory: Memory) -> None:
+def test_hygiene_repetitions_are_one_memory(memory: Memory) -> None:
     ids = {memory.add("the harbour is closed on Sundays", sources=(f"t{number % 7}",)) for number in range(200)}
     assert len(ids) == memory.count() == 1
 
 
-def test_hygiene_upkeep_run_24_times_equals_once(memory: Memory) -> None:
+def test_hygiene_maintenance_is_idempotent(memory: Memory) -> None:
     from coterie.memory.writer import NewMemory
 
     memory.add_many(
@@ -51,7 +51,7 @@ def test_hygiene_upkeep_run_24_times_equals_once(memory: Memory) -> None:
     assert "broken is the mast of the boat" not in [each.text for each in memory.recall("mast of the boat")]
 
 
-def test_hygiene_a_forgotten_fact_stays_away_when_its_turn_is_processed_again(memory: Memory) -> None:
+def test_hygiene_a_forgotten_fact_is_not_extracted_again(memory: Memory) -> None:
     turns = [ExtractionTurn("t1", "Ana", "By the way, I am allergic to walnuts.")]
 
     def model(request: ExtractionRequest) -> Operations:
@@ -62,6 +62,6 @@ def test_hygiene_a_forgotten_fact_stays_away_when_its_turn_is_processed_again(me
     memory.extract(turns, model)
     (found,) = memory.recall("walnuts")
     memory.forget(found.id)
-    outcome = memory.extract(turns, model)
-    assert [plan.verdict for plan in outcome.planned] == ["forgotten"]
+    result = memory.extract(turns, model)
+    assert [plan.verdict for plan in result.planned] == ["forgotten"]
     assert memory.recall("walnuts") == []

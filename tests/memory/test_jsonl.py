@@ -1,4 +1,4 @@
-"""M7 and M8: memories as JSONL, and the library alone in a script."""
+"""M7 and M8: export and import as JSON Lines, browsing, and use as a library."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_m8_import_for_another_owner_and_room(memory: Memory, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("{not json", "Line 2 is not JSON"),
         ("[1]", "Line 2 is not a memory"),
@@ -67,19 +67,19 @@ def test_m8_import_for_another_owner_and_room(memory: Memory, tmp_path: Path) ->
         ('{"format": "mem0", "version": 1}', "Line 2 has format mem0"),
     ],
 )
-def test_m8_a_line_that_does_not_fit_is_named_and_nothing_is_stored(
-    memory: Memory, tmp_path: Path, line: str, told: str
+def test_m8_an_invalid_line_is_named_and_nothing_is_stored(
+    memory: Memory, tmp_path: Path, line: str, message: str
 ) -> None:
     file = tmp_path / "in.jsonl"
     file.write_text('{"text": "fine", "owner": "a", "room": "r"}\n' + line + "\n")
-    with pytest.raises(BadImport, match=told.replace("[", r"\[")):
+    with pytest.raises(BadImport, match=message.replace("[", r"\[")):
         memory.import_jsonl(file)
     assert memory.count() == 0
 
 
 @settings(max_examples=15)
 @given(st.lists(st.text(min_size=1, max_size=30).filter(lambda text: bool(text.replace("\0", "").strip())), max_size=6))
-def test_m8_law_what_goes_out_comes_back(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
+def test_m8_law_export_and_import_round_trip(tmp_path_factory: pytest.TempPathFactory, texts: list[str]) -> None:
     folder = tmp_path_factory.mktemp("law")
     with Memory(folder / "a.db") as one, Memory(folder / "b.db") as other:
         for text in texts:
@@ -89,7 +89,7 @@ def test_m8_law_what_goes_out_comes_back(tmp_path_factory: pytest.TempPathFactor
         assert {(r.id, r.text) for r in one.browse()} == {(r.id, r.text) for r in other.browse()}
 
 
-def test_m8_the_library_works_alone_in_a_script(tmp_path: Path) -> None:
+def test_m8_the_library_works_in_a_plain_script(tmp_path: Path) -> None:
     script = """
 import sys
 from coterie.memory import Memory
@@ -107,7 +107,7 @@ with Memory(sys.argv[1]) as memory:
     assert done.stdout.splitlines() == ["Ana is allergic to walnuts", "['Ben plays the cello']", "[]"]
 
 
-def test_m7_a_person_browses_by_owner_type_room_and_time(memory: Memory) -> None:
+def test_m7_browse_by_owner_type_room_and_time(memory: Memory) -> None:
     from datetime import UTC, datetime
 
     memory.add("the boat is blue", owner="mara", room="room:1", type="fact", happened=datetime(2025, 5, 1, tzinfo=UTC))

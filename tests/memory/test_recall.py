@@ -1,4 +1,4 @@
-"""M1 and M3: recall, its modes, its reasons, and an order that does not change."""
+"""M1 and M3: recall, its modes, the parts of scores, and a stable order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from coterie.memory import Memory
 from coterie.memory.ranking import Ranking, RankingTrees
 from coterie.memory.writer import NewMemory
 
-TALK = [
+CONVERSATION = [
     ("Ana", "I finally bought a sailing boat, she is called Heron."),
     ("Ben", "Wow! Where do you keep her?"),
     ("Ana", "In the old harbour, next to the lighthouse."),
@@ -29,19 +29,19 @@ TALK = [
 
 
 @pytest.fixture
-def talk(memory: Memory) -> Memory:
+def conversation(memory: Memory) -> Memory:
     memory.add_many(
         [
             NewMemory(
                 text,
                 "mara",
                 "room:1",
-                speaker=who,
+                speaker=speaker,
                 witnesses=("mara", "Ana", "Ben"),
                 sources=(f"t{number}",),
                 scene="s1",
             )
-            for number, (who, text) in enumerate(TALK)
+            for number, (speaker, text) in enumerate(CONVERSATION)
         ]
     )
     return memory
@@ -62,58 +62,63 @@ def best(memory: Memory, question: str, **options: object) -> str:
         ("What does Cleo do for a living?", 3),
     ],
 )
-def test_m3_a_question_finds_its_answer_among_the_first_three(talk: Memory, question: str, answer: int) -> None:
-    found = [each.text for each in talk.recall(question, owner="mara", k=3)]
-    assert TALK[answer][1] in found
+def test_m3_the_answer_is_among_the_first_three(conversation: Memory, question: str, answer: int) -> None:
+    found = [each.text for each in conversation.recall(question, owner="mara", k=3)]
+    assert CONVERSATION[answer][1] in found
 
 
-def test_m1_each_memory_names_the_turns_it_came_from(talk: Memory) -> None:
-    (found,) = talk.recall("walnuts", owner="mara", k=1)
+def test_m1_recalled_memories_have_their_sources(conversation: Memory) -> None:
+    (found,) = conversation.recall("walnuts", owner="mara", k=1)
     assert found.sources == ("t4",)
     assert found.memory.speaker == "Ana"
     assert found.memory.witnesses == ("Ana", "Ben", "mara")
 
 
 @pytest.mark.parametrize("fuse", ["learned", "graph", "rrf"])
-def test_m3_the_parts_of_a_score_sum_to_it(talk: Memory, fuse: str) -> None:
-    for found in talk.recall("Where does Ana keep the boat?", owner="mara", fuse=fuse):  # type: ignore[arg-type]
+def test_m3_the_parts_of_a_score_sum_to_the_score(conversation: Memory, fuse: str) -> None:
+    for found in conversation.recall("Where does Ana keep the boat?", owner="mara", fuse=fuse):  # type: ignore[arg-type]
         assert sum(found.parts.values()) == pytest.approx(found.score, abs=1e-4)
         assert {"words", "vectors", "recency", "significance", "pins", "time"} <= set(found.parts)
 
 
-def test_m3_reasons_name_neighbours_session_and_speaker(talk: Memory) -> None:
-    found = talk.recall("Where does Ana keep the boat?", owner="mara")[0]
+def test_m3_scores_have_parts_for_neighbours_session_and_speaker(conversation: Memory) -> None:
+    found = conversation.recall("Where does Ana keep the boat?", owner="mara")[0]
     assert {"neighbours", "session", "speaker", "maxsim"} <= set(found.parts)
 
 
-def test_m3_the_same_question_gives_the_same_order_whatever_the_order_of_storing_blocks(tmp_path: Path) -> None:
-    """Every run and every machine: two stores, filled in batches of different sizes, agree to the last digit."""
+def test_m3_the_order_does_not_depend_on_the_batches_of_storing(tmp_path: Path) -> None:
+    """Stores filled in batches of different sizes give exactly the same scores."""
     orders = []
     for size in (1, 3, 8):
         with Memory(tmp_path / f"{size}.db", clock=ManualClock()) as memory:
-            for start in range(0, len(TALK), size):
+            for start in range(0, len(CONVERSATION), size):
                 memory.add_many(
                     [
                         NewMemory(
-                            text, "mara", "room:1", speaker=who, witnesses=("mara", "Ana", "Ben"), id=f"m{start + at}"
+                            text,
+                            "mara",
+                            "room:1",
+                            speaker=speaker,
+                            witnesses=("mara", "Ana", "Ben"),
+                            id=f"m{start + offset}",
                         )
-                        for at, (who, text) in enumerate(TALK[start : start + size])
+                        for offset, (speaker, text) in enumerate(CONVERSATION[start : start + size])
                     ]
                 )
             orders.append([(each.id, each.score) for each in memory.recall("the boat in the harbour", owner="mara")])
     assert orders[0] == orders[1] == orders[2]
 
 
-def test_m3_modes(talk: Memory, clock: ManualClock) -> None:
+def test_m3_modes(conversation: Memory, clock: ManualClock) -> None:
     clock.advance(3_600)
-    todo = talk.add("buy rope for the boat", owner="mara", room="room:1", type="todo")
-    identity = talk.add("I am Mara, keeper of the log", owner="mara", room="room:1", type="identity")
-    assert talk.recall(owner="mara", mode="recent", k=2)[0].id in (todo, identity)
-    assert [each.id for each in talk.recall(owner="mara", mode="important", k=2)] == [identity, todo]
-    assert [each.id for each in talk.recall("boat", owner="mara", mode="typed", types=["todo"])] == [todo]
+    todo = conversation.add("buy rope for the boat", owner="mara", room="room:1", type="todo")
+    identity = conversation.add("I am Mara, keeper of the log", owner="mara", room="room:1", type="identity")
+    assert conversation.recall(owner="mara", mode="recent", k=2)[0].id in (todo, identity)
+    assert [each.id for each in conversation.recall(owner="mara", mode="important", k=2)] == [identity, todo]
+    assert [each.id for each in conversation.recall("boat", owner="mara", mode="typed", types=["todo"])] == [todo]
 
 
-def test_m3_time_words_lift_memories_of_that_time(memory: Memory) -> None:
+def test_m3_memories_of_the_named_time_are_boosted(memory: Memory) -> None:
     for month in (3, 5, 7):
         memory.add(f"we went to the lake, trip {month}", happened=datetime(2025, month, 3, tzinfo=UTC))
     now = datetime(2026, 1, 1, tzinfo=UTC)
@@ -123,11 +128,11 @@ def test_m3_time_words_lift_memories_of_that_time(memory: Memory) -> None:
     assert found.parts["time"] > 0
 
 
-def test_m3_pins_significance_and_recency_lift(memory: Memory, clock: ManualClock) -> None:
+def test_m3_pins_significance_and_recency_are_boosted(memory: Memory, clock: ManualClock) -> None:
     plain = memory.add("the boat sails at dawn on Mondays")
-    weighty = memory.add("the boat sails at dusk on Tuesdays", significance=3)
+    important = memory.add("the boat sails at dusk on Tuesdays", significance=3)
     first = {each.id: each.parts for each in memory.recall("when does the boat sail?")}
-    assert first[weighty]["significance"] > first[plain]["significance"]
+    assert first[important]["significance"] > first[plain]["significance"]
     memory.pin(plain)
     assert {each.id: each.parts for each in memory.recall("when does the boat sail?")}[plain]["pins"] > 0
     clock.advance(90 * 86_400)
@@ -148,7 +153,7 @@ def test_d7_an_update_always_outranks_what_it_updates(memory: Memory) -> None:
     assert found.memory.superseded_by == new
 
 
-def test_d6_links_carry_scores_to_depth_two(memory: Memory) -> None:
+def test_d6_links_pass_on_scores_to_depth_two(memory: Memory) -> None:
     boat = memory.add("Heron is a sailing boat")
     storm = memory.add("a gale broke something on Friday")
     bill = memory.add("the invoice came to nine hundred")
@@ -161,11 +166,11 @@ def test_d6_links_carry_scores_to_depth_two(memory: Memory) -> None:
     assert found[storm].parts["links"] > found[bill].parts["links"] > 0
 
 
-def test_c13_people_come_before_bots_and_the_mentioned_are_included(memory: Memory) -> None:
-    said = memory.add("the regatta starts at nine", speaker="Ana", owner="bot:mara")
-    echoed = memory.add("the regatta starts at nine sharp I guess", speaker="bot:teo", owner="bot:mara")
+def test_c13_people_rank_before_characters_and_named_people_are_boosted(memory: Memory) -> None:
+    by_person = memory.add("the regatta starts at nine", speaker="Ana", owner="bot:mara")
+    by_character = memory.add("the regatta starts at nine sharp I guess", speaker="bot:teo", owner="bot:mara")
     parts = {each.id: each.parts["people"] for each in memory.recall("when does the regatta start?", owner="bot:mara")}
-    assert parts[said] > parts[echoed]
+    assert parts[by_person] > parts[by_character]
     about = memory.add("loves liquorice", owner="bot:mara", about=("Cleo",))
     found = {each.id: each.parts["people"] for each in memory.recall("what does Cleo like?", owner="bot:mara")}
     assert found[about] > 0
@@ -185,11 +190,11 @@ def test_m3_duplicates_are_not_recalled_together(memory: Memory) -> None:
     assert len(memory.recall("harbour", room="room:1")) == 1
 
 
-def test_a_recall_for_somebody_unknown_is_empty(memory: Memory) -> None:
-    assert memory.recall("anything", owner="nobody") == []
+def test_recall_for_an_unknown_owner_is_empty(memory: Memory) -> None:
+    assert memory.recall("anything", owner="unknown") == []
 
 
-def test_trees_are_explained_exactly() -> None:
+def test_contributions_of_the_trees_sum_to_the_score() -> None:
     trees = Ranking.bundled()._plain
     assert isinstance(trees, RankingTrees)
     table = np.random.default_rng(3).random((40, len(trees.features)))
@@ -199,26 +204,25 @@ def test_trees_are_explained_exactly() -> None:
 
 @settings(max_examples=15)
 @given(st.integers(0, 2**32))
-def test_m3_law_adding_memories_never_changes_what_the_others_say(
+def test_m3_law_results_are_distinct_stored_memories_in_order_of_score(
     tmp_path_factory: pytest.TempPathFactory, seed: int
 ) -> None:
-    """A recall returns stored memories, each once, best first, never more than asked for."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     with Memory(tmp_path_factory.mktemp("law") / "m.db", clock=ManualClock()) as memory:
         kept = {}
-        for number in range(chance.randrange(1, 25)):
+        for number in range(rng.randrange(1, 25)):
             text = (
-                " ".join(chance.choice(["boat", "harbour", "Ana", "lamp", "cello", "rain"]) for _ in range(5))
+                " ".join(rng.choice(["boat", "harbour", "Ana", "lamp", "cello", "rain"]) for _ in range(5))
                 + f" {number}"
             )
             kept[
                 memory.add(
                     text,
-                    speaker=chance.choice(["Ana", "Ben", None]),
+                    speaker=rng.choice(["Ana", "Ben", None]),
                     happened=datetime(2026, 1, 1, tzinfo=UTC) - timedelta(days=number),
                 )
             ] = text
-        k = chance.randrange(1, 12)
+        k = rng.randrange(1, 12)
         found = memory.recall("Ana and the boat", k=k)
         assert len(found) == min(k, len(kept)) or len(found) <= k
         assert len({each.id for each in found}) == len(found)

@@ -1,4 +1,4 @@
-"""M4: what is written, what is not, and what a person can change."""
+"""M4: writing, duplicates, secrets, forgetting, editing and pins."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ def test_m4_adding_recalled_context_again_makes_no_new_memory(memory: Memory) ->
     assert memory.count() == before
 
 
-def test_m4_the_same_thing_learned_again_is_more_evidence(memory: Memory) -> None:
+def test_m4_a_repeated_memory_adds_evidence(memory: Memory) -> None:
     first = memory.add("Ana is allergic to walnuts", sources=("t1",))
     assert memory.add("Ana is allergic to walnuts!", sources=("t9",)) == first
     assert memory.get(first).sources == ("t1", "t9")
 
 
-def test_m4_what_is_private_does_not_stand_for_what_is_said_openly(memory: Memory) -> None:
+def test_m4_a_private_memory_does_not_replace_a_public_one(memory: Memory) -> None:
     memory.add("Ben will get a watch", owner="mara", witnesses=("mara", "ana"), private=True)
     memory.add("Ben will get a watch", owner="mara", witnesses=("mara", "ana", "ben"))
     assert memory.count() == 2
     assert len(memory.recall("watch", owner="mara", room="room:main", present=("ben",))) == 1
 
 
-def test_m4_a_forgotten_memory_does_not_come_back(memory: Memory) -> None:
+def test_m4_a_forgotten_memory_is_not_stored_again(memory: Memory) -> None:
     first = memory.add("Ana is allergic to walnuts", sources=("t1",))
     memory.forget(first)
     assert memory.add("Ana is allergic to walnuts", sources=("t1",)) == ""
@@ -65,16 +65,16 @@ def test_m4_secrets_are_not_stored(memory: Memory) -> None:
         ("Cleo was born on 1990-05-08 and has 12 cats", "Cleo was born on 1990-05-08 and has 12 cats"),
     ],
 )
-def test_m4_contacts_of_third_parties_are_taken_out(text: str, kept: str) -> None:
+def test_m4_contact_details_of_third_parties_are_removed(text: str, kept: str) -> None:
     assert remove_contacts(text) == kept
 
 
-def test_m4_numbers_that_are_no_cards_stay() -> None:
+def test_m4_numbers_that_are_not_cards_are_kept() -> None:
     assert remove_secrets("order 1234 5678 9012 3456 arrived") == "order 1234 5678 9012 3456 arrived"
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "alike"),
+    ("one", "other", "expected"),
     [
         ("Ana is allergic to walnuts", "Ana has a walnut allergy", True),
         ("Ben plays the cello in a quartet", "In a quartet, Ben plays cello", True),
@@ -85,9 +85,9 @@ def test_m4_numbers_that_are_no_cards_stay() -> None:
         ("Ana works in Paris", "Ana works in Oslo", False),
     ],
 )
-def test_m4_what_says_the_same_is_told_from_what_does_not(one: str, other: str, alike: bool) -> None:
-    assert is_duplicate(one, other) is alike
-    assert is_duplicate(other, one) is alike
+def test_m4_duplicates_are_distinguished_from_similar_texts(one: str, other: str, expected: bool) -> None:
+    assert is_duplicate(one, other) is expected
+    assert is_duplicate(other, one) is expected
 
 
 def test_m4_a_person_can_edit(memory: Memory) -> None:
@@ -101,7 +101,7 @@ def test_m4_a_person_can_edit(memory: Memory) -> None:
         memory.edit("nothing", text="x")
 
 
-def test_s14_at_most_eight_pins_and_hand_made_ones_stay(memory: Memory) -> None:
+def test_s14_at_most_eight_pins_and_manual_pins_are_kept(memory: Memory) -> None:
     ids = [memory.add(f"fact number {number} about the boat called {chr(97 + number) * 5}") for number in range(11)]
     memory.pin(ids[0], auto=True)
     for number in range(1, 8):
@@ -115,9 +115,9 @@ def test_s14_at_most_eight_pins_and_hand_made_ones_stay(memory: Memory) -> None:
     assert sum(record.pinned for record in memory.browse()) == 8
 
 
-def test_m1_wrong_fields_are_refused_with_their_name(memory: Memory) -> None:
+def test_m1_invalid_fields_are_named_in_the_error(memory: Memory) -> None:
     with pytest.raises(BadMemory, match="significance"):
-        memory.add("too weighty", significance=9)
+        memory.add("too important", significance=9)
     with pytest.raises(BadMemory, match="type"):
         memory.add("of no kind", type="rumour")
     assert memory.count() == 0
