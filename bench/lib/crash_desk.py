@@ -57,8 +57,7 @@ from coterie.modes.desk.events import (
     WorkerStarted,
 )
 from coterie.modes.desk.settings import DeskSettings
-from coterie.surfaces.webhook.settings import WebhookSettings
-from coterie.surfaces.webhook.surface import CALLER, NAME, attached
+from coterie.surfaces.webhook.surface import CALLER, NAME, WebhookSettings, attached
 
 _ROOMS = 4
 _KINDS = ("channel", "branch", "worker", "compactor", "cortex")

@@ -19,9 +19,8 @@ from coterie.base.logging import LogSettings, get_logger
 from coterie.base.paths import Paths
 from coterie.base.secrets import SecretsStore, passphrase_from_env
 from coterie.characters.errors import NoSuchCharacter
-from coterie.characters.people import People, PeopleProjection, PeopleQueries
+from coterie.characters.people import People, PeopleProjection, PeopleQueries, Visits, VisitsProjection
 from coterie.characters.service import Characters, CharactersProjection
-from coterie.characters.visits import Visits, VisitsProjection
 from coterie.characters.workspace import Workspaces, read_portrait
 from coterie.conversation.feed import Feed
 from coterie.conversation.turns import TurnsProjection
@@ -64,7 +63,7 @@ from coterie.surfaces.matrix.settings import MatrixSettings
 from coterie.surfaces.openai_api.settings import ApiSettings
 from coterie.surfaces.web import SURFACE as WEB
 from coterie.surfaces.web.server_settings import ServerSettings
-from coterie.surfaces.webhook.settings import WebhookSettings
+from coterie.surfaces.webhook.surface import WebhookSettings
 from coterie.surfaces.webhook.surface import attached as webhook_attached
 
 _log = get_logger(__name__)

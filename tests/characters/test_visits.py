@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from coterie.base.clock import ManualClock
-from coterie.characters.visits import GAP, Visits, VisitsProjection
+from coterie.characters.people import GAP, Visits, VisitsProjection
 from coterie.eventstore import Store
 from coterie.eventstore.sqlite.replay import replayed_hash
 

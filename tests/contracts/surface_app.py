@@ -15,7 +15,7 @@ from coterie.characters.service import Characters, CharactersProjection
 from coterie.eventstore import Store
 from coterie.eventstore.sqlite.replay import replayed_hash
 from coterie.messaging.message_router import MessageRouter, projections
-from coterie.messaging.ports import ChatStatus, Conversation, NewChat, ReplyFinished, ReplyText, ReplyUpdate, Surface
+from coterie.messaging.ports import ChatStatus, Conversation, NewChat, ReplyDelta, ReplyFinished, ReplyUpdate, Surface
 from coterie.messaging.protocol import Attachment
 from coterie.messaging.settings import SurfacesSettings
 
@@ -63,7 +63,7 @@ class Echo:
         answer = self.answers[key]
         for word in _pieces(answer):
             await asyncio.sleep(self.pause_s)
-            yield ReplyText(word)
+            yield ReplyDelta(word)
         yield ReplyFinished(answer, "Echo", self.troubles.get(text, ""))
 
     async def retry(self, context: str, *, person: str) -> AsyncIterator[ReplyUpdate]:

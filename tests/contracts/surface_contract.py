@@ -247,7 +247,7 @@ class SurfaceContract:
         assert house.echo.heard[-1] == (context, "thank you") and house.echo.let == [(context, bea.id)]
         await platform.say("bea", "elsewhere", "and alone?", "k6")
         await house.board.wait_idle()
-        assert "nobody here" in platform.shown("elsewhere")[-1], "let into one chat is not let to the character"
+        assert "no character" in platform.shown("elsewhere")[-1], "let into one chat is not let to the character"
 
     async def test_p8_the_kind_of_a_new_chat_can_be_chosen(self, house: SurfaceApp, platform: Platform) -> None:
         await platform.say("ana", "kitchen", "!help", "k0")

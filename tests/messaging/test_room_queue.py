@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 from structlog.testing import capture_logs
 
+from coterie.messaging.delivery import RoomQueue
 from coterie.messaging.protocol import RoomRef
-from coterie.messaging.room_queue import RoomQueue
 
 KITCHEN = RoomRef(surface="fake", id="kitchen")
 
@@ -34,7 +34,7 @@ async def test_p4_a_step_that_stumbles_while_the_house_closes_is_neither_told_no
 
 
 async def test_p4_a_step_that_stumbles_is_told_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coterie.messaging.room_queue._PAUSE_S", 0)
+    monkeypatch.setattr("coterie.messaging.delivery._PAUSE_S", 0)
     outcomes: Iterator[bool | None] = iter([None, True, False])
 
     async def step(_: RoomRef) -> bool:
@@ -46,5 +46,5 @@ async def test_p4_a_step_that_stumbles_is_told_and_tried_again(monkeypatch: pyte
     with capture_logs() as logs:
         lanes.schedule(KITCHEN)
         await lanes.wait_idle()
-    assert [(line["event"], line["log_level"]) for line in logs] == [("lane failed", "error")]
+    assert [(line["event"], line["log_level"]) for line in logs] == [("room queue failed", "error")]
     assert list(outcomes) == []

@@ -8,8 +8,8 @@ from pathlib import Path
 from coterie.base.paths import Paths
 from coterie.checkup import build_doctor
 from coterie.eventstore import NewEvent
+from coterie.messaging.delivery import DeliveryFailed, MessageDelivered, queued_event
 from coterie.messaging.inbox import room_stream
-from coterie.messaging.outbox import DeliveryFailed, MessageDelivered, queued_event
 from coterie.messaging.protocol import OutgoingNotification, RoomRef
 from tests.contracts.surface_app import SurfaceApp
 

@@ -25,7 +25,7 @@ from coterie.llm.settings import ModelsSettings
 from coterie.surfaces.openai_api.routes import openai_router
 from coterie.surfaces.web.server import create_web
 from coterie.surfaces.webhook.routes import webhook_router
-from coterie.surfaces.webhook.settings import WebhookSettings
+from coterie.surfaces.webhook.surface import WebhookSettings
 from tests.modes.desk.conftest import Script
 
 KINDS = ("channel", "branch", "worker", "compactor", "cortex")

@@ -12,8 +12,8 @@ import pytest
 from coterie.base.ids import new_id
 from coterie.characters.workspace import Portrait
 from coterie.messaging.protocol import OutgoingMessage
+from coterie.surfaces.matrix.login import reset
 from coterie.surfaces.matrix.messages import SURFACE, room_ref
-from coterie.surfaces.matrix.reset import reset
 from coterie.surfaces.matrix.rooms import CHAT
 from tests.real.matrix_app import MatrixApp, MatrixUser, house_on, house_with
 from tests.real.second_client import EncryptedMatrixUser
@@ -239,7 +239,7 @@ async def test_p3_a_stranger_gets_a_code_and_nothing_else(synapse: Synapse, tmp_
         await house.people.approve(code)
         await mallory.say(room, "and now?")
         await house.settle()
-        assert "nobody here" in (await mallory.shown(room, house.bot_user))[-1].lower(), "let in, and still to nobody"
+        assert "no character" in (await mallory.shown(room, house.bot_user))[-1].lower(), "let in, and still to nobody"
         await mallory.server.close()
 
 

@@ -53,7 +53,7 @@ class MatrixPlatform:
         monkeypatch.setattr(Homeserver, "send", send)
         quick = {**{f: getattr(MatrixSurface.capabilities, f) for f in Capabilities.__dataclass_fields__}}
         quick |= {"pace": EditPace(min_interval_s=0.1, max_interval_s=0.3, idle_s=0.15)}
-        monkeypatch.setattr(MatrixSurface, "abilities", Capabilities(**quick))
+        monkeypatch.setattr(MatrixSurface, "capabilities", Capabilities(**quick))
 
     @property
     def surface(self) -> Surface:

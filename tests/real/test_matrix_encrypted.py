@@ -18,7 +18,7 @@ from coterie.messaging.errors import PlatformUnreachable
 from coterie.messaging.protocol import OutgoingMessage, OutgoingReaction
 from coterie.surfaces.matrix.crypto import machine
 from coterie.surfaces.matrix.crypto.key_requests import PendingEvents
-from coterie.surfaces.matrix.crypto.signing import has_signature
+from coterie.surfaces.matrix.crypto.primitives import has_signature
 from coterie.surfaces.matrix.homeserver import Homeserver, Json
 from coterie.surfaces.matrix.messages import SURFACE, room_ref
 from coterie.surfaces.matrix.service import UNREAD
@@ -147,7 +147,7 @@ async def test_p7_what_cannot_be_opened_waits_is_asked_for_and_is_told(
         room = await first_room(house, ana)
         await ana.say(room, "heard")
         await house.settle()
-        monkeypatch.setattr(PendingEvents, "waiting_for", lambda *_: [])
+        monkeypatch.setattr(PendingEvents, "for_sessions", lambda *_: [])
         key = drop_room_keys(house)
         await ana.say(room, "not heard")
         await house.settle()

@@ -13,7 +13,7 @@ import pytest
 
 from coterie.base.ids import new_id
 from coterie.messaging.protocol import OutgoingMessage
-from coterie.surfaces.matrix.crypto.attachments import EncryptedFile
+from coterie.surfaces.matrix.crypto.primitives import EncryptedFile
 from coterie.surfaces.matrix.messages import room_ref
 from tests.real.matrix_app import MatrixApp, MatrixUser, house_with
 from tests.real.second_client import EncryptedMatrixUser

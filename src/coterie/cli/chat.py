@@ -180,21 +180,13 @@ class LineChat:
 
     async def _print_reply(self, begin: Callable[[], Awaitable[StartedTurn]]) -> Turn:
         """Start a reply and print it as it is generated; return the finished turn."""
-        from coterie.conversation.events import AssistantTurn
-        from coterie.conversation.replies import LiveText
-
         async with self._app.feed.follow(self._room) as updates:
             started = await begin()
             names = self._story.participants.names(self._story.chats.chat(self._room))
             typer.echo(typer.style(f"{escape_controls(names[started.speaker])}: ", bold=True), nl=False)
-            printed = 0
-            async for update in updates:
-                if isinstance(update, LiveText):
-                    typer.echo(escape_controls(update.text), nl=False)
-                    printed = update.offset + len(update.text)
-                elif isinstance(update.payload, AssistantTurn) and update.payload.reply == started.reply:
-                    typer.echo(escape_controls(update.payload.text[printed:]))
-                    break
+            async for text in updates.reply_text(started.reply):
+                typer.echo(escape_controls(text), nl=False)
+            typer.echo()
         return self._story.timeline.turn(self._room, started.reply)
 
     def _show_last(self) -> None:

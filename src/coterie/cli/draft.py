@@ -138,25 +138,15 @@ class _Session:
         return len(proposals)
 
     async def _print_reply(self, room: str, question: str, member: Member) -> StartedReply:
-        from coterie.conversation.events import AssistantTurn
-        from coterie.conversation.replies import LiveText
         from coterie.modes.draft import parser_for, visible_text
 
-        draft, parsed = self.app.draft, 0
+        draft = self.app.draft
         parser = parser_for(draft.thread_queries.thread(room).member(member.bot).format)
         async with draft.feed.follow(room) as updates:
             started = await draft.threads.send_message(room, question, self.opened.person)
-            async for update in updates:
-                complete = not isinstance(update, LiveText) and isinstance(update.payload, AssistantTurn)
-                if isinstance(update, LiveText):
-                    parts, parsed = parser.feed(update.text), update.offset + len(update.text)
-                elif isinstance(update.payload, AssistantTurn):
-                    parts = [*parser.feed(update.payload.text[parsed:]), *parser.end()]
-                else:
-                    continue
-                typer.echo(escape_controls(visible_text(parts)), nl=complete)
-                if complete:
-                    break
+            async for text in updates.reply_text(started.reply):
+                typer.echo(escape_controls(visible_text(parser.feed(text))), nl=False)
+            typer.echo(escape_controls(visible_text(parser.end())))
         return started
 
     async def _wait_for_jobs(self, reply: str) -> None:

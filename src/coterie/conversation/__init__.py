@@ -1,1 +1,1 @@
-"""What a chat consists of: turns, replies, the live feed and search."""
+"""Turns, streamed replies, the live feed of a room and the search over turns, for every mode."""

@@ -1,10 +1,10 @@
-"""What can be wrong with a room or a turn.
+"""Errors of rooms and turns.
 
 RoomError
-├── NoSuchRoom        there is no room with this id
-├── NoSuchTurn        the room has no such turn
-├── Busy              somebody is speaking in the room
-└── NotAllowed        this person may not do this here
+├── NoSuchRoom         there is no room with this id
+├── NoSuchTurn         the room has no such turn
+├── Busy               a reply is running in the room
+└── PermissionDenied   the person may not do this here
 """
 
 from __future__ import annotations

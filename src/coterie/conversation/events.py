@@ -1,6 +1,6 @@
-"""Turns, whatever the mode: a person says something, a character answers, word by word.
+"""Events of turns, in every mode: a person writes something, a character replies.
 
-Every event of a reply, and everything derived from it later, carries the reply's id as its `turn`, so that a regenerate
+Every event of a reply, and everything derived from it later, carries the reply's id as its `turn`, so that regenerating
 takes all of it back together.
 """
 
@@ -15,7 +15,7 @@ from coterie.eventstore import Payload
 
 
 class Segment(BaseModel):
-    """A stretch of what a person wrote."""
+    """A part of what a person wrote."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -24,73 +24,73 @@ class Segment(BaseModel):
 
 
 class UserTurn(Payload, kind="user_turn"):
-    """You said something: as written, and in segments."""
+    """A person wrote something: as written, and in segments."""
 
     turn: str
-    """The turn's id; everything that belongs to it carries it as its event's `turn`."""
+    """The turn's id; all events that belong to it carry it as their `turn`."""
     author: str
-    """Who said it: a person's id; `you` is the owner."""
+    """The person's id; `you` is the owner."""
     text: str
     """As it was written."""
     segments: tuple[Segment, ...]
-    """The same as speech, action and notes to the player."""
+    """The same as dialogue, action and out-of-character notes."""
     to: tuple[str, ...] = ()
-    """Who hears it; empty means everybody present. A whisper names them."""
+    """The recipients of a whisper; empty means everybody present."""
     present: tuple[str, ...] = ()
-    """Who was there; empty where nobody noted it."""
+    """Who was present; empty if it was not recorded."""
     sent: datetime | None = None
-    """When it was said elsewhere, if it was not said here."""
+    """When it was originally sent, if it was imported."""
 
 
 class UserTurnEdit(Payload, kind="user_turn_edit"):
-    """A person changed what they had said, before asking for another reply."""
+    """A person edited a turn of theirs before asking for another reply."""
 
     turn: str
-    """The id of the turn that is changed."""
+    """The id of the edited turn."""
     text: str
-    """What it says now."""
+    """The new text."""
     segments: tuple[Segment, ...]
-    """What it says now, in segments; a reader may have changed only these."""
+    """The new segments; the turn parser may have changed only these."""
 
 
 class AssistantTurnStarted(Payload, kind="assistant_turn_started"):
-    """A character begins to answer."""
+    """A character starts a reply."""
 
     reply: str
-    """The reply's id; everything it leads to carries it as its event's `turn`."""
+    """The reply's id; all events that it leads to carry it as their `turn`."""
     speaker: str
-    """Who answers: a character's id."""
+    """The character's id."""
     answers: str | None = None
-    """The turn it answers; None for an opening, or where nobody had asked."""
+    """The turn it answers; None for an opening or an unprompted message."""
     to: tuple[str, ...] = ()
-    """Who hears it; empty means everybody present."""
+    """The recipients of a whisper; empty means everybody present."""
     present: tuple[str, ...] = ()
-    """Who was there; empty where nobody noted it."""
+    """Who was present; empty if it was not recorded."""
     sent: datetime | None = None
-    """When it was said elsewhere, if it was not said here."""
+    """When it was originally sent, if it was imported."""
 
 
 class AssistantTokens(Payload, kind="assistant_tokens"):
-    """More of a reply that is still being given: what a crash now would not lose."""
+    """The next part of a running reply, which a crash from now on would not lose."""
 
     reply: str
     """The reply's id."""
     text: str
-    """What came since the last of these."""
+    """The text since the previous event of this kind."""
 
 
 class AssistantTurn(Payload, kind="assistant_turn"):
-    """A reply as it ended, whole or not."""
+    """A reply as it ended, complete or not."""
 
     reply: str
     """The reply's id."""
     text: str
-    """All of it, as far as it came; may be empty."""
+    """All of its text; may be empty."""
     truncated: bool = False
-    """It is not whole: `why` says how it ended."""
+    """Whether it is incomplete; `why` has the reason."""
     why: str = ""
-    """Why it broke off: `stopped`, `restart`, `length`, or what went wrong, in a sentence."""
+    """Why it broke off: `stopped`, `restart`, `length`, or the error in a sentence."""
     status: int | None = None
-    """What the provider answered with, if it refused: 401, 429, 500 …"""
+    """The provider's HTTP status if it refused: 401, 429, 500 …"""
     model: str = ""
-    """`provider/model` that wrote it to its end, or `remote` for an agent; else empty."""
+    """The `provider/model` that wrote it, or `remote` for an agent; empty if neither finished it."""

@@ -1,7 +1,7 @@
-"""Following a room as it happens: what became durable, and words that are not in the log yet, in one sequence.
+"""Follow a room live: events as they become durable and reply text before it is in the log, in one sequence.
 
-A listener that left comes back with the id of the last event it saw and misses nothing. Words carry their offset in
-the reply, so that none is told twice and none is left out, whenever somebody joins.
+A subscriber that reconnects passes the id of the last event it saw and misses nothing. Live text carries its offset in
+the reply, so that no part is repeated or skipped.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from coterie.eventstore import AnyEvent, BusMessage, Store, WhenSlow
 from coterie.eventstore.bus import subject_token
 
 FeedItem = AnyEvent | LiveText
-_AT_ONCE = 200
+_PAGE_SIZE = 200
 
 
 class Feed:
@@ -28,75 +28,90 @@ class Feed:
 
     @asynccontextmanager
     async def follow(self, room: str, after: int | None = None) -> AsyncIterator[FeedSubscription]:
-        """Everything of a room after an event; from now on when none is given."""
+        """Everything in a room after an event, or from now on without one."""
         subject = subject_token(room)
-        bus = self._store.bus
-        # Events and words alike, and only that there are some: whoever falls behind loses nothing, because events are
-        # read from the log and words from the reply itself. A listener that rests between two looks is not woken.
-        async with bus.subscribe(f"*.{subject}.>", limit=1, when_slow=WhenSlow.DROP_OLDEST) as news:
-            yield FeedSubscription(self._store, self._replies, room, news, self.last_id() if after is None else after)
+        # The bus only signals that there is something new: events are read from the log and text from the reply itself,
+        # so a slow subscriber loses nothing, and one that pauses between two reads is not woken.
+        async with self._store.bus.subscribe(f"*.{subject}.>", limit=1, when_slow=WhenSlow.DROP_OLDEST) as signals:
+            start = self.last_id() if after is None else after
+            yield FeedSubscription(self._store, self._replies, room, signals, start)
 
 
 class FeedSubscription:
-    """One listener in one room."""
+    """One subscriber of one room."""
 
-    def __init__(self, store: Store, replies: Replies, room: str, news: AsyncIterator[BusMessage], after: int) -> None:
+    def __init__(
+        self, store: Store, replies: Replies, room: str, signals: AsyncIterator[BusMessage], after: int
+    ) -> None:
         self.after = after
-        """The last event that was told."""
+        """The id of the last event that was sent."""
         self._store = store
         self._replies = replies
         self._room = room
-        self._told: tuple[str, int] = ("", 0)
-        self._last = -1
-        """The log's last event when it was last looked at: while words come, nothing else does as a rule."""
-        self._news = news
-        self._over = False
+        self._sent: tuple[str, int] = ("", 0)
+        """The current reply, and how many characters of it were sent."""
+        self._last_seen = -1
+        """The log's last event at the last read: while text streams, there is usually no other."""
+        self._signals = signals
+        self._closed = False
 
     def mark_sent(self, reply: str, length: int) -> None:
-        """So much of a reply has been told already, in a snapshot."""
-        self._told = (reply, length)
+        """This many characters of a reply were already sent, in a snapshot."""
+        self._sent = (reply, length)
 
     def close(self) -> None:
-        """Let the iteration come to its end. Others in the room look around, too, and find nothing new."""
-        self._over = True
+        """End the iteration. The signal also wakes the room's other subscribers, who find nothing new."""
+        self._closed = True
         self._store.bus.publish([BusMessage(f"live.{subject_token(self._room)}.over", None)])
 
     async def __aiter__(self) -> AsyncIterator[FeedItem]:
-        """One after the other."""
-        async for look in self.batches():
-            for news in look:
-                yield news
+        async for batch in self.batches():
+            for item in batch:
+                yield item
 
     async def batches(self) -> AsyncIterator[list[FeedItem]]:
-        """All that is new at a look, in its order: whoever shows how things stand now need not show each step."""
-        while not self._over:
-            # Words first: a reply that ended meanwhile is told whole by its event.
-            words = self._fresh_words()
+        """Everything new at each read, in order, for subscribers that show only the resulting state."""
+        while not self._closed:
+            # Text before events: the event of a reply that ended meanwhile contains all of its text.
+            text = self._new_text()
             last = self._store.reader.last_id()
-            page = self._since() if last != self._last else []
-            # What a reply's tokens were is told as they are spoken.
-            news: list[FeedItem] = [event for event in page if not isinstance(event.payload, AssistantTokens)]
-            caught_up = len(page) < _AT_ONCE
-            self._last = last if caught_up else -1
-            if words is not None and caught_up and not any(_ends(event, words.reply) for event in page):
-                self._told = (words.reply, words.offset + len(words.text))
-                news.append(words)
+            page = self._read_page() if last != self._last_seen else []
+            # Token events were already sent as live text.
+            batch: list[FeedItem] = [event for event in page if not isinstance(event.payload, AssistantTokens)]
+            caught_up = len(page) < _PAGE_SIZE
+            self._last_seen = last if caught_up else -1
+            if text is not None and caught_up and not any(_ends(event, text.reply) for event in page):
+                self._sent = (text.reply, text.offset + len(text.text))
+                batch.append(text)
             self.after = page[-1].id if page else self.after
-            if news:
-                yield news
-            if caught_up and not self._over:
-                await anext(self._news)
+            if batch:
+                yield batch
+            if caught_up and not self._closed:
+                await anext(self._signals)
 
-    def _since(self) -> list[AnyEvent]:
-        return self._store.reader.read(after=self.after, limit=_AT_ONCE, only_stream=self._room)
+    async def reply_text(self, reply: str) -> AsyncIterator[str]:
+        """The text of one reply as it arrives, until the reply has ended; the parts joined are the whole text."""
+        length = 0
+        async for item in self:
+            if isinstance(item, LiveText):
+                if item.reply == reply and item.offset + len(item.text) > length:
+                    yield item.text[length - item.offset :]
+                    length = item.offset + len(item.text)
+            elif isinstance(item.payload, AssistantTurn) and item.payload.reply == reply:
+                if rest := item.payload.text[length:]:
+                    yield rest
+                return
 
-    def _fresh_words(self) -> LiveText | None:
-        so_far = self._replies.partial(self._room)
-        if so_far is None:
+    def _read_page(self) -> list[AnyEvent]:
+        return self._store.reader.read(after=self.after, limit=_PAGE_SIZE, only_stream=self._room)
+
+    def _new_text(self) -> LiveText | None:
+        partial = self._replies.partial(self._room)
+        if partial is None:
             return None
-        told = self._told[1] if self._told[0] == so_far.reply else 0
-        rest = so_far.text[told:]
-        return LiveText(self._room, so_far.reply, told, rest) if rest else None
+        sent = self._sent[1] if self._sent[0] == partial.reply else 0
+        rest = partial.text[sent:]
+        return LiveText(self._room, partial.reply, sent, rest) if rest else None
 
 
 def _ends(event: AnyEvent, reply: str) -> bool:

@@ -1,9 +1,7 @@
-"""Giving a reply: words go to everyone who listens as they come, and to the log in small batches.
+"""Stream a reply: publish its text live, and append it to the log in small batches.
 
-Tokens that follow each other closely are told together, ten times a second: nobody reads faster, and waking every
-listener for each of them costs more than all else that is done with it. At most a second or 64 tokens of a reply are
-not yet durable. However it ends (whole, stopped, provider lost, process killed) the text so far is kept, with why it
-broke off; `recover` closes what a crash left open.
+At most one second or 64 tokens of a reply are not yet durable. However it ends (complete, stopped, provider error,
+process killed), the text so far is kept with the reason; `recover` closes replies that a crash left open.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from coterie.base.errors import CoterieError
 from coterie.base.logging import get_logger
 from coterie.base.redaction import redact
 from coterie.conversation.events import AssistantTokens, AssistantTurn
-from coterie.conversation.speaker_guard import SpeakerGuard
+from coterie.conversation.reply_filters import SpeakerGuard
 from coterie.conversation.turns import Turn, TurnQueries
 from coterie.eventstore import AnyEvent, BusMessage, NewEvent, NewJob, Store
 from coterie.eventstore.bus import Bus, subject_token
@@ -26,32 +24,32 @@ from coterie.llm.messages import StreamedReply, TextDelta
 FLUSH_TOKENS = 64
 FLUSH_S = 1.0
 NOTIFY_S = 0.1
-"""Words are told ten times a second: nobody reads faster, and each telling wakes everybody who listens."""
-_PAUSE = 3
-"""A model that has said nothing for so many tellings pauses."""
+"""Subscribers are notified at most ten times a second: each notification wakes all of them."""
+_PAUSE_INTERVALS = 3
+"""After this many intervals without text, what was held back is published."""
 _log = get_logger(__name__)
 
 JobsAfterReply = Callable[[AssistantTurn], Sequence[NewJob]]
-"""The jobs a finished reply causes; they are queued in the transaction that records it."""
+"""The jobs that a finished reply causes; they are queued in the transaction that records it."""
 
 
 @dataclass(frozen=True)
 class LiveText:
-    """What listeners hear of a reply before it is in the log."""
+    """Reply text that subscribers get before it is in the log."""
 
     room: str
     reply: str
     offset: int
-    """How many characters came before: whoever joins late knows what is missing."""
+    """How many characters of the reply come before this text."""
     text: str
 
 
 class Replies:
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._timeline = TurnQueries(store)
+        self._turns = TurnQueries(store)
         self._running: dict[str, asyncio.Task[AssistantTurn]] = {}
-        self._spoken: dict[str, _ReplyBuffer] = {}
+        self._buffers: dict[str, _ReplyBuffer] = {}
 
     async def start(
         self,
@@ -64,21 +62,21 @@ class Replies:
         start_events: Sequence[NewEvent] = (),
         guard: SpeakerGuard | None = None,
     ) -> None:
-        """Give a reply in the background. Returns when its beginning is durable.
+        """Stream a reply in the background. Returns when its start is durable.
 
-        `begins` is what records that (else it is in the log already). The model is asked meanwhile: nothing that it
-        says is heard or kept before.
+        `start_events` record the start, unless it is in the log already. The model is called meanwhile, but none of its
+        text is published or stored before that.
         """
         recorded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        giving = self._give(room, reply_id, reply, speaker, jobs_after, guard or SpeakerGuard(), recorded)
-        task = self._running[room] = asyncio.create_task(giving, name=f"reply {reply_id}")
+        run = self._run(room, reply_id, reply, speaker, jobs_after, guard or SpeakerGuard(), recorded)
+        task = self._running[room] = asyncio.create_task(run, name=f"reply {reply_id}")
         task.add_done_callback(lambda _: self._running.pop(room, None) if self._running.get(room) is task else None)
         if not start_events:
             recorded.set_result(None)
             return
-        await asyncio.sleep(0)  # lets it ask the model
+        await asyncio.sleep(0)  # lets the task call the model
 
-        def known(writing: asyncio.Task[list[AnyEvent]]) -> None:
+        def on_recorded(writing: asyncio.Task[list[AnyEvent]]) -> None:
             if writing.cancelled() or writing.exception() is not None:
                 recorded.cancel()
                 task.cancel()
@@ -86,21 +84,21 @@ class Replies:
                 recorded.set_result(None)
 
         writing = asyncio.create_task(self._store.append(start_events))
-        writing.add_done_callback(known)
-        await asyncio.shield(writing)  # whoever waits for it may leave: what began goes on
+        writing.add_done_callback(on_recorded)
+        await asyncio.shield(writing)  # the reply goes on even if the caller is cancelled
 
     def is_running(self, room: str) -> bool:
-        """Not any more while the end of what was said is being recorded."""
-        task, spoken = self._running.get(room), self._spoken.get(room)
-        return task is not None and not task.done() and not (spoken is not None and spoken.over)
+        """False already while the end of the reply is being recorded."""
+        task, buffer = self._running.get(room), self._buffers.get(room)
+        return task is not None and not task.done() and not (buffer is not None and buffer.over)
 
     def partial(self, room: str) -> LiveText | None:
-        """All that was said of the reply which is being given, durable or not."""
-        flusher = self._spoken.get(room)
-        return LiveText(room, flusher.reply, 0, flusher.text) if flusher is not None else None
+        """All text of the running reply so far, durable or not."""
+        buffer = self._buffers.get(room)
+        return LiveText(room, buffer.reply, 0, buffer.text) if buffer is not None else None
 
     async def stop(self, room: str) -> bool:
-        """End the reply that is being given, keeping what was said. False if nobody was speaking."""
+        """End the running reply and keep its text. False if there is none."""
         if not self.is_running(room):
             await self.wait(room)
             return False
@@ -110,7 +108,7 @@ class Replies:
         return True
 
     async def wait(self, room: str) -> None:
-        """Until whoever speaks has finished."""
+        """Wait until the running reply has ended."""
         task = self._running.get(room)
         if task is not None:
             await asyncio.wait([task])
@@ -120,43 +118,43 @@ class Replies:
             await self.stop(room)
 
     async def recover(
-        self, jobs_after: Callable[[Turn], JobsAfterReply], mine: Callable[[Turn], bool] = lambda _: True
+        self, jobs_after: Callable[[Turn], JobsAfterReply], is_own: Callable[[Turn], bool] = lambda _: True
     ) -> int:
-        """S12: what a crash left open is closed as truncated, with the text that had been made durable.
+        """Close replies that a crash left open as truncated, with their durable text.
 
-        Modes share the timeline, so each says which rooms are its own.
+        `is_own` selects the turns of the calling mode: all modes share the turns.
         """
-        left = [turn for turn in self._timeline.open_replies() if not self.is_running(turn.room) and mine(turn)]
-        for turn in left:
+        open_replies = [turn for turn in self._turns.open_replies() if not self.is_running(turn.room) and is_own(turn)]
+        for turn in open_replies:
             ended = AssistantTurn(reply=turn.id, text=turn.text, truncated=True, why="restart")
             await self._end(turn.room, ended, turn.speaker, jobs_after(turn))
-        return len(left)
+        return len(open_replies)
 
-    async def _give(
+    async def _run(
         self,
         room: str,
         reply_id: str,
         reply: StreamedReply,
         speaker: str,
-        after: JobsAfterReply,
-        voice: SpeakerGuard,
+        jobs_after: JobsAfterReply,
+        guard: SpeakerGuard,
         recorded: asyncio.Future[None],
     ) -> AssistantTurn:
-        flusher = self._spoken[room] = _ReplyBuffer(self._store, room, reply_id, speaker)
-        truncated, why, status, whole = False, "", None, False
-        clockwork = asyncio.create_task(flusher.run())
+        buffer = self._buffers[room] = _ReplyBuffer(self._store, room, reply_id, speaker)
+        truncated, why, status, complete = False, "", None, False
+        flushing = asyncio.create_task(buffer.flush_regularly())
         try:
             async for chunk in reply:
                 if not recorded.done():
                     await asyncio.shield(recorded)
                 if isinstance(chunk, TextDelta):
-                    flusher.add(voice.filter(chunk.text))
-                    if voice.ended:
+                    buffer.add(guard.filter(chunk.text))
+                    if guard.ended:
                         break
-                    if flusher.is_full:
-                        await flusher.flush()
+                    if buffer.is_full:
+                        await buffer.flush()
             else:
-                whole = True
+                complete = True
                 if reply.answer.reason == "length":
                     truncated, why = True, "length"
         except asyncio.CancelledError:
@@ -167,58 +165,58 @@ class Replies:
             _log.exception("reply failed", room=room, reply=reply_id)
             truncated, why = True, f"Something unexpected went wrong ({type(error).__name__}). Regenerate to try again."
         finally:
-            clockwork.cancel()
-        if not whole:  # here, in the task that asked: its connection is closed before anything else is done
-            await _let_go(reply)
+            flushing.cancel()
+        if not complete:  # in this task, which opened the connection: it is closed before anything else happens
+            await _close_stream(reply)
         await asyncio.wait([recorded])
-        if recorded.cancelled():  # that it began could not be recorded: nobody heard of it
-            self._hushed(flusher)
+        if recorded.cancelled():  # its start could not be recorded, so nothing of it was shown
+            self._remove(buffer)
             raise asyncio.CancelledError
-        flusher.add(voice.flush())
-        flusher.hush()
+        buffer.add(guard.flush())
+        buffer.finish()
         ended = AssistantTurn(
-            reply=reply_id, text=flusher.text, truncated=truncated, why=why, status=status, model=reply.model
+            reply=reply_id, text=buffer.text, truncated=truncated, why=why, status=status, model=reply.model
         )
-        # A second cancellation must not keep the end of the reply from being recorded. What it cost is, with it.
+        # A second cancellation must not keep the end of the reply, or its usage, from being recorded.
         try:
-            await asyncio.shield(asyncio.gather(self._end(room, ended, speaker, after), _let_go(reply)))
+            await asyncio.shield(asyncio.gather(self._end(room, ended, speaker, jobs_after), _close_stream(reply)))
         finally:
-            self._hushed(flusher)
+            self._remove(buffer)
         return ended
 
-    def _hushed(self, flusher: _ReplyBuffer) -> None:
-        """As soon as its end is in the log, somebody else may have begun to speak."""
-        if self._spoken.get(flusher.room) is flusher:
-            del self._spoken[flusher.room]
+    def _remove(self, buffer: _ReplyBuffer) -> None:
+        """The next reply may have started as soon as the end of this one was in the log."""
+        if self._buffers.get(buffer.room) is buffer:
+            del self._buffers[buffer.room]
 
-    async def _end(self, room: str, ended: AssistantTurn, speaker: str, after: JobsAfterReply) -> list[AnyEvent]:
-        draft = NewEvent(room, ended, actor=speaker, key=f"reply:{room}:{ended.reply}", turn=ended.reply)
-        return await self._store.append([draft], jobs=after(ended))
+    async def _end(self, room: str, ended: AssistantTurn, speaker: str, jobs_after: JobsAfterReply) -> list[AnyEvent]:
+        event = NewEvent(room, ended, actor=speaker, key=f"reply:{room}:{ended.reply}", turn=ended.reply)
+        return await self._store.append([event], jobs=jobs_after(ended))
 
 
-async def _let_go(reply: StreamedReply) -> None:
+async def _close_stream(reply: StreamedReply) -> None:
     try:
         await reply.stop()
     except Exception:
-        _log.exception("a model was not let go in order")
+        _log.exception("the model's stream was not closed cleanly")
 
 
 class _ReplyBuffer:
-    """Collects tokens, tells them at once or nearly so, and makes them durable every so often."""
+    """Collects the text of a reply, notifies subscribers, and appends token events to the log."""
 
     def __init__(self, store: Store, room: str, reply_id: str, speaker: str) -> None:
         self.text = ""
         self.over = False
-        """Whether everything was said."""
+        """Whether the text is complete."""
         self._store = store
         self.room = room
         self.reply = reply_id
         self._speaker = speaker
-        self._waiting: list[str] = []
-        self._telling = _LiveNotifier(store.bus, room, reply_id)
+        self._unflushed: list[str] = []
+        self._notifier = _LiveNotifier(store.bus, room, reply_id)
 
-    async def run(self) -> None:
-        """A provider that pauses must not keep what it has said in memory alone."""
+    async def flush_regularly(self) -> None:
+        """So that text is durable soon even while the provider pauses."""
         while True:
             await asyncio.sleep(FLUSH_S)
             await self.flush()
@@ -226,26 +224,26 @@ class _ReplyBuffer:
     def add(self, text: str) -> None:
         if text:
             self.text += text
-            self._waiting.append(text)
-            self._telling.grew(self.text)
+            self._unflushed.append(text)
+            self._notifier.text_changed(self.text)
 
-    def hush(self) -> None:
+    def finish(self) -> None:
         self.over = True
-        self._telling.end(self.text)
+        self._notifier.finish(self.text)
 
     @property
     def is_full(self) -> bool:
-        return len(self._waiting) >= FLUSH_TOKENS
+        return len(self._unflushed) >= FLUSH_TOKENS
 
     async def flush(self) -> None:
-        text, self._waiting = "".join(self._waiting), []
+        text, self._unflushed = "".join(self._unflushed), []
         if text:
             payload = AssistantTokens(reply=self.reply, text=text)
             await self._store.append([NewEvent(self.room, payload, actor=self._speaker, turn=self.reply)])
 
 
 class _LiveNotifier:
-    """Lets listeners know that a reply has grown: at once after a pause, else with what comes next, or soon."""
+    """Publishes new text: at once after a pause, else together with the next tokens or after a short wait."""
 
     def __init__(self, bus: Bus, room: str, reply_id: str) -> None:
         self._bus = bus
@@ -254,36 +252,36 @@ class _LiveNotifier:
         self._reply = reply_id
         self._loop = asyncio.get_running_loop()
         self._text = ""
-        self._told = 0
-        self._told_at = 0.0
-        self._soon: asyncio.TimerHandle | None = None
+        self._published = 0
+        self._published_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None
 
-    def grew(self, text: str) -> None:
+    def text_changed(self, text: str) -> None:
         self._text = text
-        if self._loop.time() - self._told_at >= NOTIFY_S:
-            self._tell()
-        elif self._soon is None:
-            self._soon = self._loop.call_at(self._told_at + _PAUSE * NOTIFY_S, self._catch_up)
+        if self._loop.time() - self._published_at >= NOTIFY_S:
+            self._publish()
+        elif self._timer is None:
+            self._timer = self._loop.call_at(self._published_at + _PAUSE_INTERVALS * NOTIFY_S, self._publish_held)
 
-    def end(self, text: str) -> None:
-        """Tell the rest now."""
-        if self._soon is not None:
-            self._soon.cancel()
+    def finish(self, text: str) -> None:
+        """Publish the rest now."""
+        if self._timer is not None:
+            self._timer.cancel()
         self._text = text
-        if len(text) > self._told:
-            self._tell()
+        if len(text) > self._published:
+            self._publish()
 
-    def _catch_up(self) -> None:
-        """A model that pauses must not keep back what it has said; while it speaks, its next words do this."""
-        self._soon = None
-        if len(self._text) > self._told:
-            due = self._told_at + _PAUSE * NOTIFY_S
+    def _publish_held(self) -> None:
+        """For a model that pauses; while tokens arrive, the next one publishes what is held."""
+        self._timer = None
+        if len(self._text) > self._published:
+            due = self._published_at + _PAUSE_INTERVALS * NOTIFY_S
             if self._loop.time() >= due:
-                self._tell()
+                self._publish()
             else:
-                self._soon = self._loop.call_at(due, self._catch_up)
+                self._timer = self._loop.call_at(due, self._publish_held)
 
-    def _tell(self) -> None:
-        live = LiveText(self._room, self._reply, self._told, self._text[self._told :])
-        self._told, self._told_at = len(self._text), self._loop.time()
+    def _publish(self) -> None:
+        live = LiveText(self._room, self._reply, self._published, self._text[self._published :])
+        self._published, self._published_at = len(self._text), self._loop.time()
         self._bus.publish([BusMessage(self._subject, live)])

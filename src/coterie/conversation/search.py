@@ -1,7 +1,7 @@
-"""Finding what was said: a full-text index over every turn that counts, kept in the transaction that changes them. S17
+"""Full-text search over the turns of rooms, updated in the transaction that changes a turn.
 
-What is rewound or superseded is out of it at that moment, and back with an undo. A reply is found once it has ended.
-The index holds words only; the text stands in the turn, and is told with the words marked, never as markup.
+Rewound and superseded turns leave the index at once and return with an undo. Replies are indexed once they have ended.
+The index holds words only; snippets are cut from the turn's text, with hits marked but never as markup.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ SCHEMA = """
 """
 _FIND = "FROM json_each(?1) j CROSS JOIN {} t WHERE t.room = j.value->>0 AND t.id = j.value->>1"
 _BATCH = 2_000
-_MOST_WORDS = 12
+_MAX_WORDS = 12
 _WORD = re.compile(r"[^\W_]+")
-_AROUND = 60
-"""Characters of a snippet before the first hit; twice as many after."""
+_CONTEXT = 60
+"""Characters of a snippet before the first hit; twice as many after it."""
 
 
 def rebuild_index(rows: Rows) -> None:
@@ -55,7 +55,7 @@ def _index(rows: Rows, keys: Sequence[Sequence[object]]) -> None:
 
 @dataclass(frozen=True)
 class SnippetPart:
-    """A piece of a snippet; a surface marks those that were looked for, and escapes all of them."""
+    """A part of a snippet; a surface marks the hits and escapes all parts."""
 
     text: str
     hit: bool
@@ -69,41 +69,41 @@ class SearchHit:
 
 
 def search(store: Store, query: str, *, room: str | None = None, limit: int = 50, offset: int = 0) -> list[SearchHit]:
-    """Turns that hold every word, or one that begins with it; the best first."""
-    words = _WORD.findall(query)[:_MOST_WORDS]
+    """Turns that have every word of the query, as a word or as its beginning; best first."""
+    words = _WORD.findall(query)[:_MAX_WORDS]
     if not words:
         return []
-    asked = " ".join(f'"{word}"*' for word in words)
+    match = " ".join(f'"{word}"*' for word in words)
     rows = store.query(
         "SELECT d.room, d.id, t.text FROM turn_words w JOIN turn_doc d ON d.doc = w.rowid"
         " JOIN turn t ON t.room = d.room AND t.id = d.id"
         " WHERE turn_words MATCH ?1 AND (?2 IS NULL OR d.room = ?2) ORDER BY w.rank, d.doc DESC LIMIT ?3 OFFSET ?4",
-        (asked, room, limit, offset),
+        (match, room, limit, offset),
     )
-    return [SearchHit(where, turn, snippet(text, words)) for where, turn, text in rows]
+    return [SearchHit(found_in, turn, snippet(text, words)) for found_in, turn, text in rows]
 
 
 def snippet(text: str, words: Sequence[str]) -> tuple[SnippetPart, ...]:
-    """What stands around the first hit, on one line."""
-    looked_for = tuple(_folded(word) for word in words)
+    """The text around the first hit, on one line."""
+    prefixes = tuple(_folded(word) for word in words)
     flat = " ".join(text.split())
-    hits = [match.span() for match in _WORD.finditer(flat) if _folded(match[0]).startswith(looked_for)]
+    hits = [match.span() for match in _WORD.finditer(flat) if _folded(match[0]).startswith(prefixes)]
     first = hits[0][0] if hits else 0
-    begin = max(0, first - _AROUND)
-    end = min(len(flat), first + 2 * _AROUND)
-    told = [SnippetPart("…", False)] if begin else []
-    at = begin
+    begin = max(0, first - _CONTEXT)
+    end = min(len(flat), first + 2 * _CONTEXT)
+    parts = [SnippetPart("…", False)] if begin else []
+    position = begin
     for start, stop in hits:
         if start >= begin and stop <= end:
-            told += [SnippetPart(flat[at:start], False), SnippetPart(flat[start:stop], True)]
-            at = stop
-    told += [SnippetPart(flat[at:end], False)]
+            parts += [SnippetPart(flat[position:start], False), SnippetPart(flat[start:stop], True)]
+            position = stop
+    parts.append(SnippetPart(flat[position:end], False))
     if end < len(flat):
-        told.append(SnippetPart("…", False))
-    return tuple(stretch for stretch in told if stretch.text)
+        parts.append(SnippetPart("…", False))
+    return tuple(part for part in parts if part.text)
 
 
 def _folded(word: str) -> str:
-    """As the index sees it: without case and accents."""
+    """Without case and accents, as the index compares words."""
     bare = unicodedata.normalize("NFKD", word)
     return "".join(letter for letter in bare if not unicodedata.combining(letter)).casefold()

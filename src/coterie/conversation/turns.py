@@ -1,4 +1,4 @@
-"""The timeline of a room: every turn that counts, in order."""
+"""The turns of rooms: the projection of every turn that counts, in order, and its queries."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Turn:
     id: str
     room: str
     seq: int
-    """Where it begins in the room's stream."""
+    """Where it starts in the room's stream."""
     speaker: str
-    """A person or a character."""
+    """The id of a person or a character."""
     text: str
     segments: tuple[Segment, ...]
-    """Only what a person wrote has them."""
+    """Empty for replies."""
     state: State
     why: str
     answers: str | None
@@ -44,31 +44,31 @@ class Turn:
     at: datetime
     by_person: bool
     to: tuple[str, ...] = ()
-    """Who hears it; empty means everybody present."""
+    """The recipients of a whisper; empty means everybody present."""
     present: tuple[str, ...] = ()
-    """Who was there; empty where nobody noted it."""
+    """Who was present; empty if it was not recorded."""
     sent: datetime | None = None
-    """When it was said, where that was not here: an imported turn is younger in our log than it is."""
-
+    """When an imported turn was originally sent."""
     status: int | None = None
-    """What the provider answered with, where the reply broke off because it refused."""
+    """The provider's HTTP status if it refused the reply."""
 
     @property
     def shown_at(self) -> datetime:
         return self.sent or self.at
 
     def heard_by(self, entity: str) -> bool:
-        there = not self.present or entity in self.present
-        return entity == self.speaker or (there and (not self.to or entity in self.to))
+        was_present = not self.present or entity in self.present
+        return entity == self.speaker or (was_present and (not self.to or entity in self.to))
 
 
 class TurnsProjection(Projection):
     name = "turns"
+    version = 2
     stream_column = "room"
     schema = """
         CREATE TABLE turn(room TEXT, id TEXT, seq INTEGER NOT NULL, speaker TEXT NOT NULL, text TEXT NOT NULL,
             segments TEXT, state TEXT NOT NULL, why TEXT NOT NULL DEFAULT '', answers TEXT,
-            model TEXT NOT NULL DEFAULT '', at INTEGER NOT NULL, told TEXT NOT NULL DEFAULT '[]',
+            model TEXT NOT NULL DEFAULT '', at INTEGER NOT NULL, recipients TEXT NOT NULL DEFAULT '[]',
             present TEXT NOT NULL DEFAULT '[]', sent INTEGER, status INTEGER,
             PRIMARY KEY(room, id)) WITHOUT ROWID;
         CREATE UNIQUE INDEX turn_order ON turn(room, seq);
@@ -80,7 +80,7 @@ class TurnsProjection(Projection):
     def said(self, rows: Rows, event: Event[UserTurn]) -> None:
         it = event.payload
         rows.run(
-            "INSERT INTO turn(room, id, seq, speaker, text, segments, state, at, told, present, sent)"
+            "INSERT INTO turn(room, id, seq, speaker, text, segments, state, at, recipients, present, sent)"
             " VALUES (?, ?, ?, ?, ?, ?, 'done', ?, ?, ?, ?)",
             (
                 event.stream,
@@ -88,7 +88,7 @@ class TurnsProjection(Projection):
                 event.seq,
                 it.author,
                 it.text,
-                _listed(it.segments),
+                _to_json(it.segments),
                 to_micros(event.ts),
                 json.dumps(it.to),
                 json.dumps(it.present),
@@ -101,14 +101,14 @@ class TurnsProjection(Projection):
         it = event.payload
         rows.run(
             "UPDATE turn SET text = ?, segments = ? WHERE room = ? AND id = ?",
-            (it.text, _listed(it.segments), event.stream, it.turn),
+            (it.text, _to_json(it.segments), event.stream, it.turn),
         )
 
     @on(AssistantTurnStarted)
     def started(self, rows: Rows, event: Event[AssistantTurnStarted]) -> None:
         it = event.payload
         rows.run(
-            "INSERT INTO turn(room, id, seq, speaker, text, state, answers, at, told, present, sent)"
+            "INSERT INTO turn(room, id, seq, speaker, text, state, answers, at, recipients, present, sent)"
             " VALUES (?, ?, ?, ?, '', 'open', ?, ?, ?, ?, ?)",
             (
                 event.stream,
@@ -145,11 +145,11 @@ class TurnsProjection(Projection):
             search.update_index(rows, changed)
 
 
-_COLUMNS = "id, room, seq, speaker, text, segments, state, why, answers, model, at, told, present, sent, status"
+_COLUMNS = "id, room, seq, speaker, text, segments, state, why, answers, model, at, recipients, present, sent, status"
 
 
 class TurnQueries:
-    """Reading the turns of rooms."""
+    """Reads the turns of rooms."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -161,7 +161,7 @@ class TurnQueries:
         return _turn(rows[0])
 
     def latest(self, room: str, limit: int, before: int | None = None) -> list[Turn]:
-        """The newest turns, oldest first; those before a seq to go further back."""
+        """The newest turns, oldest first; only those before a seq if one is given."""
         rows = self._store.query(
             f"SELECT {_COLUMNS} FROM turn WHERE room = ?1 AND seq < coalesce(?2, 1 << 62)"  # noqa: S608
             " ORDER BY seq DESC LIMIT ?3",
@@ -170,11 +170,11 @@ class TurnQueries:
         return [_turn(row) for row in reversed(rows)]
 
     def last_with_text(self, room: str) -> Turn | None:
-        """The last turn with words in it: whoever is about to speak has said nothing yet."""
+        """The last turn that is not empty: a reply that has just started still is."""
         return next((turn for turn in reversed(self.latest(room, 3)) if turn.text.strip()), None)
 
     def latest_reply(self, room: str) -> Turn | None:
-        """The last that a character said."""
+        """The last turn of a character."""
         rows = self._store.query(
             f"SELECT {_COLUMNS} FROM turn WHERE room = ? AND segments IS NULL ORDER BY seq DESC LIMIT 1",  # noqa: S608
             (room,),
@@ -192,16 +192,16 @@ class TurnQueries:
         return [_turn(row) for row in rows]
 
     def ids_after(self, room: str, seq: int) -> set[str]:
-        """The turns that begin after a point."""
+        """The turns that start after a seq."""
         return {turn for (turn,) in self._store.query("SELECT id FROM turn WHERE room = ? AND seq > ?", (room, seq))}
 
     def next_seq(self, room: str, turn: Turn) -> int | None:
-        """Where the turn after this one begins; None if it is the last."""
+        """The seq of the turn after this one; None if it is the last."""
         rows = self._store.query("SELECT min(seq) FROM turn WHERE room = ? AND seq > ?", (room, turn.seq))
         return rows[0][0] if rows else None
 
 
-def _listed(segments: tuple[Segment, ...]) -> str:
+def _to_json(segments: tuple[Segment, ...]) -> str:
     return json.dumps([segment.model_dump() for segment in segments], ensure_ascii=False)
 
 
@@ -209,13 +209,13 @@ _segments = TypeAdapter(tuple[Segment, ...])
 
 
 @functools.lru_cache(maxsize=1_024)
-def _people(listed: str) -> tuple[str, ...]:
-    """Hundreds of turns in a row were heard by the same few."""
-    return tuple(json.loads(listed))
+def _ids(column: str) -> tuple[str, ...]:
+    """Cached: hundreds of turns in a row have the same few people."""
+    return tuple(json.loads(column))
 
 
 def _turn(row: tuple[Any, ...]) -> Turn:
-    turn_id, room, seq, speaker, text, segments, state, why, answers, model, at, told, present, sent, status = row
+    turn_id, room, seq, speaker, text, segments, state, why, answers, model, at, recipients, present, sent, status = row
     parts = _segments.validate_json(segments) if segments else ()
     return Turn(
         turn_id,
@@ -230,8 +230,8 @@ def _turn(row: tuple[Any, ...]) -> Turn:
         model,
         from_micros(at),
         segments is not None,
-        _people(told),
-        _people(present),
+        _ids(recipients),
+        _ids(present),
         from_micros(sent) if sent is not None else None,
         status,
     )

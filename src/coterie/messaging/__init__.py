@@ -1,1 +1,1 @@
-"""The engine: rooms, turns, and the loop that turns a message into a reply. It knows no platform and no mode."""
+"""Messages between platforms and modes: inbox, routing, commands, rooms, files and delivery."""

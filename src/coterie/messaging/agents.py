@@ -1,8 +1,7 @@
-"""The registry of agents: who answers whom, and who plays which character. P12
+"""The registry of agents in `agents.yaml`: which character answers a person, and which backend plays a character.
 
-`agents.yaml` in the data folder maps people to characters, and characters to what plays them: a mode of the house, a
-remote agent, or a stand-in. It is looked at whenever it matters, so that a change counts from the next message on; one
-that cannot be read changes nothing, and says so in the log.
+The file is checked whenever it is used, so that a change takes effect with the next message. One that cannot be read
+changes nothing and is reported in the log.
 """
 
 from __future__ import annotations
@@ -24,25 +23,25 @@ from coterie.characters.people import Person
 from coterie.characters.service import Character
 
 REMOTE, STAND_IN = "remote", "stand-in"
-_LARGEST = 1_000_000
+_MAX_CHARS = 1_000_000
 _log = get_logger(__name__)
 
 
 class AgentEntry(Section):
-    """What plays a character."""
+    """The backend of a character."""
 
     backend: str = ""
-    """A mode of the house (`story`, `desk`), `remote`, or `stand-in`; empty is as everybody else is played."""
+    """A mode (`story`, `desk`), `remote`, or `stand-in`; empty for the default mode."""
     base_url: str = ""
-    """Where the remote agent listens: ws://… or wss://…"""
+    """The address of the remote agent: ws://… or wss://…"""
     token: SecretStr | None = None
-    """What we show the agent at its door; best written as `env:NAME` or `secret:NAME`."""
+    """The token for the remote agent; best written as `env:NAME` or `secret:NAME`."""
     workspace: str = Field(default="", pattern=r"^[\w][\w -]{0,60}$|^$")
-    """The name of the folder for its files; the character's own without it."""
+    """The name of the folder for its files; the character's own if empty."""
     says: tuple[str, ...] = ()
-    """What a stand-in says, one after the other."""
+    """The replies of a stand-in, one after the other."""
     latency_s: float = Field(default=0.5, ge=0, le=600)
-    """How long a stand-in thinks."""
+    """How long a stand-in waits before it replies."""
 
     @property
     def mode(self) -> str:
@@ -50,65 +49,65 @@ class AgentEntry(Section):
 
     @field_validator("base_url")
     @classmethod
-    def _an_address(cls, url: str) -> str:
+    def _check_address(cls, url: str) -> str:
         try:
             if url and (urlsplit(url).scheme not in ("ws", "wss") or not urlsplit(url).hostname):
-                raise ValueError("an address begins with ws:// or wss://")
+                raise ValueError("it has to begin with ws:// or wss://")
         except ValueError as error:
-            raise ValueError(f"this is no address: {error}") from None
+            raise ValueError(f"not a valid address: {error}") from None
         return url
 
     @model_validator(mode="after")
-    def _fits_together(self) -> AgentEntry:
+    def _check_consistency(self) -> AgentEntry:
         if (self.backend == REMOTE) != bool(self.base_url):
-            raise ValueError("a remote agent has a base_url, and only that has one")
+            raise ValueError("base_url is needed for a remote agent, and only for one")
         if self.token is not None and urlsplit(self.base_url).scheme == "ws" and not is_loopback_url(self.base_url):
-            raise ValueError("a token may leave this machine only by wss://")
+            raise ValueError("a token is sent to another machine only over wss://")
         return self
 
 
 class AgentsFile(Section):
     people: dict[str, str] = Field(default_factory=dict)
-    """Person (name or id; `owner`; `*` for everybody else) → character."""
+    """Person (name, id, `owner`, or `*` for everybody else) → character."""
     characters: dict[str, AgentEntry] = Field(default_factory=dict)
-    """Character (name or id) → what plays it."""
+    """Character (name or id) → its backend."""
 
 
 @dataclass(frozen=True)
-class _Read:
+class _LoadedFile:
     stamp: tuple[int, int] | None
-    told: AgentsFile
+    content: AgentsFile
     problem: CoterieError | None = None
 
 
 class AgentRegistry:
-    def __init__(self, file: Path, resolve: Callable[[str], str] = lambda told: told) -> None:
-        """`resolve` tells what `env:NAME` and `secret:NAME` stand for."""
+    def __init__(self, file: Path, resolve: Callable[[str], str] = lambda value: value) -> None:
+        """`resolve` gives the value of `env:NAME` and `secret:NAME`."""
         self.file = file
         self._resolve = resolve
-        self._read = _Read(None, AgentsFile())
+        self._loaded = _LoadedFile(None, AgentsFile())
 
     @property
     def current(self) -> AgentsFile:
-        """As the file says at this moment, or said when it could last be read."""
+        """The file's content as it could last be read."""
         stamp = self._stamp()
-        if stamp != self._read.stamp:
-            self._read = self._load(stamp)
-        return self._read.told
+        if stamp != self._loaded.stamp:
+            self._loaded = self._load(stamp)
+        return self._loaded.content
 
     @property
     def problem(self) -> CoterieError | None:
-        """What is wrong with the file as it is."""
+        """The error in the file, if there is one."""
         _ = self.current
-        return self._read.problem
+        return self._loaded.problem
 
-    def entry(self, bot: Character) -> AgentEntry | None:
-        wanted = {bot.id.lower(), bot.name.lower()}
-        return next((entry for name, entry in self.current.characters.items() if name.lower() in wanted), None)
+    def entry(self, character: Character) -> AgentEntry | None:
+        names = {character.id.lower(), character.name.lower()}
+        return next((entry for name, entry in self.current.characters.items() if name.lower() in names), None)
 
-    def mode_of(self, bot: Character) -> str:
-        """The mode a character is played in; empty where nothing is said."""
-        entry = self.entry(bot)
+    def mode_of(self, character: Character) -> str:
+        """The assigned mode of a character; empty if there is none."""
+        entry = self.entry(character)
         return entry.mode if entry is not None else ""
 
     def character_for(self, person: Person) -> str:
@@ -117,49 +116,49 @@ class AgentRegistry:
         own = next((character for name, character in people.items() if name.lower() in names), "")
         return own or people.get("*", "")
 
-    def workspace_of(self, bot: Character) -> str:
-        entry = self.entry(bot)
+    def workspace_of(self, character: Character) -> str:
+        entry = self.entry(character)
         return entry.workspace if entry is not None else ""
 
     def _stamp(self) -> tuple[int, int] | None:
         try:
-            found = self.file.stat()
+            status = self.file.stat()
         except OSError:
             return None
-        return found.st_mtime_ns, found.st_size
+        return status.st_mtime_ns, status.st_size
 
-    def _load(self, stamp: tuple[int, int] | None) -> _Read:
+    def _load(self, stamp: tuple[int, int] | None) -> _LoadedFile:
         if stamp is None:
-            return _Read(None, AgentsFile())
+            return _LoadedFile(None, AgentsFile())
         try:
-            return _Read(stamp, self._parse())
+            return _LoadedFile(stamp, self._parse())
         except CoterieError as error:
-            _log.warning("the registry of agents cannot be used as it is", error=redact(str(error)))
-            return _Read(stamp, self._read.told, error)
+            _log.warning("the registry of agents cannot be read", error=redact(str(error)))
+            return _LoadedFile(stamp, self._loaded.content, error)
 
     def _parse(self) -> AgentsFile:
-        fix = f"Correct {self.file}; until then everything stays as it was."
+        fix = f"Correct {self.file}; until then the previous content is used."
         try:
             with self.file.open(encoding="utf-8") as file:
-                text = file.read(_LARGEST + 1)
-            if len(text) > _LARGEST:
+                text = file.read(_MAX_CHARS + 1)
+            if len(text) > _MAX_CHARS:
                 raise ConfigError("The registry of agents is too large.", fix)
-            told = yaml.safe_load(text)
+            content = yaml.safe_load(text)
         except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
             raise ConfigError(f"The registry of agents cannot be read: {error}.", fix) from None
-        told = {} if told is None else told
-        for entry in _entries(told):
+        content = {} if content is None else content
+        for entry in _entries(content):
             if isinstance(token := entry.get("token"), str):
                 entry["token"] = token = self._resolve(token)
                 redact.register(token)
         try:
-            return AgentsFile.model_validate(told)
+            return AgentsFile.model_validate(content)
         except ValidationError as error:
             first = error.errors(include_input=False, include_url=False)[0]
             place = ".".join(map(str, first["loc"])) or "the file"
-            raise ConfigError(f"The registry of agents is not right at {place}: {first['msg']}.", fix) from None
+            raise ConfigError(f"The registry of agents is wrong at {place}: {first['msg']}.", fix) from None
 
 
-def _entries(told: object) -> list[dict[str, object]]:
-    characters = told.get("characters") if isinstance(told, dict) else None
+def _entries(content: object) -> list[dict[str, object]]:
+    characters = content.get("characters") if isinstance(content, dict) else None
     return [entry for entry in characters.values() if isinstance(entry, dict)] if isinstance(characters, dict) else []

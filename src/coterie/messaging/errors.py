@@ -1,13 +1,13 @@
-"""What can be wrong with a message on its way from or to a platform.
+"""Errors of messages on their way from or to a platform.
 
 RoomError
-├── NoSuchMode        there is no such kind of chat
-└── BadFile           a file that may not be kept, or is not there
+├── NoSuchMode             there is no such mode
+└── BadFile                a file that may not be stored, or does not exist
 
-SurfaceError          a platform did not take what it was given
-├── Unreachable       it did not answer, or not in time; it may have taken it all the same
-├── RateLimited       it asks for patience, and says for how long
-└── Refused           it will not take this, however often it is tried
+SurfaceError               a platform did not take a message
+├── PlatformUnreachable    it did not answer, or not in time; it may have taken the message
+├── PlatformRateLimited    it asks to wait, and says for how long
+└── PlatformRefused        it will never take this message
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class SurfaceError(CoterieError):
 
 
 class PlatformUnreachable(SurfaceError):
-    """`ambiguous` where the platform may have taken it before the line broke."""
+    """`ambiguous` if the platform may have taken the message before the connection broke."""
 
     def __init__(self, what: str, fix: str = "It is tried again.", *, ambiguous: bool = True) -> None:
         super().__init__(what, fix)

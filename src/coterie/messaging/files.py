@@ -1,7 +1,7 @@
-"""Files both ways: what people send is kept in the character's workspace, under the room it came to. P6
+"""Files that people send or get, stored in the character's workspace in a folder per room.
 
-Whoever sends a file chooses its name, so a name is only ever a hint: it is made harmless, never follows a link, never
-replaces what is there. The engine and the modes see paths relative to the workspace and nothing else.
+Senders choose file names, so a name is only a hint: it is made safe, no link is followed, and no existing file is
+replaced. Messages and modes see only paths relative to the workspace.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from coterie.messaging.protocol import Attachment, RoomRef
 
 FILES_FOLDER = "files"
 _CHUNK = 256 * 1024
-_LONGEST_STEM, _LONGEST_ENDING = 80, 12
-_HARMLESS = re.compile(r"[^\w .,()+@=~-]", re.ASCII)
+_MAX_STEM_BYTES, _MAX_SUFFIX_BYTES = 80, 12
+_UNSAFE = re.compile(r"[^\w .,()+@=~-]", re.ASCII)
 _RESERVED = re.compile(r"(?i)^(con|prn|aux|nul|com\d|lpt\d)(\.|$)")
-_MOST_OF_A_NAME = 1_000
-_NUMBERS, _TRIES = 4, 8
+_MAX_NAME = 1_000
+_NUMBERED_TRIES, _TRIES = 4, 8
 
 
 @dataclass(frozen=True)
 class FileLimits:
     max_bytes: int = 50 * 1024 * 1024
     refused_types: frozenset[str] = frozenset({"application/x-msdownload", "application/x-msdos-program"})
-    """Media types that are not taken: programs made to be run by a double click."""
+    """Media types that are not accepted: programs that a double click runs."""
 
 
 class RoomFiles:
@@ -52,9 +52,9 @@ class RoomFiles:
     async def save(
         self, room: RoomRef, name: str, chunks: AsyncIterable[bytes], media_type: str = "application/octet-stream"
     ) -> Attachment:
-        """Save a file as it arrives. One that grows too large, or breaks off, leaves nothing behind."""
+        """Save a file as it arrives. One that is too large or breaks off leaves nothing behind."""
         if media_type.partition(";")[0].strip().lower() in self._limits.refused_types:
-            raise BadFile(f"Files of the type {media_type[:60]} are not taken.", "Send it in another form.")
+            raise BadFile(f"Files of the type {media_type[:60]} are not accepted.", "Send it in another format.")
         folder = self._folder(room)
         file, path = self._create(folder, safe_name(name))
         try:
@@ -74,37 +74,37 @@ class RoomFiles:
         return Attachment(name=display_name(name), path=relative, media_type=media_type, size=size)
 
     async def read(self, attachment: Attachment) -> AsyncIterator[bytes]:
-        """A file to send, in pieces. Only a regular file inside the workspace is one."""
+        """The content of a regular file inside the workspace, in chunks."""
         with self.open(attachment.path) as file:
             while chunk := file.read(_CHUNK):
                 yield chunk
 
     def open(self, relative: str) -> BinaryIO:
-        """Walks down without following any link, so that none can be slipped in between looking and opening."""
+        """Open part by part without following links, so that none can be slipped in between check and open."""
         parts = PurePosixPath(relative).parts
         if not parts or relative.startswith("/") or any(part in ("..", ".", "") for part in parts) or "\0" in relative:
             raise BadFile("This path leads out of the workspace.", "Name a file inside it.")
         try:
-            here = os.open(self._workspace, os.O_RDONLY | os.O_DIRECTORY)
+            folder = os.open(self._workspace, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 for part in parts[:-1]:
                     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-                    deeper = os.open(part, flags, dir_fd=here)
-                    os.close(here)
-                    here = deeper
-                # Without O_NONBLOCK, somebody's named pipe would hold us for ever.
-                found = os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=here)
+                    child = os.open(part, flags, dir_fd=folder)
+                    os.close(folder)
+                    folder = child
+                # Without O_NONBLOCK, opening a named pipe would block forever.
+                descriptor = os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
             finally:
-                os.close(here)
+                os.close(folder)
         except OSError as error:
             raise BadFile(f"There is no file {PurePosixPath(relative).name[:60]!r}.", "Check its name.") from error
-        if not _is_file(found, self._limits.max_bytes):
-            os.close(found)
+        if not _is_file(descriptor, self._limits.max_bytes):
+            os.close(descriptor)
             raise BadFile("This cannot be sent: it is no file, or too large.", "Choose another.")
-        return os.fdopen(found, "rb")
+        return os.fdopen(descriptor, "rb")
 
     def _folder(self, room: RoomRef) -> Path:
-        """Made part by part: a link in the place of any of them is refused, not followed."""
+        """Created part by part; a link in place of one of them is refused."""
         folder = self._workspace
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -118,20 +118,20 @@ class RoomFiles:
         return folder
 
     def _create(self, folder: Path, name: str) -> tuple[BinaryIO, Path]:
-        """A new file of that name, or with a number if there is one: nothing is ever replaced."""
-        stem, ending = _split(name)
+        """A new file of that name, with a number if the name is taken."""
+        stem, suffix = _split(name)
         for number in range(_TRIES):
-            # After a few numbers something nobody has: counting through thousands would take ever longer.
-            mark = "" if number == 0 else f" ({number if number < _NUMBERS else new_id()})"
-            path = folder / f"{stem}{mark}{ending}"
+            # After a few numbers a unique id: counting through thousands of files would be slow.
+            counter = "" if number == 0 else f" ({number if number < _NUMBERED_TRIES else new_id()})"
+            path = folder / f"{stem}{counter}{suffix}"
             try:
-                made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+                descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
             except FileExistsError:
                 continue
             except OSError as error:
                 raise _write_error(error, path) from error
-            return os.fdopen(made, "wb"), path
-        raise BadFile("There are too many files of this name.", "Call it something else.")
+            return os.fdopen(descriptor, "wb"), path
+        raise BadFile("There are too many files of this name.", "Rename it.")
 
     def _write(self, file: BinaryIO, chunk: bytes, path: Path) -> None:
         try:
@@ -141,46 +141,45 @@ class RoomFiles:
 
 
 def safe_name(name: str) -> str:
-    """A name that means a file in this folder on any system, and nothing else."""
-    plain = unicodedata.normalize("NFKC", name[:_MOST_OF_A_NAME]).replace("\\", "/").rpartition("/")[2]
-    letters = "".join(letter if unicodedata.category(letter)[0] in "LN" else _plain(letter) for letter in plain)
-    stem, ending = _split(letters.strip(" ."))
-    stem = _cut(stem, _LONGEST_STEM).strip(" .") or "file"
-    found = f"{stem}{_cut(ending, _LONGEST_ENDING).rstrip(' .')}"
-    return f"_{found}" if _RESERVED.match(found) else found
+    """A name that is a plain file name on any operating system."""
+    base = unicodedata.normalize("NFKC", name[:_MAX_NAME]).replace("\\", "/").rpartition("/")[2]
+    letters = "".join(letter if unicodedata.category(letter)[0] in "LN" else _replace_unsafe(letter) for letter in base)
+    stem, suffix = _split(letters.strip(" ."))
+    stem = _truncate(stem, _MAX_STEM_BYTES).strip(" .") or "file"
+    safe = f"{stem}{_truncate(suffix, _MAX_SUFFIX_BYTES).rstrip(' .')}"
+    return f"_{safe}" if _RESERVED.match(safe) else safe
 
 
 def display_name(name: str) -> str:
-    """For the eye only: one line, nothing that acts."""
+    """For display only: one line without control characters."""
     return "".join(letter for letter in name[:200] if unicodedata.category(letter)[0] not in "CZ" or letter == " ")
 
 
 def room_folder_name(room: RoomRef) -> str:
-    """A folder for a room: told apart by a hash, because platforms' ids are theirs to choose."""
-    told = hashlib.sha256(f"{room.surface}\n{room.id}".encode()).hexdigest()[:16]
-    return f"{safe_name(room.surface)[:20]}-{told}"
+    """The folder of a room; with a hash, because a platform's ids may contain anything."""
+    digest = hashlib.sha256(f"{room.surface}\n{room.id}".encode()).hexdigest()[:16]
+    return f"{safe_name(room.surface)[:20]}-{digest}"
 
 
-def _plain(letter: str) -> str:
-    return "_" if _HARMLESS.match(letter) else letter
+def _replace_unsafe(letter: str) -> str:
+    return "_" if _UNSAFE.match(letter) else letter
 
 
 def _split(name: str) -> tuple[str, str]:
-    stem, dot, ending = name.rpartition(".")
-    return (stem, f".{ending}") if dot and stem and ending else (name, "")
+    stem, dot, suffix = name.rpartition(".")
+    return (stem, f".{suffix}") if dot and stem and suffix else (name, "")
 
 
-def _cut(text: str, longest: int) -> str:
-    """In bytes, because file systems count them."""
-    return text.encode()[:longest].decode(errors="ignore")
+def _truncate(text: str, max_bytes: int) -> str:
+    return text.encode()[:max_bytes].decode(errors="ignore")
 
 
-def _is_file(descriptor: int, largest: int) -> bool:
-    told = os.fstat(descriptor)
-    return stat.S_ISREG(told.st_mode) and told.st_size <= largest
+def _is_file(descriptor: int, max_bytes: int) -> bool:
+    status = os.fstat(descriptor)
+    return stat.S_ISREG(status.st_mode) and status.st_size <= max_bytes
 
 
 def _write_error(error: OSError, path: Path) -> DiskFull | ReadOnly:
     if error.errno == errno.ENOSPC:
-        return DiskFull("There is no room left for the file.", "Make some, and send it again.")
+        return DiskFull("There is no disk space left for the file.", "Free some, and send it again.")
     return ReadOnly(f"{path.name} cannot be written ({error.strerror}).", "Give yourself write access to that folder.")

@@ -1,42 +1,44 @@
-"""What came in: durable before the platform is told that we have it, and known until it is answered. P4
+"""Incoming events: durable before the platform is acknowledged, known until they are answered, and batched.
 
-The key of an event is the platform's own id of what happened, so that a platform that delivers twice is heard once.
-A surface that follows a cursor records it in the same transaction as what it has read.
+The key of an event is the platform's own id, so that an event that is delivered twice is handled once. A surface that
+follows a cursor records it in the same transaction as what it has read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal
 
 from pydantic import TypeAdapter
 
-from coterie.base.clock import from_micros, to_micros
+from coterie.base.clock import Clock, from_micros, to_micros
 from coterie.eventstore import Event, NewEvent, Payload, Projection, Rows, Store, on
-from coterie.messaging.protocol import AnyIncoming, Incoming, RoomRef
+from coterie.messaging.protocol import Account, AnyIncoming, Incoming, IncomingMessage, RoomRef
+from coterie.messaging.settings import SurfacesSettings
 
 _SHAPE: TypeAdapter[Incoming] = TypeAdapter(AnyIncoming)
-_MOST_AT_ONCE = 200
+_PAGE_SIZE = 200
 
 
 class MessageReceived(Payload, kind="message_received"):
-    """Something came in on a surface; durable before the platform is told so."""
+    """An event arrived on a surface; durable before the platform is acknowledged."""
 
     incoming: AnyIncoming
-    """A message, a command, a pressed button, or that somebody came or went."""
+    """A message, a command, a pressed button, or a change of membership."""
 
 
 class MessagesBatched(Payload, kind="messages_gathered"):
-    """These are answered together: a burst, or what piled up while we were away. D14"""
+    """These are answered together: a burst, or a backlog."""
 
     received: tuple[int, ...]
-    """The ids of their `message_received` events; the first stands for all of them."""
+    """The ids of their `message_received` events; the first identifies the batch."""
 
 
 class MessageAnswered(Payload, kind="message_answered"):
-    """Everything there was to say about it is in the outbox."""
+    """Every answer is in the outbox."""
 
     received: tuple[int, ...]
     """The ids of the `message_received` events that were answered together."""
@@ -48,16 +50,16 @@ class SurfaceSynced(Payload, kind="surface_synced"):
     surface: str
     """The surface's name, such as `matrix`."""
     cursor: str
-    """The platform's own mark of what was read last; empty to begin anew."""
+    """The platform's own position; empty to start over."""
 
 
 @dataclass(frozen=True)
 class ReceivedMessage:
     id: int
-    """Of its event."""
+    """The id of its event."""
     incoming: Incoming
     batch: int | None
-    """The first of those it is answered together with, once that is settled."""
+    """The first message of its batch, once it is in one."""
     ts: datetime
 
     @property
@@ -85,16 +87,18 @@ class InboxProjection(Projection):
     @on(MessagesBatched)
     def gathered(self, rows: Rows, event: Event[MessagesBatched]) -> None:
         first = event.payload.received[0]
-        rows.many("UPDATE inbox SET batch = ? WHERE id = ?", [(first, one) for one in event.payload.received])
+        rows.many("UPDATE inbox SET batch = ? WHERE id = ?", [(first, message) for message in event.payload.received])
 
     @on(MessageAnswered)
     def answered(self, rows: Rows, event: Event[MessageAnswered]) -> None:
-        rows.many("UPDATE inbox SET state = 'answered' WHERE id = ?", [(one,) for one in event.payload.received])
+        rows.many(
+            "UPDATE inbox SET state = 'answered' WHERE id = ?", [(message,) for message in event.payload.received]
+        )
 
     @on(SurfaceSynced)
     def synced(self, rows: Rows, event: Event[SurfaceSynced]) -> None:
-        told = (event.payload.surface, event.payload.cursor)
-        rows.run("INSERT OR REPLACE INTO surface_cursor VALUES (?, ?)", told)
+        params = (event.payload.surface, event.payload.cursor)
+        rows.run("INSERT OR REPLACE INTO surface_cursor VALUES (?, ?)", params)
 
 
 def room_stream(room: RoomRef) -> str:
@@ -110,14 +114,14 @@ class Inbox:
         self._store = store
 
     async def accept(self, incoming: Sequence[Incoming], cursor: SurfaceSynced | None = None) -> list[int]:
-        """Record what is new of it, and the cursor with it. Returns the event of each, known before or not."""
-        fresh = {received_key(one): one for one in incoming if self.find(one) is None}
-        drafts = [NewEvent(room_stream(it.room), MessageReceived(incoming=it), key=key) for key, it in fresh.items()]
+        """Record the new events, and the cursor with them. Returns the id of each event, new or received before."""
+        new = {received_key(event): event for event in incoming if self.find(event) is None}
+        events = [NewEvent(room_stream(it.room), MessageReceived(incoming=it), key=key) for key, it in new.items()]
         if cursor is not None and cursor.cursor != self.cursor(cursor.surface):
-            drafts.append(NewEvent(f"surface:{cursor.surface}", cursor))
-        if drafts:
-            await self._store.append(drafts)
-        return [self.find(one) or 0 for one in incoming]
+            events.append(NewEvent(f"surface:{cursor.surface}", cursor))
+        if events:
+            await self._store.append(events)
+        return [self.find(event) or 0 for event in incoming]
 
     def find(self, incoming: Incoming) -> int | None:
         return self._store.reader.id_by_key(received_key(incoming))
@@ -127,14 +131,15 @@ class Inbox:
         return (str(rows[0][0]) or None) if rows else None
 
     def waiting(self, room: RoomRef) -> list[ReceivedMessage]:
-        """The oldest of what nobody has answered yet."""
+        """The oldest unanswered messages of a room."""
         rows = self._store.query(
             "SELECT id, incoming, batch, ts FROM inbox WHERE state = 'waiting' AND surface = ? AND room = ?"
             " ORDER BY id LIMIT ?",
-            (room.surface, room.id, _MOST_AT_ONCE),
+            (room.surface, room.id, _PAGE_SIZE),
         )
         return [
-            ReceivedMessage(one, _SHAPE.validate_json(told), batch, from_micros(ts)) for one, told, batch, ts in rows
+            ReceivedMessage(event, _SHAPE.validate_json(incoming), batch, from_micros(ts))
+            for event, incoming, batch, ts in rows
         ]
 
     def waiting_rooms(self) -> list[RoomRef]:
@@ -146,15 +151,88 @@ class Inbox:
         return rows[0][0] if rows else None
 
     def batch_first(self, received: int) -> int:
-        """The message whose answer is the answer to this one too: itself, or the first of a burst."""
+        """The message whose answer also answers this one: itself, or the first of its batch."""
         rows = self._store.query("SELECT coalesce(batch, id) FROM inbox WHERE id = ?", (received,))
         return int(rows[0][0]) if rows else received
 
     def several_people(self, room: RoomRef, before: int, among: int = 20) -> bool:
-        """Whether more than one person wrote lately."""
+        """Whether more than one account wrote recently."""
         rows = self._store.query(
             "SELECT count(DISTINCT account) FROM (SELECT account FROM inbox WHERE surface = ? AND room = ? AND id <= ?"
             " ORDER BY id DESC LIMIT ?)",
             (room.surface, room.id, before, among),
         )
         return int(rows[0][0]) > 1
+
+
+_MAX_LINES = 40
+"""A merged message has at most this many lines."""
+
+
+class MessageBatcher:
+    """Chooses what is answered together.
+
+    One person's messages are answered one by one. Where several people write, the answer waits until they pause. A
+    backlog older than a limit gets one answer.
+    """
+
+    def __init__(
+        self, inbox: Inbox, clock: Clock, settings: SurfacesSettings, may_speak_in: Callable[[Account, RoomRef], bool]
+    ) -> None:
+        self._inbox = inbox
+        self._clock = clock
+        self._settings = settings
+        self._may_speak_in = may_speak_in
+
+    async def next_batch(self, room: RoomRef, waiting: Sequence[ReceivedMessage]) -> Sequence[ReceivedMessage]:
+        first = waiting[0]
+        if first.batch is not None:  # recorded before a crash
+            return [message for message in waiting if message.batch == first.batch]
+        run = self._run(waiting)
+        limit = self._clock.now() - timedelta(seconds=self._settings.backlog_s)
+        backlog = [message for message in run if message.at < limit]
+        if len(backlog) > 1:
+            return backlog
+        if len(run) > 0 and self._inbox.several_people(room, run[-1].id):
+            return await self._until_pause(room, run)
+        return waiting[:1]
+
+    async def _until_pause(self, room: RoomRef, run: Sequence[ReceivedMessage]) -> Sequence[ReceivedMessage]:
+        deadline = run[0].ts + timedelta(seconds=self._settings.burst_most_s)
+        while True:
+            pause = run[-1].ts + timedelta(seconds=self._settings.burst_quiet_s)
+            wait = (min(pause, deadline) - self._clock.now()).total_seconds()
+            if wait <= 0:
+                return run
+            await asyncio.sleep(wait)
+            run = self._run(self._inbox.waiting(room))
+
+    def _run(self, waiting: Sequence[ReceivedMessage]) -> list[ReceivedMessage]:
+        """The first consecutive messages that may be answered together: one thread, all from people who may speak."""
+        run: list[ReceivedMessage] = []
+        for message in waiting:
+            it = message.incoming
+            fits = isinstance(it, IncomingMessage) and message.batch is None and self._may_speak_in(it.account, it.room)
+            if not fits or (run and it.thread != run[0].incoming.thread):
+                break
+            run.append(message)
+        return run
+
+
+def merge_messages(batch: Sequence[ReceivedMessage]) -> Incoming:
+    """A batch as one message, with the sender before each line if there are several; it has the key of the first."""
+    first = batch[0].incoming
+    if len(batch) == 1 or not isinstance(first, IncomingMessage):
+        return first
+    messages = [received.incoming for received in batch if isinstance(received.incoming, IncomingMessage)]
+    several = len({it.account.id for it in messages}) > 1
+    lines = [f"{it.account.name or it.account.id}: {it.text}" if several else it.text for it in messages]
+    if len(lines) > _MAX_LINES:
+        lines = [f"({len(lines) - _MAX_LINES} earlier messages are left out.)", *lines[-_MAX_LINES:]]
+    return first.model_copy(
+        update={
+            "text": "\n".join(lines),
+            "attachments": tuple(file for it in messages for file in it.attachments),
+            "reply_to": None,
+        }
+    )

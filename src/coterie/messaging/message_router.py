@@ -1,28 +1,59 @@
-"""Joins surfaces, people, rooms and conversations: what app.py hands to every surface.
+"""The way of a message: accepted into the inbox, batched, dispatched to its handler, answered into the outbox.
 
-A surface attaches itself, hands over what comes in, and is given what goes out. What was left undone when the process
-ended goes on once it is attached again.
+`MessageRouter` is what `app.py` hands to every surface. A surface attaches itself, passes incoming events to
+`InboundProcessor.accept`, and gets what it shows from the `DeliveryWorker`.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
 from coterie.base.clock import Clock
+from coterie.base.errors import CoterieError
 from coterie.characters.people import People
 from coterie.characters.service import Characters
-from coterie.eventstore import Projection, Store
+from coterie.eventstore import NewEvent, Projection, Store
 from coterie.messaging.agents import AgentRegistry
-from coterie.messaging.commands import Commands
-from coterie.messaging.confirmations import ConfirmationsProjection
-from coterie.messaging.delivery import DeliveryWorker
-from coterie.messaging.inbound import InboundProcessor
-from coterie.messaging.inbox import InboxProjection
-from coterie.messaging.outbox import OutboxProjection, queued_event
+from coterie.messaging.commands import Commands, ConfirmationsProjection
+from coterie.messaging.delivery import DeliveryWorker, OutboxProjection, RoomQueue, message_token, queued_event
+from coterie.messaging.inbox import (
+    Inbox,
+    InboxProjection,
+    MessageAnswered,
+    MessageBatcher,
+    MessagesBatched,
+    ReceivedMessage,
+    SurfaceSynced,
+    merge_messages,
+    room_stream,
+)
 from coterie.messaging.permissions import Permissions
-from coterie.messaging.ports import Conversation, Surface
-from coterie.messaging.protocol import Deliverable
+from coterie.messaging.ports import Capabilities, Conversation, Surface
+from coterie.messaging.protocol import (
+    Account,
+    Deliverable,
+    Incoming,
+    IncomingCommand,
+    IncomingMessage,
+    Outgoing,
+    OutgoingMessage,
+    OutgoingNotification,
+    OutgoingPart,
+    OutgoingTyping,
+    RoomRef,
+)
 from coterie.messaging.rooms import RoomsProjection
 from coterie.messaging.routing import ChatRouter, MessageDispatcher
 from coterie.messaging.settings import SurfacesSettings
+from coterie.messaging.streaming import StreamedMessage, split_text
+
+SLOW = "This takes longer than usual. The answer comes as soon as it is there; {prefix}stop ends the waiting."
+_IMMEDIATE_COMMANDS = frozenset({"stop"})
+"""Commands about the running reply: they cannot wait for it to end."""
+_TYPING_REPEAT_S = 5.0
+"""The typing notice is sent again after this long: platforms let it expire."""
 
 
 def projections() -> list[Projection]:
@@ -45,30 +76,30 @@ class MessageRouter:
         self.people = people
         self.chats = ChatRouter(store, characters, people, conversations, settings, agents)
         self.delivery = DeliveryWorker(store, clock, self.surfaces)
-        self._marks: dict[str, str] = {}
-        door = Permissions(people, clock, settings, self._marks, self.chats.rooms)
-        self.inbound = InboundProcessor(store, clock, self.dispatcher, self.surfaces, self.delivery, door, settings)
+        permissions = Permissions(people, clock, settings, self.surfaces, self.chats.rooms)
+        self.inbound = InboundProcessor(
+            store, clock, self.dispatcher, self.surfaces, self.delivery, permissions, settings
+        )
         self._store = store
         Commands(store, self.chats, self.surfaces, settings).register(self.dispatcher)
 
     def attach(self, surface: Surface) -> None:
-        """From now on it is spoken to; what waits for it is taken up."""
+        """Use this surface from now on, starting with the work that waits for it."""
         self.surfaces[surface.name] = surface
-        self._marks[surface.name] = surface.capabilities.command_prefix
         self.inbound.recover()
         self.delivery.recover()
 
     def detach(self, surface: Surface) -> None:
-        """What comes for it waits until it is back."""
+        """Its messages wait until it is attached again."""
         self.surfaces.pop(surface.name, None)
 
     async def notify(self, outgoing: Deliverable, token: str) -> None:
-        """Something nobody asked for: a finished task, a schedule's message. The token makes it once."""
+        """Send a message that answers nothing, such as a finished task. The same token again sends it once."""
         await self._store.append([queued_event(token, outgoing)])
         self.delivery.queue.schedule(outgoing.room)
 
     async def wait_idle(self) -> None:
-        """Until everything that came in is answered and delivered."""
+        """Wait until every message is answered and delivered."""
         while self.inbound.busy or self.delivery.queue.is_running:
             await self.inbound.wait_idle()
             await self.delivery.queue.wait_idle()
@@ -76,3 +107,192 @@ class MessageRouter:
     async def close(self) -> None:
         await self.inbound.close()
         await self.delivery.queue.close()
+
+
+class InboundProcessor:
+    """Answers what is in the inbox: in order within a room, all rooms concurrently.
+
+    The answers are queued in the transaction that marks the message as answered: after a crash before it the message is
+    handled again, after it not.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        dispatcher: MessageDispatcher,
+        surfaces: Mapping[str, Surface],
+        delivery: DeliveryWorker,
+        permissions: Permissions,
+        settings: SurfacesSettings,
+    ) -> None:
+        self.inbox = Inbox(store)
+        self.queue = RoomQueue("inbox", self._step)
+        self._batcher = MessageBatcher(self.inbox, clock, settings, permissions.may_speak_in)
+        self._store = store
+        self._clock = clock
+        self._dispatcher = dispatcher
+        self._surfaces = surfaces
+        self._delivery = delivery
+        self._permissions = permissions
+        self._settings = settings
+        self._immediate: set[asyncio.Task[None]] = set()
+        self._waiters: dict[int, asyncio.Event] = {}
+
+    async def accept(self, incoming: Sequence[Incoming], cursor: SurfaceSynced | None = None) -> list[int]:
+        """Make incoming events durable, after which the platform may forget them; they are answered later.
+
+        Returns the id of each event, new or received before.
+        """
+        ids = await self.inbox.accept(incoming, cursor)
+        for received, event in zip(ids, incoming, strict=True):
+            if isinstance(event, IncomingCommand) and event.name in _IMMEDIATE_COMMANDS:
+                self._answer_immediately(received, event)
+            else:
+                self.queue.schedule(event.room)
+        return ids
+
+    async def wait_answered(self, received: int) -> None:
+        """Wait until every answer to it is in the outbox."""
+        if self.inbox.state(received) == "waiting":
+            await self._waiters.setdefault(received, asyncio.Event()).wait()
+
+    def is_known(self, account: Account) -> bool:
+        return self._permissions.is_known(account)
+
+    def recover(self) -> None:
+        """Continue with messages that were unanswered when the process ended."""
+        for room in self.inbox.waiting_rooms():
+            self.queue.schedule(room)
+
+    @property
+    def busy(self) -> bool:
+        return self.queue.is_running or bool(self._immediate)
+
+    async def wait_idle(self) -> None:
+        await self.queue.wait_idle()
+        await asyncio.gather(*self._immediate)
+
+    async def close(self) -> None:
+        await self.queue.close()
+        await asyncio.gather(*self._immediate, return_exceptions=True)
+
+    def _answer_immediately(self, received: int, incoming: IncomingCommand) -> None:
+        async def answer() -> None:
+            if self.inbox.state(received) == "waiting":
+                await self._answer([ReceivedMessage(received, incoming, None, self._clock.now())])
+
+        task = asyncio.create_task(answer(), name=f"immediate {incoming.name}")
+        self._immediate.add(task)
+        task.add_done_callback(self._immediate.discard)
+
+    async def _step(self, room: RoomRef) -> bool:
+        waiting = self.inbox.waiting(room)
+        if not waiting or room.surface not in self._surfaces:
+            return False
+        batch = await self._batcher.next_batch(room, waiting)
+        if batch[0].batch is None and isinstance(batch[0].incoming, IncomingMessage):
+            # Recorded before the answer starts, even for a single message: after a crash the same batch is answered.
+            batched = MessagesBatched(received=tuple(message.id for message in batch))
+            await self._store.append([NewEvent(room_stream(room), batched)])
+        await self._answer(batch)
+        return True
+
+    async def _answer(self, batch: Sequence[ReceivedMessage]) -> None:
+        """Handle a batch as one message: stream and type while the handler runs, then queue what is to be delivered."""
+        incoming = merge_messages(batch)
+        surface, token = self._surfaces[incoming.room.surface], message_token(incoming)
+        stream_token = f"{token}.s"
+        shown_before = self._delivery.outbox.shown_message(stream_token)
+        streamed = StreamedMessage(surface, self._store, self._clock, stream_token, shown_before)
+        deliverables: list[Deliverable] = []
+        typing_at: float | None = None
+        slow_notice = asyncio.create_task(self._notify_if_slow(surface, incoming, token, batch[0].id))
+        known = self._permissions.is_known(incoming.account)
+        answers = self._dispatcher.dispatch(incoming) if known else self._permissions.refuse(incoming)
+        try:
+            async for answer in answers:
+                outgoing = _in_thread(answer, incoming)
+                if isinstance(outgoing, OutgoingTyping):
+                    if typing_at is None or self._clock.monotonic() - typing_at > _TYPING_REPEAT_S:
+                        typing_at = self._clock.monotonic()
+                        await self._set_typing(surface, outgoing.room, True)
+                    continue
+                slow_notice.cancel()
+                if not isinstance(outgoing, OutgoingPart):
+                    deliverables.append(outgoing)
+                elif surface.capabilities.can_edit and (
+                    streamed.is_shown or not self._delivery.queue.is_busy(incoming.room)
+                ):
+                    # Not while an earlier message waits for delivery: then this one is sent only when complete.
+                    streamed.add(outgoing)
+        finally:
+            slow_notice.cancel()
+            await streamed.finish()
+            if typing_at is not None:
+                await self._set_typing(surface, incoming.room, False)
+        await self._queue_answers(deliverables, surface.capabilities, token, batch)
+
+    async def _queue_answers(
+        self,
+        deliverables: Sequence[Deliverable],
+        capabilities: Capabilities,
+        token: str,
+        batch: Sequence[ReceivedMessage],
+    ) -> None:
+        """Record all answers and that the batch is answered, in one transaction."""
+        stream_token = f"{token}.s"
+        is_streamed = self._delivery.outbox.shown_message(stream_token) is not None
+        events: list[NewEvent] = []
+        for outgoing in deliverables:
+            for part in _split(outgoing, capabilities):
+                part_token = f"{token}.{len(events)}"
+                if is_streamed and isinstance(part, OutgoingMessage):
+                    part, part_token, is_streamed = part.model_copy(update={"streamed": True}), stream_token, False
+                events.append(queued_event(part_token, part, batch[0].id))
+        answered = MessageAnswered(received=tuple(message.id for message in batch))
+        room = batch[0].incoming.room
+        await self._store.append([*events, NewEvent(room_stream(room), answered, key=f"answered:{batch[0].id}")])
+        for message in batch:
+            if (waiter := self._waiters.pop(message.id, None)) is not None:
+                waiter.set()
+        for outgoing_room in {outgoing.room for outgoing in deliverables}:
+            self._delivery.queue.schedule(outgoing_room)
+
+    async def _set_typing(self, surface: Surface, room: RoomRef, on: bool) -> None:
+        with suppress(CoterieError):  # typing notices are best effort
+            await surface.typing(room, on)
+
+    async def _notify_if_slow(self, surface: Surface, incoming: Incoming, token: str, received: int) -> None:
+        if not self._settings.slow_notice_s:
+            return
+        await asyncio.sleep(self._settings.slow_notice_s)
+        text = SLOW.format(prefix=surface.capabilities.command_prefix)
+        notice = OutgoingNotification(room=incoming.room, text=text)
+        await self._store.append([queued_event(f"{token}.slow", notice, received)])
+        self._delivery.queue.schedule(incoming.room)
+
+
+def _in_thread(outgoing: Outgoing, incoming: Incoming) -> Outgoing:
+    """The answer in the thread of the message it answers."""
+    if incoming.thread is None or outgoing.thread is not None or outgoing.room != incoming.room:
+        return outgoing
+    return outgoing.model_copy(update={"thread": incoming.thread})
+
+
+def _split(outgoing: Deliverable, capabilities: Capabilities) -> list[Deliverable]:
+    """A message in parts that the platform takes: files go with the last part, the reference with the first."""
+    if not isinstance(outgoing, OutgoingMessage):
+        return [outgoing]
+    texts = split_text(outgoing.text, capabilities.max_length, capabilities.length_of)
+    last = len(texts) - 1
+    return [
+        outgoing.model_copy(
+            update={
+                "text": text,
+                "attachments": outgoing.attachments if number == last else (),
+                "reply_to": outgoing.reply_to if number == 0 else None,
+            }
+        )
+        for number, text in enumerate(texts)
+    ]

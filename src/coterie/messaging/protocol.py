@@ -1,7 +1,7 @@
-"""The neutral words between surfaces and the engine. P1
+"""The platform-neutral messages between surfaces and modes.
 
-A surface turns what happens on its platform into one of the `Incoming…` and shows each `Outgoing…` as its platform can.
-They are plain frozen values that turn into JSON and back, because they are kept in the log on both ways.
+A surface turns each platform event into an `Incoming…` and shows each `Outgoing…` as its platform can. All are frozen
+models that are stored in the log as JSON.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ class _ProtocolModel(BaseModel):
 
 
 class Account(_ProtocolModel):
-    """Somebody as a platform knows them."""
+    """A user account on a platform."""
 
     surface: str
     id: str
     name: str = ""
-    """What the platform says they are called: theirs to choose, so never proof of anything."""
+    """The display name, which users choose themselves: never proof of identity."""
 
 
 class RoomRef(_ProtocolModel):
-    """A room as a platform knows it."""
+    """A room on a platform."""
 
     surface: str
     id: str
@@ -34,7 +34,7 @@ class RoomRef(_ProtocolModel):
 
 class Attachment(_ProtocolModel):
     name: str
-    """As the sender called it; for showing only."""
+    """The sender's name for it; for display only."""
     path: str
     """Relative to the character's workspace."""
     media_type: str = "application/octet-stream"
@@ -45,11 +45,11 @@ class _Incoming(_ProtocolModel):
     account: Account
     room: RoomRef
     key: str
-    """The platform's own id of what happened: the same key again is the same thing again."""
+    """The platform's own id of the event: the same key again is the same event."""
     at: datetime | None = None
-    """When it happened, as the platform tells it."""
+    """The platform's timestamp."""
     thread: str | None = None
-    """Where in the room, in the platform's own words; the answer goes there."""
+    """The platform's id of the thread; the answer goes to the same thread."""
 
 
 class IncomingMessage(_Incoming):
@@ -63,7 +63,7 @@ class IncomingMessage(_Incoming):
 class IncomingCommand(_Incoming):
     type: Literal["command"] = "command"
     name: str
-    """Without its mark, in small letters."""
+    """Without its prefix, in lower case."""
     arguments: str = ""
 
 
@@ -93,28 +93,28 @@ class Button(_ProtocolModel):
 class _Outgoing(_ProtocolModel):
     room: RoomRef
     thread: str | None = None
-    """As it came in: where in the room this belongs."""
+    """The thread of the message it answers."""
 
 
 class OutgoingMessage(_Outgoing):
     type: Literal["message"] = "message"
     text: str
-    """Markdown; the surface makes it its platform's own."""
+    """Markdown; the surface converts it to the platform's format."""
     attachments: tuple[Attachment, ...] = ()
     reply_to: str | None = None
     streamed: bool = False
-    """Whether it was shown growing before: what stands there then takes this, its final form."""
+    """Whether it was shown while streamed: then that message is edited to this final text."""
 
 
 class OutgoingPart(_Outgoing):
-    """More of a message that is being made: shown growing where the platform can, else only when it is whole."""
+    """The next part of a message, shown at once where the platform can edit messages."""
 
     type: Literal["part"] = "part"
     text: str
 
 
 class OutgoingUI(_Outgoing):
-    """A question with answers to choose from. Where there are no buttons, `fallback` tells what to write."""
+    """A question with buttons; `fallback` says what to write where there are none."""
 
     type: Literal["ui"] = "ui"
     text: str
@@ -123,13 +123,13 @@ class OutgoingUI(_Outgoing):
 
 
 class OutgoingTyping(_Outgoing):
-    """Somebody is about to say something; it is over when the answer is there."""
+    """A reply is being written; it ends with the answer."""
 
     type: Literal["typing"] = "typing"
 
 
 class OutgoingNotification(_Outgoing):
-    """Something the person should know that no character said."""
+    """A message of the server, not of a character."""
 
     type: Literal["notification"] = "notification"
     text: str
@@ -144,5 +144,5 @@ class OutgoingReaction(_Outgoing):
 
 Outgoing = OutgoingMessage | OutgoingPart | OutgoingUI | OutgoingTyping | OutgoingNotification | OutgoingReaction
 Deliverable = OutgoingMessage | OutgoingUI | OutgoingNotification | OutgoingReaction
-"""What the outbox keeps. Typing and parts are over before they could be sent again."""
+"""What the outbox stores. Typing notices and parts are not sent again after a failure."""
 AnyDeliverable = Annotated[Deliverable, Field(discriminator="type")]

@@ -1,7 +1,7 @@
-"""Rooms on platforms and the chats behind them: who talks with whom where, and what a room was about. P2, P9, D12
+"""Rooms on platforms and the chats behind them: whose room it is, which character answers, and its contexts.
 
-A room points at a context, the mode's own chat. Starting over gives the room a new context; the old one stays and can
-be loaded again.
+A room points at a context, which is a chat of a mode. Starting over gives the room a new context; the old one is kept
+and can be loaded again.
 """
 
 from __future__ import annotations
@@ -19,80 +19,80 @@ _SELECT = "SELECT surface, room, person, mode, character, context, title, number
 
 
 class RoomBound(Payload, kind="room_bound"):
-    """A room on a platform belongs to a person and a character from now on."""
+    """A room on a platform was assigned to a person and a character."""
 
     room: RoomRef
     """The room on the platform."""
     person: str
-    """Whose room it is: a person's id; `you` is the owner."""
+    """The id of the person whose room it is; `you` is the owner."""
     mode: str
-    """Which mode holds the chat: `story`, `desk` or `remote`."""
+    """The mode of the chat: `story`, `desk` or `remote`."""
     character: str
-    """Who answers in it: a character's id."""
+    """The id of the character who answers."""
     context: str
-    """The chat behind it, by its stream (`room:…`)."""
+    """The stream of its chat (`room:…`)."""
     title: str
-    """The name it was given, else the character's."""
+    """Its name; the character's if it was given none."""
     number: int
-    """Counted per person and surface, for `chats`."""
+    """Its number in the list of `chats`, counted per person and surface."""
 
 
 class RoomRenamed(Payload, kind="room_renamed"):
-    """A room got another name."""
+    """A room was renamed."""
 
     room: RoomRef
     """The room on the platform."""
     title: str
-    """What it is called from now on."""
+    """The new name."""
 
 
 class RoomArchived(Payload, kind="room_archived"):
-    """A room was put away."""
+    """A room was archived."""
 
     room: RoomRef
     """The room on the platform."""
 
 
 class RoomShared(Payload, kind="room_shared"):
-    """Somebody was let into a chat that is somebody else's, or is not in it any more."""
+    """A person was invited to somebody else's chat, or removed from it."""
 
     room: RoomRef
     """The room on the platform."""
     person: str
-    """Whom it is about, by id."""
+    """The guest's id."""
     shared: bool = True
-    """False: not in it any more."""
+    """False if the guest was removed."""
 
 
 class RoomForgotten(Payload, kind="room_forgotten"):
-    """The room is nobody's any more; what it was about stays."""
+    """The room is no longer assigned to anybody; its chats are kept."""
 
     room: RoomRef
     """The room on the platform."""
 
 
 class ContextChanged(Payload, kind="context_changed"):
-    """The room is about something else now: a fresh chat, or one from before. P9"""
+    """The room has another chat from now on: a new one, or an earlier one."""
 
     room: RoomRef
     """The room on the platform."""
     context: str
-    """The chat that is behind it from now on, by its stream (`room:…`)."""
+    """The stream of the chat (`room:…`)."""
     mode: str
-    """Which mode holds the chat: `story`, `desk` or `remote`."""
+    """The mode of the chat: `story`, `desk` or `remote`."""
     character: str
-    """Who answers in it: a character's id."""
+    """The id of the character who answers."""
 
 
 class ContextSaved(Payload, kind="context_saved"):
-    """What a room is about got a name, to be found again by it."""
+    """The context of a room was saved under a name."""
 
     room: RoomRef
     """The room on the platform."""
     context: str
-    """The chat that got the name, by its stream (`room:…`)."""
+    """The stream of the chat (`room:…`)."""
     name: str
-    """As `load` lists it."""
+    """The name that `load` lists."""
 
 
 @dataclass(frozen=True)
@@ -137,13 +137,13 @@ class RoomsProjection(Projection):
             "INSERT OR REPLACE INTO surface_room VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)",
             (it.room.surface, it.room.id, it.person, it.mode, it.character, it.context, it.title, it.number),
         )
-        self._keep(rows, it.room, it.context, it.mode, it.character, event.id)
+        self._add_context(rows, it.room, it.context, it.mode, it.character, event.id)
 
     @on(RoomRenamed)
     def renamed(self, rows: Rows, event: Event[RoomRenamed]) -> None:
         room = event.payload.room
-        told = (event.payload.title, room.surface, room.id)
-        rows.run("UPDATE surface_room SET title = ? WHERE surface = ? AND room = ?", told)
+        params = (event.payload.title, room.surface, room.id)
+        rows.run("UPDATE surface_room SET title = ? WHERE surface = ? AND room = ?", params)
 
     @on(RoomArchived)
     def archived(self, rows: Rows, event: Event[RoomArchived]) -> None:
@@ -171,7 +171,7 @@ class RoomsProjection(Projection):
             "UPDATE surface_room SET context = ?, mode = ?, character = ? WHERE surface = ? AND room = ?",
             (it.context, it.mode, it.character, it.room.surface, it.room.id),
         )
-        self._keep(rows, it.room, it.context, it.mode, it.character, event.id)
+        self._add_context(rows, it.room, it.context, it.mode, it.character, event.id)
 
     @on(ContextSaved)
     def context_saved(self, rows: Rows, event: Event[ContextSaved]) -> None:
@@ -181,7 +181,7 @@ class RoomsProjection(Projection):
             (it.name, it.room.surface, it.room.id, it.context),
         )
 
-    def _keep(self, rows: Rows, room: RoomRef, context: str, mode: str, character: str, since: int) -> None:
+    def _add_context(self, rows: Rows, room: RoomRef, context: str, mode: str, character: str, since: int) -> None:
         rows.run(
             "INSERT INTO room_context VALUES (?, ?, ?, ?, ?, '', ?) ON CONFLICT DO NOTHING",
             (room.surface, room.id, context, mode, character, since),
@@ -193,17 +193,17 @@ class Rooms:
         self._store = store
 
     def find(self, room: RoomRef) -> RoomBinding | None:
-        found = self._some("surface = ? AND room = ?", (room.surface, room.id))
+        found = self._select("surface = ? AND room = ?", (room.surface, room.id))
         return found[0] if found else None
 
     def get(self, room: RoomRef) -> RoomBinding:
         found = self.find(room)
         if found is None:
-            raise NoSuchRoom("Nothing has been said in this room yet.", "Say something, and a chat begins.")
+            raise NoSuchRoom("This room has no chat yet.", "Write something, and a chat begins.")
         return found
 
     def of_person(self, person: str, surface: str) -> list[RoomBinding]:
-        return self._some("person = ? AND surface = ? AND NOT archived", (person, surface))
+        return self._select("person = ? AND surface = ? AND NOT archived", (person, surface))
 
     def is_guest(self, room: RoomRef, person: str) -> bool:
         sql = "SELECT 1 FROM room_guest WHERE surface = ? AND room = ? AND person = ?"
@@ -214,7 +214,7 @@ class Rooms:
         return [person for (person,) in self._store.query(sql, (room.surface, room.id))]
 
     def room_of(self, context: str) -> RoomRef | None:
-        """The room that a chat is held in: where it is now, or where it was last."""
+        """The room of a chat: where it is now, or where it was last."""
         rows = self._store.query(
             "SELECT c.surface, c.room FROM room_context c LEFT JOIN surface_room r USING (surface, room)"
             " WHERE c.context = ? ORDER BY r.context IS c.context DESC, c.since DESC LIMIT 1",
@@ -223,10 +223,10 @@ class Rooms:
         return RoomRef(surface=rows[0][0], id=rows[0][1]) if rows else None
 
     def on_surface(self, surface: str) -> list[RoomBinding]:
-        return self._some("surface = ?", (surface,))
+        return self._select("surface = ?", (surface,))
 
     def contexts(self, room: RoomRef) -> list[RoomContext]:
-        """Everything the room was about, the newest last."""
+        """All contexts of the room, newest last."""
         rows = self._store.query(
             "SELECT context, mode, character, name FROM room_context WHERE surface = ? AND room = ? ORDER BY since",
             (room.surface, room.id),
@@ -253,7 +253,7 @@ class Rooms:
         title: str,
         number: int | None = None,
     ) -> RoomBinding:
-        """In one transaction with the chat itself; a room that was bound meanwhile keeps what it has."""
+        """Assign a room, in one transaction with the start of its chat. A room that was bound meanwhile stays as it is."""
         payload = RoomBound(
             room=room,
             person=person,
@@ -264,20 +264,20 @@ class Rooms:
             number=number or self.next_number(person, room.surface),
         )
         if self.find(room) is None:
-            # The same chat for the same room once; a room that was forgotten may be bound again, to another.
+            # The key binds the same chat to a room once; a forgotten room can be bound again, to another chat.
             key = f"bound:{room.surface}/{room.id}:{payload.context}"
             await self._store.append([*opened.new_events, NewEvent(room_stream(room), payload, person, key=key)])
         return self.get(room)
 
     async def change_context(
-        self, room: RoomRef, kept: RoomContext, person: str, drafts: Sequence[NewEvent] = ()
+        self, room: RoomRef, context: RoomContext, person: str, new_events: Sequence[NewEvent] = ()
     ) -> None:
-        changed = ContextChanged(room=room, context=kept.context, mode=kept.mode, character=kept.character)
-        await self._store.append([*drafts, NewEvent(room_stream(room), changed, person)])
+        changed = ContextChanged(room=room, context=context.context, mode=context.mode, character=context.character)
+        await self._store.append([*new_events, NewEvent(room_stream(room), changed, person)])
 
     async def record(self, payload: RoomRenamed | RoomArchived | RoomShared | ContextSaved, person: str) -> None:
         await self._store.append([NewEvent(room_stream(payload.room), payload, person)])
 
-    def _some(self, where: str, bound: Sequence[str]) -> list[RoomBinding]:
-        rows = self._store.query(f"{_SELECT} WHERE {where} ORDER BY number", tuple(bound))
-        return [RoomBinding(RoomRef(surface=surface, id=room), *told) for surface, room, *told in rows]
+    def _select(self, where: str, params: Sequence[str]) -> list[RoomBinding]:
+        rows = self._store.query(f"{_SELECT} WHERE {where} ORDER BY number", tuple(params))
+        return [RoomBinding(RoomRef(surface=surface, id=room), *rest) for surface, room, *rest in rows]

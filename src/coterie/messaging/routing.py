@@ -1,7 +1,7 @@
-"""Who handles what: by the type of what came in and its key, with `*` for the rest. P1
+"""Which handler answers an incoming event, and which chat a message goes to.
 
-A command's key is its name, a callback's its action, a member change's what changed; a message has none. A surface may
-put its own handler in the place of the common one. A handler that fails never stops a surface: the person gets a plain
+Handlers are registered by event type and key: a command's name, a callback's action, a membership change; messages have
+none. A surface may override a common handler. A handler that fails never stops a surface: the person gets a plain
 sentence, the log gets the cause.
 """
 
@@ -21,7 +21,7 @@ from coterie.conversation.errors import PermissionDenied
 from coterie.eventstore import Store
 from coterie.messaging.agents import AgentRegistry
 from coterie.messaging.errors import NoSuchMode
-from coterie.messaging.ports import Conversation, NewChat, ReplyActivity, ReplyText, ReplyUpdate
+from coterie.messaging.ports import Conversation, NewChat, ReplyActivity, ReplyDelta, ReplyUpdate
 from coterie.messaging.protocol import (
     Incoming,
     IncomingCallback,
@@ -50,7 +50,7 @@ class MessageDispatcher:
         self._handlers: dict[tuple[str, type[Incoming], str], Handler] = {}
 
     def on(self, kind: type[Incoming], key: str = ANY, *, surface: str = ANY) -> Callable[[H], H]:
-        """Mark a function as the handler of this type and key, everywhere or on one surface only."""
+        """Register a function as the handler of this type and key, on every surface or on one."""
 
         def register(handler: H) -> H:
             self._handlers[surface, kind, key] = handler
@@ -59,11 +59,11 @@ class MessageDispatcher:
         return register
 
     def handler_for(self, incoming: Incoming) -> Handler | None:
-        """The closest one: this surface before all surfaces, this key before any key."""
+        """The most specific handler: this surface before all surfaces, this key before any key."""
         key, kind = handler_key(incoming), type(incoming)
         for surface in (incoming.room.surface, ANY):
-            for wanted in (key, ANY):
-                if (found := self._handlers.get((surface, kind, wanted))) is not None:
+            for candidate in (key, ANY):
+                if (found := self._handlers.get((surface, kind, candidate))) is not None:
                     return found
         return None
 
@@ -94,10 +94,9 @@ def handler_key(incoming: Incoming) -> str:
             return ANY
 
 
-# Talking in a room: the room's chat is found or begun, what was said goes to its mode, the answer returns. P2, D12
-
-
 class ChatRouter:
+    """Finds or begins the chat of a room, sends the message to its mode, and turns the reply into outgoing messages."""
+
     def __init__(
         self,
         store: Store,
@@ -113,7 +112,7 @@ class ChatRouter:
         self._conversations = conversations
         self._settings = settings
         self._agents = agents
-        self._beginning: WeakValueDictionary[RoomRef, asyncio.Lock] = WeakValueDictionary()
+        self._begin_locks: WeakValueDictionary[RoomRef, asyncio.Lock] = WeakValueDictionary()
 
     async def handle_message(self, incoming: IncomingMessage) -> AsyncIterator[Outgoing]:
         person = self.sender(incoming)
@@ -128,74 +127,74 @@ class ChatRouter:
         conversation = self.conversation(bound.mode)
         if person.id != bound.person:
             await conversation.add_person(bound.context, person.id)
-        talking = conversation.send_message(
+        updates = conversation.send_message(
             bound.context,
             incoming.text,
             person=person.id,
             key=f"{incoming.room.surface}/{incoming.room.id}:{incoming.key}",
             attachments=incoming.attachments,
         )
-        async for outgoing in self.outgoing(talking, incoming.room):
+        async for outgoing in self.outgoing(updates, incoming.room):
             yield outgoing
 
-    async def outgoing(self, talking: AsyncIterator[ReplyUpdate], room: RoomRef) -> AsyncIterator[Outgoing]:
-        async for speech in talking:
-            if isinstance(speech, ReplyText):
-                yield OutgoingPart(room=room, text=speech.text)
+    async def outgoing(self, updates: AsyncIterator[ReplyUpdate], room: RoomRef) -> AsyncIterator[Outgoing]:
+        async for update in updates:
+            if isinstance(update, ReplyDelta):
+                yield OutgoingPart(room=room, text=update.text)
                 continue
-            if isinstance(speech, ReplyActivity):
-                yield OutgoingTyping(room=room)  # some platforms forget after a while that somebody writes
+            if isinstance(update, ReplyActivity):
+                yield OutgoingTyping(room=room)  # some platforms let the typing notice expire
                 continue
-            if speech.text.strip() or speech.attachments:
-                yield OutgoingMessage(room=room, text=speech.text, attachments=speech.attachments)
-            if speech.error:
-                yield OutgoingNotification(room=room, text=speech.error)
+            if update.text.strip() or update.attachments:
+                yield OutgoingMessage(room=room, text=update.text, attachments=update.attachments)
+            if update.error:
+                yield OutgoingNotification(room=room, text=update.error)
 
     async def begin_chat(
         self, room: RoomRef, person: Person, character: str | None = None, title: str = "", mode: str = ""
     ) -> tuple[RoomBinding, str]:
-        """The first word in a room begins its chat, once, from however many sides it is asked for."""
-        async with self._beginning.setdefault(room, asyncio.Lock()):
+        """The chat of a room and its greeting; begun once, also under concurrent calls."""
+        async with self._begin_locks.setdefault(room, asyncio.Lock()):
             if (bound := self.rooms.find(room)) is not None:
                 return bound, ""
-            who = self.characters.find(character or self.default_character(room, person))
-            self.check_character(person, who.id)
-            mode, opened = await self.create_chat(person, who.id, title, mode=mode)
-            bound = await self.rooms.bind(room, person.id, mode, who.id, opened, title or who.name)
-            return bound, opened.greeting
+            found = self.characters.find(character or self.default_character(room, person))
+            self.check_character(person, found.id)
+            mode, chat = await self.create_chat(person, found.id, title, mode=mode)
+            bound = await self.rooms.bind(room, person.id, mode, found.id, chat, title or found.name)
+            return bound, chat.greeting
 
     async def restart_chat(
         self, bound: RoomBinding, person: Person, character: str | None = None, mode: str = ""
     ) -> str:
-        """P9: a new context for this room only, in the mode it had unless another is asked for or another answers."""
-        who = character or bound.character
-        self.check_character(person, who)
-        same = bound.mode if who == bound.character else ""
-        mode, opened = await self.create_chat(person, who, bound.title, mode=mode or same)
-        kept = RoomContext(opened.context, mode, who, "")
-        await self.rooms.change_context(bound.room, kept, person.id, opened.new_events)
-        return opened.greeting
+        """Give this room a new context, in its current mode unless the mode or the character changes."""
+        character = character or bound.character
+        self.check_character(person, character)
+        current_mode = bound.mode if character == bound.character else ""
+        mode, chat = await self.create_chat(person, character, bound.title, mode=mode or current_mode)
+        context = RoomContext(chat.context, mode, character, "")
+        await self.rooms.change_context(bound.room, context, person.id, chat.new_events)
+        return chat.greeting
 
     @property
     def modes(self) -> list[str]:
-        """Every kind of chat there is, the usual one first."""
+        """All modes, the default first."""
         return list(self._conversations)
 
     def modes_for(self, person: Person) -> list[str]:
-        """What somebody may begin by asking for it."""
+        """The modes in which a person may begin a chat."""
         open_to_all = (self.modes[0], *self._settings.guest_modes)
         return [mode for mode in self.modes if person.is_owner or mode in open_to_all]
 
     async def create_chat(
         self, person: Person, character: str, title: str, *, mode: str = "", at_once: bool = False
     ) -> tuple[str, NewChat]:
-        """A chat of the mode that is asked for; else of the one that plays this character, or the usual one."""
+        """A chat in the given mode, else in the character's assigned mode, else in the default mode."""
         assigned = self._agents.mode_of(self.characters.get(character)) if self._agents is not None else ""
         mode = mode or assigned or self.modes[0]
         if mode not in self._conversations:
             raise NoSuchMode(f"There is no kind of chat called {mode[:40]}.", f"There is: {', '.join(self.modes)}.")
         if mode != assigned and mode not in self.modes_for(person):
-            raise PermissionDenied("A chat of this kind is not for you to begin.", "Ask whoever runs me.")
+            raise PermissionDenied("You may not begin a chat of this kind.", "Ask the owner.")
         return mode, await self._conversations[mode].open(person.id, character, title, at_once=at_once)
 
     def conversation(self, mode: str) -> Conversation:
@@ -204,32 +203,30 @@ class ChatRouter:
     def sender(self, incoming: Incoming) -> Person:
         found = self.people.by_account(incoming.account.surface, incoming.account.id)
         if found is None:
-            raise PermissionDenied("I do not know you.", "Ask whoever runs me for an invitation.")
+            raise PermissionDenied("I do not know you.", "Ask the owner for an invitation.")
         return found
 
     def check_character(self, person: Person, character: str) -> None:
         if not self.people.may_talk(person.id, character):
-            raise PermissionDenied("There is nobody here for you to talk with yet.", "Ask whoever runs me.")
+            raise PermissionDenied("There is no character that you may talk with here.", "Ask the owner.")
 
     def check_room(self, person: Person, bound: RoomBinding) -> None:
-        """A chat is for whose it is, for whoever was let into it, and for the owner."""
+        """A chat is for the person it belongs to, its guests, and the owner."""
         if person.id == bound.person:
             self.check_character(person, bound.character)
         elif not person.is_owner and not self.rooms.is_guest(bound.room, person.id):
-            raise PermissionDenied("This chat is somebody else's.", "Begin one of your own, or ask to be let in.")
+            raise PermissionDenied("This chat is somebody else's.", "Begin one of your own, or ask to be invited.")
 
     def default_character(self, room: RoomRef, person: Person) -> str:
         for rule in self._settings.bindings:
-            fits = (rule.surface in ("", room.surface), rule.room in ("", room.id), rule.person in ("", person.id))
-            if all(fits):
+            matches = (rule.surface in ("", room.surface), rule.room in ("", room.id), rule.person in ("", person.id))
+            if all(matches):
                 return rule.character
         if self._agents is not None and (registered := self._agents.character_for(person)):
             return registered
         if self._settings.default_character:
             return self._settings.default_character
-        mine = [bot.id for bot in self.characters.all() if self.people.may_talk(person.id, bot.id)]
-        if not mine:
-            raise PermissionDenied(
-                "There is nobody here to talk with yet.", "Make a character first: coterie characters new NAME"
-            )
-        return mine[0]
+        allowed = [one.id for one in self.characters.all() if self.people.may_talk(person.id, one.id)]
+        if not allowed:
+            raise PermissionDenied("There is no character to talk with yet.", "Create one: coterie characters new NAME")
+        return allowed[0]

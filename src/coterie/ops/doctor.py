@@ -21,7 +21,7 @@ from coterie.eventstore.events import unknown_kinds
 from coterie.eventstore.sqlite.database import ProcessLock, sqlite_version
 from coterie.eventstore.sqlite.migrations import MIGRATIONS
 from coterie.llm.provider_health import ProviderHealth
-from coterie.messaging.outbox import Outbox, OutboxProjection
+from coterie.messaging.delivery import Outbox, OutboxProjection
 from coterie.ops.backups import list_backups
 
 _LITTLE_SPACE = 1 << 30

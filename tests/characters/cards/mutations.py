@@ -13,8 +13,8 @@ import zlib
 from functools import cache
 from typing import Any
 
+from coterie.characters.cards.import_export import PNG_SIGNATURE, make_chunk
 from coterie.characters.cards.parsing import Document
-from coterie.characters.cards.png import PNG_SIGNATURE, make_chunk
 from tests.characters.cards.samples import (
     FILES,
     V1,

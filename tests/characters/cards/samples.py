@@ -12,8 +12,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from coterie.characters.cards.import_export import Chunk, Png, blank_picture, make_chunk, read_png
 from coterie.characters.cards.parsing import Document
-from coterie.characters.cards.png import Chunk, Png, blank_picture, make_chunk, read_png
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "cards"
 

@@ -9,8 +9,8 @@ import zlib
 import pytest
 
 from coterie.characters.cards import Card, export_card, import_card
+from coterie.characters.cards.import_export import make_chunk, read_png, read_text
 from coterie.characters.cards.parsing import same_document
-from coterie.characters.cards.png import make_chunk, read_png, read_text
 from coterie.characters.errors import BrokenCard, CardTooBig, NotACard
 from tests.characters.cards.samples import FILES, V1, V2, V3, itxt_png, packed, png_with, tiny_png
 

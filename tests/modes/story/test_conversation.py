@@ -11,7 +11,7 @@ from coterie.conversation.events import AssistantTurnStarted
 from coterie.conversation.feed import Feed
 from coterie.eventstore import NewEvent
 from coterie.llm.recording import RecordedCall, RecordedError
-from coterie.messaging.ports import ReplyFinished, ReplyText, ReplyUpdate
+from coterie.messaging.ports import ReplyDelta, ReplyFinished, ReplyUpdate
 from coterie.messaging.protocol import Attachment
 from coterie.modes.story import StoryConversation
 from tests.modes.story.conftest import ScriptedModel, StoryHarness
@@ -25,7 +25,7 @@ async def told(speech: AsyncIterator[ReplyUpdate]) -> tuple[str, ReplyFinished |
     """The words as they came, and how it ended."""
     words, end = "", None
     async for one in speech:
-        if isinstance(one, ReplyText):
+        if isinstance(one, ReplyDelta):
             words += one.text
         elif isinstance(one, ReplyFinished):
             end = one

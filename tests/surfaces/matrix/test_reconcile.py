@@ -10,8 +10,7 @@ import pytest
 
 from coterie.surfaces.matrix.homeserver import Homeserver, Json
 from coterie.surfaces.matrix.messages import SURFACE
-from coterie.surfaces.matrix.reconcile import Reconciler
-from coterie.surfaces.matrix.rooms import CHAT, SPACE, CreatedRoom, MatrixRooms
+from coterie.surfaces.matrix.rooms import CHAT, SPACE, CreatedRoom, MatrixRooms, Reconciler
 from tests.contracts.surface_app import SurfaceApp
 
 BOT, ANA = "@bot:here", "@ana:here"

@@ -10,9 +10,8 @@ import pytest
 
 from coterie.base.errors import ConfigError, CoterieError, DiskFull
 from coterie.base.redaction import redact
-from coterie.characters.people import People
+from coterie.characters.people import People, Visits
 from coterie.characters.service import Characters
-from coterie.characters.visits import Visits
 from coterie.characters.workspace import Workspaces
 from coterie.conversation.feed import Feed
 from coterie.eventstore import Store

@@ -10,7 +10,7 @@ import pytest
 from pydantic import SecretStr
 
 from coterie.messaging.settings import SurfacesSettings
-from coterie.surfaces.webhook.settings import WebhookSettings, is_allowed_callback
+from coterie.surfaces.webhook.surface import WebhookSettings, is_allowed_callback
 from tests.surfaces.webhook.conftest import Serve
 
 
@@ -87,7 +87,7 @@ async def test_p3_somebody_who_was_let_in_is_known_by_name_and_strangers_to_a_ch
             assert "Welcome" in (await say(f"/link {code}", name))[0]
         await say("Good evening.")
         assert "somebody else's" in (await say("May I?", "Bo"))[0] and len(served.script.asked) == 1
-        assert "nobody here" in (await say("Hello?", "Bo", "bos-own"))[0]
+        assert "no character" in (await say("Hello?", "Bo", "bos-own"))[0]
         assert (await say("/invite bo")) == ["Bo may talk here from now on."]
         await say("Here I am.", "Bo")
         assert "Bo: Here I am." in served.script.prompt() and "somebody else's" in (await say("And I?", "Cy"))[0]

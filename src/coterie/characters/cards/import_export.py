@@ -2,14 +2,420 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
+import io
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterable
 from contextlib import suppress
+from functools import cache
 from typing import Literal, NamedTuple, get_args
 
-from coterie.characters.cards.card import Card, CardFormat, ImportedCard, as_v2, as_v3
-from coterie.characters.cards.charx import looks_like_zip, read_charx, write_charx
-from coterie.characters.cards.parsing import MAX_FILE_BYTES, read_object, write_object
-from coterie.characters.cards.png import PNG_SIGNATURE, read_png_card, strip_cards, write_png_card
-from coterie.characters.errors import BrokenCard, CardTooBig, NotACard
+from coterie.characters.cards.card import Card, CardFormat, ImportedCard, as_v2, as_v3, backfill, older_if_unchanged
+from coterie.characters.cards.parsing import (
+    CARD_FILE,
+    COTERIE_FILE,
+    MAX_FILE_BYTES,
+    MAX_JSON_BYTES,
+    MAX_PNG_CHUNKS,
+    MAX_ZIP_ENTRIES,
+    MAX_ZIP_ENTRY_BYTES,
+    MAX_ZIP_RATIO,
+    MAX_ZIP_TOTAL_BYTES,
+    PORTRAIT_FILE,
+    RESERVED_PATHS,
+    ZIP_RATIO_ALLOWANCE,
+    Document,
+    is_safe_path,
+    read_object,
+    write_object,
+)
+from coterie.characters.errors import BrokenCard, CardError, CardTooBig, NotACard, UnsafeCard
+
+# The chunks of a PNG, in which cards hide. Reading forgives a wrong checksum or a cut end and says so; writing
+# touches nothing but the card: every other chunk and every pixel keeps its bytes.
+
+
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_TEXT_BYTES = MAX_JSON_BYTES * 2
+"""A compressed text may become this long: base64 takes four bytes for three."""
+
+
+class Chunk(NamedTuple):
+    kind: bytes
+    body: bytes
+    raw: bytes
+    """With length and checksum, as it stands in the file."""
+
+
+class PngText(NamedTuple):
+    keyword: str
+    value: bytes
+
+
+class Png(NamedTuple):
+    chunks: list[Chunk]
+    rest: bytes
+    """What follows the last chunk."""
+    notes: list[str]
+    complete: bool
+
+    def without(self, unwanted: Iterable[Chunk]) -> Png:
+        gone = {id(chunk) for chunk in unwanted}
+        return self._replace(chunks=[chunk for chunk in self.chunks if id(chunk) not in gone])
+
+    def with_texts(self, texts: Iterable[PngText]) -> Png:
+        """The picture with more texts, right before its end."""
+        fresh = [_text_chunk(text) for text in texts]
+        end = next((at for at, chunk in enumerate(self.chunks) if chunk.kind == b"IEND"), len(self.chunks))
+        return self._replace(chunks=[*self.chunks[:end], *fresh, *self.chunks[end:]])
+
+    def to_bytes(self) -> bytes:
+        return PNG_SIGNATURE + b"".join(chunk.raw for chunk in self.chunks) + self.rest
+
+
+def read_png(data: bytes) -> Png:
+    if not data.startswith(PNG_SIGNATURE):
+        raise BrokenCard("This is not a PNG picture.", "Save the card again as a PNG.")
+    chunks: list[Chunk] = []
+    notes: list[str] = []
+    at = len(PNG_SIGNATURE)
+    while at < len(data):
+        if len(chunks) >= MAX_PNG_CHUNKS:
+            raise CardTooBig(
+                f"The picture has more than {MAX_PNG_CHUNKS:,} chunks.", "Save it again with an image program."
+            )
+        if at + 12 > len(data):
+            break
+        length, kind = struct.unpack_from(">I4s", data, at)
+        end = at + 12 + length
+        if end > len(data):
+            break
+        body, told = data[at + 8 : end - 4], int.from_bytes(data[end - 4 : end], "big")
+        if zlib.crc32(body, zlib.crc32(kind)) != told:
+            notes.append(f"the checksum of a {kind.decode('latin-1')!r} chunk at byte {at} is wrong")
+        chunks.append(Chunk(kind, body, data[at:end]))
+        at = end
+        if kind == b"IEND":
+            break
+    complete = bool(chunks) and chunks[-1].kind == b"IEND"
+    if not complete:
+        notes.append(f"the picture is cut off at byte {at}")
+    return Png(chunks, data[at:], notes, complete)
+
+
+def read_text(chunk: Chunk) -> PngText | None:
+    """The text in a chunk, or None when it holds none that can be read."""
+    keyword, found, body = chunk.body.partition(b"\0")
+    if not found:
+        return None
+    try:
+        match chunk.kind:
+            case b"tEXt":
+                return PngText(_keyword(keyword), body)
+            case b"zTXt" if body[:1] == b"\0":
+                return PngText(_keyword(keyword), _inflate(body[1:]))
+            case b"iTXt" if len(body) >= 2:
+                compressed, method = body[0], body[1]
+                _language, _, rest = body[2:].partition(b"\0")
+                _translated, _, value = rest.partition(b"\0")
+                if compressed and method == 0:
+                    value = _inflate(value)
+                return PngText(_keyword(keyword), value)
+    except (zlib.error, ValueError):
+        return None
+    return None
+
+
+def _keyword(raw: bytes) -> str:
+    """PNG wants Latin-1; paths of assets are written in UTF-8 by everybody."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")
+
+
+def _inflate(packed: bytes) -> bytes:
+    stream = zlib.decompressobj()
+    value = stream.decompress(packed, _TEXT_BYTES)
+    if stream.unconsumed_tail:
+        raise ValueError("a text that unpacks to more than a card may be")
+    return value
+
+
+def _text_chunk(text: PngText) -> Chunk:
+    return make_chunk(b"tEXt", text.keyword.encode() + b"\0" + text.value)
+
+
+def make_chunk(kind: bytes, body: bytes) -> Chunk:
+    checksum = zlib.crc32(body, zlib.crc32(kind))
+    return Chunk(kind, body, struct.pack(">I", len(body)) + kind + body + struct.pack(">I", checksum))
+
+
+# A card in a picture: `ccv3` for programs that know V3, `chara` for the others, assets beside them. Both texts
+# are base64 of UTF-8 JSON; `ccv3` counts when both are there.
+
+
+_CARD_KEYWORDS = ("ccv3", "chara")
+_ASSET = "chara-ext-asset_"
+_BLANK = PngText("coterie", b"a blank picture: this card has none")
+
+
+def read_png_card(data: bytes) -> ImportedCard:
+    png = read_png(data)
+    texts = [(chunk, text) for chunk in png.chunks if (text := read_text(chunk))]
+    cards = [(chunk, text) for chunk, text in texts if text.keyword.lower() in _CARD_KEYWORDS]
+    if not cards:
+        cut = f" ({png.notes[-1]})" if not png.complete else ""
+        raise NotACard(
+            f"There is no character card in this picture{cut}.",
+            "Sharing a picture often strips the card: download the original file.",
+        )
+    notes = list(png.notes)
+    document = _choose([text for _, text in cards], notes)
+    files, asset_chunks = _read_assets(texts, notes)
+    picture = png.without([*(chunk for chunk, _ in cards), *asset_chunks])
+    blank = any(text == _BLANK for _, text in texts)
+    return ImportedCard(
+        Card.read(document, files, picture.to_bytes() if png.complete and not blank else None), "png", notes
+    )
+
+
+def write_png_card(card: Card) -> bytes:
+    older = backfill(card) if card.generation >= 3 else card.document
+    texts = [PngText("chara", _encode(older)), PngText("ccv3", _encode(as_v3(card)))]
+    texts += [PngText(f"{_ASSET}:{path}", base64.b64encode(data)) for path, data in card.files.items()]
+    return read_png(picture_for(card)).with_texts(texts).to_bytes()
+
+
+def picture_for(card: Card) -> bytes:
+    """What to hide the card in: its picture, else its icon, else a plain one."""
+    for candidate in (card.picture, card.main_icon):
+        if candidate is not None and (bare := strip_cards(candidate)) is not None:
+            return bare
+    return blank_picture()
+
+
+def strip_cards(data: bytes) -> bytes | None:
+    """The PNG without any card in it; None when it is no PNG, or not a whole one."""
+    try:
+        png = read_png(data)
+    except CardError:
+        return None
+    ours = [chunk for chunk in png.chunks if (text := read_text(chunk)) and _is_ours(text)]
+    return png.without(ours).to_bytes() if png.complete else None
+
+
+@cache
+def blank_picture() -> bytes:
+    """A plain upright picture, for cards that have none."""
+    width, height = 400, 600
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    rows = b"".join(b"\0" + bytes([200 - row * 120 // height]) * width for row in range(height))
+    chunks = [make_chunk(b"IHDR", header), make_chunk(b"IDAT", zlib.compress(rows, 9)), make_chunk(b"IEND", b"")]
+    return Png(chunks, b"", [], complete=True).with_texts([_BLANK]).to_bytes()
+
+
+def _choose(texts: list[PngText], notes: list[str]) -> Document:
+    """The first sound card, V3 before the others; a V3 that only repeats an older one gives way to it."""
+    sound: dict[str, Document] = {}
+    failure: CardError | None = None
+    for keyword in _CARD_KEYWORDS:
+        for text in texts:
+            if text.keyword.lower() != keyword or keyword in sound:
+                continue
+            try:
+                document = _decode(text.value)
+                _ = Card.read(document)
+                sound[keyword] = document
+            except CardError as error:
+                failure = failure or error
+                notes.append(f"the {keyword!r} text was passed over: {error.what}")
+    if not sound:
+        raise failure or NotACard("There is no character card in this picture.", "Download the original file.")
+    if len(sound) == 2:
+        return older_if_unchanged(sound["ccv3"], sound["chara"])
+    return next(iter(sound.values()))
+
+
+def _read_assets(texts: list[tuple[Chunk, PngText]], notes: list[str]) -> tuple[dict[str, bytes], list[Chunk]]:
+    files: dict[str, bytes] = {}
+    chunks: list[Chunk] = []
+    for chunk, text in texts:
+        if not text.keyword.lower().startswith(_ASSET):
+            continue
+        path = text.keyword[len(_ASSET) :].removeprefix(":")
+        try:
+            if not is_safe_path(path) or path in RESERVED_PATHS:
+                raise BrokenCard("its path leads elsewhere", "Give it another name.")
+            files[path] = _unbase64(text.value)
+            chunks.append(chunk)
+        except BrokenCard as error:
+            notes.append(f"the asset {path[:60]!r} was left in the picture: {error.what}")
+    return files, chunks
+
+
+def _is_ours(text: PngText) -> bool:
+    keyword = text.keyword.lower()
+    return keyword in _CARD_KEYWORDS or keyword.startswith(_ASSET)
+
+
+def _encode(document: Document) -> bytes:
+    return base64.b64encode(write_object(document))
+
+
+def _decode(value: bytes) -> Document:
+    bare = value.strip()
+    return read_object(bare if bare.startswith(b"{") else _unbase64(bare), "The card in the picture")
+
+
+def _unbase64(value: bytes) -> bytes:
+    joined = b"".join(value.split())
+    try:
+        return base64.b64decode(joined + b"=" * (-len(joined) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        raise BrokenCard("The text in the picture is not base64.", "Download the original file again.") from None
+
+
+# CHARX: a zip with `card.json` and the assets it names, often glued behind a JPEG so that it shows as a picture.
+#
+# Zips come from strangers and may lie. Nothing is unpacked to disk, only two plain methods are accepted, and every
+# size is checked as claimed and again as read.
+
+
+_DIRECTORY_ENTRY = b"PK\x01\x02"
+_EARLIEST = (1980, 1, 1, 0, 0, 0)
+# zipfile trusts much of what a damaged archive says; each of these has come out of one.
+_DAMAGED = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+    LookupError,
+    OverflowError,
+    OSError,
+    struct.error,
+)
+
+
+class _Archive(NamedTuple):
+    before: bytes
+    files: dict[str, bytes]
+
+
+def looks_like_zip(data: bytes) -> bool:
+    return data.startswith(b"PK\x03\x04") or _DIRECTORY_ENTRY in data
+
+
+def read_charx(data: bytes) -> ImportedCard:
+    archive = _unpack(data)
+    files = archive.files
+    text = files.pop(CARD_FILE, None)
+    if text is None:
+        raise NotACard("There is no `card.json` in this file: it is a zip, but no CHARX.", "Export it again as CHARX.")
+    document = read_object(text, "The card in the CHARX")
+    picture = archive.before or None
+    notes: list[str] = []
+    if COTERIE_FILE in files:
+        document, kept_picture = _read_original(document, files, notes)
+        picture = kept_picture or picture
+    return ImportedCard(Card.read(document, files, picture), "charx", notes)
+
+
+def write_charx(card: Card) -> bytes:
+    """The card with its files. A JPEG stands before the zip again; a PNG becomes one of the files."""
+    ours: Document = {}
+    if card.generation < 3:
+        ours["original"] = card.document
+    portrait = card.picture if card.picture and card.picture.startswith(PNG_SIGNATURE) else None
+    if portrait:
+        ours["portrait"] = PORTRAIT_FILE
+    buffer = io.BytesIO()
+    if card.picture and not portrait:
+        buffer.write(card.picture)
+    with zipfile.ZipFile(buffer, "w") as archive:
+        _add(archive, CARD_FILE, write_object(as_v3(card), pretty=True), zipfile.ZIP_DEFLATED)
+        if ours:
+            _add(archive, COTERIE_FILE, write_object(ours), zipfile.ZIP_DEFLATED)
+        if portrait:
+            _add(archive, PORTRAIT_FILE, portrait, zipfile.ZIP_STORED)
+        for path, content in card.files.items():
+            # Pictures and sounds are packed already, and a packed blank one would look like a bomb.
+            _add(archive, path, content, zipfile.ZIP_STORED)
+    return buffer.getvalue()
+
+
+def _read_original(document: Document, files: dict[str, bytes], notes: list[str]) -> tuple[Document, bytes | None]:
+    """The card as it was before it was made a CHARX, and its picture; told in a file of our own beside the card,
+    for which the specification leaves room."""
+    text, portrait = files.pop(COTERIE_FILE), files.pop(PORTRAIT_FILE, None)
+    try:
+        original = read_object(text, "coterie.json").get("original")
+    except CardError as error:
+        notes.append(f"coterie.json was left out: {error.what}")
+        return document, portrait
+    return older_if_unchanged(document, original) if isinstance(original, dict) else document, portrait
+
+
+def _unpack(data: bytes) -> _Archive:
+    if data.count(_DIRECTORY_ENTRY) > MAX_ZIP_ENTRIES:
+        raise CardTooBig(
+            f"There are more than {MAX_ZIP_ENTRIES:,} files in this CHARX.", "Take out what is not needed."
+        )
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            wanted = [info for info in archive.infolist() if not info.is_dir()]
+            _check(wanted, len(data))
+            start = min((info.header_offset for info in archive.infolist()), default=0)
+            return _Archive(data[:start], {info.filename: _read(archive, info) for info in wanted})
+    except _DAMAGED as error:
+        raise BrokenCard(f"The CHARX is damaged: {error}.", "Download it again, or export it again.") from None
+
+
+def _check(wanted: list[zipfile.ZipInfo], size: int) -> None:
+    for info in wanted:
+        if not is_safe_path(info.filename):
+            raise UnsafeCard(
+                f"A file in this CHARX is named {info.filename[:80]!r}, which leads out of it.",
+                "Do not use this file; ask its author for a sound one.",
+            )
+        if info.flag_bits & 1:
+            raise NotACard("This CHARX is locked with a password.", "Export it again without one.")
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise NotACard("This CHARX is packed in a way that is not allowed.", "Pack it again as a plain zip.")
+        most = MAX_JSON_BYTES if info.filename in (CARD_FILE, COTERIE_FILE) else MAX_ZIP_ENTRY_BYTES
+        if info.file_size > most:
+            raise CardTooBig(
+                f"{info.filename[:80]!r} in this CHARX unpacks to {info.file_size / 1e6:.0f} MB; "
+                f"{most / 1e6:.0f} MB is the most.",
+                "Take it out, or make it smaller.",
+            )
+    # The texts pack far better than pictures do, and have their own limit.
+    total = sum(info.file_size for info in wanted if info.filename not in (CARD_FILE, COTERIE_FILE))
+    if total > min(MAX_ZIP_TOTAL_BYTES, size * MAX_ZIP_RATIO + ZIP_RATIO_ALLOWANCE):
+        raise UnsafeCard(
+            f"This CHARX of {size / 1e6:.1f} MB would unpack to {total / 1e6:.0f} MB.",
+            "That is what a zip bomb does; do not use this file.",
+        )
+
+
+def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+    with archive.open(info) as packed:
+        content = packed.read(info.file_size + 1)
+    if len(content) != info.file_size:
+        raise zipfile.BadZipFile(f"{info.filename[:80]!r} is not as long as the archive says")
+    return content
+
+
+def _add(archive: zipfile.ZipFile, path: str, content: bytes, method: int) -> None:
+    info = zipfile.ZipInfo(path, _EARLIEST)
+    info.compress_type = method
+    archive.writestr(info, content)
+
 
 _JPEG = b"\xff\xd8\xff"
 
@@ -17,7 +423,7 @@ _JPEG = b"\xff\xd8\xff"
 def import_card(data: bytes, file_name: str) -> ImportedCard:
     """The card in a file, whichever format it has, or a CardError that says what is wrong with it."""
     check_size(len(data))
-    card, kind, notes = _read(data, file_name)
+    card, kind, notes = _read_card(data, file_name)
     if card.is_newer:
         notes.append(f"made for a newer version of cards ({card.spec_version:g}); what is new in it is kept, not used")
     # A PNG shows the card's icon when the card has no picture; that copy is not a picture of its own.
@@ -36,7 +442,7 @@ def check_size(size: int) -> None:
         )
 
 
-def _read(data: bytes, file_name: str) -> ImportedCard:
+def _read_card(data: bytes, file_name: str) -> ImportedCard:
     if data.startswith(PNG_SIGNATURE):
         try:
             return read_png_card(data)

@@ -7,9 +7,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from coterie.conversation.events import AssistantTurn
 from coterie.conversation.feed import Feed
-from coterie.conversation.replies import LiveText
 from coterie.conversation.turns import TurnQueries
 from coterie.llm.errors import ModelError
 from coterie.llm.messages import Chunk, ModelAnswer, StreamedReply, TextDelta
@@ -121,17 +119,11 @@ def sse_frame(number: int, data: str, event: str = "") -> str:
 
 async def _raw_text(feed: Feed, timeline: TurnQueries, room: str, reply: str) -> AsyncIterator[tuple[str, bool]]:
     """The raw text of a reply as it arrives, each part with whether it is the last one."""
-    length = 0
     async with feed.follow(room) as following:
         turn = timeline.turn(room, reply)
         if turn.state != "open":
             yield turn.text, True
             return
-        async for update in following:
-            if isinstance(update, LiveText):
-                if update.reply == reply and update.offset + len(update.text) > length:
-                    yield update.text[length - update.offset :], False
-                    length = update.offset + len(update.text)
-            elif isinstance(update.payload, AssistantTurn) and update.payload.reply == reply:
-                yield update.payload.text[length:], True
-                return
+        async for text in following.reply_text(reply):
+            yield text, False
+        yield "", True

@@ -23,7 +23,7 @@ from coterie.eventstore import NewEvent, Store, Superseded
 from coterie.eventstore.ranges import Ranges
 from coterie.messaging.errors import BadFile
 from coterie.messaging.files import RoomFiles
-from coterie.messaging.ports import ChatStatus, NewChat, ReplyActivity, ReplyFinished, ReplyText, ReplyUpdate
+from coterie.messaging.ports import ChatStatus, NewChat, ReplyActivity, ReplyDelta, ReplyFinished, ReplyUpdate
 from coterie.messaging.protocol import Attachment, RoomRef
 from coterie.modes.remote.connections import (
     AgentConnection,
@@ -234,7 +234,7 @@ class RemoteConversation:
             case TextStep(text=text):
                 text = redact(text)
                 answer.text += text
-                return ReplyText(text)
+                return ReplyDelta(text)
             case AgentRestarted():
                 answer.clear()
             case FileStep():

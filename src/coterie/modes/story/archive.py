@@ -24,9 +24,8 @@ from coterie.characters.cards.import_export import check_size
 from coterie.characters.cards.parsing import read_object
 from coterie.characters.cards.tavern_chat import TavernChat, TavernTurn
 from coterie.characters.errors import BrokenCard, CardError, NotACard
-from coterie.characters.events import CharacterAuthored
 from coterie.characters.identity import Identity
-from coterie.characters.service import OWNER, Character, Characters
+from coterie.characters.service import OWNER, Character, CharacterAuthored, Characters
 from coterie.characters.workspace import Workspaces
 from coterie.conversation.events import AssistantTurn, AssistantTurnStarted, Segment, UserTurn
 from coterie.conversation.turns import Turn

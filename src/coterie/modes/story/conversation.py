@@ -9,10 +9,9 @@ from coterie.base.ids import new_id
 from coterie.characters.service import OWNER, Characters
 from coterie.conversation.errors import Busy, PermissionDenied
 from coterie.conversation.events import AssistantTurn
-from coterie.conversation.feed import Feed, FeedSubscription
-from coterie.conversation.replies import LiveText
+from coterie.conversation.feed import Feed
 from coterie.eventstore import NewEvent, Store
-from coterie.messaging.ports import ChatStatus, NewChat, ReplyFinished, ReplyText, ReplyUpdate
+from coterie.messaging.ports import ChatStatus, NewChat, ReplyDelta, ReplyFinished, ReplyUpdate
 from coterie.messaging.protocol import Attachment
 from coterie.modes.story.events import ManualEdit
 from coterie.modes.story.opening import Opening
@@ -100,8 +99,8 @@ class StoryConversation:
                 started = await self._begin(context, lambda: self._story.regenerate(context))
                 turn = self._story.timeline.turn(context, started.reply)
             if turn.state == "open":
-                async for update in _reply_texts(subscription, started.reply):
-                    yield update
+                async for text in subscription.reply_text(started.reply):
+                    yield ReplyDelta(text)
                 turn = self._story.timeline.turn(context, started.reply)
             name = self._roster.get(turn.speaker).name
             complete = turn.state != "truncated" or turn.why in ("stopped", "length")
@@ -119,16 +118,6 @@ class StoryConversation:
     def _require_member(self, context: str, person: str) -> None:
         if person not in self._story.chats.chat(context).people:
             raise PermissionDenied("This story is somebody else's.", "Begin your own, or ask to be added.")
-
-
-async def _reply_texts(subscription: FeedSubscription, reply: str) -> AsyncIterator[ReplyText]:
-    """The text of a reply as it is generated, until the reply ends."""
-    async for update in subscription:
-        if isinstance(update, LiveText):
-            if update.reply == reply:
-                yield ReplyText(update.text)
-        elif isinstance(update.payload, AssistantTurn) and update.payload.reply == reply:
-            return
 
 
 def _attachment_text(file: Attachment) -> str:

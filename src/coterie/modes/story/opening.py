@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from coterie.base.clock import Clock
 from coterie.base.ids import new_id
-from coterie.characters.cards.macros import Macros
+from coterie.characters.cards.lore_scan import Macros
 from coterie.characters.service import OWNER, Character, OwnerProfile
 from coterie.characters.starter_characters import opening_for
 from coterie.conversation.events import AssistantTurn, AssistantTurnStarted

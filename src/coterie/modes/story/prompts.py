@@ -16,12 +16,10 @@ from typing import Literal
 
 from coterie.base.clock import Clock
 from coterie.base.errors import CoterieError
-from coterie.characters.cards.lore_scan import LoreContext, LoreMatch, LorePosition, find_lore
-from coterie.characters.cards.macros import Macros
+from coterie.characters.cards.lore_scan import LoreContext, LoreMatch, LorePosition, Macros, find_lore
 from coterie.characters.service import OWNER, Character, Characters, OwnerProfile
 from coterie.characters.workspace import Workspaces, WorkspaceTexts
-from coterie.conversation.length_limit import LengthLimit
-from coterie.conversation.speaker_guard import SpeakerGuard
+from coterie.conversation.reply_filters import LengthLimit, SpeakerGuard
 from coterie.conversation.turns import Turn, TurnQueries
 from coterie.eventstore import Store
 from coterie.llm.messages import Prompt, PromptMessage

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from coterie.base.errors import BadPoint
 from coterie.base.ids import new_id
-from coterie.characters.events import CharacterReset
-from coterie.characters.service import OWNER, require_confirmation, reset_event
+from coterie.characters.service import OWNER, CharacterReset, require_confirmation, reset_event
 from coterie.eventstore import AnyEvent, NewEvent, Reset, Rewound, Superseded
 from coterie.eventstore.ranges import Ranges
 from coterie.memory.events import MemoryForgotten

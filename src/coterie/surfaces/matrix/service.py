@@ -19,11 +19,10 @@ from coterie.messaging.files import RoomFiles
 from coterie.messaging.message_router import MessageRouter
 from coterie.messaging.protocol import MemberChange, Outgoing, OutgoingMessage, OutgoingNotification, RoomRef
 from coterie.messaging.rooms import ContextChanged, RoomBound
-from coterie.surfaces.matrix.errors import KeysRefused, LoggedOut, MatrixRefused
+from coterie.surfaces.matrix.homeserver import KeysRefused, LoggedOut, MatrixRefused
 from coterie.surfaces.matrix.login import LOGIN_FILE, connect
 from coterie.surfaces.matrix.messages import SURFACE, room_ref
-from coterie.surfaces.matrix.reconcile import Reconciler, ReconcileReport, room_metadata
-from coterie.surfaces.matrix.rooms import MatrixRooms
+from coterie.surfaces.matrix.rooms import MatrixRooms, Reconciler, ReconcileReport, room_metadata
 from coterie.surfaces.matrix.settings import MatrixSettings
 from coterie.surfaces.matrix.surface import MatrixSurface
 from coterie.surfaces.matrix.sync import SyncLoop

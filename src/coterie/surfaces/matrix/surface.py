@@ -16,8 +16,8 @@ from coterie.messaging.protocol import (
     OutgoingUI,
     RoomRef,
 )
-from coterie.surfaces.matrix.crypto.attachments import EncryptedFile
 from coterie.surfaces.matrix.crypto.machine import OlmMachine
+from coterie.surfaces.matrix.crypto.primitives import EncryptedFile
 from coterie.surfaces.matrix.homeserver import Homeserver, Json
 from coterie.surfaces.matrix.messages import COMMAND_PREFIX, SURFACE, room_ref, to_html
 from coterie.surfaces.matrix.rooms import MatrixRooms

@@ -13,13 +13,12 @@ from coterie.conversation.errors import RoomError
 from coterie.eventstore.jobs import backoff_s
 from coterie.messaging.errors import PlatformRateLimited, PlatformUnreachable, SurfaceError
 from coterie.messaging.files import RoomFiles
-from coterie.messaging.inbound import InboundProcessor
 from coterie.messaging.inbox import SurfaceSynced
+from coterie.messaging.message_router import InboundProcessor
 from coterie.messaging.protocol import Incoming, IncomingMessage, MemberChange, RoomRef
-from coterie.surfaces.matrix.crypto.attachments import decrypt_file
 from coterie.surfaces.matrix.crypto.machine import OlmMachine
-from coterie.surfaces.matrix.errors import MatrixRefused
-from coterie.surfaces.matrix.homeserver import Homeserver, Json
+from coterie.surfaces.matrix.crypto.primitives import decrypt_file
+from coterie.surfaces.matrix.homeserver import Homeserver, Json, MatrixRefused
 from coterie.surfaces.matrix.messages import MEDIA_TYPES, SURFACE, read_event, read_invite, with_file
 
 _MOST_PAGES = 100

@@ -1,1 +1,1 @@
-"""An HTTP API that is compatible with OpenAI's chat completions."""
+"""The OpenAI-compatible API: chat clients talk to characters as if they were models."""

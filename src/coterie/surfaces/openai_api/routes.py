@@ -1,7 +1,7 @@
-"""The OpenAI-compatible API: any chat client can talk to a character, and the character remembers. P15
+"""The OpenAI-compatible API under `/v1`: any chat client can talk to a character.
 
-Clients send the whole conversation each time; a character has its own memory of it, so only the last message is said.
-A conversation is known by how it began. One that begins anew begins a new chat, and what was said before is a memory.
+Clients send the whole conversation with each call; the character has its own memory of it, so only the last message is
+passed on. A conversation is recognised by its first message; one without a reply yet starts a new chat.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import hmac
 import json
 from collections import OrderedDict
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Request
 from fastapi.responses import JSONResponse, StreamingResponse
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from coterie.base.clock import Clock
 from coterie.base.errors import CoterieError
@@ -23,77 +23,163 @@ from coterie.base.ids import new_id
 from coterie.base.logging import get_logger
 from coterie.base.redaction import redact
 from coterie.characters.errors import NoSuchCharacter
-from coterie.characters.people import Person
 from coterie.characters.service import OWNER
+from coterie.llm.tokens import estimate_tokens, token_weights_for
 from coterie.messaging.message_router import MessageRouter
-from coterie.messaging.ports import ReplyFinished, ReplyText, ReplyUpdate
+from coterie.messaging.ports import ReplyDelta, ReplyFinished, ReplyUpdate, with_full_text
 from coterie.messaging.protocol import RoomRef
-from coterie.surfaces.openai_api.schemas import ChatCompletionRequest, ChunkRenderer, CompletionRenderer, error_response
 from coterie.surfaces.openai_api.settings import ApiSettings
 
 NAME = "api"
-_REMEMBERED = 1_000
+_MAX_ANSWERED = 1_000
 _log = get_logger(__name__)
 
 
+class ChatCompletionMessage(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    role: str
+    content: str | list[dict[str, Any]] | None = None
+
+    def text(self) -> str:
+        if isinstance(self.content, list):
+            return "\n".join(str(part.get("text", "")) for part in self.content if part.get("type") == "text")
+        return self.content or ""
+
+
+class ChatCompletionRequest(BaseModel):
+    """The fields that a conversation needs; others are ignored."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    model: str
+    messages: list[ChatCompletionMessage] = Field(min_length=1)
+    stream: bool = False
+    stream_options: dict[str, Any] | None = None
+    user: str | None = Field(default=None, max_length=200)
+    mode: str = Field(default="", max_length=40)
+    """Not part of OpenAI's API: the mode of a new conversation; the default mode if empty."""
+
+    def last_user_text(self) -> str:
+        text = self.messages[-1].text().strip() if self.messages[-1].role == "user" else ""
+        if not text:
+            raise ValueError("the last message has to be the user's, with some text")
+        return text
+
+    def first_user_text(self) -> str:
+        return next((message.text() for message in self.messages if message.role == "user"), "")
+
+    def has_reply(self) -> bool:
+        return any(message.role == "assistant" for message in self.messages)
+
+    def wants_usage(self) -> bool:
+        return bool(self.stream_options and self.stream_options.get("include_usage"))
+
+    def fingerprint(self) -> str:
+        """The same for a repeated call with the same conversation."""
+        messages = [(message.role, message.text()) for message in self.messages]
+        return hashlib.sha256(json.dumps([self.model, self.user, messages]).encode()).hexdigest()[:32]
+
+
+class _Renderer:
+    kind = ""
+
+    def __init__(self, request: ChatCompletionRequest, now: int) -> None:
+        self._base = {"id": f"chatcmpl-{new_id()}", "object": self.kind, "created": now, "model": request.model}
+        self._request = request
+
+    def _usage(self, text: str) -> dict[str, int]:
+        """Tokens of the conversation as text; the usage records have those of the character's own prompt."""
+        weights = token_weights_for(self._request.model)
+        prompt = round(sum(estimate_tokens(message.text(), weights) for message in self._request.messages))
+        reply = round(estimate_tokens(text, weights))
+        return {"prompt_tokens": prompt, "completion_tokens": reply, "total_tokens": prompt + reply}
+
+
+class CompletionRenderer(_Renderer):
+    kind = "chat.completion"
+
+    def render(self, text: str, *, truncated: bool) -> dict[str, object]:
+        message = {"role": "assistant", "content": text}
+        reason = "length" if truncated else "stop"
+        choice = {"index": 0, "message": message, "finish_reason": reason, "logprobs": None}
+        return {**self._base, "choices": [choice], "usage": self._usage(text)}
+
+
+class ChunkRenderer(_Renderer):
+    kind = "chat.completion.chunk"
+
+    def begin(self) -> dict[str, object]:
+        return self._render({"role": "assistant", "content": ""})
+
+    def text(self, text: str) -> dict[str, object]:
+        return self._render({"content": text})
+
+    def end(self) -> dict[str, object]:
+        return self._render({}, "stop")
+
+    def usage(self, text: str) -> dict[str, object]:
+        return {**self._base, "choices": [], "usage": self._usage(text)}
+
+    def _render(self, delta: dict[str, str], finish: str | None = None) -> dict[str, object]:
+        return {**self._base, "choices": [{"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}]}
+
+
 class Completions:
-    def __init__(self, board: MessageRouter, clock: Clock) -> None:
-        self._board = board
+    def __init__(self, messages: MessageRouter, clock: Clock) -> None:
+        self._chats = messages.chats
+        self._people = messages.people
         self._clock = clock
-        self._heard: OrderedDict[str, None] = OrderedDict()
-        """Conversations that were answered as they stand: asked again, another answer is wanted."""
+        self._answered: OrderedDict[str, None] = OrderedDict()
+        """Fingerprints of answered conversations: the same call again asks for another reply."""
 
     def models(self) -> list[dict[str, object]]:
         return [
-            {"id": bot.name, "object": "model", "created": 0, "owned_by": "coterie"}
-            for bot in self._board.chats.characters.all()
+            {"id": character.name, "object": "model", "created": 0, "owned_by": "coterie"}
+            for character in self._chats.characters.all()
         ]
 
-    async def reply(self, asked: ChatCompletionRequest, *, again: bool) -> AsyncIterator[ReplyUpdate]:
-        """What the character says. `again` where the client repeats a call that it got no answer to."""
-        talk = self._board.chats
-        bot = talk.characters.find(asked.model)
-        you, text, key = self._you(), asked.last_user_text(), _fingerprint(asked)
-        first = hashlib.sha256(asked.first_user_text().encode()).hexdigest()[:16]
-        room = RoomRef(surface=NAME, id=f"{bot.id}/{asked.user or ''}/{first}")
-        bound = talk.rooms.find(room)
+    async def reply(self, request: ChatCompletionRequest, *, is_retry: bool) -> AsyncIterator[ReplyUpdate]:
+        """The character's reply. `is_retry` if the client repeats a call that it got no answer to."""
+        character = self._chats.characters.find(request.model)
+        owner, text, key = self._people.person(OWNER), request.last_user_text(), request.fingerprint()
+        first = hashlib.sha256(request.first_user_text().encode()).hexdigest()[:16]
+        room = RoomRef(surface=NAME, id=f"{character.id}/{request.user or ''}/{first}")
+        bound = self._chats.rooms.find(room)
         if bound is None:
-            bound, _ = await talk.begin_chat(room, you, bot.id, mode=asked.mode)
-        elif not asked.has_reply() and not again:
-            await talk.restart_chat(bound, you, mode=asked.mode)
-            bound = talk.rooms.get(room)
-            self._heard.pop(key, None)
-        conversation = talk.conversation(bound.mode)
-        if key in self._heard and not again:
-            speech = conversation.retry(bound.context, person=you.id)
+            bound, _ = await self._chats.begin_chat(room, owner, character.id, mode=request.mode)
+        elif not request.has_reply() and not is_retry:
+            await self._chats.restart_chat(bound, owner, mode=request.mode)
+            bound = self._chats.rooms.get(room)
+            self._answered.pop(key, None)
+        conversation = self._chats.conversation(bound.mode)
+        if key in self._answered and not is_retry:
+            updates = conversation.retry(bound.context, person=owner.id)
         else:
-            speech = conversation.send_message(bound.context, text, person=you.id, key=f"{NAME}:{key}")
-        async for one in speech:
-            yield one
-        self._heard[key] = None
-        while len(self._heard) > _REMEMBERED:
-            self._heard.popitem(last=False)
+            updates = conversation.send_message(bound.context, text, person=owner.id, key=f"{NAME}:{key}")
+        async for update in with_full_text(updates):
+            yield update
+        self._answered[key] = None
+        while len(self._answered) > _MAX_ANSWERED:
+            self._answered.popitem(last=False)
 
     def now(self) -> int:
         return int(self._clock.now().timestamp())
 
-    def _you(self) -> Person:
-        return self._board.people.person(OWNER)
 
-
-def openai_router(board: MessageRouter, settings: ApiSettings, clock: Clock) -> APIRouter:
+def openai_router(messages: MessageRouter, settings: ApiSettings, clock: Clock) -> APIRouter:
     router = APIRouter(prefix="/v1", tags=["openai"])
-    completions = Completions(board, clock)
+    completions = Completions(messages, clock)
 
     @router.get("/models", summary="Every character, as a model", response_model=None)
     async def models(authorization: Annotated[str, Header()] = "") -> JSONResponse:
-        if (refused := _refused(settings, authorization)) is not None:
+        if (refused := _check_key(settings, authorization)) is not None:
             return refused
         return JSONResponse({"object": "list", "data": completions.models()})
 
     @router.post(
         "/chat/completions",
-        summary="Say something to a character; `stream` gives the reply as it is spoken",
+        summary="Send a message to a character; `stream` streams the reply",
         response_model=None,
         openapi_extra={
             "requestBody": {"content": {"application/json": {"schema": ChatCompletionRequest.model_json_schema()}}}
@@ -104,61 +190,60 @@ def openai_router(board: MessageRouter, settings: ApiSettings, clock: Clock) -> 
         authorization: Annotated[str, Header()] = "",
         retry_count: Annotated[int, Header(alias="x-stainless-retry-count")] = 0,
     ) -> JSONResponse | StreamingResponse:
-        if (refused := _refused(settings, authorization)) is not None:
+        if (refused := _check_key(settings, authorization)) is not None:
             return refused
         try:
-            asked = ChatCompletionRequest.model_validate_json(await request.body())
-            asked.last_user_text()
+            completion = ChatCompletionRequest.model_validate_json(await request.body())
+            completion.last_user_text()
         except (ValidationError, ValueError) as error:
-            told = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-            return error_response(400, f"The request does not fit: {told}", "invalid_request_error")
-        speech = completions.reply(asked, again=retry_count > 0)
-        if asked.stream:
-            try:
-                first = await anext(speech)  # what fails at once is an error, not a stream
-            except CoterieError as error:
-                return _coterie_error(error)
-            told_parts = _stream(first, speech, asked, completions.now())
-            return StreamingResponse(told_parts, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
-        return await _whole(speech, asked, completions.now())
+            reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+            return error_response(400, f"The request is not valid: {reason}", "invalid_request_error")
+        updates = completions.reply(completion, is_retry=retry_count > 0)
+        if not completion.stream:
+            return await _complete_response(updates, completion, completions.now())
+        try:
+            first = await anext(updates)  # an immediate failure is an error response, not a stream
+        except CoterieError as error:
+            return _coterie_error(error)
+        frames = _stream(first, updates, completion, completions.now())
+        return StreamingResponse(frames, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
 
     return router
 
 
-async def _whole(speech: AsyncIterator[ReplyUpdate], asked: ChatCompletionRequest, now: int) -> JSONResponse:
-    spoken = ReplyFinished("", "")
+async def _complete_response(
+    updates: AsyncIterator[ReplyUpdate], request: ChatCompletionRequest, now: int
+) -> JSONResponse:
+    finished = ReplyFinished("", "")
     try:
-        async for one in speech:
-            if isinstance(one, ReplyFinished):
-                spoken = one
+        async for update in updates:
+            if isinstance(update, ReplyFinished):
+                finished = update
     except CoterieError as error:
         return _coterie_error(error)
-    if spoken.error and not spoken.text:
-        return error_response(502, redact(spoken.error), "server_error")
-    return JSONResponse(CompletionRenderer(_id(), asked, now).render(spoken.text, cut=bool(spoken.error)))
+    if finished.error and not finished.text:
+        return error_response(502, redact(finished.error), "server_error")
+    return JSONResponse(CompletionRenderer(request, now).render(finished.text, truncated=bool(finished.error)))
 
 
 async def _stream(
-    first: ReplyUpdate, rest: AsyncIterator[ReplyUpdate], asked: ChatCompletionRequest, now: int
+    first: ReplyUpdate, rest: AsyncIterator[ReplyUpdate], request: ChatCompletionRequest, now: int
 ) -> AsyncIterator[str]:
-    piece = ChunkRenderer(_id(), asked, now)
-    yield _sse(piece.begin())
-    told, spoken = "", ReplyFinished("", "")
+    chunk = ChunkRenderer(request, now)
+    yield _sse(chunk.begin())
+    finished = ReplyFinished("", "")
     try:
-        async for one in _joined(first, rest):
-            if isinstance(one, ReplyText):
-                told += one.text
-                yield _sse(piece.text(one.text))
-            elif isinstance(one, ReplyFinished):
-                spoken = one
-        if spoken.text.startswith(told) and len(spoken.text) > len(told):
-            yield _sse(piece.text(spoken.text[len(told) :]))  # words that came with the end
-        if spoken.error:
-            yield _sse({"error": {"message": redact(spoken.error), "type": "server_error"}})
+        async for update in _chain(first, rest):
+            if isinstance(update, ReplyDelta):
+                yield _sse(chunk.text(update.text))
+            elif isinstance(update, ReplyFinished):
+                finished = update
+        if finished.error:
+            yield _sse({"error": {"message": redact(finished.error), "type": "server_error"}})
         else:
-            yield _sse(piece.end())
-            if asked.wants_usage():
-                yield _sse(piece.usage(spoken.text))
+            yield _sse(chunk.end())
+            if request.wants_usage():
+                yield _sse(chunk.usage(finished.text))
     except CoterieError as error:
         yield _sse({"error": {"message": redact(str(error)), "type": "server_error"}})
     except Exception:
@@ -167,15 +252,21 @@ async def _stream(
     yield "data: [DONE]\n\n"
 
 
-async def _joined(first: ReplyUpdate, rest: AsyncIterator[ReplyUpdate]) -> AsyncIterator[ReplyUpdate]:
+async def _chain(first: ReplyUpdate, rest: AsyncIterator[ReplyUpdate]) -> AsyncIterator[ReplyUpdate]:
     yield first
-    async for one in rest:
-        yield one
+    async for update in rest:
+        yield update
 
 
-def _refused(settings: ApiSettings, authorization: str) -> JSONResponse | None:
+def error_response(status: int, message: str, kind: str, code: str | None = None) -> JSONResponse:
+    """An error in OpenAI's format."""
+    error = {"message": message, "type": kind, "param": None, "code": code}
+    return JSONResponse({"error": error}, status_code=status)
+
+
+def _check_key(settings: ApiSettings, authorization: str) -> JSONResponse | None:
     if settings.key is None:
-        return None  # the server listens on this machine only
+        return None  # without a key the server listens on this machine only
     given = authorization.removeprefix("Bearer ").strip()
     if hmac.compare_digest(settings.key.get_secret_value().encode(), given.encode()):
         return None
@@ -188,14 +279,5 @@ def _coterie_error(error: CoterieError) -> JSONResponse:
     return error_response(502, redact(str(error)), "server_error")
 
 
-def _fingerprint(asked: ChatCompletionRequest) -> str:
-    told = json.dumps([asked.model, asked.user, [(m.role, m.text()) for m in asked.messages]])
-    return hashlib.sha256(told.encode()).hexdigest()[:32]
-
-
-def _id() -> str:
-    return f"chatcmpl-{new_id()}"
-
-
-def _sse(told: dict[str, object]) -> str:
-    return f"data: {json.dumps(told, ensure_ascii=False)}\n\n"
+def _sse(data: dict[str, object]) -> str:
+    return f"data: {json.dumps(data, ensure_ascii=False)}\n\n"

@@ -1,4 +1,4 @@
-"""Settings of the OpenAI-compatible API."""
+"""Settings of the OpenAI-compatible API, apart from its routes so that reading them does not import FastAPI."""
 
 from __future__ import annotations
 
@@ -11,4 +11,4 @@ class ApiSettings(Section):
     """The OpenAI-compatible API under `/v1`."""
 
     key: SecretStr | None = None
-    """What clients send as their API key. Without one, only programs on this machine can call."""
+    """The API key that clients send. Without one, only programs on this machine can call."""

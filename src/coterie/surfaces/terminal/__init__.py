@@ -1,1 +1,1 @@
-"""A full-screen chat in the terminal. P16"""
+"""A full-screen chat in the terminal."""

@@ -1,7 +1,6 @@
-"""The full-screen chat: what was said above, what you write below, words as they are spoken. P16
+"""A full-screen chat in the terminal, with the chats of any mode through the `Conversation` port.
 
-It holds a conversation of any mode through the engine's port. What characters say is shown as Markdown, but never acts:
-links are text, and characters that would move a cursor are shown instead of obeyed.
+Replies are shown as Markdown, but nothing in them acts: links are plain text and control characters are escaped.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from coterie.base.ids import new_id
 from coterie.base.logging import get_logger
 from coterie.base.redaction import redact
 from coterie.base.text import escape_controls
-from coterie.messaging.ports import Conversation, ReplyActivity, ReplyText, ReplyUpdate
+from coterie.messaging.ports import Conversation, ReplyActivity, ReplyDelta, ReplyUpdate, with_full_text
 
 HELP = "/retry another reply · /stop (Esc) end a reply · /context how the chat stands · /quit (Ctrl-Q) leave"
 _log = get_logger(__name__)
@@ -29,7 +28,7 @@ _log = get_logger(__name__)
 
 @dataclass(frozen=True)
 class PastMessage:
-    """Something that was said before."""
+    """A message from before the chat was opened."""
 
     speaker: str
     text: str
@@ -38,18 +37,18 @@ class PastMessage:
 
 @dataclass(frozen=True)
 class TerminalConversation:
-    """A chat as the screen needs it."""
+    """What the screen needs to know of a chat."""
 
     conversation: Conversation
     context: str
     person: str
     character: str
-    """The name above what is said."""
+    """The name above its replies."""
     history: Callable[[], Sequence[PastMessage]]
 
 
 class TerminalChat(App[None]):
-    # A column that can be read, one empty line between any two things, and colour only where it tells something.
+    # A readable column, one empty line between messages, colour only where it carries meaning.
     CSS = """
     Header { background: $background; color: $text-muted; }
     Footer { background: $background; }
@@ -70,21 +69,21 @@ class TerminalChat(App[None]):
     ]
     ENABLE_COMMAND_PALETTE = False
 
-    def __init__(self, talking: TerminalConversation) -> None:
+    def __init__(self, chat: TerminalConversation) -> None:
         super().__init__()
-        self._talking = talking
-        self._speaking = False
+        self._chat = chat
+        self._replying = False
 
     def compose(self) -> ComposeResult:
         yield Header(icon="")
         yield VerticalScroll(id="said")
-        yield Input(placeholder=f"Write to {escape_controls(self._talking.character)}, or /help", id="write")
+        yield Input(placeholder=f"Write to {escape_controls(self._chat.character)}, or /help", id="write")
         yield Footer()
 
     async def on_mount(self) -> None:
-        self.title = escape_controls(self._talking.conversation.status(self._talking.context).title)
-        for line in self._talking.history():
-            await self._tell(line)
+        self.title = escape_controls(self._chat.conversation.status(self._chat.context).title)
+        for line in self._chat.history():
+            await self._show(line)
         self.query_one("#write", Input).focus()
 
     async def on_input_submitted(self, event: Input.Submitted) -> None:
@@ -100,52 +99,46 @@ class TerminalChat(App[None]):
             case ["/retry"]:
                 await self.action_retry()
             case ["/context"]:
-                await self._notice(self._standing())
+                await self._notice(self._status())
             case _ if text.startswith("/"):
                 await self._notice(HELP)
-            case _ if self._speaking:
+            case _ if self._replying:
                 event.input.value = text
-                await self._notice(f"{self._talking.character} is still speaking. Esc ends it.")
+                await self._notice(f"{self._chat.character} is still speaking. Esc ends it.")
             case _:
-                await self._tell(PastMessage("You", text, mine=True))
-                talking = self._talking
-                said = talking.conversation.send_message(
-                    talking.context, text, person=talking.person, key=f"terminal:{new_id()}"
+                await self._show(PastMessage("You", text, mine=True))
+                chat = self._chat
+                self._show_reply(
+                    chat.conversation.send_message(chat.context, text, person=chat.person, key=f"terminal:{new_id()}")
                 )
-                self._hear(said)
 
     async def action_stop(self) -> None:
-        if not await self._talking.conversation.stop(self._talking.context):
+        if not await self._chat.conversation.stop(self._chat.context):
             await self._notice("Nobody is speaking.")
 
     async def action_retry(self) -> None:
-        if self._speaking:
+        if self._replying:
             await self._notice("Wait for the reply, or end it with Esc.")
         else:
-            talking = self._talking
-            self._hear(talking.conversation.retry(talking.context, person=talking.person))
+            chat = self._chat
+            self._show_reply(chat.conversation.retry(chat.context, person=chat.person))
 
     @work
-    async def _hear(self, speech: AsyncIterator[ReplyUpdate]) -> None:
-        """A reply, word by word. Only its last block is laid out anew, so that a long one stays quick."""
-        self._speaking = True
-        await self._put(Static(escape_controls(self._talking.character), classes="speaker", markup=False))
+    async def _show_reply(self, updates: AsyncIterator[ReplyUpdate]) -> None:
+        """Show a reply as it arrives. Only its last block is laid out again, so that long ones stay fast."""
+        self._replying = True
+        await self._mount(Static(escape_controls(self._chat.character), classes="speaker", markup=False))
         body = Markdown(open_links=False)
-        await self._put(body)
-        stream, told = Markdown.get_stream(body), ""
+        await self._mount(body)
+        stream = Markdown.get_stream(body)
         try:
-            async for one in speech:
-                if isinstance(one, ReplyText):
-                    told += one.text
-                    await stream.write(escape_controls(one.text))
-                    continue
-                if isinstance(one, ReplyActivity):
-                    self.sub_title = escape_controls(one.text)
-                    continue
-                if one.text.startswith(told):
-                    await stream.write(escape_controls(one.text[len(told) :]))  # words that came with the end
-                if one.error:
-                    await self._notice(one.error)
+            async for update in with_full_text(updates):
+                if isinstance(update, ReplyDelta):
+                    await stream.write(escape_controls(update.text))
+                elif isinstance(update, ReplyActivity):
+                    self.sub_title = escape_controls(update.text)
+                elif update.error:
+                    await self._notice(update.error)
         except CoterieError as error:
             await self._notice(str(error))
         except Exception:
@@ -153,24 +146,24 @@ class TerminalChat(App[None]):
             await self._notice("Something unexpected went wrong; the log has the cause.")
         finally:
             await stream.stop()
-            self._speaking, self.sub_title = False, ""
+            self._replying, self.sub_title = False, ""
 
-    async def _tell(self, line: PastMessage) -> None:
+    async def _show(self, line: PastMessage) -> None:
         if line.mine:
-            await self._put(Static(f"> {escape_controls(line.text)}", classes="mine", markup=False))
+            await self._mount(Static(f"> {escape_controls(line.text)}", classes="mine", markup=False))
             return
-        await self._put(Static(escape_controls(line.speaker), classes="speaker", markup=False))
-        await self._put(Markdown(escape_controls(line.text), open_links=False))
+        await self._mount(Static(escape_controls(line.speaker), classes="speaker", markup=False))
+        await self._mount(Markdown(escape_controls(line.text), open_links=False))
 
     async def _notice(self, text: str) -> None:
-        await self._put(Static(escape_controls(redact(text)), classes="notice", markup=False))
+        await self._mount(Static(escape_controls(redact(text)), classes="notice", markup=False))
 
-    async def _put(self, widget: Static | Markdown) -> None:
+    async def _mount(self, widget: Static | Markdown) -> None:
         said = self.query_one("#said", VerticalScroll)
         await said.mount(widget)
         said.anchor()
 
-    def _standing(self) -> str:
-        standing = self._talking.conversation.status(self._talking.context)
-        notes = ", ".join(f"{name}: {what}" for name, what in standing.notes)
-        return f"{standing.title}, with {standing.character}: {standing.turns} turns. {notes}".strip()
+    def _status(self) -> str:
+        status = self._chat.conversation.status(self._chat.context)
+        notes = ", ".join(f"{name}: {value}" for name, value in status.notes)
+        return f"{status.title}, with {status.character}: {status.turns} turns. {notes}".strip()

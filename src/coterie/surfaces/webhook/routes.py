@@ -18,10 +18,10 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from coterie.base.ids import new_id
+from coterie.messaging.delivery import QueuedMessage
 from coterie.messaging.errors import BadFile
 from coterie.messaging.files import FILES_FOLDER, RoomFiles, room_folder_name
 from coterie.messaging.message_router import MessageRouter
-from coterie.messaging.outbox import QueuedMessage
 from coterie.messaging.protocol import (
     Account,
     Attachment,
@@ -31,8 +31,7 @@ from coterie.messaging.protocol import (
     OutgoingMessage,
     RoomRef,
 )
-from coterie.surfaces.webhook.settings import WebhookSettings, is_allowed_callback
-from coterie.surfaces.webhook.surface import CALLER, NAME, text_of
+from coterie.surfaces.webhook.surface import CALLER, NAME, WebhookSettings, is_allowed_callback, text_of
 
 FilesOf = Callable[[str], RoomFiles]
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from nio.crypto.attachments import decrypt_attachment
 
 from coterie.messaging.errors import BadFile
-from coterie.surfaces.matrix.crypto.attachments import EncryptedFile, decrypt_file
-from coterie.surfaces.matrix.crypto.signing import from_base64, to_base64
+from coterie.surfaces.matrix.crypto.primitives import EncryptedFile, decrypt_file, from_base64, to_base64
 
 
 async def pieces(*parts: bytes) -> AsyncIterator[bytes]:

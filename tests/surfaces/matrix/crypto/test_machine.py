@@ -10,8 +10,7 @@ import pytest
 from coterie.eventstore.sqlite.keystore import KeyStore
 from coterie.surfaces.matrix.crypto import key_requests, machine, megolm
 from coterie.surfaces.matrix.crypto.key_requests import KEY_REQUEST
-from coterie.surfaces.matrix.errors import KeysRefused, MatrixRefused
-from coterie.surfaces.matrix.homeserver import Json
+from coterie.surfaces.matrix.homeserver import Json, KeysRefused, MatrixRefused
 from tests.surfaces.matrix.crypto.conftest import ROOM, Party, Post
 
 Make = Callable[[str, str], Party]

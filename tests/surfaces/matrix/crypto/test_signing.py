@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from coterie.base.errors import ConfigError
 from coterie.base.files import write_private_json
-from coterie.surfaces.matrix.crypto.cross_signing import PARTS, CrossSigningIdentity
-from coterie.surfaces.matrix.crypto.signing import canonical_json, has_signature
+from coterie.surfaces.matrix.crypto.devices import PARTS, CrossSigningIdentity
+from coterie.surfaces.matrix.crypto.primitives import canonical_json, has_signature
 
 _json = st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda deeper: st.lists(deeper, max_size=3))
 

@@ -6,15 +6,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from vodozemac import Account
 
+from coterie.base.errors import ConfigError
+from coterie.base.files import write_private_json
 from coterie.base.logging import get_logger
 from coterie.eventstore.sqlite.keystore import KeyPath, KeyStore
-from coterie.surfaces.matrix.crypto.signing import Json, has_signature, sign_json
-from coterie.surfaces.matrix.errors import KeysRefused, MatrixRefused
-from coterie.surfaces.matrix.homeserver import Homeserver
+from coterie.surfaces.matrix.crypto.primitives import Json, from_base64, has_signature, sign_json, to_base64
+from coterie.surfaces.matrix.homeserver import Homeserver, KeysRefused, MatrixRefused
 
 # Our own device: its identity, and the one-time keys with which others begin to write to it.
 #
@@ -101,7 +104,6 @@ class OwnDevice:
 
 
 _PEOPLE = "people"
-_log = get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -201,3 +203,67 @@ def _as_known(before: Device | None, now: Device) -> Device:
         _log.warning("a device's keys changed under its name", user=now.user, device=now.device)
         return before
     return now
+
+
+# Cross-signing: the account signs its devices, so that people who verified it once need not do so again. Its three keys
+# are in a file of their own: with that file a lost key store costs a device; without it, people see a new identity.
+
+
+Part = Literal["master", "self_signing", "user_signing"]
+PARTS: tuple[Part, ...] = ("master", "self_signing", "user_signing")
+_log = get_logger(__name__)
+
+
+class CrossSigningIdentity:
+    """The account's own keys."""
+
+    def __init__(self, seeds: dict[str, str]) -> None:
+        self.seeds = seeds
+        self._keys = {part: Ed25519PrivateKey.from_private_bytes(from_base64(seeds[part])) for part in PARTS}
+
+    @classmethod
+    def new(cls) -> CrossSigningIdentity:
+        return cls({part: to_base64(Ed25519PrivateKey.generate().private_bytes_raw()) for part in PARTS})
+
+    @classmethod
+    def load(cls, file: Path) -> CrossSigningIdentity | None:
+        try:
+            return cls(json.loads(file.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError, OSError) as error:
+            fix = "Put its backup back, or remove it: people then see a new identity."
+            raise ConfigError(f"{file} cannot be read ({error}).", fix) from None
+
+    def public(self, part: Part) -> str:
+        return to_base64(self._keys[part].public_key().public_bytes_raw())
+
+    def sign(self, told: Json, user: str, part: Part) -> Json:
+        return sign_json(told, user, self.public(part), lambda message: to_base64(self._keys[part].sign(message)))
+
+    def public_keys(self, user: str, device: OwnDevice) -> Json:
+        keys: Json = {}
+        for part in PARTS:
+            public = self.public(part)
+            told = {"user_id": user, "usage": [part], "keys": {f"ed25519:{public}": public}}
+            keys[f"{part}_key"] = device.sign(told) if part == "master" else self.sign(told, user, "master")
+        return keys
+
+
+async def sign_own_device(server: Homeserver, own: OwnDevice, file: Path, password: str | None) -> None:
+    """Let our identity vouch for this device, made and published first if there is none. Needs the password once."""
+    told = await server.query_keys([own.user])
+    identity = CrossSigningIdentity.load(file)
+    if identity is None:
+        identity = CrossSigningIdentity.new()
+        write_private_json(file, identity.seeds)  # before it is published: nobody may vouch with a key that is nowhere
+    master = told.get("master_keys", {}).get(own.user, {}).get("keys", {})
+    if identity.public("master") not in master.values():
+        await server.upload_identity(identity.public_keys(own.user, own), own.user, password)
+    device = told.get("device_keys", {}).get(own.user, {}).get(own.device) or own.keys()
+    public = identity.public("self_signing")
+    if not has_signature(device, own.user, public, public):
+        device.pop("unsigned", None)
+        signed_keys = identity.sign(device, own.user, "self_signing")
+        await server.upload_signatures({own.user: {own.device: signed_keys}})
+        _log.info("this device is vouched for", device=own.device)

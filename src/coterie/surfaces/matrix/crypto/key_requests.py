@@ -18,7 +18,7 @@ from coterie.eventstore.sqlite.keystore import KeyPath, KeyStore
 from coterie.surfaces.matrix.crypto.devices import MEGOLM, DeviceList, OwnDevice
 from coterie.surfaces.matrix.crypto.megolm import OutboundSessions, send_to_devices
 from coterie.surfaces.matrix.crypto.olm import OlmSessions
-from coterie.surfaces.matrix.crypto.signing import Json
+from coterie.surfaces.matrix.crypto.primitives import Json
 from coterie.surfaces.matrix.homeserver import Homeserver
 
 # What we were sent and cannot open yet. It waits here for its key, durably; its sender is asked for it.

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from coterie.base.logging import get_logger
 from coterie.eventstore.sqlite.keystore import KeyPath, KeyStore
-from coterie.surfaces.matrix.crypto.cross_signing import sign_own_device
-from coterie.surfaces.matrix.crypto.devices import MEGOLM, OLM, DeviceList, OwnDevice
+from coterie.surfaces.matrix.crypto.devices import MEGOLM, OLM, DeviceList, OwnDevice, sign_own_device
 from coterie.surfaces.matrix.crypto.key_requests import KEY_REQUEST, KeyRequests, PendingEvent, PendingEvents
 from coterie.surfaces.matrix.crypto.megolm import (
     ENCRYPTED,
@@ -23,9 +22,8 @@ from coterie.surfaces.matrix.crypto.megolm import (
     send_to_devices,
 )
 from coterie.surfaces.matrix.crypto.olm import OlmSessions, Undecryptable
-from coterie.surfaces.matrix.crypto.signing import Json
-from coterie.surfaces.matrix.errors import MatrixRefused
-from coterie.surfaces.matrix.homeserver import Homeserver
+from coterie.surfaces.matrix.crypto.primitives import Json
+from coterie.surfaces.matrix.homeserver import Homeserver, MatrixRefused
 from coterie.surfaces.matrix.rooms import ENCRYPTION
 
 ASK_AFTER_S, TELL_AFTER_S = 4.0, 60.0

@@ -19,7 +19,7 @@ from coterie.base.logging import get_logger
 from coterie.eventstore.sqlite.keystore import KeyPath, KeyStore
 from coterie.surfaces.matrix.crypto.devices import MEGOLM, PICKLE_KEY, Device, DeviceList, OwnDevice
 from coterie.surfaces.matrix.crypto.olm import OlmSessions, Undecryptable
-from coterie.surfaces.matrix.crypto.signing import Json
+from coterie.surfaces.matrix.crypto.primitives import Json
 from coterie.surfaces.matrix.homeserver import Homeserver
 
 _INBOUND = "room keys"

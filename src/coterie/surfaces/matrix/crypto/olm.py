@@ -15,7 +15,7 @@ from vodozemac import AnyOlmMessage, Curve25519PublicKey, PreKeyMessage, Session
 from coterie.base.logging import get_logger
 from coterie.eventstore.sqlite.keystore import KeyPath, KeyStore
 from coterie.surfaces.matrix.crypto.devices import OLM, PICKLE_KEY, Device, OwnDevice
-from coterie.surfaces.matrix.crypto.signing import Json, from_base64, has_signature, to_base64
+from coterie.surfaces.matrix.crypto.primitives import Json, from_base64, has_signature, to_base64
 from coterie.surfaces.matrix.homeserver import Homeserver
 
 _SESSIONS, _HEARD = "olm", "heard"

@@ -11,8 +11,8 @@ from typing import Literal
 from urllib.parse import quote
 
 from coterie.base.redaction import redact
+from coterie.characters.people import VisitEnd
 from coterie.characters.service import OWNER
-from coterie.characters.visits import VisitEnd
 from coterie.conversation.turns import Turn, TurnQueries
 from coterie.llm.usage import UsageQueries
 from coterie.modes.crowd import CrowdRoom

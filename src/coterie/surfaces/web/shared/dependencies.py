@@ -10,10 +10,9 @@ from fastapi import Cookie, Depends, Request
 
 from coterie.base.errors import CoterieError
 from coterie.characters.cards import check_size
-from coterie.characters.people import People
+from coterie.characters.people import People, Visits
 from coterie.characters.people import Person as Known
 from coterie.characters.service import Characters
-from coterie.characters.visits import Visits
 from coterie.characters.workspace import Workspaces
 from coterie.conversation.feed import Feed
 from coterie.eventstore import Store
