@@ -34,7 +34,7 @@ async def test_p4_a_step_that_stumbles_while_the_house_closes_is_neither_told_no
 
 
 async def test_p4_a_step_that_stumbles_is_told_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coterie.messaging.delivery._PAUSE_S", 0)
+    monkeypatch.setattr("coterie.messaging.delivery._PAUSE_AFTER_ERROR_S", 0)
     outcomes: Iterator[bool | None] = iter([None, True, False])
 
     async def step(_: RoomRef) -> bool:
