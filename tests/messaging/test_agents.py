@@ -1,4 +1,4 @@
-"""The registry of agents: what may stand in it, and that a bad one changes nothing. P12"""
+"""The registry of agents: its format, and that an invalid file changes nothing."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ def test_p12_people_and_characters_are_found_by_name_or_id(tmp_path: Path) -> No
     ("text", "why"),
     [
         ("characters: [", "cannot be read"),
-        ("- a list", "not right"),
+        ("- a list", "is wrong at"),
         ("characters: {Mara: {backend: remote}}", "base_url"),
         ("characters: {Mara: {base_url: 'ws://h/'}}", "base_url"),
         ("characters: {Mara: {backend: remote, base_url: 'http://h/'}}", "ws://"),
-        ("characters: {Mara: {backend: remote, base_url: 'ws://[/'}}", "no address"),
+        ("characters: {Mara: {backend: remote, base_url: 'ws://[/'}}", "not a valid address"),
         ("characters: {Mara: {backend: remote, base_url: 'ws://example.org/', token: one-9f3b-token}}", "wss://"),
         ("characters: {Mara: {workspace: ../../etc}}", "workspace"),
         ("characters: {Mara: {workspace: /etc}}", "workspace"),
         ("characters: {Mara: {colour: red}}", "colour"),
         ("x: !!python/object/apply:os.system ['true']", "cannot be read"),
-        ("a: &a [*a]", "not right"),
+        ("a: &a [*a]", "is wrong at"),
         ("#" * 1_000_001, "too large"),
     ],
 )
-def test_p12_what_cannot_be_used_changes_nothing_and_is_told(tmp_path: Path, text: str, why: str) -> None:
+def test_p12_an_invalid_registry_changes_nothing_and_is_reported(tmp_path: Path, text: str, why: str) -> None:
     file = tmp_path / "agents.yaml"
     file.write_text(GOOD)
     registry = AgentRegistry(file)
     assert registry.mode_of(MARA) == "remote"
     file.write_text(text)
-    assert registry.mode_of(MARA) == "remote", "as it was"
+    assert registry.mode_of(MARA) == "remote", "the previous content"
     assert registry.problem is not None and why in str(registry.problem)
     file.write_text("characters: {}")
     assert registry.mode_of(MARA) == "" and registry.problem is None

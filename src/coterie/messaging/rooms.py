@@ -253,7 +253,7 @@ class Rooms:
         title: str,
         number: int | None = None,
     ) -> RoomBinding:
-        """Assign a room, in one transaction with the start of its chat. A room that was bound meanwhile stays as it is."""
+        """Assign a room, in one transaction with the start of its chat. A room that is bound already stays so."""
         payload = RoomBound(
             room=room,
             person=person,
