@@ -125,6 +125,6 @@ async def test_a_backend_that_hangs_is_told_once_and_stop_is_heard_meanwhile(tmp
     await house.board.wait_idle()
     slow, stop, answer = platform.shown("hall")
     assert "longer than usual" in slow and "!stop" in slow
-    assert stop == "Nobody is speaking." and answer.startswith("hello?")
+    assert stop == "No reply is running." and answer.startswith("hello?")
     assert platform.typing_in[0] == ("hall", True) and platform.typing_in[-1] == ("hall", False)
     await house.close()

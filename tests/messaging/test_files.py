@@ -116,7 +116,7 @@ async def test_p6_too_large_or_broken_off_leaves_nothing(tmp_path: Path) -> None
 
     with pytest.raises(ConnectionResetError):
         await files.save(ROOM, "half.bin", broken())
-    with pytest.raises(BadFile, match="not taken"):
+    with pytest.raises(BadFile, match="not accepted"):
         await files.save(ROOM, "a.exe", chunks(b"MZ"), "application/x-msdownload")
     assert list((tmp_path / FILES_FOLDER / room_folder_name(ROOM)).iterdir()) == []
 

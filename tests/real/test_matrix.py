@@ -82,9 +82,9 @@ async def test_p8_p9_commands_and_rooms(synapse: Synapse, tmp_path: Path) -> Non
         joined = "\n".join(told)
         for expected in (
             *("!archive", "I do not know !nonsense", "Echo (here)", "surfaces.strangers", "Saved as “a name”"),
-            *("is called “Kitchen” now", "1. Kitchen, with Echo (here)", "again [", "Nobody is speaking."),
-            *("nothing to say yes to", "Start over in this room?", "!yes or !no", "We start over.", "Which one?"),
-            "We go on where we were: a name",
+            *("is called “Kitchen” now", "1. Kitchen, with Echo (here)", "again [", "No reply is running."),
+            *("no open question", "Start over in this room?", "!yes or !no", "A new chat begins here.", "Which one?"),
+            "This chat continues here: a name",
         ):
             assert expected in joined, expected
         spoken = [text.partition("[")[2] for text in told if text.endswith("]") and not text.startswith("again")]

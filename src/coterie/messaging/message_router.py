@@ -16,7 +16,7 @@ from coterie.characters.people import People
 from coterie.characters.service import Characters
 from coterie.eventstore import NewEvent, Projection, Store
 from coterie.messaging.agents import AgentRegistry
-from coterie.messaging.commands import Commands, ConfirmationsProjection
+from coterie.messaging.commands import Commands, PendingQuestionsProjection
 from coterie.messaging.delivery import DeliveryWorker, OutboxProjection, RoomQueue, message_token, queued_event
 from coterie.messaging.inbox import (
     Inbox,
@@ -57,7 +57,7 @@ _TYPING_REPEAT_S = 5.0
 
 
 def projections() -> list[Projection]:
-    return [InboxProjection(), OutboxProjection(), RoomsProjection(), ConfirmationsProjection()]
+    return [InboxProjection(), OutboxProjection(), RoomsProjection(), PendingQuestionsProjection()]
 
 
 class MessageRouter:

@@ -57,7 +57,7 @@ async def test_p16_commands_and_what_goes_wrong() -> None:
         await write(pilot, "half")
         await spoken(pilot, "half [echo:1]")
         told = notices(pilot)
-        assert "/retry" in told[0] and told[1].startswith("about echo:1, with Echo") and "Nobody" in told[2]
+        assert "/retry" in told[0] and told[1].startswith("about echo:1, with Echo") and "No reply" in told[2]
         assert told[3:] == ["The model is away. Try again.", "It broke off."]
         await write(pilot, "/quit")
     assert pilot.app.return_value is None

@@ -97,7 +97,7 @@ async def test_p3_somebody_who_was_let_in_is_known_by_name_and_strangers_to_a_ch
         await people.allow(people.find("Bo").id, served.house.characters.find("Mara").id)
         await say("Hello, alone.", "Bo", "bos-own")
         assert "Bo: Hello, alone." in served.script.prompt() and "Good evening." not in served.script.prompt()
-        assert "not for you" in (await say("/new desk", "Bo", "bos-own"))[0]
+        assert "may not begin" in (await say("/new desk", "Bo", "bos-own"))[0]
 
 
 async def test_d13_the_kind_of_chat_can_be_chosen_for_a_new_room(serve: Serve) -> None:

@@ -114,7 +114,7 @@ class TerminalChat(App[None]):
 
     async def action_stop(self) -> None:
         if not await self._chat.conversation.stop(self._chat.context):
-            await self._notice("Nobody is speaking.")
+            await self._notice("No reply is running.")
 
     async def action_retry(self) -> None:
         if self._replying:
