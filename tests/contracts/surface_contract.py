@@ -254,7 +254,7 @@ class SurfaceContract:
         await platform.say("ana", "kitchen", "!new other Tea time", "k1")
         await platform.say("ana", "kitchen", "!new otherworldly", "k2")
         await house.board.wait_idle()
-        assert "kinds: echo, other" in platform.shown("kitchen")[0]
+        assert "modes: echo, other" in platform.shown("kitchen")[0]
         made = house.board.chats.rooms.on_surface(platform.surface.name)
         if platform.surface.capabilities.can_create_rooms:
             modes = {one.title: one.mode for one in made}

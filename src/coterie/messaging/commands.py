@@ -160,7 +160,7 @@ class Commands:
 
     async def unknown(self, incoming: IncomingCommand) -> OutgoingStream:
         prefix = self._prefix(incoming)
-        yield _notice(incoming, f"I do not know {prefix}{incoming.name[:40]}. {prefix}help lists the commands.")
+        yield _notice(incoming, f"I do not know {prefix}{incoming.name[:40]}. {prefix}help lists commands.")
 
     async def start(self, incoming: IncomingCommand) -> OutgoingStream:
         person = self._chats.sender(incoming)
@@ -172,7 +172,7 @@ class Commands:
         bound, greeting = await self._chats.begin_chat(incoming.room, person)
         name = self._chats.characters.get(bound.character).name
         yield _notice(
-            incoming, f"Hello {person.name}. You are with {name}. {self._prefix(incoming)}help lists the commands."
+            incoming, f"Hello {person.name}. You are with {name}. {self._prefix(incoming)}help lists commands."
         )
         if greeting:
             yield OutgoingMessage(room=incoming.room, text=greeting)
