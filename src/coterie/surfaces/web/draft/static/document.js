@@ -46,7 +46,7 @@ if (matchMedia("(max-width: 68rem)").matches && !page.thread) one("#sidebar-togg
 function onMessage(message) {
   if (message.name === "open" || message.name === "lost") connected = message.name === "open";
   else if (message.name === "words") threadPanel.words(message);
-  else if (message.name === "draft") {
+  else if (message.name === "document") {
     if (message.document) editor.sync().then(() => sidebar && place()).catch(showError);
     if (message.sidebar || message.document) refreshSidebar();
     if (message.threads?.some((one) => one === "*" || one === threadPanel.thread)) threadPanel.refresh();
