@@ -1,4 +1,4 @@
-"""A document for browser tests: a folder, a text, somebody to ask, and a second person with a browser of their own."""
+"""A document for browser tests, and a second person with a browser of their own."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Paper:
     def __init__(
         self, site: Site, text: str = LAMP, name: str = "lamp.md", character: str = "maren", bot: str | None = None
     ) -> None:
-        """With a ready-made character, or with one that is there."""
+        """With a new character from a template, or with an existing one."""
         self.site = site
         site.ask("PUT", "/you", {"name": "Ana"})
         self.bot = (
@@ -44,8 +44,8 @@ class Paper:
         self.address = f"{self.base}/documents/{quote(name)}"
 
     def thread(self) -> str:
-        told = {"document": self.name, "members": [{"bot": self.bot["id"]}], "title": "About it"}
-        return str(self.site.ask("POST", f"{self.base}/threads", told)["id"])
+        request = {"document": self.name, "members": [{"bot": self.bot["id"]}], "title": "About it"}
+        return str(self.site.ask("POST", f"{self.base}/threads", request)["id"])
 
     def propose(self, thread: str, *blocks: str, say: str = "What would you change?") -> None:
         self.site.script.replies.append("I would: " + " And ".join(blocks))
@@ -53,7 +53,7 @@ class Paper:
         assert answer.is_success, answer.text
 
     def comes_to(self, words: str) -> bool:
-        """Whether the text holds these words, now or soon: what is typed is sent a moment later."""
+        """Whether the text contains these words within ten seconds: typed text is sent after a moment."""
         for _ in range(100):
             if words in self.text():
                 return True
@@ -81,7 +81,7 @@ def opened(page: Page, paper: Paper, more: str = "") -> Page:
 
 
 def lines(page: Page) -> str:
-    """The text in the editor, without what is only proposed."""
+    """The text in the editor, without proposed insertions."""
     return str(
         page.evaluate(
             """() => [...document.querySelectorAll(".cm-line")].map((line) => {
@@ -94,7 +94,7 @@ def lines(page: Page) -> str:
 
 
 def put_at_end_of(page: Page, line: str, text: str) -> None:
-    """Type at the end of the line that holds these words."""
+    """Type at the end of the line that contains these words."""
     page.locator(".cm-line", has_text=line).click()
     page.keyboard.press("End")
     page.keyboard.type(text)
@@ -102,14 +102,14 @@ def put_at_end_of(page: Page, line: str, text: str) -> None:
 
 @contextmanager
 def another(browser: Browser, site: Site, name: str = "Bo") -> Iterator[Watched]:
-    """A second person in a browser of their own, come in by a link."""
+    """A second person in a browser of their own, invited by a link."""
     context = browser.new_context(base_url=site.address, viewport={"width": 1280, "height": 800})
     context.set_default_timeout(PATIENCE_MS)
     made = Watched(context)
     link = site.ask("POST", "/writers", {"name": name})["link"]
     page = context.new_page()
     page.goto(link)
-    page.get_by_role("button", name="Come in").click()
+    page.get_by_role("button", name="Log in").click()
     page.wait_for_url("**/draft")
     page.close()
     yield made

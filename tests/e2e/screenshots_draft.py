@@ -1,4 +1,4 @@
-"""The pictures of documents in docs/screenshots, taken anew: `python -m tests.e2e.screenshots_draft`."""
+"""Take the screenshots of documents in docs/screenshots: `python -m tests.e2e.screenshots_draft`."""
 
 from __future__ import annotations
 

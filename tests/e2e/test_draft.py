@@ -1,4 +1,4 @@
-"""A document in the browser: proposals in the text and beside it, decided with one key; talk that streams. F2–F14"""
+"""A document in the browser: proposals in the text and in the sidebar, threads, history, branches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def paper(site: Site) -> Paper:
     return Paper(site)
 
 
-def test_f14_a_proposal_is_marked_in_the_text_and_accepted_with_one_key(page: Page, paper: Paper) -> None:
+def test_f14_a_proposal_is_marked_in_the_text_and_accepted_by_key(page: Page, paper: Paper) -> None:
     thread = paper.thread()
     paper.propose(thread, NIGHT, ASKS)
     opened(page, paper)
@@ -37,7 +37,7 @@ def test_f14_a_proposal_is_marked_in_the_text_and_accepted_with_one_key(page: Pa
     assert (newest["subject"], newest["author"], newest["thread"]) == ("Stronger.", "Ana", thread)
 
 
-def test_f8_undo_takes_it_back_and_it_waits_again(page: Page, paper: Paper) -> None:
+def test_f8_an_undone_proposal_is_pending_again(page: Page, paper: Paper) -> None:
     paper.propose(paper.thread(), NIGHT)
     opened(page, paper)
     page.keyboard.press("j")
@@ -49,7 +49,7 @@ def test_f8_undo_takes_it_back_and_it_waits_again(page: Page, paper: Paper) -> N
     assert paper.comes_to("and every night it burns")
 
 
-def test_f10_decline_with_a_comment_that_is_noted_and_edit_before_accepting(page: Page, paper: Paper) -> None:
+def test_f10_decline_with_a_comment_and_edit_before_accepting(page: Page, paper: Paper) -> None:
     thread = paper.thread()
     paper.propose(thread, NIGHT, ASKS)
     opened(page, paper, f"?thread={thread}")
@@ -58,7 +58,7 @@ def test_f10_decline_with_a_comment_that_is_noted_and_edit_before_accepting(page
     page.keyboard.type("The echo is meant.")
     page.keyboard.press("Control+Enter")
     expect(page.locator(".proposal[data-state=pending]")).to_have_count(1)
-    page.get_by_role("tab", name="Talk").click()
+    page.get_by_role("tab", name="Discussion").click()
     expect(page.locator(".thread-note")).to_contain_text("Ana declined a proposal: The echo is meant.")
     page.get_by_role("tab", name="Proposals").click()
     page.keyboard.press("j")
@@ -72,7 +72,7 @@ def test_f10_decline_with_a_comment_that_is_noted_and_edit_before_accepting(page
     assert [one["state"] for one in paper.changes()] == ["declined", "edited-and-accepted"]
 
 
-def test_f7_an_edit_makes_a_proposal_stale_and_another_makes_it_fresh_again(page: Page, paper: Paper) -> None:
+def test_f7_edits_make_a_proposal_stale_and_fresh_again(page: Page, paper: Paper) -> None:
     paper.propose(paper.thread(), ASKS)
     opened(page, paper)
     put_at_end_of(page, "Nobody knows", " Never")
@@ -90,7 +90,7 @@ def test_f7_an_edit_makes_a_proposal_stale_and_another_makes_it_fresh_again(page
     assert paper.comes_to("Nobody asks.")
 
 
-def test_f7_a_stale_proposal_is_made_anew_in_one_click(page: Page, paper: Paper) -> None:
+def test_f7_a_stale_proposal_is_proposed_again(page: Page, paper: Paper) -> None:
     paper.propose(paper.thread(), NIGHT)
     opened(page, paper)
     put_at_end_of(page, "The lamp burns", "")
@@ -103,14 +103,14 @@ def test_f7_a_stale_proposal_is_made_anew_in_one_click(page: Page, paper: Paper)
     expect(page.locator("del.mark-deleted").first).to_contain_text("glows")
 
 
-def test_f2_what_is_sent_before_its_thread_is_there_goes_to_who_is_in_it(page: Page, site: Site) -> None:
-    Paper(site, character="maren")  # somebody else is there too, and comes first where everybody is listed
+def test_f2_a_message_sent_while_its_thread_loads_goes_to_that_thread(page: Page, site: Site) -> None:
+    Paper(site, character="maren")  # another character, which is the first one in the list
     paper = Paper(site, character="maren")
     thread = paper.thread()
     opened(page, paper)
     held: list[Route] = []
     page.route("**/messages", lambda route: held.append(route), times=1)
-    page.locator("#thread-tab-button").click()
+    page.locator("#thread-tab").click()
     page.locator(f"#th-{thread}").click()
     page.locator("#message-field").fill("Are you the one?")
     site.script.replies.append("I am.")
@@ -120,7 +120,7 @@ def test_f2_what_is_sent_before_its_thread_is_there_goes_to_who_is_in_it(page: P
     expect(page.locator("#messages")).to_contain_text("I am.")
 
 
-def test_f4_talk_streams_and_a_card_is_there_before_the_reply_is_over(page: Page, site: Site, paper: Paper) -> None:
+def test_f4_a_proposal_is_shown_while_the_reply_is_streamed(page: Page, site: Site, paper: Paper) -> None:
     opened(page, paper)
     site.script.paused = True
     site.script.replies.append(f"First this. {NIGHT} Then **that** too.")
@@ -147,7 +147,7 @@ def test_f4_talk_streams_and_a_card_is_there_before_the_reply_is_over(page: Page
     expect(page.locator(".proposal[aria-current]")).to_be_focused()
 
 
-def test_f4_an_answer_that_comes_late_takes_back_no_words(page: Page, site: Site, paper: Paper) -> None:
+def test_f4_a_late_response_does_not_remove_streamed_text(page: Page, site: Site, paper: Paper) -> None:
     opened(page, paper)
     site.script.paused = True
     site.script.replies.append("First this. Then that.")
@@ -161,25 +161,25 @@ def test_f4_an_answer_that_comes_late_takes_back_no_words(page: Page, site: Site
     while not late:
         page.wait_for_timeout(20)
     site.step(3)
-    spoken = page.locator(".message[data-state=open] .message-text")
-    expect(spoken).to_contain_text("First")
+    streamed = page.locator(".message[data-state=open] .message-text")
+    expect(streamed).to_contain_text("First")
     for route, answer in late:
         route.fulfill(response=answer)
     page.unroute("**/messages")
     page.wait_for_timeout(300)
-    expect(spoken).to_contain_text("First")
+    expect(streamed).to_contain_text("First")
     site.script.paused = False
     site.step(1_000)
     expect(page.locator(".message .message-text").last).to_contain_text("First this. Then that.")
 
 
-def test_f3_a_thread_about_chosen_words_keeps_its_place_or_is_orphaned(page: Page, site: Site, paper: Paper) -> None:
+def test_f3_a_thread_about_a_selection_keeps_its_position_or_is_orphaned(page: Page, site: Site, paper: Paper) -> None:
     opened(page, paper)
     page.locator(".cm-line", has_text="The boats").click()
     page.keyboard.press("Home")
     page.keyboard.press("Shift+End")
     site.script.replies.append("They do.")
-    page.get_by_role("button", name="Talk about this").click()
+    page.get_by_role("button", name="Discuss this").click()
     expect(page.locator("#selection")).to_contain_text("The boats come late in winter.")
     page.keyboard.type("Is this so?")
     page.keyboard.press("Enter")
@@ -196,7 +196,7 @@ def test_f3_a_thread_about_chosen_words_keeps_its_place_or_is_orphaned(page: Pag
     expect(page.locator(".thread-tab", has_text="The boats")).to_contain_text("orphaned")
 
 
-def test_f14_any_sentence_leads_to_the_talk_that_earned_it(page: Page, paper: Paper) -> None:
+def test_f14_a_line_leads_to_its_commit_and_thread(page: Page, paper: Paper) -> None:
     thread = paper.thread()
     paper.propose(thread, NIGHT, say="Shorten it, please.")
     opened(page, paper)
@@ -209,11 +209,11 @@ def test_f14_any_sentence_leads_to_the_talk_that_earned_it(page: Page, paper: Pa
     row = page.locator(".history-row[aria-current]")
     expect(row).to_contain_text("Shorter.")
     expect(row).to_contain_text("proposed by Maren")
-    row.get_by_role("button", name="the talk that earned it").click()
+    row.get_by_role("button", name="discussion").click()
     expect(page.locator("#messages")).to_contain_text("Shorten it, please.")
 
 
-def test_f9_what_is_typed_is_a_commit_after_a_pause_and_survives_a_reload(page: Page, paper: Paper) -> None:
+def test_f9_typed_text_is_committed_after_a_pause_and_survives_a_reload(page: Page, paper: Paper) -> None:
     thread = paper.thread()
     opened(page, paper, f"?thread={thread}")
     put_at_end_of(page, "The boats", " Or not at all: 🦀")
@@ -225,7 +225,7 @@ def test_f9_what_is_typed_is_a_commit_after_a_pause_and_survives_a_reload(page: 
     assert lines(page).rstrip("\n") == paper.text().rstrip("\n")
 
 
-def test_a_new_folder_a_new_document_and_the_keyboard_alone(page: Page, site: Site) -> None:
+def test_create_a_workspace_and_a_document_by_keyboard(page: Page, site: Site) -> None:
     site.ask("PUT", "/you", {"name": "Ana"})
     page.goto("/draft")
     page.get_by_role("button", name="New folder").or_(page.get_by_role("button", name="New", exact=True)).click()

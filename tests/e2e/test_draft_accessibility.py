@@ -1,4 +1,4 @@
-"""Documents for everybody, and with text that means harm: axe, and hostile words in every place they can stand."""
+"""Accessibility of document pages (axe), and hostile text in every field."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tests.e2e.axe import serious
 from tests.e2e.conftest import Site
 from tests.e2e.draft_document import LAMP, Paper, change, opened
 
-HARM = "<img src=x onerror=alert(1)><script>alert(2)</script>"
-TURNED = "safe\u202etxt.exe\u2066\u200b"
+HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>"
+BIDI = "safe\u202etxt.exe\u2066\u200b"
 
 
 @pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (390, "dark")])
-def test_documents_have_no_serious_issue(page: Page, site: Site, width: int, theme: str) -> None:
+def test_document_pages_have_no_serious_accessibility_issue(page: Page, site: Site, width: int, theme: str) -> None:
     paper = Paper(site)
     thread = paper.thread()
     paper.propose(thread, change("Nobody asks.", "Nobody dares."), change("not in it at all, these words", "x"))
@@ -36,19 +36,19 @@ def test_documents_have_no_serious_issue(page: Page, site: Site, width: int, the
         assert serious(page) == []
 
 
-def test_hostile_text_stays_text_everywhere(page: Page, site: Site) -> None:
-    paper = Paper(site, f"# {HARM}\n\n{TURNED} [a](javascript:alert(3))\n\n{LAMP}", name="harm.md")
+def test_hostile_text_is_never_markup(page: Page, site: Site) -> None:
+    paper = Paper(site, f"# {HOSTILE}\n\n{BIDI} [a](javascript:alert(3))\n\n{LAMP}", name="harm.md")
     thread = paper.thread()
     paper.propose(
-        thread, change("Nobody asks.", f"{HARM} {TURNED}", f"Because {HARM} {TURNED}"), say=f"{HARM} {TURNED}"
+        thread, change("Nobody asks.", f"{HOSTILE} {BIDI}", f"Because {HOSTILE} {BIDI}"), say=f"{HOSTILE} {BIDI}"
     )
     opened(page, paper, f"?thread={thread}")
     expect(page.locator("#messages")).to_contain_text("onerror=alert(1)")
     expect(page.locator(".cm-specialChar").first).to_have_text("⟨U+202E⟩")
-    expect(page.locator(".cm-content")).to_contain_text(HARM)
+    expect(page.locator(".cm-content")).to_contain_text(HOSTILE)
     page.locator("#cards-tab").click()
-    expect(page.locator(".wording ins")).to_contain_text(HARM)
-    expect(page.locator("ins.mark-inserted")).to_contain_text(HARM)
+    expect(page.locator(".wording ins")).to_contain_text(HOSTILE)
+    expect(page.locator("ins.mark-inserted")).to_contain_text(HOSTILE)
     assert "\u202e" not in page.locator("#sidebar").inner_text()
     assert page.locator("#draft img:not(.cm-widgetBuffer), #draft script, #draft a[href^=javascript]").count() == 0
     page.keyboard.press("j")

@@ -1,4 +1,4 @@
-"""Two people and a character on one document, each in a browser of their own. F8, F9, F12, must-show 5"""
+"""Two people and a character on one document, each person in a browser of their own."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.e2e.draft_document import Paper, another, change, lines, opened, put_
 
 
 def same_text(paper: Paper, *pages: Page) -> str:
-    """Everybody sees what Git has."""
+    """The text in Git, after checking that all pages show it."""
     for page in pages:
         expect(page.locator("[data-live]")).to_have_text("Saved")
     text = paper.text()
@@ -18,7 +18,7 @@ def same_text(paper: Paper, *pages: Page) -> str:
     return text
 
 
-def test_f9_two_people_type_in_one_document_and_nothing_is_lost(site: Site, browser: Browser, watched: Watched) -> None:
+def test_f9_two_people_type_in_one_document(site: Site, browser: Browser, watched: Watched) -> None:
     paper = Paper(site)
     with another(browser, site) as theirs:
         ana, bo = opened(watched.context.new_page(), paper), opened(theirs.context.new_page(), paper)
@@ -27,7 +27,7 @@ def test_f9_two_people_type_in_one_document_and_nothing_is_lost(site: Site, brow
         for page, line in ((ana, "The boats"), (bo, "The boats")):
             page.locator(".cm-line", has_text=line).click()
             page.keyboard.press("End")
-        # Both at the very same place, key by key.
+        # Both at the same position, in turns.
         for mine, yours in zip("abcdefghij", "ABCDEFGHIJ", strict=True):
             ana.keyboard.type(mine)
             bo.keyboard.type(yours)
@@ -43,7 +43,7 @@ def test_f9_two_people_type_in_one_document_and_nothing_is_lost(site: Site, brow
         assert authors & {"Ana", "Bo"}
 
 
-def test_f8_f12_proposals_accepts_undo_stale_and_notices_once(site: Site, browser: Browser, watched: Watched) -> None:
+def test_f8_f12_proposals_and_notifications_of_two_people(site: Site, browser: Browser, watched: Watched) -> None:
     paper = Paper(site)
     thread = paper.thread()
     with another(browser, site) as theirs:
@@ -69,7 +69,7 @@ def test_f8_f12_proposals_accepts_undo_stale_and_notices_once(site: Site, browse
             expect(page.locator(".cm-content")).to_contain_text("It burns.")
         newest = paper.history()[0]
         assert (newest["author"], newest["subject"]) == ("Bo", "Plain.")
-        # Ana takes the words of the other one away by hand; for both it is stale, and fresh when they are back.
+        # Ana deletes the original text of the other proposal: it is stale for both, and fresh again when it is back.
         put_at_end_of(ana, "Nobody knows", "")
         for _ in range(len("asks.")):
             ana.keyboard.press("Backspace")
@@ -89,9 +89,9 @@ def test_f8_f12_proposals_accepts_undo_stale_and_notices_once(site: Site, browse
         for page in (ana, bo):
             expect(page.locator("#waiting")).to_have_text("1")
 
-        # Ana answers in the thread: Bo, who wrote before, is told once; Ana is not told of her own words.
+        # Ana writes in the thread: Bo, who wrote before, is notified once; Ana is not notified of her own message.
         site.script.replies.append("So be it.")
-        ana.locator("#thread-tab-button").click()
+        ana.locator("#thread-tab").click()
         ana.locator(f"#th-{thread}").click()
         ana.locator("#message-field").fill("I declined one.")
         ana.locator("#message-field").press("Enter")
@@ -99,22 +99,20 @@ def test_f8_f12_proposals_accepts_undo_stale_and_notices_once(site: Site, browse
         expect(bo.locator("#messages")).to_contain_text("I declined one.")
         expect(bo.locator("#inbox")).to_have_attribute("data-unread", "3")
         bo.goto("/draft/inbox")
-        told = bo.locator(".inbox li")
-        expect(told).to_have_count(3)  # the character's two replies, and Ana's message
-        expect(told.filter(has_text="I declined one.")).to_have_count(1)
-        expect(told.filter(has_text="What would you change?")).to_have_count(0)
+        notifications = bo.locator(".inbox li")
+        expect(notifications).to_have_count(3)  # the character's two replies, and Ana's message
+        expect(notifications.filter(has_text="I declined one.")).to_have_count(1)
+        expect(notifications.filter(has_text="What would you change?")).to_have_count(0)
         ana.goto("/draft/inbox")
         expect(ana.locator(".inbox li").filter(has_text="I declined one.")).to_have_count(0)
         bo.get_by_role("button", name="Mark all as read").click()
         expect(bo.locator(".inbox li[data-unread]")).to_have_count(0)
 
 
-def test_f9_a_page_from_before_a_restart_merges_what_it_typed_or_is_refused_with_the_difference(
-    site: Site, page: Page
-) -> None:
+def test_f9_after_a_restart_typed_text_is_merged_or_refused_with_the_difference(site: Site, page: Page) -> None:
     paper = Paper(site)
     opened(page, paper)
-    # The server forgets the sheet, as a restart does, and the document moves on while the page hears nothing.
+    # The server drops the live document, as a restart does, and the document changes while the page is offline.
     page.context.set_offline(True)
     put_at_end_of(page, "The boats", " Or never.")
     site.do(site.house.draft.close())
@@ -133,6 +131,6 @@ def test_f9_a_page_from_before_a_restart_merges_what_it_typed_or_is_refused_with
     page.context.set_offline(False)
     expect(page.locator("#clash")).to_be_visible()
     expect(page.locator("#difference")).to_contain_text("Sometimes.")
-    page.get_by_role("button", name="Take the text as it is").click()
+    page.get_by_role("button", name="Load the current text").click()
     expect(page.locator(".cm-content")).to_contain_text("Always")
     assert "Sometimes" not in paper.text()
