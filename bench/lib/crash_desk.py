@@ -289,7 +289,7 @@ class Count:
             for event in page:
                 self._take(event)
             after = page[-1].id
-        (self.waiting,) = reader.query("SELECT count(*) FROM desk_process WHERE fresh")[0]
+        (self.waiting,) = reader.query("SELECT count(*) FROM desk_process WHERE unread")[0]
         (self.undelivered,) = reader.query("SELECT count(*) FROM outbox WHERE state != 'delivered'")[0]
         states = reader.jobs.count_by_state()
         self.dead = sum(count for state, count in states.items() if state not in ("done", "withdrawn"))

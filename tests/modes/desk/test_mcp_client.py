@@ -12,8 +12,7 @@ import pytest
 from pydantic import SecretStr, ValidationError
 
 from coterie.llm.messages import ToolCall
-from coterie.modes.desk.agents.tools import Toolbox
-from coterie.modes.desk.mcp_client import McpServers
+from coterie.modes.desk.agents.tools import McpServers, Toolbox
 from coterie.modes.desk.settings import McpServerSettings
 from tests.modes.desk.conftest import Script, Stage, calls
 
@@ -55,7 +54,7 @@ async def test_d20_tools_of_a_program_are_described_used_marked_and_asked_about(
         assert box.needs_confirmation(letter) and not box.needs_confirmation(
             ToolCall(id="6", name="tiny_add", arguments="{}")
         )
-        assert "needs the person's yes" in await box.use(letter)
+        assert "needs a confirmation" in await box.use(letter)
         assert "Sent to Bo." in await box.use(letter, confirmed=True)
         leak = ToolCall(id="7", name="tiny_add", arguments='{"a": "ghp_0123456789abcdefghijABCDEFGHIJ012345"}')
         assert "held back" in await box.use(leak)

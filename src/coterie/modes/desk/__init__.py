@@ -3,9 +3,9 @@
 This is what surfaces may use of it; the rest is its own business.
 """
 
+from coterie.modes.desk.agents.tools import McpServerState
 from coterie.modes.desk.errors import BadSchedule, DeskError, NoSuchProcess, NoSuchSkill, NotConfirmed
 from coterie.modes.desk.events import ScheduleTime
-from coterie.modes.desk.mcp_client import McpServerState
 from coterie.modes.desk.queries import DeskChat, DeskSchedule, Process, WorkerStep
 from coterie.modes.desk.sandbox.sandbox import SandboxStatus
 from coterie.modes.desk.service import DeskConversation, DeskService

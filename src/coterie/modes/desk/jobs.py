@@ -91,9 +91,9 @@ class ChannelOutcome:
     def react(self, emoji: str) -> None:
         self.add_event(DeskReacted(turn=self.answers, emoji=emoji))
 
-    def outcome(self, model: str = "", trouble: str = "") -> JobResult:
+    def job_result(self, model: str = "", trouble: str = "") -> JobResult:
         """Everything, the reply last: whoever reads it can rely on the rest being there."""
-        drafts = list(self.new_events)
+        events = list(self.new_events)
         if self.replies or trouble:
             reply = new_id()
             who = self.chat.character
@@ -102,14 +102,14 @@ class ChannelOutcome:
             ended = AssistantTurn(
                 reply=reply, text="\n\n".join(self.replies), truncated=bool(trouble), why=trouble, model=model
             )
-            drafts.append(NewEvent(self.chat.room, begun, who, turn=reply))
-            drafts.append(NewEvent(self.chat.room, ended, who, turn=reply))
+            events.append(NewEvent(self.chat.room, begun, who, turn=reply))
+            events.append(NewEvent(self.chat.room, ended, who, turn=reply))
             if to is None:  # nobody waits for it on the surface it was asked from
                 told = {"room": self.chat.room, "reply": reply}
                 return JobResult(
-                    drafts, [*self.jobs, NewJob(NOTIFY_JOB, f"{NOTIFY_JOB}:{reply}", told, priority=MESSAGE_PRIORITY)]
+                    events, [*self.jobs, NewJob(NOTIFY_JOB, f"{NOTIFY_JOB}:{reply}", told, priority=MESSAGE_PRIORITY)]
                 )
-        return JobResult(drafts, self.jobs)
+        return JobResult(events, self.jobs)
 
     def add_event(self, payload: Payload) -> None:
         self.new_events.append(NewEvent(self.chat.room, payload, self.chat.character))
@@ -153,8 +153,8 @@ def plan_schedule(
     if due is None:
         raise BadSchedule("That moment is over.", "Choose one that is still to come.")
     name = schedule or short_id("s")
-    draft = NewEvent(room, ScheduleSet(schedule=name, prompt=prompt, when=when, next=due), actor)
-    return PlannedSchedule(name, draft, schedule_job(room, name, due, now))
+    event = NewEvent(room, ScheduleSet(schedule=name, prompt=prompt, when=when, next=due), actor)
+    return PlannedSchedule(name, event, schedule_job(room, name, due, now))
 
 
 def schedule_job(room: str, schedule: str, due: datetime, now: datetime) -> NewJob:

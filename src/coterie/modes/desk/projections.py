@@ -1,51 +1,56 @@
-"""What is going on at each desk, folded from the log: the conversation, who thinks and works, what came of it."""
+"""Projections of the desk: conversations with their processes, schedules, bulletins and disabled skills."""
 
 from __future__ import annotations
 
 import json
+from datetime import datetime
 
 from coterie.base.clock import to_micros
 from coterie.conversation.events import AssistantTurn, UserTurn
 from coterie.eventstore import AnyEvent, Event, Projection, Rows, on
-from coterie.modes.desk.audience import BulletinProjection
 from coterie.modes.desk.events import (
     BranchEnded,
     BranchStarted,
+    BulletinWritten,
     CharacterAsked,
     DeskOpened,
     DeskRenamed,
     HistoryCompacted,
     ResultsInjected,
+    ScheduleRan,
+    ScheduleRemoved,
+    ScheduleSet,
+    ScheduleSwitched,
+    SkillSwitched,
     WorkerEnded,
     WorkerResumed,
     WorkerStarted,
     WorkerStepped,
     WorkerWaiting,
 )
-from coterie.modes.desk.queries import ScheduleProjection
-from coterie.modes.desk.skills import SkillProjection
 
-_SAID = "INSERT INTO desk_history(room, seq, role, speaker, text, turn) VALUES (?, ?, ?, ?, ?, ?)"
+_INSERT_HISTORY = "INSERT INTO desk_history(room, seq, role, speaker, text, turn) VALUES (?, ?, ?, ?, ?, ?)"
 
 
 class DeskProjection(Projection):
     name = "desk"
+    version = 2
     stream_column = "room"
     schema = """
         CREATE TABLE desk_chat(room TEXT PRIMARY KEY, character TEXT NOT NULL, person TEXT NOT NULL,
             title TEXT NOT NULL, wakes INTEGER NOT NULL DEFAULT 0, at INTEGER NOT NULL);
         CREATE TABLE desk_history(room TEXT, seq INTEGER, role TEXT NOT NULL, speaker TEXT NOT NULL,
-            text TEXT NOT NULL, turn TEXT, told_by INTEGER, PRIMARY KEY(room, seq)) WITHOUT ROWID;
+            text TEXT NOT NULL, turn TEXT, summarized_by INTEGER, PRIMARY KEY(room, seq)) WITHOUT ROWID;
         CREATE TABLE desk_summary(room TEXT, seq INTEGER, upto INTEGER NOT NULL, text TEXT NOT NULL,
             PRIMARY KEY(room, seq)) WITHOUT ROWID;
         CREATE TABLE desk_process(room TEXT, id TEXT, kind TEXT NOT NULL, task TEXT NOT NULL, state TEXT NOT NULL,
             status TEXT NOT NULL DEFAULT '', interactive INTEGER NOT NULL DEFAULT 0, at_seq INTEGER,
-            started INTEGER NOT NULL, heard INTEGER NOT NULL, ended INTEGER, steps INTEGER NOT NULL DEFAULT 0,
-            calls INTEGER NOT NULL DEFAULT 0, result TEXT NOT NULL DEFAULT '', fresh INTEGER NOT NULL DEFAULT 0,
-            held TEXT, allowed INTEGER, PRIMARY KEY(room, id)) WITHOUT ROWID;
-        CREATE INDEX desk_busy ON desk_process(room, state) WHERE state IN ('running', 'waiting');
+            started INTEGER NOT NULL, last_activity INTEGER NOT NULL, ended INTEGER, steps INTEGER NOT NULL DEFAULT 0,
+            calls INTEGER NOT NULL DEFAULT 0, result TEXT NOT NULL DEFAULT '', unread INTEGER NOT NULL DEFAULT 0,
+            pending_message TEXT, allowed INTEGER, PRIMARY KEY(room, id)) WITHOUT ROWID;
+        CREATE INDEX desk_active ON desk_process(room, state) WHERE state IN ('running', 'waiting');
         CREATE INDEX desk_ended ON desk_process(room, ended, id) WHERE ended IS NOT NULL;
-        CREATE INDEX desk_fresh ON desk_process(room) WHERE fresh;
+        CREATE INDEX desk_unread ON desk_process(room) WHERE unread;
         CREATE TABLE desk_step(room TEXT, worker TEXT, seq INTEGER, messages TEXT NOT NULL,
             PRIMARY KEY(room, worker, seq)) WITHOUT ROWID;
         CREATE TABLE desk_asked(room TEXT, seq INTEGER, asker TEXT NOT NULL, at INTEGER NOT NULL,
@@ -66,23 +71,23 @@ class DeskProjection(Projection):
         rows.run("UPDATE desk_chat SET title = ? WHERE room = ?", (event.payload.title, event.stream))
 
     @on(UserTurn)
-    def said(self, rows: Rows, event: Event[UserTurn]) -> None:
+    def message(self, rows: Rows, event: Event[UserTurn]) -> None:
         if _is_desk(rows, event):
             it = event.payload
-            rows.run(_SAID, (event.stream, event.seq, "user", it.author, it.text, it.turn))
+            rows.run(_INSERT_HISTORY, (event.stream, event.seq, "user", it.author, it.text, it.turn))
             rows.run("UPDATE desk_chat SET wakes = 0 WHERE room = ?", (event.stream,))
 
     @on(AssistantTurn)
     def replied(self, rows: Rows, event: Event[AssistantTurn]) -> None:
         if event.payload.text and _is_desk(rows, event):
-            rows.run(_SAID, (event.stream, event.seq, "assistant", "", event.payload.text, None))
+            rows.run(_INSERT_HISTORY, (event.stream, event.seq, "assistant", "", event.payload.text, None))
 
     @on(ResultsInjected)
     def injected(self, rows: Rows, event: Event[ResultsInjected]) -> None:
         it = event.payload
-        rows.run(_SAID, (event.stream, event.seq, "result", "", it.text, None))
+        rows.run(_INSERT_HISTORY, (event.stream, event.seq, "result", "", it.text, None))
         for result in it.results:
-            rows.run("UPDATE desk_process SET fresh = 0 WHERE room = ? AND id = ?", (event.stream, result))
+            rows.run("UPDATE desk_process SET unread = 0 WHERE room = ? AND id = ?", (event.stream, result))
         if it.woke:
             rows.run("UPDATE desk_chat SET wakes = wakes + 1 WHERE room = ?", (event.stream,))
 
@@ -90,18 +95,18 @@ class DeskProjection(Projection):
     def compacted(self, rows: Rows, event: Event[HistoryCompacted]) -> None:
         it = event.payload
         rows.run(
-            "UPDATE desk_history SET told_by = ? WHERE room = ? AND seq <= ? AND told_by IS NULL",
+            "UPDATE desk_history SET summarized_by = ? WHERE room = ? AND seq <= ? AND summarized_by IS NULL",
             (event.seq, event.stream, it.upto),
         )
         rows.run("INSERT INTO desk_summary VALUES (?, ?, ?, ?)", (event.stream, event.seq, it.upto, it.summary))
 
     @on(BranchStarted)
-    def branched(self, rows: Rows, event: Event[BranchStarted]) -> None:
+    def branch_started(self, rows: Rows, event: Event[BranchStarted]) -> None:
         it = event.payload
         _start(rows, event, it.branch, "branch", it.thought, at_seq=it.at)
 
     @on(WorkerStarted)
-    def hired(self, rows: Rows, event: Event[WorkerStarted]) -> None:
+    def worker_started(self, rows: Rows, event: Event[WorkerStarted]) -> None:
         it = event.payload
         _start(rows, event, it.worker, "worker", it.task, interactive=it.interactive)
 
@@ -110,18 +115,18 @@ class DeskProjection(Projection):
         it = event.payload
         calls = sum(message.role == "tool" for message in it.messages)
         rows.run(
-            "UPDATE desk_process SET steps = steps + 1, calls = calls + ?, heard = ?, held = NULL, allowed = NULL,"
-            " status = CASE ?3 WHEN '' THEN status ELSE ?3 END WHERE room = ? AND id = ?",
+            "UPDATE desk_process SET steps = steps + 1, calls = calls + ?, last_activity = ?,"
+            " pending_message = NULL, allowed = NULL, status = CASE ?3 WHEN '' THEN status ELSE ?3 END WHERE room = ? AND id = ?",
             (calls, to_micros(event.ts), it.status, event.stream, it.worker),
         )
-        told = json.dumps([message.model_dump(mode="json") for message in it.messages], ensure_ascii=False)
-        rows.run("INSERT INTO desk_step VALUES (?, ?, ?, ?)", (event.stream, it.worker, event.seq, told))
+        messages = json.dumps([message.model_dump(mode="json") for message in it.messages], ensure_ascii=False)
+        rows.run("INSERT INTO desk_step VALUES (?, ?, ?, ?)", (event.stream, it.worker, event.seq, messages))
 
     @on(WorkerWaiting)
-    def waits(self, rows: Rows, event: Event[WorkerWaiting]) -> None:
+    def waiting(self, rows: Rows, event: Event[WorkerWaiting]) -> None:
         it = event.payload
         rows.run(
-            "UPDATE desk_process SET state = 'waiting', result = ?, fresh = 1, held = ?, heard = ?"
+            "UPDATE desk_process SET state = 'waiting', result = ?, unread = 1, pending_message = ?, last_activity = ?"
             " WHERE room = ? AND id = ? AND state = 'running'",
             (it.question, it.said.model_dump_json(), to_micros(event.ts), event.stream, it.worker),
         )
@@ -131,33 +136,42 @@ class DeskProjection(Projection):
         it = event.payload
         allowed = None if it.allowed is None else int(it.allowed)
         rows.run(
-            "UPDATE desk_process SET state = 'running', fresh = 0, heard = ?, allowed = ?"
+            "UPDATE desk_process SET state = 'running', unread = 0, last_activity = ?, allowed = ?"
             " WHERE room = ? AND id = ? AND state = 'waiting'",
             (to_micros(event.ts), allowed, event.stream, it.worker),
         )
         if it.allowed is None:
-            row = rows.one("SELECT held FROM desk_process WHERE room = ? AND id = ?", (event.stream, it.worker))
+            row = rows.one(
+                "SELECT pending_message FROM desk_process WHERE room = ? AND id = ?", (event.stream, it.worker)
+            )
             follow_up = {"role": "user", "text": it.text}
-            told = json.dumps([json.loads(row[0]), follow_up] if row and row[0] else [follow_up], ensure_ascii=False)
-            rows.run("UPDATE desk_process SET held = NULL WHERE room = ? AND id = ?", (event.stream, it.worker))
-            rows.run("INSERT INTO desk_step VALUES (?, ?, ?, ?)", (event.stream, it.worker, event.seq, told))
+            earlier = [json.loads(row[0])] if row and row[0] else []
+            messages = json.dumps([*earlier, follow_up], ensure_ascii=False)
+            rows.run(
+                "UPDATE desk_process SET pending_message = NULL WHERE room = ? AND id = ?", (event.stream, it.worker)
+            )
+            rows.run("INSERT INTO desk_step VALUES (?, ?, ?, ?)", (event.stream, it.worker, event.seq, messages))
 
     @on(CharacterAsked)
     def asked(self, rows: Rows, event: Event[CharacterAsked]) -> None:
-        told = (event.stream, event.seq, event.payload.asker, to_micros(event.ts))
-        rows.run("INSERT INTO desk_asked VALUES (?, ?, ?, ?)", told)
+        params = (event.stream, event.seq, event.payload.asker, to_micros(event.ts))
+        rows.run("INSERT INTO desk_asked VALUES (?, ?, ?, ?)", params)
 
     @on(BranchEnded)
-    def concluded(self, rows: Rows, event: Event[BranchEnded]) -> None:
+    def branch_ended(self, rows: Rows, event: Event[BranchEnded]) -> None:
         _end(rows, event, event.payload.branch, event.payload.state, event.payload.conclusion)
 
     @on(WorkerEnded)
-    def finished(self, rows: Rows, event: Event[WorkerEnded]) -> None:
+    def worker_ended(self, rows: Rows, event: Event[WorkerEnded]) -> None:
         _end(rows, event, event.payload.worker, event.payload.state, event.payload.result)
 
 
+def _micros(moment: datetime | None) -> int | None:
+    return to_micros(moment) if moment is not None else None
+
+
 def _is_desk(rows: Rows, event: AnyEvent) -> bool:
-    """Rooms of other modes have turns too."""
+    """Rooms of other modes have turns, too."""
     return rows.one("SELECT 1 FROM desk_chat WHERE room = ?", (event.stream,)) is not None
 
 
@@ -173,22 +187,92 @@ def _start(
 ) -> None:
     moment = to_micros(event.ts)
     rows.run(
-        "INSERT INTO desk_process(room, id, kind, task, state, interactive, at_seq, started, heard)"
+        "INSERT INTO desk_process(room, id, kind, task, state, interactive, at_seq, started, last_activity)"
         " VALUES (?, ?, ?, ?, 'running', ?, ?, ?, ?)",
         (event.stream, name, kind, task, interactive, at_seq, moment, moment),
     )
 
 
 def _end(rows: Rows, event: AnyEvent, name: str, state: str, result: str) -> None:
-    """A cancelled one has nothing to tell: whoever cancelled it knows."""
+    """Close a process; its result is unread unless it was cancelled."""
     rows.run(
-        "UPDATE desk_process SET state = ?, result = ?, fresh = ?, ended = ?, heard = ?, held = NULL"
-        " WHERE room = ? AND id = ? AND state IN ('running', 'waiting')",
+        "UPDATE desk_process SET state = ?, result = ?, unread = ?, ended = ?, last_activity = ?,"
+        " pending_message = NULL WHERE room = ? AND id = ? AND state IN ('running', 'waiting')",
         (state, result, state != "cancelled", to_micros(event.ts), to_micros(event.ts), event.stream, name),
     )
 
 
-# What the desk adds to the store.
+class ScheduleProjection(Projection):
+    name = "desk_timetable"
+    version = 2
+    stream_column = "room"
+    schema = """
+        CREATE TABLE desk_schedule(room TEXT, id TEXT, prompt TEXT NOT NULL, timing TEXT NOT NULL,
+            "on" INTEGER NOT NULL, next INTEGER, failures INTEGER NOT NULL DEFAULT 0, why TEXT NOT NULL DEFAULT '',
+            last INTEGER, last_end TEXT NOT NULL DEFAULT '', last_output TEXT NOT NULL DEFAULT '',
+            PRIMARY KEY(room, id)) WITHOUT ROWID;
+    """
+
+    @on(ScheduleSet)
+    def set(self, rows: Rows, event: Event[ScheduleSet]) -> None:
+        it = event.payload
+        rows.run(
+            'INSERT OR REPLACE INTO desk_schedule(room, id, prompt, timing, "on", next) VALUES (?, ?, ?, ?, 1, ?)',
+            (event.stream, it.schedule, it.prompt, it.when.model_dump_json(), to_micros(it.next)),
+        )
+
+    @on(ScheduleRan)
+    def ran(self, rows: Rows, event: Event[ScheduleRan]) -> None:
+        it = event.payload
+        rows.run(
+            "UPDATE desk_schedule SET next = ?1, last = ?, last_end = ?, last_output = ?,"
+            " failures = CASE WHEN ?3 = 'failed' THEN failures + 1 ELSE 0 END,"
+            ' "on" = CASE WHEN ?1 IS NULL THEN 0 ELSE "on" END WHERE room = ? AND id = ?',
+            (_micros(it.next), to_micros(event.ts), it.end, it.told, event.stream, it.schedule),
+        )
+
+    @on(ScheduleSwitched)
+    def switched(self, rows: Rows, event: Event[ScheduleSwitched]) -> None:
+        it = event.payload
+        rows.run(
+            'UPDATE desk_schedule SET "on" = ?1, why = ?, next = ?,'
+            " failures = CASE WHEN ?1 THEN 0 ELSE failures END WHERE room = ? AND id = ?",
+            (it.on, it.why, _micros(it.next), event.stream, it.schedule),
+        )
+
+    @on(ScheduleRemoved)
+    def removed(self, rows: Rows, event: Event[ScheduleRemoved]) -> None:
+        rows.run("DELETE FROM desk_schedule WHERE room = ? AND id = ?", (event.stream, event.payload.schedule))
+
+
+class BulletinProjection(Projection):
+    name = "desk_bulletins"
+    version = 2
+    schema = """
+        CREATE TABLE desk_bulletin(character TEXT, person TEXT, text TEXT NOT NULL, upto INTEGER NOT NULL,
+            memories TEXT NOT NULL, PRIMARY KEY(character, person)) WITHOUT ROWID;
+    """
+
+    @on(BulletinWritten)
+    def written(self, rows: Rows, event: Event[BulletinWritten]) -> None:
+        it = event.payload
+        params = (it.character, it.person, it.text, it.upto, json.dumps(it.memories))
+        rows.run("INSERT OR REPLACE INTO desk_bulletin VALUES (?, ?, ?, ?, ?)", params)
+
+
+class SkillProjection(Projection):
+    name = "desk_skills"
+    schema = """
+        CREATE TABLE desk_skill_off(character TEXT, skill TEXT, PRIMARY KEY(character, skill)) WITHOUT ROWID;
+    """
+
+    @on(SkillSwitched)
+    def switched(self, rows: Rows, event: Event[SkillSwitched]) -> None:
+        it = event.payload
+        sql = "DELETE FROM desk_skill_off WHERE character = ? AND skill = ?"
+        if not it.on:
+            sql = "INSERT OR IGNORE INTO desk_skill_off VALUES (?, ?)"
+        rows.run(sql, (it.character, it.skill))
 
 
 def desk_projections() -> list[Projection]:

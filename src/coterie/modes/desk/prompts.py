@@ -9,8 +9,15 @@ from coterie.base.clock import Clock
 from coterie.characters.service import Characters
 from coterie.characters.workspace import Workspaces
 from coterie.llm.messages import PromptMessage
-from coterie.modes.desk.audience import Bulletins
-from coterie.modes.desk.queries import COMPLETIONS, DeskChat, DeskQueries, HistoryEntry, Process, ScheduleQueries
+from coterie.modes.desk.queries import (
+    COMPLETIONS,
+    BulletinQueries,
+    DeskChat,
+    DeskQueries,
+    HistoryEntry,
+    Process,
+    ScheduleQueries,
+)
 from coterie.modes.desk.skills import Skills
 from coterie.modes.desk.text_safety import UNTRUSTED_TEXT_RULE, mark_untrusted
 
@@ -77,18 +84,18 @@ _LEFT_OUT = "[What came before is left out here; `channel_recall` in a branch fi
 class PromptBuilder:
     def __init__(
         self,
-        book: DeskQueries,
-        roster: Characters,
+        queries: DeskQueries,
+        characters: Characters,
         workspaces: Workspaces,
         clock: Clock,
-        bulletins: Bulletins,
+        bulletins: BulletinQueries,
         schedules: ScheduleQueries,
         skills: Skills,
         window: Callable[[], int],
     ) -> None:
         """`window` tells how many tokens the model can hold."""
-        self._book = book
-        self._roster = roster
+        self._queries = queries
+        self._characters = characters
         self._workspaces = workspaces
         self._clock = clock
         self._bulletins = bulletins
@@ -103,7 +110,7 @@ class PromptBuilder:
         return [_system([*told, *now]), *self._history(chat, None)]
 
     def status(self, chat: DeskChat) -> str:
-        return status_block(self._book.status_processes(chat.room), self._clock.now())
+        return status_block(self._queries.status_processes(chat.room), self._clock.now())
 
     def scheduled(self, chat: DeskChat, prompt: str, remembered: Sequence[str] = ()) -> list[PromptMessage]:
         """A fresh channel: who it is, and what it set itself to do. D15"""
@@ -121,7 +128,7 @@ class PromptBuilder:
         return [
             _system([_WORKER, UNTRUSTED_TEXT_RULE, self._skills.prompt_text(character)]),
             PromptMessage(role="user", text=worker.task),
-            *self._book.worker_messages(worker.room, worker.id),
+            *self._queries.worker_messages(worker.room, worker.id),
         ]
 
     def _at_hand(self, chat: DeskChat) -> list[str]:
@@ -151,17 +158,17 @@ class PromptBuilder:
         return "On your timetable:\n" + "\n".join(lines) if lines else ""
 
     def _identity(self, chat: DeskChat) -> str:
-        bot = self._roster.get(chat.character)
+        bot = self._characters.get(chat.character)
         own = self._workspaces.texts(chat.character)
         persona = own.identity or bot.identity.persona
         return "\n\n".join(part for part in (f"You are {bot.name}.", persona, own.soul, own.user) if part)
 
     def _summaries(self, chat: DeskChat) -> str:
-        told = _newest(self._book.summaries(chat.room), round(self._window() * _SUMMARIES * _LETTERS))
+        told = _newest(self._queries.summaries(chat.room), round(self._window() * _SUMMARIES * _LETTERS))
         return "Earlier in this conversation:\n" + "\n\n".join(told) if told else ""
 
     def _history(self, chat: DeskChat, upto: int | None) -> list[PromptMessage]:
-        return [_message(line, chat) for line in self._book.history(chat.room, upto)]
+        return [_message(line, chat) for line in self._queries.history(chat.room, upto)]
 
 
 def _newest(told: Sequence[str], letters: int) -> list[str]:

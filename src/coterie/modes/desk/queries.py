@@ -1,4 +1,4 @@
-"""Reading what is going on at a desk."""
+"""Queries of the desk: conversations, processes, schedules, bulletins and what an audience may hear."""
 
 from __future__ import annotations
 
@@ -10,14 +10,18 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from coterie.base.clock import from_micros, to_micros
-from coterie.eventstore import Event, Projection, Rows, Store, on
+from coterie.base.clock import from_micros
+from coterie.characters.people import PeopleQueries
+from coterie.eventstore import Store
 from coterie.llm.messages import PromptMessage
+from coterie.memory import Memory
+from coterie.memory.access import Viewpoint
+from coterie.memory.recall import RecalledMemory
 from coterie.modes.desk.errors import NoSuchProcess
-from coterie.modes.desk.events import ScheduleRan, ScheduleRemoved, ScheduleSet, ScheduleSwitched, ScheduleTime
+from coterie.modes.desk.events import ScheduleTime
 
 COMPLETIONS = 5
-"""How many of those that ended are of note."""
+"""Ended processes that the status block lists."""
 
 _messages = TypeAdapter(tuple[PromptMessage, ...])
 
@@ -29,7 +33,7 @@ class DeskChat:
     person: str
     title: str
     wakes: int
-    """How often it looked up by itself since somebody last spoke."""
+    """Wake-ups by results since the last message of a person."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,7 @@ class Process:
     calls: int
     result: str
     unread: bool
-    """Its result has not become part of the conversation yet."""
+    """Its result is not part of the conversation yet."""
     pending_message: PromptMessage | None
     allowed: bool | None
 
@@ -69,24 +73,27 @@ class Process:
 
     @property
     def needs_confirmation(self) -> bool:
-        """It waits for a person's yes or no, and no follow-up will do."""
+        """It waits for a person's yes or no; a follow-up is not enough."""
         return self.state == "waiting" and self.pending_message is not None and bool(self.pending_message.calls)
 
 
 @dataclass(frozen=True)
 class WorkerStep:
-    """One thing a worker said, was told, or did, for people to read."""
+    """One message or tool call of a worker, for people to read."""
 
     role: str
-    """`said`, `told` or `did`."""
+    """`message`, `follow_up` or `tool`."""
     text: str
     tool: str = ""
     arguments: str = ""
 
 
 _PROCESS = (
-    "room, id, kind, task, state, status, interactive, at_seq, started, heard, ended, steps, calls, result, fresh,"
-    " held, allowed"
+    "room, id, kind, task, state, status, interactive, at_seq, started, last_activity, ended, steps, calls, result,"
+    " unread, pending_message, allowed"
+)
+_SELECT_SCHEDULE = (
+    'SELECT room, id, prompt, timing, "on", next, failures, why, last, last_end, last_output FROM desk_schedule'
 )
 
 
@@ -97,7 +104,7 @@ class DeskQueries:
     def chat(self, room: str) -> DeskChat:
         rows = self._store.query("SELECT room, character, person, title, wakes FROM desk_chat WHERE room = ?", (room,))
         if not rows:
-            raise NoSuchProcess("There is no such conversation at the desk.", "List them, and choose one.")
+            raise NoSuchProcess("There is no such desk conversation.", "List them, and choose one.")
         return DeskChat(*rows[0])
 
     def is_desk(self, room: str) -> bool:
@@ -108,23 +115,23 @@ class DeskQueries:
         return [DeskChat(*row) for row in rows]
 
     def history(self, room: str, upto: int | None = None) -> list[HistoryEntry]:
-        """What is told word by word, oldest first."""
+        """Lines that no summary replaces, oldest first."""
         rows = self._store.query(
             "SELECT seq, role, speaker, text FROM desk_history"
-            " WHERE room = ?1 AND told_by IS NULL AND seq <= coalesce(?2, 1 << 62) ORDER BY seq",
+            " WHERE room = ?1 AND summarized_by IS NULL AND seq <= coalesce(?2, 1 << 62) ORDER BY seq",
             (room, upto),
         )
         return [HistoryEntry(*row) for row in rows]
 
     def newest_message(self, room: str) -> str | None:
-        """The turn in which somebody last spoke."""
+        """The turn of the latest message of a person."""
         rows = self._store.query(
             "SELECT turn FROM desk_history WHERE room = ? AND role = 'user' ORDER BY seq DESC LIMIT 1", (room,)
         )
         return rows[0][0] if rows else None
 
     def archive(self, room: str) -> list[HistoryEntry]:
-        """Everything that was ever said, summarised or not."""
+        """All lines, summarised or not."""
         rows = self._store.query(
             "SELECT seq, role, speaker, text FROM desk_history WHERE room = ? ORDER BY seq", (room,)
         )
@@ -144,7 +151,7 @@ class DeskQueries:
         return [_process(row) for row in rows]
 
     def status_processes(self, room: str) -> list[Process]:
-        """Those at work, and the newest that ended: what the status block tells, however many there ever were. D4"""
+        """Active processes and the latest `COMPLETIONS` that ended."""
         rows = self._store.query(
             f"SELECT {_PROCESS} FROM desk_process WHERE room = ?1 AND state IN ('running', 'waiting')"  # noqa: S608
             f" UNION ALL SELECT * FROM (SELECT {_PROCESS} FROM desk_process WHERE room = ?1 AND ended IS NOT NULL"
@@ -159,13 +166,12 @@ class DeskQueries:
         return [_process(row) for row in rows]
 
     def running_branches(self, room: str) -> int:
-        """How many branches are at it."""
         sql = "SELECT count(*) FROM desk_process WHERE room = ? AND kind = 'branch' AND state = 'running'"
         return int(self._store.query(sql, (room,))[0][0])
 
     def last_history_seq(self, room: str) -> int:
-        """The number of the last line that is told word by word."""
-        sql = "SELECT coalesce(max(seq), 0) FROM desk_history WHERE room = ? AND told_by IS NULL"
+        """The sequence number of the last line that no summary replaces."""
+        sql = "SELECT coalesce(max(seq), 0) FROM desk_history WHERE room = ? AND summarized_by IS NULL"
         return int(self._store.query(sql, (room,))[0][0])
 
     def active_count(self, room: str) -> int:
@@ -173,8 +179,8 @@ class DeskQueries:
         return int(self._store.query(sql, (room,))[0][0])
 
     def unread_results(self, room: str) -> list[Process]:
-        """Those with a result, or a question, that the conversation does not know of yet."""
-        sql = f"SELECT {_PROCESS} FROM desk_process WHERE room = ? AND fresh ORDER BY started, id"  # noqa: S608
+        """Processes with a result or question that is not part of the conversation yet."""
+        sql = f"SELECT {_PROCESS} FROM desk_process WHERE room = ? AND unread ORDER BY started, id"  # noqa: S608
         rows = self._store.query(sql, (room,))
         return [_process(row) for row in rows]
 
@@ -182,33 +188,35 @@ class DeskQueries:
         rows = self._store.query(
             "SELECT messages FROM desk_step WHERE room = ? AND worker = ? ORDER BY seq", (room, worker)
         )
-        return [message for (told,) in rows for message in _told(told)]
+        return [message for (stored,) in rows for message in _parse_messages(stored)]
 
     def worker_steps(self, process: Process) -> list[WorkerStep]:
-        """What it did so far, each tool with what came of it."""
+        """What a worker did so far, each tool call with its result."""
         messages = [
             *self.worker_messages(process.room, process.id),
             *([process.pending_message] if process.pending_message else []),
         ]
-        made = []
+        steps = []
         for message in messages:
             if message.role == "tool":
                 call = message.answers
-                made.append(WorkerStep("did", message.text, call.name if call else "", call.arguments if call else ""))
+                steps.append(
+                    WorkerStep("tool", message.text, call.name if call else "", call.arguments if call else "")
+                )
             elif message.text:
-                made.append(WorkerStep("told" if message.role == "user" else "said", message.text))
-        return made
+                steps.append(WorkerStep("follow_up" if message.role == "user" else "message", message.text))
+        return steps
 
 
 @lru_cache(maxsize=1_024)
-def _told(written: str) -> tuple[PromptMessage, ...]:
-    """With every step a worker is told all that it did before."""
-    return _messages.validate_json(written)
+def _parse_messages(stored: str) -> tuple[PromptMessage, ...]:
+    # Cached because every turn of a worker reads all of its earlier messages.
+    return _messages.validate_json(stored)
 
 
 def _process(row: tuple[Any, ...]) -> Process:
-    room, name, kind, task, state, status, interactive, at_seq, started, heard, ended, steps, calls = row[:13]
-    result, fresh, held, allowed = row[13:]
+    room, name, kind, task, state, status, interactive, at_seq, started, last_activity, ended, steps, calls = row[:13]
+    result, unread, pending, allowed = row[13:]
     return Process(
         room=room,
         id=name,
@@ -219,63 +227,15 @@ def _process(row: tuple[Any, ...]) -> Process:
         interactive=bool(interactive),
         at_seq=at_seq,
         started=from_micros(started),
-        last_activity=from_micros(heard),
+        last_activity=from_micros(last_activity),
         ended=from_micros(ended) if ended is not None else None,
         steps=steps,
         calls=calls,
         result=result,
-        unread=bool(fresh),
-        pending_message=PromptMessage.model_validate(json.loads(held)) if held else None,
+        unread=bool(unread),
+        pending_message=PromptMessage.model_validate(json.loads(pending)) if pending else None,
         allowed=None if allowed is None else bool(allowed),
     )
-
-
-# What a character does by itself, and when: folded from the log. D15
-
-
-_SELECT = 'SELECT room, id, prompt, timing, "on", next, failures, why, last, last_end, last_told FROM desk_schedule'
-
-
-class ScheduleProjection(Projection):
-    name = "desk_timetable"
-    stream_column = "room"
-    schema = """
-        CREATE TABLE desk_schedule(room TEXT, id TEXT, prompt TEXT NOT NULL, timing TEXT NOT NULL,
-            "on" INTEGER NOT NULL, next INTEGER, failures INTEGER NOT NULL DEFAULT 0, why TEXT NOT NULL DEFAULT '',
-            last INTEGER, last_end TEXT NOT NULL DEFAULT '', last_told TEXT NOT NULL DEFAULT '',
-            PRIMARY KEY(room, id)) WITHOUT ROWID;
-    """
-
-    @on(ScheduleSet)
-    def set(self, rows: Rows, event: Event[ScheduleSet]) -> None:
-        it = event.payload
-        rows.run(
-            'INSERT OR REPLACE INTO desk_schedule(room, id, prompt, timing, "on", next) VALUES (?, ?, ?, ?, 1, ?)',
-            (event.stream, it.schedule, it.prompt, it.when.model_dump_json(), to_micros(it.next)),
-        )
-
-    @on(ScheduleRan)
-    def ran(self, rows: Rows, event: Event[ScheduleRan]) -> None:
-        it = event.payload
-        rows.run(
-            "UPDATE desk_schedule SET next = ?1, last = ?, last_end = ?, last_told = ?,"
-            " failures = CASE WHEN ?3 = 'failed' THEN failures + 1 ELSE 0 END,"
-            ' "on" = CASE WHEN ?1 IS NULL THEN 0 ELSE "on" END WHERE room = ? AND id = ?',
-            (_micros(it.next), to_micros(event.ts), it.end, it.told, event.stream, it.schedule),
-        )
-
-    @on(ScheduleSwitched)
-    def switched(self, rows: Rows, event: Event[ScheduleSwitched]) -> None:
-        it = event.payload
-        rows.run(
-            'UPDATE desk_schedule SET "on" = ?1, why = ?, next = ?,'
-            " failures = CASE WHEN ?1 THEN 0 ELSE failures END WHERE room = ? AND id = ?",
-            (it.on, it.why, _micros(it.next), event.stream, it.schedule),
-        )
-
-    @on(ScheduleRemoved)
-    def removed(self, rows: Rows, event: Event[ScheduleRemoved]) -> None:
-        rows.run("DELETE FROM desk_schedule WHERE room = ? AND id = ?", (event.stream, event.payload.schedule))
 
 
 @dataclass(frozen=True)
@@ -287,7 +247,7 @@ class DeskSchedule:
     on: bool
     next: datetime | None
     failures: int
-    """In a row."""
+    """Consecutive failures."""
     why: str
     """Why it is off."""
     last: datetime | None
@@ -300,12 +260,12 @@ class ScheduleQueries:
         self._store = store
 
     def all(self, room: str | None = None) -> list[DeskSchedule]:
-        rows = self._store.query(f"{_SELECT} WHERE ?1 IS NULL OR room = ?1 ORDER BY room, id", (room,))
-        return [_scheduled(row) for row in rows]
+        rows = self._store.query(f"{_SELECT_SCHEDULE} WHERE ?1 IS NULL OR room = ?1 ORDER BY room, id", (room,))
+        return [_schedule(row) for row in rows]
 
     def find(self, room: str, schedule: str) -> DeskSchedule | None:
-        rows = self._store.query(f"{_SELECT} WHERE room = ? AND id = ?", (room, schedule))
-        return _scheduled(rows[0]) if rows else None
+        rows = self._store.query(f"{_SELECT_SCHEDULE} WHERE room = ? AND id = ?", (room, schedule))
+        return _schedule(rows[0]) if rows else None
 
     def get(self, room: str, schedule: str) -> DeskSchedule:
         found = self.find(room, schedule)
@@ -314,8 +274,8 @@ class ScheduleQueries:
         return found
 
 
-def _scheduled(row: tuple[Any, ...]) -> DeskSchedule:
-    room, name, prompt, timing, on_, due, failures, why, last, last_end, last_told = row
+def _schedule(row: tuple[Any, ...]) -> DeskSchedule:
+    room, name, prompt, timing, on_, due, failures, why, last, last_end, last_output = row
     return DeskSchedule(
         room=room,
         id=name,
@@ -327,9 +287,90 @@ def _scheduled(row: tuple[Any, ...]) -> DeskSchedule:
         why=why,
         last=from_micros(last) if last is not None else None,
         last_end=last_end,
-        last_output=last_told,
+        last_output=last_output,
     )
 
 
-def _micros(moment: datetime | None) -> int | None:
-    return to_micros(moment) if moment is not None else None
+_PEOPLE_PRESENT = """
+    SELECT speaker FROM desk_history WHERE room = ?1 AND role = 'user' AND speaker != ''
+    UNION SELECT guest.person FROM surface_room held JOIN room_guest guest USING (surface, room) WHERE held.context = ?1
+"""
+
+
+class Audience:
+    """Who hears what a character says in a conversation, and what it may therefore recall.
+
+    The audience is the person of the conversation, everyone admitted to a room where it is held, and everyone who
+    has written in it. All recall of the desk goes through this class, so that the same access rules apply.
+    """
+
+    def __init__(self, store: Store, memory: Memory) -> None:
+        self._store = store
+        self._memory = memory
+        self._people = PeopleQueries(store)
+
+    def present(self, chat: DeskChat) -> frozenset[str]:
+        return frozenset([chat.person, *(person for (person,) in self._store.query(_PEOPLE_PRESENT, (chat.room,)))])
+
+    def witnesses(self, chat: DeskChat) -> tuple[str, ...]:
+        """The character and its audience, as witnesses of new memories."""
+        return tuple(sorted({chat.character, *self.present(chat)}))
+
+    def viewpoint(self, chat: DeskChat) -> Viewpoint:
+        return self._viewpoint(chat, self.present(chat), chat.room)
+
+    def viewpoint_of_person(self, chat: DeskChat) -> Viewpoint:
+        """With the person alone in any room: memories bound to a room are left out."""
+        return self._viewpoint(chat, frozenset([chat.person]), None)
+
+    def recall(self, chat: DeskChat, question: str, k: int) -> list[RecalledMemory]:
+        return self._memory.recall_as(self.viewpoint(chat), question, k=k)
+
+    def recall_for_other(self, other: str, chat: DeskChat, question: str, k: int) -> list[RecalledMemory]:
+        """What another character recalls for a question from here; the asking character hears it, too."""
+        own = self.viewpoint(chat)
+        viewpoint = Viewpoint.of(other, chat.room, [*own.present, chat.character], own.people)
+        return self._memory.recall_as(viewpoint, question, k=k)
+
+    def _viewpoint(self, chat: DeskChat, present: frozenset[str], room: str | None) -> Viewpoint:
+        desk_people = self._store.query("SELECT DISTINCT person FROM desk_chat")
+        people = [*self._people.ids(), *present, *(person for (person,) in desk_people)]
+        return Viewpoint.of(chat.character, room, present, people)
+
+
+class BulletinQueries:
+    """The latest bulletin of a character for a person: what it should know when they talk.
+
+    A bulletin is shown only while every memory it was made from exists and may be disclosed to the audience, so that it
+    never reveals what was rewound, forgotten or made private since.
+    """
+
+    def __init__(self, store: Store, memory: Memory, audience: Audience) -> None:
+        self._store = store
+        self._memory = memory
+        self._audience = audience
+
+    def text(self, chat: DeskChat) -> str:
+        """The whole bulletin if this conversation may show it, else nothing."""
+        text, memories = self._latest(chat)
+        return text if text and self._disclosable(self._audience.viewpoint(chat), memories) else ""
+
+    def stale(self, chat: DeskChat) -> bool:
+        """Whether it contains what its person may no longer be shown."""
+        text, memories = self._latest(chat)
+        return bool(text) and not self._disclosable(self._audience.viewpoint_of_person(chat), memories)
+
+    def upto(self, character: str, person: str) -> int:
+        """The event id of the last memory change that the bulletin includes."""
+        sql = "SELECT upto FROM desk_bulletin WHERE character = ? AND person = ?"
+        rows = self._store.query(sql, (character, person))
+        return int(rows[0][0]) if rows else 0
+
+    def _latest(self, chat: DeskChat) -> tuple[str, list[str]]:
+        sql = "SELECT text, memories FROM desk_bulletin WHERE character = ? AND person = ?"
+        rows = self._store.query(sql, (chat.character, chat.person))
+        return (str(rows[0][0]), json.loads(rows[0][1])) if rows else ("", [])
+
+    def _disclosable(self, viewpoint: Viewpoint, memories: list[str]) -> bool:
+        # A bulletin without its sources cannot be checked and counts as stale.
+        return bool(memories) and len(self._memory.disclosable(viewpoint, memories)) == len(set(memories))

@@ -29,10 +29,10 @@ _VANISHED = "It was begun as often as it may be, and never came to an end."
 
 class ScheduleService:
     def __init__(
-        self, store: Store, kit: AgentDeps, channel: Channel, clock: Clock, *, patience_s: float = RUN_TIMEOUT_S
+        self, store: Store, deps: AgentDeps, channel: Channel, clock: Clock, *, patience_s: float = RUN_TIMEOUT_S
     ) -> None:
         self._store = store
-        self._kit = kit
+        self._deps = deps
         self._channel = channel
         self._clock = clock
         self._patience_s = patience_s
@@ -42,10 +42,10 @@ class ScheduleService:
         self, room: str, prompt: str, when: ScheduleTime, *, schedule: str = "", actor: str = "system"
     ) -> str:
         """A new one, or a changed one. It is recorded with its first run."""
-        self._kit.queries.chat(room)
+        self._deps.queries.chat(room)
         if schedule:
             self.queries.get(room, schedule)
-        self._kit.guard.check(prompt, "a schedule")
+        self._deps.guard.check(prompt, "a schedule")
         plan = plan_schedule(room, prompt, when, now=self._clock.now(), schedule=schedule, actor=actor)
         await self._store.append([plan.new_event], jobs=[plan.job])
         return plan.schedule
@@ -57,8 +57,8 @@ class ScheduleService:
         due = found.when.due_after(self._clock.now()) if on else None
         if on and due is None:
             raise BadSchedule("Its moment is over.", "Give it another one.")
-        draft = NewEvent(room, ScheduleSwitched(schedule=schedule, on=on, next=due), actor)
-        await self._store.append([draft], jobs=[self._run_at(room, schedule, due)] if due else [])
+        event = NewEvent(room, ScheduleSwitched(schedule=schedule, on=on, next=due), actor)
+        await self._store.append([event], jobs=[self._run_at(room, schedule, due)] if due else [])
 
     async def remove(self, room: str, schedule: str, *, actor: str = "system") -> None:
         self.queries.get(room, schedule)
@@ -68,23 +68,23 @@ class ScheduleService:
         found = self.queries.find(str(job.payload["room"]), str(job.payload["schedule"]))
         if found is None or not found.on or found.next is None or to_micros(found.next) != job.payload["due"]:
             return None  # changed, switched off or removed since
-        chat = self._kit.queries.chat(found.room)
-        errand = ChannelOutcome(chat, f"{WAKE_PREFIX}{job.id}")
+        chat = self._deps.queries.chat(found.room)
+        outcome = ChannelOutcome(chat, f"{WAKE_PREFIX}{job.id}")
         try:
             async with asyncio.timeout(self._patience_s):
-                model = await self._channel.run_schedule(chat, errand, found.prompt)
+                model = await self._channel.run_schedule(chat, outcome, found.prompt)
         except TimeoutError:
             return self._failed(found, f"It took longer than {self._patience_s:.0f} s.")
         except ModelError as error:
             return self._failed(found, redact(str(error)))
-        outcome = errand.outcome(model)
-        told = redact("\n\n".join(errand.replies))
+        result = outcome.job_result(model)
+        told = redact("\n\n".join(outcome.replies))
         after = self._after(found)
         ran = ScheduleRan(
             schedule=found.id, due=found.next, end="told" if told else "nothing", told=told[:500], next=after
         )
         jobs = [self._run_at(found.room, found.id, after)] if after else []
-        return JobResult([NewEvent(found.room, ran, "schedule"), *outcome.new_events], [*outcome.jobs, *jobs])
+        return JobResult([NewEvent(found.room, ran, "schedule"), *result.new_events], [*result.jobs, *jobs])
 
     async def fail_lost_runs(self) -> int:
         """A run whose job was given up counts as a failure; how many there were."""
@@ -92,8 +92,8 @@ class ScheduleService:
         # Looked at twice: a run may have been recorded between looking at the timetable and at the jobs.
         lost = [found for found in lost if self.queries.find(found.room, found.id) == found]
         for found in lost:
-            outcome = self._failed(found, _VANISHED)
-            await self._store.append(outcome.new_events, jobs=outcome.jobs)
+            result = self._failed(found, _VANISHED)
+            await self._store.append(result.new_events, jobs=result.jobs)
         return len(lost)
 
     def _failed(self, found: DeskSchedule, why: str) -> JobResult:
@@ -101,16 +101,16 @@ class ScheduleService:
         after = None if over else self._after(found)
         due = found.next or self._clock.now()
         ran = ScheduleRan(schedule=found.id, due=due, end="failed", told=why, next=after)
-        drafts = [NewEvent(found.room, ran, "schedule")]
+        events = [NewEvent(found.room, ran, "schedule")]
         if not over:
-            return JobResult(drafts, [self._run_at(found.room, found.id, after)] if after else [])
-        drafts.append(NewEvent(found.room, ScheduleSwitched(schedule=found.id, on=False, why=why), "schedule"))
-        errand = ChannelOutcome(self._kit.queries.chat(found.room), f"{WAKE_PREFIX}{found.id}:{to_micros(due)}")
-        errand.replies.append(
+            return JobResult(events, [self._run_at(found.room, found.id, after)] if after else [])
+        events.append(NewEvent(found.room, ScheduleSwitched(schedule=found.id, on=False, why=why), "schedule"))
+        outcome = ChannelOutcome(self._deps.queries.chat(found.room), f"{WAKE_PREFIX}{found.id}:{to_micros(due)}")
+        outcome.replies.append(
             f"“{found.prompt[:200]}” failed {MOST_FAILURES} times in a row, so I switched that schedule off. {why}"
         )
-        told = errand.outcome()
-        return JobResult([*drafts, *told.new_events], told.jobs)
+        told = outcome.job_result()
+        return JobResult([*events, *told.new_events], told.jobs)
 
     def _after(self, found: DeskSchedule) -> datetime | None:
         """From now, not from when it was due: what was missed is caught up with this one run."""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from coterie.base.redaction import redact
 from coterie.characters.workspace import Workspaces
-from coterie.eventstore import Event, NewEvent, Projection, Rows, Store, on
+from coterie.eventstore import NewEvent, Store
 from coterie.modes.desk.errors import NoSuchSkill
 from coterie.modes.desk.events import SkillSwitched
 from coterie.modes.desk.sandbox.files import WorkspaceFiles
@@ -26,21 +26,6 @@ _FRONT = re.compile(r"\A---\s*\n(.*?)\n---\s*\n?", re.DOTALL)
 _LONGEST = 64_000
 _LONGEST_DESCRIPTION = 300
 _MOST_FILES = 200
-
-
-class SkillProjection(Projection):
-    name = "desk_skills"
-    schema = """
-        CREATE TABLE desk_skill_off(character TEXT, skill TEXT, PRIMARY KEY(character, skill)) WITHOUT ROWID;
-    """
-
-    @on(SkillSwitched)
-    def switched(self, rows: Rows, event: Event[SkillSwitched]) -> None:
-        it = event.payload
-        sql = "DELETE FROM desk_skill_off WHERE character = ? AND skill = ?"
-        if not it.on:
-            sql = "INSERT OR IGNORE INTO desk_skill_off VALUES (?, ?)"
-        rows.run(sql, (it.character, it.skill))
 
 
 @dataclass(frozen=True)

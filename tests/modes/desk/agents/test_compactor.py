@@ -6,7 +6,7 @@ import pytest
 
 from coterie.eventstore import NewEvent
 from coterie.llm.recording import RecordedCall, RecordedError
-from coterie.modes.desk.agents.compactor import Compactor
+from coterie.modes.desk.agents.maintenance import Compactor
 from coterie.modes.desk.events import HistoryCompacted
 from tests.modes.desk.conftest import Script, Stage
 

@@ -66,7 +66,7 @@ async def test_what_does_not_fit_is_told_in_words(box: Toolbox) -> None:
 async def test_d20_a_tool_that_sends_does_nothing_without_a_yes(box: Toolbox) -> None:
     assert box.needs_confirmation(call("send", text="x"))
     assert not box.needs_confirmation(call("greet", name="Ana"))
-    assert "needs the person's yes" in await box.use(call("send", text="x"))
+    assert "needs a confirmation" in await box.use(call("send", text="x"))
     assert sent == []
     assert await box.use(call("send", text="x"), confirmed=True) == "sent"
     assert sent == ["x"]

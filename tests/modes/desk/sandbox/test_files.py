@@ -1,4 +1,4 @@
-"""D17: files stay inside the workspace, whatever is tried."""
+"""D17: file operations stay inside the workspace."""
 
 from __future__ import annotations
 
@@ -86,21 +86,21 @@ def test_d17_a_workspace_that_is_itself_a_link_is_refused(root: Path) -> None:
         WorkspaceFiles(link).read("secret.txt")
 
 
-def test_d17_a_swap_between_looks_gets_nowhere(files: WorkspaceFiles, root: Path) -> None:
-    """A folder that turns into a link to the outside and back, as quickly as it can."""
+def test_d17_swapping_a_folder_for_a_link_meanwhile_has_no_effect(files: WorkspaceFiles, root: Path) -> None:
+    """A folder is replaced by a link to the outside and back in a tight loop."""
     real, link = root / "real", root / "swap"
     real.mkdir()
     (real / "secret.txt").write_text("inside")
     stop = threading.Event()
 
     def swap() -> None:
-        os.symlink(root.parent / "outside", root / "evil")
+        os.symlink(root.parent / "outside", root / "link-out")
         os.rename(real, link)
         while not stop.is_set():
-            os.rename(link, root / "aside")
-            os.rename(root / "evil", link)
-            os.rename(link, root / "evil")
-            os.rename(root / "aside", link)
+            os.rename(link, root / "moved")
+            os.rename(root / "link-out", link)
+            os.rename(link, root / "link-out")
+            os.rename(root / "moved", link)
 
     thread = threading.Thread(target=swap)
     thread.start()
@@ -120,7 +120,7 @@ def test_d17_a_swap_between_looks_gets_nowhere(files: WorkspaceFiles, root: Path
     assert os.listdir(root.parent / "outside") == ["secret.txt"]
 
 
-def test_d17_a_pipe_or_a_device_holds_nobody_up(files: WorkspaceFiles, root: Path) -> None:
+def test_d17_named_pipes_do_not_block(files: WorkspaceFiles, root: Path) -> None:
     os.mkfifo(root / "pipe")
     with pytest.raises(WorkspaceFileError, match="plain file"):
         files.read("pipe")
@@ -129,10 +129,8 @@ def test_d17_a_pipe_or_a_device_holds_nobody_up(files: WorkspaceFiles, root: Pat
     assert files.search("x") == []
 
 
-def test_d17_an_edit_that_is_not_clear_changes_nothing(files: WorkspaceFiles) -> None:
-    for old in ("line\n", "", "not there", "i"):
-        if old == "line\n":
-            continue
+def test_d17_an_ambiguous_edit_changes_nothing(files: WorkspaceFiles) -> None:
+    for old in ("", "not there", "i"):
         with pytest.raises(WorkspaceFileError, match="times"):
             files.edit("notes/a.txt", old, "x")
     assert files.read("notes/a.txt") == "first line\nsecond Line\n"
@@ -146,10 +144,10 @@ def test_d17_a_long_file_is_read_in_pieces(files: WorkspaceFiles) -> None:
 
 
 @given(st.text(alphabet="./a\0 ~$\\", max_size=12))
-def test_d17_no_path_made_of_such_characters_leaves(tmp_path_factory: pytest.TempPathFactory, path: str) -> None:
-    above = tmp_path_factory.mktemp("above")
-    (above / "workspace").mkdir()
-    files = WorkspaceFiles(above / "workspace")
+def test_d17_generated_paths_stay_inside(tmp_path_factory: pytest.TempPathFactory, path: str) -> None:
+    parent = tmp_path_factory.mktemp("parent")
+    (parent / "workspace").mkdir()
+    files = WorkspaceFiles(parent / "workspace")
     with suppress(DeskError):
         files.write(path, "x")
-    assert os.listdir(above) == ["workspace"]
+    assert os.listdir(parent) == ["workspace"]

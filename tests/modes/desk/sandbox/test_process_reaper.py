@@ -1,4 +1,4 @@
-"""What is left of a sandboxed command is ended, and nobody else. D16"""
+"""Leftover processes of a sandboxed command are killed, and no others."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from coterie.modes.desk.sandbox import process_reaper
+from coterie.modes.desk.sandbox.sandbox import reap_processes
 
 
 @pytest.fixture
-def told() -> Iterator[int]:
-    descriptor = os.memfd_create("told", 0)
+def info() -> Iterator[int]:
+    descriptor = os.memfd_create("info", 0)
     yield descriptor
     os.close(descriptor)
 
 
 @pytest.fixture
-def neighbour() -> Iterator[subprocess.Popen[bytes]]:
+def process() -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(["sleep", "60"]) as process:
         yield process
         process.kill()
@@ -30,23 +30,22 @@ def namespace(process: int) -> int:
     return os.stat(f"/proc/{process}/ns/pid").st_ino
 
 
-async def test_d16_whoever_got_the_number_since_is_left_alone(told: int, neighbour: subprocess.Popen[bytes]) -> None:
-    elsewhere = namespace(neighbour.pid) + 1
-    os.write(told, json.dumps({"child-pid": neighbour.pid, "pid-namespace": elsewhere}).encode())
-    await process_reaper.reap_processes(told)
-    assert neighbour.poll() is None
+async def test_d16_another_process_with_a_reused_id_is_not_killed(info: int, process: subprocess.Popen[bytes]) -> None:
+    other_namespace = namespace(process.pid) + 1
+    os.write(info, json.dumps({"child-pid": process.pid, "pid-namespace": other_namespace}).encode())
+    await reap_processes(info)
+    assert process.poll() is None
 
 
-async def test_d16_the_one_that_is_meant_is_gone_afterwards(told: int, neighbour: subprocess.Popen[bytes]) -> None:
-    there = namespace(neighbour.pid)
-    os.write(told, json.dumps({"child-pid": neighbour.pid, "pid-namespace": there}).encode())
-    await process_reaper.reap_processes(told)
-    assert neighbour.poll() == -9
+async def test_d16_the_leftover_process_is_gone_afterwards(info: int, process: subprocess.Popen[bytes]) -> None:
+    os.write(info, json.dumps({"child-pid": process.pid, "pid-namespace": namespace(process.pid)}).encode())
+    await reap_processes(info)
+    assert process.poll() == -9
 
 
-async def test_d16_one_that_never_began_or_is_gone_is_nothing_to_wait_for(told: int) -> None:
-    await process_reaper.reap_processes(told)
+async def test_d16_processes_that_never_started_or_ended_are_ignored(info: int) -> None:
+    await reap_processes(info)
     with subprocess.Popen(["true"]) as process:
         process.wait()
-    os.write(told, json.dumps({"child-pid": process.pid, "pid-namespace": 1}).encode())
-    await process_reaper.reap_processes(told)
+    os.write(info, json.dumps({"child-pid": process.pid, "pid-namespace": 1}).encode())
+    await reap_processes(info)

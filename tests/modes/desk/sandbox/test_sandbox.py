@@ -1,4 +1,4 @@
-"""D16: where the sandbox does not work, nothing runs, and the reason is told."""
+"""D16: without a working sandbox nothing runs, and the reason is reported."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ import pytest
 from coterie.base.paths import Paths
 from coterie.checkup import build_doctor
 from coterie.modes.desk.errors import BadCommand, SandboxUnavailable
-from coterie.modes.desk.sandbox import syscalls
-from coterie.modes.desk.sandbox.sandbox import Sandbox
+from coterie.modes.desk.sandbox.sandbox import Sandbox, seccomp_program
 from coterie.modes.desk.settings import DeskSettings
 
 
-def fake(folder: Path, script: str) -> None:
+def install_fake_bwrap(folder: Path, script: str) -> None:
     folder.mkdir(exist_ok=True)
     (folder / "bwrap").write_text(f"#!/bin/sh\n{script}\n")
     (folder / "bwrap").chmod(0o755)
@@ -24,9 +23,9 @@ def fake(folder: Path, script: str) -> None:
 
 BROKEN = {
     "exits with 1": "echo 'bwrap: No permissions to create new namespace' >&2; exit 1",
-    "says nothing": "exit 0",
+    "prints nothing": "exit 0",
     "crashes": "kill -SEGV $$",
-    "lets everything through": 'while [ "$1" != -- ]; do shift; done; shift; exec "$@"',
+    "confines nothing": 'while [ "$1" != -- ]; do shift; done; shift; exec "$@"',
     "claims success": "echo writes-workspace; exit 0; echo",
 }
 
@@ -35,7 +34,7 @@ BROKEN = {
 async def test_d16_a_broken_sandbox_refuses_every_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    fake(tmp_path / "bin", BROKEN[how])
+    install_fake_bwrap(tmp_path / "bin", BROKEN[how])
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     sandbox = Sandbox(DeskSettings())
     for _ in range(20):
@@ -46,8 +45,8 @@ async def test_d16_a_broken_sandbox_refuses_every_command(
     assert (await sandbox.status()).state == "refused"
 
 
-async def test_d16_the_reason_of_a_broken_one_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake(tmp_path / "bin", BROKEN["exits with 1"])
+async def test_d16_the_error_of_a_broken_sandbox_is_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_fake_bwrap(tmp_path / "bin", BROKEN["exits with 1"])
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     assert "No permissions to create new namespace" in (await Sandbox(DeskSettings()).status()).reason
 
@@ -67,16 +66,16 @@ async def test_d16_without_a_filter_for_the_processor_nothing_runs(
         await Sandbox(DeskSettings()).run(["true"], tmp_path)
 
 
-async def test_d16_off_runs_unconfined_and_says_so_loudly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_d16_off_runs_unconfined_with_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sandbox = Sandbox(DeskSettings(sandbox="off"))
-    standing = await sandbox.status()
-    assert (standing.state, bool(standing.reason), bool(standing.fix)) == ("off", True, True)
+    status = await sandbox.status()
+    assert (status.state, bool(status.reason), bool(status.fix)) == ("off", True, True)
     ran = await sandbox.run(["/bin/sh", "-c", "pwd; echo $COTERIE_HOME"], tmp_path)
     assert ran.output == f"{tmp_path}\n\n"
 
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap (apt install bubblewrap)")
-async def test_d16_a_command_without_words_is_refused(tmp_path: Path) -> None:
+async def test_d16_empty_commands_and_nul_characters_are_refused(tmp_path: Path) -> None:
     sandbox = Sandbox(DeskSettings())
     for argv in ([], ["a\0b"]):
         with pytest.raises(BadCommand):
@@ -84,22 +83,22 @@ async def test_d16_a_command_without_words_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-def test_d16_every_jump_of_the_filter_lands_inside_it(machine: str) -> None:
-    program = syscalls.program(machine)
+def test_d16_every_jump_of_the_filter_stays_inside_it(machine: str) -> None:
+    program = seccomp_program(machine)
     assert len(program) % 8 == 0
     steps = [program[at : at + 8] for at in range(0, len(program), 8)]
-    for place, step in enumerate(steps):
+    for index, step in enumerate(steps):
         if step[0] in (0x15, 0x35, 0x45):
-            assert max(step[2], step[3]) + place + 1 < len(steps)
+            assert max(step[2], step[3]) + index + 1 < len(steps)
     assert steps[-1][0] == 0x06
 
 
-def test_d16_the_doctor_tells_the_reason_and_the_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    home = Paths.locate({"COTERIE_HOME": str(tmp_path / "home")})
+def test_d16_the_doctor_reports_the_reason_and_the_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = Paths.locate({"COTERIE_HOME": str(tmp_path / "home")})
     monkeypatch.setenv("PATH", str(tmp_path))
-    (finding,) = [found for found in build_doctor(home).run() if found.about == "Sandbox"]
+    (finding,) = [found for found in build_doctor(paths).run() if found.about == "Sandbox"]
     assert (finding.state, "not installed" in finding.what, "apt install" in finding.fix) == ("note", True, True)
-    home.root.mkdir()
-    home.config.write_text('[desk]\nsandbox = "off"\n')
-    (finding,) = [found for found in build_doctor(home).run() if found.about == "Sandbox"]
+    paths.root.mkdir()
+    paths.config.write_text('[desk]\nsandbox = "off"\n')
+    (finding,) = [found for found in build_doctor(paths).run() if found.about == "Sandbox"]
     assert (finding.state, "unconfined" in finding.what) == ("bad", True)

@@ -25,11 +25,10 @@ from coterie.memory.records import MemoryType
 from coterie.memory.writer import NewMemory
 from coterie.modes.desk.agents.processes import AgentDeps, end_key
 from coterie.modes.desk.agents.tools import AgentTool, Toolbox, make_tool
-from coterie.modes.desk.audience import Audience
 from coterie.modes.desk.errors import NotAsked
 from coterie.modes.desk.events import BranchEnd, BranchEnded, CharacterAsked
 from coterie.modes.desk.jobs import ChannelOutcome, wake_job
-from coterie.modes.desk.queries import DeskChat
+from coterie.modes.desk.queries import Audience, DeskChat
 from coterie.modes.desk.text_safety import UNTRUSTED_TEXT_RULE, LeakGuard, mark_untrusted
 
 # Asking another character, who answers from its own memory and knows who asks. D23
@@ -51,20 +50,20 @@ class CharacterQuestions:
     def __init__(
         self,
         store: Store,
-        roster: Characters,
+        characters: Characters,
         workspaces: Workspaces,
         memory: Memory,
-        company: Audience,
+        audience: Audience,
         models: Models,
         clock: Clock,
         may_talk: MayTalk,
         most_a_day: int,
     ) -> None:
         self._store = store
-        self._roster = roster
+        self._characters = characters
         self._workspaces = workspaces
         self._memory = memory
-        self._company = company
+        self._audience = audience
         self._models = models
         self._clock = clock
         self._may_talk = may_talk
@@ -73,15 +72,15 @@ class CharacterQuestions:
 
     def allowed_characters(self, character: str, person: str) -> list[Character]:
         """Whom it may ask."""
-        return [bot for bot in self._roster.all() if bot.id != character and self._may_talk(person, bot.id)]
+        return [bot for bot in self._characters.all() if bot.id != character and self._may_talk(person, bot.id)]
 
-    async def ask(self, errand: ChannelOutcome, name: str, question: str) -> str:
-        chat = errand.chat
-        asker, asked = self._roster.get(chat.character), self._allowed(errand, name)
+    async def ask(self, outcome: ChannelOutcome, name: str, question: str) -> str:
+        chat = outcome.chat
+        asker, asked = self._characters.get(chat.character), self._allowed(outcome, name)
         if self._today(chat.character) >= self._most_a_day:
             raise NotAsked(f"You have asked others {self._most_a_day} times today.", "Ask again tomorrow.")
-        recalled = await asyncio.to_thread(self._company.recall_for_other, asked.id, chat, question, _MEMORIES)
-        errand.note_recalled(recalled)
+        recalled = await asyncio.to_thread(self._audience.recall_for_other, asked.id, chat, question, _MEMORIES)
+        outcome.note_recalled(recalled)
         told = [
             f"You are {asked.name}.",
             self._persona(asked),
@@ -94,24 +93,24 @@ class CharacterQuestions:
         prompt = Prompt.of(f"{known}\n\n{asker.name} asks: {question}", system="\n\n".join(filter(None, told)))
         answer = await self._models.ask(Role.BRANCH, prompt, caller=Caller(chat.room, asked.id))
         said = self._guard.redact(answer.text.strip()) or "(no answer)"
-        payload = CharacterAsked(branch=errand.answers, asker=asker.id, asked=asked.id, question=question, answer=said)
+        payload = CharacterAsked(branch=outcome.answers, asker=asker.id, asked=asked.id, question=question, answer=said)
         # At once, not with the rest of the thought: it was said, and it counts against the budget.
         await self._store.append([NewEvent(chat.room, payload, asker.id)])
-        errand.new_events += self._remembered(errand, asker, asked, question, said)
+        outcome.new_events += self._remembered(outcome, asker, asked, question, said)
         return f"{asked.name} says: {said}"
 
-    def _allowed(self, errand: ChannelOutcome, name: str) -> Character:
-        asked = self._roster.find(name)
-        if asked.id not in {bot.id for bot in self.allowed_characters(errand.chat.character, errand.chat.person)}:
+    def _allowed(self, outcome: ChannelOutcome, name: str) -> Character:
+        asked = self._characters.find(name)
+        if asked.id not in {bot.id for bot in self.allowed_characters(outcome.chat.character, outcome.chat.person)}:
             raise NotAsked(f"{asked.name} may not be asked here.", "Ask somebody the person may talk with.")
         return asked
 
     def _remembered(
-        self, errand: ChannelOutcome, asker: Character, asked: Character, question: str, said: str
+        self, outcome: ChannelOutcome, asker: Character, asked: Character, question: str, said: str
     ) -> list[NewEvent]:
         """Marked with who said it; each from its own point of view."""
-        room = errand.chat.room
-        there = tuple(sorted({asked.id, *self._company.witnesses(errand.chat)}))
+        room = outcome.chat.room
+        there = tuple(sorted({asked.id, *self._audience.witnesses(outcome.chat)}))
         heard = NewMemory(
             f"{asked.name} told me: {said}",
             asker.id,
@@ -119,9 +118,9 @@ class CharacterQuestions:
             speaker=asked.name,
             told_by=asked.id,
             witnesses=there,
-            sources=(errand.answers,),
+            sources=(outcome.answers,),
             reliability=0.8,
-            private=errand.private,
+            private=outcome.private,
         )
         asked_me = NewMemory(
             f"{asker.name} asked me: {question}",
@@ -130,10 +129,10 @@ class CharacterQuestions:
             speaker=asker.name,
             told_by=asker.id,
             witnesses=there,
-            private=errand.private,
+            private=outcome.private,
         )
         planned = self._memory.writer.plan([heard, asked_me], by_meaning=True)
-        return [draft for plan in planned for draft in plan.new_events]
+        return [event for plan in planned for event in plan.new_events]
 
     def _persona(self, bot: Character) -> str:
         own = self._workspaces.texts(bot.id)
@@ -151,37 +150,37 @@ STALE_AFTER_S = 60.0
 
 class Branches:
     def __init__(
-        self, kit: AgentDeps, company: Audience, asking: CharacterQuestions, *, stale_after_s: float = STALE_AFTER_S
+        self, deps: AgentDeps, audience: Audience, asking: CharacterQuestions, *, stale_after_s: float = STALE_AFTER_S
     ) -> None:
-        self._kit = kit
-        self._company = company
+        self._deps = deps
+        self._audience = audience
         self._asking = asking
         self._stale_after_s = stale_after_s
 
     async def run_branch(self, job: Job) -> JobResult | None:
-        branch = self._kit.queries.process(str(job.payload["room"]), str(job.payload["branch"]))
+        branch = self._deps.queries.process(str(job.payload["room"]), str(job.payload["branch"]))
         if not branch.active:
             return None
-        chat = self._kit.queries.chat(branch.room)
-        errand = ChannelOutcome(chat, branch.id)
-        thinking = self._conclude(chat, errand, self._kit.prompts.branch(chat, branch))
-        ended = await self._kit.processes.run_cancellable(branch, thinking)
-        if ended is None or not self._kit.queries.process(branch.room, branch.id).active:
+        chat = self._deps.queries.chat(branch.room)
+        outcome = ChannelOutcome(chat, branch.id)
+        thinking = self._conclude(chat, outcome, self._deps.prompts.branch(chat, branch))
+        ended = await self._deps.processes.run_cancellable(branch, thinking)
+        if ended is None or not self._deps.queries.process(branch.room, branch.id).active:
             return None
         state, conclusion = ended
-        payload = BranchEnded(branch=branch.id, state=state, conclusion=self._kit.guard.redact(conclusion))
-        drafts = [*errand.new_events, NewEvent(branch.room, payload, chat.character, key=end_key(branch))]
-        return JobResult(drafts, [*errand.jobs, wake_job(branch.room, branch.id, "end")])
+        payload = BranchEnded(branch=branch.id, state=state, conclusion=self._deps.guard.redact(conclusion))
+        events = [*outcome.new_events, NewEvent(branch.room, payload, chat.character, key=end_key(branch))]
+        return JobResult(events, [*outcome.jobs, wake_job(branch.room, branch.id, "end")])
 
     async def _conclude(
-        self, chat: DeskChat, errand: ChannelOutcome, messages: list[PromptMessage]
+        self, chat: DeskChat, outcome: ChannelOutcome, messages: list[PromptMessage]
     ) -> tuple[BranchEnd, str]:
-        box = Toolbox(self._tools(chat, errand), self._kit.guard)
+        box = Toolbox(self._tools(chat, outcome), self._deps.guard)
         try:
             async with asyncio.timeout(self._stale_after_s):
                 for _ in range(MOST_TURNS):
                     prompt = Prompt(messages=tuple(messages), tools=box.schemas)
-                    answer = await self._kit.models.ask(Role.BRANCH, prompt, caller=Caller(chat.room, chat.character))
+                    answer = await self._deps.models.ask(Role.BRANCH, prompt, caller=Caller(chat.room, chat.character))
                     if not answer.calls:
                         return "done", answer.text.strip() or "No conclusion."
                     messages.append(PromptMessage(role="assistant", text=answer.text, calls=answer.calls))
@@ -194,28 +193,28 @@ class Branches:
             return "failed", str(error)
         return "failed", f"No conclusion after {MOST_TURNS} turns."
 
-    def _tools(self, chat: DeskChat, errand: ChannelOutcome) -> list[AgentTool]:
+    def _tools(self, chat: DeskChat, outcome: ChannelOutcome) -> list[AgentTool]:
         async def memory_recall(question: Annotated[str, Field(min_length=1)], most: int = 8) -> str:
             """What you remember about something."""
-            found = await asyncio.to_thread(self._company.recall, chat, question, min(max(most, 1), 20))
-            errand.note_recalled(found)
+            found = await asyncio.to_thread(self._audience.recall, chat, question, min(max(most, 1), 20))
+            outcome.note_recalled(found)
             return "\n".join(f"- {memory.text_with_speaker}" for memory in found) or "Nothing comes to mind."
 
         async def channel_recall(text: Annotated[str, Field(min_length=1)]) -> str:
             """Lines of this conversation, however old, that contain a text."""
             wanted = text.casefold()
-            lines = [line for line in self._kit.queries.archive(chat.room) if wanted in line.text.casefold()]
+            lines = [line for line in self._deps.queries.archive(chat.room) if wanted in line.text.casefold()]
             return "\n".join(f"{line.role}: {line.text[:500]}" for line in lines[-20:]) or "There is none."
 
         async def memory_save(text: Annotated[str, Field(min_length=1)], type: MemoryType = "fact") -> str:  # noqa: A002
             """Remember something, from your point of view."""
-            wanted = errand.new_memory(text, type)
-            errand.new_events += self._kit.processes.memory_events(chat, wanted)
+            wanted = outcome.new_memory(text, type)
+            outcome.new_events += self._deps.processes.memory_events(chat, wanted)
             return "Remembered."
 
         async def spawn_worker(task: Annotated[str, Field(min_length=1)]) -> str:
             """Have work done with files and commands. The result is brought to you in the conversation."""
-            return f"At work, as {errand.start_worker(task, interactive=False, by=errand.answers)}."
+            return f"At work, as {outcome.start_worker(task, interactive=False, by=outcome.answers)}."
 
         made = [
             make_tool(memory_recall, untrusted_result=True),
@@ -223,9 +222,9 @@ class Branches:
             make_tool(memory_save),
             make_tool(spawn_worker),
         ]
-        return [*made, *self._ask_tool(chat, errand)]
+        return [*made, *self._ask_tool(chat, outcome)]
 
-    def _ask_tool(self, chat: DeskChat, errand: ChannelOutcome) -> list[AgentTool]:
+    def _ask_tool(self, chat: DeskChat, outcome: ChannelOutcome) -> list[AgentTool]:
         """Only where there is somebody to ask."""
         others = self._asking.allowed_characters(chat.character, chat.person)
         if not others:
@@ -235,7 +234,7 @@ class Branches:
             character: Annotated[str, Field(min_length=1)], question: Annotated[str, Field(min_length=1)]
         ) -> str:
             """Ask another character something; it answers from its own memory."""
-            return await self._asking.ask(errand, character, question)
+            return await self._asking.ask(outcome, character, question)
 
         made = make_tool(ask, untrusted_result=True)
         return [replace(made, description=f"{made.description} There are: {', '.join(bot.name for bot in others)}.")]

@@ -22,15 +22,14 @@ from coterie.llm.messages import Prompt, PromptMessage
 from coterie.llm.router import Caller
 from coterie.llm.settings import Role
 from coterie.memory.records import MemoryType
-from coterie.modes.desk.agents.compactor import Compactor
+from coterie.modes.desk.agents.maintenance import Compactor
 from coterie.modes.desk.agents.processes import AgentDeps
 from coterie.modes.desk.agents.tools import AgentTool, Toolbox, make_tool
-from coterie.modes.desk.audience import Audience
 from coterie.modes.desk.errors import BadSchedule, BadTool, Leak
 from coterie.modes.desk.events import ScheduleRemoved, ScheduleTime
 from coterie.modes.desk.jobs import DEBOUNCE_S, WAKE_PREFIX, ChannelOutcome, plan_schedule
 from coterie.modes.desk.prompts import result_message, results_text
-from coterie.modes.desk.queries import DeskChat
+from coterie.modes.desk.queries import Audience, DeskChat
 
 # What the channel can do beside talking. Nothing of it waits: it is gathered, and recorded when the look ends.
 
@@ -40,85 +39,85 @@ MOST_SCHEDULES = 20
 
 
 def channel_tools(
-    kit: AgentDeps, chat: DeskChat, errand: ChannelOutcome, now: datetime, *, by_itself: bool = False
+    deps: AgentDeps, chat: DeskChat, outcome: ChannelOutcome, now: datetime, *, by_itself: bool = False
 ) -> list[AgentTool]:
     """`by_itself`: nobody spoke, a schedule is due. Then it must not make more of them."""
-    made = [*_talking(kit, chat, errand), *_handing_on(kit, chat, errand), *_keeping(kit, chat, errand)]
-    return made if by_itself else [*made, _scheduling(kit, chat, errand, now)]
+    made = [*_talking(deps, chat, outcome), *_handing_on(deps, chat, outcome), *_keeping(deps, chat, outcome)]
+    return made if by_itself else [*made, _scheduling(deps, chat, outcome, now)]
 
 
-def _talking(kit: AgentDeps, chat: DeskChat, errand: ChannelOutcome) -> Sequence[AgentTool]:
+def _talking(deps: AgentDeps, chat: DeskChat, outcome: ChannelOutcome) -> Sequence[AgentTool]:
     async def reply(text: Annotated[str, Field(min_length=1)]) -> str:
         """Say something to the person, now."""
         try:
-            kit.guard.check(text, "the reply")
+            deps.guard.check(text, "the reply")
         except Leak as leak:
             return f"Error: {leak}"
-        errand.replies.append(text)
+        outcome.replies.append(text)
         return "Said."
 
     async def skip(why: str = "") -> str:
         """Say nothing this time."""
-        errand.skip(why)
+        outcome.skip(why)
         return "Nothing is said."
 
     async def react(emoji: Annotated[str, Field(min_length=1, max_length=16)]) -> str:
         """React to the message with an emoji."""
-        errand.react(emoji)
+        outcome.react(emoji)
         return "Reacted."
 
     return [make_tool(reply), make_tool(skip), make_tool(react)]
 
 
-def _handing_on(kit: AgentDeps, chat: DeskChat, errand: ChannelOutcome) -> Sequence[AgentTool]:
+def _handing_on(deps: AgentDeps, chat: DeskChat, outcome: ChannelOutcome) -> Sequence[AgentTool]:
     async def branch(thought: Annotated[str, Field(min_length=1, description="What to think about.")]) -> str:
         """Think about something longer, while the conversation goes on. The conclusion is brought to you."""
-        busy = kit.queries.running_branches(chat.room) + errand.branches
+        busy = deps.queries.running_branches(chat.room) + outcome.branches
         if busy >= MOST_BRANCHES:
             raise BadTool(f"You are thinking about {busy} things already.", "Wait for one, or cancel one.")
-        return f"Thinking, as {errand.start_branch(thought, kit.queries.last_history_seq(chat.room))}."
+        return f"Thinking, as {outcome.start_branch(thought, deps.queries.last_history_seq(chat.room))}."
 
     async def spawn_worker(
         task: Annotated[str, Field(min_length=1, description="Everything needed to do it: it knows nothing else.")],
         interactive: Annotated[bool, Field(description="Keep it, to give it follow-ups.")] = False,
     ) -> str:
         """Have work done with files and commands, while the conversation goes on. The result is brought to you."""
-        return f"At work, as {errand.start_worker(task, interactive)}."
+        return f"At work, as {outcome.start_worker(task, interactive)}."
 
     async def route(worker: str, text: Annotated[str, Field(min_length=1)]) -> str:
         """Give a waiting worker its follow-up."""
-        draft, job = kit.processes.plan_follow_up(chat.room, worker, text, mark=errand.answers, actor=chat.character)
-        errand.new_events.append(draft)
-        errand.jobs.append(job)
+        event, job = deps.processes.plan_follow_up(chat.room, worker, text, mark=outcome.answers, actor=chat.character)
+        outcome.new_events.append(event)
+        outcome.jobs.append(job)
         return "Passed on."
 
     async def cancel(process: Annotated[str, Field(description="The id of a worker, a branch or a schedule.")]) -> str:
         """End a worker or a branch, whatever it is doing, or take a schedule off the timetable."""
-        if kit.schedules.find(chat.room, process) is not None:
-            errand.add_event(ScheduleRemoved(schedule=process))
+        if deps.schedules.find(chat.room, process) is not None:
+            outcome.add_event(ScheduleRemoved(schedule=process))
         else:
-            await kit.processes.cancel(chat.room, process)
+            await deps.processes.cancel(chat.room, process)
         return "Ended."
 
     return [make_tool(branch), make_tool(spawn_worker), make_tool(route), make_tool(cancel)]
 
 
-def _keeping(kit: AgentDeps, chat: DeskChat, errand: ChannelOutcome) -> Sequence[AgentTool]:
+def _keeping(deps: AgentDeps, chat: DeskChat, outcome: ChannelOutcome) -> Sequence[AgentTool]:
     async def memory_save(text: Annotated[str, Field(min_length=1)], type: MemoryType = "fact") -> str:  # noqa: A002
         """Remember something, from your point of view."""
-        wanted = errand.new_memory(text, type)
-        errand.new_events += kit.processes.memory_events(chat, wanted)
+        wanted = outcome.new_memory(text, type)
+        outcome.new_events += deps.processes.memory_events(chat, wanted)
         return "Remembered."
 
     async def read_skill(name: str, file: str = "SKILL.md") -> str:
         """The instructions of one of your skills, or another of its files."""
-        return kit.skills.read(chat.character, name, file)
+        return deps.skills.read(chat.character, name, file)
 
     kept = [make_tool(memory_save)]
-    return [*kept, make_tool(read_skill)] if kit.skills.prompt_text(chat.character) else kept
+    return [*kept, make_tool(read_skill)] if deps.skills.prompt_text(chat.character) else kept
 
 
-def _scheduling(kit: AgentDeps, chat: DeskChat, errand: ChannelOutcome, now: datetime) -> AgentTool:
+def _scheduling(deps: AgentDeps, chat: DeskChat, outcome: ChannelOutcome, now: datetime) -> AgentTool:
     async def schedule(
         prompt: Annotated[
             str, Field(min_length=1, description="What you are told when it is due; you know nothing else.")
@@ -130,7 +129,7 @@ def _scheduling(kit: AgentDeps, chat: DeskChat, errand: ChannelOutcome, now: dat
         hours: Annotated[str, Field(description="When it may run, such as 08:00-22:00.")] = "",
     ) -> str:
         """Do something by yourself at certain times; what you say then is told here."""
-        mine = len(kit.schedules.all(chat.room))
+        mine = len(deps.schedules.all(chat.room))
         if mine >= MOST_SCHEDULES:
             raise BadSchedule(f"There are {mine} schedules here already.", "Cancel one first.")
         try:
@@ -138,8 +137,8 @@ def _scheduling(kit: AgentDeps, chat: DeskChat, errand: ChannelOutcome, now: dat
         except ValidationError as error:
             raise BadSchedule(f"{error.errors()[0]['msg']}.", "Say when, in one way.") from None
         plan = plan_schedule(chat.room, prompt, when, now=now, actor=chat.character)
-        errand.new_events.append(plan.new_event)
-        errand.jobs.append(plan.job)
+        outcome.new_events.append(plan.new_event)
+        outcome.jobs.append(plan.job)
         return f"On the timetable, as {plan.schedule}: {when.describe()}."
 
     return make_tool(schedule)
@@ -154,94 +153,94 @@ _HELD_BACK = "I had an answer, but it held something confidential, so I kept it 
 
 
 class Channel:
-    def __init__(self, kit: AgentDeps, compactor: Compactor, company: Audience, clock: Clock) -> None:
-        self._kit = kit
-        self._company = company
+    def __init__(self, deps: AgentDeps, compactor: Compactor, audience: Audience, clock: Clock) -> None:
+        self._deps = deps
+        self._audience = audience
         self._compactor = compactor
         self._clock = clock
 
     async def handle_message(self, job: Job) -> JobResult | None:
         """Somebody spoke. Only the newest message is answered, with all before it in view: no queue of old ones."""
-        chat, turn = self._kit.queries.chat(str(job.payload["room"])), str(job.payload["turn"])
-        if self._kit.queries.newest_message(chat.room) != turn:
+        chat, turn = self._deps.queries.chat(str(job.payload["room"])), str(job.payload["turn"])
+        if self._deps.queries.newest_message(chat.room) != turn:
             return None
         return await self._look(chat, ChannelOutcome(chat, turn), woke=False)
 
     async def handle_wake(self, job: Job) -> JobResult | None:
         """Something came of thought or work. D3"""
-        chat = self._kit.queries.chat(str(job.payload["room"]))
-        results = self._kit.queries.unread_results(chat.room)
+        chat = self._deps.queries.chat(str(job.payload["room"]))
+        results = self._deps.queries.unread_results(chat.room)
         if not results or chat.wakes >= MOST_WAKES:
             return None  # known already, or it waits for the next word of a person
         if self._clock.now() - max(result.last_activity for result in results) < timedelta(seconds=DEBOUNCE_S):
             return None  # the newest of them has a wake of its own
         return await self._look(chat, ChannelOutcome(chat, f"{WAKE_PREFIX}{job.id}"), woke=True)
 
-    async def _look(self, chat: DeskChat, errand: ChannelOutcome, *, woke: bool) -> JobResult:
-        lately = [line.text for line in self._kit.queries.history(chat.room) if line.role == "user"][-_ASKED_WITH:]
-        remembered = await self._remember(chat, errand, " ".join(lately))
-        messages = self._kit.prompts.channel(chat, remembered)
-        dropped, errand.jobs = await self._compactor.check_size(chat, messages)
+    async def _look(self, chat: DeskChat, outcome: ChannelOutcome, *, woke: bool) -> JobResult:
+        lately = [line.text for line in self._deps.queries.history(chat.room) if line.role == "user"][-_ASKED_WITH:]
+        remembered = await self._remember(chat, outcome, " ".join(lately))
+        messages = self._deps.prompts.channel(chat, remembered)
+        dropped, outcome.jobs = await self._compactor.check_size(chat, messages)
         if dropped:
-            messages = self._kit.prompts.channel(chat, remembered)
-        if results := self._kit.queries.unread_results(chat.room):
+            messages = self._deps.prompts.channel(chat, remembered)
+        if results := self._deps.queries.unread_results(chat.room):
             text = results_text(results)
-            errand.inject(results, text, woke=woke)
+            outcome.inject(results, text, woke=woke)
             messages.append(result_message(text))
         try:
-            return errand.outcome(await self._turns(chat, errand, messages, woke=woke))
+            return outcome.job_result(await self._turns(chat, outcome, messages, woke=woke))
         except ModelError as error:
-            return errand.outcome(trouble=redact(str(error)))
+            return outcome.job_result(trouble=redact(str(error)))
 
-    async def run_schedule(self, chat: DeskChat, errand: ChannelOutcome, prompt: str) -> str:
+    async def run_schedule(self, chat: DeskChat, outcome: ChannelOutcome, prompt: str) -> str:
         """Nobody spoke: a schedule is due, with nothing in view but what it says. Which model it was. D15"""
-        remembered = await self._remember(chat, errand, prompt)
-        messages = self._kit.prompts.scheduled(chat, prompt, remembered)
-        return await self._turns(chat, errand, messages, woke=True, by_itself=True)
+        remembered = await self._remember(chat, outcome, prompt)
+        messages = self._deps.prompts.scheduled(chat, prompt, remembered)
+        return await self._turns(chat, outcome, messages, woke=True, by_itself=True)
 
-    async def _remember(self, chat: DeskChat, errand: ChannelOutcome, question: str) -> list[str]:
+    async def _remember(self, chat: DeskChat, outcome: ChannelOutcome, question: str) -> list[str]:
         """What it knows about this from stories, crowds and other conversations, as far as those here may hear it."""
         if not question.strip():
             return []
-        found = await asyncio.to_thread(self._company.recall, chat, question, _MEMORIES)
-        errand.note_recalled(found)
+        found = await asyncio.to_thread(self._audience.recall, chat, question, _MEMORIES)
+        outcome.note_recalled(found)
         return [one.text_with_speaker for one in found]
 
     async def _turns(
         self,
         chat: DeskChat,
-        errand: ChannelOutcome,
+        outcome: ChannelOutcome,
         messages: list[PromptMessage],
         *,
         woke: bool,
         by_itself: bool = False,
     ) -> str:
         """Let it say and do things until it is done; which model it was."""
-        tools = channel_tools(self._kit, chat, errand, self._clock.now(), by_itself=by_itself)
-        box = Toolbox(tools, self._kit.guard)
+        tools = channel_tools(self._deps, chat, outcome, self._clock.now(), by_itself=by_itself)
+        box = Toolbox(tools, self._deps.guard)
         model = ""
         for _ in range(MOST_TURNS):
             prompt = Prompt(messages=tuple(messages), tools=box.schemas)
-            answer = await self._kit.models.ask(Role.CHANNEL, prompt, caller=Caller(chat.room, chat.character))
+            answer = await self._deps.models.ask(Role.CHANNEL, prompt, caller=Caller(chat.room, chat.character))
             model = answer.model
             messages.append(PromptMessage(role="assistant", text=answer.text, calls=answer.calls))
             if not answer.calls:
-                if self._say(errand, answer.text, woke=woke):
+                if self._say(outcome, answer.text, woke=woke):
                     return model
                 messages.append(PromptMessage(role="user", text="That held a secret and was not sent. Say it without."))
                 continue
             messages += [PromptMessage(role="tool", text=redact(await box.use(c)), answers=c) for c in answer.calls]
-            if errand.answered:
+            if outcome.answered:
                 return model
-        errand.replies.append(_HELD_BACK)
+        outcome.replies.append(_HELD_BACK)
         return model
 
-    def _say(self, errand: ChannelOutcome, text: str, *, woke: bool) -> bool:
+    def _say(self, outcome: ChannelOutcome, text: str, *, woke: bool) -> bool:
         """Plain words are an answer too; after a wake there need not be any."""
-        if self._kit.guard.has_secret(text):
+        if self._deps.guard.has_secret(text):
             return False
         if text.strip():
-            errand.replies.append(text.strip())
+            outcome.replies.append(text.strip())
         elif not woke:
-            errand.skip("it had nothing to say")
+            outcome.skip("it had nothing to say")
         return True

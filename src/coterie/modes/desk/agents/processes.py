@@ -13,12 +13,11 @@ from coterie.eventstore import NewEvent, NewJob, Store
 from coterie.llm.router import Models
 from coterie.memory import Memory
 from coterie.memory.writer import NewMemory
-from coterie.modes.desk.audience import Audience
 from coterie.modes.desk.errors import NoSuchProcess, NotConfirmed
 from coterie.modes.desk.events import BranchEnded, WorkerEnded, WorkerResumed
 from coterie.modes.desk.jobs import worker_job
 from coterie.modes.desk.prompts import PromptBuilder
-from coterie.modes.desk.queries import DeskChat, DeskQueries, Process, ScheduleQueries
+from coterie.modes.desk.queries import Audience, DeskChat, DeskQueries, Process, ScheduleQueries
 from coterie.modes.desk.skills import Skills
 from coterie.modes.desk.text_safety import LeakGuard
 
@@ -26,17 +25,17 @@ T = TypeVar("T")
 
 
 class Processes:
-    def __init__(self, store: Store, book: DeskQueries, memory: Memory, company: Audience) -> None:
+    def __init__(self, store: Store, queries: DeskQueries, memory: Memory, audience: Audience) -> None:
         self._store = store
-        self._company = company
-        self._book = book
+        self._audience = audience
+        self._queries = queries
         self._memory = memory
         self._at_it: dict[tuple[str, str], asyncio.Task[object]] = {}
 
     async def send_follow_up(self, room: str, worker: str, text: str, *, actor: str = "system") -> None:
         """A follow-up for a worker that waits."""
-        draft, job = self.plan_follow_up(room, worker, text, mark=new_id(), actor=actor)
-        await self._store.append([draft], jobs=[job])
+        event, job = self.plan_follow_up(room, worker, text, mark=new_id(), actor=actor)
+        await self._store.append([event], jobs=[job])
 
     def plan_follow_up(self, room: str, worker: str, text: str, *, mark: str, actor: str) -> tuple[NewEvent, NewJob]:
         """What is to be recorded for it, with whatever else belongs to it."""
@@ -51,12 +50,12 @@ class Processes:
         waiting = self._waiting(room, worker)
         if waiting.pending_message is None or not waiting.pending_message.calls:
             raise NoSuchProcess(f"{worker} did not ask for a yes.", "Give it a follow-up instead.")
-        draft = NewEvent(room, WorkerResumed(worker=worker, text="", allowed=allowed), actor)
-        await self._store.append([draft], jobs=[worker_job(room, worker, f"resumed:{new_id()}")])
+        event = NewEvent(room, WorkerResumed(worker=worker, text="", allowed=allowed), actor)
+        await self._store.append([event], jobs=[worker_job(room, worker, f"resumed:{new_id()}")])
 
     async def cancel(self, room: str, name: str, *, actor: str = "system") -> bool:
         """End it in whatever state it is; False if it had ended already."""
-        process = self._book.process(room, name)
+        process = self._queries.process(room, name)
         if not process.active:
             return False
         ended = cancelled(process)
@@ -78,7 +77,7 @@ class Processes:
         try:
             return await task
         except asyncio.CancelledError:
-            if task.cancelled() and not self._book.process(*place).active:
+            if task.cancelled() and not self._queries.process(*place).active:
                 return None
             task.cancel()
             raise
@@ -87,11 +86,11 @@ class Processes:
 
     def memory_events(self, chat: DeskChat, wanted: NewMemory) -> list[NewEvent]:
         """Whoever is there now witnessed it: before others it is not told elsewhere either. M2"""
-        wanted = replace(wanted, witnesses=self._company.witnesses(chat))
-        return [draft for plan in self._memory.writer.plan([wanted], by_meaning=True) for draft in plan.new_events]
+        wanted = replace(wanted, witnesses=self._audience.witnesses(chat))
+        return [event for plan in self._memory.writer.plan([wanted], by_meaning=True) for event in plan.new_events]
 
     def _waiting(self, room: str, worker: str) -> Process:
-        process = self._book.process(room, worker)
+        process = self._queries.process(room, worker)
         if process.state != "waiting":
             raise NoSuchProcess(f"{worker} does not wait for anything: it is {process.state}.", "Look at its status.")
         return process
@@ -123,8 +122,8 @@ def how_to_answer(worker: str) -> str:
 
 
 class Confirmations:
-    def __init__(self, book: DeskQueries, processes: Processes) -> None:
-        self._book = book
+    def __init__(self, queries: DeskQueries, processes: Processes) -> None:
+        self._queries = queries
         self._processes = processes
 
     async def handle_answer(self, chat: DeskChat, text: str, person: str) -> str:
@@ -133,7 +132,9 @@ class Confirmations:
         if said is None or person != chat.person:
             return ""
         asking = {
-            process.id: process.task for process in self._book.status_processes(chat.room) if process.needs_confirmation
+            process.id: process.task
+            for process in self._queries.status_processes(chat.room)
+            if process.needs_confirmation
         }
         if said[2] is None and len(asking) > 1:
             return "\n".join(["Which one?", *(f"“{said[1].lower()} {name}”: {task}" for name, task in asking.items())])

@@ -1,25 +1,43 @@
-"""Tools: functions that a model may call, described by their own types.
+"""Tools that a model may call: Python functions, and tools of MCP servers.
 
-The schema a model sees is made from the function's signature and what checks its arguments is the same, so the two
-cannot disagree. Each says whether its result comes from outside (then it is marked as data), and whether it sends or
-spends (then a person is asked first). Arguments with a secret in them go nowhere. D18, D20
+The schema that the model sees and the validation of its arguments come from the same signature. Arguments that contain
+a secret are refused, results from outside are marked as untrusted, and tools that send or spend need confirmation.
 """
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
-from collections.abc import Awaitable, Callable, Iterable
+import os
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
-from coterie.base.errors import CoterieError
+from coterie.base.errors import ConfigError, CoterieError
+from coterie.base.logging import get_logger
+from coterie.base.redaction import redact
+from coterie.eventstore.jobs import backoff_s
 from coterie.llm.messages import ToolCall
 from coterie.llm.messages import ToolSpec as ToolSchema
-from coterie.modes.desk.errors import BadTool, NotConfirmed
+from coterie.modes.desk.errors import BadTool, McpServerError, NotConfirmed
+from coterie.modes.desk.sandbox.sandbox import OUTPUT_BYTES
+from coterie.modes.desk.settings import McpServerSettings
 from coterie.modes.desk.text_safety import LeakGuard, mark_untrusted
+
+if TYPE_CHECKING:
+    from mcp.client import Client
+    from mcp_types import CallToolResult
+    from mcp_types import Tool as Offered
+
+_LONGEST_BACKOFF_S = 300.0
+_MISSING = "MCP servers need the package mcp, which is not installed."
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]+")
+_log = get_logger(__name__)
 
 Use = Callable[..., Awaitable[str]]
 
@@ -31,9 +49,9 @@ class AgentTool:
     arguments: type[BaseModel]
     use: Use
     untrusted_result: bool = False
-    """Its result comes from outside: a file, a program, a page."""
+    """Its result comes from a file, a program or a page."""
     needs_confirmation: bool = False
-    """It sends or spends: a person has to say yes first."""
+    """It sends or spends something: a person must allow each call."""
 
     @property
     def schema(self) -> ToolSchema:
@@ -43,12 +61,12 @@ class AgentTool:
 def make_tool(
     use: Use, *, name: str = "", untrusted_result: bool = False, needs_confirmation: bool = False
 ) -> AgentTool:
-    """A tool from a function: its name, its docstring, its parameters."""
-    named = name or getattr(use, "__name__", "tool")
+    """A tool with the name, docstring and parameters of a function."""
+    tool_name = name or getattr(use, "__name__", "tool")
     return AgentTool(
-        named,
+        tool_name,
         inspect.cleandoc(use.__doc__ or ""),
-        _arguments(_Signature(use), named),
+        _arguments_model(_Signature(use), tool_name),
         use,
         untrusted_result,
         needs_confirmation,
@@ -56,7 +74,7 @@ def make_tool(
 
 
 class _Signature:
-    """Of a function made anew for every process, the same as of the last one: it is worked out once."""
+    """Cache key of a function: closures over the same code share one arguments model."""
 
     def __init__(self, use: Use) -> None:
         self.use = use
@@ -70,7 +88,7 @@ class _Signature:
 
 
 @functools.lru_cache(maxsize=256)
-def _arguments(signature: _Signature, name: str) -> type[BaseModel]:
+def _arguments_model(signature: _Signature, name: str) -> type[BaseModel]:
     hints = get_type_hints(signature.use, include_extras=True)
     fields: dict[str, Any] = {
         parameter.name: (hints[parameter.name], ... if parameter.default is parameter.empty else parameter.default)
@@ -83,13 +101,13 @@ def _arguments(signature: _Signature, name: str) -> type[BaseModel]:
 def _schema(name: str, description: str, arguments: type[BaseModel]) -> ToolSchema:
     parameters = arguments.model_json_schema()
     parameters.pop("title", None)
-    for described in parameters.get("properties", {}).values():
-        described.pop("title", None)
+    for field in parameters.get("properties", {}).values():
+        field.pop("title", None)
     return ToolSchema(name=name, description=description, parameters=parameters)
 
 
 class Toolbox:
-    """The tools of one process. What goes wrong is told to the model in words: it can try something else."""
+    """The tools of one process; errors are returned to the model as text."""
 
     def __init__(self, tools: Iterable[AgentTool], guard: LeakGuard | None = None) -> None:
         self._tools = {each.name: each for each in tools}
@@ -112,15 +130,157 @@ class Toolbox:
     async def _use(self, call: ToolCall, confirmed: bool) -> str:
         found = self._tools.get(call.name)
         if found is None:
-            raise BadTool(f"There is no tool {call.name!r}.", f"There are: {', '.join(self._tools)}.")
+            raise BadTool(f"There is no tool {call.name!r}.", f"Available: {', '.join(self._tools)}.")
         if found.needs_confirmation and not confirmed:
-            raise NotConfirmed(f"{call.name} needs the person's yes.", "Ask them, and wait for the answer.")
+            raise NotConfirmed(f"{call.name} needs a confirmation.", "Ask the person, and wait for the answer.")
         self._guard.check(call.arguments, f"the arguments of {call.name}")
         try:
             arguments = found.arguments.model_validate_json(call.arguments or "{}")
         except ValidationError as error:
-            told = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'arguments'}: {e['msg']}" for e in error.errors())
-            raise BadTool(f"These arguments do not fit {call.name}: {told}.", "Correct them.") from None
-        given = {name: getattr(arguments, name) for name in type(arguments).model_fields}
-        result = await found.use(**given, **(arguments.model_extra or {}))
+            problems = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'arguments'}: {e['msg']}" for e in error.errors())
+            raise BadTool(f"Invalid arguments for {call.name}: {problems}.", "Correct them.") from None
+        values = {name: getattr(arguments, name) for name in type(arguments).model_fields}
+        result = await found.use(**values, **(arguments.model_extra or {}))
         return mark_untrusted(result, call.name) if found.untrusted_result else result
+
+
+@dataclass(frozen=True)
+class McpServerState:
+    name: str
+    connected: bool
+    tools: tuple[str, ...] = ()
+    why: str = ""
+    """Why it is not connected."""
+
+
+class McpServers:
+    """Connects to the configured MCP servers and offers their tools to workers.
+
+    Each server has a task that connects, lists the tools and reconnects with backoff. A tool needs confirmation unless
+    the settings exempt it. A server sees only the environment variables or headers that are set for it.
+    """
+
+    def __init__(self, servers: Mapping[str, McpServerSettings], changed: Callable[[], None]) -> None:
+        """`changed` is called when the set of tools changes."""
+        self._servers = servers
+        self._changed = changed
+        self._tools: dict[str, Sequence[AgentTool]] = {}
+        self.states = {name: McpServerState(name, connected=False, why="Not connected yet.") for name in servers}
+
+    @property
+    def tools(self) -> list[AgentTool]:
+        return [tool for tools in self._tools.values() for tool in tools]
+
+    async def run(self, stop: asyncio.Event) -> None:
+        async with asyncio.TaskGroup() as group:
+            for name, settings in self._servers.items():
+                group.create_task(self._keep_connected(name, settings, stop))
+
+    async def _keep_connected(self, name: str, settings: McpServerSettings, stop: asyncio.Event) -> None:
+        failures = 0
+        while not stop.is_set():
+            try:
+                async with _connect(settings) as client:
+                    await self._load_tools(name, settings, client)
+                    failures = 0
+                    await _poll_until_lost(client, stop, settings.timeout_s)
+            except (Exception, BaseExceptionGroup) as error:
+                failures += 1
+                self._mark_disconnected(name, redact(_error_text(error)))
+            if not stop.is_set():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), backoff_s(max(failures, 1), maximum=_LONGEST_BACKOFF_S))
+        self._mark_disconnected(name, "Coterie is stopping.")
+
+    async def _load_tools(self, name: str, settings: McpServerSettings, client: Client) -> None:
+        offered: list[Offered] = []
+        page = await client.list_tools()
+        offered += page.tools
+        while page.next_cursor:
+            page = await client.list_tools(cursor=page.next_cursor)
+            offered += page.tools
+        self._tools[name] = [_tool(name, settings, client, one) for one in offered]
+        self.states[name] = McpServerState(name, connected=True, tools=tuple(one.name for one in offered))
+        self._changed()
+
+    def _mark_disconnected(self, name: str, why: str) -> None:
+        _log.warning("MCP server is not connected", server=name, why=why)
+        self._tools.pop(name, None)
+        self.states[name] = McpServerState(name, connected=False, why=why)
+        self._changed()
+
+
+@asynccontextmanager
+async def _connect(settings: McpServerSettings) -> AsyncIterator[Client]:
+    try:
+        import httpx2
+        from mcp.client import Client
+        from mcp.client.stdio import StdioServerParameters, stdio_client
+        from mcp.client.streamable_http import streamable_http_client
+    except ImportError:
+        raise ConfigError(_MISSING, "Install it: pip install 'coterie[mcp]'") from None
+    async with AsyncExitStack() as stack:
+        if settings.command:
+            program, *arguments = settings.command
+            environment = {key: value.get_secret_value() for key, value in settings.env.items()}
+            # Its standard error may contain anything, so it is not logged.
+            error_log = stack.enter_context(os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
+            parameters = StdioServerParameters(command=program, args=arguments, env=environment)
+            server: Any = stdio_client(parameters, errlog=error_log)
+        else:
+            headers = {key: value.get_secret_value() for key, value in settings.headers.items()}
+            http = httpx2.AsyncClient(headers=headers, trust_env=False, timeout=settings.timeout_s)
+            server = streamable_http_client(settings.url, http_client=await stack.enter_async_context(http))
+        yield await stack.enter_async_context(Client(server, read_timeout_seconds=settings.timeout_s))
+
+
+async def _poll_until_lost(client: Client, stop: asyncio.Event, every_s: float) -> None:
+    """Raises once the server no longer lists its tools."""
+    while not stop.is_set():
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), every_s)
+        if not stop.is_set():
+            await client.list_tools()
+
+
+def _tool(server: str, settings: McpServerSettings, client: Client, offered: Offered) -> AgentTool:
+    name = _NOT_IN_NAMES.sub("_", f"{server}_{offered.name}")[:64]
+
+    async def use(**arguments: Any) -> str:
+        try:
+            async with asyncio.timeout(settings.timeout_s):
+                return _result_text(await client.call_tool(offered.name, arguments))
+        except TimeoutError:
+            raise McpServerError(
+                f"{name} took longer than {settings.timeout_s:g} s.", "Try a smaller request."
+            ) from None
+        except Exception as error:
+            raise McpServerError(f"{name} failed: {redact(_error_text(error))}", "Try something else.") from error
+
+    schema = dict(offered.input_schema)
+    # The model sees the server's schema, and the server validates the arguments.
+    config = ConfigDict(extra="allow", json_schema_extra=lambda shown: shown.update(schema))
+    arguments = create_model(name, __config__=config)
+    needs_confirmation = offered.name not in settings.without_asking
+    return AgentTool(
+        name,
+        offered.description or offered.name,
+        arguments,
+        use,
+        untrusted_result=True,
+        needs_confirmation=needs_confirmation,
+    )
+
+
+def _result_text(result: CallToolResult) -> str:
+    parts = [getattr(block, "text", None) or f"[{block.type}]" for block in result.content]
+    text = "\n".join(parts)
+    text = text if len(text) <= OUTPUT_BYTES else f"{text[:OUTPUT_BYTES]}\n[truncated]"
+    return f"Error: {text}" if result.is_error else text or "[no output]"
+
+
+def _error_text(error: BaseException) -> str:
+    """The first error of a group as text."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return str(error) or type(error).__name__

@@ -55,38 +55,38 @@ class _Turn:
 
 
 class Workers:
-    def __init__(self, kit: AgentDeps, tools: Tools, *, hung_after_s: float = HUNG_AFTER_S) -> None:
-        self._kit = kit
+    def __init__(self, deps: AgentDeps, tools: Tools, *, hung_after_s: float = HUNG_AFTER_S) -> None:
+        self._deps = deps
         self._tools = tools
         self._hung_after_s = hung_after_s
 
     async def run_turn(self, job: Job) -> JobResult | None:
-        worker = self._kit.queries.process(str(job.payload["room"]), str(job.payload["worker"]))
+        worker = self._deps.queries.process(str(job.payload["room"]), str(job.payload["worker"]))
         if worker.state != "running":
             return None
         if worker.steps >= MOST_TURNS:
             return _end(worker, "failed", f"It used up its {MOST_TURNS} turns. So far: {worker.status or 'no status'}")
         try:
             async with asyncio.timeout(self._hung_after_s):
-                turned = await self._kit.processes.run_cancellable(worker, self._turn(worker, job.id))
+                turned = await self._deps.processes.run_cancellable(worker, self._turn(worker, job.id))
         except TimeoutError:
             return _end(worker, "failed", f"It hung: nothing was heard of it for {self._hung_after_s:.0f} s.")
         except ModelError as error:
             return _end(worker, "failed", str(error))
-        if turned is None or self._kit.queries.process(worker.room, worker.id).state != "running":
+        if turned is None or self._deps.queries.process(worker.room, worker.id).state != "running":
             return None
         return turned
 
     async def _turn(self, worker: Process, job: int) -> JobResult:
         turn = _Turn([])
-        character = self._kit.queries.chat(worker.room).character
-        box = Toolbox([*self._tools(character), *_own_tools(turn)], self._kit.guard)
+        character = self._deps.queries.chat(worker.room).character
+        box = Toolbox([*self._tools(character), *_own_tools(turn)], self._deps.guard)
         if worker.pending_message is not None and worker.allowed is not None:
             said, confirmed = worker.pending_message, worker.allowed
         else:
-            prompt = Prompt(messages=tuple(self._kit.prompts.worker(worker, character)), tools=box.schemas)
-            answer = await self._kit.models.ask(Role.WORKER, prompt, caller=Caller(worker.room, character))
-            text = self._kit.guard.redact(answer.text)
+            prompt = Prompt(messages=tuple(self._deps.prompts.worker(worker, character)), tools=box.schemas)
+            answer = await self._deps.models.ask(Role.WORKER, prompt, caller=Caller(worker.room, character))
+            text = self._deps.guard.redact(answer.text)
             said, confirmed = PromptMessage(role="assistant", text=text, calls=answer.calls), False
             # One with a secret in it goes nowhere, so nobody is asked about it, and it is not kept until they answer.
             if said.calls == self._to_keep(said).calls and any(box.needs_confirmation(call) for call in said.calls):
@@ -100,25 +100,25 @@ class Workers:
             if box.needs_confirmation(call) and worker.allowed is False:
                 told = "The person said no."
             else:
-                told = self._kit.guard.redact(await box.use(call, confirmed=confirmed))
+                told = self._deps.guard.redact(await box.use(call, confirmed=confirmed))
             turn.messages.append(PromptMessage(role="tool", text=told, answers=shown))
         return _next(worker, turn)
 
     def _ask(self, worker: Process, said: PromptMessage, job: int) -> JobResult:
         """The person is told to the letter what it wants to do: the character might put it more kindly. D20"""
         question = _question(said)
-        errand = ChannelOutcome(self._kit.queries.chat(worker.room), f"{WAKE_PREFIX}{job}")
-        errand.replies.append(f"May I, for “{worker.task}”?\n\n{question}\n\n{how_to_answer(worker.id)}")
-        told = errand.outcome()
+        outcome = ChannelOutcome(self._deps.queries.chat(worker.room), f"{WAKE_PREFIX}{job}")
+        outcome.replies.append(f"May I, for “{worker.task}”?\n\n{question}\n\n{how_to_answer(worker.id)}")
+        told = outcome.job_result()
         waiting = WorkerWaiting(worker=worker.id, question=question, said=said)
         return JobResult([NewEvent(worker.room, waiting, "worker"), *told.new_events], told.jobs)
 
     def _to_keep(self, said: PromptMessage) -> PromptMessage:
         """As the log may hold it: arguments with a secret in them went nowhere, and are not written down either."""
-        if not any(self._kit.guard.has_secret(call.arguments) for call in said.calls):
+        if not any(self._deps.guard.has_secret(call.arguments) for call in said.calls):
             return said
         calls = [
-            call.model_copy(update={"arguments": "{}"}) if self._kit.guard.has_secret(call.arguments) else call
+            call.model_copy(update={"arguments": "{}"}) if self._deps.guard.has_secret(call.arguments) else call
             for call in said.calls
         ]
         return said.model_copy(update={"calls": tuple(calls)})
@@ -157,11 +157,11 @@ def _readable(arguments: str) -> str:
 
 def _next(worker: Process, turn: _Turn) -> JobResult:
     stepped = WorkerStepped(worker=worker.id, messages=tuple(turn.messages), status=turn.status)
-    draft = NewEvent(worker.room, stepped, "worker")
+    event = NewEvent(worker.room, stepped, "worker")
     if turn.result is not None:
         end = _end(worker, "done", turn.result)
-        return JobResult([draft, *end.new_events], end.jobs)
-    return JobResult([draft], [worker_job(worker.room, worker.id, worker.steps + 1)])
+        return JobResult([event, *end.new_events], end.jobs)
+    return JobResult([event], [worker_job(worker.room, worker.id, worker.steps + 1)])
 
 
 def _wait(worker: Process, question: str, said: PromptMessage, job: int) -> JobResult:
@@ -171,8 +171,8 @@ def _wait(worker: Process, question: str, said: PromptMessage, job: int) -> JobR
 
 def _end(worker: Process, state: WorkerEnd, result: str) -> JobResult:
     ended = WorkerEnded(worker=worker.id, state=state, result=redact(result))
-    draft = NewEvent(worker.room, ended, "worker", key=end_key(worker))
-    return JobResult([draft], [wake_job(worker.room, worker.id, "end")])
+    event = NewEvent(worker.room, ended, "worker", key=end_key(worker))
+    return JobResult([event], [wake_job(worker.room, worker.id, "end")])
 
 
 # What a worker has in its hands: commands in the sandbox and the files of the workspace.

@@ -1,7 +1,7 @@
-"""Files of a workspace, and of nothing else. D17
+"""Reads and writes files of a workspace, and nothing outside it.
 
-A path is walked one name at a time from the workspace's own folder, each opened relative to the last and never
-through a symbolic link. So it does not matter what a name pointed to a moment ago: there is no second look to race.
+A path is opened one name at a time, each relative to the folder before and never through a symbolic link. There is no
+check that is separate from the use, so changing a name meanwhile gains nothing.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from coterie.base.ids import new_id
 from coterie.modes.desk.errors import OutsideWorkspace, WorkspaceFileError
 
 MOST_READ = 50_000
-"""Bytes of a file that are read at once."""
+"""Bytes that one read returns."""
 MOST_WRITTEN = 10 << 20
 _MOST_LISTED = 1_000
 _MOST_FOUND = 100
 _MOST_SEARCHED = 2 << 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-"""Without waiting: a pipe that nobody writes to must not hold us up before we see that it is one."""
+"""Non-blocking: opening a named pipe must not wait for a writer."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class WorkspaceFiles:
         self._root = root
 
     def read(self, path: str, *, offset: int = 0) -> str:
-        """Up to 50,000 bytes from `offset`, with a note where there is more."""
+        """Up to `MOST_READ` bytes from `offset`, with a note if there are more."""
         with self._parent(path) as (folder, name), _file(folder, name, path) as file:
             size = os.fstat(file).st_size
             data = os.pread(file, MOST_READ, max(offset, 0))
@@ -56,7 +56,7 @@ class WorkspaceFiles:
         return f"{text}\n[{rest} more bytes: read on from offset {size - rest}]" if rest > 0 else text
 
     def write(self, path: str, text: str) -> None:
-        """The whole file, at once: whoever looks sees the old one or the new one."""
+        """Replace the file atomically."""
         data = text.encode()
         if len(data) > MOST_WRITTEN:
             raise WorkspaceFileError(f"{path} would be {len(data)} bytes.", f"Write at most {MOST_WRITTEN}.")
@@ -64,7 +64,7 @@ class WorkspaceFiles:
             _replace(folder, name, data, path)
 
     def edit(self, path: str, old: str, new: str) -> None:
-        """Put `new` in the place of `old`, which must stand there exactly once."""
+        """Replace `old`, which must occur exactly once, by `new`."""
         with self._parent(path) as (folder, name):
             with _file(folder, name, path) as file:
                 if os.fstat(file).st_size > MOST_WRITTEN:
@@ -73,7 +73,7 @@ class WorkspaceFiles:
             count = text.count(old) if old else 0
             if count != 1:
                 raise WorkspaceFileError(
-                    f"The text to replace stands in {path} {count} times.", "Give a stretch that stands there once."
+                    f"The text to replace occurs {count} times in {path}.", "Give a text that occurs exactly once."
                 )
             _replace(folder, name, text.replace(old, new).encode(errors="surrogateescape"), path)
 
@@ -83,13 +83,13 @@ class WorkspaceFiles:
             return [_listed(entry, prefix) for entry in _entries(folder)][:_MOST_LISTED]
 
     def search(self, text: str, path: str = ".") -> list[FileMatch]:
-        """Lines that contain `text`, whatever the case, in the files below a folder."""
+        """Lines that contain `text`, ignoring case, in the files below a folder."""
         if not text:
             raise WorkspaceFileError("There is nothing to search for.", "Give a text.")
         found: list[FileMatch] = []
         with self._folder(path) as folder:
-            for name, line, told in _matches(folder, "/".join(_parts(path)), text.casefold()):
-                found.append(FileMatch(name, line, told[:300]))
+            for name, number, line in _matches(folder, "/".join(_parts(path)), text.casefold()):
+                found.append(FileMatch(name, number, line[:300]))
                 if len(found) == _MOST_FOUND:
                     break
         return found
@@ -106,10 +106,12 @@ class WorkspaceFiles:
 
     @contextmanager
     def _parent(self, path: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
-        """The folder a path's last name stands in, held open, and that name."""
+        """The open folder of a path's last name, and that name."""
         *folders, name = _parts(path) or [""]
         if not name:
-            raise WorkspaceFileError(f"{path!r} names no file.", "Give the name of a file in the workspace.")
+            raise WorkspaceFileError(
+                f"{path!r} is not the name of a file.", "Give the name of a file in the workspace."
+            )
         here = self._open_root()
         try:
             for folder in folders:
@@ -127,12 +129,12 @@ class WorkspaceFiles:
             return os.open(self._root, _FOLDER)
         except OSError as error:
             raise WorkspaceFileError(
-                f"The workspace cannot be opened ({error.strerror}).", "See whether its folder is there."
+                f"The workspace cannot be opened ({error.strerror}).", "Check that its folder exists."
             ) from None
 
 
 def _parts(path: str) -> list[str]:
-    """The names of a relative path. What leads up or starts at the root is refused before anything is opened."""
+    """The names of a relative path; absolute paths and `..` are refused before anything is opened."""
     pure = PurePosixPath(path)
     if pure.is_absolute() or ".." in pure.parts or "\0" in path:
         raise OutsideWorkspace(f"{path!r} leads out of the workspace.", "Name files relative to it, without `..`.")
@@ -140,11 +142,11 @@ def _parts(path: str) -> list[str]:
 
 
 def _step(here: int, name: str, path: str) -> int:
-    """Into the folder `name`, leaving the one we were in."""
+    """Open the folder `name` and close the current one."""
     try:
         inner = os.open(name, _FOLDER, dir_fd=here)
     except OSError as error:
-        raise _trouble(error, path) from None
+        raise _file_error(error, path) from None
     os.close(here)
     return inner
 
@@ -154,7 +156,7 @@ def _file(folder: int, name: str, path: str) -> Iterator[int]:
     try:
         file = os.open(name, _FILE, dir_fd=folder)
     except OSError as error:
-        raise _trouble(error, path) from None
+        raise _file_error(error, path) from None
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             raise WorkspaceFileError(f"{path} is not a plain file.", "Name a file; list a folder instead.")
@@ -165,34 +167,36 @@ def _file(folder: int, name: str, path: str) -> Iterator[int]:
 
 def _replace(folder: int, name: str, data: bytes, path: str) -> None:
     try:
-        there = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        if not stat.S_ISREG(there.st_mode):
+        existing = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if not stat.S_ISREG(existing.st_mode):
             raise (
-                _not_through(path)
-                if stat.S_ISLNK(there.st_mode)
+                _link_error(path)
+                if stat.S_ISLNK(existing.st_mode)
                 else WorkspaceFileError(f"{path} is not a plain file.", "Choose another name.")
             )
-        mode = stat.S_IMODE(there.st_mode) & 0o777
+        mode = stat.S_IMODE(existing.st_mode) & 0o777
     except FileNotFoundError:
         mode = 0o644
-    half = f".{new_id()}.new"
+    temporary = f".{new_id()}.new"
     try:
-        file = os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=folder)
+        file = os.open(
+            temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=folder
+        )
         try:
             with os.fdopen(file, "wb") as opened:
                 opened.write(data)
-            _hand_over(half, folder)
-            os.replace(half, name, src_dir_fd=folder, dst_dir_fd=folder)
+            _hand_over(temporary, folder)
+            os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         except BaseException:
             with suppress(OSError):
-                os.unlink(half, dir_fd=folder)
+                os.unlink(temporary, dir_fd=folder)
             raise
     except OSError as error:
-        raise _trouble(error, path) from None
+        raise _file_error(error, path) from None
 
 
 def _hand_over(name: str, folder: int) -> None:
-    """What root makes belongs to whom the folder belongs to, so that a confined command can work on it."""
+    """Give a file that root made to the owner of its folder, so that confined commands can change it."""
     if os.geteuid() == 0:
         owner = os.fstat(folder)
         os.chown(name, owner.st_uid, owner.st_gid, dir_fd=folder, follow_symlinks=False)
@@ -226,7 +230,7 @@ def _matches(folder: int, prefix: str, wanted: str) -> Iterator[tuple[str, int, 
                     if wanted in line.casefold():
                         yield name, number, line
         except (OSError, WorkspaceFileError):
-            continue  # it went, or changed into something else, while we were looking
+            continue  # deleted or replaced meanwhile
 
 
 def _all(file: int) -> bytes:
@@ -234,15 +238,15 @@ def _all(file: int) -> bytes:
         return opened.read()
 
 
-def _trouble(error: OSError, path: str) -> WorkspaceFileError | OutsideWorkspace:
+def _file_error(error: OSError, path: str) -> WorkspaceFileError | OutsideWorkspace:
     if error.errno in (errno.ELOOP, errno.EMLINK):
-        return _not_through(path)
+        return _link_error(path)
     if error.errno == errno.ENOTDIR:
         return WorkspaceFileError(
             f"{path} leads through something that is not a folder, or a symbolic link.", "Name files by their own path."
         )
-    return WorkspaceFileError(f"{path}: {error.strerror}.", "List the folder to see what is there.")
+    return WorkspaceFileError(f"{path}: {error.strerror}.", "List the folder to see its files.")
 
 
-def _not_through(path: str) -> OutsideWorkspace:
-    return OutsideWorkspace(f"{path!r} is a symbolic link, and those are not followed.", "Name the file itself.")
+def _link_error(path: str) -> OutsideWorkspace:
+    return OutsideWorkspace(f"{path!r} is a symbolic link, which is not followed.", "Name the file itself.")

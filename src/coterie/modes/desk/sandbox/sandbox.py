@@ -1,42 +1,45 @@
-"""Where commands run: confined by bubblewrap, or not at all. D16
+"""Runs commands of workers in a bubblewrap sandbox, or refuses to run them.
 
-No network, no environment, a read-only system, one folder to write in, limits on everything, and a filter on
-system calls. Whether that works here is found out by trying: a sandbox that is installed but broken, or that lets
-everything through, counts as none, and then commands are refused. Only `sandbox = "off"` overrides that.
+A confined command has no network, no environment of ours, a read-only system, one writable folder, resource limits and
+a system call filter. The first use probes whether confinement works: a broken or ineffective bubblewrap counts as
+none, and commands are refused. Only `sandbox = "off"` overrides that.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import platform
 import shutil
+import signal
 import stat
+import struct
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from coterie.base.logging import get_logger
 from coterie.modes.desk.errors import BadCommand, SandboxUnavailable
-from coterie.modes.desk.sandbox import process_reaper, syscalls
-from coterie.modes.desk.sandbox.commands import OUTPUT_BYTES, CommandResult, run_command
 from coterie.modes.desk.settings import DeskSettings
 
 _log = get_logger(__name__)
 
 DEFAULT_TIMEOUT_S = 60.0
 LONGEST_TIMEOUT_S = 300.0
-_INSIDE = "/workspace"
-_OWN_USERS = 61_184
-_OWN_USERS_COUNT = 4_336
-"""The numbers that systemd sets aside for users that belong to nobody."""
-_OF_ETC = ("alternatives", "ld.so.cache", "localtime")
-
-_SET_OUT = f'echo 1000 > /proc/self/oom_score_adj; cd {_INSIDE} && exec "$@"'
-"""When memory runs out, what the kernel ends first is this, and not the rest of the machine."""
-_LOOK_AROUND = """
+OUTPUT_BYTES = 50_000
+_READ_BYTES = 16_384
+_REAP_TIMEOUT_S = 10.0
+_INFO_BYTES = 4096
+_WORKSPACE = "/workspace"
+_FIRST_USER_ID, _USER_IDS = 61_184, 4_336
+"""The range that systemd reserves for dynamic users."""
+_ETC_FILES = ("alternatives", "ld.so.cache", "localtime")
+_START_SCRIPT = f'echo 1000 > /proc/self/oom_score_adj; cd {_WORKSPACE} && exec "$@"'
+"""Makes the command the first to be killed when the machine runs out of memory."""
+_PROBE_SCRIPT = """
 readlink /proc/self/ns/net
 [ -e "$1" ] && echo sees-outside
 touch /usr/.coterie-probe 2>/dev/null && rm -f /usr/.coterie-probe && echo writes-system
@@ -54,9 +57,18 @@ class SandboxStatus:
     fix: str = ""
 
 
+@dataclass(frozen=True)
+class CommandResult:
+    code: int
+    output: str
+    """Standard output and standard error in the order of writing."""
+    truncated: bool = False
+    timed_out: bool = False
+
+
 _UNCONFINED = SandboxStatus(
     "off",
-    'Commands run unconfined: sandbox = "off" is set. Whatever a model decides to run, it runs as you.',
+    'Commands run unconfined: sandbox = "off" is set. Commands that a model chooses run with your permissions.',
     "Remove that line from [desk] in the settings, unless this whole machine is a sandbox.",
 )
 _INSTALL = "Install bubblewrap (apt install bubblewrap, dnf install bubblewrap), then restart."
@@ -70,29 +82,29 @@ _ALLOW_NAMESPACES = (
 class Sandbox:
     def __init__(self, settings: DeskSettings) -> None:
         self._settings = settings
-        self._standing: SandboxStatus | None = None
+        self._status: SandboxStatus | None = None
         self._bwrap = ""
 
     async def status(self) -> SandboxStatus:
-        """Found out once, by running it."""
-        if self._standing is None:
+        """The result of the probe, which runs once."""
+        if self._status is None:
             if self._settings.sandbox == "off":
-                self._standing = _UNCONFINED
+                self._status = _UNCONFINED
             else:
-                self._standing = await self._probe()
-            if self._standing.state != "confined":
-                _log.warning("sandbox", state=self._standing.state, why=self._standing.reason)
-        return self._standing
+                self._status = await self._probe()
+            if self._status.state != "confined":
+                _log.warning("sandbox", state=self._status.state, why=self._status.reason)
+        return self._status
 
     async def run(self, argv: Sequence[str], workspace: Path, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> CommandResult:
-        standing = await self.status()
-        if standing.state == "refused":
-            raise SandboxUnavailable(f"Commands are not run here: {standing.reason}", standing.fix)
-        if not argv or any("\0" in word for word in argv):
-            raise BadCommand("A command needs words, without NUL characters.", "Name what is to be run.")
+        status = await self.status()
+        if status.state == "refused":
+            raise SandboxUnavailable(f"Commands are not run here: {status.reason}", status.fix)
+        if not argv or any("\0" in argument for argument in argv):
+            raise BadCommand("A command needs at least one word and no NUL characters.", "Give the program to run.")
         timeout_s = min(max(timeout_s, 1.0), LONGEST_TIMEOUT_S)
-        if standing.state == "off":
-            _log.warning("unconfined command", words=len(argv))
+        if status.state == "off":
+            _log.warning("unconfined command", arguments=len(argv))
             return await run_command([*self._limits(timeout_s), *argv], timeout_s, cwd=workspace)
         return await self._confined(argv, workspace, timeout_s)
 
@@ -101,7 +113,7 @@ class Sandbox:
             return SandboxStatus(
                 "refused", "there is no sandbox on this system.", "Run Coterie on Linux to run commands."
             )
-        if not syscalls.known_here():
+        if not seccomp_supported():
             return SandboxStatus(
                 "refused", f"there is no filter for {platform.machine()}.", "Run it on x86_64 or aarch64."
             )
@@ -113,39 +125,39 @@ class Sandbox:
             return SandboxStatus(
                 "refused", f"{' and '.join(missing)} cannot be found.", "Install util-linux, then restart."
             )
-        with _inside_and_outside() as (workspace, outside):
-            ran = await self._confined(["/bin/sh", "-c", _LOOK_AROUND, "probe", str(outside)], workspace, 15.0)
-        told = ran.output.split()
-        if ran.timed_out or "writes-workspace" not in told:
-            why = ran.output.strip()[:300] or f"it ended with {ran.code} and said nothing"
+        with _probe_folders() as (workspace, outside):
+            ran = await self._confined(["/bin/sh", "-c", _PROBE_SCRIPT, "probe", str(outside)], workspace, 15.0)
+        findings = ran.output.split()
+        if ran.timed_out or "writes-workspace" not in findings:
+            why = ran.output.strip()[:300] or f"it exited with {ran.code} and no output"
             return SandboxStatus("refused", f"bubblewrap is installed but does not work: {why}", _ALLOW_NAMESPACES)
-        leaks = [word for word in ("sees-outside", "writes-system") if word in told]
-        networks = {word for word in told if word.startswith("net:[")}
-        if leaks or not networks or _our_network() in networks:
+        leaks = {"sees-outside", "writes-system"} & set(findings)
+        networks = {finding for finding in findings if finding.startswith("net:[")}
+        if leaks or not networks or _own_network() in networks:
             return SandboxStatus("refused", f"what is installed as {self._bwrap} does not confine anything.", _INSTALL)
         return SandboxStatus("confined")
 
     async def _confined(self, argv: Sequence[str], workspace: Path, timeout_s: float) -> CommandResult:
-        own_user = _given_away(workspace) if os.geteuid() == 0 else None
-        with _as_file(syscalls.program()) as rules, _as_file(b"") as told:
-            started = [
-                *(self._bwrap, *_namespaces(own_user), *_system()),
-                *("--bind", str(workspace), _INSIDE, "--chdir", "/", "--remount-ro", "/"),
-                *("--seccomp", str(rules), "--info-fd", str(told), "--"),
+        user_id = _hand_over_workspace(workspace) if os.geteuid() == 0 else None
+        with _memory_file(seccomp_program()) as seccomp, _memory_file(b"") as info:
+            command = [
+                *(self._bwrap, *_namespaces(user_id), *_system_mounts()),
+                *("--bind", str(workspace), _WORKSPACE, "--chdir", "/", "--remount-ro", "/"),
+                *("--seccomp", str(seccomp), "--info-fd", str(info), "--"),
                 *self._limits(timeout_s),
-                *_becoming(own_user),
-                *("/bin/sh", "-c", _SET_OUT, "sh", *argv),
+                *_drop_privileges(user_id),
+                *("/bin/sh", "-c", _START_SCRIPT, "sh", *argv),
             ]
             try:
-                return await run_command(started, timeout_s, pass_fds=(rules, told))
+                return await run_command(command, timeout_s, pass_fds=(seccomp, info))
             finally:
-                await asyncio.shield(process_reaper.reap_processes(told))
+                await asyncio.shield(reap_processes(info))
 
     def _limits(self, timeout_s: float) -> list[str]:
         prlimit = shutil.which("prlimit")
         if prlimit is None:  # only possible unconfined
             return []
-        allowed = {
+        limits = {
             "nproc": self._settings.command_processes,
             "as": self._settings.command_memory_mb << 20,
             "fsize": self._settings.command_file_mb << 20,
@@ -153,72 +165,72 @@ class Sandbox:
             "nofile": 256,
             "core": 0,
         }
-        return [prlimit, *(f"--{name}={value}" for name, value in allowed.items()), "--"]
+        return [prlimit, *(f"--{name}={value}" for name, value in limits.items()), "--"]
 
 
-def _namespaces(own_user: int | None) -> list[str]:
-    """A real root needs no user namespace to set the others up, and leaves its powers behind right after."""
-    apart = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
-    alone = ["--new-session", "--die-with-parent", "--hostname", "desk", "--clearenv", "--cap-drop", "ALL"]
-    environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": _INSIDE, "TMPDIR": "/tmp", "LANG": "C.UTF-8"}  # noqa: S108 - the sandbox's own
+def _namespaces(user_id: int | None) -> list[str]:
+    """Root needs no user namespace for the others, and drops its privileges afterwards."""
+    unshare = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
+    options = ["--new-session", "--die-with-parent", "--hostname", "desk", "--clearenv", "--cap-drop", "ALL"]
+    environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": _WORKSPACE, "TMPDIR": "/tmp", "LANG": "C.UTF-8"}  # noqa: S108 - the sandbox's own
     for name, value in environment.items():
-        alone += ["--setenv", name, value]
-    if own_user is None:
-        return ["--unshare-user", "--uid", "1000", "--gid", "1000", *apart, *alone]
-    return [*apart, *alone, "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+        options += ["--setenv", name, value]
+    if user_id is None:
+        return ["--unshare-user", "--uid", "1000", "--gid", "1000", *unshare, *options]
+    return [*unshare, *options, "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
 
 
-def _becoming(own_user: int | None) -> list[str]:
-    if own_user is None:
+def _drop_privileges(user_id: int | None) -> list[str]:
+    if user_id is None:
         return []
     return [
         shutil.which("setpriv") or "setpriv",
-        f"--reuid={own_user}",
-        f"--regid={own_user}",
+        f"--reuid={user_id}",
+        f"--regid={user_id}",
         "--clear-groups",
         "--inh-caps=-all",
         "--",
     ]
 
 
-def _system() -> Iterator[str]:
-    """Programs and libraries to read, an own /proc and /dev, and a small /tmp that is gone afterwards."""
+def _system_mounts() -> Iterator[str]:
+    """Read-only programs and libraries, a private /proc and /dev, and a small temporary /tmp."""
     yield from ("--ro-bind", "/usr", "/usr", "--ro-bind-try", "/nix", "/nix")
     for name in ("bin", "sbin", "lib", "lib32", "lib64"):
-        place = Path("/", name)
-        if place.is_symlink():
-            yield from ("--symlink", str(place.readlink()), str(place))
+        path = Path("/", name)
+        if path.is_symlink():
+            yield from ("--symlink", str(path.readlink()), str(path))
         else:
-            yield from ("--ro-bind-try", str(place), str(place))
+            yield from ("--ro-bind-try", str(path), str(path))
     yield from ("--perms", "0755", "--dir", "/etc")
-    for name in _OF_ETC:
+    for name in _ETC_FILES:
         yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
     yield from ("--proc", "/proc", "--dev", "/dev")
-    for small in ("/tmp", "/dev/shm"):  # noqa: S108 - the sandbox's own
-        yield from ("--perms", "1777", "--size", str(64 << 20), "--tmpfs", small)
+    for mount in ("/tmp", "/dev/shm"):  # noqa: S108 - the sandbox's own
+        yield from ("--perms", "1777", "--size", str(64 << 20), "--tmpfs", mount)
 
 
-def _given_away(workspace: Path) -> int:
-    """The user a workspace belongs to. One of root's is given to a user of its own first, with all that is in it."""
+def _hand_over_workspace(workspace: Path) -> int:
+    """The user id that owns the workspace; files of root are first given to an id of the workspace's own."""
     owner = workspace.stat().st_uid
     if owner == 0:
-        owner = _OWN_USERS + workspace.stat().st_ino % _OWN_USERS_COUNT
+        owner = _FIRST_USER_ID + workspace.stat().st_ino % _USER_IDS
     for folder, names, files in os.walk(workspace):
         for path in (Path(folder), *(Path(folder, name) for name in (*names, *files))):
-            with suppress(FileNotFoundError):  # another command may be tidying up
+            with suppress(FileNotFoundError):  # another command may delete it meanwhile
                 found = path.lstat()
                 if found.st_uid == 0 and (stat.S_ISDIR(found.st_mode) or found.st_nlink == 1):
                     os.chown(path, owner, owner, follow_symlinks=False)
     return owner
 
 
-def _our_network() -> str:
+def _own_network() -> str:
     return str(Path("/proc/self/ns/net").readlink())
 
 
 @contextmanager
-def _inside_and_outside() -> Iterator[tuple[Path, Path]]:
-    """An empty folder, and a file beside it that nobody in it should see."""
+def _probe_folders() -> Iterator[tuple[Path, Path]]:
+    """An empty workspace, and a file beside it that must be invisible inside."""
     with tempfile.TemporaryDirectory(prefix="coterie-probe-") as folder:
         workspace, outside = Path(folder, "workspace"), Path(folder, "outside")
         workspace.mkdir()
@@ -227,7 +239,7 @@ def _inside_and_outside() -> Iterator[tuple[Path, Path]]:
 
 
 @contextmanager
-def _as_file(data: bytes) -> Iterator[int]:
+def _memory_file(data: bytes) -> Iterator[int]:
     descriptor = os.memfd_create("coterie", 0)
     try:
         os.write(descriptor, data)
@@ -237,4 +249,220 @@ def _as_file(data: bytes) -> Iterator[int]:
         os.close(descriptor)
 
 
-__all__ = ["DEFAULT_TIMEOUT_S", "LONGEST_TIMEOUT_S", "OUTPUT_BYTES", "CommandResult", "Sandbox", "SandboxStatus"]
+async def run_command(
+    argv: Sequence[str], timeout_s: float, *, cwd: Path | None = None, pass_fds: Sequence[int] = ()
+) -> CommandResult:
+    """Run a program without our environment and open files; cancelling this kills its process group."""
+    read_end, write_end = os.pipe()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *argv,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=write_end,
+            stderr=write_end,
+            env={"PATH": "/usr/local/bin:/usr/bin:/bin"},
+            cwd=cwd,
+            pass_fds=pass_fds,
+            start_new_session=True,
+        )
+    except BaseException:
+        os.close(read_end)
+        raise
+    finally:
+        os.close(write_end)
+    output = _Output()
+    timed_out = False
+    try:
+        async with asyncio.timeout(timeout_s), _pipe_reader(read_end) as reader:
+            await output.read(reader)
+            await process.wait()
+    except TimeoutError:
+        timed_out = True
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await asyncio.shield(process.wait())
+    return CommandResult(process.returncode or 0, output.kept.decode(errors="replace"), output.truncated, timed_out)
+
+
+@asynccontextmanager
+async def _pipe_reader(descriptor: int) -> AsyncIterator[asyncio.StreamReader]:
+    """Our own pipe: a child that inherits the other end cannot delay the end of the command."""
+    reader = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb", buffering=0)
+    )
+    try:
+        yield reader
+    finally:
+        transport.close()
+
+
+class _Output:
+    def __init__(self) -> None:
+        self.kept = bytearray()
+        self.truncated = False
+
+    async def read(self, reader: asyncio.StreamReader) -> None:
+        """Read everything, so that the program never blocks, and keep the first `OUTPUT_BYTES`."""
+        while chunk := await reader.read(_READ_BYTES):
+            free = OUTPUT_BYTES - len(self.kept)
+            self.kept += chunk[:free]
+            self.truncated = self.truncated or len(chunk) > free
+            # Endless output must not starve the timeout and other tasks of the event loop.
+            await asyncio.sleep(0.005 if self.truncated else 0)
+
+
+async def reap_processes(info: int) -> None:
+    """Kill what a sandboxed command left running, and wait until it is gone.
+
+    bubblewrap returns before its leftover processes end, and these could still write to the workspace. `info` is the
+    file of bubblewrap's `--info-fd`, empty if it failed early.
+    """
+    written = os.pread(info, _INFO_BYTES, 0)
+    if not written:
+        return
+    started = json.loads(written)
+    try:
+        init = os.pidfd_open(started["child-pid"])
+    except ProcessLookupError:
+        return
+    try:
+        # Process ids are reused: another program may have this one by now.
+        if _in_pid_namespace(started["child-pid"], started["pid-namespace"]):
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(init, signal.SIGKILL)
+            await _wait_for_exit(init)
+    except TimeoutError:
+        _log.warning("processes of a command do not end", waited_s=_REAP_TIMEOUT_S)
+    finally:
+        os.close(init)
+
+
+def _in_pid_namespace(process: int, namespace: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/ns/pid").stat().st_ino == namespace
+    except FileNotFoundError:
+        return False
+
+
+async def _wait_for_exit(pidfd: int) -> None:
+    loop = asyncio.get_running_loop()
+    exited = asyncio.Event()
+    loop.add_reader(pidfd, exited.set)
+    try:
+        async with asyncio.timeout(_REAP_TIMEOUT_S):
+            await exited.wait()
+    finally:
+        loop.remove_reader(pidfd)
+
+
+# The system call filter refuses what helps a process to escape: namespaces, mounts, memory of other processes, keys,
+# kernel modules and files by handle. Socket families outside the network namespace (such as vsock) are refused, too.
+
+
+_SYSCALLS = {
+    "unshare": (272, 97),
+    "setns": (308, 268),
+    "mount": (165, 40),
+    "umount2": (166, 39),
+    "pivot_root": (155, 41),
+    "chroot": (161, 51),
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "keyctl": (250, 219),
+    "add_key": (248, 217),
+    "request_key": (249, 218),
+    "bpf": (321, 280),
+    "perf_event_open": (298, 241),
+    "userfaultfd": (323, 282),
+    "kexec_load": (246, 104),
+    "init_module": (175, 105),
+    "finit_module": (313, 273),
+    "delete_module": (176, 106),
+    "syslog": (103, 116),
+    "acct": (163, 89),
+    "swapon": (167, 224),
+    "reboot": (169, 142),
+    "open_by_handle_at": (304, 265),
+    "kexec_file_load": (320, 294),
+    "quotactl": (179, 60),
+    "clone": (56, 220),
+    "ioctl": (16, 29),
+    "socket": (41, 198),
+    "io_uring_setup": (425, 425),
+    "open_tree": (428, 428),
+    "move_mount": (429, 429),
+    "fsopen": (430, 430),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fspick": (433, 433),
+    "mount_setattr": (442, 442),
+    "clone3": (435, 435),
+}
+_CHECKED_SYSCALLS = ("clone", "ioctl", "socket", "clone3")
+"""Refused for certain arguments only."""
+_AUDIT_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+"""In the order of the numbers in `_SYSCALLS`."""
+
+_EPERM, _ENOSYS, _EAFNOSUPPORT = 1, 38, 97
+_NAMESPACE_FLAGS = 0x7E020000
+"""CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID and NEWNET."""
+_TERMINAL_INPUT = (0x5412, 0x541C)
+"""TIOCSTI and TIOCLINUX insert keystrokes into a terminal."""
+_SOCKET_FAMILIES = (1, 2, 10)
+"""Unix, IPv4 and IPv6."""
+
+_NUMBER, _ARCHITECTURE, _FIRST, _SECOND = 0, 4, 16, 24
+"""Offsets in `struct seccomp_data`; of the arguments, the lower half."""
+_ALLOW, _KILL = 0x7FFF0000, 0x80000000
+
+
+def seccomp_supported(machine: str | None = None) -> bool:
+    return (machine or platform.machine()) in _AUDIT_ARCHITECTURES
+
+
+def seccomp_program(machine: str | None = None) -> bytes:
+    """The filter as a classic BPF program."""
+    machine = machine or platform.machine()
+    column = list(_AUDIT_ARCHITECTURES).index(machine)
+    numbers = {name: both[column] for name, both in _SYSCALLS.items()}
+    steps = _bpf_steps(_AUDIT_ARCHITECTURES[machine], numbers)
+    return b"".join(struct.pack("=HBBI", *step) for step in steps)
+
+
+_BpfStep = tuple[int, int, int, int]
+"""Operation (0x15: equal, 0x35: at least, 0x45: any of these bits), steps to skip if true and if false, value."""
+
+
+def _bpf_steps(architecture: int, numbers: Mapping[str, int]) -> list[_BpfStep]:
+    steps = [_load(_ARCHITECTURE), (0x15, 1, 0, architecture), _return(_KILL), _load(_NUMBER)]
+    # The x32 calls of x86_64 have this bit set and would match none of the numbers below.
+    steps += [(0x35, 0, 1, 0x40000000), _return(_KILL)]
+    for name, number in numbers.items():
+        if name not in _CHECKED_SYSCALLS:
+            steps += [(0x15, 0, 1, number), _refuse(_EPERM)]
+    # A filter cannot read its flags, which are in memory; without it the C library falls back to clone.
+    steps += [(0x15, 0, 1, numbers["clone3"]), _refuse(_ENOSYS)]
+    steps += [(0x15, 0, 4, numbers["clone"]), _load(_FIRST), (0x45, 0, 1, _NAMESPACE_FLAGS), _refuse(_EPERM)]
+    steps += [_return(_ALLOW)]
+    steps += [(0x15, 0, 5, numbers["ioctl"]), _load(_SECOND)]
+    steps += [(0x15, 1, 0, _TERMINAL_INPUT[0]), (0x15, 0, 1, _TERMINAL_INPUT[1]), _refuse(_EPERM)]
+    steps += [_return(_ALLOW)]
+    steps += [(0x15, 0, 5, numbers["socket"]), _load(_FIRST)]
+    steps += [(0x15, 3 - place, 0, family) for place, family in enumerate(_SOCKET_FAMILIES)]
+    steps += [_refuse(_EAFNOSUPPORT)]
+    return [*steps, _return(_ALLOW)]
+
+
+def _load(offset: int) -> _BpfStep:
+    return (0x20, 0, 0, offset)
+
+
+def _return(action: int) -> _BpfStep:
+    return (0x06, 0, 0, action)
+
+
+def _refuse(errno: int) -> _BpfStep:
+    return _return(0x00050000 | errno)
