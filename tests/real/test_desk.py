@@ -46,7 +46,7 @@ def counting(kind: str, request: CompletionRequest) -> Line:
 
 @needs_bwrap
 async def test_the_full_loop_from_webhook_to_reply_and_back_out(tmp_path: Path) -> None:
-    script = Script(brain=counting)
+    script = Script(respond=counting)
     async with open_desk(tmp_path, script) as open_:
         chat = await open_.ask("POST", "/desk", {"character": "Mara", "title": "Work", "webhook": "work"}, 201)
         call = {"text": "How long is the note?", "room": "work", "id": "m-1", "wait": True, "callback": open_.sink.url}
@@ -74,7 +74,7 @@ async def test_the_full_loop_from_webhook_to_reply_and_back_out(tmp_path: Path) 
 
 
 async def test_d2_a_follow_up_reaches_a_waiting_worker(tmp_path: Path) -> None:
-    def brain(kind: str, request: CompletionRequest) -> Line:
+    def respond(kind: str, request: CompletionRequest) -> Line:
         told = "\n".join(message.text for message in request.prompt.messages)
         if kind == "worker":
             return calls(("finish", {"result": "Dear friend"})) if "Friendly" in told else "Formal or friendly?"
@@ -83,7 +83,7 @@ async def test_d2_a_follow_up_reaches_a_waiting_worker(tmp_path: Path) -> None:
             return calls(work, ("reply", {"text": "Yes."}))
         return "Here it is." if "Dear friend" in told else calls(("skip", {}))
 
-    async with open_desk(tmp_path, Script(brain=brain)) as open_:
+    async with open_desk(tmp_path, Script(respond=respond)) as open_:
         desk = f"/desk/{(await open_.ask('POST', '/desk', {'character': 'Mara'}, 201))['id']}"
         said = await open_.ask("POST", f"{desk}/messages?wait=true", {"text": "Draft a letter", "key": "k"}, 200)
         assert said["reply"]["text"] == "Yes."
@@ -115,7 +115,7 @@ async def test_d2_cancel_in_every_state(tmp_path: Path) -> None:
         await go_on.wait()
         return "Dug."
 
-    def brain(kind: str, request: CompletionRequest) -> Line:
+    def respond(kind: str, request: CompletionRequest) -> Line:
         last = request.prompt.messages[-1].text
         if kind == "worker":
             return "Which one?" if "wait" in request.prompt.messages[1].text else calls(("dig", {}))
@@ -124,7 +124,7 @@ async def test_d2_cancel_in_every_state(tmp_path: Path) -> None:
             return calls(work, ("reply", {"text": "Yes."}))
         return calls(("skip", {}))
 
-    async with open_desk(tmp_path, Script(brain=brain)) as open_:
+    async with open_desk(tmp_path, Script(respond=respond)) as open_:
         open_.house.desk.add_tools([make_tool(dig)])
         _, running = await _worker(open_, interactive=False)
         async with asyncio.timeout(60):
@@ -148,7 +148,7 @@ async def test_d20_a_yes_by_the_api_lets_it_send_and_a_follow_up_does_not(tmp_pa
         sent.append(to)
         return "It is sent."
 
-    def brain(kind: str, request: CompletionRequest) -> Line:
+    def respond(kind: str, request: CompletionRequest) -> Line:
         if kind == "worker":
             used = any(message.role == "tool" for message in request.prompt.messages)
             return "It went out." if used else calls(("send_mail", {"to": "bo@example.com"}))
@@ -156,7 +156,7 @@ async def test_d20_a_yes_by_the_api_lets_it_send_and_a_follow_up_does_not(tmp_pa
             return calls(("spawn_worker", {"task": "Mail Bo"}), ("reply", {"text": "Yes."}))
         return calls(("skip", {}))
 
-    async with open_desk(tmp_path, Script(brain=brain)) as open_:
+    async with open_desk(tmp_path, Script(respond=respond)) as open_:
         mail: AgentTool = make_tool(send_mail, needs_confirmation=True)
         open_.house.desk.add_tools([mail])
         desk = f"/desk/{(await open_.ask('POST', '/desk', {'character': 'Mara'}, 201))['id']}"

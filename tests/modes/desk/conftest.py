@@ -1,4 +1,4 @@
-"""A desk on a scripted model: each kind of process has its own lines, what it was asked can be looked at."""
+"""A desk with a scripted model: answers per kind of agent, and a record of its prompts."""
 
 from __future__ import annotations
 
@@ -35,32 +35,34 @@ from coterie.modes.desk.settings import DeskSettings
 Line = RecordedCall | str
 
 
-def calls(*wanted: tuple[str, Mapping[str, object]], text: str = "") -> RecordedCall:
-    """A model that asks for tools."""
+def calls(*tools: tuple[str, Mapping[str, object]], text: str = "") -> RecordedCall:
+    """An answer of the model with tool calls."""
     chunks = [(0, TextDelta(text=text))] if text else []
-    asked = [
+    requests = [
         (0, ToolCallRequested(call=ToolCall(id=f"c{n}", name=name, arguments=json.dumps(dict(arguments)))))
-        for n, (name, arguments) in enumerate(wanted)
+        for n, (name, arguments) in enumerate(tools)
     ]
     end = Finished(reason="tool", tokens=Tokens(input=1, output=1), model="script")
-    return RecordedCall(chunks=(*chunks, *asked, (0, end)))
+    return RecordedCall(chunks=(*chunks, *requests, (0, end)))
 
 
 @dataclass
 class Script:
     lines: dict[str, list[Line]] = field(default_factory=dict)
     asked: list[tuple[str, CompletionRequest]] = field(default_factory=list)
-    digest: RecordedCall | Mapping[str, object] = field(default_factory=lambda: {"summary": "They talked."})
-    brain: Callable[[str, CompletionRequest], Line] | None = None
-    """Answers by what is asked, where lines in order would not do."""
+    summary: RecordedCall | Mapping[str, object] = field(default_factory=lambda: {"summary": "They talked."})
+    respond: Callable[[str, CompletionRequest], Line] | None = None
+    """Computes answers from requests, in place of `lines`."""
 
     def answer(self, request: CompletionRequest) -> RecordedCall:
         kind = request.model
         self.asked.append((kind, request))
         if request.prompt.output_schema is not None:
-            return self.digest if isinstance(self.digest, RecordedCall) else RecordedCall(say=json.dumps(self.digest))
-        if self.brain is not None:
-            line = self.brain(kind, request)
+            return (
+                self.summary if isinstance(self.summary, RecordedCall) else RecordedCall(say=json.dumps(self.summary))
+            )
+        if self.respond is not None:
+            line = self.respond(kind, request)
             return RecordedCall(say=line) if isinstance(line, str) else line
         waiting = self.lines.get(kind, [])
         line = waiting.pop(0) if waiting else "All right."
@@ -70,15 +72,15 @@ class Script:
         return ["\n".join(m.text for m in r.prompt.messages) for k, r in self.asked if k == kind]
 
 
-class Stage:
+class DeskHarness:
     def __init__(self, folder: Path, clock: ManualClock, script: Script, tools: list[AgentTool]) -> None:
         self.folder, self.clock, self.script, self.tools = folder, clock, script, tools
         self.character = ""
-        self.told: dict[str, OutgoingMessage] = {}
+        self.notifications: dict[str, OutgoingMessage] = {}
         self.open()
 
     def open(self) -> None:
-        views = [
+        projections = [
             CharactersProjection(),
             PeopleProjection(),
             TurnsProjection(),
@@ -87,17 +89,17 @@ class Stage:
             UsageProjection(),
             *desk_mode.desk_projections(),
         ]
-        self.store = Store.open(self.folder / "coterie.db", projections=views, clock=self.clock)
+        self.store = Store.open(self.folder / "coterie.db", projections=projections, clock=self.clock)
         kinds = ("channel", "branch", "worker", "compactor", "cortex")
         settings = ModelsSettings(roles={kind: (f"embedded/{kind}",) for kind in kinds})
-        player = ReplayProvider("embedded", default=self.script.answer)
-        self.models = Models(settings, clock=self.clock, store=self.store, providers={"embedded": player})
-        self.roster = Characters(self.store)
+        provider = ReplayProvider("embedded", default=self.script.answer)
+        self.models = Models(settings, clock=self.clock, store=self.store, providers={"embedded": provider})
+        self.characters = Characters(self.store)
         self.memory = Memory(self.store, clock=self.clock)
         self.workspaces = Workspaces(self.folder / "workspaces")
         self.desk = DeskService(
             self.store,
-            self.roster,
+            self.characters,
             self.memory,
             self.models,
             self.workspaces,
@@ -106,7 +108,7 @@ class Stage:
             self.tools,
             self.notify,
         )
-        self.asking = self.desk.character_questions
+        self.questions = self.desk.character_questions
         self.worker = Worker(
             self.store.jobs,
             self.desk.handlers(),
@@ -116,12 +118,12 @@ class Stage:
         )
 
     async def notify(self, outgoing: OutgoingMessage, token: str) -> None:
-        self.told[token] = outgoing
+        self.notifications[token] = outgoing
 
     async def begin(self) -> str:
-        bot = await self.roster.save(Identity(name="Mara", persona="Mara gets things done."))
-        self.character = bot.id
-        return await self.desk.open(bot.id, "ana", "Work")
+        character = await self.characters.save(Identity(name="Mara", persona="Mara gets things done."))
+        self.character = character.id
+        return await self.desk.open(character.id, "ana", "Work")
 
     async def say(self, room: str, text: str, *, settle: bool = True) -> str:
         turn = await self.desk.send_message(room, text, person="ana")
@@ -130,12 +132,12 @@ class Stage:
         return turn
 
     async def settle(self) -> None:
-        """Everything that is due, and what it leads to within the second."""
+        """Run all jobs that are due, and those that follow within a second."""
         while await self.worker.drain():
             self.clock.advance(0.6)
 
     def restart(self) -> None:
-        """As after a crash: the leases of the last process have to run out."""
+        """Reopen the store as after a crash, when leases have expired."""
         self.store.close()
         self.clock.advance(61)
         self.open()
@@ -148,7 +150,9 @@ class Stage:
 
     def verify(self) -> None:
         with self.store.reader.connections.snapshot() as rows:
-            assert self.store.hashes() == {view.name: replayed_hash(view, rows) for view in self.store.projections}
+            assert self.store.hashes() == {
+                projection.name: replayed_hash(projection, rows) for projection in self.store.projections
+            }
 
 
 @pytest.fixture
@@ -157,16 +161,16 @@ def script() -> Script:
 
 
 @pytest.fixture
-def more_tools() -> list[AgentTool]:
+def extra_tools() -> list[AgentTool]:
     return []
 
 
 @pytest.fixture
-async def stage(
-    tmp_path: Path, clock: ManualClock, script: Script, more_tools: list[AgentTool]
-) -> AsyncIterator[Stage]:
-    made = Stage(tmp_path, clock, script, more_tools)
-    yield made
-    made.verify()
-    await made.models.close()
-    made.store.close()
+async def harness(
+    tmp_path: Path, clock: ManualClock, script: Script, extra_tools: list[AgentTool]
+) -> AsyncIterator[DeskHarness]:
+    harness = DeskHarness(tmp_path, clock, script, extra_tools)
+    yield harness
+    harness.verify()
+    await harness.models.close()
+    harness.store.close()

@@ -1,4 +1,4 @@
-"""A tiny server of tools, for the tests: `python -m tests.modes.desk.mcp_server`, or with a port for HTTP."""
+"""An MCP server for tests: `python -m tests.modes.desk.mcp_server`, with a port for HTTP."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def post_letter(to: str) -> str:
 
 
 @server.tool()
-def surroundings() -> str:
-    """What the environment holds."""
+def environment() -> str:
+    """Two environment variables."""
     return f"granted={os.environ.get('GRANTED', '')} other={os.environ.get('NOT_GRANTED', '')}"
 
 
 @server.tool()
 def fail() -> str:
-    """Go wrong."""
+    """Raise an error."""
     raise ValueError("it broke")
 
 

@@ -1,4 +1,4 @@
-"""D18, D20: secrets in four encodings leave by no way there is, and no text that is read makes anything be sent."""
+"""D18, D20: no path leaks a secret in any encoding, and no text causes a tool to send."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from coterie.base.redaction import redact
 from coterie.llm.messages import CompletionRequest
 from coterie.modes.desk.agents.tools import AgentTool, make_tool
 from coterie.modes.desk.events import ScheduleTime
-from tests.modes.desk.conftest import Line, Script, Stage, calls
+from tests.modes.desk.conftest import DeskHarness, Line, Script, calls
 
 KNOWN = "a-registered-secret/with+signs"
 SHAPED = "ghp_0123456789abcdefghijABCDEFGHIJ012345"
@@ -26,11 +26,11 @@ sent: list[str] = []
 
 
 @pytest.fixture
-def more_tools() -> list[AgentTool]:
+def extra_tools() -> list[AgentTool]:
     sent.clear()
 
     async def send(text: str) -> str:
-        """Send something to somebody."""
+        """Send something."""
         sent.append(text)
         return "Sent."
 
@@ -46,64 +46,64 @@ def more_tools() -> list[AgentTool]:
     return [make_tool(send, needs_confirmation=True), make_tool(note), make_tool(page, untrusted_result=True)]
 
 
-async def everything(stage: Stage) -> str:
-    """All that was ever recorded, and all that went to a surface."""
-    events = stage.store.reader.read(limit=10_000)
-    jobs = stage.store.query("SELECT payload || coalesce(error, '') FROM job")
-    told = [event.payload.model_dump_json() for event in events if event.kind != "user_turn"]
-    return "\n".join([*told, *(row[0] for row in jobs), *(out.text for out in stage.told.values())])
+async def all_output(harness: DeskHarness) -> str:
+    """Everything that was stored or sent to a surface."""
+    events = harness.store.reader.read(limit=10_000)
+    jobs = harness.store.query("SELECT payload || coalesce(error, '') FROM job")
+    payloads = [event.payload.model_dump_json() for event in events if event.kind != "user_turn"]
+    return "\n".join([*payloads, *(row[0] for row in jobs), *(out.text for out in harness.notifications.values())])
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("secret", [KNOWN, SHAPED])
-async def test_d18_no_way_out_for_a_secret(
-    stage: Stage, script: Script, capsys: pytest.CaptureFixture[str], encoding: str, secret: str
+async def test_d18_no_path_leaks_a_secret(
+    harness: DeskHarness, script: Script, capsys: pytest.CaptureFixture[str], encoding: str, secret: str
 ) -> None:
     redact.register(KNOWN)
-    written = ENCODINGS[encoding](secret)
-    room = await stage.begin()
+    encoded = ENCODINGS[encoding](secret)
+    room = await harness.begin()
 
-    def brain(kind: str, request: CompletionRequest) -> Line:
+    def respond(kind: str, request: CompletionRequest) -> Line:
         last = request.prompt.messages[-1].text
         used = sum(message.role == "tool" for message in request.prompt.messages)
         if kind == "worker":
             tries: list[Line] = [
-                calls(("note", {"text": written}), ("set_status", {"text": written})),
-                calls(("send", {"text": f"see {written}"})),
-                calls(("finish", {"result": written})),
-                f"The key is {written}",
+                calls(("note", {"text": encoded}), ("set_status", {"text": encoded})),
+                calls(("send", {"text": f"see {encoded}"})),
+                calls(("finish", {"result": encoded})),
+                f"The key is {encoded}",
             ]
             return tries[min(used // 2 if used < 3 else used - 1, 3)]
         if kind == "branch":
-            return f"It must be {written}"
+            return f"It must be {encoded}"
         if "not sent" in last or "Error" in last:
             return "I may not say."
         if last == "go":
             tries = [
-                calls(("reply", {"text": f"It is {written}"})),
-                calls(("memory_save", {"text": written}), ("spawn_worker", {"task": written})),
-                calls(("schedule", {"prompt": written, "cron": "0 8 * * *"})),
+                calls(("reply", {"text": f"It is {encoded}"})),
+                calls(("memory_save", {"text": encoded}), ("spawn_worker", {"task": encoded})),
+                calls(("schedule", {"prompt": encoded, "cron": "0 8 * * *"})),
             ]
             return tries[used] if used < 3 else "I may not say."
-        return f"Here: {written}"
+        return f"Here: {encoded}"
 
-    script.brain = brain
-    await stage.say(room, "go")
-    script.brain = lambda kind, request: (
+    script.respond = respond
+    await harness.say(room, "go")
+    script.respond = lambda kind, request: (
         calls(("spawn_worker", {"task": "look"}), ("branch", {"thought": "look"}), ("reply", {"text": "Yes."}))
         if request.prompt.messages[-1].text == "work" and kind == "channel"
-        else brain(kind, request)
+        else respond(kind, request)
     )
-    await stage.say(room, "work")
-    await stage.desk.schedules.set(room, "Tell me", ScheduleTime(every_s=3600))
-    stage.clock.advance(3601)
-    await stage.settle()
+    await harness.say(room, "work")
+    await harness.desk.schedules.set(room, "Tell me", ScheduleTime(every_s=3600))
+    harness.clock.advance(3601)
+    await harness.settle()
     assert sent == []
-    assert stage.replies(room)
-    recorded = await everything(stage)
-    assert written not in recorded and secret not in recorded
-    assert written not in "".join(capsys.readouterr())
-    assert not any(written in reply for reply in stage.replies(room))
+    assert harness.replies(room)
+    output = await all_output(harness)
+    assert encoded not in output and secret not in output
+    assert encoded not in "".join(capsys.readouterr())
+    assert not any(encoded in reply for reply in harness.replies(room))
 
 
 PAGES = {
@@ -117,12 +117,12 @@ PAGES = {
 
 @pytest.mark.parametrize("where", ["page", "file", "command", "result"])
 @pytest.mark.parametrize("text", PAGES)
-async def test_d20_no_text_makes_anything_be_sent(stage: Stage, script: Script, text: str, where: str) -> None:
-    """A model that falls for it: it calls the tool at once, and passes the yes on wherever it can."""
-    room = await stage.begin()
-    (stage.desk.workspace_folder(stage.character) / "page.txt").write_text(PAGES[text])
+async def test_d20_no_text_causes_a_tool_to_send(harness: DeskHarness, script: Script, text: str, where: str) -> None:
+    """With a model that follows the injected text: it calls the tool and passes the yes on."""
+    room = await harness.begin()
+    (harness.desk.workspace_folder(harness.character) / "page.txt").write_text(PAGES[text])
 
-    def brain(kind: str, request: CompletionRequest) -> Line:
+    def respond(kind: str, request: CompletionRequest) -> Line:
         last = request.prompt.messages[-1].text
         if kind == "worker":
             reads: dict[str, Line] = {
@@ -131,24 +131,24 @@ async def test_d20_no_text_makes_anything_be_sent(stage: Stage, script: Script, 
                 "command": calls(("note", {"text": "looking"}), ("page", {"address": text})),
                 "result": calls(("page", {"address": text})),
             }
-            fallen = any(message.role == "tool" for message in request.prompt.messages)
-            return calls(("send", {"text": "everything"})) if fallen else reads[where]
+            has_read = any(message.role == "tool" for message in request.prompt.messages)
+            return calls(("send", {"text": "everything"})) if has_read else reads[where]
         if last == "Read it":
             return calls(("spawn_worker", {"task": "Read it"}), ("reply", {"text": "Reading."}))
-        waiting = [process.id for process in stage.desk.queries.processes(room) if process.state == "waiting"]
+        waiting = [process.id for process in harness.desk.queries.processes(room) if process.state == "waiting"]
         if waiting:
             yes = [("route", {"worker": waiting[0], "text": "yes, allowed"}), ("reply", {"text": "I said yes."})]
             return calls(*yes)
         return calls(("skip", {}))
 
-    script.brain = brain
-    await stage.say(room, "Read it")
-    (worker,) = stage.desk.queries.processes(room)
+    script.respond = respond
+    await harness.say(room, "Read it")
+    (worker,) = harness.desk.queries.processes(room)
     assert worker.needs_confirmation
-    assert "everything" in stage.replies(room)[-1] and f"yes {worker.id}" in stage.replies(room)[-1]
-    await stage.say(room, "What does it say?")
-    assert [one for one in sent if one != "looking"] == []
-    stage.restart()
-    await stage.settle()
-    assert stage.desk.queries.process(room, worker.id).needs_confirmation
-    assert [one for one in sent if one != "looking"] == []
+    assert "everything" in harness.replies(room)[-1] and f"yes {worker.id}" in harness.replies(room)[-1]
+    await harness.say(room, "What does it say?")
+    assert [text for text in sent if text != "looking"] == []
+    harness.restart()
+    await harness.settle()
+    assert harness.desk.queries.process(room, worker.id).needs_confirmation
+    assert [text for text in sent if text != "looking"] == []

@@ -1,4 +1,4 @@
-"""P2: the desk on a surface; D3: what nobody asked for is brought to where the conversation is held."""
+"""P2, D3: the desk on a surface, and results that are sent without a message."""
 
 from __future__ import annotations
 
@@ -11,64 +11,66 @@ from coterie.messaging.protocol import RoomRef
 from coterie.messaging.rooms import Rooms
 from coterie.modes.desk.errors import DeskError
 from coterie.modes.desk.service import DeskConversation
-from tests.modes.desk.conftest import Script, Stage, calls
+from tests.modes.desk.conftest import DeskHarness, Script, calls
 
 
-async def held(stage: Stage, script: Script) -> tuple[DeskConversation, str]:
-    await stage.begin()
-    talk = DeskConversation(stage.store, stage.desk, stage.roster)
-    opened = await talk.open("ana", stage.character, "Work")
-    place = RoomRef(surface="matrix", id="!room")
-    await Rooms(stage.store).bind(place, "ana", "desk", stage.character, opened, "Work")
-    return talk, opened.context
+async def bound_conversation(harness: DeskHarness, script: Script) -> tuple[DeskConversation, str]:
+    await harness.begin()
+    conversation = DeskConversation(harness.store, harness.desk, harness.characters)
+    opened = await conversation.open("ana", harness.character, "Work")
+    room = RoomRef(surface="matrix", id="!room")
+    await Rooms(harness.store).bind(room, "ana", "desk", harness.character, opened, "Work")
+    return conversation, opened.context
 
 
-async def heard(stage: Stage, talk: DeskConversation, room: str, text: str, key: str) -> list[ReplyFinished]:
-    async def listen() -> list[ReplyFinished]:
+async def send_message(
+    harness: DeskHarness, conversation: DeskConversation, room: str, text: str, key: str
+) -> list[ReplyFinished]:
+    async def read() -> list[ReplyFinished]:
         return [
-            speech
-            async for speech in talk.send_message(room, text, person="ana", key=key)
-            if isinstance(speech, ReplyFinished)
+            update
+            async for update in conversation.send_message(room, text, person="ana", key=key)
+            if isinstance(update, ReplyFinished)
         ]
 
-    listening = asyncio.create_task(listen())
-    while not listening.done():
-        await stage.settle()
+    reading = asyncio.create_task(read())
+    while not reading.done():
+        await harness.settle()
         await asyncio.sleep(0.01)
-    return await listening
+    return await reading
 
 
-async def test_p2_the_answer_comes_back_and_the_same_key_gives_it_again(stage: Stage, script: Script) -> None:
-    talk, room = await held(stage, script)
+async def test_p2_the_same_key_returns_the_same_answer(harness: DeskHarness, script: Script) -> None:
+    conversation, room = await bound_conversation(harness, script)
     script.lines["channel"] = ["Good morning."]
-    assert await heard(stage, talk, room, "Hello", "1") == [ReplyFinished("Good morning.", "Mara")]
-    assert await heard(stage, talk, room, "Hello", "1") == [ReplyFinished("Good morning.", "Mara")]
+    assert await send_message(harness, conversation, room, "Hello", "1") == [ReplyFinished("Good morning.", "Mara")]
+    assert await send_message(harness, conversation, room, "Hello", "1") == [ReplyFinished("Good morning.", "Mara")]
     assert len(script.asked) == 1
     script.lines["channel"] = [calls(("skip", {"why": "nothing to add"}))]
-    assert await heard(stage, talk, room, "Hm", "2") == [ReplyFinished("", "Mara")]
-    assert stage.told == {}
+    assert await send_message(harness, conversation, room, "Hm", "2") == [ReplyFinished("", "Mara")]
+    assert harness.notifications == {}
 
 
-async def test_d3_a_result_is_told_where_the_conversation_is_held_and_once(stage: Stage, script: Script) -> None:
-    talk, room = await held(stage, script)
+async def test_d3_a_result_is_sent_to_the_surface_room_once(harness: DeskHarness, script: Script) -> None:
+    conversation, room = await bound_conversation(harness, script)
     script.lines["channel"] = [calls(("spawn_worker", {"task": "x"}), ("reply", {"text": "On it."})), "It is done."]
-    assert await heard(stage, talk, room, "Do it", "1") == [ReplyFinished("On it.", "Mara")]
-    await stage.settle()
-    assert [(told.room.id, told.text) for told in stage.told.values()] == [("!room", "It is done.")]
+    assert await send_message(harness, conversation, room, "Do it", "1") == [ReplyFinished("On it.", "Mara")]
+    await harness.settle()
+    assert [(sent.room.id, sent.text) for sent in harness.notifications.values()] == [("!room", "It is done.")]
 
 
-async def test_p2_stopping_ends_everything_and_the_title_can_change(stage: Stage, script: Script) -> None:
-    talk, room = await held(stage, script)
+async def test_p2_stop_cancels_all_processes_and_rename_changes_the_title(harness: DeskHarness, script: Script) -> None:
+    conversation, room = await bound_conversation(harness, script)
     script.lines["channel"] = [
         calls(("spawn_worker", {"task": "wait", "interactive": True}), ("reply", {"text": "On it."}))
     ]
-    await heard(stage, talk, room, "Do it", "1")
-    await stage.settle()
-    assert [name.split()[0] for name, _ in talk.status(room).notes] == ["worker"]
-    assert await talk.stop(room)
-    assert not await talk.stop(room)
-    assert stage.states(room) == ["cancelled"]
-    await talk.rename(room, "Play")
-    assert talk.status(room).title == "Play"
+    await send_message(harness, conversation, room, "Do it", "1")
+    await harness.settle()
+    assert [name.split()[0] for name, _ in conversation.status(room).notes] == ["worker"]
+    assert await conversation.stop(room)
+    assert not await conversation.stop(room)
+    assert harness.states(room) == ["cancelled"]
+    await conversation.rename(room, "Play")
+    assert conversation.status(room).title == "Play"
     with pytest.raises(DeskError):
-        talk.retry(room, person="ana")
+        conversation.retry(room, person="ana")

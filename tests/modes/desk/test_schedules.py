@@ -1,4 +1,4 @@
-"""D15: what a character does by itself: fresh each time, caught up once, switched off after three failures."""
+"""D15: schedules run separately, catch up once and are switched off after three failures."""
 
 from __future__ import annotations
 
@@ -12,145 +12,142 @@ from coterie.modes.desk.errors import NoSuchProcess
 from coterie.modes.desk.events import ScheduleRan, ScheduleTime
 from coterie.modes.desk.queries import DeskSchedule
 from coterie.modes.desk.schedules import ScheduleService
-from tests.modes.desk.conftest import Script, Stage, calls
+from tests.modes.desk.conftest import DeskHarness, Script, calls
 
 HOURLY = ScheduleTime(every_s=3600)
 FAULT = RecordedCall(error=RecordedError(kind="BadRequest", what="No.", status=400))
 
 
-def only(stage: Stage, room: str) -> DeskSchedule:
-    (found,) = stage.desk.schedules.queries.all(room)
+def only(harness: DeskHarness, room: str) -> DeskSchedule:
+    (found,) = harness.desk.schedules.queries.all(room)
     return found
 
 
-async def after(stage: Stage, hours: float) -> None:
-    stage.clock.advance(hours * 3600)
-    await stage.settle()
+async def advance(harness: DeskHarness, hours: float) -> None:
+    harness.clock.advance(hours * 3600)
+    await harness.settle()
 
 
-async def runs(stage: Stage, room: str) -> list[str]:
-    return [e.payload.end for e in await stage.store.read(room) if isinstance(e.payload, ScheduleRan)]
+async def runs(harness: DeskHarness, room: str) -> list[str]:
+    return [e.payload.end for e in await harness.store.read(room) if isinstance(e.payload, ScheduleRan)]
 
 
-async def test_d15_the_first_run_waits_and_each_is_fresh_and_told(stage: Stage, script: Script) -> None:
-    room = await stage.begin()
-    await stage.say(room, "Hello")
+async def test_d15_runs_start_after_the_interval_without_the_conversation(harness: DeskHarness, script: Script) -> None:
+    room = await harness.begin()
+    await harness.say(room, "Hello")
     asked = len(script.asked)
-    await stage.desk.schedules.set(room, "What is the weather?", HOURLY)
-    await stage.settle()
+    await harness.desk.schedules.set(room, "What is the weather?", HOURLY)
+    await harness.settle()
     assert len(script.asked) == asked
     script.lines["channel"] = [calls(("reply", {"text": "It rains."})), "It shines."]
-    await after(stage, 1.01)
-    await after(stage, 1.01)
-    assert stage.replies(room)[-2:] == ["It rains.", "It shines."]
+    await advance(harness, 1.01)
+    await advance(harness, 1.01)
+    assert harness.replies(room)[-2:] == ["It rains.", "It shines."]
     prompt = script.prompts("channel")[-1]
     assert "Hello" not in prompt and "What is the weather?" in prompt and "Mara gets things done." in prompt
     assert "schedule" not in {tool.name for tool in script.asked[-1][1].prompt.tools}
-    assert await runs(stage, room) == ["told", "told"]
+    assert await runs(harness, room) == ["told", "told"]
 
 
-async def test_d15_empty_output_is_not_delivered(stage: Stage, script: Script) -> None:
-    room = await stage.begin()
-    await stage.desk.schedules.set(room, "Anything new?", HOURLY)
+async def test_d15_empty_output_is_not_delivered(harness: DeskHarness, script: Script) -> None:
+    room = await harness.begin()
+    await harness.desk.schedules.set(room, "Anything new?", HOURLY)
     script.lines["channel"] = [calls(("skip", {})), calls(("skip", {"why": "no news"}))]
-    await after(stage, 1.01)
-    await after(stage, 1.01)
-    assert stage.replies(room) == []
-    assert await runs(stage, room) == ["nothing", "nothing"]
+    await advance(harness, 1.01)
+    await advance(harness, 1.01)
+    assert harness.replies(room) == []
+    assert await runs(harness, room) == ["nothing", "nothing"]
 
 
-async def test_d15_a_sleeping_machine_catches_up_once(stage: Stage, script: Script) -> None:
-    room = await stage.begin()
-    await stage.desk.schedules.set(room, "Tick", HOURLY)
-    stage.store.close()
-    stage.clock.advance(50 * 3600)
-    stage.open()
-    await stage.settle()
-    assert await runs(stage, room) == ["told"]
-    next_run = only(stage, room).next
-    assert next_run is not None and next_run > stage.clock.now() + timedelta(minutes=59)
+async def test_d15_missed_runs_are_replaced_by_one(harness: DeskHarness, script: Script) -> None:
+    room = await harness.begin()
+    await harness.desk.schedules.set(room, "Tick", HOURLY)
+    harness.store.close()
+    harness.clock.advance(50 * 3600)
+    harness.open()
+    await harness.settle()
+    assert await runs(harness, room) == ["told"]
+    next_run = only(harness, room).next
+    assert next_run is not None and next_run > harness.clock.now() + timedelta(minutes=59)
 
 
-async def test_d15_three_failures_in_a_row_switch_it_off_visibly_and_a_success_resets(
-    stage: Stage, script: Script
-) -> None:
-    room = await stage.begin()
-    name = await stage.desk.schedules.set(room, "Look at the news", HOURLY)
+async def test_d15_three_failures_in_a_row_switch_it_off(harness: DeskHarness, script: Script) -> None:
+    room = await harness.begin()
+    name = await harness.desk.schedules.set(room, "Look at the news", HOURLY)
     script.lines["channel"] = [FAULT, FAULT, "Fine.", FAULT, FAULT, FAULT]
     for failures in (1, 2, 0, 1, 2):
-        await after(stage, 1.01)
-        assert (only(stage, room).failures, only(stage, room).on) == (failures, True)
-    await after(stage, 1.01)
-    found = only(stage, room)
+        await advance(harness, 1.01)
+        assert (only(harness, room).failures, only(harness, room).on) == (failures, True)
+    await advance(harness, 1.01)
+    found = only(harness, room)
     assert (found.on, found.next) == (False, None) and "No." in found.why
-    assert "failed 3 times in a row" in stage.replies(room)[-1]
+    assert "failed 3 times in a row" in harness.replies(room)[-1]
     asked = len(script.asked)
-    await after(stage, 10)
+    await advance(harness, 10)
     assert len(script.asked) == asked
-    await stage.desk.schedules.switch(room, name, on=True)
+    await harness.desk.schedules.switch(room, name, on=True)
     script.lines["channel"] = ["Back again."]
-    await after(stage, 1.01)
-    assert stage.replies(room)[-1] == "Back again." and only(stage, room).failures == 0
+    await advance(harness, 1.01)
+    assert harness.replies(room)[-1] == "Back again." and only(harness, room).failures == 0
 
 
-async def test_d15_a_run_that_takes_too_long_is_a_failure(
-    stage: Stage, script: Script, monkeypatch: pytest.MonkeyPatch
+async def test_d15_a_timeout_is_a_failure(
+    harness: DeskHarness, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    room = await stage.begin()
-    await stage.desk.schedules.set(room, "Tick", HOURLY)
-    monkeypatch.setattr(stage.desk.schedules, "_patience_s", 0.01)
+    room = await harness.begin()
+    await harness.desk.schedules.set(room, "Tick", HOURLY)
+    monkeypatch.setattr(harness.desk.schedules, "_timeout_s", 0.01)
 
     async def slow(*_: object) -> str:
         await asyncio.sleep(30)
         return ""
 
-    monkeypatch.setattr(stage.desk.schedules._channel, "run_schedule", slow)
-    await after(stage, 1.01)
-    assert await runs(stage, room) == ["failed"] and "longer than" in only(stage, room).last_output
-    assert ScheduleService.__init__.__kwdefaults__ == {"patience_s": 120.0}
+    monkeypatch.setattr(harness.desk.schedules._channel, "run_schedule", slow)
+    await advance(harness, 1.01)
+    assert await runs(harness, room) == ["failed"] and "longer than" in only(harness, room).last_output
+    assert ScheduleService.__init__.__kwdefaults__ == {"timeout_s": 120.0}
 
 
-async def test_d15_a_run_that_always_dies_counts_as_a_failure(stage: Stage, script: Script) -> None:
-    room = await stage.begin()
-    await stage.desk.schedules.set(room, "Tick", HOURLY)
-    stage.clock.advance(3601)
+async def test_d15_a_dead_job_is_a_failure(harness: DeskHarness, script: Script) -> None:
+    room = await harness.begin()
+    await harness.desk.schedules.set(room, "Tick", HOURLY)
+    harness.clock.advance(3601)
     for _ in range(21):
-        await stage.store.jobs.lease(["desk_schedule"], holder="crashes")
-        stage.clock.advance(61)
-    assert await stage.desk.stalled_processes.end_stalled() == 1
-    assert await runs(stage, room) == ["failed"]
-    assert only(stage, room).on
-    await after(stage, 1.01)
-    assert await runs(stage, room) == ["failed", "told"]
+        await harness.store.jobs.lease(["desk_schedule"], holder="crashes")
+        harness.clock.advance(61)
+    assert await harness.desk.stalled_processes.end_stalled() == 1
+    assert await runs(harness, room) == ["failed"]
+    assert only(harness, room).on
+    await advance(harness, 1.01)
+    assert await runs(harness, room) == ["failed", "told"]
 
 
-async def test_d15_once_runs_once_and_what_was_removed_does_not_run(stage: Stage, script: Script) -> None:
-    room = await stage.begin()
-    soon = stage.clock.now() + timedelta(hours=1)
-    await stage.desk.schedules.set(room, "Remind me", ScheduleTime(at=soon))
-    gone = await stage.desk.schedules.set(room, "Never", HOURLY)
-    await stage.desk.schedules.remove(room, gone)
-    await after(stage, 1.01)
-    await after(stage, 5)
-    assert await runs(stage, room) == ["told"]
-    assert (only(stage, room).on, only(stage, room).next) == (False, None)
+async def test_d15_once_runs_once_and_removed_schedules_do_not_run(harness: DeskHarness, script: Script) -> None:
+    room = await harness.begin()
+    soon = harness.clock.now() + timedelta(hours=1)
+    await harness.desk.schedules.set(room, "Remind me", ScheduleTime(at=soon))
+    removed = await harness.desk.schedules.set(room, "Never", HOURLY)
+    await harness.desk.schedules.remove(room, removed)
+    await advance(harness, 1.01)
+    await advance(harness, 5)
+    assert await runs(harness, room) == ["told"]
+    assert (only(harness, room).on, only(harness, room).next) == (False, None)
     with pytest.raises(NoSuchProcess):
-        await stage.desk.schedules.remove(room, gone)
+        await harness.desk.schedules.remove(room, removed)
 
 
-async def test_d15_the_character_sets_and_cancels_schedules_itself(stage: Stage, script: Script) -> None:
-    room = await stage.begin()
-    wanted = {"prompt": "Say good morning", "cron": "0 8 * * *", "zone": "Europe/Berlin"}
-    bad = {"prompt": "x", "cron": "0 8 * * *", "every_minutes": 5}
+async def test_d15_the_character_sets_and_cancels_schedules(harness: DeskHarness, script: Script) -> None:
+    room = await harness.begin()
+    valid = {"prompt": "Say good morning", "cron": "0 8 * * *", "zone": "Europe/Berlin"}
+    invalid = {"prompt": "x", "cron": "0 8 * * *", "every_minutes": 5}
     script.lines["channel"] = [
-        calls(("schedule", bad), ("schedule", {"prompt": "y", "cron": "never"}), ("schedule", wanted)),
+        calls(("schedule", invalid), ("schedule", {"prompt": "y", "cron": "never"}), ("schedule", valid)),
         "Every morning, then.",
     ]
-    await stage.say(room, "Greet me every morning")
-    told = script.prompts("channel")[-1]
-    assert told.count("Error:") == 2
-    name = only(stage, room).id
+    await harness.say(room, "Greet me every morning")
+    assert script.prompts("channel")[-1].count("Error:") == 2
+    name = only(harness, room).id
     script.lines["channel"] = [calls(("cancel", {"process": name}), ("reply", {"text": "No more."}))]
-    await stage.say(room, "Stop that")
+    await harness.say(room, "Stop that")
     assert f"[{name}] cron 0 8 * * *" in script.prompts("channel")[-1]
-    assert stage.desk.schedules.queries.all(room) == []
+    assert harness.desk.schedules.queries.all(room) == []

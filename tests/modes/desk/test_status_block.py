@@ -36,11 +36,11 @@ def lines(*processes: Process, now: datetime = NOON) -> list[str]:
     return status_block(processes, now).splitlines()[1:-1]
 
 
-def test_d4_nothing_going_on_is_nothing_told() -> None:
+def test_d4_without_processes_the_status_block_is_empty() -> None:
     assert status_block([], NOON) == ""
 
 
-def test_d4_workers_tell_their_time_their_calls_and_their_status() -> None:
+def test_d4_workers_have_a_time_a_call_count_and_a_status() -> None:
     assert lines(
         process("w1", status="reading", calls=3), process("w2", calls=1, state="waiting", result="Which?")
     ) == [
@@ -55,8 +55,8 @@ def test_d4_branches_appear_after_three_seconds() -> None:
     assert lines(branch, now=NOON + timedelta(seconds=4)) == ["[b1] thinking about: task of b1"]
 
 
-def test_d4_the_newest_five_completions_are_cut_at_five_hundred() -> None:
+def test_d4_the_latest_five_results_are_truncated() -> None:
     done = [process(f"w{n}", state="done", result="x" * 900, ended=NOON + timedelta(minutes=n)) for n in range(8)]
-    told = lines(*done)
-    assert [line.split("]")[0] for line in told] == ["[w7", "[w6", "[w5", "[w4", "[w3"]
-    assert all(len(line.split(" → ")[1]) == 500 for line in told)
+    shown = lines(*done)
+    assert [line.split("]")[0] for line in shown] == ["[w7", "[w6", "[w5", "[w4", "[w3"]
+    assert all(len(line.split(" → ")[1]) == 500 for line in shown)

@@ -1,4 +1,4 @@
-"""D18: secrets in four encodings, known or known by shape, never leave."""
+"""D18: the leak guard finds registered secrets and credentials in every encoding."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ KNOWN = "correct horse/battery+staple?"
 
 @pytest.fixture
 def guard() -> LeakGuard:
-    mask = Redactor()
-    mask.register(KNOWN)
-    return LeakGuard(mask)
+    redactor = Redactor()
+    redactor.register(KNOWN)
+    return LeakGuard(redactor)
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("secret", [KNOWN, *SHAPES])
-def test_d18_a_secret_is_held_back_however_it_is_written(guard: LeakGuard, secret: str, encoding: str) -> None:
-    told = f"Here it is: {ENCODINGS[encoding](secret)} – keep it safe."
+def test_d18_a_secret_is_found_in_every_encoding(guard: LeakGuard, secret: str, encoding: str) -> None:
+    text = f"Here it is: {ENCODINGS[encoding](secret)} – keep it safe."
     with pytest.raises(Leak, match="the reply"):
-        guard.check(told, "the reply")
+        guard.check(text, "the reply")
 
 
 @pytest.mark.parametrize(
@@ -65,22 +65,22 @@ def test_d18_a_secret_is_held_back_however_it_is_written(guard: LeakGuard, secre
         "Ask for a key that starts with sk- and put it in the settings.",
     ],
 )
-def test_d18_what_is_no_secret_passes(guard: LeakGuard, text: str) -> None:
+def test_d18_other_text_passes(guard: LeakGuard, text: str) -> None:
     guard.check(text, "the reply")
 
 
 @given(
     st.text(alphabet=st.characters(codec="utf-8"), min_size=8, max_size=40), st.text(max_size=7), st.text(max_size=7)
 )
-def test_d18_a_known_secret_is_found_in_the_four_encodings_in_any_company(secret: str, before: str, after: str) -> None:
-    mask = Redactor()
-    mask.register(secret)
-    guard = LeakGuard(mask)
+def test_d18_a_registered_secret_is_found_between_other_text(secret: str, before: str, after: str) -> None:
+    redactor = Redactor()
+    redactor.register(secret)
+    guard = LeakGuard(redactor)
     for name in ("plain", "base64", "hex", "URL, everything"):
         assert guard.has_secret(before + " " + ENCODINGS[name](secret) + " " + after)
     assert guard.has_secret(base64.b64encode((before + secret + after).encode()).decode())
 
 
 @pytest.mark.parametrize("before", ["It must be ", "4a ", "deadbeef:", "cafe\n"])
-def test_d18_words_that_are_hex_as_well_hide_nothing(guard: LeakGuard, before: str) -> None:
+def test_d18_words_that_are_also_hex_do_not_hide_a_secret(guard: LeakGuard, before: str) -> None:
     assert guard.has_secret(before + SHAPES[1].encode().hex())

@@ -1,7 +1,4 @@
-"""Desk: a character that gets work done and never goes silent while it works.
-
-This is what surfaces may use of it; the rest is its own business.
-"""
+"""Desk mode: a character that does tasks with files and commands and answers while they run."""
 
 from coterie.modes.desk.agents.tools import McpServerState
 from coterie.modes.desk.errors import BadSchedule, DeskError, NoSuchProcess, NoSuchSkill, NotConfirmed

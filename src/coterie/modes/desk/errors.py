@@ -1,19 +1,19 @@
-"""What can be wrong at the desk.
+"""Errors of the desk.
 
 DeskError
 ├── SandboxUnavailable   commands cannot be confined here, so they are refused
-├── BadCommand           a command that cannot be run as asked
-├── OutsideWorkspace     a path that leads out of the workspace
-├── FileTrouble          a file that cannot be read or changed as asked
-├── Leak                 a secret was about to leave
-├── BadTool              a tool that is not there, or arguments that do not fit it
-├── NotConfirmed         a tool that sends or spends, without the person's yes
-├── NoSuchProcess        no branch, worker or schedule by this id
-├── BadSchedule          a time that cannot be kept
-├── NoSuchSkill          no skill by this name, or one that is switched off
+├── BadCommand           an invalid command
+├── OutsideWorkspace     a path outside the workspace
+├── WorkspaceFileError   a file cannot be read or changed
+├── Leak                 outgoing text contains a secret
+├── BadTool              an unknown tool or invalid arguments
+├── NotConfirmed         a tool that sends or spends was not confirmed
+├── NoSuchProcess        no conversation, branch, worker or schedule with this id
+├── BadSchedule          an invalid or past time
+├── NoSuchSkill          an unknown or disabled skill
 ├── NotAsked             another character may not be asked, or not again today
-├── ToolServerTrouble    a server of tools (MCP) cannot be reached, or failed
-└── SummaryFailed        the oldest of a conversation could not be summarised; nothing was changed
+├── McpServerError       an MCP server is unreachable or failed
+└── SummaryFailed        a conversation could not be summarised; nothing was changed
 """
 
 from __future__ import annotations

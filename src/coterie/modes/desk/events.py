@@ -1,4 +1,4 @@
-"""What happens at the desk, beside the turns of the conversation themselves. All of it stands in the room's stream."""
+"""Events of the desk, in the stream of the conversation's room, and the time of a schedule."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ from coterie.eventstore.sqlite.jobs import Schedule
 from coterie.llm.messages import PromptMessage
 from coterie.modes.desk.errors import BadSchedule
 
-# When something on the timetable is due: by cron expression, by interval, or once; within hours if any are given. D15
-#
-# Days and hours are those of the schedule's own time zone, so they follow its clock when that changes for summer. An
-# interval is elapsed time, whatever clocks do.
-
-
-_SHORTEST_S = 60.0
-_FURTHEST = 3_000
-"""Moments looked at for one within the active hours: two days of minutes, eight years of days."""
+_MIN_INTERVAL_S = 60.0
+_MAX_TRIES = 3_000
+"""Candidate times checked against the active hours: two days of minutes, eight years of days."""
 
 
 class ScheduleTime(BaseModel):
+    """When a schedule is due: by cron expression, by interval or once, optionally within certain hours.
+
+    Days and hours are those of its time zone and follow its daylight saving time; an interval is elapsed time.
+    """
+
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     cron: str = Field(default="", max_length=100)
@@ -33,16 +32,16 @@ class ScheduleTime(BaseModel):
     every_s: float | None = None
     """Seconds between two runs, at least 60."""
     at: datetime | None = None
-    """Once, then; without an offset it is meant in the time zone."""
+    """One run at this time; without an offset it is in `zone`."""
     zone: str = "UTC"
     """A name such as `Europe/Berlin`."""
     hours: str = Field(default="", pattern=r"^$|^\d\d:\d\d-\d\d:\d\d$")
-    """When it may run, such as `08:00-22:00`; over midnight is fine. Empty: always."""
+    """When it may run, such as `08:00-22:00`, also over midnight; empty: always."""
 
     @model_validator(mode="after")
-    def _one_way(self) -> Self:
+    def _exactly_one(self) -> Self:
         if sum((bool(self.cron), self.every_s is not None, self.at is not None)) != 1:
-            raise ValueError("it needs a cron expression, an interval or a moment, and only one of them")
+            raise ValueError("it needs exactly one of a cron expression, an interval and a time")
         return self
 
     @property
@@ -50,42 +49,40 @@ class ScheduleTime(BaseModel):
         return self.at is not None
 
     def check(self) -> None:
-        """Whether it is a time at all; `BadSchedule` tells what is wrong."""
-        if self.every_s is not None and self.every_s < _SHORTEST_S:
-            raise BadSchedule(f"It would run every {self.every_s:g} s.", f"Give it at least {_SHORTEST_S:.0f} s.")
+        """Raise `BadSchedule` if it is invalid."""
+        if self.every_s is not None and self.every_s < _MIN_INTERVAL_S:
+            raise BadSchedule(f"It would run every {self.every_s:g} s.", f"Give it at least {_MIN_INTERVAL_S:.0f} s.")
         try:
-            self._timer().validate() if self.at is None else Schedule(
-                "once", "", every_s=1.0, zone=self.zone
-            ).validate()
+            (self._timer() if self.at is None else Schedule("once", "", every_s=1.0, zone=self.zone)).validate()
         except JobError as error:
             raise BadSchedule(error.what, error.fix) from None
         if self.hours:
             self._window()
 
     def due_after(self, moment: datetime) -> datetime | None:
-        """The first moment after this one; None when there is none any more."""
+        """The first due time after `moment`; None if there is none left."""
         if self.at is not None:
             at = self.at if self.at.tzinfo is not None else self.at.replace(tzinfo=ZoneInfo(self.zone))
             return at.astimezone(UTC) if at > moment else None
         due = moment
-        for _ in range(_FURTHEST):
+        for _ in range(_MAX_TRIES):
             try:
                 due = self._timer().next_after(due).astimezone(UTC)
             except StopIteration:
                 break
             if self._within(due):
                 return due
-        raise BadSchedule("This moment never comes.", "Look at its days, and at its hours.")
+        raise BadSchedule("This schedule is never due.", "Check its days and its hours.")
 
     def describe(self) -> str:
-        """In a few words, for people and models."""
+        """A short text for people and models."""
         if self.at is not None:
-            said = f"once, at {self.at:%Y-%m-%d %H:%M}"
+            text = f"once, at {self.at:%Y-%m-%d %H:%M}"
         elif self.cron:
-            said = f"cron {self.cron}"
+            text = f"cron {self.cron}"
         else:
-            said = f"every {(self.every_s or 0) / 60:g} min"
-        return f"{said} ({self.zone}{f', {self.hours}' if self.hours else ''})"
+            text = f"every {(self.every_s or 0) / 60:g} min"
+        return f"{text} ({self.zone}{f', {self.hours}' if self.hours else ''})"
 
     def _timer(self) -> Schedule:
         return Schedule("desk", "", self.cron or None, self.every_s, self.zone)
@@ -101,7 +98,7 @@ class ScheduleTime(BaseModel):
         try:
             first, last = (time.fromisoformat(part) for part in self.hours.split("-"))
         except ValueError:
-            raise BadSchedule(f"{self.hours} are not hours of a day.", "Write them as 08:00-22:00.") from None
+            raise BadSchedule(f"{self.hours} are not valid hours.", "Write them as 08:00-22:00.") from None
         return first, last
 
 
@@ -111,203 +108,203 @@ RunEnd = Literal["told", "nothing", "failed"]
 
 
 class DeskOpened(Payload, kind="desk_opened"):
-    """A conversation with a character at work begins."""
+    """A desk conversation was opened."""
 
     character: str
     """The character's id."""
     person: str
-    """Whose conversation it is: a person's id; `you` is the owner."""
+    """The person of the conversation; `you` is the owner."""
     title: str = ""
-    """The name it was given; empty: it goes by the character's."""
+    """Its title; empty: the name of the character."""
 
 
 class DeskRenamed(Payload, kind="desk_renamed"):
-    """A conversation at the desk got another name."""
+    """A desk conversation was renamed."""
 
     title: str
-    """What it is called from now on."""
+    """The new title."""
 
 
 class DeskSkipped(Payload, kind="desk_skipped"):
     """The character chose not to answer."""
 
     answers: str
-    """The turn it leaves unanswered; `wake:…` where it looked up by itself."""
+    """The unanswered turn, or `wake:…` for a run that no message caused."""
     why: str = ""
-    """Its reason, if it gave one."""
+    """The reason, if the model gave one."""
 
 
 class DeskReacted(Payload, kind="desk_reacted"):
     """A character reacted to a message with an emoji."""
 
     turn: str
-    """The turn it reacted to; `wake:…` where it looked up by itself."""
+    """The turn it reacted to, or `wake:…` for a run that no message caused."""
     emoji: str
-    """As the model gave it, at most 16 characters."""
+    """At most 16 characters."""
 
 
 class BranchStarted(Payload, kind="desk_branch_started"):
-    """The character thinks about something, with everything said so far in mind, while the conversation goes on."""
+    """A branch began to think about something on a copy of the conversation."""
 
     branch: str
-    """The branch's id, made anew in every room: `b` and eight characters."""
+    """The branch's id, unique in its room: `b` and eight characters."""
     thought: str
-    """What it is to think about, in the character's words."""
+    """The question, in the words of the character."""
     at: int
-    """The last of the conversation it knows, by its number in the stream."""
+    """The sequence number of the last line that it sees."""
 
 
 class BranchEnded(Payload, kind="desk_branch_ended"):
-    """The conclusion of a branch, or why there is none."""
+    """A branch ended."""
 
     branch: str
-    """The branch's id, made anew in every room: `b` and eight characters."""
+    """The branch's id, unique in its room: `b` and eight characters."""
     state: BranchEnd
-    """`stale` where its time was up."""
+    """`stale` if its time ran out."""
     conclusion: str
-    """What it came to, or why to nothing; secrets covered."""
+    """The conclusion or the reason for its failure, without secrets."""
 
 
 class WorkerStarted(Payload, kind="desk_worker_started"):
-    """A worker begins a task."""
+    """A worker was started."""
 
     worker: str
-    """The worker's id, made anew in every room: `w` and eight characters."""
+    """The worker's id, unique in its room: `w` and eight characters."""
     task: str
-    """All that it is told; it knows nothing else."""
+    """The task; the worker sees nothing else."""
     interactive: bool = False
-    """It takes follow-ups: its answer is not its end."""
+    """It accepts follow-ups after its answer."""
     by: str = ""
-    """The branch that wanted it; empty for the conversation itself."""
+    """The branch that started it; empty for the channel."""
 
 
 class WorkerStepped(Payload, kind="desk_worker_stepped"):
-    """One turn of a worker's model, and what its tools made of it."""
+    """A worker made one model turn with its tool calls."""
 
     worker: str
-    """The worker's id, made anew in every room: `w` and eight characters."""
+    """The worker's id, unique in its room: `w` and eight characters."""
     messages: tuple[PromptMessage, ...]
-    """What its model said, then what each of its tools answered."""
+    """The message of the model, then the result of each tool."""
     status: str = ""
-    """What it is at, in its words; empty: as before."""
+    """Its new status; empty: unchanged."""
 
 
 class WorkerWaiting(Payload, kind="desk_worker_waiting"):
-    """A worker waits for a follow-up, or for a person's yes."""
+    """A worker waits for a follow-up or a confirmation."""
 
     worker: str
-    """The worker's id, made anew in every room: `w` and eight characters."""
+    """The worker's id, unique in its room: `w` and eight characters."""
     question: str
-    """What it asks, or its answer where it waits for a follow-up."""
+    """The question, or its answer if it waits for a follow-up."""
     said: PromptMessage
-    """What led here. With calls in it, it is these calls that need a yes."""
+    """The message of the model; tool calls in it need a confirmation."""
 
 
 class WorkerResumed(Payload, kind="desk_worker_resumed"):
-    """A worker that waited was told, allowed or refused, and goes on."""
+    """A waiting worker got a follow-up, a permission or a refusal."""
 
     worker: str
-    """The worker's id, made anew in every room: `w` and eight characters."""
+    """The worker's id, unique in its room: `w` and eight characters."""
     text: str
-    """The follow-up; empty for a yes or no."""
+    """The follow-up; empty for a confirmation."""
     allowed: bool | None = None
-    """A person's yes or no; None for a follow-up, which is neither."""
+    """Whether the calls are allowed; None for a follow-up."""
 
 
 class WorkerEnded(Payload, kind="desk_worker_ended"):
-    """A worker's result, its failure, or that it was cancelled."""
+    """A worker ended."""
 
     worker: str
-    """The worker's id, made anew in every room: `w` and eight characters."""
+    """The worker's id, unique in its room: `w` and eight characters."""
     state: WorkerEnd
-    """`failed` also where it hung or used up its turns."""
+    """`failed` also if it hung or used up its turns."""
     result: str
-    """What came of it, or why nothing did; secrets masked."""
+    """The result or the reason for its failure, without secrets."""
 
 
 class ResultsInjected(Payload, kind="desk_results_injected"):
-    """Results became part of the conversation: each does so once."""
+    """Results were added to the conversation, each once."""
 
     results: tuple[str, ...]
-    """The branches and workers they are of, by id."""
+    """Ids of the branches and workers."""
     text: str
-    """All of them, as the character reads them."""
+    """All results, as the character reads them."""
     woke: bool
-    """The character looked up because of them, and not because somebody spoke."""
+    """The results started the run of the channel, not a message."""
 
 
 class HistoryCompacted(Payload, kind="desk_history_compacted"):
-    """The oldest of the conversation is told by a summary from now on. The turns themselves stay in the log."""
+    """A summary replaces the oldest lines in prompts. The turns stay in the log."""
 
     upto: int
-    """The last turn that the summary stands for, by its number in the stream."""
+    """The sequence number of the last line that it replaces."""
     summary: str
-    """What is told in place of those turns."""
+    """The summary."""
     dropped: bool = False
-    """There was no time for a summary: this is a marker."""
+    """The lines were dropped without a summary; the text is a marker."""
 
 
 class ScheduleSet(Payload, kind="desk_schedule_set"):
-    """Something is to be done at times, by itself, and told here. D15"""
+    """A schedule was added or changed."""
 
     schedule: str
-    """The schedule's id, made anew in every room: `s` and eight characters."""
+    """The schedule's id, unique in its room: `s` and eight characters."""
     prompt: str
-    """What the character is told when it is due, without the conversation."""
+    """The instruction for a run, which does not see the conversation."""
     when: ScheduleTime
-    """By cron, by interval or once; in which zone and hours."""
+    """When it is due."""
     next: datetime
-    """When it is due first."""
+    """The first due time."""
 
 
 class ScheduleRan(Payload, kind="desk_schedule_ran"):
-    """Something on the timetable was done: what was said, or why it failed, and when it is due next."""
+    """A schedule ran."""
 
     schedule: str
-    """The schedule's id, made anew in every room: `s` and eight characters."""
+    """The schedule's id, unique in its room: `s` and eight characters."""
     due: datetime
-    """When it was due; it may have run later."""
+    """The due time; it may have run later."""
     end: RunEnd
-    """`nothing` where it had nothing to say."""
+    """`told` with a reply, `nothing` without."""
     told: str = ""
-    """What it said, or why it failed."""
+    """The reply or the reason for its failure."""
     next: datetime | None = None
-    """None: it does not run again by itself."""
+    """The next due time; None if there is none."""
 
 
 class ScheduleSwitched(Payload, kind="desk_schedule_switched"):
-    """Something on the timetable was switched on or off, by somebody or after three failures in a row."""
+    """A schedule was switched on or off, by a person or after three failures in a row."""
 
     schedule: str
-    """The schedule's id, made anew in every room: `s` and eight characters."""
+    """The schedule's id, unique in its room: `s` and eight characters."""
     on: bool
-    """Whether it runs from now on."""
+    """Whether it is on."""
     why: str = ""
-    """The last failure, where failures switched it off; else empty."""
+    """The last failure if failures switched it off; else empty."""
     next: datetime | None = None
-    """When it is due next; None where it is switched off."""
+    """The next due time; None if it is off."""
 
 
 class ScheduleRemoved(Payload, kind="desk_schedule_removed"):
-    """Something is off the timetable."""
+    """A schedule was removed."""
 
     schedule: str
-    """The schedule's id, made anew in every room: `s` and eight characters."""
+    """The schedule's id, unique in its room: `s` and eight characters."""
 
 
 class BulletinWritten(Payload, kind="desk_bulletin_written"):
-    """What a character should know now when it talks with somebody. It stands in a stream of its own. D8"""
+    """The bulletin of a character for a person was rewritten, in the stream of the character."""
 
     character: str
     """The character's id."""
     person: str
-    """Whom it talks with: a person's id; `you` is the owner."""
+    """The person it talks with; `you` is the owner."""
     text: str
-    """At most 500 words; empty where there is nothing to tell any more."""
+    """At most 500 words; empty if no memory may be disclosed any more."""
     upto: int
-    """The last change of its memory that it knows of, by the event's number."""
+    """The event id of the last memory change that it includes."""
     memories: tuple[str, ...] = ()
-    """What it was made of: it is told only while all of them may be."""
+    """Its source memories; it is shown only while all of them may be disclosed."""
 
 
 class SkillSwitched(Payload, kind="desk_skill_switched"):
@@ -318,19 +315,19 @@ class SkillSwitched(Payload, kind="desk_skill_switched"):
     skill: str
     """The name of its folder."""
     on: bool
-    """Whether it may be read from now on."""
+    """Whether the character may read it."""
 
 
 class CharacterAsked(Payload, kind="desk_character_asked"):
-    """One character asked another. D23"""
+    """A character asked another one."""
 
     branch: str
-    """The branch's id, made anew in every room: `b` and eight characters."""
+    """The branch's id, unique in its room: `b` and eight characters."""
     asker: str
-    """Who asked: a character's id."""
+    """The id of the asking character."""
     asked: str
-    """Who answered: a character's id."""
+    """The id of the answering character."""
     question: str
-    """In the asker's words."""
+    """The question."""
     answer: str
-    """In the other's words, secrets covered; `(no answer)` for none."""
+    """The answer without secrets, or `(no answer)`."""

@@ -1,7 +1,4 @@
-"""What one look at the conversation leads to, gathered and recorded together when it ends.
-
-A crash before that costs a repetition; nothing of it is said or begun twice.
-"""
+"""Jobs of the desk, and the outcome of a channel run that is stored with its job in one transaction."""
 
 from __future__ import annotations
 
@@ -32,24 +29,28 @@ from coterie.modes.desk.queries import DeskChat, Process
 BRANCH_JOB, WORKER_JOB, WAKE_JOB, MESSAGE_JOB = "desk_branch", "desk_worker", "desk_wake", "desk_message"
 COMPACT_JOB, NOTIFY_JOB, SCHEDULE_JOB = "desk_compact", "desk_tell", "desk_schedule"
 MESSAGE_PRIORITY, WAKE_PRIORITY, BRANCH_PRIORITY, WORKER_PRIORITY = 10, 5, 3, 0
-"""Priorities of jobs."""
 DEBOUNCE_S = 0.5
 WAKE_PREFIX = "wake:"
-"""What the id of a look begins with that nobody asked for."""
+"""Prefix of the id of a channel run that no message caused."""
 
 
 @dataclass
 class ChannelOutcome:
+    """Events and jobs of one run of an agent, collected and stored together when it ends.
+
+    A crash before that repeats the run, and nothing of it happens twice.
+    """
+
     chat: DeskChat
     answers: str
-    """The turn it is about; for a wake an id of its own, which begins with `WOKEN`."""
+    """The turn that it answers, or an id that starts with `WAKE_PREFIX`."""
     replies: list[str] = field(default_factory=list)
     new_events: list[NewEvent] = field(default_factory=list)
     jobs: list[NewJob] = field(default_factory=list)
     skipped: bool = False
     branches: int = 0
     private: bool = False
-    """Whether something private came to mind: what is kept of it then is private too. M2"""
+    """A private memory was recalled, so that memories made from this run are private, too."""
 
     @property
     def answered(self) -> bool:
@@ -59,7 +60,6 @@ class ChannelOutcome:
         self.private = self.private or any(one.memory.private for one in recalled)
 
     def new_memory(self, text: str, kind: MemoryType) -> NewMemory:
-        """Something that it wants to keep of this look."""
         chat = self.chat
         return NewMemory(text, chat.character, chat.room, type=kind, sources=(self.answers,), private=self.private)
 
@@ -91,50 +91,46 @@ class ChannelOutcome:
     def react(self, emoji: str) -> None:
         self.add_event(DeskReacted(turn=self.answers, emoji=emoji))
 
-    def job_result(self, model: str = "", trouble: str = "") -> JobResult:
-        """Everything, the reply last: whoever reads it can rely on the rest being there."""
-        events = list(self.new_events)
-        if self.replies or trouble:
+    def job_result(self, model: str = "", error: str = "") -> JobResult:
+        """All events with the reply last, so that a reader of the reply finds the others."""
+        new_events = list(self.new_events)
+        if self.replies or error:
             reply = new_id()
-            who = self.chat.character
-            to = None if self.answers.startswith(WAKE_PREFIX) else self.answers
-            begun = AssistantTurnStarted(reply=reply, speaker=who, answers=to)
+            speaker = self.chat.character
+            answers = None if self.answers.startswith(WAKE_PREFIX) else self.answers
+            started = AssistantTurnStarted(reply=reply, speaker=speaker, answers=answers)
             ended = AssistantTurn(
-                reply=reply, text="\n\n".join(self.replies), truncated=bool(trouble), why=trouble, model=model
+                reply=reply, text="\n\n".join(self.replies), truncated=bool(error), why=error, model=model
             )
-            events.append(NewEvent(self.chat.room, begun, who, turn=reply))
-            events.append(NewEvent(self.chat.room, ended, who, turn=reply))
-            if to is None:  # nobody waits for it on the surface it was asked from
-                told = {"room": self.chat.room, "reply": reply}
-                return JobResult(
-                    events, [*self.jobs, NewJob(NOTIFY_JOB, f"{NOTIFY_JOB}:{reply}", told, priority=MESSAGE_PRIORITY)]
-                )
-        return JobResult(events, self.jobs)
+            new_events.append(NewEvent(self.chat.room, started, speaker, turn=reply))
+            new_events.append(NewEvent(self.chat.room, ended, speaker, turn=reply))
+            if answers is None:  # no surface is waiting for it
+                payload = {"room": self.chat.room, "reply": reply}
+                notify = NewJob(NOTIFY_JOB, f"{NOTIFY_JOB}:{reply}", payload, priority=MESSAGE_PRIORITY)
+                return JobResult(new_events, [*self.jobs, notify])
+        return JobResult(new_events, self.jobs)
 
     def add_event(self, payload: Payload) -> None:
         self.new_events.append(NewEvent(self.chat.room, payload, self.chat.character))
 
 
 def worker_job(room: str, worker: str, after: object) -> NewJob:
-    """The next turn of a worker, after so many, or after a word from outside."""
+    """The next turn of a worker; `after` makes the key unique."""
     return NewJob(
         WORKER_JOB, f"{WORKER_JOB}:{room}:{worker}:{after}", {"room": room, "worker": worker}, priority=WORKER_PRIORITY
     )
 
 
 def wake_job(room: str, result: str, mark: object) -> NewJob:
-    """Look up in a moment: perhaps more arrives meanwhile."""
+    """Run the channel after `DEBOUNCE_S`, in case more results arrive."""
     return NewJob(
         WAKE_JOB, f"{WAKE_JOB}:{room}:{result}:{mark}", {"room": room}, delay_s=DEBOUNCE_S, priority=WAKE_PRIORITY
     )
 
 
 def short_id(letter: str) -> str:
-    """Short enough for a model to copy, and made anew in every room."""
+    """An id that is short enough for a model to copy; unique in its room."""
     return f"{letter}{new_id()[-8:].lower()}"
-
-
-# Putting something on the timetable: what is recorded for it, and the job of its next run.
 
 
 @dataclass(frozen=True)
@@ -147,14 +143,14 @@ class PlannedSchedule:
 def plan_schedule(
     room: str, prompt: str, when: ScheduleTime, *, now: datetime, schedule: str = "", actor: str
 ) -> PlannedSchedule:
-    """The first run waits its interval."""
+    """The event and the first job of a schedule; an interval runs once it has passed."""
     when.check()
     due = when.due_after(now)
     if due is None:
-        raise BadSchedule("That moment is over.", "Choose one that is still to come.")
+        raise BadSchedule("That time has passed.", "Choose a time in the future.")
     name = schedule or short_id("s")
-    event = NewEvent(room, ScheduleSet(schedule=name, prompt=prompt, when=when, next=due), actor)
-    return PlannedSchedule(name, event, schedule_job(room, name, due, now))
+    new_event = NewEvent(room, ScheduleSet(schedule=name, prompt=prompt, when=when, next=due), actor)
+    return PlannedSchedule(name, new_event, schedule_job(room, name, due, now))
 
 
 def schedule_job(room: str, schedule: str, due: datetime, now: datetime) -> NewJob:

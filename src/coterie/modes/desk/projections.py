@@ -116,7 +116,8 @@ class DeskProjection(Projection):
         calls = sum(message.role == "tool" for message in it.messages)
         rows.run(
             "UPDATE desk_process SET steps = steps + 1, calls = calls + ?, last_activity = ?,"
-            " pending_message = NULL, allowed = NULL, status = CASE ?3 WHEN '' THEN status ELSE ?3 END WHERE room = ? AND id = ?",
+            " pending_message = NULL, allowed = NULL, status = CASE ?3 WHEN '' THEN status ELSE ?3 END"
+            " WHERE room = ? AND id = ?",
             (calls, to_micros(event.ts), it.status, event.stream, it.worker),
         )
         messages = json.dumps([message.model_dump(mode="json") for message in it.messages], ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""The status block: what the character has going on, in every prompt of its conversation. D4"""
+"""Prompts of the desk's agents, with the status block of active and ended processes."""
 
 from __future__ import annotations
 
@@ -21,64 +21,59 @@ from coterie.modes.desk.queries import (
 from coterie.modes.desk.skills import Skills
 from coterie.modes.desk.text_safety import UNTRUSTED_TEXT_RULE, mark_untrusted
 
-_YOUNG = timedelta(seconds=3)
-_LONGEST = 500
+_MIN_BRANCH_AGE = timedelta(seconds=3)
+_MAX_RESULT = 500
 
 
 def status_block(processes: Sequence[Process], now: datetime) -> str:
-    """Empty where nothing is going on and nothing was finished."""
-    working = [_working(process) for process in processes if process.kind == "worker" and process.active]
-    thinking = [
+    """Active processes and the latest results; empty if there are none."""
+    workers = [_worker_line(process) for process in processes if process.kind == "worker" and process.active]
+    branches = [
         f"[{process.id}] thinking about: {process.task}"
         for process in processes
-        if process.kind == "branch" and process.active and now - process.started > _YOUNG
+        if process.kind == "branch" and process.active and now - process.started > _MIN_BRANCH_AGE
     ]
     done = [(process.ended, process.id, process) for process in processes if process.ended is not None]
     newest = sorted(done, reverse=True, key=lambda each: each[:2])[:COMPLETIONS]
     finished = [f"[{each.id}] {each.state}: {each.task} → {_cut(each.result)}" for _, _, each in newest]
-    lines = [*working, *thinking, *finished]
+    lines = [*workers, *branches, *finished]
     return mark_untrusted("\n".join(lines), "your desk") if lines else ""
 
 
-def _working(worker: Process) -> str:
-    told = f"waiting: {_cut(worker.result)}" if worker.state == "waiting" else worker.status or worker.state
+def _worker_line(worker: Process) -> str:
+    state = f"waiting: {_cut(worker.result)}" if worker.state == "waiting" else worker.status or worker.state
     calls = "1 tool call" if worker.calls == 1 else f"{worker.calls} tool calls"
-    return f"[{worker.id}] {worker.task} ({worker.started:%H:%M}, {calls}): {told}"
+    return f"[{worker.id}] {worker.task} ({worker.started:%H:%M}, {calls}): {state}"
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
-
-
-# What the character at the desk is told: who it is, how the desk works, what is going on, and the conversation.
+    return text if len(text) <= _MAX_RESULT else f"{text[: _MAX_RESULT - 1]}…"
 
 
 _CHANNEL = (
     "You are talking with a person. Answer at once with `reply`; never make them wait for work. Give work to "
-    "`spawn_worker` (files, commands) and longer thinking to `branch`: both go on while you talk, and what comes of "
-    "them is brought to you. `route` answers a worker that waits; `cancel` ends one. Save what is worth keeping with "
-    "`memory_save`. If nothing needs saying, use `skip`."
+    "`spawn_worker` (files, commands) and longer thinking to `branch`: both continue while you talk, and you receive "
+    "their results. `route` answers a waiting worker; `cancel` ends one. Save what is worth keeping with "
+    "`memory_save`. If no reply is needed, use `skip`."
 )
 _SCHEDULED = (
-    "Nobody is waiting: this is something that you set yourself to do at this time. What you say with `reply` is "
-    "brought to the person. If there is nothing worth telling, use `skip`."
+    "No person is waiting: you scheduled this task for this time. What you write with `reply` is sent to the person. "
+    "If there is nothing to report, use `skip`."
 )
 _BRANCH = (
-    "This is a quiet moment of thought, apart from the conversation above. Nobody hears you. Think it through, look "
-    "up what you need, and end with your conclusion in a few plain sentences: it will be brought to you there."
+    "This is a separate thought about the conversation above, which no person reads. Think it through, look up what "
+    "you need, and end with your conclusion in a few plain sentences: you will receive it in the conversation."
 )
 _WORKER = (
-    "You do one task with your tools and report. Work in small steps and look at what each one gives. Say with "
-    "`set_status` what you are at when it changes. When the task is done, answer with the result in plain words; if it "
-    "cannot be done, say why."
+    "You do one task with your tools and report. Work in small steps and look at what each one gives. Report with "
+    "`set_status` what you are doing when it changes. When the task is done, answer with the result in plain words; if "
+    "it cannot be done, say why."
 )
-_SUMMARIES = 0.15
-_LETTERS = 4
-"""Summaries may take so much of what the model can hold, at about so many letters a token."""
-_REMEMBERED = 0.1
-"""What comes to mind may take this share."""
-_LONGEST_MEMORY = 600
-_LEFT_OUT = "[What came before is left out here; `channel_recall` in a branch finds it.]"
+_SUMMARY_SHARE, _MEMORY_SHARE = 0.15, 0.1
+"""Shares of the context window."""
+_CHARACTERS_PER_TOKEN = 4
+_MAX_MEMORY = 600
+_LEFT_OUT = "[Earlier messages are left out here; `channel_recall` in a branch finds them.]"
 
 
 class PromptBuilder:
@@ -93,7 +88,7 @@ class PromptBuilder:
         skills: Skills,
         window: Callable[[], int],
     ) -> None:
-        """`window` tells how many tokens the model can hold."""
+        """`window` returns the context window of the channel model in tokens."""
         self._queries = queries
         self._characters = characters
         self._workspaces = workspaces
@@ -104,86 +99,94 @@ class PromptBuilder:
         self._window = window
 
     def channel(self, chat: DeskChat, remembered: Sequence[str] = ()) -> list[PromptMessage]:
-        """`remembered` is what comes to its mind of other times and places, by what was last said."""
-        told = [self._identity(chat), _CHANNEL, UNTRUSTED_TEXT_RULE, *self._at_hand(chat), self._memories(remembered)]
-        now = [self._timetable(chat), self._summaries(chat), self.status(chat)]
-        return [_system([*told, *now]), *self._history(chat, None)]
+        """The prompt of the channel; `remembered` are recalled memories."""
+        parts = [self._identity(chat), _CHANNEL, UNTRUSTED_TEXT_RULE, *self._context(chat), self._memories(remembered)]
+        parts += [self._schedule_list(chat), self._summaries(chat), self.status(chat)]
+        return [_system(parts), *self._history(chat, None)]
 
     def status(self, chat: DeskChat) -> str:
         return status_block(self._queries.status_processes(chat.room), self._clock.now())
 
     def scheduled(self, chat: DeskChat, prompt: str, remembered: Sequence[str] = ()) -> list[PromptMessage]:
-        """A fresh channel: who it is, and what it set itself to do. D15"""
-        told = [self._identity(chat), _SCHEDULED, UNTRUSTED_TEXT_RULE, *self._at_hand(chat), self._memories(remembered)]
-        return [_system(told), PromptMessage(role="user", text=prompt)]
+        """The prompt of a due schedule, without the conversation."""
+        parts = [
+            self._identity(chat),
+            _SCHEDULED,
+            UNTRUSTED_TEXT_RULE,
+            *self._context(chat),
+            self._memories(remembered),
+        ]
+        return [_system(parts), PromptMessage(role="user", text=prompt)]
 
     def branch(self, chat: DeskChat, branch: Process) -> list[PromptMessage]:
-        """A clone of the conversation as it was at the fork."""
-        told = [self._identity(chat), UNTRUSTED_TEXT_RULE, self._summaries(chat)]
+        """The prompt of a branch: the conversation up to its start."""
+        parts = [self._identity(chat), UNTRUSTED_TEXT_RULE, self._summaries(chat)]
         thought = PromptMessage(role="user", text=f"{_BRANCH}\n\nThink about: {branch.task}")
-        return [_system(told), *self._history(chat, branch.at_seq), thought]
+        return [_system(parts), *self._history(chat, branch.at_seq), thought]
 
     def worker(self, worker: Process, character: str) -> list[PromptMessage]:
-        """No personality, no conversation: the task, and what was done about it so far."""
+        """The prompt of a worker: its task and its steps, without personality and conversation."""
         return [
             _system([_WORKER, UNTRUSTED_TEXT_RULE, self._skills.prompt_text(character)]),
             PromptMessage(role="user", text=worker.task),
             *self._queries.worker_messages(worker.room, worker.id),
         ]
 
-    def _at_hand(self, chat: DeskChat) -> list[str]:
-        """The time, what the character should know now, and what it can read up on."""
+    def _context(self, chat: DeskChat) -> list[str]:
+        """The time, the bulletin and the list of skills."""
         bulletin = self._bulletins.text(chat)
         known = f"What you should know now:\n{mark_untrusted(bulletin, 'your memory')}" if bulletin else ""
         return [f"It is {self._clock.now():%A, %Y-%m-%d %H:%M} UTC.", known, self._skills.prompt_text(chat.character)]
 
     def _memories(self, remembered: Sequence[str]) -> str:
-        room = round(self._window() * _REMEMBERED * _LETTERS)
+        free = round(self._window() * _MEMORY_SHARE * _CHARACTERS_PER_TOKEN)
         kept: list[str] = []
         for text in remembered:
-            line = f"- {text[:_LONGEST_MEMORY]}"
-            if len(line) > room:
+            line = f"- {text[:_MAX_MEMORY]}"
+            if len(line) > free:
                 break
-            room -= len(line)
+            free -= len(line)
             kept.append(line)
-        told = "\n".join(kept)
-        return f"You remember:\n{mark_untrusted(told, 'your memory')}" if kept else ""
+        text = "\n".join(kept)
+        return f"You remember:\n{mark_untrusted(text, 'your memory')}" if kept else ""
 
-    def _timetable(self, chat: DeskChat) -> str:
+    def _schedule_list(self, chat: DeskChat) -> str:
         lines = [
             f"[{each.id}] {each.when.describe()}: {each.prompt[:200]}"
             for each in self._schedules.all(chat.room)
             if each.on
         ]
-        return "On your timetable:\n" + "\n".join(lines) if lines else ""
+        return "Your schedules:\n" + "\n".join(lines) if lines else ""
 
     def _identity(self, chat: DeskChat) -> str:
-        bot = self._characters.get(chat.character)
+        character = self._characters.get(chat.character)
         own = self._workspaces.texts(chat.character)
-        persona = own.identity or bot.identity.persona
-        return "\n\n".join(part for part in (f"You are {bot.name}.", persona, own.soul, own.user) if part)
+        persona = own.identity or character.identity.persona
+        return "\n\n".join(part for part in (f"You are {character.name}.", persona, own.soul, own.user) if part)
 
     def _summaries(self, chat: DeskChat) -> str:
-        told = _newest(self._queries.summaries(chat.room), round(self._window() * _SUMMARIES * _LETTERS))
-        return "Earlier in this conversation:\n" + "\n\n".join(told) if told else ""
+        summaries = _newest_texts(
+            self._queries.summaries(chat.room), round(self._window() * _SUMMARY_SHARE * _CHARACTERS_PER_TOKEN)
+        )
+        return "Earlier in this conversation:\n" + "\n\n".join(summaries) if summaries else ""
 
     def _history(self, chat: DeskChat, upto: int | None) -> list[PromptMessage]:
         return [_message(line, chat) for line in self._queries.history(chat.room, upto)]
 
 
-def _newest(told: Sequence[str], letters: int) -> list[str]:
-    """As many of the newest as there is room for: a conversation of years has hundreds."""
+def _newest_texts(texts: Sequence[str], size: int) -> list[str]:
+    """As many of the newest texts as fit into `size` characters."""
     kept: list[str] = []
-    for text in reversed(told):
-        if len(text) > letters:
-            return [_LEFT_OUT, *([text[:letters]] if not kept else []), *kept]
+    for text in reversed(texts):
+        if len(text) > size:
+            return [_LEFT_OUT, *([text[:size]] if not kept else []), *kept]
         kept.insert(0, text)
-        letters -= len(text)
+        size -= len(text)
     return kept
 
 
 def results_text(results: Sequence[Process]) -> str:
-    """What came of it, as one message of its own."""
+    """Results of processes as the text of one message."""
     lines = []
     for process in results:
         about = "waits and asks" if process.state == "waiting" else process.state
@@ -193,7 +196,7 @@ def results_text(results: Sequence[Process]) -> str:
 
 def result_message(text: str) -> PromptMessage:
     return PromptMessage(
-        role="user", text=f"(Nobody spoke: this came from your desk.)\n{mark_untrusted(text, 'your desk')}"
+        role="user", text=f"(No person wrote this: it came from your desk.)\n{mark_untrusted(text, 'your desk')}"
     )
 
 

@@ -1,9 +1,4 @@
-"""Doing what is on the timetable: each run is a job, asked for in the transaction that settled when it is due. D15
-
-A run looks at nothing but its prompt, has two minutes, and asks for the next one when it is recorded; so what was
-missed while the machine was off is caught up with one run, and no crash loses or repeats one. Three failures in a row
-switch a schedule off, and the person is told.
-"""
+"""Schedules: commands to change them, and the jobs that run them."""
 
 from __future__ import annotations
 
@@ -24,24 +19,31 @@ from coterie.modes.desk.queries import DeskSchedule, ScheduleQueries
 
 RUN_TIMEOUT_S = 120.0
 MOST_FAILURES = 3
-_VANISHED = "It was begun as often as it may be, and never came to an end."
+_GIVEN_UP = "It was retried as often as allowed and never finished."
 
 
 class ScheduleService:
+    """Each run is a job that is enqueued in the transaction that determines its time.
+
+    A run sees only its prompt and has `RUN_TIMEOUT_S`. Its result and the next job are stored together: runs missed
+    while the server was down are replaced by one, and a crash neither loses nor repeats a run. `MOST_FAILURES` in a row
+    switch a schedule off with a message to the person.
+    """
+
     def __init__(
-        self, store: Store, deps: AgentDeps, channel: Channel, clock: Clock, *, patience_s: float = RUN_TIMEOUT_S
+        self, store: Store, deps: AgentDeps, channel: Channel, clock: Clock, *, timeout_s: float = RUN_TIMEOUT_S
     ) -> None:
         self._store = store
         self._deps = deps
         self._channel = channel
         self._clock = clock
-        self._patience_s = patience_s
+        self._timeout_s = timeout_s
         self.queries = ScheduleQueries(store)
 
     async def set(
         self, room: str, prompt: str, when: ScheduleTime, *, schedule: str = "", actor: str = "system"
     ) -> str:
-        """A new one, or a changed one. It is recorded with its first run."""
+        """Add or change a schedule, and enqueue its first run; returns its id."""
         self._deps.queries.chat(room)
         if schedule:
             self.queries.get(room, schedule)
@@ -56,9 +58,9 @@ class ScheduleService:
             return
         due = found.when.due_after(self._clock.now()) if on else None
         if on and due is None:
-            raise BadSchedule("Its moment is over.", "Give it another one.")
-        event = NewEvent(room, ScheduleSwitched(schedule=schedule, on=on, next=due), actor)
-        await self._store.append([event], jobs=[self._run_at(room, schedule, due)] if due else [])
+            raise BadSchedule("Its time has passed.", "Choose a time in the future.")
+        switched = NewEvent(room, ScheduleSwitched(schedule=schedule, on=on, next=due), actor)
+        await self._store.append([switched], jobs=[self._run_at(room, schedule, due)] if due else [])
 
     async def remove(self, room: str, schedule: str, *, actor: str = "system") -> None:
         self.queries.get(room, schedule)
@@ -71,54 +73,54 @@ class ScheduleService:
         chat = self._deps.queries.chat(found.room)
         outcome = ChannelOutcome(chat, f"{WAKE_PREFIX}{job.id}")
         try:
-            async with asyncio.timeout(self._patience_s):
+            async with asyncio.timeout(self._timeout_s):
                 model = await self._channel.run_schedule(chat, outcome, found.prompt)
         except TimeoutError:
-            return self._failed(found, f"It took longer than {self._patience_s:.0f} s.")
+            return self._failed(found, f"It took longer than {self._timeout_s:.0f} s.")
         except ModelError as error:
             return self._failed(found, redact(str(error)))
         result = outcome.job_result(model)
-        told = redact("\n\n".join(outcome.replies))
+        text = redact("\n\n".join(outcome.replies))
         after = self._after(found)
         ran = ScheduleRan(
-            schedule=found.id, due=found.next, end="told" if told else "nothing", told=told[:500], next=after
+            schedule=found.id, due=found.next, end="told" if text else "nothing", told=text[:500], next=after
         )
         jobs = [self._run_at(found.room, found.id, after)] if after else []
         return JobResult([NewEvent(found.room, ran, "schedule"), *result.new_events], [*result.jobs, *jobs])
 
     async def fail_lost_runs(self) -> int:
-        """A run whose job was given up counts as a failure; how many there were."""
-        lost = [found for found in self.queries.all() if found.on and found.next and not self._owed(found)]
-        # Looked at twice: a run may have been recorded between looking at the timetable and at the jobs.
+        """Count runs whose job was given up as failures; returns how many."""
+        lost = [found for found in self.queries.all() if found.on and found.next and not self._has_job(found)]
+        # Read again: a run may have been stored between reading the schedules and the jobs.
         lost = [found for found in lost if self.queries.find(found.room, found.id) == found]
         for found in lost:
-            result = self._failed(found, _VANISHED)
+            result = self._failed(found, _GIVEN_UP)
             await self._store.append(result.new_events, jobs=result.jobs)
         return len(lost)
 
     def _failed(self, found: DeskSchedule, why: str) -> JobResult:
-        over = found.failures + 1 >= MOST_FAILURES
-        after = None if over else self._after(found)
+        give_up = found.failures + 1 >= MOST_FAILURES
+        after = None if give_up else self._after(found)
         due = found.next or self._clock.now()
         ran = ScheduleRan(schedule=found.id, due=due, end="failed", told=why, next=after)
-        events = [NewEvent(found.room, ran, "schedule")]
-        if not over:
-            return JobResult(events, [self._run_at(found.room, found.id, after)] if after else [])
-        events.append(NewEvent(found.room, ScheduleSwitched(schedule=found.id, on=False, why=why), "schedule"))
+        new_events = [NewEvent(found.room, ran, "schedule")]
+        if not give_up:
+            return JobResult(new_events, [self._run_at(found.room, found.id, after)] if after else [])
+        new_events.append(NewEvent(found.room, ScheduleSwitched(schedule=found.id, on=False, why=why), "schedule"))
         outcome = ChannelOutcome(self._deps.queries.chat(found.room), f"{WAKE_PREFIX}{found.id}:{to_micros(due)}")
         outcome.replies.append(
             f"“{found.prompt[:200]}” failed {MOST_FAILURES} times in a row, so I switched that schedule off. {why}"
         )
-        told = outcome.job_result()
-        return JobResult([*events, *told.new_events], told.jobs)
+        result = outcome.job_result()
+        return JobResult([*new_events, *result.new_events], result.jobs)
 
     def _after(self, found: DeskSchedule) -> datetime | None:
-        """From now, not from when it was due: what was missed is caught up with this one run."""
+        """Counted from now, not from when it was due, so that missed runs are not repeated."""
         return None if found.when.once else found.when.due_after(self._clock.now())
 
     def _run_at(self, room: str, schedule: str, due: datetime) -> NewJob:
         return schedule_job(room, schedule, due, self._clock.now())
 
-    def _owed(self, found: DeskSchedule) -> bool:
+    def _has_job(self, found: DeskSchedule) -> bool:
         key = self._run_at(found.room, found.id, found.next or self._clock.now()).key
         return self._store.reader.jobs.state_of(key) in ("ready", "leased")

@@ -1,4 +1,4 @@
-"""How the desk works: what commands may use, and how long things may take."""
+"""Settings of the desk."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ class McpServerSettings(Section):
     command: tuple[str, ...] = ()
     """The program and its arguments, for a server on this machine."""
     url: str = ""
-    """The address, for one elsewhere."""
+    """The address, for a remote server."""
     env: dict[str, SecretStr] = Field(default={})
-    """What the program finds in its environment; best as `env:NAME` or `secret:NAME`."""
+    """Environment variables of the program; best as `env:NAME` or `secret:NAME`."""
     headers: dict[str, SecretStr] = Field(default={})
-    """What is sent with each request to the address."""
+    """HTTP headers of each request to the address."""
     without_asking: tuple[str, ...] = ()
-    """Tools that need no yes from you: those that only look."""
+    """Tools that run without your confirmation: those that only read."""
     timeout_s: float = Field(default=60.0, gt=0, le=300)
-    """How long a call may take."""
+    """Longest duration of a call."""
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:
         if bool(self.command) == bool(self.url):
-            raise ValueError("given either a command or a url")
+            raise ValueError("needs either a command or a url")
         return self
 
 
 class DeskSettings(Section):
-    """Work at the desk: the sandbox for commands."""
+    """Desk: the sandbox for commands, questions between characters, and MCP servers."""
 
     sandbox: Literal["on", "off"] = "on"
-    """`off` lets commands run unconfined, with everything you may do yourself. Only for machines that are a sandbox."""
+    """`off` runs commands unconfined with your permissions: only for machines that are a sandbox themselves."""
     command_memory_mb: int = Field(default=1024, ge=64)
-    """How much memory a process of a command may ask for."""
+    """Memory limit of a command's process."""
     command_processes: int = Field(default=64, ge=4)
-    """How many processes and threads a command may have at once."""
+    """Limit of concurrent processes and threads of a command."""
     command_file_mb: int = Field(default=100, ge=1)
-    """How large a file of a command may grow."""
+    """Largest file that a command may write."""
     asks_a_day: int = Field(default=20, ge=0)
-    """How often a character may ask others in a day."""
+    """Questions that a character may ask other characters in a day."""
     tool_servers: dict[str, McpServerSettings] = Field(default={})
-    """Servers of tools (MCP) for workers, by name."""
+    """MCP servers whose tools workers may use, by name."""

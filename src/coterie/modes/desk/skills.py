@@ -1,8 +1,8 @@
-"""Skills: folders with instructions that a character may read when it needs them. D22
+"""Skills: folders with instructions that a character reads when it needs them.
 
-`skills/NAME/SKILL.md` in a character's workspace says in its front matter what it is for; only that and its name stand
-in prompts. It is read from disk each time, so an edit counts from the next context on. Whether one is switched off is
-in the log, and can be changed from any surface.
+Prompts contain the name and the description of a skill, from the front matter of `skills/NAME/SKILL.md` in the
+character's workspace. Files are read from disk each time, so edits take effect at once. Switching a skill on or off is
+an event.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from coterie.modes.desk.events import SkillSwitched
 from coterie.modes.desk.sandbox.files import WorkspaceFiles
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
-_FRONT = re.compile(r"\A---\s*\n(.*?)\n---\s*\n?", re.DOTALL)
-_LONGEST = 64_000
-_LONGEST_DESCRIPTION = 300
+_FRONT_MATTER = re.compile(r"\A---\s*\n(.*?)\n---\s*\n?", re.DOTALL)
+_MAX_FILE = 64_000
+_MAX_DESCRIPTION = 300
 _MOST_FILES = 200
 
 
 @dataclass(frozen=True)
 class Skill:
     name: str
-    """That of its folder."""
+    """The name of its folder."""
     description: str
     on: bool
 
@@ -43,15 +43,19 @@ class Skills:
 
     def all(self, character: str) -> list[Skill]:
         folder = self._folder(character)
-        if not folder.is_dir():  # as for most characters, and every prompt asks
+        if not folder.is_dir():  # most characters have none, and every prompt asks
             return []
         off = {
             name for (name,) in self._store.query("SELECT skill FROM desk_skill_off WHERE character = ?", (character,))
         }
         with suppress(OSError):
-            names = sorted(each.name for each in os.scandir(folder) if _NAME.fullmatch(each.name) and _plain(each))
+            names = sorted(
+                each.name
+                for each in os.scandir(folder)
+                if _NAME.fullmatch(each.name) and each.is_dir(follow_symlinks=False)
+            )
             found = [(name, _description(folder / name / "SKILL.md")) for name in names]
-            return [Skill(name, told, name not in off) for name, told in found if told is not None]
+            return [Skill(name, text, name not in off) for name, text in found if text is not None]
         return []
 
     async def switch(self, character: str, skill: str, *, on: bool, actor: str = "system") -> None:
@@ -61,12 +65,12 @@ class Skills:
         await self._store.append([NewEvent(f"cast:{character}", payload, actor)])
 
     def prompt_text(self, character: str) -> str:
-        """For prompts: names and what they are for, nothing else."""
+        """Names and descriptions of enabled skills."""
         lines = [f"- {skill.name}: {skill.description}" for skill in self.all(character) if skill.on]
         return "Skills you can read with `read_skill` when you need them:\n" + "\n".join(lines) if lines else ""
 
     def read(self, character: str, skill: str, file: str = "SKILL.md") -> str:
-        """One of its files; with the instructions come its settings and the names of its other files."""
+        """A file of a skill; `SKILL.md` comes with its settings and the names of the other files."""
         folder = self._usable(character, skill)
         names = _files(folder)
         if file not in names:
@@ -75,15 +79,15 @@ class Skills:
         if file != "SKILL.md":
             return redact(text)
         settings = self._workspaces.folder(character) / "config" / f"{skill}.json"
-        told = [_FRONT.sub("", text).strip()]
+        parts = [_FRONT_MATTER.sub("", text).strip()]
         if settings.is_file() and not settings.is_symlink():
-            told.append(f"Settings:\n{_text(settings)}")
+            parts.append(f"Settings:\n{_text(settings)}")
         if others := [name for name in names if name != "SKILL.md"]:
-            told.append(f"Other files: {', '.join(others)}")
-        return redact("\n\n".join(told))
+            parts.append(f"Other files: {', '.join(others)}")
+        return redact("\n\n".join(parts))
 
     def copy_to_workspace(self, character: str, skill: str, workspace: Path) -> str:
-        """Put a copy of it where commands can use it."""
+        """Copy a skill to where commands can use it; returns the path in the workspace."""
         folder = self._usable(character, skill)
         files = WorkspaceFiles(workspace)
         for name in _files(folder):
@@ -99,12 +103,8 @@ class Skills:
         return self._workspaces.folder(character) / "skills"
 
 
-def _plain(entry: os.DirEntry[str]) -> bool:
-    return entry.is_dir(follow_symlinks=False)
-
-
 def _files(folder: Path) -> list[str]:
-    """Its own files only: a link could lead anywhere."""
+    """Names of regular files, without symbolic links."""
     found = (path for path in sorted(folder.rglob("*")) if stat.S_ISREG(path.lstat().st_mode))
     names = [str(path.relative_to(folder)) for path in found]
     return [name for name in names if not any((folder / part).is_symlink() for part in Path(name).parents)][
@@ -114,14 +114,14 @@ def _files(folder: Path) -> list[str]:
 
 def _text(path: Path) -> str:
     with path.open(encoding="utf-8", errors="replace") as file:
-        return file.read(_LONGEST)
+        return file.read(_MAX_FILE)
 
 
 def _description(path: Path) -> str | None:
-    """From the front matter, in one line; None where there is no skill."""
+    """The description of the front matter in one line; None if there is no skill."""
     if path.is_symlink() or not path.is_file():
         return None
-    front = _FRONT.match(_text(path))
-    told = re.search(r"^description:\s*(.+)$", front[1], re.MULTILINE) if front else None
-    said = " ".join(told[1].strip().strip("\"'").split()) if told else "(it does not say what it is for)"
-    return redact(said[:_LONGEST_DESCRIPTION])
+    front = _FRONT_MATTER.match(_text(path))
+    found = re.search(r"^description:\s*(.+)$", front[1], re.MULTILINE) if front else None
+    text = " ".join(found[1].strip().strip("\"'").split()) if found else "(no description)"
+    return redact(text[:_MAX_DESCRIPTION])

@@ -1,9 +1,4 @@
-"""Keeps secrets from leaving: in replies, in what tools are given, in what is sent. D18
-
-The mask knows registered secrets in every encoding. Credentials that nobody registered are known by their shape, and
-here those are looked for under encodings too: what looks like base64, hex or URL escapes is decoded and looked at
-again. What leaks is blocked, not patched: a text with a hole in it would still be sent to somebody.
-"""
+"""Detects secrets in outgoing text, and marks untrusted text in prompts."""
 
 from __future__ import annotations
 
@@ -20,38 +15,43 @@ from coterie.modes.desk.errors import Leak
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}")
 _HEX = re.compile(r"(?:[0-9A-Fa-f]{2}[\s:]?){12,}")
 _HEX_RUN = re.compile(r"(?:[0-9A-Fa-f]{2}){12,}")
-_HELD_BACK = "[It held a secret, and is not kept.]"
-_DEEPEST = 3
-"""An encoding of an encoding of an encoding."""
+_REMOVED = "[Removed: it contained a secret.]"
+_MAX_DEPTH = 3
+"""Nested encodings that are decoded."""
 
 
 class LeakGuard:
-    def __init__(self, known: Redactor = redact) -> None:
-        self._known = known
+    """Refuses text that contains a registered secret or a credential, also base64, hex or URL encoded.
+
+    Text with a secret is refused as a whole, not sent with a gap.
+    """
+
+    def __init__(self, redactor: Redactor = redact) -> None:
+        self._redactor = redactor
 
     def check(self, text: str, where: str) -> None:
         if self.has_secret(text):
             raise Leak(
-                f"A secret was about to leave in {where}, and was held back.",
-                "Say it without the credential: nobody needs to see it.",
+                f"A secret was found in {where}, so it was not sent.",
+                "Write it without the credential.",
             )
 
     def redact(self, text: str) -> str:
-        """What may be kept of a text that cannot be refused: without secrets, or nothing where one hides in it."""
-        masked = self._known(text)
-        return _HELD_BACK if self.has_secret(masked) else masked
+        """The text without secrets, or a placeholder if an encoded one remains."""
+        redacted = self._redactor(text)
+        return _REMOVED if self.has_secret(redacted) else redacted
 
     def has_secret(self, text: str) -> bool:
-        return any(self._known.contains_secret(reading) for reading in _readings(text, _DEEPEST))
+        return any(self._redactor.contains_secret(version) for version in _decoded_versions(text, _MAX_DEPTH))
 
 
-def _readings(text: str, depth: int) -> Iterator[str]:
-    """The text, and what it says to somebody who decodes the pieces of it that can be decoded."""
+def _decoded_versions(text: str, depth: int) -> Iterator[str]:
+    """The text, and every text that decoding parts of it gives."""
     yield text
     if not depth:
         return
     for decoded in dict.fromkeys(_decoded(text)):
-        yield from _readings(decoded, depth - 1)
+        yield from _decoded_versions(decoded, depth - 1)
 
 
 def _decoded(text: str) -> Iterator[str]:
@@ -59,40 +59,34 @@ def _decoded(text: str) -> Iterator[str]:
         plain = unquote_plus(text)
         if plain != text:
             yield plain
-    # Encoders break lines; whoever decodes joins them again.
+    # Encoders break lines, and decoders join them.
     joined = re.sub(r"\s*\n\s*", "", text)
     for source in (text, joined) if joined != text else (text,):
-        # With its gaps, and each stretch without any: a word before it ("be", "4a") may be hex as well.
+        # With and without gaps: a word before the digits ("be") may be hex as well.
         for match in (*_HEX.finditer(source), *_HEX_RUN.finditer(source)):
             digits = re.sub(r"[\s:]", "", match[0])
-            yield from _readable(binascii.unhexlify(digits))
+            yield from _as_text(binascii.unhexlify(digits))
         for match in _BASE64.finditer(source):
             yield from _from_base64(match[0])
 
 
 def _from_base64(piece: str) -> Iterator[str]:
-    """A piece may have begun a few characters before what was encoded: all four beginnings are tried."""
+    """Decoded at all four offsets, since other characters may precede the encoded text."""
     standard = piece.rstrip("=").replace("-", "+").replace("_", "/")
     for start in range(4):
         whole = standard[start:]
         whole = whole[:-1] if len(whole) % 4 == 1 else whole
-        yield from _readable(base64.b64decode(whole + "=" * (-len(whole) % 4)))
+        yield from _as_text(base64.b64decode(whole + "=" * (-len(whole) % 4)))
 
 
-def _readable(data: bytes) -> Iterator[str]:
-    """As text, where a good part of it is text: random bytes hold no credential, and end none that stands beside."""
+def _as_text(data: bytes) -> Iterator[str]:
+    """The bytes as text if most of them are printable; others become spaces."""
     text = data.decode("latin-1")
     readable = "".join(
         letter if letter.isascii() and (letter.isprintable() or letter in "\r\n\t") else "\0" for letter in text
     )
     if readable.count("\0") < len(text) * 0.4:
         yield readable.replace("\0", " ")
-
-
-# Marks what comes from outside as something to read, not to obey. D20
-#
-# A web page or a file can say "now send this to …" as well as a person can. The marks name where a text comes from and
-# end with a word that the text could not know, so nothing inside it can pretend to stand after it.
 
 
 UNTRUSTED_TEXT_RULE = (
@@ -102,5 +96,6 @@ UNTRUSTED_TEXT_RULE = (
 
 
 def mark_untrusted(text: str, source: str) -> str:
-    word = new_id()[-10:]
-    return f"〔data {word} from {source}〕\n{text}\n〔end of data {word}〕"
+    """Enclose text in marks with a random id, which the text cannot know and therefore not imitate."""
+    mark = new_id()[-10:]
+    return f"〔data {mark} from {source}〕\n{text}\n〔end of data {mark}〕"

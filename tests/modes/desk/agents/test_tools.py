@@ -1,4 +1,4 @@
-"""Tools described by their types; D18 and D20 at the door."""
+"""Schemas, validation, confirmation and secrets of tools."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def greet(
 
 
 async def send(text: str) -> str:
-    """Send a text to the world."""
+    """Send a text."""
     sent.append(text)
     return "sent"
 
@@ -44,17 +44,17 @@ def call(name: str, /, **arguments: object) -> ToolCall:
     return ToolCall(id="1", name=name, arguments=json.dumps(arguments))
 
 
-def test_a_schema_is_made_from_the_types(box: Toolbox) -> None:
-    greeting = box.schemas[0]
-    assert (greeting.name, greeting.description) == ("greet", "Greet somebody.")
-    assert greeting.parameters["properties"] == {
+def test_the_schema_comes_from_the_signature(box: Toolbox) -> None:
+    schema = box.schemas[0]
+    assert (schema.name, schema.description) == ("greet", "Greet somebody.")
+    assert schema.parameters["properties"] == {
         "name": {"description": "Whom", "minLength": 2, "type": "string"},
         "how": {"default": "warmly", "enum": ["warmly", "coldly"], "type": "string"},
     }
-    assert greeting.parameters["required"] == ["name"]
+    assert schema.parameters["required"] == ["name"]
 
 
-async def test_what_does_not_fit_is_told_in_words(box: Toolbox) -> None:
+async def test_invalid_calls_return_an_error_text(box: Toolbox) -> None:
     assert await box.use(call("greet", name="Ana", how="coldly")) == "Ana was greeted coldly."
     assert "name" in await box.use(call("greet", name="x"))
     assert "how" in await box.use(call("greet", name="Ana", how="sadly"))
@@ -63,7 +63,7 @@ async def test_what_does_not_fit_is_told_in_words(box: Toolbox) -> None:
     assert "Error" in await box.use(ToolCall(id="1", name="greet", arguments="{not json"))
 
 
-async def test_d20_a_tool_that_sends_does_nothing_without_a_yes(box: Toolbox) -> None:
+async def test_d20_a_tool_that_sends_needs_a_confirmation(box: Toolbox) -> None:
     assert box.needs_confirmation(call("send", text="x"))
     assert not box.needs_confirmation(call("greet", name="Ana"))
     assert "needs a confirmation" in await box.use(call("send", text="x"))
@@ -72,18 +72,18 @@ async def test_d20_a_tool_that_sends_does_nothing_without_a_yes(box: Toolbox) ->
     assert sent == ["x"]
 
 
-async def test_d20_what_comes_from_outside_is_marked_and_cannot_end_its_mark(box: Toolbox) -> None:
-    told = await box.use(call("page", address="evil.example"))
-    first, *_, last = told.splitlines()
-    word = first.split()[1]
-    assert first == f"〔data {word} from page〕"
-    assert last == f"〔end of data {word}〕"
-    assert told.count(word) == 2
+async def test_d20_untrusted_results_are_marked_and_cannot_end_the_mark(box: Toolbox) -> None:
+    text = await box.use(call("page", address="evil.example"))
+    first, *_, last = text.splitlines()
+    mark = first.split()[1]
+    assert first == f"〔data {mark} from page〕"
+    assert last == f"〔end of data {mark}〕"
+    assert text.count(mark) == 2
     assert mark_untrusted("x", "y") != mark_untrusted("x", "y")
 
 
-async def test_d18_a_secret_in_an_argument_reaches_no_tool(box: Toolbox) -> None:
+async def test_d18_arguments_with_a_secret_reach_no_tool(box: Toolbox) -> None:
     redact.register("hunter2-hunter2")
-    for told in ("hunter2-hunter2", b"hunter2-hunter2".hex(), "ghp_0123456789abcdefghijABCDEFGHIJ012345"):
-        assert "held back" in await box.use(call("send", text=f"it is {told}"), confirmed=True)
+    for secret in ("hunter2-hunter2", b"hunter2-hunter2".hex(), "ghp_0123456789abcdefghijABCDEFGHIJ012345"):
+        assert "was not sent" in await box.use(call("send", text=f"it is {secret}"), confirmed=True)
     assert sent == []

@@ -1,4 +1,4 @@
-"""D16: ways out of the sandbox, each tried. An attempt that gets somewhere says ESCAPED."""
+"""D16: attempts to escape from the sandbox. A successful one prints ESCAPED."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _MACHINE = os.uname().machine
 
 
 @dataclass(frozen=True)
-class House:
-    """What an attempt is after: a secret outside, a socket that listens, a process that lives."""
+class Host:
+    """Targets outside the sandbox: a file with a secret, listening sockets, our own process."""
 
     sandbox: Sandbox
-    open: Sandbox
+    unconfined: Sandbox
     workspace: Path
     secret: Path
     port: int
@@ -39,12 +39,12 @@ class House:
         values = {"SECRET": str(self.secret), "PORT": str(self.port), "PID": str(os.getpid()), "NAME": self.abstract}
         for name, value in values.items():
             script = script.replace(f"@{name}@", value)
-        box = self.sandbox if confined else self.open
+        box = self.sandbox if confined else self.unconfined
         return await box.run(["/bin/sh", "-c", script], self.workspace, timeout_s=timeout_s)
 
 
 @pytest.fixture
-def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
     monkeypatch.setenv("COTERIE_API_KEY", "from-the-environment")
     workspace = tmp_path / "workspace"
     workspace.mkdir(mode=0o700)
@@ -55,7 +55,7 @@ def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
         unix.bind(f"\0{abstract}")
         unix.listen()
         settings = DeskSettings(command_memory_mb=512, command_file_mb=4)
-        yield House(
+        yield Host(
             Sandbox(settings),
             Sandbox(settings.model_copy(update={"sandbox": "off"})),
             workspace,
@@ -69,15 +69,15 @@ def python(code: str) -> str:
     return f"/usr/bin/env python3 - <<'END'\n{textwrap.dedent(code)}\nEND"
 
 
-HARMLESS = {
+SAFE_ATTEMPTS = {
     "reads a file outside": "cat @SECRET@",
     "climbs out with dots": "cat ../../../../../../../../..@SECRET@",
     "follows a symbolic link out": "ln -s @SECRET@ out; cat out",
-    "links a folder out": 'ln -s "$(dirname @SECRET@)" door; cat door/secret.txt',
+    "links a folder out": 'ln -s "$(dirname @SECRET@)" linked; cat linked/secret.txt',
     "makes a hard link out": "ln @SECRET@ hard && cat hard",
     "lists what lies beside it": '[ -e "$(dirname @SECRET@)" ] && echo ESCAPED',
     "reads a file through its parent's root": "cat /proc/@PID@/root@SECRET@",
-    "goes by a parent's working folder": "[ -e /proc/@PID@/cwd/. ] && echo ESCAPED",
+    "uses a parent's working folder": "[ -e /proc/@PID@/cwd/. ] && echo ESCAPED",
     "sees processes outside": '[ -d /proc/@PID@ ] && grep -q "pytest\\|python" /proc/@PID@/cmdline && echo ESCAPED',
     "reads another's environment": 'tr "\\0" "\\n" < /proc/@PID@/environ | grep -q PATH && echo ESCAPED',
     "signals a process outside": "kill -0 @PID@ && echo ESCAPED",
@@ -95,11 +95,11 @@ HARMLESS = {
     "grows a file past the limit": "dd if=/dev/zero of=big bs=1M count=8 2>/dev/null; "
     "[ $(stat -c %s big) -gt 4194304 ] && echo ESCAPED; cat @SECRET@",
 }
-"""Those that would get somewhere if nothing confined them; a test below sees to it that they do."""
+"""Attempts that succeed without a sandbox, as a test below checks."""
 
-WILD = {
+DANGEROUS_ATTEMPTS = {
     "finds a secret in its environment": "env | grep -q 'COTERIE\\|from-the-environment' && echo ESCAPED",
-    "finds one in the first process's": "tr '\\0' '\\n' < /proc/1/environ | grep -q COTERIE && echo ESCAPED",
+    "finds a secret of process 1": "tr '\\0' '\\n' < /proc/1/environ | grep -q COTERIE && echo ESCAPED",
     "finds a network card": "grep -v 'lo:' /proc/net/dev | grep -q : && echo ESCAPED",
     "resolves a name": python("import socket; socket.getaddrinfo('example.com', 80); print('ESCAPED')"),
     "sends to the outside": python(
@@ -117,7 +117,7 @@ WILD = {
     "writes to the root": "mkdir /coterie-was-here && echo ESCAPED",
     "writes to the kernel's settings": "echo x > /proc/sys/kernel/domainname && echo ESCAPED",
     "names a program for crashes": "echo '|/bin/false' > /proc/sys/kernel/core_pattern && echo ESCAPED",
-    "presses the magic key": "[ -w /proc/sysrq-trigger ] && echo ESCAPED",
+    "uses the magic SysRq key": "[ -w /proc/sysrq-trigger ] && echo ESCAPED",
     "makes the system writable": "mount -o remount,rw /usr && echo ESCAPED",
     "mounts something": "mount -t tmpfs none /tmp && echo ESCAPED",
     "unmounts a cover": "umount /proc && echo ESCAPED",
@@ -146,7 +146,7 @@ WILD = {
         _SYSCALL + f"n = {321 if _MACHINE == 'x86_64' else 280}\n"
         "libc.syscall(n, 0, 0, 0); print('' if ctypes.get_errno() == 1 else 'ESCAPED')"
     ),
-    "goes around by io_uring": python(
+    "bypasses the filter with io_uring": python(
         _SYSCALL + "libc.syscall(425, 1, 0); print('' if ctypes.get_errno() == 1 else 'ESCAPED')"
     ),
     "types into our terminal": python(
@@ -173,26 +173,26 @@ WILD = {
 }
 
 
-@pytest.mark.parametrize("attempt", [*HARMLESS, *WILD])
-async def test_d16_a_confined_command(house: House, attempt: str) -> None:
-    ran = await house.run({**HARMLESS, **WILD}[attempt])
+@pytest.mark.parametrize("attempt", [*SAFE_ATTEMPTS, *DANGEROUS_ATTEMPTS])
+async def test_d16_attempts_fail_in_the_sandbox(host: Host, attempt: str) -> None:
+    ran = await host.run({**SAFE_ATTEMPTS, **DANGEROUS_ATTEMPTS}[attempt])
     assert not ran.timed_out
     assert "ESCAPED" not in ran.output
 
 
-@pytest.mark.parametrize("attempt", HARMLESS)
-async def test_d16_the_attempts_would_get_out_of_no_sandbox(house: House, attempt: str) -> None:
-    ran = await house.run(HARMLESS[attempt], confined=False)
+@pytest.mark.parametrize("attempt", SAFE_ATTEMPTS)
+async def test_d16_attempts_succeed_without_a_sandbox(host: Host, attempt: str) -> None:
+    ran = await host.run(SAFE_ATTEMPTS[attempt], confined=False)
     if attempt in ("reads the user's home", "makes a hard link out") and "ESCAPED" not in ran.output:
         pytest.skip("nothing to find on this machine")
     assert "ESCAPED" in ran.output
 
 
-async def test_d16_there_are_many() -> None:
-    assert len(HARMLESS) + len(WILD) >= 30
+async def test_d16_there_are_at_least_thirty_attempts() -> None:
+    assert len(SAFE_ATTEMPTS) + len(DANGEROUS_ATTEMPTS) >= 30
 
 
-async def test_d16_a_fork_bomb_runs_into_the_limit(house: House) -> None:
+async def test_d16_a_fork_bomb_reaches_the_process_limit(host: Host) -> None:
     counts = python(
         """
         import os, time
@@ -205,7 +205,7 @@ async def test_d16_a_fork_bomb_runs_into_the_limit(house: House) -> None:
         print('made', made)
         """
     )
-    ran = await house.run(counts)
+    ran = await host.run(counts)
     made = int(ran.output.split()[-1])
     assert 4 < made < 64
 
@@ -214,32 +214,32 @@ _DAEMONS = "for n in 1 2 3 4 5 6 7 8; do (setsid sh -c 'while :; do date +%s%N >
 
 
 @pytest.mark.parametrize("seconds", [0.5, 60])
-async def test_d16_all_that_a_command_started_is_gone_when_it_is_back(house: House, seconds: float) -> None:
-    """One is done and leaves them behind, one takes too long."""
-    ran = await house.run(f"{_DAEMONS} sleep {seconds}", timeout_s=1)
+async def test_d16_no_process_survives_a_command(host: Host, seconds: float) -> None:
+    """One command ends and leaves processes behind, one runs into its timeout."""
+    ran = await host.run(f"{_DAEMONS} sleep {seconds}", timeout_s=1)
     assert (ran.code, ran.timed_out) == ((0, False) if seconds < 1 else (-signal.SIGKILL, True))
-    before = (house.workspace / "alive").stat().st_mtime_ns
+    before = (host.workspace / "alive").stat().st_mtime_ns
     await asyncio.sleep(0.3)
-    assert (house.workspace / "alive").stat().st_mtime_ns == before
+    assert (host.workspace / "alive").stat().st_mtime_ns == before
 
 
-async def test_d16_endless_output_is_cut_and_ended(house: House) -> None:
-    ran = await house.run("yes", timeout_s=1)
+async def test_d16_endless_output_is_truncated_and_killed(host: Host) -> None:
+    ran = await host.run("yes", timeout_s=1)
     assert (ran.timed_out, ran.truncated, len(ran.output)) == (True, True, 50_000)
 
 
-async def test_d16_output_of_just_the_limit_is_whole(house: House) -> None:
-    ran = await house.run("head -c 50000 /dev/zero | tr '\\0' x")
+async def test_d16_output_at_the_limit_is_complete(host: Host) -> None:
+    ran = await host.run("head -c 50000 /dev/zero | tr '\\0' x")
     assert (ran.truncated, len(ran.output)) == (False, 50_000)
 
 
-async def test_d16_work_in_the_workspace_is_kept(house: House) -> None:
-    assert (await house.run("mkdir -p a/b && echo hello > a/b/c && cat a/b/c")).output == "hello\n"
-    assert (house.workspace / "a/b/c").read_text() == "hello\n"
-    assert (await house.run("echo more >> a/b/c; cat a/b/c; exit 3")) == CommandResult(3, "hello\nmore\n")
+async def test_d16_files_in_the_workspace_are_kept(host: Host) -> None:
+    assert (await host.run("mkdir -p a/b && echo hello > a/b/c && cat a/b/c")).output == "hello\n"
+    assert (host.workspace / "a/b/c").read_text() == "hello\n"
+    assert (await host.run("echo more >> a/b/c; cat a/b/c; exit 3")) == CommandResult(3, "hello\nmore\n")
 
 
-async def test_d16_a_set_uid_copy_is_nobody_of_importance(house: House) -> None:
-    await house.run("cp /bin/sh s && chmod 4755 s")
-    kept = (house.workspace / "s").stat()
+async def test_d16_a_set_uid_copy_is_not_owned_by_root(host: Host) -> None:
+    await host.run("cp /bin/sh s && chmod 4755 s")
+    kept = (host.workspace / "s").stat()
     assert kept.st_uid != 0 or not kept.st_mode & stat.S_ISUID

@@ -18,7 +18,7 @@ from tests.real.desk_server import open_desk
 PAGE = {"Accept": "text/html"}
 
 
-def brain(kind: str, request: CompletionRequest) -> Line:
+def respond(kind: str, request: CompletionRequest) -> Line:
     told = "\n".join(message.text for message in request.prompt.messages)
     if kind == "worker":
         return calls(("shell", {"command": "id"}), ("exec", {"argv": ["id"]})) if "Error:" not in told else "Refused."
@@ -55,7 +55,7 @@ async def test_d16_without_a_sandbox_commands_are_refused_everywhere_with_the_re
     for program in ("prlimit", "setpriv", "sh"):
         (tmp_path / "bin" / program).symlink_to(f"/usr/bin/{program}")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    async with open_desk(tmp_path / "house", Script(brain=brain)) as open_:
+    async with open_desk(tmp_path / "house", Script(respond=respond)) as open_:
         assert reason in (await open_.ask("GET", "/desk/sandbox"))["reason"]
         desk = f"/desk/{(await open_.ask('POST', '/desk', {'character': 'Mara'}, 201))['id']}"
         assert (await open_.ask("GET", desk))["sandbox"]["state"] == "refused"

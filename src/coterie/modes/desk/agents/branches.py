@@ -1,4 +1,4 @@
-"""A branch: a quiet thought on a clone of the conversation, of which only the conclusion stays."""
+"""Branches: longer thinking on a copy of the conversation, of which only the conclusion is kept."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ from coterie.modes.desk.jobs import ChannelOutcome, wake_job
 from coterie.modes.desk.queries import Audience, DeskChat
 from coterie.modes.desk.text_safety import UNTRUSTED_TEXT_RULE, LeakGuard, mark_untrusted
 
-# Asking another character, who answers from its own memory and knows who asks. D23
-#
-# It needs permission (the person must be allowed to talk with that character too) and has a budget for each day. The
-# other is asked once, without tools; what it says is noted as its words, and both remember that they spoke.
-
-
 MayTalk = Callable[[str, str], bool]
 """Whether a person may talk with a character."""
 _MEMORIES = 12
 _ANSWER = (
     "Another character, {asker}, asks you something on behalf of {person}. Answer in a few sentences, from what you "
-    "remember. Say so if you do not know; tell nothing that {person} should not hear."
+    "remember. Admit it if you do not know; reveal nothing that {person} should not know."
 )
 
 
 class CharacterQuestions:
+    """Lets one character ask another, which answers from its own memory without tools.
+
+    The person must be allowed to talk with the other character, and questions per day are limited. Both characters
+    remember the exchange.
+    """
+
     def __init__(
         self,
         store: Store,
@@ -71,74 +71,76 @@ class CharacterQuestions:
         self._guard = LeakGuard()
 
     def allowed_characters(self, character: str, person: str) -> list[Character]:
-        """Whom it may ask."""
-        return [bot for bot in self._characters.all() if bot.id != character and self._may_talk(person, bot.id)]
+        """Other characters that it may ask on behalf of the person."""
+        return [other for other in self._characters.all() if other.id != character and self._may_talk(person, other.id)]
 
     async def ask(self, outcome: ChannelOutcome, name: str, question: str) -> str:
         chat = outcome.chat
         asker, asked = self._characters.get(chat.character), self._allowed(outcome, name)
-        if self._today(chat.character) >= self._most_a_day:
+        if self._asked_today(chat.character) >= self._most_a_day:
             raise NotAsked(f"You have asked others {self._most_a_day} times today.", "Ask again tomorrow.")
         recalled = await asyncio.to_thread(self._audience.recall_for_other, asked.id, chat, question, _MEMORIES)
         outcome.note_recalled(recalled)
-        told = [
+        instructions = [
             f"You are {asked.name}.",
             self._persona(asked),
             _ANSWER.format(asker=asker.name, person=chat.person),
             UNTRUSTED_TEXT_RULE,
         ]
-        known = mark_untrusted(
+        memories = mark_untrusted(
             "\n".join(f"- {one.text_with_speaker}" for one in recalled) or "(nothing)", "your memory"
         )
-        prompt = Prompt.of(f"{known}\n\n{asker.name} asks: {question}", system="\n\n".join(filter(None, told)))
+        prompt = Prompt.of(
+            f"{memories}\n\n{asker.name} asks: {question}", system="\n\n".join(filter(None, instructions))
+        )
         answer = await self._models.ask(Role.BRANCH, prompt, caller=Caller(chat.room, asked.id))
-        said = self._guard.redact(answer.text.strip()) or "(no answer)"
-        payload = CharacterAsked(branch=outcome.answers, asker=asker.id, asked=asked.id, question=question, answer=said)
-        # At once, not with the rest of the thought: it was said, and it counts against the budget.
+        text = self._guard.redact(answer.text.strip()) or "(no answer)"
+        payload = CharacterAsked(branch=outcome.answers, asker=asker.id, asked=asked.id, question=question, answer=text)
+        # Stored at once and not with the branch: the call was made and counts against the limit.
         await self._store.append([NewEvent(chat.room, payload, asker.id)])
-        outcome.new_events += self._remembered(outcome, asker, asked, question, said)
-        return f"{asked.name} says: {said}"
+        outcome.new_events += self._memory_events(outcome, asker, asked, question, text)
+        return f"{asked.name} says: {text}"
 
     def _allowed(self, outcome: ChannelOutcome, name: str) -> Character:
         asked = self._characters.find(name)
-        if asked.id not in {bot.id for bot in self.allowed_characters(outcome.chat.character, outcome.chat.person)}:
-            raise NotAsked(f"{asked.name} may not be asked here.", "Ask somebody the person may talk with.")
+        if asked.id not in {other.id for other in self.allowed_characters(outcome.chat.character, outcome.chat.person)}:
+            raise NotAsked(f"{asked.name} may not be asked here.", "Ask a character that the person may talk with.")
         return asked
 
-    def _remembered(
-        self, outcome: ChannelOutcome, asker: Character, asked: Character, question: str, said: str
+    def _memory_events(
+        self, outcome: ChannelOutcome, asker: Character, asked: Character, question: str, answer: str
     ) -> list[NewEvent]:
-        """Marked with who said it; each from its own point of view."""
+        """A memory of the exchange for each of the two, attributed to the other."""
         room = outcome.chat.room
-        there = tuple(sorted({asked.id, *self._audience.witnesses(outcome.chat)}))
-        heard = NewMemory(
-            f"{asked.name} told me: {said}",
+        witnesses = tuple(sorted({asked.id, *self._audience.witnesses(outcome.chat)}))
+        answer_memory = NewMemory(
+            f"{asked.name} told me: {answer}",
             asker.id,
             room,
             speaker=asked.name,
             told_by=asked.id,
-            witnesses=there,
+            witnesses=witnesses,
             sources=(outcome.answers,),
             reliability=0.8,
             private=outcome.private,
         )
-        asked_me = NewMemory(
+        question_memory = NewMemory(
             f"{asker.name} asked me: {question}",
             asked.id,
             room,
             speaker=asker.name,
             told_by=asker.id,
-            witnesses=there,
+            witnesses=witnesses,
             private=outcome.private,
         )
-        planned = self._memory.writer.plan([heard, asked_me], by_meaning=True)
+        planned = self._memory.writer.plan([answer_memory, question_memory], by_meaning=True)
         return [event for plan in planned for event in plan.new_events]
 
-    def _persona(self, bot: Character) -> str:
-        own = self._workspaces.texts(bot.id)
-        return "\n\n".join(part for part in (own.identity or bot.identity.persona, own.soul) if part)
+    def _persona(self, character: Character) -> str:
+        own = self._workspaces.texts(character.id)
+        return "\n\n".join(part for part in (own.identity or character.identity.persona, own.soul) if part)
 
-    def _today(self, character: str) -> int:
+    def _asked_today(self, character: str) -> int:
         since = to_micros(self._clock.now() - timedelta(days=1))
         sql = "SELECT count(*) FROM desk_asked WHERE asker = ? AND at >= ?"
         return int(self._store.query(sql, (character, since))[0][0])
@@ -149,12 +151,19 @@ STALE_AFTER_S = 60.0
 
 
 class Branches:
+    """Runs branches as jobs."""
+
     def __init__(
-        self, deps: AgentDeps, audience: Audience, asking: CharacterQuestions, *, stale_after_s: float = STALE_AFTER_S
+        self,
+        deps: AgentDeps,
+        audience: Audience,
+        questions: CharacterQuestions,
+        *,
+        stale_after_s: float = STALE_AFTER_S,
     ) -> None:
         self._deps = deps
         self._audience = audience
-        self._asking = asking
+        self._questions = questions
         self._stale_after_s = stale_after_s
 
     async def run_branch(self, job: Job) -> JobResult | None:
@@ -163,14 +172,14 @@ class Branches:
             return None
         chat = self._deps.queries.chat(branch.room)
         outcome = ChannelOutcome(chat, branch.id)
-        thinking = self._conclude(chat, outcome, self._deps.prompts.branch(chat, branch))
-        ended = await self._deps.processes.run_cancellable(branch, thinking)
+        work = self._conclude(chat, outcome, self._deps.prompts.branch(chat, branch))
+        ended = await self._deps.processes.run_cancellable(branch, work)
         if ended is None or not self._deps.queries.process(branch.room, branch.id).active:
             return None
         state, conclusion = ended
         payload = BranchEnded(branch=branch.id, state=state, conclusion=self._deps.guard.redact(conclusion))
-        events = [*outcome.new_events, NewEvent(branch.room, payload, chat.character, key=end_key(branch))]
-        return JobResult(events, [*outcome.jobs, wake_job(branch.room, branch.id, "end")])
+        new_events = [*outcome.new_events, NewEvent(branch.room, payload, chat.character, key=end_key(branch))]
+        return JobResult(new_events, [*outcome.jobs, wake_job(branch.room, branch.id, "end")])
 
     async def _conclude(
         self, chat: DeskChat, outcome: ChannelOutcome, messages: list[PromptMessage]
@@ -198,35 +207,35 @@ class Branches:
             """What you remember about something."""
             found = await asyncio.to_thread(self._audience.recall, chat, question, min(max(most, 1), 20))
             outcome.note_recalled(found)
-            return "\n".join(f"- {memory.text_with_speaker}" for memory in found) or "Nothing comes to mind."
+            return "\n".join(f"- {memory.text_with_speaker}" for memory in found) or "You remember nothing about it."
 
         async def channel_recall(text: Annotated[str, Field(min_length=1)]) -> str:
             """Lines of this conversation, however old, that contain a text."""
-            wanted = text.casefold()
-            lines = [line for line in self._deps.queries.archive(chat.room) if wanted in line.text.casefold()]
-            return "\n".join(f"{line.role}: {line.text[:500]}" for line in lines[-20:]) or "There is none."
+            needle = text.casefold()
+            lines = [line for line in self._deps.queries.archive(chat.room) if needle in line.text.casefold()]
+            return "\n".join(f"{line.role}: {line.text[:500]}" for line in lines[-20:]) or "No line contains it."
 
         async def memory_save(text: Annotated[str, Field(min_length=1)], type: MemoryType = "fact") -> str:  # noqa: A002
             """Remember something, from your point of view."""
-            wanted = outcome.new_memory(text, type)
-            outcome.new_events += self._deps.processes.memory_events(chat, wanted)
+            memory = outcome.new_memory(text, type)
+            outcome.new_events += self._deps.processes.memory_events(chat, memory)
             return "Remembered."
 
         async def spawn_worker(task: Annotated[str, Field(min_length=1)]) -> str:
-            """Have work done with files and commands. The result is brought to you in the conversation."""
-            return f"At work, as {outcome.start_worker(task, interactive=False, by=outcome.answers)}."
+            """Have work done with files and commands. You receive the result in the conversation."""
+            return f"Started as {outcome.start_worker(task, interactive=False, by=outcome.answers)}."
 
-        made = [
+        tools = [
             make_tool(memory_recall, untrusted_result=True),
             make_tool(channel_recall, untrusted_result=True),
             make_tool(memory_save),
             make_tool(spawn_worker),
         ]
-        return [*made, *self._ask_tool(chat, outcome)]
+        return [*tools, *self._ask_tool(chat, outcome)]
 
     def _ask_tool(self, chat: DeskChat, outcome: ChannelOutcome) -> list[AgentTool]:
-        """Only where there is somebody to ask."""
-        others = self._asking.allowed_characters(chat.character, chat.person)
+        """The tool `ask`, if there is a character to ask."""
+        others = self._questions.allowed_characters(chat.character, chat.person)
         if not others:
             return []
 
@@ -234,7 +243,9 @@ class Branches:
             character: Annotated[str, Field(min_length=1)], question: Annotated[str, Field(min_length=1)]
         ) -> str:
             """Ask another character something; it answers from its own memory."""
-            return await self._asking.ask(outcome, character, question)
+            return await self._questions.ask(outcome, character, question)
 
-        made = make_tool(ask, untrusted_result=True)
-        return [replace(made, description=f"{made.description} There are: {', '.join(bot.name for bot in others)}.")]
+        tool = make_tool(ask, untrusted_result=True)
+        return [
+            replace(tool, description=f"{tool.description} Characters: {', '.join(other.name for other in others)}.")
+        ]

@@ -1,7 +1,7 @@
-"""The channel: the only one that talks to people, and it never waits for the others. D1, D3
+"""The channel: the agent that talks with people and hands work to branches and workers.
 
-A message, or a result that arrived, makes the character look at the conversation once: at most five turns of its model,
-and all that they led to recorded together at the end.
+A message or a result starts one run of at most `MOST_TURNS` model calls. Everything that it causes is stored together
+when it ends, and nothing in it waits for other agents.
 """
 
 from __future__ import annotations
@@ -31,22 +31,23 @@ from coterie.modes.desk.jobs import DEBOUNCE_S, WAKE_PREFIX, ChannelOutcome, pla
 from coterie.modes.desk.prompts import result_message, results_text
 from coterie.modes.desk.queries import Audience, DeskChat
 
-# What the channel can do beside talking. Nothing of it waits: it is gathered, and recorded when the look ends.
-
-
 MOST_BRANCHES = 5
 MOST_SCHEDULES = 20
 
 
 def channel_tools(
-    deps: AgentDeps, chat: DeskChat, outcome: ChannelOutcome, now: datetime, *, by_itself: bool = False
+    deps: AgentDeps, chat: DeskChat, outcome: ChannelOutcome, now: datetime, *, scheduled: bool = False
 ) -> list[AgentTool]:
-    """`by_itself`: nobody spoke, a schedule is due. Then it must not make more of them."""
-    made = [*_talking(deps, chat, outcome), *_handing_on(deps, chat, outcome), *_keeping(deps, chat, outcome)]
-    return made if by_itself else [*made, _scheduling(deps, chat, outcome, now)]
+    """A scheduled run cannot add schedules."""
+    tools = [
+        *_reply_tools(deps, outcome),
+        *_process_tools(deps, chat, outcome),
+        *_memory_tools(deps, chat, outcome),
+    ]
+    return tools if scheduled else [*tools, _schedule_tool(deps, chat, outcome, now)]
 
 
-def _talking(deps: AgentDeps, chat: DeskChat, outcome: ChannelOutcome) -> Sequence[AgentTool]:
+def _reply_tools(deps: AgentDeps, outcome: ChannelOutcome) -> Sequence[AgentTool]:
     async def reply(text: Annotated[str, Field(min_length=1)]) -> str:
         """Say something to the person, now."""
         try:
@@ -54,12 +55,12 @@ def _talking(deps: AgentDeps, chat: DeskChat, outcome: ChannelOutcome) -> Sequen
         except Leak as leak:
             return f"Error: {leak}"
         outcome.replies.append(text)
-        return "Said."
+        return "Sent."
 
     async def skip(why: str = "") -> str:
         """Say nothing this time."""
         outcome.skip(why)
-        return "Nothing is said."
+        return "No reply is sent."
 
     async def react(emoji: Annotated[str, Field(min_length=1, max_length=16)]) -> str:
         """React to the message with an emoji."""
@@ -69,30 +70,32 @@ def _talking(deps: AgentDeps, chat: DeskChat, outcome: ChannelOutcome) -> Sequen
     return [make_tool(reply), make_tool(skip), make_tool(react)]
 
 
-def _handing_on(deps: AgentDeps, chat: DeskChat, outcome: ChannelOutcome) -> Sequence[AgentTool]:
+def _process_tools(deps: AgentDeps, chat: DeskChat, outcome: ChannelOutcome) -> Sequence[AgentTool]:
     async def branch(thought: Annotated[str, Field(min_length=1, description="What to think about.")]) -> str:
-        """Think about something longer, while the conversation goes on. The conclusion is brought to you."""
-        busy = deps.queries.running_branches(chat.room) + outcome.branches
-        if busy >= MOST_BRANCHES:
-            raise BadTool(f"You are thinking about {busy} things already.", "Wait for one, or cancel one.")
-        return f"Thinking, as {outcome.start_branch(thought, deps.queries.last_history_seq(chat.room))}."
+        """Think about something longer, while the conversation goes on. You receive the conclusion."""
+        running = deps.queries.running_branches(chat.room) + outcome.branches
+        if running >= MOST_BRANCHES:
+            raise BadTool(f"You are thinking about {running} things already.", "Wait for one, or cancel one.")
+        return f"Started as {outcome.start_branch(thought, deps.queries.last_history_seq(chat.room))}."
 
     async def spawn_worker(
         task: Annotated[str, Field(min_length=1, description="Everything needed to do it: it knows nothing else.")],
         interactive: Annotated[bool, Field(description="Keep it, to give it follow-ups.")] = False,
     ) -> str:
-        """Have work done with files and commands, while the conversation goes on. The result is brought to you."""
-        return f"At work, as {outcome.start_worker(task, interactive)}."
+        """Have work done with files and commands, while the conversation goes on. You receive the result."""
+        return f"Started as {outcome.start_worker(task, interactive)}."
 
     async def route(worker: str, text: Annotated[str, Field(min_length=1)]) -> str:
         """Give a waiting worker its follow-up."""
-        event, job = deps.processes.plan_follow_up(chat.room, worker, text, mark=outcome.answers, actor=chat.character)
-        outcome.new_events.append(event)
+        resumed, job = deps.processes.plan_follow_up(
+            chat.room, worker, text, mark=outcome.answers, actor=chat.character
+        )
+        outcome.new_events.append(resumed)
         outcome.jobs.append(job)
         return "Passed on."
 
     async def cancel(process: Annotated[str, Field(description="The id of a worker, a branch or a schedule.")]) -> str:
-        """End a worker or a branch, whatever it is doing, or take a schedule off the timetable."""
+        """End a worker or a branch in any state, or remove a schedule."""
         if deps.schedules.find(chat.room, process) is not None:
             outcome.add_event(ScheduleRemoved(schedule=process))
         else:
@@ -102,36 +105,37 @@ def _handing_on(deps: AgentDeps, chat: DeskChat, outcome: ChannelOutcome) -> Seq
     return [make_tool(branch), make_tool(spawn_worker), make_tool(route), make_tool(cancel)]
 
 
-def _keeping(deps: AgentDeps, chat: DeskChat, outcome: ChannelOutcome) -> Sequence[AgentTool]:
+def _memory_tools(deps: AgentDeps, chat: DeskChat, outcome: ChannelOutcome) -> Sequence[AgentTool]:
     async def memory_save(text: Annotated[str, Field(min_length=1)], type: MemoryType = "fact") -> str:  # noqa: A002
         """Remember something, from your point of view."""
-        wanted = outcome.new_memory(text, type)
-        outcome.new_events += deps.processes.memory_events(chat, wanted)
+        memory = outcome.new_memory(text, type)
+        outcome.new_events += deps.processes.memory_events(chat, memory)
         return "Remembered."
 
     async def read_skill(name: str, file: str = "SKILL.md") -> str:
         """The instructions of one of your skills, or another of its files."""
         return deps.skills.read(chat.character, name, file)
 
-    kept = [make_tool(memory_save)]
-    return [*kept, make_tool(read_skill)] if deps.skills.prompt_text(chat.character) else kept
+    tools = [make_tool(memory_save)]
+    return [*tools, make_tool(read_skill)] if deps.skills.prompt_text(chat.character) else tools
 
 
-def _scheduling(deps: AgentDeps, chat: DeskChat, outcome: ChannelOutcome, now: datetime) -> AgentTool:
+def _schedule_tool(deps: AgentDeps, chat: DeskChat, outcome: ChannelOutcome, now: datetime) -> AgentTool:
     async def schedule(
         prompt: Annotated[
-            str, Field(min_length=1, description="What you are told when it is due; you know nothing else.")
+            str,
+            Field(min_length=1, description="The instruction you receive when it is due, without this conversation."),
         ],
-        cron: Annotated[str, Field(description="Five fields, such as 0 8 * * 1-5; for what comes again.")] = "",
+        cron: Annotated[str, Field(description="Five fields, such as 0 8 * * 1-5, for repeated runs.")] = "",
         every_minutes: Annotated[float | None, Field(description="Instead of cron.", ge=1)] = None,
         at: Annotated[datetime | None, Field(description="Instead of cron: once, then.")] = None,
         zone: Annotated[str, Field(description="A time zone such as Europe/Berlin.")] = "UTC",
         hours: Annotated[str, Field(description="When it may run, such as 08:00-22:00.")] = "",
     ) -> str:
-        """Do something by yourself at certain times; what you say then is told here."""
-        mine = len(deps.schedules.all(chat.room))
-        if mine >= MOST_SCHEDULES:
-            raise BadSchedule(f"There are {mine} schedules here already.", "Cancel one first.")
+        """Do something at certain times without being asked; your reply is sent to this conversation."""
+        count = len(deps.schedules.all(chat.room))
+        if count >= MOST_SCHEDULES:
+            raise BadSchedule(f"There are {count} schedules here already.", "Cancel one first.")
         try:
             when = ScheduleTime(cron=cron, every_s=every_minutes and every_minutes * 60, at=at, zone=zone, hours=hours)
         except ValidationError as error:
@@ -139,20 +143,22 @@ def _scheduling(deps: AgentDeps, chat: DeskChat, outcome: ChannelOutcome, now: d
         plan = plan_schedule(chat.room, prompt, when, now=now, actor=chat.character)
         outcome.new_events.append(plan.new_event)
         outcome.jobs.append(plan.job)
-        return f"On the timetable, as {plan.schedule}: {when.describe()}."
+        return f"Scheduled as {plan.schedule}: {when.describe()}."
 
     return make_tool(schedule)
 
 
 MOST_TURNS = 5
 MOST_WAKES = 3
-_ASKED_WITH = 2
-"""So many of the last messages say what it is about."""
+_QUERY_MESSAGES = 2
+"""Latest messages that form the question for recall."""
 _MEMORIES = 8
-_HELD_BACK = "I had an answer, but it held something confidential, so I kept it to myself."
+_WITHHELD = "I had an answer, but it contained something confidential, so I did not send it."
 
 
 class Channel:
+    """Handles messages, results of processes, and due schedules."""
+
     def __init__(self, deps: AgentDeps, compactor: Compactor, audience: Audience, clock: Clock) -> None:
         self._deps = deps
         self._audience = audience
@@ -160,25 +166,25 @@ class Channel:
         self._clock = clock
 
     async def handle_message(self, job: Job) -> JobResult | None:
-        """Somebody spoke. Only the newest message is answered, with all before it in view: no queue of old ones."""
+        """Answer the latest message; its prompt contains the earlier ones, so these are not answered separately."""
         chat, turn = self._deps.queries.chat(str(job.payload["room"])), str(job.payload["turn"])
         if self._deps.queries.newest_message(chat.room) != turn:
             return None
-        return await self._look(chat, ChannelOutcome(chat, turn), woke=False)
+        return await self._run(chat, ChannelOutcome(chat, turn), woke=False)
 
     async def handle_wake(self, job: Job) -> JobResult | None:
-        """Something came of thought or work. D3"""
+        """Run the channel for new results of branches and workers."""
         chat = self._deps.queries.chat(str(job.payload["room"]))
         results = self._deps.queries.unread_results(chat.room)
         if not results or chat.wakes >= MOST_WAKES:
-            return None  # known already, or it waits for the next word of a person
+            return None  # handled already, or the next message will include them
         if self._clock.now() - max(result.last_activity for result in results) < timedelta(seconds=DEBOUNCE_S):
-            return None  # the newest of them has a wake of its own
-        return await self._look(chat, ChannelOutcome(chat, f"{WAKE_PREFIX}{job.id}"), woke=True)
+            return None  # the newest result has a wake job of its own
+        return await self._run(chat, ChannelOutcome(chat, f"{WAKE_PREFIX}{job.id}"), woke=True)
 
-    async def _look(self, chat: DeskChat, outcome: ChannelOutcome, *, woke: bool) -> JobResult:
-        lately = [line.text for line in self._deps.queries.history(chat.room) if line.role == "user"][-_ASKED_WITH:]
-        remembered = await self._remember(chat, outcome, " ".join(lately))
+    async def _run(self, chat: DeskChat, outcome: ChannelOutcome, *, woke: bool) -> JobResult:
+        recent = [line.text for line in self._deps.queries.history(chat.room) if line.role == "user"][-_QUERY_MESSAGES:]
+        remembered = await self._recall(chat, outcome, " ".join(recent))
         messages = self._deps.prompts.channel(chat, remembered)
         dropped, outcome.jobs = await self._compactor.check_size(chat, messages)
         if dropped:
@@ -190,21 +196,21 @@ class Channel:
         try:
             return outcome.job_result(await self._turns(chat, outcome, messages, woke=woke))
         except ModelError as error:
-            return outcome.job_result(trouble=redact(str(error)))
+            return outcome.job_result(error=redact(str(error)))
 
     async def run_schedule(self, chat: DeskChat, outcome: ChannelOutcome, prompt: str) -> str:
-        """Nobody spoke: a schedule is due, with nothing in view but what it says. Which model it was. D15"""
-        remembered = await self._remember(chat, outcome, prompt)
+        """Run a due schedule with its prompt alone; returns the model that answered."""
+        remembered = await self._recall(chat, outcome, prompt)
         messages = self._deps.prompts.scheduled(chat, prompt, remembered)
-        return await self._turns(chat, outcome, messages, woke=True, by_itself=True)
+        return await self._turns(chat, outcome, messages, woke=True, scheduled=True)
 
-    async def _remember(self, chat: DeskChat, outcome: ChannelOutcome, question: str) -> list[str]:
-        """What it knows about this from stories, crowds and other conversations, as far as those here may hear it."""
+    async def _recall(self, chat: DeskChat, outcome: ChannelOutcome, question: str) -> list[str]:
+        """Memories of all modes about a question that the audience may hear."""
         if not question.strip():
             return []
         found = await asyncio.to_thread(self._audience.recall, chat, question, _MEMORIES)
         outcome.note_recalled(found)
-        return [one.text_with_speaker for one in found]
+        return [memory.text_with_speaker for memory in found]
 
     async def _turns(
         self,
@@ -213,10 +219,10 @@ class Channel:
         messages: list[PromptMessage],
         *,
         woke: bool,
-        by_itself: bool = False,
+        scheduled: bool = False,
     ) -> str:
-        """Let it say and do things until it is done; which model it was."""
-        tools = channel_tools(self._deps, chat, outcome, self._clock.now(), by_itself=by_itself)
+        """Call the model until it has answered; returns the model."""
+        tools = channel_tools(self._deps, chat, outcome, self._clock.now(), scheduled=scheduled)
         box = Toolbox(tools, self._deps.guard)
         model = ""
         for _ in range(MOST_TURNS):
@@ -225,18 +231,22 @@ class Channel:
             model = answer.model
             messages.append(PromptMessage(role="assistant", text=answer.text, calls=answer.calls))
             if not answer.calls:
-                if self._say(outcome, answer.text, woke=woke):
+                if self._add_reply(outcome, answer.text, woke=woke):
                     return model
-                messages.append(PromptMessage(role="user", text="That held a secret and was not sent. Say it without."))
+                messages.append(
+                    PromptMessage(
+                        role="user", text="That contained a secret and was not sent. Write it without the secret."
+                    )
+                )
                 continue
             messages += [PromptMessage(role="tool", text=redact(await box.use(c)), answers=c) for c in answer.calls]
             if outcome.answered:
                 return model
-        outcome.replies.append(_HELD_BACK)
+        outcome.replies.append(_WITHHELD)
         return model
 
-    def _say(self, outcome: ChannelOutcome, text: str, *, woke: bool) -> bool:
-        """Plain words are an answer too; after a wake there need not be any."""
+    def _add_reply(self, outcome: ChannelOutcome, text: str, *, woke: bool) -> bool:
+        """Take plain text as the reply, which is optional after a wake; False if it contains a secret."""
         if self._deps.guard.has_secret(text):
             return False
         if text.strip():

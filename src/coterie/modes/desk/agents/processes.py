@@ -1,4 +1,4 @@
-"""Branches and workers from outside: giving them follow-ups and answers, ending them. D2"""
+"""Control of branches and workers: follow-ups, confirmations and cancellation."""
 
 from __future__ import annotations
 
@@ -25,20 +25,22 @@ T = TypeVar("T")
 
 
 class Processes:
+    """Commands on branches and workers."""
+
     def __init__(self, store: Store, queries: DeskQueries, memory: Memory, audience: Audience) -> None:
         self._store = store
         self._audience = audience
         self._queries = queries
         self._memory = memory
-        self._at_it: dict[tuple[str, str], asyncio.Task[object]] = {}
+        self._running: dict[tuple[str, str], asyncio.Task[object]] = {}
 
     async def send_follow_up(self, room: str, worker: str, text: str, *, actor: str = "system") -> None:
-        """A follow-up for a worker that waits."""
-        event, job = self.plan_follow_up(room, worker, text, mark=new_id(), actor=actor)
-        await self._store.append([event], jobs=[job])
+        """Give a waiting worker a follow-up."""
+        resumed, job = self.plan_follow_up(room, worker, text, mark=new_id(), actor=actor)
+        await self._store.append([resumed], jobs=[job])
 
     def plan_follow_up(self, room: str, worker: str, text: str, *, mark: str, actor: str) -> tuple[NewEvent, NewJob]:
-        """What is to be recorded for it, with whatever else belongs to it."""
+        """The event and the job of a follow-up, to be stored with other events."""
         waiting = self._waiting(room, worker)
         if waiting.pending_message is not None and waiting.pending_message.calls:
             raise NotConfirmed(f"{worker} waits for a person's yes or no.", "Ask the person to allow or refuse it.")
@@ -46,111 +48,111 @@ class Processes:
         return NewEvent(room, resumed, actor), worker_job(room, worker, f"resumed:{mark}")
 
     async def confirm(self, room: str, worker: str, *, allowed: bool, actor: str) -> None:
-        """A person's yes or no to a tool that sends or spends. D20"""
+        """Allow or refuse the tool calls that a worker waits for."""
         waiting = self._waiting(room, worker)
         if waiting.pending_message is None or not waiting.pending_message.calls:
-            raise NoSuchProcess(f"{worker} did not ask for a yes.", "Give it a follow-up instead.")
-        event = NewEvent(room, WorkerResumed(worker=worker, text="", allowed=allowed), actor)
-        await self._store.append([event], jobs=[worker_job(room, worker, f"resumed:{new_id()}")])
+            raise NoSuchProcess(f"{worker} does not wait for a confirmation.", "Give it a follow-up instead.")
+        resumed = NewEvent(room, WorkerResumed(worker=worker, text="", allowed=allowed), actor)
+        await self._store.append([resumed], jobs=[worker_job(room, worker, f"resumed:{new_id()}")])
 
     async def cancel(self, room: str, name: str, *, actor: str = "system") -> bool:
-        """End it in whatever state it is; False if it had ended already."""
+        """End a process in any state; False if it had ended already."""
         process = self._queries.process(room, name)
         if not process.active:
             return False
         ended = cancelled(process)
         await self._store.append([NewEvent(room, ended, actor, key=end_key(process))])
-        if task := self._at_it.get((room, name)):
+        if task := self._running.get((room, name)):
             task.cancel()
         return True
 
     def interrupt_all(self) -> None:
-        """Coterie stops: what is under way is broken off, and taken up again by whoever comes next."""
-        for task in list(self._at_it.values()):
+        """Cancel running tasks at shutdown; their jobs are retried after the next start."""
+        for task in list(self._running.values()):
             task.cancel()
 
     async def run_cancellable(self, process: Process, work: Awaitable[T]) -> T | None:
-        """Do some of its work, unless it is cancelled meanwhile; then None."""
+        """Run part of a process; None if the process is cancelled meanwhile."""
         task = asyncio.ensure_future(work)
-        place = (process.room, process.id)
-        self._at_it[place] = task
+        key = (process.room, process.id)
+        self._running[key] = task
         try:
             return await task
         except asyncio.CancelledError:
-            if task.cancelled() and not self._queries.process(*place).active:
+            if task.cancelled() and not self._queries.process(*key).active:
                 return None
             task.cancel()
             raise
         finally:
-            self._at_it.pop(place, None)
+            self._running.pop(key, None)
 
-    def memory_events(self, chat: DeskChat, wanted: NewMemory) -> list[NewEvent]:
-        """Whoever is there now witnessed it: before others it is not told elsewhere either. M2"""
-        wanted = replace(wanted, witnesses=self._audience.witnesses(chat))
-        return [event for plan in self._memory.writer.plan([wanted], by_meaning=True) for event in plan.new_events]
+    def memory_events(self, chat: DeskChat, memory: NewMemory) -> list[NewEvent]:
+        """Events that store a memory with the current audience as its witnesses."""
+        memory = replace(memory, witnesses=self._audience.witnesses(chat))
+        return [event for plan in self._memory.writer.plan([memory], by_meaning=True) for event in plan.new_events]
 
     def _waiting(self, room: str, worker: str) -> Process:
         process = self._queries.process(room, worker)
         if process.state != "waiting":
-            raise NoSuchProcess(f"{worker} does not wait for anything: it is {process.state}.", "Look at its status.")
+            raise NoSuchProcess(f"{worker} is not waiting: it is {process.state}.", "Check its status.")
         return process
 
 
 def cancelled(process: Process) -> BranchEnded | WorkerEnded:
-    told = "It was cancelled."
+    text = "It was cancelled."
     if process.kind == "branch":
-        return BranchEnded(branch=process.id, state="cancelled", conclusion=told)
-    return WorkerEnded(worker=process.id, state="cancelled", result=told)
+        return BranchEnded(branch=process.id, state="cancelled", conclusion=text)
+    return WorkerEnded(worker=process.id, state="cancelled", result=text)
 
 
 def end_key(process: Process) -> str:
-    """Of all ends of one process, only the first is recorded."""
+    """The key that all ends of a process share, so that only the first is stored."""
     return f"desk_end:{process.room}:{process.id}"
 
 
-# A person's yes or no to what a worker wants to do, said in the conversation on whatever surface they are. D20
-#
-# Only the words themselves count, from the person whose conversation it is: nothing a character, a file or anybody else
-# writes is looked at here.
-
-
-_DECISION = re.compile(r"\s*(yes|no)(?:\s+(w\w+))?\s*[.!]?\s*", re.IGNORECASE)
+_ANSWER = re.compile(r"\s*(yes|no)(?:\s+(w\w+))?\s*[.!]?\s*", re.IGNORECASE)
 
 
 def how_to_answer(worker: str) -> str:
-    return f"Answer “yes” or “no”. (If more waits for you: “yes {worker}”.)"
+    return f"Answer “yes” or “no”. (If several wait for you: “yes {worker}”.)"
 
 
 class Confirmations:
+    """Recognises a person's yes or no to a worker in the conversation, on any surface.
+
+    Only messages of the person of the conversation count, never text of a character, a file or anyone else.
+    """
+
     def __init__(self, queries: DeskQueries, processes: Processes) -> None:
         self._queries = queries
         self._processes = processes
 
     async def handle_answer(self, chat: DeskChat, text: str, person: str) -> str:
-        """What became of it; empty where it is no decision. Without a name it is one only if one worker asks."""
-        said = _DECISION.fullmatch(text)
-        if said is None or person != chat.person:
+        """The reply to a yes or no; empty for any other text. The worker's id is optional if only one asks."""
+        answer = _ANSWER.fullmatch(text)
+        if answer is None or person != chat.person:
             return ""
         asking = {
             process.id: process.task
             for process in self._queries.status_processes(chat.room)
             if process.needs_confirmation
         }
-        if said[2] is None and len(asking) > 1:
-            return "\n".join(["Which one?", *(f"“{said[1].lower()} {name}”: {task}" for name, task in asking.items())])
-        worker = (said[2] or next(iter(asking), "")).lower()
+        if answer[2] is None and len(asking) > 1:
+            return "\n".join(
+                ["Which one?", *(f"“{answer[1].lower()} {name}”: {task}" for name, task in asking.items())]
+            )
+        worker = (answer[2] or next(iter(asking), "")).lower()
         if worker not in asking:
             return ""
-        allowed = said[1].lower() == "yes"
+        allowed = answer[1].lower() == "yes"
         await self._processes.confirm(chat.room, worker, allowed=allowed, actor=person)
-        return f"“{asking[worker]}” goes on, {'as you allowed' if allowed else 'without it'}."
-
-
-# What every process at the desk has at hand: where to read, what to tell its model, whom to ask, what to keep in.
+        return f"“{asking[worker]}” continues, {'as you allowed' if allowed else 'without it'}."
 
 
 @dataclass(frozen=True)
 class AgentDeps:
+    """Dependencies that every agent of the desk shares."""
+
     queries: DeskQueries
     prompts: PromptBuilder
     processes: Processes
