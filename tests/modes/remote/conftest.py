@@ -1,4 +1,4 @@
-"""A house with a character that an agent plays, one that echoes, and a platform in memory to talk to both."""
+"""A server with one character that an agent plays and one that echoes, on an in-memory platform."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class RemoteHarness:
 
     def open(self) -> None:
         clock = SystemClock()
-        all_views = [
+        all_projections = [
             CharactersProjection(),
             PeopleProjection(),
             TurnsProjection(),
             RemoteChatProjection(),
             *projections(),
         ]
-        self.store = Store.open(self.folder / "coterie.db", projections=all_views, clock=clock)
+        self.store = Store.open(self.folder / "coterie.db", projections=all_projections, clock=clock)
         self.roster, self.people = Characters(self.store), People(self.store, clock)
         self.registry = AgentRegistry(self.folder / "agents.yaml")
         self.agents = AgentConnections(
@@ -56,12 +56,12 @@ class RemoteHarness:
             self.roster,
             RemoteChatQueries(self.store),
             self.settings,
-            notify=lambda outgoing, token: self.board.notify(outgoing, token),
-            room_of=lambda context: self.board.chats.rooms.room_of(context),
+            notify=lambda outgoing, token: self.router.notify(outgoing, token),
+            room_of=lambda context: self.router.chats.rooms.room_of(context),
         )
         remote = RemoteConversation(self.store, self.roster, self.agents, self.settings, self.files)
         conversations: dict[str, Conversation] = {"echo": self.echo, "remote": remote}
-        self.board = MessageRouter(
+        self.router = MessageRouter(
             self.store, clock, self.roster, self.people, conversations, self.surfaces, self.registry
         )
 
@@ -69,9 +69,9 @@ class RemoteHarness:
         return RoomFiles(self.folder / "workspaces" / character)
 
     def register(self, **fields: object) -> None:
-        """Helper is played like this from now on."""
-        told = {"people": {"owner": "Helper"}, "characters": {"Helper": fields}}
-        self.registry.file.write_text(yaml.safe_dump(told))
+        """Write a registry in which Helper has these fields."""
+        registry = {"people": {"owner": "Helper"}, "characters": {"Helper": fields}}
+        self.registry.file.write_text(yaml.safe_dump(registry))
 
     def remote(self, url: str, **fields: object) -> None:
         self.register(backend="remote", base_url=url, token=TOKEN, **fields)
@@ -79,9 +79,9 @@ class RemoteHarness:
     async def say(self, text: str, room: str = "desk", key: str = "1") -> None:
         await self.platform.say("ana", room, text, key)
 
-    async def told(self, text: str, room: str = "desk", key: str = "1") -> list[str]:
+    async def ask(self, text: str, room: str = "desk", key: str = "1") -> list[str]:
         await self.say(text, room, key)
-        await self.board.wait_idle()
+        await self.router.wait_idle()
         return self.platform.shown(room)
 
     async def crash(self) -> None:
@@ -89,26 +89,26 @@ class RemoteHarness:
             raise asyncio.CancelledError
 
         self.store.append = never  # type: ignore[assignment,method-assign]
-        await self.board.close()
+        await self.router.close()
         await self.agents.close()
         self.store.close()
         self.open()
-        self.platform.reconnect(self.board)
+        self.platform.reconnect(self.router)
 
     async def close(self) -> None:
-        await self.board.close()
+        await self.router.close()
         await self.agents.close()
         with self.store.reader.connections.snapshot() as rows:
-            assert self.store.hashes() == {view.name: replayed_hash(view, rows) for view in self.store.projections}
+            assert self.store.hashes() == {one.name: replayed_hash(one, rows) for one in self.store.projections}
         self.store.close()
 
 
 @pytest.fixture
-async def house(tmp_path: Path) -> AsyncIterator[RemoteHarness]:
-    made = RemoteHarness(tmp_path)
+async def harness(tmp_path: Path) -> AsyncIterator[RemoteHarness]:
+    harness = RemoteHarness(tmp_path)
     for name in ("Helper", "Echo"):
-        await made.roster.save(Identity(name=name, persona=f"{name}."))
-    made.platform.reconnect(made.board)
-    await made.people.link_owner("loopback", "ana")
-    yield made
-    await made.close()
+        await harness.roster.save(Identity(name=name, persona=f"{name}."))
+    harness.platform.reconnect(harness.router)
+    await harness.people.link_owner("loopback", "ana")
+    yield harness
+    await harness.close()

@@ -1,1 +1,1 @@
-"""Characters that somebody else plays: a program at the other end of a WebSocket, or a stand-in. P12"""
+"""Characters that an external program (a remote agent) plays over a WebSocket, or a script in place of one."""

@@ -1,8 +1,8 @@
-"""The other end of the line: a small agent, to build your own from. P12
+"""The agent's side of the protocol, to build agents from.
 
-Give it a function that takes an `Asked` and yields what to say: text, or a `ToolCall`, `ToolResult`, `Progress` or
-`OutFile`. It keeps what it has told until the house has it, so that a line that breaks in between loses nothing; a
-message that comes again is not done again.
+Give `Agent` a handler that takes an `AgentTask` and yields text, `AgentStep` or `OutputFile`. The agent keeps the steps
+of a message until the server has stored them, so that a lost connection loses nothing; a message that is sent again is
+not handled again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from coterie.base.logging import get_logger
 from coterie.modes.remote.protocol import (
     CHUNK_SIZE,
     MAX_FRAME_SIZE,
-    AgentGarbled,
+    AgentProtocolError,
     DoneStep,
     FailedStep,
     FileChunkFrame,
@@ -63,14 +63,14 @@ class AgentTask:
     person: PersonInfo
     text: str
     files: tuple[tuple[FileInfo, Path], ...] = ()
-    """What came with it, each with where it was put; gone once the message is settled."""
+    """Attachments with the paths of their contents, which are deleted once the reply is stored."""
 
 
 @dataclass(frozen=True)
 class AgentStep:
-    """Something done on the way: `tool_call`, `tool_result` or `progress`."""
+    """A tool call, a tool result, or progress, before the reply is complete."""
 
-    what: type[ToolCallStep | ToolResultStep | ProgressStep]
+    kind: type[ToolCallStep | ToolResultStep | ProgressStep]
     text: str = ""
     name: str = ""
 
@@ -91,7 +91,7 @@ class _RunningTask:
     message: MessageFrame
     folder: tempfile.TemporaryDirectory[str] | None = None
     complete: set[int] = field(default_factory=set)
-    """Files that are here whole."""
+    """The numbers of files that are complete."""
     steps: list[Step] = field(default_factory=list)
     task: asyncio.Task[None] | None = None
 
@@ -103,10 +103,10 @@ class _RunningTask:
     def ready(self) -> bool:
         return len(self.complete) == len(self.message.files)
 
-    def place(self, number: int) -> Path:
+    def file_path(self, number: int) -> Path:
         if self.folder is None:
             self.folder = tempfile.TemporaryDirectory(prefix="coterie-agent-")
-        return Path(self.folder.name) / str(number)  # the name that a person gave is only told, never used
+        return Path(self.folder.name) / str(number)  # never the name that the person gave
 
     def discard(self) -> None:
         if self.task is not None:
@@ -127,24 +127,21 @@ class Agent:
 
     @asynccontextmanager
     async def serve(self, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
-        """Listens; gives the address to write into agents.yaml."""
+        """Listen; yields the address for agents.yaml."""
         async with AsyncExitStack() as stack:
             stack.callback(self._discard_all)
             server = await stack.enter_async_context(
                 serve(self._connected, host, port, process_request=self._authorize, max_size=MAX_FRAME_SIZE)
             )
-            beating = asyncio.create_task(self._send_heartbeats())
-            stack.callback(beating.cancel)
+            heartbeats = asyncio.create_task(self._send_heartbeats())
+            stack.callback(heartbeats.cancel)
             yield f"ws://{host}:{next(iter(server.sockets)).getsockname()[1]}"
 
     async def push(self, chat: str, kind: str, text: str) -> None:
-        """Tell something nobody asked for just now: `task_done`, `task_error` or `task_progress`. It is kept until the
-        house has it."""
+        """Send a notification of kind `task_done`, `task_error` or `task_progress`, again until it is stored."""
         push = PushFrame.model_validate({"type": kind, "id": new_id(), "chat": chat, "text": text})
         self._pushes[push.id] = push
         await self._send(push)
-
-    # --- the house -----------------------------------------------------------------------------------------------
 
     def _authorize(self, connection: ServerConnection, request: Request) -> Response | None:
         given = request.headers.get("Authorization", "").removeprefix("Bearer ")
@@ -152,86 +149,83 @@ class Agent:
             return connection.respond(HTTPStatus.UNAUTHORIZED, "The token is missing or wrong.\n")
         return None
 
-    async def _connected(self, house: ServerConnection) -> None:
-        before, self._server = self._server, house
-        if before is not None:
-            await before.close()  # its line is dead, it only does not know yet
+    async def _connected(self, server: ServerConnection) -> None:
+        previous, self._server = self._server, server
+        if previous is not None:
+            await previous.close()
         with suppress(ConnectionClosed):
-            await house.send(HelloFrame(name=self._name, epoch=self._epoch).to_json())
+            await server.send(HelloFrame(name=self._name, epoch=self._epoch).to_json())
             for push in list(self._pushes.values()):
-                await house.send(push.to_json())
-            async for frame in house:
+                await server.send(push.to_json())
+            async for frame in server:
                 try:
                     await self._handle_frame(frame)
-                except AgentGarbled as error:
-                    await house.close(1008, str(error)[:120])
+                except AgentProtocolError as error:
+                    await server.close(1008, str(error)[:120])
 
     async def _handle_frame(self, frame: str | bytes) -> None:
-        told = parse_server_frame(frame)
-        match told:
-            case MessageFrame():
-                await self._handle_message(told)
-            case FileChunkFrame():
-                self._handle_file_chunk(told)
-            case StopFrame():
-                if (work := self._tasks.get(told.message)) is not None and work.task is not None:
-                    work.task.cancel()
-            case SettledFrame():
-                self._pushes.pop(told.push, None)
-                if (work := self._tasks.pop(told.message, None)) is not None:
-                    work.discard()
+        match parse_server_frame(frame):
+            case MessageFrame() as message:
+                await self._handle_message(message)
+            case FileChunkFrame() as chunk:
+                self._handle_file_chunk(chunk)
+            case StopFrame() as stop:
+                if (running := self._tasks.get(stop.message)) is not None and running.task is not None:
+                    running.task.cancel()
+            case SettledFrame() as settled:
+                self._pushes.pop(settled.push, None)
+                if (running := self._tasks.pop(settled.message, None)) is not None:
+                    running.discard()
             case _:
                 return
 
-    async def _handle_message(self, say: MessageFrame) -> None:
-        work = self._tasks.get(say.id)
-        if work is None:
+    async def _handle_message(self, message: MessageFrame) -> None:
+        running = self._tasks.get(message.id)
+        if running is None:
             self._evict_finished()
-            work = self._tasks[say.id] = _RunningTask(say)
-            if work.ready:
-                self._begin(work)
+            running = self._tasks[message.id] = _RunningTask(message)
+            if running.ready:
+                self._begin(running)
             return
-        for step in work.steps[say.after :]:
+        for step in running.steps[message.after :]:
             await self._send(step)
 
-    def _handle_file_chunk(self, piece: FileChunkFrame) -> None:
-        work = self._tasks.get(piece.message)
-        if work is None or piece.file in work.complete or piece.file >= len(work.message.files):
-            return  # it came before
-        with work.place(piece.file).open("ab") as file:
-            file.write(decode_data(piece.data))
-        if piece.last:
-            work.complete.add(piece.file)
-            if work.ready:
-                self._begin(work)
+    def _handle_file_chunk(self, chunk: FileChunkFrame) -> None:
+        running = self._tasks.get(chunk.message)
+        if running is None or chunk.file in running.complete or chunk.file >= len(running.message.files):
+            return  # the file was received before
+        with running.file_path(chunk.file).open("ab") as file:
+            file.write(decode_data(chunk.data))
+        if chunk.last:
+            running.complete.add(chunk.file)
+            if running.ready:
+                self._begin(running)
 
-    # --- the work ------------------------------------------------------------------------------------------------
+    def _begin(self, running: _RunningTask) -> None:
+        running.task = asyncio.create_task(self._run_task(running), name=f"message {running.message.id}")
 
-    def _begin(self, work: _RunningTask) -> None:
-        work.task = asyncio.create_task(self._run_task(work), name=f"message {work.message.id}")
-
-    async def _run_task(self, work: _RunningTask) -> None:
-        say = work.message
-        files = tuple((note, work.place(number)) for number, note in enumerate(say.files))
+    async def _run_task(self, running: _RunningTask) -> None:
+        message = running.message
+        files = tuple((info, running.file_path(number)) for number, info in enumerate(message.files))
+        task = AgentTask(message.id, message.chat, message.person, message.text, files)
         try:
-            async for made in self._handler(AgentTask(say.id, say.chat, say.person, say.text, files)):
-                for step in _steps(made):
-                    await self._send_step(work, step)
-            await self._send_step(work, {"type": DoneStep})
+            async for output in self._handler(task):
+                for kind, fields in _steps(output):
+                    await self._send_step(running, kind, **fields)
+            await self._send_step(running, DoneStep)
         except asyncio.CancelledError:
-            await self._send_step(work, {"type": DoneStep})
+            await self._send_step(running, DoneStep)
         except Exception as error:
-            _log.exception("a message could not be answered", message=say.id)
-            await self._send_step(work, {"type": FailedStep, "text": f"It failed over there ({type(error).__name__})."})
+            _log.exception("a message could not be answered", message=message.id)
+            await self._send_step(running, FailedStep, text=f"The agent failed ({type(error).__name__}).")
 
-    async def _send_step(self, work: _RunningTask, told: dict[str, Any]) -> None:
-        kind = told.pop("type")
-        step = kind(message=work.message.id, number=len(work.steps) + 1, **told)
-        work.steps.append(step)
+    async def _send_step(self, running: _RunningTask, kind: type[Step], **fields: Any) -> None:
+        step = kind(message=running.message.id, number=len(running.steps) + 1, **fields)
+        running.steps.append(step)
         await self._send(step)
 
     async def _send(self, frame: Step | PushFrame | HeartbeatFrame) -> None:
-        """What does not arrive is told again on the next line."""
+        """Send a frame; if the connection is lost, steps and pushes are sent again on the next one."""
         if self._server is not None:
             with suppress(ConnectionClosed):
                 await self._server.send(frame.to_json())
@@ -239,34 +233,34 @@ class Agent:
     async def _send_heartbeats(self) -> None:
         while True:
             await asyncio.sleep(HEARTBEAT_S)
-            if busy := tuple(message for message, work in self._tasks.items() if not work.ended):
+            if busy := tuple(message for message, running in self._tasks.items() if not running.ended):
                 await self._send(HeartbeatFrame(messages=busy))
 
     def _evict_finished(self) -> None:
-        """What the house never settled is forgotten in the end."""
-        ended = [message for message, work in self._tasks.items() if work.ended]
+        """Discard the oldest finished messages that the server never acknowledged."""
+        ended = [message for message, running in self._tasks.items() if running.ended]
         for message in ended[: max(0, len(self._tasks) - _MAX_KEPT)]:
             self._tasks.pop(message).discard()
 
     def _discard_all(self) -> None:
-        for work in self._tasks.values():
-            work.discard()
+        for running in self._tasks.values():
+            running.discard()
 
 
-def _steps(made: AgentOutput) -> Iterator[dict[str, Any]]:
-    if isinstance(made, str):
-        yield {"type": TextStep, "text": made}
-    elif isinstance(made, AgentStep):
-        named = {"name": made.name} if made.what is not ProgressStep else {}
-        yield {"type": made.what, "text": made.text, **named}
+def _steps(output: AgentOutput) -> Iterator[tuple[type[Step], dict[str, Any]]]:
+    """The kinds and fields of the steps that one output of a handler becomes."""
+    if isinstance(output, str):
+        yield TextStep, {"text": output}
+    elif isinstance(output, AgentStep):
+        yield output.kind, {"text": output.text, **({"name": output.name} if output.kind is not ProgressStep else {})}
     else:
-        common = {"type": FileStep, "name": made.name or made.path.name, "media_type": made.media_type}
-        left = made.path.stat().st_size
-        with made.path.open("rb") as file:
+        fields = {"name": output.name or output.path.name, "media_type": output.media_type}
+        left = output.path.stat().st_size
+        with output.path.open("rb") as file:
             while True:
                 data = file.read(CHUNK_SIZE)
                 left -= len(data)
                 last = left <= 0 or not data
-                yield {**common, "data": encode_data(data), "last": last}
+                yield FileStep, {**fields, "data": encode_data(data), "last": last}
                 if last:
                     return

@@ -1,7 +1,4 @@
-"""The port of whoever plays a character from elsewhere: a message goes in, steps come out.
-
-A remote agent at the end of a WebSocket is one; the stand-in, which needs no agent, is another.
-"""
+"""Connections to remote agents: the port, a WebSocket client, a script for trying out, and the pool of them."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ from coterie.modes.remote.protocol import (
     PROTOCOL_VERSION,
     AgentError,
     AgentFrame,
-    AgentGarbled,
+    AgentProtocolError,
     AgentRefused,
     AgentSilent,
     AgentUnreachable,
@@ -52,25 +49,34 @@ from coterie.modes.remote.protocol import (
     parse_agent_frame,
 )
 
-# How patient the house is with agents.
+OnPush = Callable[[PushFrame], Awaitable[None]]
+Notify = Callable[[Deliverable, str], Awaitable[None]]
+_RETRY_WHILE_WAITING_S = 0.1
+_PROTOCOL_VIOLATIONS = frozenset({1002, 1003, 1007, 1009})
+"""Codes with which our side closes: the peer sent an invalid frame, no text, or too much of it."""
+_DEFAULT_LINES = ("This is a stand-in: no agent plays this character yet. I heard: {text}",)
+_WORD_PAUSE_S = 0.02
+_SYNC_INTERVAL_S = 1.0
+_MAX_PUSH_LENGTH = 4_000
+_log = get_logger(__name__)
 
 
 class AgentsSettings(Section):
-    """Remote agents, as agents.yaml names them."""
+    """Remote agents, which agents.yaml lists."""
 
     silence_timeout_s: float = Field(default=3.0, gt=0)
-    """A message of which an agent says nothing for so long, not even that it works, is given up."""
+    """How long to wait for a step or a heartbeat about a message before giving up."""
     reply_timeout_s: float = Field(default=600.0, gt=0)
-    """The longest an agent may take for one answer."""
+    """Maximum duration of one reply."""
     heartbeat_s: float = Field(default=10.0, gt=0)
-    """How often a quiet line is tried; unanswered for as long again, it is opened anew."""
+    """Interval of pings on a quiet connection; without an answer for as long again, it is opened anew."""
     max_retry_pause_s: float = Field(default=30.0, gt=0)
-    """The longest pause between two tries to reach an agent that nobody is waiting for."""
+    """Maximum pause between attempts to connect while no message waits."""
 
 
 @dataclass(frozen=True)
 class AgentRestarted:
-    """Whoever answered has forgotten it and begins again: what it said so far does not count."""
+    """The agent was restarted and begins the reply again: earlier steps do not count."""
 
 
 AgentUpdate = Step | AgentRestarted
@@ -78,59 +84,52 @@ AgentUpdate = Step | AgentRestarted
 
 @dataclass(frozen=True)
 class AgentRequest:
-    """A message on its way to an agent."""
+    """A message to an agent."""
 
     message: MessageFrame
     attachments: tuple[Attachment, ...] = ()
     read: Callable[[Attachment], AsyncIterator[bytes]] | None = None
-    """How an attachment's bytes are had."""
+    """Reads the contents of an attachment."""
 
 
 class AgentConnection(Protocol):
     def ask(self, request: AgentRequest) -> AsyncIterator[AgentUpdate]:
-        """Every step until `Done` or `Failed`, each once. `AgentError` where nothing (more) comes."""
+        """Every step up to `DoneStep` or `FailedStep`, each once. Raises `AgentError` if no more steps come."""
         ...
 
     async def stop(self, message: str) -> None:
-        """It need not go on with this one: `ask` ends."""
+        """Cancel a message: `ask` ends."""
         ...
 
     async def acknowledge(self, message: str) -> None:
-        """What it said is kept: it may forget it."""
+        """Let the agent discard a message whose reply is stored."""
         ...
 
     async def close(self) -> None: ...
 
 
-# The line to one remote agent: a WebSocket that the house opens, keeps open, and opens again. P12
-#
-# Messages that are under way when the line breaks are sent again on the next one, with what we have of their answers. An
-# agent that cannot be reached, or of which nothing is heard, is given up on for a message after a few seconds: a person
-# waits at the other end. The line itself is tried for as long as the agent stands in the registry.
-
-
-OnPush = Callable[[PushFrame], Awaitable[None]]
-_RETRY_WHILE_WAITING_S = 0.1
-_PROTOCOL_VIOLATIONS = frozenset({1002, 1003, 1007, 1009})
-"""With these we hang up by ourselves: what came was no frame, no text, or too large."""
-
-
 class _PendingRequest:
-    """A message whose answer is under way."""
+    """A message whose reply is not complete."""
 
-    def __init__(self, asking: AgentRequest) -> None:
-        self.request = asking
+    def __init__(self, request: AgentRequest) -> None:
+        self.request = request
         self.updates: asyncio.Queue[AgentUpdate | HeartbeatFrame | AgentError] = asyncio.Queue()
         self.after = 0
-        """The number of the last step that we have."""
+        """The number of the last step that was received."""
         self.epoch = ""
         self.error: AgentError | None = None
-        """What went wrong since anything was last heard of it."""
+        """The last error since a step was received."""
 
 
 class WebSocketConnection:
+    """Keeps a WebSocket to one agent open, and opens it again when it is lost.
+
+    Pending messages are then sent again with the number of the last step received. A message fails after
+    `silence_timeout_s` without a sign of it; connecting is attempted for as long as the agent is registered.
+    """
+
     def __init__(self, name: str, entry: AgentEntry, settings: AgentsSettings, on_push: OnPush) -> None:
-        """`name` is the character's, for what people are told."""
+        """`name` is the character's, for messages to people."""
         self._name = name
         self._entry = entry
         self._settings = settings
@@ -141,7 +140,7 @@ class WebSocketConnection:
         self._last_error: AgentError | None = None
         self._retry_now = asyncio.Event()
         self._outcome_known = asyncio.Event()
-        """Set once it is known how things stand: there is a line, or there can be none."""
+        """Set once the connection is open, or has failed for good."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -156,75 +155,73 @@ class WebSocketConnection:
     async def ask(self, request: AgentRequest) -> AsyncIterator[AgentUpdate]:
         self.start()
         message = request.message.id
-        under_way = self._pending[message] = _PendingRequest(request)
+        pending = self._pending[message] = _PendingRequest(request)
         try:
             if self._socket is None:
                 self._retry_now.set()
             else:
-                await self._send_request(self._socket, under_way)
+                await self._send_request(self._socket, pending)
             while True:
                 try:
-                    news = await asyncio.wait_for(under_way.updates.get(), self._settings.silence_timeout_s)
+                    update = await asyncio.wait_for(pending.updates.get(), self._settings.silence_timeout_s)
                 except TimeoutError:
-                    raise self._timeout_error(under_way.error) from None
-                if isinstance(news, AgentError):
-                    raise news
-                if not isinstance(news, HeartbeatFrame):
-                    yield news
-                if isinstance(news, DoneStep | FailedStep):
+                    raise self._timeout_error(pending.error) from None
+                if isinstance(update, AgentError):
+                    raise update
+                if not isinstance(update, HeartbeatFrame):
+                    yield update
+                if isinstance(update, DoneStep | FailedStep):
                     return
         finally:
             self._pending.pop(message, None)
 
     async def stop(self, message: str) -> None:
-        if (under_way := self._pending.get(message)) is not None:
-            # Whether the agent listens or not: nobody waits for it any more.
-            under_way.updates.put_nowait(DoneStep(message=message, number=under_way.after + 1))
+        if (pending := self._pending.get(message)) is not None:
+            # `ask` ends at once, whether the agent reacts or not.
+            pending.updates.put_nowait(DoneStep(message=message, number=pending.after + 1))
         await self._send_if_connected(StopFrame(message=message))
 
     async def acknowledge(self, message: str) -> None:
         await self._send_if_connected(SettledFrame(message=message))
 
     async def wait_connected(self) -> None:
-        """Until the line stands; the reason if it does not in time. For `coterie agent check`."""
+        """Wait until the connection is open; raises `AgentError` if it is not in time."""
         self.start()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._outcome_known.wait(), self._settings.silence_timeout_s)
         if self._socket is None:
             raise self._timeout_error(self._last_error)
 
-    # --- the line --------------------------------------------------------------------------------------------
-
     async def _keep_connected(self) -> None:
-        tries = 0
+        attempts = 0
         while True:
             try:
                 async with self._connect() as socket:
-                    tries = 0
+                    attempts = 0
                     await self._listen(socket)
             except AgentUnreachable as error:
                 self._record_error(error)
             except AgentError as error:
-                self._record_error(error, at_once=True)
+                self._record_error(error, permanent=True)
             except InvalidStatus as error:
                 self._record_error(*self._status_error(error.response.status_code))
             except ConnectionClosedError as error:
-                garbled = error.sent is not None and error.sent.code in _PROTOCOL_VIOLATIONS
-                told = f"The line to {self._name} broke off."
-                trouble = AgentGarbled(str(error)) if garbled else AgentUnreachable(told)
-                self._record_error(trouble, at_once=garbled, cause=str(error))
+                violation = error.sent is not None and error.sent.code in _PROTOCOL_VIOLATIONS
+                reason = AgentProtocolError(str(error)) if violation else self._connection_lost()
+                self._record_error(reason, permanent=violation, cause=str(error))
             except (OSError, WebSocketException, TimeoutError) as error:
-                told = f"{self._name} cannot be reached at the moment."
-                self._record_error(AgentUnreachable(told), cause=f"{type(error).__name__}: {error}")
+                self._record_error(self._unreachable(), cause=f"{type(error).__name__}: {error}")
             except Exception:
-                _log.exception("the line to an agent failed", agent=self._name)
-                self._record_error(AgentUnreachable(f"The line to {self._name} does not work."))
+                _log.exception("the connection to an agent failed", agent=self._name)
+                self._record_error(AgentUnreachable(f"The connection to {self._name} does not work."))
             finally:
                 self._socket = None
-            tries += 1
-            # While somebody waits, soon; otherwise with growing pauses, until somebody does.
+            attempts += 1
+            # Retry soon while a message waits, otherwise with growing pauses.
             pause = (
-                _RETRY_WHILE_WAITING_S if self._pending else backoff_s(tries, maximum=self._settings.max_retry_pause_s)
+                _RETRY_WHILE_WAITING_S
+                if self._pending
+                else backoff_s(attempts, maximum=self._settings.max_retry_pause_s)
             )
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._retry_now.wait(), pause)
@@ -249,11 +246,11 @@ class WebSocketConnection:
         async with asyncio.timeout(self._settings.silence_timeout_s):
             hello = parse_agent_frame(await socket.recv())
         if not isinstance(hello, HelloFrame) or hello.version != PROTOCOL_VERSION:
-            raise AgentGarbled(f"{self._name} speaks another protocol than I do.", "Whoever runs me has to look.")
+            raise AgentProtocolError(f"{self._name} uses another version of the protocol.", "Update the agent.")
         self._epoch, self._socket, self._last_error = hello.epoch, socket, None
         self._outcome_known.set()
-        _log.info("an agent is there", agent=self._name)
-        # Beside the reading: a large file on its way must not keep others from being heard.
+        _log.info("an agent is connected", agent=self._name)
+        # In tasks, so that sending a large file does not delay receiving.
         sending = [asyncio.create_task(self._send_request(socket, one)) for one in self._pending.values()]
         try:
             async for frame in socket:
@@ -262,30 +259,30 @@ class WebSocketConnection:
             for task in sending:
                 task.cancel()
             await asyncio.gather(*sending, return_exceptions=True)
-        raise AgentUnreachable(f"The line to {self._name} broke off.")
+        raise self._connection_lost()
 
-    async def _send_request(self, socket: ClientConnection, under_way: _PendingRequest) -> None:
-        """Send a message, for the first time or again. What breaks here breaks the line, and it is sent on the next."""
-        if under_way.after and under_way.epoch != self._epoch:
-            under_way.after = 0
-            under_way.updates.put_nowait(AgentRestarted())
-        under_way.epoch = self._epoch
-        asking = under_way.request
+    async def _send_request(self, socket: ClientConnection, pending: _PendingRequest) -> None:
+        """Send a message, for the first time or again. If the connection is lost, the next one sends it again."""
+        if pending.after and pending.epoch != self._epoch:
+            pending.after = 0
+            pending.updates.put_nowait(AgentRestarted())
+        pending.epoch = self._epoch
+        request, message = pending.request, pending.request.message.id
         try:
-            await socket.send(asking.message.model_copy(update={"after": under_way.after}).to_json())
-            for number, attachment in enumerate(asking.attachments):
-                if asking.read is None:
+            await socket.send(request.message.model_copy(update={"after": pending.after}).to_json())
+            for number, attachment in enumerate(request.attachments):
+                if request.read is None:
                     break
-                waiting = b""
-                async for chunk in asking.read(attachment):
-                    waiting += chunk
-                    while len(waiting) >= CHUNK_SIZE:
-                        piece, waiting = waiting[:CHUNK_SIZE], waiting[CHUNK_SIZE:]
+                buffer = b""
+                async for data in request.read(attachment):
+                    buffer += data
+                    while len(buffer) >= CHUNK_SIZE:
+                        chunk, buffer = buffer[:CHUNK_SIZE], buffer[CHUNK_SIZE:]
                         await socket.send(
-                            FileChunkFrame(message=asking.message.id, file=number, data=encode_data(piece)).to_json()
+                            FileChunkFrame(message=message, file=number, data=encode_data(chunk)).to_json()
                         )
-                        under_way.updates.put_nowait(HeartbeatFrame())  # it is we who are busy
-                last = FileChunkFrame(message=asking.message.id, file=number, data=encode_data(waiting), last=True)
+                        pending.updates.put_nowait(HeartbeatFrame())  # sending must not count as silence
+                last = FileChunkFrame(message=message, file=number, data=encode_data(buffer), last=True)
                 await socket.send(last.to_json())
         except WebSocketException:
             return
@@ -299,111 +296,101 @@ class WebSocketConnection:
             return
         if isinstance(frame, HeartbeatFrame):
             for message in frame.messages:
-                if (under_way := self._pending.get(message)) is not None:
-                    under_way.updates.put_nowait(frame)
+                if (pending := self._pending.get(message)) is not None:
+                    pending.updates.put_nowait(frame)
             return
-        under_way = self._pending.get(frame.message)
-        if under_way is None or frame.number <= under_way.after:
-            return  # nobody waits for it any more, or it was told before
-        if frame.number != under_way.after + 1:
-            raise AgentGarbled(f"{self._name} left something out.")
-        under_way.after, under_way.error = frame.number, None
-        under_way.updates.put_nowait(frame)
+        pending = self._pending.get(frame.message)
+        if pending is None or frame.number <= pending.after:
+            return  # the request has ended, or the step was received before
+        if frame.number != pending.after + 1:
+            raise AgentProtocolError(f"{self._name} left out a step.")
+        pending.after, pending.error = frame.number, None
+        pending.updates.put_nowait(frame)
 
     async def _send_if_connected(self, frame: ServerFrame) -> None:
-        """What it need not hear: a line that breaks takes it along."""
+        """Send a frame that may be lost."""
         if self._socket is not None:
             with suppress(WebSocketException):
                 await self._socket.send(frame.to_json())
 
-    # --- trouble ---------------------------------------------------------------------------------------------
-
-    def _record_error(self, error: AgentError, at_once: bool = False, cause: str = "") -> None:
-        """Remembered for whoever gives up waiting; told at once where waiting cannot help."""
+    def _record_error(self, error: AgentError, permanent: bool = False, cause: str = "") -> None:
+        """Keep an error for pending requests, which time out with it; a permanent one ends them at once."""
         if str(error) != str(self._last_error):
-            _log.warning("an agent gives trouble", agent=self._name, error=redact(str(error)), cause=redact(cause))
+            _log.warning("an agent has an error", agent=self._name, error=redact(str(error)), cause=redact(cause))
         self._last_error = error
-        for under_way in self._pending.values():
-            under_way.error = error
-            if at_once:
-                under_way.updates.put_nowait(self._user_error(error))
-        if at_once:
+        for pending in self._pending.values():
+            pending.error = error
+            if permanent:
+                pending.updates.put_nowait(self._public_error(error))
+        if permanent:
             self._outcome_known.set()
 
-    def _timeout_error(self, trouble: AgentError | None) -> AgentError:
-        if trouble is not None:
-            return self._user_error(trouble)
+    def _timeout_error(self, error: AgentError | None) -> AgentError:
+        if error is not None:
+            return self._public_error(error)
         if self._socket is None:
-            return AgentUnreachable(f"{self._name} cannot be reached at the moment.")
+            return self._unreachable()
         return AgentSilent(f"{self._name} does not answer.")
 
-    def _user_error(self, error: AgentError) -> AgentError:
-        """How a frame was wrong is for the log; that something is wrong is for the person."""
-        if isinstance(error, AgentGarbled):
-            return AgentGarbled(f"What {self._name} answered cannot be understood.")
+    def _public_error(self, error: AgentError) -> AgentError:
+        """The error as a person sees it: details of the protocol are only logged."""
+        if isinstance(error, AgentProtocolError):
+            return AgentProtocolError(f"The answer of {self._name} cannot be read.")
         return error
+
+    def _unreachable(self) -> AgentUnreachable:
+        return AgentUnreachable(f"{self._name} cannot be reached at the moment.")
+
+    def _connection_lost(self) -> AgentUnreachable:
+        return AgentUnreachable(f"The connection to {self._name} was lost.")
 
     def _status_error(self, status: int) -> tuple[AgentError, bool]:
         if status in (401, 403):
-            return AgentRefused(f"{self._name} does not let me in.", "Whoever runs me has to look at its token."), True
-        return AgentUnreachable(f"{self._name} is not well: it answered {status}."), False
-
-
-# A character without an agent: it says what is written for it, after a while, as an agent would. P12
-#
-# For trying a surface out: rooms, streaming, the notice that something takes long.
-
-
-_DEFAULT_LINES = ("This is a stand-in: no agent plays this character yet. I heard: {text}",)
-_WORD_PAUSE_S = 0.02
+            return AgentRefused(f"{self._name} refuses the token.", "Correct its token in agents.yaml."), True
+        return AgentUnreachable(f"{self._name} answered with HTTP status {status}."), False
 
 
 class ScriptedConnection:
+    """Plays a character without an agent: fixed lines in turn, word by word, to try out a surface."""
+
     def __init__(self, entry: AgentEntry) -> None:
         self._lines = entry.says or _DEFAULT_LINES
         self._latency_s = entry.latency_s
-        self._answered: dict[str, int] = {}
-        """How many answers each chat has had: the script goes round."""
+        self._next_line: dict[str, int] = {}
         self._stop_requests: dict[str, asyncio.Event] = {}
 
     async def ask(self, request: AgentRequest) -> AsyncIterator[AgentUpdate]:
         message, chat = request.message.id, request.message.chat
-        number = self._answered[chat] = self._answered.get(chat, -1) + 1
-        answer = self._lines[number % len(self._lines)].replace("{text}", request.message.text)
+        line = self._next_line.get(chat, 0)
+        self._next_line[chat] = (line + 1) % len(self._lines)
+        reply = self._lines[line].replace("{text}", request.message.text)
         stopped = self._stop_requests[message] = asyncio.Event()
         yield ProgressStep(message=message, number=1, text="thinking")
-        at, pause_s = 1, self._latency_s
-        for at, word in enumerate(answer.split(" "), 2):
+        number, pause_s = 1, self._latency_s
+        for number, word in enumerate(reply.split(" "), 2):
             with suppress(TimeoutError):
                 await asyncio.wait_for(stopped.wait(), pause_s)
             if stopped.is_set():
                 break
-            yield TextStep(message=message, number=at, text=word if at == 2 else f" {word}")
+            yield TextStep(message=message, number=number, text=word if number == 2 else f" {word}")
             pause_s = min(_WORD_PAUSE_S, self._latency_s)
         del self._stop_requests[message]
-        yield DoneStep(message=message, number=at + 1)
+        yield DoneStep(message=message, number=number + 1)
 
     async def stop(self, message: str) -> None:
         if message in self._stop_requests:
             self._stop_requests[message].set()
 
     async def acknowledge(self, message: str) -> None:
-        """It keeps nothing."""
+        """Nothing to discard."""
 
     async def close(self) -> None:
-        """It holds nothing open."""
-
-
-# Every agent of the registry with its line, and what they push without being asked. P12
-
-
-Notify = Callable[[Deliverable, str], Awaitable[None]]
-_SYNC_INTERVAL_S = 1.0
-_MAX_PUSH_LENGTH = 4_000
-_log = get_logger(__name__)
+        """Nothing to close."""
 
 
 class AgentConnections:
+    """One connection per agent of the registry, and the delivery of what agents push."""
+
     def __init__(
         self,
         registry: AgentRegistry,
@@ -413,7 +400,7 @@ class AgentConnections:
         notify: Notify,
         room_of: Callable[[str], RoomRef | None],
     ) -> None:
-        """`room_of` tells in which room a chat is held."""
+        """`room_of` returns the room of a chat."""
         self._registry = registry
         self._roster = roster
         self._chats = chats
@@ -424,7 +411,7 @@ class AgentConnections:
         self._closing: set[asyncio.Task[None]] = set()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Keep a line to every agent there is, for what they push; follow the registry as it changes."""
+        """Keep a connection to every registered agent, following changes of the registry."""
         while not stop.is_set():
             self.sync_registry()
             with suppress(TimeoutError):
@@ -432,52 +419,53 @@ class AgentConnections:
         await self.close()
 
     def sync_registry(self) -> None:
-        played: set[str] = set()
+        registered: set[str] = set()
         for name, entry in self._registry.current.characters.items():
-            with suppress(NoSuchCharacter):  # `coterie agent list` tells of those
-                bot = self._roster.find(name)
-                played.add(bot.id)
+            with suppress(NoSuchCharacter):  # `coterie agent list` reports these
+                character = self._roster.find(name)
+                registered.add(character.id)
                 if entry.backend == REMOTE:
-                    self.connection(bot)
-        for gone in set(self._connections) - played:
-            self._disconnect(gone)
+                    self.connection(character)
+        for removed in set(self._connections) - registered:
+            self._disconnect(removed)
 
-    def connection(self, bot: Character) -> AgentConnection:
-        entry = self._registry.entry(bot)
+    def connection(self, character: Character) -> AgentConnection:
+        entry = self._registry.entry(character)
         if entry is None or entry.backend not in (REMOTE, STAND_IN):
-            raise AgentUnreachable(f"Nobody plays {bot.name} at the moment.", "Whoever runs me has to look.")
-        known = self._connections.get(bot.id)
+            raise AgentUnreachable(f"No agent plays {character.name} at the moment.", "Add one to agents.yaml.")
+        known = self._connections.get(character.id)
         if known is not None and known[0] == entry:
             return known[1]
         if known is not None:
-            self._disconnect(bot.id)
-        line: AgentConnection
+            self._disconnect(character.id)
+        connection: AgentConnection
         if entry.backend == STAND_IN:
-            line = ScriptedConnection(entry)
+            connection = ScriptedConnection(entry)
         else:
-            link = WebSocketConnection(bot.name, entry, self._settings, lambda push: self._deliver_push(bot, push))
-            link.start()
-            line = link
-        self._connections[bot.id] = (entry, line)
-        return line
+            connection = WebSocketConnection(
+                character.name, entry, self._settings, lambda push: self._deliver_push(character, push)
+            )
+            connection.start()
+        self._connections[character.id] = (entry, connection)
+        return connection
 
     async def close(self) -> None:
-        for bot in list(self._connections):
-            self._disconnect(bot)
+        for character_id in list(self._connections):
+            self._disconnect(character_id)
         await asyncio.gather(*self._closing, return_exceptions=True)
 
-    def _disconnect(self, bot: str) -> None:
-        _, line = self._connections.pop(bot)
-        task = asyncio.create_task(line.close())
+    def _disconnect(self, character_id: str) -> None:
+        _, connection = self._connections.pop(character_id)
+        task = asyncio.create_task(connection.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
-    async def _deliver_push(self, bot: Character, push: PushFrame) -> None:
-        """Once, however often it is sent; and only into chats that this agent holds."""
+    async def _deliver_push(self, character: Character, push: PushFrame) -> None:
+        """Deliver a push once, even if it is sent again, and only to chats of this agent."""
         room = self._room_of(push.chat)
-        if room is None or self._chats.character_of(push.chat) != bot.id:
-            _log.warning("an agent told something for a chat it does not hold", agent=bot.name, push=push.type)
+        if room is None or self._chats.character_of(push.chat) != character.id:
+            _log.warning("an agent pushed to a chat that is not its own", agent=character.name, push=push.type)
             return
         text = redact(push.text.strip()[:_MAX_PUSH_LENGTH]) or push.type.replace("_", " ")
-        token = hashlib.sha256(f"agent push\n{bot.id}\n{push.id}".encode()).hexdigest()[:20]
-        await self._notify(OutgoingNotification(room=room, text=f"{bot.name}: {text}"), token)
+        token = hashlib.sha256(f"agent push\n{character.id}\n{push.id}".encode()).hexdigest()[:20]
+        await self._notify(OutgoingNotification(room=room, text=f"{character.name}: {text}"), token)

@@ -1,7 +1,7 @@
-"""A conversation with a character that an agent plays. P2, P12
+"""The messaging port of the remote mode: chats with characters that an agent plays.
 
-What a person says is in the log before the agent hears it, under an id that stays the same across restarts on either
-side; the answer is recorded whole, once. What goes wrong is a sentence for the person, and recorded as why it ended.
+A message is stored before the agent receives it, under an id that stays the same across restarts of either side. The
+reply is stored once, when it is complete; an error becomes a sentence for the person and the reason why it ended.
 """
 
 from __future__ import annotations
@@ -50,25 +50,28 @@ from coterie.modes.remote.protocol import (
     decode_data,
 )
 
-# A file that an agent sends, piece by piece: on the disk until it is whole, then in the character's workspace. P6
-
-
+MODE = "remote"
+_RECENT_TURNS = 200
+_MAX_STEPS = 500
 _READ_SIZE = 256 * 1024
+_log = get_logger(__name__)
 
 
 class IncomingFile:
-    def __init__(self, first: FileStep, largest: int) -> None:
+    """A file that an agent sends in chunks: a temporary file until it is complete."""
+
+    def __init__(self, first: FileStep, max_bytes: int) -> None:
         self._name = first.name
         self._media_type = first.media_type
-        self._largest = largest
+        self._max_bytes = max_bytes
         self._size = 0
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the parcel
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
 
-    def add(self, piece: FileStep) -> None:
-        data = decode_data(piece.data)
+    def add(self, chunk: FileStep) -> None:
+        data = decode_data(chunk.data)
         self._size += len(data)
-        if self._size > self._largest:
-            raise BadFile(f"The file is larger than {self._largest / 1e6:.0f} MB.", "Send a smaller one.")
+        if self._size > self._max_bytes:
+            raise BadFile(f"The file is larger than {self._max_bytes / 1e6:.0f} MB.", "Send a smaller one.")
         self._file.write(data)
 
     async def save(self, files: RoomFiles, room: RoomRef) -> Attachment:
@@ -87,21 +90,19 @@ class IncomingFile:
             await asyncio.sleep(0)
 
 
-MODE = "remote"
-_RECENT_TURNS = 200
-_MAX_STEPS = 500
-_log = get_logger(__name__)
-
-
 @dataclass
 class _RemoteReply:
-    """What has come of an answer so far."""
+    """A reply as far as it has been received."""
 
     text: str = ""
     steps: list[AgentActed] = field(default_factory=list)
     files: list[Attachment] = field(default_factory=list)
     incoming_file: IncomingFile | None = None
     error: str = ""
+
+    def add_step(self, step: AgentActed) -> None:
+        if len(self.steps) < _MAX_STEPS:
+            self.steps.append(step)
 
     def clear(self) -> None:
         if self.incoming_file is not None:
@@ -120,7 +121,7 @@ class RemoteConversation:
         settings: AgentsSettings,
         files: Callable[[str], RoomFiles],
     ) -> None:
-        """`files` are those of a character."""
+        """`files` returns the files of a character."""
         self._store = store
         self._roster = roster
         self._agents = agents
@@ -133,63 +134,65 @@ class RemoteConversation:
         self._stopped: set[str] = set()
 
     async def open(self, person: str, character: str, title: str = "", *, at_once: bool = False) -> NewChat:
-        bot, room = self._roster.get(character), f"room:{new_id()}"
-        self._agents.connection(bot)  # or a sentence why there is none
-        opened = RemoteOpened(character=bot.id, person=person, title=title or bot.name)
+        found, room = self._roster.get(character), f"room:{new_id()}"
+        self._agents.connection(found)  # raises if no agent plays it
+        opened = RemoteOpened(character=found.id, person=person, title=title or found.name)
         return NewChat(room, [NewEvent(room, opened, person)])
 
     async def add_person(self, context: str, person: str) -> None:
-        """Every message tells who wrote it; the agent does with that what it likes."""
+        """Nothing to do: every message to the agent names its author."""
 
     async def remove_person(self, context: str, person: str) -> None:
-        """It was never told that they were in."""
+        """Nothing to do: every message to the agent names its author."""
 
     async def send_message(
         self, context: str, text: str, *, person: str, key: str, attachments: Sequence[Attachment] = ()
     ) -> AsyncIterator[ReplyUpdate]:
-        chat, mark = self._chats.chat(context), f"say:{context}:{key}"
-        before_turn = self._store.reader.turn_by_key(mark)
-        turn = before_turn or new_id()
-        if before_turn is None:
-            told = redact("\n".join([text, *(f"({file.name}: {file.path})" for file in attachments)]).strip())
-            segments = (Segment(kind="dialogue", text=told),)
+        chat, event_key = self._chats.chat(context), f"say:{context}:{key}"
+        repeated = self._store.reader.turn_by_key(event_key)
+        turn = repeated or new_id()
+        if repeated is None:
+            recorded = redact("\n".join([text, *(f"({file.name}: {file.path})" for file in attachments)]).strip())
+            segments = (Segment(kind="dialogue", text=recorded),)
             present = (person, chat.character)
-            said = UserTurn(turn=turn, author=person, text=told, segments=segments, present=present)
-            await self._store.append([NewEvent(context, said, person, key=mark, turn=turn)])
-        elif (before := self._reply_to(context, turn)) is not None:
-            yield await self._spoken(before)
+            message = UserTurn(turn=turn, author=person, text=recorded, segments=segments, present=present)
+            await self._store.append([NewEvent(context, message, person, key=event_key, turn=turn)])
+        elif (reply := self._reply_to(context, turn)) is not None:
+            yield await self._finished(reply)
             return
-        whole = MessageFrame(
-            id=turn, chat=context, person=self._person_info(person), text=redact(text), files=_file_infos(attachments)
+        frame = MessageFrame(
+            id=turn,
+            chat=context,
+            person=self._person_info(person),
+            text=redact(text),
+            files=tuple(FileInfo(name=one.name, media_type=one.media_type, size=one.size) for one in attachments),
         )
-        async for speech in self._ask(
-            context, turn, AgentRequest(whole, tuple(attachments), self._reader(chat.character))
-        ):
-            yield speech
+        request = AgentRequest(frame, tuple(attachments), self._files(chat.character).read)
+        async for update in self._ask(context, turn, request):
+            yield update
 
     async def retry(self, context: str, *, person: str) -> AsyncIterator[ReplyUpdate]:
-        """A new message to the agent: what it did for the last one is done."""
+        """Ask again under a new id, so that the agent handles the message again."""
         turns = self._timeline.latest(context, _RECENT_TURNS)
-        question = next((turn for turn in reversed(turns) if turn.by_person), None)
-        if question is None:
+        message = next((turn for turn in reversed(turns) if turn.by_person), None)
+        if message is None:
             raise NoSuchTurn("Nothing has been said yet.", "Say something first.")
-        old = self._reply_to(context, question.id)
+        old = self._reply_to(context, message.id)
         if old is not None:
             seqs = self._store.reader.turn_seqs(context, old.id)
             drop = Ranges((seq, seq) for seq in seqs).pairs
             await self._store.append([NewEvent(context, Superseded(drop=drop, restore=()), person)])
-        whole = MessageFrame(
-            id=f"{question.id}.{new_id()}", chat=context, person=self._person_info(question.speaker), text=question.text
-        )
-        async for speech in self._ask(context, question.id, AgentRequest(whole)):
-            yield speech
+        author = self._person_info(message.speaker)
+        frame = MessageFrame(id=f"{message.id}.{new_id()}", chat=context, person=author, text=message.text)
+        async for update in self._ask(context, message.id, AgentRequest(frame)):
+            yield update
 
     async def stop(self, context: str) -> bool:
         if context not in self._running:
             return False
-        line, message = self._running[context]
+        connection, message = self._running[context]
         self._stopped.add(context)
-        await line.stop(message)
+        await connection.stop(message)
         return True
 
     def status(self, context: str) -> ChatStatus:
@@ -199,97 +202,83 @@ class RemoteConversation:
     async def rename(self, context: str, title: str) -> None:
         await self._store.append([NewEvent(context, RemoteRenamed(title=title))])
 
-    # --- inside ------------------------------------------------------------------------------------------------
-
-    async def _ask(self, context: str, turn: str, asking: AgentRequest) -> AsyncIterator[ReplyUpdate]:
-        bot = self._roster.get(self._chats.chat(context).character)
-        answer, message = _RemoteReply(), asking.message.id
+    async def _ask(self, context: str, turn: str, request: AgentRequest) -> AsyncIterator[ReplyUpdate]:
+        character = self._roster.get(self._chats.chat(context).character)
+        reply, message = _RemoteReply(), request.message.id
         try:
-            line = self._agents.connection(bot)
-            self._running[context] = (line, message)
+            connection = self._agents.connection(character)
+            self._running[context] = (connection, message)
             async with asyncio.timeout(self._settings.reply_timeout_s):
-                async for news in line.ask(asking):
-                    if (speech := await self._apply_update(answer, bot, context, news)) is not None:
-                        yield speech
+                async for agent_update in connection.ask(request):
+                    if (update := await self._apply_update(reply, character, context, agent_update)) is not None:
+                        yield update
         except AgentError as error:
-            answer.error = str(error)
+            reply.error = str(error)
         except TimeoutError:
-            answer.error = str(AgentSilent(f"{bot.name} took too long."))
+            reply.error = str(AgentSilent(f"{character.name} took too long."))
         except BadFile as error:
-            answer.error = f"{bot.name} sent a file that cannot be kept. {error}"
+            reply.error = f"{character.name} sent a file that cannot be stored. {error}"
         finally:
             self._running.pop(context, None)
             stopped = context in self._stopped
             self._stopped.discard(context)
-            if answer.incoming_file is not None:
-                answer.incoming_file.close()
-        await self._record(context, turn, bot, answer, "stopped" if stopped else answer.error)
-        await self._acknowledge(bot, message)
-        yield ReplyFinished(answer.text, bot.name, answer.error, tuple(answer.files))
+            if reply.incoming_file is not None:
+                reply.incoming_file.close()
+        await self._record(context, turn, character, reply, "stopped" if stopped else reply.error)
+        await self._acknowledge(character, message)
+        yield ReplyFinished(reply.text, character.name, reply.error, tuple(reply.files))
 
     async def _apply_update(
-        self, answer: _RemoteReply, bot: Character, context: str, news: AgentUpdate
+        self, reply: _RemoteReply, character: Character, context: str, update: AgentUpdate
     ) -> ReplyUpdate | None:
-        match news:
+        match update:
             case TextStep(text=text):
                 text = redact(text)
-                answer.text += text
+                reply.text += text
                 return ReplyDelta(text)
             case AgentRestarted():
-                answer.clear()
+                reply.clear()
             case FileStep():
-                answer.incoming_file = answer.incoming_file or IncomingFile(news, self._files(bot.id).max_bytes)
-                answer.incoming_file.add(news)
-                if news.last:
-                    where = RoomRef(surface=MODE, id=context)
-                    answer.files.append(await answer.incoming_file.save(self._files(bot.id), where))
-                    answer.incoming_file = None
+                files = self._files(character.id)
+                reply.incoming_file = reply.incoming_file or IncomingFile(update, files.max_bytes)
+                reply.incoming_file.add(update)
+                if update.last:
+                    reply.files.append(await reply.incoming_file.save(files, RoomRef(surface=MODE, id=context)))
+                    reply.incoming_file = None
             case FailedStep(text=text):
-                answer.error = redact(str(AgentFailed(text.strip() or f"{bot.name} could not do it.")))
+                reply.error = redact(str(AgentFailed(text.strip() or f"{character.name} could not do it.")))
             case DoneStep():
                 return None
             case ProgressStep():
-                self._add_step(answer, AgentActed(what="progress", text=redact(news.text[:2_000])))
-                return ReplyActivity(redact(news.text[:200]))
+                reply.add_step(AgentActed(what="progress", text=redact(update.text[:2_000])))
+                return ReplyActivity(redact(update.text[:200]))
             case _:
-                self._add_step(answer, AgentActed(what=news.type, name=news.name[:200], text=redact(news.text[:2_000])))
-                return ReplyActivity(redact(news.name[:200])) if isinstance(news, ToolCallStep) else None
+                reply.add_step(AgentActed(what=update.type, name=update.name[:200], text=redact(update.text[:2_000])))
+                return ReplyActivity(redact(update.name[:200])) if isinstance(update, ToolCallStep) else None
         return None
 
-    def _add_step(self, answer: _RemoteReply, act: AgentActed) -> None:
-        if len(answer.steps) < _MAX_STEPS:
-            answer.steps.append(act)
+    async def _record(self, context: str, turn: str, character: Character, reply: _RemoteReply, why: str) -> None:
+        reply_id = new_id()
+        message = self._timeline.turn(context, turn)
+        started = AssistantTurnStarted(reply=reply_id, speaker=character.id, answers=turn, present=message.present)
+        ended = AssistantTurn(reply=reply_id, text=reply.text, truncated=bool(why), why=why, model=MODE)
+        payloads = [*reply.steps, *(AgentSentFile(file=file) for file in reply.files), started, ended]
+        await self._store.append([NewEvent(context, payload, character.id, turn=reply_id) for payload in payloads])
 
-    async def _record(self, context: str, turn: str, bot: Character, answer: _RemoteReply, why: str) -> None:
-        reply = new_id()
-        question = self._timeline.turn(context, turn)
-        started = AssistantTurnStarted(reply=reply, speaker=bot.id, answers=turn, present=question.present)
-        ended = AssistantTurn(reply=reply, text=answer.text, truncated=bool(why), why=why, model=MODE)
-        files = [AgentSentFile(file=file) for file in answer.files]
-        payloads = [*answer.steps, *files, started, ended]
-        await self._store.append([NewEvent(context, payload, bot.id, turn=reply) for payload in payloads])
-
-    async def _acknowledge(self, bot: Character, message: str) -> None:
+    async def _acknowledge(self, character: Character, message: str) -> None:
         try:
-            await self._agents.connection(bot).acknowledge(message)
-        except AgentError:  # it left the registry meanwhile
-            _log.info("an agent is gone", agent=bot.name)
+            await self._agents.connection(character).acknowledge(message)
+        except AgentError:  # it was removed from the registry during the reply
+            _log.info("an agent is no longer registered", agent=character.name)
 
     def _reply_to(self, context: str, turn: str) -> Turn | None:
         return next((one for one in self._timeline.latest(context, _RECENT_TURNS) if one.answers == turn), None)
 
-    async def _spoken(self, turn: Turn) -> ReplyFinished:
-        trouble = turn.why if turn.state == "truncated" and turn.why != "stopped" else ""
+    async def _finished(self, turn: Turn) -> ReplyFinished:
+        error = turn.why if turn.state == "truncated" and turn.why != "stopped" else ""
         sent = await self._store.read(turn.room, kinds=[AgentSentFile.kind])
         files = [it.payload.file for it in sent if it.turn == turn.id and isinstance(it.payload, AgentSentFile)]
-        return ReplyFinished(turn.text, self._roster.get(turn.speaker).name, trouble, tuple(files))
+        return ReplyFinished(turn.text, self._roster.get(turn.speaker).name, error, tuple(files))
 
     def _person_info(self, person: str) -> PersonInfo:
         return PersonInfo(id=person, name=self._people.person(person).name)
-
-    def _reader(self, character: str) -> Callable[[Attachment], AsyncIterator[bytes]]:
-        return self._files(character).read
-
-
-def _file_infos(attachments: Sequence[Attachment]) -> tuple[FileInfo, ...]:
-    return tuple(FileInfo(name=it.name, media_type=it.media_type, size=it.size) for it in attachments)

@@ -1,4 +1,4 @@
-"""Chats with an agent, and what it did on the way to its answers."""
+"""Chats with remote agents: events, projection and queries."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ from coterie.messaging.protocol import Attachment
 
 
 class RemoteOpened(Payload, kind="remote_opened"):
-    """A chat with a character that an agent plays."""
+    """A chat with a character of a remote agent was opened."""
 
     character: str
     """The character's id."""
     person: str
-    """Whose chat it is: a person's id; `you` is the owner."""
+    """The id of the person whose chat it is; `you` is the owner."""
     title: str
-    """The name it was given, else the character's."""
+    """The title that was given, else the character's name."""
 
 
 class RemoteRenamed(Payload, kind="remote_renamed"):
-    """A chat with a remote agent got another name."""
+    """A chat with a remote agent was renamed."""
 
     title: str
-    """What it is called from now on."""
+    """The new title."""
 
 
 class AgentActed(Payload, kind="agent_acted"):
-    """What an agent says it did before it answered."""
+    """A step that an agent reported before it replied."""
 
     what: Literal["tool_call", "tool_result", "progress"]
-    """It used a tool, got its result, or told how far it is."""
+    """The kind of step."""
     name: str = ""
-    """The tool's, cut after 200 characters; empty for progress."""
+    """The tool's name, at most 200 characters; empty for progress."""
     text: str = ""
-    """In the agent's words, secrets masked, cut after 2,000 characters."""
+    """The agent's text, redacted, at most 2,000 characters."""
 
 
 class AgentSentFile(Payload, kind="agent_sent_file"):
-    """A file for the person, kept in the character's workspace."""
+    """An agent sent a file, which is stored in the character's workspace."""
 
     file: Attachment
-    """What it is called, and where it was put."""
+    """Its name and path."""
 
 
 # Chats that agents hold, as they stand.
@@ -54,7 +54,7 @@ class RemoteChat:
     room: str
     character: str
     person: str
-    """Whose chat it is."""
+    """The id of the person whose chat it is."""
     title: str
 
 
@@ -82,7 +82,7 @@ class RemoteChatQueries:
     def chat(self, room: str) -> RemoteChat:
         rows = self._store.query("SELECT room, character, person, title FROM remote_chat WHERE room = ?", (room,))
         if not rows:
-            raise NoSuchRoom("There is no such chat.", "Begin another one.")
+            raise NoSuchRoom("There is no such chat.", "Start a new one.")
         return RemoteChat(*rows[0])
 
     def character_of(self, room: str) -> str | None:

@@ -1,9 +1,8 @@
-"""What goes over the line between the house and an agent: JSON objects, one in each text frame. P12
+"""The protocol between the server and a remote agent: one JSON object per WebSocket text frame.
 
-The house calls. Both say `hello`; then every message of a person goes out under an id, and what the agent makes of it
-comes back numbered from 1. After a line broke, the house sends the message again and says what it has (`after`): an
-agent that knows the id goes on from there, so that nothing is lost and nothing is done twice. docs/agents.md tells all
-of it.
+The server connects, and both sides send `hello`. The server sends each message under an id; the agent replies with
+steps numbered from 1. After a lost connection the server sends the message again with the number of the last step it
+has (`after`), and the agent continues from there. docs/agents.md describes the frames.
 """
 
 from __future__ import annotations
@@ -16,49 +15,41 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from coterie.base.errors import CoterieError
 
-# What can be wrong with a remote agent. Whatever it is, the person gets its sentence and nothing else happens.
-#
-# AgentError
-# ├── AgentUnreachable      there is no line to it
-# ├── AgentSilent           the line is there, and nothing comes
-# ├── AgentGarbled          what it sends is not the protocol
-# ├── AgentRefused          it does not let us in
-# └── AgentFailed           it says itself that it cannot
-
-
-TRY_AGAIN = "Ask again in a while."
+_TRY_AGAIN = "Try again later."
 
 
 class AgentError(CoterieError):
+    """An agent cannot reply; the person sees the message."""
+
     exit_code = 34
 
-    def __init__(self, what: str, fix: str = TRY_AGAIN) -> None:
+    def __init__(self, what: str, fix: str = _TRY_AGAIN) -> None:
         super().__init__(what, fix)
 
 
 class AgentUnreachable(AgentError):
-    pass
+    """There is no connection to the agent."""
 
 
 class AgentSilent(AgentError):
-    pass
+    """The agent is connected and sends nothing."""
 
 
-class AgentGarbled(AgentError):
-    pass
+class AgentProtocolError(AgentError):
+    """A frame does not follow the protocol."""
 
 
 class AgentRefused(AgentError):
-    pass
+    """The agent refuses the connection."""
 
 
 class AgentFailed(AgentError):
-    pass
+    """The agent reports that it failed."""
 
 
 PROTOCOL_VERSION = 1
 CHUNK_SIZE = 192 * 1024
-"""Bytes of a file in one frame; as text they take a third more."""
+"""Bytes of a file in one frame; Base64 adds a third."""
 MAX_FRAME_SIZE = 1024 * 1024
 _Id = Annotated[str, Field(min_length=1, max_length=200)]
 _Text = Annotated[str, Field(max_length=200_000)]
@@ -75,9 +66,9 @@ class HelloFrame(_Frame):
     type: Literal["hello"] = "hello"
     version: int = PROTOCOL_VERSION
     name: _Text = ""
-    """Of the character, from the house; of the program, from the agent."""
+    """The character's from the server, the program's from the agent."""
     epoch: _Text = ""
-    """The agent's: another one means that it started anew and knows nothing of what was going on."""
+    """The agent's; another one means that it was restarted and does not know earlier messages."""
 
 
 class PersonInfo(_Frame):
@@ -92,7 +83,7 @@ class FileInfo(_Frame):
 
 
 class MessageFrame(_Frame):
-    """A message of a person. The same id again is the same message: tell what comes after `after`."""
+    """A message of a person. If the id is known, the agent sends only the steps after `after`."""
 
     type: Literal["message"] = "message"
     id: str
@@ -100,7 +91,7 @@ class MessageFrame(_Frame):
     person: PersonInfo
     text: str
     files: tuple[FileInfo, ...] = ()
-    """They follow, piece by piece, in this order."""
+    """Their contents follow in chunks, in this order."""
     after: int = 0
 
 
@@ -119,7 +110,7 @@ class StopFrame(_Frame):
 
 
 class SettledFrame(_Frame):
-    """The house has kept what there was: the agent may forget it."""
+    """The server has stored a reply or a push; the agent may discard it."""
 
     type: Literal["settled"] = "settled"
     message: str = ""
@@ -157,7 +148,7 @@ class ProgressStep(_StepFrame):
 
 
 class FileStep(_StepFrame):
-    """A piece of a file for the person; the name and type of its first piece count."""
+    """A chunk of a file for the person; the name and type of its first chunk count."""
 
     type: Literal["file"] = "file"
     name: _Text = "file"
@@ -179,14 +170,14 @@ Step = TextStep | ToolCallStep | ToolResultStep | ProgressStep | FileStep | Done
 
 
 class HeartbeatFrame(_Frame):
-    """Still working on these. Said at least every second or two, because silence means that something hangs."""
+    """The messages that the agent still works on; sent at least every two seconds."""
 
     type: Literal["beat"] = "beat"
     messages: tuple[str, ...] = ()
 
 
 class PushFrame(_Frame):
-    """Something nobody asked for just now, for the room where a chat is held."""
+    """A notification without a message, for the room of a chat."""
 
     type: Literal["task_done", "task_error", "task_progress"]
     id: _Id
@@ -203,14 +194,14 @@ def parse_agent_frame(frame: str | bytes) -> AgentFrame:
     try:
         return _AGENT_FRAME.validate_json(frame)
     except ValidationError as error:
-        raise AgentGarbled("What the agent sent cannot be understood.", _reason(error)) from None
+        raise AgentProtocolError("The agent sent an invalid frame.", _reason(error)) from None
 
 
 def parse_server_frame(frame: str | bytes) -> ServerFrame:
     try:
         return _SERVER_FRAME.validate_json(frame)
     except ValidationError as error:
-        raise AgentGarbled("What the house sent cannot be understood.", _reason(error)) from None
+        raise AgentProtocolError("The server sent an invalid frame.", _reason(error)) from None
 
 
 def encode_data(data: bytes) -> str:
@@ -221,7 +212,7 @@ def decode_data(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise AgentGarbled("A piece of a file is not Base64.") from None
+        raise AgentProtocolError("A chunk of a file is not Base64.") from None
 
 
 def _reason(error: ValidationError) -> str:
