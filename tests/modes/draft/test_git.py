@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from bench import git_accepts
 from coterie.modes.draft.diff import apply_edits, edits_between, merge_texts, unified_diff
-from coterie.modes.draft.errors import Clash, NoSuchDocument, NotADocument, WorkspaceError
+from coterie.modes.draft.errors import EditConflict, NoSuchDocument, NotADocument, WorkspaceError
 from coterie.modes.draft.git import (
     CHANGE_TRAILER,
     MAIN_BRANCH,
@@ -231,7 +231,7 @@ def test_f11_branches_merge_fast_forward_or_with_a_commit(repository: DocumentRe
     assert repository.history(MAIN_BRANCH)[0].subject == "Merge try/this into main"
     committer.write("a.md", MAIN_BRANCH, replace_with("1\n"), ANN, CommitMessage("1"), NOON)
     committer.write("a.md", "try/this", replace_with("I\n"), ANN, CommitMessage("I"), NOON)
-    with pytest.raises(Clash):
+    with pytest.raises(EditConflict):
         committer.merge("try/this", MAIN_BRANCH, ANN, NOON)
     with pytest.raises(WorkspaceError):
         committer.create_branch("try/this", MAIN_BRANCH)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from coterie.modes.draft import LiveDocumentGone, Update
 from coterie.modes.draft.diff import TextEdit, edits_between, merge_keeping_both, word_diff
-from coterie.modes.draft.errors import BadKeystrokes
+from coterie.modes.draft.errors import InvalidUpdate
 from coterie.modes.draft.git import CommitMessage
 from coterie.modes.draft.live_document import (
     ChangeSection,
@@ -48,7 +48,7 @@ def test_f14_a_word_diff_contains_both_texts(original: str, proposed: str) -> No
 
 @pytest.mark.parametrize("changes", [[3], [100], [-1], [[-1], 5], [5, ["x"]], [5, [0, "more"], 1]])
 def test_changes_that_do_not_fit_the_text_are_refused(changes: list[ChangeSection]) -> None:
-    with pytest.raises(BadKeystrokes):
+    with pytest.raises(InvalidUpdate):
         apply_changes("five!", changes)
 
 

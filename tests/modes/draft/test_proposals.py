@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from coterie.modes.draft import Clash, NotPending, StaleChange, Unplaced
+from coterie.modes.draft import EditConflict, NotPending, PositionUnknown, StaleProposal
 from coterie.modes.draft.git import CHANGE_TRAILER, PROPOSED_BY_TRAILER, THREAD_TRAILER, UNDOES_TRAILER, CommitMessage
 from tests.modes.draft.conftest import ANN, BO, LAMP, DraftHarness, change
 
@@ -73,7 +73,7 @@ async def test_f8_overlapping_proposals_are_checked_after_each_accept(harness: D
     stale = harness.draft.proposal_queries.proposal(whole.id)
     assert stale.state == "pending"
     assert stale.stale_since is not None
-    with pytest.raises(StaleChange):
+    with pytest.raises(StaleProposal):
         await harness.draft.proposals.accept(whole.id, ANN)
     await harness.draft.proposals.undo(part.id, ANN)  # restores the text, so the other is fresh again
     assert harness.draft.proposal_queries.proposal(whole.id).fresh
@@ -95,7 +95,7 @@ async def test_f8_undo_is_a_commit_and_keeps_later_changes(harness: DraftHarness
     assert again.state == "accepted"
     assert harness.text() == LAMP.replace("The boats", "Boats").replace("Nobody asks.", "Who asks?")
     await harness.replace_text("Who asks?", "Who would ask?")
-    with pytest.raises(Clash):
+    with pytest.raises(EditConflict):
         await harness.draft.proposals.undo(one.id, ANN)
 
 
@@ -128,7 +128,7 @@ async def test_f7_a_stale_proposal_is_proposed_again(harness: DraftHarness) -> N
     assert "The lamp burns every night.\n" in harness.text()
     (gone,) = await harness.propose(thread, change("The boats come late in winter.", "x"))
     await harness.replace_text("The boats come late in winter.", "Entirely different words stand here.")
-    with pytest.raises(Unplaced):
+    with pytest.raises(PositionUnknown):
         await harness.draft.proposals.repropose(gone.id, ANN)
 
 
@@ -181,7 +181,7 @@ async def test_f9_two_people_save_from_the_same_base(harness: DraftHarness) -> N
     after = await save(harness.workspace, "lamp.md", "main", LAMP.replace("# The", "# A"), base.blob, BO)
     assert after.text == LAMP.replace("The boats", "Boats").replace("# The", "# A")
     assert [note.text for note in harness.draft.thread_queries.notes(thread.room)] == ["Ann edited the document."]
-    with pytest.raises(Clash) as error:
+    with pytest.raises(EditConflict) as error:
         await save(harness.workspace, "lamp.md", "main", LAMP.replace("The boats", "Ships"), base.blob, BO)
     assert "+Ships come late in winter.\n" in error.value.difference
 

@@ -10,7 +10,7 @@ from coterie.conversation.errors import Busy, NoSuchRoom
 from coterie.conversation.events import AssistantTokens, AssistantTurnStarted
 from coterie.eventstore import NewEvent
 from coterie.llm.recording import RecordedCall, RecordedError
-from coterie.modes.draft import DocumentVersion, Member, Span, Unplaced
+from coterie.modes.draft import DocumentVersion, Member, PositionUnknown, Span
 from coterie.modes.draft.threads import OWN_THREAD, WATCHED_DOCUMENT
 from tests.modes.draft.conftest import ANN, BO, LAMP, DraftHarness, Script, change
 
@@ -125,7 +125,7 @@ async def test_f6_the_model_is_asked_once_for_a_better_quote(harness: DraftHarne
     assert (first.placed, first.exact, first.repaired) == (True, "The boats come late in winter.", True)
     assert (second.placed, second.missing, second.repaired) == (False, "absent", True)
     assert len(script.requests) == 3
-    with pytest.raises(Unplaced):
+    with pytest.raises(PositionUnknown):
         await harness.draft.proposals.accept(second.id, ANN)
 
 
@@ -218,7 +218,7 @@ async def test_f2_invalid_messages_and_threads_are_refused(harness: DraftHarness
         await harness.draft.threads.send_message("room:none", "x", ANN)
     with pytest.raises(NoSuchCharacter):
         await harness.draft.threads.open_thread(harness.workspace, "lamp.md", [], ANN)
-    with pytest.raises(Unplaced):
+    with pytest.raises(PositionUnknown):
         await harness.draft.threads.send_message(thread.room, "x", ANN, selection=Span(5, 100_000))
     await harness.draft.threads.send_message(thread.room, "x", ANN)
     with pytest.raises(Busy):

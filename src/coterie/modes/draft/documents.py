@@ -22,7 +22,7 @@ from coterie.base.ids import new_id
 from coterie.eventstore import NewEvent, Store
 from coterie.modes.draft.anchors import move_anchors
 from coterie.modes.draft.diff import TextEdit, edits_between, merge_texts, unified_diff
-from coterie.modes.draft.errors import Clash, NoSuchDocument, NotADocument
+from coterie.modes.draft.errors import EditConflict, NoSuchDocument, NotADocument
 from coterie.modes.draft.events import (
     ChangeAccepted,
     ChangesMoved,
@@ -124,7 +124,7 @@ class Documents:
         room: str | None = None,
     ) -> DocumentVersion:
         """Commit a text that was edited from the blob `base`. If the document changed since, both are merged;
-        where both changed the same words, `Clash` is raised."""
+        where both changed the same words, `EditConflict` is raised."""
         async with self.lock(workspace, branch):
             if base:
                 await self.sync(workspace, branch, document)
@@ -220,7 +220,7 @@ class Documents:
                 return text
             merged = merge_texts(repository.blob_text(base), version.text, text) if base else None
             if merged is None:
-                raise Clash(
+                raise EditConflict(
                     "Another person changed the same words meanwhile.",
                     "Look at the difference, then save what you want to keep.",
                     unified_diff(version.text, text, document),
@@ -358,7 +358,7 @@ class LocalFiles:
         if current == version.text:
             return
         if current != before:
-            raise Clash(
+            raise EditConflict(
                 f"{opened.file.name} was changed by another program just now.",
                 "Run the command again: it starts from the file's current text.",
                 unified_diff(current, version.text, opened.file.name),
@@ -374,7 +374,7 @@ class LocalFiles:
         branch = self._workspaces.repository(workspace).main_branch
         version = await self._documents.read(workspace, document, branch)
         if version.text != text:
-            raise Clash(
+            raise EditConflict(
                 f"{path.name} has changes that are not committed.",
                 "Commit them first, or work on the file alone with --plain.",
                 unified_diff(version.text, text, path.name),

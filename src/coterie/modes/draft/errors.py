@@ -1,16 +1,4 @@
-"""Errors about documents, repositories, threads and proposals.
-
-DraftError
-├── NoSuchDocument     no such document, branch, workspace or proposal
-├── NotADocument       a file that is not text, not Markdown, or outside the workspace
-├── WorkspaceError     Git refused an operation
-├── Clash              both sides changed the same words; has the difference
-├── NotPending         the proposal was decided already
-├── StaleChange        the proposal's original text is not in the document
-├── LiveDocumentGone   typed text refers to a version that is not kept any more
-├── BadKeystrokes      updates that do not fit the text
-└── Unplaced           the position in the document is unknown
-"""
+"""Errors about documents, repositories, threads and proposals."""
 
 from __future__ import annotations
 
@@ -22,18 +10,22 @@ class DraftError(CoterieError):
 
 
 class NoSuchDocument(DraftError):
+    """No such document, branch, workspace or proposal."""
+
     http_status = 404
 
 
 class NotADocument(DraftError):
-    pass
+    """A file that is not text, not Markdown, or outside the workspace."""
 
 
 class WorkspaceError(DraftError):
-    pass
+    """Git refused an operation."""
 
 
-class Clash(DraftError):
+class EditConflict(DraftError):
+    """Both sides changed the same words. `difference` is a unified diff."""
+
     http_status = 409
 
     def __init__(self, what: str, fix: str, difference: str = "") -> None:
@@ -42,20 +34,28 @@ class Clash(DraftError):
 
 
 class NotPending(DraftError):
+    """The proposal was decided already."""
+
     http_status = 409
 
 
-class StaleChange(DraftError):
+class StaleProposal(DraftError):
+    """The proposal's original text is not in the document."""
+
     http_status = 409
 
 
-class Unplaced(DraftError):
+class PositionUnknown(DraftError):
+    """The text was not found in the document, or found several times."""
+
     http_status = 409
 
 
 class LiveDocumentGone(DraftError):
+    """Typed text refers to an update number that is not kept any more."""
+
     http_status = 410
 
 
-class BadKeystrokes(DraftError):
-    pass
+class InvalidUpdate(DraftError):
+    """Updates that do not fit the text."""

@@ -26,7 +26,7 @@ from pygit2.enums import FileMode, SortMode
 
 from coterie.base.files import write_atomic
 from coterie.base.logging import get_logger
-from coterie.modes.draft.errors import Clash, NoSuchDocument, NotADocument, WorkspaceError
+from coterie.modes.draft.errors import EditConflict, NoSuchDocument, NotADocument, WorkspaceError
 
 MAIN_BRANCH = "main"
 CHANGE_TRAILER, THREAD_TRAILER, UNDOES_TRAILER = "Coterie-Change", "Coterie-Thread", "Coterie-Undoes"
@@ -412,7 +412,7 @@ class Committer:
             raise WorkspaceError(f"There is a branch {name} already.", "Choose another name.") from error
 
     def merge(self, source: str, target: str, author: GitAuthor, when: datetime) -> str:
-        """Fast-forward the target, or create a merge commit. A conflict raises `Clash` and changes nothing."""
+        """Fast-forward the target, or create a merge commit. A conflict raises `EditConflict` and changes nothing."""
         git = self._repository.git
         with branch_lock(self._repository.git_folder, target):
             theirs, ours = self._repository.head(source), self._repository.head(target)
@@ -429,7 +429,7 @@ class Committer:
                 index = git.merge_commits(ours_id, theirs_id)
                 if index.conflicts is not None:
                     paths = sorted({side.path for sides in index.conflicts for side in sides if side is not None})
-                    raise Clash(
+                    raise EditConflict(
                         f"{source} and {target} changed the same words of {', '.join(paths)}.",
                         "Bring one of them in line with the other first.",
                     )
@@ -439,7 +439,7 @@ class Committer:
                     git.create_commit(None, signature, signature, message.format(), tree, [ours_id, theirs_id])
                 )
             if not self._move_branch(target, ours, commit, message):
-                raise Clash(f"{target} changed meanwhile.", "Compare the branches again.")
+                raise EditConflict(f"{target} changed meanwhile.", "Compare the branches again.")
             return commit
 
     def _version_at(self, path: str, branch: str, head: str | None) -> DocumentVersion | None:

@@ -20,7 +20,7 @@ from coterie.base.logging import get_logger
 from coterie.eventstore import BusMessage, NewEvent, Store
 from coterie.eventstore.bus import subject_token
 from coterie.modes.draft.diff import TextEdit, apply_edits, edits_between, merge_keeping_both
-from coterie.modes.draft.errors import BadKeystrokes, LiveDocumentGone
+from coterie.modes.draft.errors import InvalidUpdate, LiveDocumentGone
 from coterie.modes.draft.events import DocumentSaved, ThreadNoted
 from coterie.modes.draft.git import (
     CO_AUTHOR_TRAILER,
@@ -291,5 +291,5 @@ def utf16_length(text: str) -> int:
     return len(text) + sum(character > "\uffff" for character in text)
 
 
-def _invalid_update() -> BadKeystrokes:
-    return BadKeystrokes("These changes are not about the text as it is here.", "Reload the document.")
+def _invalid_update() -> InvalidUpdate:
+    return InvalidUpdate("These changes are not about the text as it is here.", "Reload the document.")

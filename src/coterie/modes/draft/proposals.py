@@ -19,7 +19,7 @@ from coterie.modes.draft.anchors import Anchor, anchor_at, find_similar, move_an
 from coterie.modes.draft.diff import TextEdit, edits_between, merge_texts, unified_diff
 from coterie.modes.draft.documents import Documents, GitWorkspaces, moved_event
 from coterie.modes.draft.edit_formats import EditBlock
-from coterie.modes.draft.errors import Clash, NotPending, StaleChange, Unplaced
+from coterie.modes.draft.errors import EditConflict, NotPending, PositionUnknown, StaleProposal
 from coterie.modes.draft.events import (
     AcceptUndone,
     AnchorData,
@@ -102,7 +102,7 @@ class Proposals:
                 )
                 self._documents.live.merge_saved(workspace, document, branch, result.text, result.blob)
                 return self._queries.proposal(proposal_id)
-        raise Clash("The document changes too quickly.", "Try again in a moment.")
+        raise EditConflict("The document changes too quickly.", "Try again in a moment.")
 
     def _commit_accepted(self, proposal: Proposal, contributor: Contributor, replacement: str) -> CommitResult | None:
         """One commit with the replacement; None if the branch has another version than the proposal refers to."""
@@ -111,7 +111,7 @@ class Proposals:
             if version is None or version.blob != proposal.blob:
                 return None
             if version.text[proposal.start : proposal.end] != proposal.exact:
-                raise StaleChange("The words that this proposal would change are not there.", "Propose it again.")
+                raise StaleProposal("The words that this proposal would change are not there.", "Propose it again.")
             return version.text[: proposal.start] + replacement + version.text[proposal.end :]
 
         trailers = {
@@ -151,7 +151,7 @@ class Proposals:
             first = min(fresh, key=lambda proposal: proposal.start)
             try:
                 accepted.append(await self.accept(first.id, contributor))
-            except (StaleChange, NotPending):
+            except (StaleProposal, NotPending):
                 continue  # `accept` recorded why, so it is not fresh any more
 
     async def decline(self, proposal_id: str, contributor: Contributor, comment: str = "") -> Proposal:
@@ -201,7 +201,7 @@ class Proposals:
             current = version.text if version is not None else ""
             undone = merge_texts(after, current, before)
             if undone is None or undone == current:
-                raise Clash(
+                raise EditConflict(
                     "What this proposal wrote was changed since.",
                     "Edit the document by hand instead.",
                     unified_diff(current, before, proposal.document),
@@ -215,7 +215,7 @@ class Proposals:
             proposal.document, proposal.branch, edit, contributor.author, message, self._clock.now()
         )
         if result is None:
-            raise Clash("There is nothing left to undo.", "Reload the document.")
+            raise EditConflict("There is nothing left to undo.", "Reload the document.")
         return result
 
     async def repropose(self, proposal_id: str, contributor: Contributor) -> Proposal:
@@ -227,7 +227,7 @@ class Proposals:
             return old
         match = await asyncio.to_thread(find_similar, old.anchor, version.text) if old.placed else None
         if not isinstance(match, Match):
-            raise Unplaced(
+            raise PositionUnknown(
                 "Nothing in the document is like what this proposal was about.", "Ask for it again in the thread."
             )
         place = AnchorData.of(anchor_at(version.text, match.span))
@@ -271,9 +271,11 @@ def _require_pending(proposal: Proposal) -> None:
 def _require_acceptable(proposal: Proposal) -> None:
     _require_pending(proposal)
     if not proposal.placed:
-        raise Unplaced("It is not known where in the document this belongs.", "Ask for it again, or edit by hand.")
+        raise PositionUnknown(
+            "It is not known where in the document this belongs.", "Ask for it again, or edit by hand."
+        )
     if not proposal.fresh:
-        raise StaleChange(
+        raise StaleProposal(
             "The words that this proposal would change are gone.", "Propose it again for the text as it is."
         )
 

@@ -31,7 +31,7 @@ from coterie.modes.draft.anchors import CONTEXT_LENGTH, Anchor, anchor_at, move_
 from coterie.modes.draft.diff import Span, edits_between
 from coterie.modes.draft.documents import Documents, GitWorkspaces
 from coterie.modes.draft.edit_formats import DEFAULT_FORMATS, BrokenBlock, EditBlock, parse_reply, parser_for
-from coterie.modes.draft.errors import NoSuchDocument, Unplaced
+from coterie.modes.draft.errors import NoSuchDocument, PositionUnknown
 from coterie.modes.draft.events import (
     AnchorData,
     ChangeRepaired,
@@ -359,7 +359,7 @@ def _anchor_selection(version: DocumentVersion, span: Span, exact: str = "") -> 
         start = near if near >= 0 else version.text.find(exact)
         span = Span(start, start + len(exact))
     if not 0 <= span.start < span.end <= len(version.text):
-        raise Unplaced("The selection is not in the document.", "Select it again.")
+        raise PositionUnknown("The selection is not in the document.", "Select it again.")
     return AnchorData.of(anchor_at(version.text, span))
 
 

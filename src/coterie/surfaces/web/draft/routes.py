@@ -16,8 +16,8 @@ from sse_starlette import EventSourceResponse, ServerSentEvent
 from coterie.base.redaction import redact
 from coterie.conversation.replies import LiveText
 from coterie.modes.draft import (
-    Clash,
     Contributor,
+    EditConflict,
     LiveDocumentGone,
     StartedReply,
     Thread,
@@ -63,7 +63,7 @@ class DraftRoute(APIRoute):
         async def told(request: Request) -> Response:
             try:
                 return await handle(request)
-            except Clash as error:
+            except EditConflict as error:
                 body = {"error": redact(error.what), "fix": redact(error.fix), "difference": error.difference}
                 return JSONResponse(body, status_code=error.http_status)
 
