@@ -1,4 +1,7 @@
-"""M2: planted secrets do not leak, and the check finds a leak if there is one. `bench.leaks` has the large run."""
+"""M2: planted secrets do not leak, and the check finds a leak if there is one.
+
+`bench.recall_leaks` has the large run.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.leaks import play
+from bench.recall_leaks import play
 from coterie.memory import Memory, access, recall
 from coterie.memory.access import Viewpoint
 from coterie.memory.index.owner_index import OwnerIndex

@@ -36,7 +36,9 @@ STEPS = (
     Step(3, "Call the model", "llm.router:Models.stream", ("model_called",)),
     Step(1, "Stream and store the reply", "conversation.replies:Replies.start", ("assistant_tokens", "assistant_turn")),
     Step(0, "Edit the growing message", "messaging.streaming:StreamedMessage.add", ("message_opened",)),
-    Step(1, "Queue the final reply", "messaging.message_router:InboundProcessor", ("message_queued", "message_answered")),
+    Step(
+        1, "Queue the final reply", "messaging.message_router:InboundProcessor", ("message_queued", "message_answered")
+    ),
     Step(1, "Deliver it, with retries", "messaging.delivery:DeliveryWorker", ("message_delivered",)),
     Step(0, "Show the final reply", "messaging.ports:Surface.send"),
 )

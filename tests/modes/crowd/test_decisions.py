@@ -1,11 +1,11 @@
-"""C20: a thousand personas cost what fifty do, each. Calls are counted, not timed; `bench.personas` measures time."""
+"""C20: a thousand personas cost what fifty do, each. Counts calls; `bench.persona_cost` measures time."""
 
 from __future__ import annotations
 
 import sys
 from types import FrameType
 
-from bench.personas import crowd
+from bench.persona_cost import crowd
 from coterie.modes.crowd.session.replay import Simulation, admission_for
 from coterie.modes.crowd.session.stream_context import Script, script_contexts
 from coterie.modes.crowd.settings import SHIPPED_CONFIGS, CrowdConfigs

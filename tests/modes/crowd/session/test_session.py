@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.loop import longest_chain, near_duplicates, reproduction
+from bench.reply_chains import longest_chain, near_duplicates, reproduction
 from coterie.eventstore import NewEvent, Store
 from coterie.modes.crowd.chat_signals import TrendTracker
 from coterie.modes.crowd.decisions import derive_random

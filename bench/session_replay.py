@@ -72,7 +72,7 @@ def main() -> None:
     for hash_seed in ("0", "1", "4242"):
         for workers in (1, 2, 5):
             done = subprocess.run(
-                [sys.executable, "-m", "bench.replay", "--one", str(minutes), str(workers)],
+                [sys.executable, "-m", "bench.session_replay", "--one", str(minutes), str(workers)],
                 env={**os.environ, "PYTHONHASHSEED": hash_seed},
                 capture_output=True,
                 text=True,
