@@ -142,7 +142,7 @@ async def test_p7_a_lost_key_store_costs_a_device_and_nothing_else(synapse: Syna
 async def test_p7_what_cannot_be_opened_waits_is_asked_for_and_is_told(
     synapse: Synapse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "ASK_AFTER_S", 0.0)
+    monkeypatch.setattr(machine, "REQUEST_AFTER_S", 0.0)
     async with house_on(synapse, tmp_path) as (house, ana):
         room = await first_room(house, ana)
         await ana.say(room, "heard")
@@ -161,8 +161,8 @@ async def test_p7_what_cannot_be_opened_waits_is_asked_for_and_is_told(
         await house.settle()
         assert house.echo.heard[-1][1] == "not heard", "with its key it is heard, also after a restart"
         drop_room_keys(house)
-        monkeypatch.setattr(machine, "ASK_AFTER_S", 0.0)
-        monkeypatch.setattr(machine, "TELL_AFTER_S", 0.0)
+        monkeypatch.setattr(machine, "REQUEST_AFTER_S", 0.0)
+        monkeypatch.setattr(machine, "NOTIFY_AFTER_S", 0.0)
         await ana.say(room, "never heard")
         await house.settle(4)
         told = [text for text in await ana.shown(room, house.bot_user) if text == UNREAD]
@@ -252,11 +252,11 @@ def devices(synapse: Synapse, user: str) -> set[str]:
 
 
 def drop_room_keys(house: MatrixApp) -> dict[KeyPath, str | None]:
-    cabinet = house.bot.crypto._cabinet
-    kept = {("room keys", name): told for name, told in cabinet.entries("room keys").items()}
-    cabinet.put(dict.fromkeys(kept))
+    keystore = house.bot.crypto._keystore
+    kept = {("room keys", name): told for name, told in keystore.entries("room keys").items()}
+    keystore.put(dict.fromkeys(kept))
     return dict(kept)
 
 
 def give_back(house: MatrixApp, keys: dict[KeyPath, str | None]) -> None:
-    house.bot.crypto._cabinet.put(keys)
+    house.bot.crypto._keystore.put(keys)

@@ -1,1 +1,1 @@
-"""Matrix: a Space per person with a room per chat, on any homeserver. P7–P11"""
+"""Matrix: a Space per person with a room per chat, on any homeserver."""

@@ -70,9 +70,9 @@ async def connect(settings: MatrixSettings, folder: Path) -> tuple[Homeserver, L
     """Logged in, with keys that fit the login."""
     password = settings.password.get_secret_value() if settings.password is not None else None
     server, login = await log_in(settings, folder / LOGIN_FILE)
-    cabinet = _open_keystore(folder / KEYS_FILE)
+    keystore = _open_keystore(folder / KEYS_FILE)
     try:
-        crypto = OlmMachine(cabinet, server, login.user, login.device)
+        crypto = OlmMachine(keystore, server, login.user, login.device)
         if not (crypto.own.is_new and await _has_keys(server, login)) and await _started(crypto, folder, password):
             return server, login, crypto
         _log.warning("the keys of this device are lost: a new device takes its place", device=login.device)
@@ -85,13 +85,13 @@ async def connect(settings: MatrixSettings, folder: Path) -> tuple[Homeserver, L
         await asyncio.to_thread((folder / LOGIN_FILE).unlink, missing_ok=True)
         await server.close()
         server, login = await log_in(settings, folder / LOGIN_FILE)
-        discard_device_keys(cabinet)
-        crypto = OlmMachine(cabinet, server, login.user, login.device)
+        discard_device_keys(keystore)
+        crypto = OlmMachine(keystore, server, login.user, login.device)
         await crypto.start(folder / IDENTITY_FILE, password)
         await _remove(server, old, login.user, password)
         return server, login, crypto
     except BaseException:
-        cabinet.close()
+        keystore.close()
         await server.close()
         raise
 

@@ -93,7 +93,7 @@ async def test_p7_what_came_before_its_key_waits_for_it_across_a_restart(party: 
 async def test_p7_a_missing_key_is_asked_for_and_given_again(
     party: Make, post: Post, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "ASK_AFTER_S", -1.0)
+    monkeypatch.setattr(machine, "REQUEST_AFTER_S", -1.0)
     ana, bot = await two(party)
     await ana.say("lost on the way", "t")
     post.mail["@bot", "HOUSE"].clear()
@@ -103,7 +103,7 @@ async def test_p7_a_missing_key_is_asked_for_and_given_again(
     await ana.collect()
     ((_, event),) = await bot.collect()
     assert event["content"]["body"] == "lost on the way"
-    monkeypatch.setattr(machine, "TELL_AFTER_S", -1.0)
+    monkeypatch.setattr(machine, "NOTIFY_AFTER_S", -1.0)
     (lost,) = await bot.crypto.request_missing_keys()
     assert lost.sender == "@ana"
     bot.crypto.mark_notified(lost)
@@ -190,8 +190,8 @@ async def test_p7_a_broken_line_is_renewed(party: Make, post: Post) -> None:
     ana, bot = await two(party)
     await ana.say("first", "t1")
     await bot.collect()
-    cabinet = bot.crypto._cabinet
-    cabinet.put({("olm", name): None for name in cabinet.entries("olm")})
+    keystore = bot.crypto._keystore
+    keystore.put({("olm", name): None for name in keystore.entries("olm")})
     bot.crash()
     ana.crypto.outbound.discard_key(ROOM)
     await bot.say("and I", "t2")
@@ -205,7 +205,7 @@ async def test_p7_a_broken_line_is_renewed(party: Make, post: Post) -> None:
 async def test_p7_keys_change_with_use_and_when_somebody_goes(
     party: Make, post: Post, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(megolm, "_MESSAGES", 3)
+    monkeypatch.setattr(megolm, "_MAX_MESSAGES", 3)
     ana, bot = await two(party)
     eve = party("@eve", "X")
     await eve.arrive()
@@ -228,7 +228,7 @@ async def test_p4_a_token_is_sealed_once_and_forgotten_after_the_next(party: Mak
     bot.crash()
     assert await bot.say("something else", "t1") == first and len(post.said) == 1
     await bot.say("next", "t2")
-    assert list(bot.crypto._cabinet.entries("sent")) == [f"{ROOM} t2"]
+    assert list(bot.crypto._keystore.entries("sent")) == [f"{ROOM} t2"]
 
 
 async def test_p7_one_time_keys_are_kept_filled_across_a_crash(party: Make, post: Post) -> None:
@@ -272,14 +272,14 @@ async def test_p7_an_old_copy_of_the_keys_is_noticed_and_given_up(party: Make, p
         with pytest.raises(MatrixRefused):
             await bot.crypto.own.publish(bot.line)
     before = bot.crypto.own.curve25519
-    machine.discard_device_keys(bot.crypto._cabinet)
+    machine.discard_device_keys(bot.crypto._keystore)
     bot.crash()
     await bot.crypto.own.publish(bot.line)
     assert bot.crypto.own.is_new and bot.crypto.own.curve25519 != before
 
 
 async def test_what_waits_is_bounded(party: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_requests, "_MOST", 3)
+    monkeypatch.setattr(key_requests, "_MAX_PENDING", 3)
     bot = party("@bot", "HOUSE")
     await bot.arrive()
     ana = party("@ana", "PHONE")
@@ -288,4 +288,4 @@ async def test_what_waits_is_bounded(party: Make, monkeypatch: pytest.MonkeyPatc
     event = bot.line.post.said[-1]
     for n in range(9):
         assert bot.crypto.decrypt(ROOM, {**event, "event_id": f"${n}"}) is None
-    assert len(bot.crypto._cabinet.entries("held")) == 3
+    assert len(bot.crypto._keystore.entries("held")) == 3

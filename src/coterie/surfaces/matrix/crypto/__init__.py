@@ -1,1 +1,1 @@
-"""End-to-end encryption: our device, its keys, and what is sealed and opened with them. P7"""
+"""End-to-end encryption: the keys of our device, and encrypting and decrypting events and files."""

@@ -1,5 +1,7 @@
-"""Whose devices there are, as far as they vouch for themselves. What a homeserver says about a known device's identity
-is not believed a second time: keys that change under the same name are somebody else's."""
+"""Our own device and its cross-signing identity, and the devices of others.
+
+A device counts only if it signs its own keys. Keys that change under the same device name are not accepted.
+"""
 
 from __future__ import annotations
 
@@ -16,32 +18,32 @@ from coterie.base.errors import ConfigError
 from coterie.base.files import write_private_json
 from coterie.base.logging import get_logger
 from coterie.eventstore.sqlite.keystore import KeyPath, KeyStore
-from coterie.surfaces.matrix.crypto.primitives import Json, from_base64, has_signature, sign_json, to_base64
-from coterie.surfaces.matrix.homeserver import Homeserver, KeysRefused, MatrixRefused
-
-# Our own device: its identity, and the one-time keys with which others begin to write to it.
-#
-# Keys are kept before they are published, and published again after a crash in between: the homeserver takes the same
-# key twice, so that none is ever on the homeserver and not here.
-
+from coterie.surfaces.matrix.crypto.primitives import from_base64, has_signature, sign_json, to_base64
+from coterie.surfaces.matrix.homeserver import Homeserver, Json, KeysRefused, MatrixRefused
 
 OLM = "m.olm.v1.curve25519-aes-sha2"
 MEGOLM = "m.megolm.v1.aes-sha2"
 PICKLE_KEY = bytes(32)
-"""What is kept is protected by who may read the file; a key lying beside it would protect nothing more."""
+"""The key store is protected by its file permissions; a key stored beside it would add nothing."""
 _OWN = "own"
 
 
 class OwnDevice:
-    def __init__(self, cabinet: KeyStore, user: str, device: str) -> None:
+    """Our device: its identity, and the one-time keys with which others start sessions with it.
+
+    Keys are stored before they are published, and published again after a crash in between: the homeserver accepts the
+    same key twice, so it never has a key that we do not.
+    """
+
+    def __init__(self, keystore: KeyStore, user: str, device: str) -> None:
         self.user = user
         self.device = device
-        self._cabinet = cabinet
-        kept = cabinet.get(_OWN, "account")
-        self.is_new = kept is None
-        """Whether it was made just now: then nothing on the homeserver can be meant for it."""
-        self.account = Account() if kept is None else Account.from_pickle(kept, PICKLE_KEY)
-        self._published = cabinet.get(_OWN, "published") == device
+        self._keystore = keystore
+        stored = keystore.get(_OWN, "account")
+        self.is_new = stored is None
+        """Whether it was created just now, so that no message can be encrypted for it yet."""
+        self.account = Account() if stored is None else Account.from_pickle(stored, PICKLE_KEY)
+        self._published = keystore.get(_OWN, "published") == device
 
     @property
     def curve25519(self) -> str:
@@ -52,11 +54,11 @@ class OwnDevice:
         return self.account.ed25519_key.to_base64()
 
     def pickled(self) -> dict[KeyPath, str | None]:
-        """As it is to be kept, with whatever else changes together with it."""
+        """The row to store, together with whatever else changes."""
         return {(_OWN, "account"): self.account.pickle(PICKLE_KEY)}
 
-    def sign(self, told: Json) -> Json:
-        return sign_json(told, self.user, self.device, lambda message: self.account.sign(message).to_base64())
+    def sign(self, document: Json) -> Json:
+        return sign_json(document, self.user, self.device, lambda message: self.account.sign(message).to_base64())
 
     def keys(self) -> Json:
         keys = {f"curve25519:{self.device}": self.curve25519, f"ed25519:{self.device}": self.ed25519}
@@ -65,42 +67,44 @@ class OwnDevice:
         )
 
     async def publish(self, server: Homeserver, left: int | None = None, *, fallback_used: bool = False) -> None:
-        """Let others write to us. `left` is how many one-time keys the homeserver still has, where it told."""
+        """Publish keys. `left` is how many one-time keys the homeserver still has, if it said so."""
         if self._published and left is None:
             return
         wanted = self.account.max_number_of_one_time_keys - (left or 0)
-        waiting = self.account.one_time_keys
-        if wanted > len(waiting):
-            self.account.generate_one_time_keys(wanted - len(waiting))
+        unpublished = self.account.one_time_keys
+        if wanted > len(unpublished):
+            self.account.generate_one_time_keys(wanted - len(unpublished))
         if not self._published or fallback_used:
-            self.account.generate_fallback_key()  # type: ignore[attr-defined]  # its stubs lag behind
-        self._cabinet.put(self.pickled())
-        told: Json = {} if self._published else {"device_keys": self.keys()}
-        told["one_time_keys"] = {
+            self.account.generate_fallback_key()  # type: ignore[attr-defined]  # missing in its stubs
+        self._keystore.put(self.pickled())
+        body: Json = {} if self._published else {"device_keys": self.keys()}
+        body["one_time_keys"] = {
             f"signed_curve25519:{name}": self.sign({"key": key.to_base64()})
             for name, key in self.account.one_time_keys.items()
         }
-        told["fallback_keys"] = {
+        body["fallback_keys"] = {
             f"signed_curve25519:{name}": self.sign({"key": key.to_base64(), "fallback": True})
             for name, key in self.account.fallback_key.items()  # type: ignore[attr-defined]
         }
-        await server.upload_keys(told)
+        await server.upload_keys(body)
         self.account.mark_keys_as_published()
-        self._cabinet.put({**self.pickled(), (_OWN, "published"): self.device})
+        self._keystore.put({**self.pickled(), (_OWN, "published"): self.device})
         self._published = True
 
-    async def replenish_keys(self, server: Homeserver, told: Json) -> None:
-        """After each sync: one-time keys are used up by whoever begins to write to us."""
-        left = told.get("device_one_time_keys_count", {}).get("signed_curve25519", 0)
-        unused = told.get("device_unused_fallback_key_types")
+    async def replenish_keys(self, server: Homeserver, sync: Json) -> None:
+        """After each sync: each new session with us uses up a one-time key."""
+        left = sync.get("device_one_time_keys_count", {}).get("signed_curve25519", 0)
+        unused = sync.get("device_unused_fallback_key_types")
         used = unused is not None and "signed_curve25519" not in unused
         if left < self.account.max_number_of_one_time_keys // 2 or used:
             try:
                 await self.publish(server, left, fallback_used=used)
             except MatrixRefused as error:
-                # It has other keys by these names: what we have is an old copy, and the next start finds that out.
-                self._cabinet.put({(_OWN, "published"): None})
-                raise KeysRefused("The homeserver does not take our keys.", "A new device takes its place.") from error
+                # It has other keys under these names, so ours are an old copy; the next start replaces the device.
+                self._keystore.put({(_OWN, "published"): None})
+                raise KeysRefused(
+                    "The homeserver does not accept our keys.", "A new device replaces this one."
+                ) from error
 
 
 _PEOPLE = "people"
@@ -115,98 +119,98 @@ class Device:
 
 
 class DeviceList:
-    def __init__(self, cabinet: KeyStore, server: Homeserver, own: tuple[str, str]) -> None:
-        """`own` is our account and device: others of the account are devices like any other, it itself is not."""
-        self._cabinet = cabinet
+    def __init__(self, keystore: KeyStore, server: Homeserver, own: tuple[str, str]) -> None:
+        """`own` is our account and device, which is left out; other devices of the account are like any other."""
+        self._keystore = keystore
         self._server = server
         self._own = own
         self._known: dict[str, list[Device]] = {}
         self._stale: set[str] = set()
-        for user, told in cabinet.entries(_PEOPLE).items():
-            kept = json.loads(told)
-            self._known[user] = [Device(**one) for one in kept["devices"]]
-            if kept["stale"]:
+        for user, row in keystore.entries(_PEOPLE).items():
+            stored = json.loads(row)
+            self._known[user] = [Device(**device) for device in stored["devices"]]
+            if stored["stale"]:
                 self._stale.add(user)
 
     def apply_changes(self, lists: Json) -> dict[KeyPath, str | None]:
-        """What a sync says about whose devices changed; durable before the sync counts as heard."""
+        """The rows to store for a sync's changes of device lists."""
         changes: dict[KeyPath, str | None] = {}
         for user in lists.get("changed", []):
             if user in self._known:
                 self._stale.add(user)
                 changes |= self._row(user)
         for user in lists.get("left", []):
-            # Nobody tells us about them any more; whoever comes back is asked about anew.
+            # The homeserver no longer reports their changes; they are queried again if they return.
             self._known.pop(user, None)
             changes[_PEOPLE, user] = None
         return changes
 
     def mark_all_stale(self) -> dict[KeyPath, str | None]:
-        """We lost our place in what the homeserver tells: anybody's devices may have changed."""
+        """After a sync without a position, any device may have changed."""
         self._stale |= set(self._known)
-        return {place: told for user in self._known for place, told in self._row(user).items()}
+        return {path: row for user in self._known for path, row in self._row(user).items()}
 
     async def for_users(self, users: Iterable[str]) -> list[Device]:
-        """All devices of these people, asking the homeserver where we do not know for sure."""
-        wanted = set(users)
-        await self._ask({user for user in wanted if user not in self._known or user in self._stale})
-        return [device for user in sorted(wanted) for device in self._known.get(user, [])]
+        """All devices of these users; unknown and stale ones are queried."""
+        users = set(users)
+        await self._query({user for user in users if user not in self._known or user in self._stale})
+        return [device for user in sorted(users) for device in self._known.get(user, [])]
 
     async def with_key(self, user: str, curve25519: str) -> Device | None:
-        """The device of this person that has this key, if it is theirs."""
+        """The user's device with this key."""
         for fresh in (False, True):
             if fresh or user not in self._known or user in self._stale:
-                await self._ask({user})
+                await self._query({user})
             for device in self._known.get(user, []):
                 if device.curve25519 == curve25519:
                     return device
         return None
 
-    async def _ask(self, users: set[str]) -> None:
+    async def _query(self, users: set[str]) -> None:
         if not users:
             return
-        told = await self._server.query_keys(sorted(users))
+        response = await self._server.query_keys(sorted(users))
         changes: dict[KeyPath, str | None] = {}
         for user in users:
-            found = told.get("device_keys", {}).get(user, {})
-            before = {device.device: device for device in self._known.get(user, [])}
-            read = (_device(user, name, keys) for name, keys in found.items())
+            found = response.get("device_keys", {}).get(user, {})
+            known = {device.device: device for device in self._known.get(user, [])}
+            parsed = (_parse_device(user, name, keys) for name, keys in found.items())
             self._known[user] = [
-                _as_known(before.get(device.device), device)
-                for device in read
+                _keep_known(known.get(device.device), device)
+                for device in parsed
                 if device is not None and (user, device.device) != self._own
             ]
             self._stale.discard(user)
             changes |= self._row(user)
-        self._cabinet.put(changes)
+        self._keystore.put(changes)
 
     def _row(self, user: str) -> dict[KeyPath, str | None]:
-        told = {"devices": [asdict(one) for one in self._known[user]], "stale": user in self._stale}
-        return {(_PEOPLE, user): json.dumps(told)}
+        row = {"devices": [asdict(device) for device in self._known[user]], "stale": user in self._stale}
+        return {(_PEOPLE, user): json.dumps(row)}
 
 
-def _device(user: str, name: str, keys: Any) -> Device | None:
+def _parse_device(user: str, name: str, keys: Any) -> Device | None:
     try:
-        named = (keys["user_id"], keys["device_id"]) == (user, name)
+        matches = (keys["user_id"], keys["device_id"]) == (user, name)
         curve, ed = keys["keys"][f"curve25519:{name}"], keys["keys"][f"ed25519:{name}"]
-        able = {OLM, MEGOLM} <= set(keys["algorithms"])
+        is_supported = {OLM, MEGOLM} <= set(keys["algorithms"])
     except (KeyError, TypeError):
         return None
-    if not named or not able or not has_signature(keys, user, name, str(ed)):
-        _log.warning("a device does not vouch for itself", user=user, device=name)
+    if not matches or not is_supported or not has_signature(keys, user, name, str(ed)):
+        _log.warning("a device's keys are not signed by it", user=user, device=name)
         return None
     return Device(user, name, str(curve), str(ed))
 
 
-def _as_known(before: Device | None, now: Device) -> Device:
-    if before is not None and before != now:
-        _log.warning("a device's keys changed under its name", user=now.user, device=now.device)
-        return before
-    return now
+def _keep_known(known: Device | None, current: Device) -> Device:
+    if known is not None and known != current:
+        _log.warning("a device's keys changed under its name", user=current.user, device=current.device)
+        return known
+    return current
 
 
-# Cross-signing: the account signs its devices, so that people who verified it once need not do so again. Its three keys
-# are in a file of their own: with that file a lost key store costs a device; without it, people see a new identity.
+# Cross-signing: the account signs its devices, so that people who verified it once need not do so again. Its keys are in
+# a file of their own: with that file, losing the key store costs a device; without it, people see a new identity.
 
 
 Part = Literal["master", "self_signing", "user_signing"]
@@ -215,7 +219,7 @@ _log = get_logger(__name__)
 
 
 class CrossSigningIdentity:
-    """The account's own keys."""
+    """The account's three cross-signing keys."""
 
     def __init__(self, seeds: dict[str, str]) -> None:
         self.seeds = seeds
@@ -232,38 +236,38 @@ class CrossSigningIdentity:
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError, OSError) as error:
-            fix = "Put its backup back, or remove it: people then see a new identity."
+            fix = "Restore it from a backup, or remove it: people then see a new identity."
             raise ConfigError(f"{file} cannot be read ({error}).", fix) from None
 
     def public(self, part: Part) -> str:
         return to_base64(self._keys[part].public_key().public_bytes_raw())
 
-    def sign(self, told: Json, user: str, part: Part) -> Json:
-        return sign_json(told, user, self.public(part), lambda message: to_base64(self._keys[part].sign(message)))
+    def sign(self, document: Json, user: str, part: Part) -> Json:
+        return sign_json(document, user, self.public(part), lambda message: to_base64(self._keys[part].sign(message)))
 
     def public_keys(self, user: str, device: OwnDevice) -> Json:
         keys: Json = {}
         for part in PARTS:
             public = self.public(part)
-            told = {"user_id": user, "usage": [part], "keys": {f"ed25519:{public}": public}}
-            keys[f"{part}_key"] = device.sign(told) if part == "master" else self.sign(told, user, "master")
+            key = {"user_id": user, "usage": [part], "keys": {f"ed25519:{public}": public}}
+            keys[f"{part}_key"] = device.sign(key) if part == "master" else self.sign(key, user, "master")
         return keys
 
 
 async def sign_own_device(server: Homeserver, own: OwnDevice, file: Path, password: str | None) -> None:
-    """Let our identity vouch for this device, made and published first if there is none. Needs the password once."""
-    told = await server.query_keys([own.user])
+    """Sign this device with our identity, which is created first if there is none; that needs the password."""
+    response = await server.query_keys([own.user])
     identity = CrossSigningIdentity.load(file)
     if identity is None:
         identity = CrossSigningIdentity.new()
-        write_private_json(file, identity.seeds)  # before it is published: nobody may vouch with a key that is nowhere
-    master = told.get("master_keys", {}).get(own.user, {}).get("keys", {})
+        write_private_json(file, identity.seeds)  # before it is published, so that it cannot be lost
+    master = response.get("master_keys", {}).get(own.user, {}).get("keys", {})
     if identity.public("master") not in master.values():
         await server.upload_identity(identity.public_keys(own.user, own), own.user, password)
-    device = told.get("device_keys", {}).get(own.user, {}).get(own.device) or own.keys()
+    device = response.get("device_keys", {}).get(own.user, {}).get(own.device) or own.keys()
     public = identity.public("self_signing")
     if not has_signature(device, own.user, public, public):
         device.pop("unsigned", None)
         signed_keys = identity.sign(device, own.user, "self_signing")
         await server.upload_signatures({own.user: {own.device: signed_keys}})
-        _log.info("this device is vouched for", device=own.device)
+        _log.info("this device is cross-signed", device=own.device)

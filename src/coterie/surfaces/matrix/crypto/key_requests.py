@@ -1,7 +1,7 @@
-"""Asking others' devices for keys we miss, and giving those again that we gave before.
+"""Events that cannot be decrypted yet, and requests for their keys.
 
-Only what a device was given already is given to it again: whoever joins later is not told what was said before. What
-somebody forwards to us opens only what they themselves wrote.
+A device gets a key again only if it was sent to it before: members who join later cannot request earlier keys. A
+forwarded key is used only for events of the user who forwarded it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from coterie.base.logging import get_logger
@@ -18,17 +18,11 @@ from coterie.eventstore.sqlite.keystore import KeyPath, KeyStore
 from coterie.surfaces.matrix.crypto.devices import MEGOLM, DeviceList, OwnDevice
 from coterie.surfaces.matrix.crypto.megolm import OutboundSessions, send_to_devices
 from coterie.surfaces.matrix.crypto.olm import OlmSessions
-from coterie.surfaces.matrix.crypto.primitives import Json
-from coterie.surfaces.matrix.homeserver import Homeserver
+from coterie.surfaces.matrix.homeserver import Homeserver, Json
 
-# What we were sent and cannot open yet. It waits here for its key, durably; its sender is asked for it.
-#
-# What somebody says later waits behind it for a while, so that they are answered in the order they spoke.
-
-
-_HELD = "held"
-_MOST = 2_000
-"""Somebody could send us sealed nonsense for ever."""
+_PENDING = "held"
+_MAX_PENDING = 2_000
+"""A limit against floods of events that nothing decrypts."""
 _log = get_logger(__name__)
 
 
@@ -38,12 +32,18 @@ class PendingEvent:
     event: Json
     since: float
     asked: bool = False
-    told: bool = False
-    """Whether its sender was told that we cannot read it."""
+    notified: bool = False
+    """Whether its sender was notified that we cannot read it."""
+
+    @classmethod
+    def from_json(cls, row: str) -> PendingEvent:
+        """Ignores fields of other versions; a sender is notified once all the same, by the notification's key."""
+        known = {field.name for field in fields(cls)}
+        return cls(**{name: value for name, value in json.loads(row).items() if name in known})
 
     def delays_later(self, seconds: float) -> bool:
-        """Whether what its sender says later is to wait for it."""
-        return not self.told and time.time() - self.since < seconds
+        """Whether later events of its sender wait for it."""
+        return not self.notified and time.time() - self.since < seconds
 
     @property
     def sender(self) -> str:
@@ -55,66 +55,75 @@ class PendingEvent:
 
 
 class PendingEvents:
-    def __init__(self, cabinet: KeyStore) -> None:
-        self._cabinet = cabinet
-        self._held = {name: PendingEvent(**json.loads(told)) for name, told in cabinet.entries(_HELD).items()}
+    """Stored events that wait for their keys. Later events of the same sender wait behind them for a while, so that
+    they are answered in order.
+    """
+
+    def __init__(self, keystore: KeyStore) -> None:
+        self._keystore = keystore
+        self._events = {name: PendingEvent.from_json(row) for name, row in keystore.entries(_PENDING).items()}
         self._leaving: set[str] = set()
 
     def __len__(self) -> int:
-        return sum(1 for one in self._held.values() if not one.told)
+        return sum(1 for event in self._events.values() if not event.notified)
 
     def add(self, room: str, event: Json) -> None:
         name = _name(room, event)
-        if name in self._held:
+        if name in self._events:
             return
-        if len(self._held) >= _MOST:
-            oldest = min(self._held, key=lambda one: self._held[one].since)
-            self._cabinet.put(self.remove([self._held[oldest]]))
-        self._held[name] = PendingEvent(room, event, time.time())
-        self._cabinet.put(self._row(name))
+        if len(self._events) >= _MAX_PENDING:
+            oldest = min(self._events, key=lambda name: self._events[name].since)
+            self._keystore.put(self.remove([self._events[oldest]]))
+        self._events[name] = PendingEvent(room, event, time.time())
+        self._keystore.put(self._row(name))
 
     def delays(self, room: str, event: Json, seconds: float) -> bool:
-        """Whether something that its sender said before still waits."""
-        about = (room, event.get("sender"))
+        """Whether an earlier event of its sender still waits."""
+        sender = (room, event.get("sender"))
         return any(
-            (one.room, one.sender) == about and name not in self._leaving and one.delays_later(seconds)
-            for name, one in self._held.items()
+            (pending.room, pending.sender) == sender and name not in self._leaving and pending.delays_later(seconds)
+            for name, pending in self._events.items()
         )
 
-    def mark_decrypted(self, held: PendingEvent) -> None:
-        """It was opened and is on its way to the inbox: nothing waits for it any more."""
-        self._leaving.add(_name(held.room, held.event))
+    def mark_decrypted(self, pending: PendingEvent) -> None:
+        """It is on its way to the inbox, so nothing waits for it any more."""
+        self._leaving.add(_name(pending.room, pending.event))
 
     def for_sessions(self, sessions: Iterable[tuple[str, str]]) -> list[PendingEvent]:
-        """What these keys may open, in the order it came."""
+        """The events of these keys, in order."""
         wanted = set(sessions)
-        return [one for one in self.all() if (one.room, one.session) in wanted]
+        return [event for event in self.all() if (event.room, event.session) in wanted]
 
     def all(self) -> list[PendingEvent]:
-        return sorted(self._held.values(), key=lambda one: int(one.event.get("origin_server_ts", 0)))
+        return sorted(self._events.values(), key=lambda pending: int(pending.event.get("origin_server_ts", 0)))
 
     def overdue(self, seconds: float, *, asked: bool) -> list[PendingEvent]:
-        """What has waited longer, and for whose key was (not) asked yet."""
-        now = time.time()
-        return [one for one in self._held.values() if one.asked is asked and not one.told and now - one.since > seconds]
+        """Events that have waited longer and whose key was (or was not) requested."""
+        limit = time.time() - seconds
+        return [
+            event
+            for event in self._events.values()
+            if event.asked is asked and not event.notified and event.since < limit
+        ]
 
-    def mark(self, held: Iterable[PendingEvent], *, told: bool = False) -> None:
+    def mark(self, events: Iterable[PendingEvent], *, notified: bool = False) -> None:
+        """Their key was requested, or their sender notified."""
         changes: dict[KeyPath, str | None] = {}
-        for one in held:
-            one.asked, one.told = True, one.told or told
-            changes |= self._row(_name(one.room, one.event))
-        self._cabinet.put(changes)
+        for pending in events:
+            pending.asked, pending.notified = True, pending.notified or notified
+            changes |= self._row(_name(pending.room, pending.event))
+        self._keystore.put(changes)
 
-    def remove(self, held: Iterable[PendingEvent]) -> dict[KeyPath, str | None]:
-        """No longer waited for."""
-        names = [_name(one.room, one.event) for one in held]
+    def remove(self, events: Iterable[PendingEvent]) -> dict[KeyPath, str | None]:
+        """The changes to store when these events no longer wait."""
+        names = [_name(pending.room, pending.event) for pending in events]
         for name in names:
-            self._held.pop(name, None)
+            self._events.pop(name, None)
         self._leaving.difference_update(names)
-        return {(_HELD, name): None for name in names}
+        return {(_PENDING, name): None for name in names}
 
     def _row(self, name: str) -> dict[KeyPath, str | None]:
-        return {(_HELD, name): json.dumps(asdict(self._held[name]))}
+        return {(_PENDING, name): json.dumps(asdict(self._events[name]))}
 
 
 def _name(room: str, event: Json) -> str:
@@ -127,37 +136,38 @@ KEY_REQUEST = "m.room_key_request"
 class KeyRequests:
     def __init__(
         self,
-        cabinet: KeyStore,
+        keystore: KeyStore,
         server: Homeserver,
         own: OwnDevice,
         devices: DeviceList,
         pairwise: OlmSessions,
-        speaking: OutboundSessions,
+        outbound: OutboundSessions,
     ) -> None:
-        self._cabinet = cabinet
+        self._keystore = keystore
         self._server = server
         self._own = own
         self._devices = devices
         self._pairwise = pairwise
-        self._speaking = speaking
+        self._outbound = outbound
 
-    async def request(self, held: list[PendingEvent]) -> None:
-        """Once per key, of all devices of who wrote it, and of our own others."""
-        for one in {(one.room, one.session): one for one in held}.values():
-            body = {"algorithm": MEGOLM, "room_id": one.room, "session_id": one.session}
-            body["sender_key"] = str(one.event["content"].get("sender_key", ""))
-            mark = hashlib.sha256(f"{one.room} {one.session} {self._own.device}".encode()).hexdigest()[:24]
-            told = {
+    async def request(self, events: list[PendingEvent]) -> None:
+        """Request each missing key once, from all devices of the sender and from our other devices."""
+        for pending in {(event.room, event.session): event for event in events}.values():
+            body = {"algorithm": MEGOLM, "room_id": pending.room, "session_id": pending.session}
+            body["sender_key"] = str(pending.event["content"].get("sender_key", ""))
+            key = f"{pending.room} {pending.session} {self._own.device}"
+            request_id = hashlib.sha256(key.encode()).hexdigest()[:24]
+            request = {
                 "action": "request",
                 "body": body,
-                "request_id": mark,
+                "request_id": request_id,
                 "requesting_device_id": self._own.device,
             }
-            messages = {user: {"*": told} for user in {one.sender, self._own.user}}
-            await self._server.send_to_device(KEY_REQUEST, messages, f"ask.{mark}")
+            messages = {user: {"*": request} for user in {pending.sender, self._own.user}}
+            await self._server.send_to_device(KEY_REQUEST, messages, f"ask.{request_id}")
 
     async def answer(self, sender: str, content: Any) -> None:
-        """A line that no longer works is the usual reason to ask: the key goes on a new one."""
+        """Send the key again, over a new session: a broken one is the usual reason for a request."""
         try:
             if content["action"] != "request" or content["body"]["algorithm"] != MEGOLM:
                 return
@@ -166,10 +176,10 @@ class KeyRequests:
         except (KeyError, TypeError):
             return
         device = next((one for one in await self._devices.for_users([sender]) if one.device == name), None)
-        key = self._speaking.key_shared_with(room, session, device) if device is not None else None
+        key = self._outbound.key_shared_with(room, session, device) if device is not None else None
         if device is None or key is None:
-            _log.info("a key was asked for and not given", user=sender, device=name)
+            _log.info("a key request was refused", user=sender, device=name)
             return
         reached = await self._pairwise.ensure_sessions([device], new_session=True)
-        told = {"algorithm": MEGOLM, "room_id": room, "session_id": session, "session_key": key}
-        await send_to_devices(self._cabinet, self._server, self._pairwise, reached, "m.room_key", told)
+        room_key = {"algorithm": MEGOLM, "room_id": room, "session_id": session, "session_key": key}
+        await send_to_devices(self._keystore, self._server, self._pairwise, reached, "m.room_key", room_key)

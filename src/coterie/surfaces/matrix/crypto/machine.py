@@ -1,7 +1,7 @@
-"""Everything about encryption that the rest of the surface needs: hear, open, and say, in rooms sealed or plain.
+"""The encryption of the surface: receives keys, decrypts events and sends, in encrypted and plain rooms.
 
-What changes in the key store is durable before the sync it came with counts as heard, and before anything that depends
-on it leaves. A room that was sealed once is sealed for ever, whatever anybody says later.
+Changes of the key store are durable before the sync they came with counts as read, and before anything that depends on
+them is sent. A room that was encrypted once stays encrypted.
 """
 
 from __future__ import annotations
@@ -22,49 +22,49 @@ from coterie.surfaces.matrix.crypto.megolm import (
     send_to_devices,
 )
 from coterie.surfaces.matrix.crypto.olm import OlmSessions, Undecryptable
-from coterie.surfaces.matrix.crypto.primitives import Json
-from coterie.surfaces.matrix.homeserver import Homeserver, MatrixRefused
+from coterie.surfaces.matrix.homeserver import Homeserver, Json, MatrixRefused
 from coterie.surfaces.matrix.rooms import ENCRYPTION
 
-ASK_AFTER_S, TELL_AFTER_S = 4.0, 60.0
+REQUEST_AFTER_S, NOTIFY_AFTER_S = 4.0, 60.0
+"""When the key of an event is requested, and when its sender is notified that it cannot be read."""
 HOLD_BACK_S = 10.0
-"""How long what somebody said later waits for what they said before, whose key has not come."""
-_SEALED_ROOMS = "sealed rooms"
+"""How long later events of a sender wait for an earlier one without a key."""
+_ENCRYPTED_ROOMS = "sealed rooms"
 _log = get_logger(__name__)
 
 
 class OlmMachine:
-    def __init__(self, cabinet: KeyStore, server: Homeserver, user: str, device: str) -> None:
-        self._cabinet = cabinet
+    def __init__(self, keystore: KeyStore, server: Homeserver, user: str, device: str) -> None:
+        self._keystore = keystore
         self._server = server
-        if (cabinet.get("own", "device") or device) != device:
-            discard_device_keys(cabinet)
-        cabinet.put({("own", "device"): device})
-        self.own = OwnDevice(cabinet, user, device)
-        self.devices = DeviceList(cabinet, server, (user, device))
-        self._pairwise = OlmSessions(cabinet, server, self.own)
-        self._keys = InboundSessions(cabinet)
-        self._held = PendingEvents(cabinet)
-        self.outbound = OutboundSessions(cabinet, server, self.own, self.devices, self._pairwise, self._members_of)
-        self._requests = KeyRequests(cabinet, server, self.own, self.devices, self._pairwise, self.outbound)
-        self._rooms: dict[str, Json] = {room: json.loads(told) for room, told in cabinet.entries(_SEALED_ROOMS).items()}
+        if (keystore.get("own", "device") or device) != device:
+            discard_device_keys(keystore)
+        keystore.put({("own", "device"): device})
+        self.own = OwnDevice(keystore, user, device)
+        self.devices = DeviceList(keystore, server, (user, device))
+        self._pairwise = OlmSessions(keystore, server, self.own)
+        self._inbound = InboundSessions(keystore)
+        self._pending = PendingEvents(keystore)
+        self.outbound = OutboundSessions(keystore, server, self.own, self.devices, self._pairwise, self._members_of)
+        self._requests = KeyRequests(keystore, server, self.own, self.devices, self._pairwise, self.outbound)
+        self._rooms: dict[str, Json] = {
+            room: json.loads(row) for room, row in keystore.entries(_ENCRYPTED_ROOMS).items()
+        }
         self._plain: set[str] = set()
         self._members: dict[str, frozenset[str]] = {}
         self._renewed: set[str] = set()
 
     async def start(self, identity: Path, password: str | None) -> None:
         await self.own.publish(self._server)
-        if self._cabinet.get("own", "vouched") != self.own.device:
+        if self._keystore.get("own", "vouched") != self.own.device:
             try:
                 await sign_own_device(self._server, self.own, identity, password)
-                self._cabinet.put({("own", "vouched"): self.own.device})
-            except MatrixRefused as error:  # messages go all the same; clients show a warning beside them
-                _log.warning("this device is not vouched for", error=str(error))
-
-    # --- which rooms are sealed --------------------------------------------------------------------------------
+                self._keystore.put({("own", "vouched"): self.own.device})
+            except MatrixRefused as error:  # messages are still sent; clients show a warning
+                _log.warning("this device is not cross-signed", error=str(error))
 
     def observe_state(self, room: str, events: Iterable[Json]) -> None:
-        """What a room's events say about it: whether it is sealed, and that its members changed."""
+        """Note from a room's events whether it is encrypted, and that its members changed."""
         for event in events:
             if event.get("type") == ENCRYPTION and event.get("state_key") == "":
                 rules = event.get("content")
@@ -73,13 +73,13 @@ class OlmMachine:
                 self._members.pop(room, None)
 
     def forget_members(self, room: str) -> None:
-        """We may have missed who came or went."""
+        """Changes of membership may have been missed."""
         self._members.pop(room, None)
 
     def mark_encrypted(self, room: str, rules: Json) -> None:
         if self._rooms.get(room) != rules:
             self._rooms[room] = rules
-            self._cabinet.put({(_SEALED_ROOMS, room): json.dumps(rules)})
+            self._keystore.put({(_ENCRYPTED_ROOMS, room): json.dumps(rules)})
 
     async def is_encrypted(self, room: str) -> bool:
         if room not in self._rooms and room not in self._plain:
@@ -91,8 +91,6 @@ class OlmMachine:
                 self._plain.add(room)
         return room in self._rooms
 
-    # --- saying ------------------------------------------------------------------------------------------------
-
     async def send(self, room: str, kind: str, content: Json, token: str) -> str:
         if not await self.is_encrypted(room):
             return await self._server.send(room, kind, content, token)
@@ -103,83 +101,79 @@ class OlmMachine:
             self._members[room] = frozenset(await self._server.members(room))
         return self._members[room]
 
-    # --- hearing -----------------------------------------------------------------------------------------------
-
-    async def receive_sync(self, told: Json, *, first: bool) -> list[tuple[str, Json]]:
-        """What a sync brings for our device. Returns what waited and can be opened now, by room, in order."""
-        changes = self.devices.apply_changes(told.get("device_lists", {}))
+    async def receive_sync(self, sync: Json, *, first: bool) -> list[tuple[str, Json]]:
+        """Handle a sync's to-device messages. Returns pending events that can be decrypted now, with their rooms."""
+        changes = self.devices.apply_changes(sync.get("device_lists", {}))
         if first:
             changes |= self.devices.mark_all_stale()
-        self._cabinet.put(changes)
-        for event in told.get("to_device", {}).get("events", []):
+        self._keystore.put(changes)
+        for event in sync.get("to_device", {}).get("events", []):
             try:
                 await self._receive_one(event)
             except Undecryptable as error:
-                _log.warning("a message between devices was not opened", sender=event.get("sender"), error=str(error))
-        await self.own.replenish_keys(self._server, told)
-        return self._no_longer_waiting()
+                _log.warning("a to-device message was not decrypted", sender=event.get("sender"), error=str(error))
+        await self.own.replenish_keys(self._server, sync)
+        return self._decrypt_pending()
 
-    def _no_longer_waiting(self) -> list[tuple[str, Json]]:
-        """Nobody's words overtake what they said before, unless that has waited for its key too long."""
-        opened: list[tuple[str, Json]] = []
+    def _decrypt_pending(self) -> list[tuple[str, Json]]:
+        """An event does not overtake an earlier one of its sender, unless that has waited for its key too long."""
+        decrypted: list[tuple[str, Json]] = []
         holding_back: set[tuple[str, str]] = set()
-        for held in self._held.all():
+        for pending in self._pending.all():
             try:
-                if (held.room, held.sender) not in holding_back:
-                    opened.append((held.room, self._keys.decrypt(held.room, held.event)))
-                    self._held.mark_decrypted(held)
+                if (pending.room, pending.sender) not in holding_back:
+                    decrypted.append((pending.room, self._inbound.decrypt(pending.room, pending.event)))
+                    self._pending.mark_decrypted(pending)
             except MissingKey:
-                if held.delays_later(HOLD_BACK_S):
-                    holding_back.add((held.room, held.sender))
+                if pending.delays_later(HOLD_BACK_S):
+                    holding_back.add((pending.room, pending.sender))
             except Undecryptable as error:
-                self._give_up(held, error)
-        return opened
-
-    def _give_up(self, held: PendingEvent, error: Undecryptable) -> None:
-        self._cabinet.put(self._held.remove([held]))
-        _log.warning("an event was not opened", room=held.room, which=held.event.get("event_id"), error=str(error))
+                self._keystore.put(self._pending.remove([pending]))
+                _log_undecryptable(pending.room, pending.event, error)
+        return decrypted
 
     def save_progress(self) -> None:
-        """Note what was opened, before it counts as heard."""
-        self._cabinet.put(self._keys.take_changes())
+        """Store what was decrypted, before it counts as read."""
+        self._keystore.put(self._inbound.take_changes())
 
     def release(self, events: Iterable[tuple[str, Json]]) -> None:
-        """These are in the inbox now: they need not wait here any more."""
-        self._cabinet.put(self._held.remove(PendingEvent(room, event, 0) for room, event in events))
+        """These events are in the inbox now."""
+        self._keystore.put(self._pending.remove(PendingEvent(room, event, 0) for room, event in events))
 
     def decrypt(self, room: str, event: Json) -> Json | None:
-        """The event as it was meant. None if it cannot be opened yet: then it waits, for its key or for its turn."""
+        """The decrypted event. None if it has to wait for its key or for an earlier event, or cannot be decrypted."""
         if event.get("type") != ENCRYPTED or not isinstance(event.get("content"), dict):
             return event
         if event.get("sender") == self.own.user or event["content"].get("algorithm") != MEGOLM:
             return None
         try:
-            if not self._held.delays(room, event, HOLD_BACK_S):
-                return self._keys.decrypt(room, event)
-            self._held.add(room, event)
+            if not self._pending.delays(room, event, HOLD_BACK_S):
+                return self._inbound.decrypt(room, event)
+            self._pending.add(room, event)
         except MissingKey:
-            self._held.add(room, event)
+            self._pending.add(room, event)
         except Undecryptable as error:
-            _log.warning("an event was not opened", room=room, which=event.get("event_id"), error=str(error))
+            _log_undecryptable(room, event, error)
         return None
 
     @property
     def has_pending(self) -> bool:
-        return len(self._held) > 0
+        return len(self._pending) > 0
 
     async def request_missing_keys(self) -> list[PendingEvent]:
-        """Ask for keys that should be here by now. Returns what will not be opened any more, one event per key."""
-        overdue = self._held.overdue(ASK_AFTER_S, asked=False)
-        late = [one for one in overdue if not self._keys.can_decrypt(one.room, one.event)]  # else it waits for its turn
+        """Request keys that are overdue. Returns events that will not be decrypted any more, one per key."""
+        overdue = self._pending.overdue(REQUEST_AFTER_S, asked=False)
+        # An event whose key is here waits for an earlier one.
+        late = [pending for pending in overdue if not self._inbound.can_decrypt(pending.room, pending.event)]
         if late:
             await self._requests.request(late)
-            self._held.mark(late)
-        lost = self._held.overdue(TELL_AFTER_S, asked=True)
-        return list({(one.room, one.session): one for one in lost}.values())
+            self._pending.mark(late)
+        lost = self._pending.overdue(NOTIFY_AFTER_S, asked=True)
+        return list({(pending.room, pending.session): pending for pending in lost}.values())
 
     def mark_notified(self, lost: PendingEvent) -> None:
-        """Its sender knows now that we cannot read what this key is for."""
-        self._held.mark(self._held.for_sessions([(lost.room, lost.session)]), told=True)
+        """Its sender was notified that we cannot read the events of this key."""
+        self._pending.mark(self._pending.for_sessions([(lost.room, lost.session)]), notified=True)
 
     async def _receive_one(self, event: Json) -> None:
         content, sender = event.get("content"), str(event.get("sender", ""))
@@ -198,52 +192,56 @@ class OlmMachine:
             return
         device = await self.devices.with_key(sender, sender_key)
         if device is None:
-            raise Undecryptable("from a device nobody vouches for")
+            raise Undecryptable("from an unknown device")
         try:
-            opened = self._pairwise.decrypt(sender_key, ours)
+            decrypted = self._pairwise.decrypt(sender_key, ours)
         except Undecryptable:
-            await self._renew(sender, sender_key)
+            await self._renew_session(sender, sender_key)
             raise
-        if opened is None:
+        if decrypted is None:
             return
-        plain, changes = opened
-        fits = (
+        plain, changes = decrypted
+        is_genuine = (
             plain.get("sender") == sender
             and plain.get("recipient") == self.own.user
             and plain.get("recipient_keys", {}).get("ed25519") == self.own.ed25519
             and plain.get("keys", {}).get("ed25519") == device.ed25519
         )
-        if fits and isinstance(plain.get("content"), dict):
-            changes |= self._take(sender, sender_key, str(plain.get("type")), plain["content"])
-        self._cabinet.put(changes)
+        if is_genuine and isinstance(plain.get("content"), dict):
+            changes |= self._add_key(sender, sender_key, str(plain.get("type")), plain["content"])
+        self._keystore.put(changes)
 
-    def _take(self, sender: str, sender_key: str, kind: str, content: Json) -> dict[KeyPath, str | None]:
+    def _add_key(self, sender: str, sender_key: str, kind: str, content: Json) -> dict[KeyPath, str | None]:
         if kind not in ("m.room_key", "m.forwarded_room_key") or content.get("algorithm") != MEGOLM:
             return {}
         room, session, key = (str(content.get(name, "")) for name in ("room_id", "session_id", "session_key"))
         exported = kind == "m.forwarded_room_key"
-        if exported and not self._held.for_sessions([(room, session)]):
-            return {}  # nobody asked for it
+        if exported and not self._pending.for_sessions([(room, session)]):
+            return {}  # it was not requested
         try:
-            return self._keys.add_key(room, sender, sender_key, session, key, exported=exported)
+            return self._inbound.add_key(room, sender, sender_key, session, key, exported=exported)
         except Undecryptable as error:
-            _log.warning("a key was not taken", sender=sender, error=str(error))
+            _log.warning("a room key was not accepted", sender=sender, error=str(error))
             return {}
 
-    async def _renew(self, sender: str, sender_key: str) -> None:
-        """The line to this device is broken: begin a new one and say so, once while we run."""
+    async def _renew_session(self, sender: str, sender_key: str) -> None:
+        """Replace the broken session with this device, once per run."""
         device = await self.devices.with_key(sender, sender_key)
         if device is None or sender_key in self._renewed:
             return
         self._renewed.add(sender_key)
         reached = await self._pairwise.ensure_sessions([device], new_session=True)
-        await send_to_devices(self._cabinet, self._server, self._pairwise, reached, "m.dummy", {})
+        await send_to_devices(self._keystore, self._server, self._pairwise, reached, "m.dummy", {})
 
     def close(self) -> None:
-        self._cabinet.close()
+        self._keystore.close()
 
 
-def discard_device_keys(cabinet: KeyStore) -> None:
-    """Forget what only this device could do. The keys to what others wrote are kept: they open it for any device."""
-    drawers = ("own", "olm", "heard", "speaking", "given", "sent")
-    cabinet.put({(drawer, name): None for drawer in drawers for name in cabinet.entries(drawer)})
+def discard_device_keys(keystore: KeyStore) -> None:
+    """Remove the keys of this device. Received room keys are kept: a new device can use them."""
+    sections = ("own", "olm", "heard", "speaking", "given", "sent")
+    keystore.put({(section, name): None for section in sections for name in keystore.entries(section)})
+
+
+def _log_undecryptable(room: str, event: Json, error: Undecryptable) -> None:
+    _log.warning("an event was not decrypted", room=room, event_id=event.get("event_id"), error=str(error))

@@ -1,4 +1,4 @@
-"""JSON as Matrix signs it: the same bytes for the same thing, with who vouches for it beside it."""
+"""Base64, signed JSON and encrypted files as Matrix defines them."""
 
 from __future__ import annotations
 
@@ -16,64 +16,58 @@ from cryptography.hazmat.primitives.ciphers.modes import CTR
 from vodozemac import Ed25519PublicKey, Ed25519Signature
 
 from coterie.messaging.errors import BadFile
-
-# Bytes as Matrix writes them: base64 without its padding.
+from coterie.surfaces.matrix.homeserver import Json
 
 
 def to_base64(data: bytes, *, url: bool = False) -> str:
+    """Without padding."""
     encoded = base64.urlsafe_b64encode(data) if url else base64.b64encode(data)
     return encoded.decode().rstrip("=")
 
 
 def from_base64(text: str, *, url: bool = False) -> bytes:
-    """Raises ValueError for what is no base64."""
+    """With or without padding; raises ValueError for anything else."""
     padded = text + "=" * (-len(text) % 4)
     return base64.b64decode(padded, altchars=b"-_" if url else None, validate=True)
 
 
-Json = dict[str, Any]
-
-
-def canonical_json(told: Json) -> bytes:
-    """Without what is never signed: the signatures themselves, and what servers add."""
-    signed = {key: value for key, value in told.items() if key not in ("signatures", "unsigned")}
+def canonical_json(document: Json) -> bytes:
+    """The bytes that are signed: without the signatures and without what servers add."""
+    signed = {key: value for key, value in document.items() if key not in ("signatures", "unsigned")}
     return json.dumps(signed, ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode()
 
 
-def sign_json(told: Json, user: str, key_id: str, sign: Callable[[bytes], str]) -> Json:
-    """With our signature added to those it has."""
-    before = told.get("signatures", {})
-    ours = {**before.get(user, {}), f"ed25519:{key_id}": sign(canonical_json(told))}
-    return {**told, "signatures": {**before, user: ours}}
+def sign_json(document: Json, user: str, key_id: str, sign: Callable[[bytes], str]) -> Json:
+    """The document with our signature added to those it has."""
+    signatures = document.get("signatures", {})
+    ours = {**signatures.get(user, {}), f"ed25519:{key_id}": sign(canonical_json(document))}
+    return {**document, "signatures": {**signatures, user: ours}}
 
 
-def has_signature(told: Any, user: str, key_id: str, public: str) -> bool:
-    """Whether that key vouches for it. Whatever is malformed is not signed."""
+def has_signature(document: Any, user: str, key_id: str, public: str) -> bool:
+    """Whether the document has a valid signature of that key; False for anything malformed."""
     try:
-        signature = Ed25519Signature.from_base64(told["signatures"][user][f"ed25519:{key_id}"])
-        Ed25519PublicKey.from_base64(public).verify_signature(canonical_json(told), signature)
+        signature = Ed25519Signature.from_base64(document["signatures"][user][f"ed25519:{key_id}"])
+        Ed25519PublicKey.from_base64(public).verify_signature(canonical_json(document), signature)
     except (KeyError, TypeError, ValueError):
         return False
     return True
 
 
-# Files in sealed rooms: sealed piece by piece as they go, so that a large one needs no more memory than a small.
-
-
 class EncryptedFile:
-    """A file on its way out: read `chunks` to its end, then `told` says how to open it."""
+    """An outgoing file, encrypted chunk by chunk: read all of `chunks`, then `metadata` has the key to it."""
 
     def __init__(self, chunks: AsyncIterator[bytes]) -> None:
         self._chunks = chunks
-        self._key, self._start = os.urandom(32), os.urandom(8) + bytes(8)
+        self._key, self._iv = os.urandom(32), os.urandom(8) + bytes(8)
         self._hash = hashlib.sha256()
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        cipher = Cipher(AES(self._key), CTR(self._start)).encryptor()
+        cipher = Cipher(AES(self._key), CTR(self._iv)).encryptor()
         async for chunk in self._chunks:
-            sealed = cipher.update(chunk)
-            self._hash.update(sealed)
-            yield sealed
+            encrypted = cipher.update(chunk)
+            self._hash.update(encrypted)
+            yield encrypted
 
     def metadata(self, uri: str) -> Json:
         key = {"kty": "oct", "key_ops": ["encrypt", "decrypt"], "alg": "A256CTR", "ext": True}
@@ -81,22 +75,22 @@ class EncryptedFile:
             "v": "v2",
             "url": uri,
             "key": {**key, "k": to_base64(self._key, url=True)},
-            "iv": to_base64(self._start),
+            "iv": to_base64(self._iv),
             "hashes": {"sha256": to_base64(self._hash.digest())},
         }
 
 
 async def decrypt_file(chunks: AsyncIterator[bytes], metadata: Any) -> AsyncIterator[bytes]:
-    """A file that came in. It is known to be whole only at its end: what was made of it until then must not be kept."""
+    """Decrypt an incoming file. Its hash is checked at the end: if that raises `BadFile`, discard what was read."""
     try:
-        key, start = from_base64(metadata["key"]["k"], url=True), from_base64(metadata["iv"])
-        wanted = from_base64(metadata["hashes"]["sha256"])
-        cipher = Cipher(AES(key), CTR(start)).decryptor()
+        key, iv = from_base64(metadata["key"]["k"], url=True), from_base64(metadata["iv"])
+        expected = from_base64(metadata["hashes"]["sha256"])
+        cipher = Cipher(AES(key), CTR(iv)).decryptor()
     except (KeyError, TypeError, ValueError) as error:
-        raise BadFile("The file came without a key that fits.", "Send it again.") from error
-    found = hashlib.sha256()
+        raise BadFile("The file came without a valid key.", "Send it again.") from error
+    digest = hashlib.sha256()
     async for chunk in chunks:
-        found.update(chunk)
+        digest.update(chunk)
         yield cipher.update(chunk)
-    if not hmac.compare_digest(found.digest(), wanted):
+    if not hmac.compare_digest(digest.digest(), expected):
         raise BadFile("The file is not what was sent.", "Send it again.")
