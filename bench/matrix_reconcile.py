@@ -20,7 +20,7 @@ from tests.real.synapse import Synapse
 async def furnish_rooms(house: MatrixApp, account: str, rooms: int) -> None:
     you = house.people.person("you")
     for number in range(rooms):
-        room = await house.bot.topology.room_for(account, f"Room {number}", "A room.", {"key": f"k{number}"})
+        room = await house.bot.rooms.room_for(account, f"Room {number}", "A room.", {"key": f"k{number}"})
         await house.board.chats.begin_chat(room_ref(room), you, title=f"Room {number}")
         await house.bot.update_room(room_ref(room))
 

@@ -55,7 +55,7 @@ async def test_p7_an_invitation_makes_a_space_and_a_first_room_once(synapse: Syn
         assert creations(synapse, house.bot_user) == 2, "a Space and a room, whatever happens"
         invited = await ana.accept_invites()
         assert len(invited) == 2
-        space = next(one.room for one in house.bot.topology.rooms.values() if one.is_space)
+        space = next(one.room for one in house.bot.rooms.rooms.values() if one.is_space)
         state = await ana.server.state(space)
         children = [event["state_key"] for event in state if event["type"] == "m.space.child"]
         assert children == [room for room in invited if room != space]
@@ -179,7 +179,7 @@ async def test_p6_files_both_ways(synapse: Synapse, tmp_path: Path) -> None:
         character = house.board.chats.rooms.get(room_ref(room)).character
         saved = house.workspaces / character / kept.path
         assert saved.read_bytes() == data and kept.path.startswith("files/matrix-")
-        assert "could not be kept" in house.echo.heard[-1][1]
+        assert "could not be saved" in house.echo.heard[-1][1]
         await house.board.notify(OutgoingMessage(room=room_ref(room), text="Here.", attachments=(kept,)), "file-1")
         await house.board.wait_idle()
         sent = [e["content"] for e in await ana.events(room) if e["content"].get("msgtype") == "m.image"][-1]
@@ -193,7 +193,7 @@ async def test_p10_a_lost_database_is_rebuilt_without_making_or_inviting_anythin
     async with house_on(synapse, tmp_path, bot_name()) as (house, ana):
         await house.bot.update_room(room_ref(await first_room(house, ana)))
         for n in range(5):
-            room = await house.bot.topology.room_for(ana.user, f"Room {n}", "t", {"key": f"k{n}"})
+            room = await house.bot.rooms.room_for(ana.user, f"Room {n}", "t", {"key": f"k{n}"})
             await house.board.chats.begin_chat(room_ref(room), house.people.person("you"), title=f"Room {n}")
             await house.bot.update_room(room_ref(room))
         before = {one.room.id: (one.number, one.title) for one in house.board.chats.rooms.on_surface(SURFACE)}
@@ -247,7 +247,7 @@ async def test_p11_reset_says_what_it_does_and_dry_run_touches_nothing(synapse: 
     async with house_on(synapse, tmp_path, bot_name()) as (house, ana):
         room = await first_room(house, ana)
         login, said = house.folder / "login.json", list[str]()
-        server = house.bot.topology.server
+        server = house.bot.rooms.server
         events, joined = house.store.reader.last_id(), await server.joined_rooms()
         for mode in ("local-only", "server-leave-forget"):
             await reset(house.store, server, login, mode, dry_run=True, report=said.append)

@@ -122,7 +122,7 @@ class MatrixPlatform:
             if room not in self._rooms:
                 async with self._syncing:  # an invitation that is seen is answered with a Space: here it is none
                     self._rooms[room] = await human.room_with(self._house.bot_user)
-                    await self._house.bot.topology.server.join(self._rooms[room])
+                    await self._house.bot.rooms.server.join(self._rooms[room])
             elif human.user not in self._members(room):
                 await next(iter(self._people.values())).server.invite(self._rooms[room], human.user)
                 await human.server.join(self._rooms[room])
@@ -137,7 +137,7 @@ class MatrixPlatform:
             await human.close()
 
     async def _send(self, server: Homeserver, room: str, kind: str, content: Json, transaction: str) -> str:
-        ours = server is self._house.bot.topology.server
+        ours = server is self._house.bot.rooms.server
         fault = self._faults.pop(0) if ours and self._faults else None
         if fault == "patience":
             raise PlatformRateLimited("Too many messages.", 0.01)

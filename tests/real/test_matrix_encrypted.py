@@ -206,7 +206,7 @@ async def test_p6_files_in_sealed_rooms_are_sealed_both_ways(synapse: Synapse, t
         (kept,) = house.echo.files
         character = house.board.chats.rooms.get(room_ref(room)).character
         assert (house.workspaces / character / kept.path).read_bytes() == data
-        assert "could not be kept" in house.echo.heard[-1][1] and len(list((house.workspaces).rglob("*.png"))) == 1
+        assert "could not be saved" in house.echo.heard[-1][1] and len(list((house.workspaces).rglob("*.png"))) == 1
         await house.board.notify(OutgoingMessage(room=room_ref(room), text="Here.", attachments=(kept,)), "file-1")
         await house.board.notify(OutgoingReaction(room=room_ref(room), to=house.echo.heard[-1][0], emoji="🌊"), "r-1")
         await house.board.wait_idle()
@@ -220,7 +220,7 @@ async def test_p4_the_same_token_is_the_same_bytes(synapse: Synapse, tmp_path: P
     async with house_on(synapse, tmp_path) as (house, ana):
         room = await first_room(house, ana)
         sent: list[Json] = []
-        server, send = house.bot.topology.server, Homeserver.send
+        server, send = house.bot.rooms.server, Homeserver.send
 
         async def broken(self: Homeserver, room: str, kind: str, content: Json, transaction: str) -> str:
             sent.append(content)

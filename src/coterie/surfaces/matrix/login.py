@@ -1,4 +1,7 @@
-"""The login on the homeserver, kept in the data folder: its device is what makes repeated sends one message. Trap 3"""
+"""Log in, connect with working encryption keys, and reset the connection.
+
+The login is stored in the data folder: the homeserver deduplicates repeated sends per device.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +35,14 @@ class Login:
 
 
 async def log_in(settings: MatrixSettings, file: Path) -> tuple[Homeserver, Login]:
-    """With the login that was kept, or with the password, once."""
+    """Use the stored login, or log in with the password and store it."""
     login = _read_login(file)
     if login is None:
         if settings.password is None:
             raise ConfigError("There is no login for Matrix yet.", "Set matrix.password, for the first start at least.")
         server = Homeserver(settings.homeserver)
-        told = await server.login(settings.user, settings.password.get_secret_value())
-        login = Login(told["user_id"], told["device_id"], told["access_token"])
+        response = await server.login(settings.user, settings.password.get_secret_value())
+        login = Login(response["user_id"], response["device_id"], response["access_token"])
         write_private_json(file, asdict(login))
     else:
         server = Homeserver(settings.homeserver)
@@ -54,12 +57,7 @@ def _read_login(file: Path) -> Login | None:
     except FileNotFoundError:
         return None
     except (ValueError, TypeError, OSError) as error:
-        raise ConfigError(f"{file} cannot be read ({error}).", "Remove it to log in anew.") from None
-
-
-# A device whose keys are lost, or older than what the homeserver has, is replaced by a new one: clients would otherwise
-# keep encrypting for a device that cannot read. That needs the password; the cross-signing identity, kept in a file of
-# its own, signs the new device, so that people need not verify it again.
+        raise ConfigError(f"{file} cannot be read ({error}).", "Remove it to log in again.") from None
 
 
 LOGIN_FILE, KEYS_FILE, IDENTITY_FILE = "login.json", "keys.db", "identity.json"
@@ -67,15 +65,20 @@ _log = get_logger(__name__)
 
 
 async def connect(settings: MatrixSettings, folder: Path) -> tuple[Homeserver, Login, OlmMachine]:
-    """Logged in, with keys that fit the login."""
+    """Log in with encryption keys that match the login.
+
+    A device whose keys are lost, or older than what the homeserver has, is replaced by a new one: clients would
+    otherwise keep encrypting for a device that cannot read. That needs the password; the cross-signing identity signs
+    the new device, so that people need not verify it again.
+    """
     password = settings.password.get_secret_value() if settings.password is not None else None
     server, login = await log_in(settings, folder / LOGIN_FILE)
     keystore = _open_keystore(folder / KEYS_FILE)
     try:
         crypto = OlmMachine(keystore, server, login.user, login.device)
-        if not (crypto.own.is_new and await _has_keys(server, login)) and await _started(crypto, folder, password):
+        if not (crypto.own.is_new and await _has_keys(server, login)) and await _start(crypto, folder, password):
             return server, login, crypto
-        _log.warning("the keys of this device are lost: a new device takes its place", device=login.device)
+        _log.warning("the keys of this device are lost: a new device replaces it", device=login.device)
         if password is None:
             raise KeysLost(
                 "The keys for encrypted rooms are lost, and a new device needs the password.",
@@ -88,7 +91,7 @@ async def connect(settings: MatrixSettings, folder: Path) -> tuple[Homeserver, L
         discard_device_keys(keystore)
         crypto = OlmMachine(keystore, server, login.user, login.device)
         await crypto.start(folder / IDENTITY_FILE, password)
-        await _remove(server, old, login.user, password)
+        await _delete_device(server, old, login.user, password)
         return server, login, crypto
     except BaseException:
         keystore.close()
@@ -101,36 +104,33 @@ def _open_keystore(file: Path) -> KeyStore:
         return KeyStore(file)
     except Corrupt as error:
         aside = file.with_name(f"{file.name}.damaged")
-        _log.error("the key store is damaged and was put aside", aside=aside.name, error=str(error))
-        for one in file.parent.glob(f"{file.name}-*"):
-            one.unlink()
+        _log.error("the key store is damaged and was renamed", file=aside.name, error=str(error))
+        for journal in file.parent.glob(f"{file.name}-*"):
+            journal.unlink()
         file.replace(aside)
         return KeyStore(file)
 
 
-async def _started(crypto: OlmMachine, folder: Path, password: str | None) -> bool:
-    """False where the homeserver has newer keys of this device than we do: what we have is an old copy."""
+async def _start(crypto: OlmMachine, folder: Path, password: str | None) -> bool:
+    """False if the homeserver has newer keys of this device than we do, so that ours are an old copy."""
     try:
         await crypto.start(folder / IDENTITY_FILE, password)
     except MatrixRefused as error:
-        _log.warning("the homeserver does not take the keys of this device", error=str(error))
+        _log.warning("the homeserver does not accept the keys of this device", error=str(error))
         return False
     return True
 
 
 async def _has_keys(server: Homeserver, login: Login) -> bool:
-    told = await server.query_keys([login.user])
-    return login.device in told.get("device_keys", {}).get(login.user, {})
+    response = await server.query_keys([login.user])
+    return login.device in response.get("device_keys", {}).get(login.user, {})
 
 
-async def _remove(server: Homeserver, device: str, user: str, password: str) -> None:
+async def _delete_device(server: Homeserver, device: str, user: str, password: str) -> None:
     try:
         await server.delete_device(device, user, password)
     except SurfaceError as error:
-        _log.warning("the old device is still there: remove it in a client", device=device, error=str(error))
-
-
-# `coterie matrix reset`: starting over on Matrix, locally or on the homeserver too. P11
+        _log.warning("the old device was not removed: remove it in a client", device=device, error=str(error))
 
 
 ResetMode = Literal["local-only", "server-leave-forget"]
@@ -145,7 +145,7 @@ async def reset(
     dry_run: bool,
     report: Callable[[str], None],
 ) -> None:
-    """Says what it does, or would do. Chats and memories stay: only the rooms' way to them is forgotten."""
+    """Forget the rooms on Matrix, locally or on the homeserver too; chats and memories are kept. Reports each step."""
     would = "would be " if dry_run else ""
     rooms = Rooms(store).on_surface(SURFACE)
     if mode == "server-leave-forget" and server is not None:
@@ -158,26 +158,26 @@ async def reset(
     if mode == "local-only":
         report(f"{login.name}, the login: {would}kept")
     else:
-        report(f"{login.name}: {would}removed, and its device with its keys on the homeserver; the identity is kept")
+        report(f"{login.name}: {would}removed, with its device and keys on the homeserver; the identity is kept")
     if not dry_run:
-        drafts = [NewEvent(f"surface:{SURFACE}", RoomForgotten(room=bound.room)) for bound in rooms]
-        await store.append([*drafts, NewEvent(f"surface:{SURFACE}", SurfaceSynced(surface=SURFACE, cursor=""))])
+        forgotten = [NewEvent(f"surface:{SURFACE}", RoomForgotten(room=bound.room)) for bound in rooms]
+        await store.append([*forgotten, NewEvent(f"surface:{SURFACE}", SurfaceSynced(surface=SURFACE, cursor=""))])
         if mode == "server-leave-forget" and server is not None:
             await _log_out(server, report)
             await asyncio.to_thread(login.unlink, missing_ok=True)
-    report("Left to do by hand in your client: leave the rooms and the Space there, and invite the account anew.")
+    report("Left to do by hand in your client: leave the rooms and the Space there, and invite the account again.")
 
 
-async def _leave(server: Homeserver, room: str, tell: Callable[[str], None]) -> None:
+async def _leave(server: Homeserver, room: str, report: Callable[[str], None]) -> None:
     try:
         await server.leave(room)
         await server.forget(room)
     except SurfaceError as error:
-        tell(f"{room}: not done ({error.what})")
+        report(f"{room}: not done ({error.what})")
 
 
-async def _log_out(server: Homeserver, tell: Callable[[str], None]) -> None:
+async def _log_out(server: Homeserver, report: Callable[[str], None]) -> None:
     try:
         await server.logout()
     except SurfaceError as error:
-        tell(f"the device: not removed ({error.what})")
+        report(f"the device: not removed ({error.what})")

@@ -1,4 +1,4 @@
-"""What happens on Matrix, in neutral words. P1"""
+"""Convert Matrix events to neutral messages, and Markdown to Matrix HTML."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from coterie.surfaces.matrix.homeserver import Json
 
 SURFACE = "matrix"
 COMMAND_PREFIX = "!"
-_FALLBACK = re.compile(r"\A(?:> [^\n]*\n)+\n?")
-_TEXTS = ("m.text", "m.emote")
+_REPLY_FALLBACK = re.compile(r"\A(?:> [^\n]*\n)+\n?")
+_TEXT_TYPES = ("m.text", "m.emote")
 MEDIA_TYPES = ("m.file", "m.image", "m.audio", "m.video")
 
 
@@ -32,13 +32,13 @@ def room_ref(room: str) -> RoomRef:
 
 
 def read_event(room: str, event: Json, own: str) -> Incoming | None:
-    """None for what is not said to us: our own words, edits, notices of other bots, state."""
+    """The message or command of an event; None for our own messages, edits, notices of other bots, and state."""
     content = event.get("content")
     if event.get("type") != "m.room.message" or event.get("sender") == own or not isinstance(content, dict):
         return None
     relation = content.get("m.relates_to")
     relation = relation if isinstance(relation, dict) else {}
-    if relation.get("rel_type") == "m.replace" or content.get("msgtype") not in (*_TEXTS, *MEDIA_TYPES):
+    if relation.get("rel_type") == "m.replace" or content.get("msgtype") not in (*_TEXT_TYPES, *MEDIA_TYPES):
         return None
     base: dict[str, Any] = {
         "account": Account(surface=SURFACE, id=str(event["sender"]), name=_localpart(str(event["sender"]))),
@@ -47,8 +47,9 @@ def read_event(room: str, event: Json, own: str) -> Incoming | None:
         "at": datetime.fromtimestamp(int(event.get("origin_server_ts", 0)) / 1000, UTC),
         "thread": relation.get("event_id") if relation.get("rel_type") == "m.thread" else None,
     }
-    text = _FALLBACK.sub("", str(content.get("body", "")), count=1) if "m.in_reply_to" in relation else None
-    text = str(content.get("body", "")) if text is None else text
+    text = str(content.get("body", ""))
+    if "m.in_reply_to" in relation:
+        text = _REPLY_FALLBACK.sub("", text, count=1)
     if content["msgtype"] in MEDIA_TYPES:
         return IncomingMessage(**base, text=_caption(content))
     if text.startswith(COMMAND_PREFIX) and text[1:2].isalpha():
@@ -72,7 +73,7 @@ def with_file(incoming: IncomingMessage, file: Attachment) -> IncomingMessage:
 
 
 def _caption(content: Json) -> str:
-    """A file's words: where there is a name too, the body is what was written with it."""
+    """The text sent with a file: the body, if the event has a file name besides."""
     body = str(content.get("body", ""))
     return body if "filename" in content and content["filename"] != body else ""
 
@@ -81,17 +82,14 @@ def _localpart(user: str) -> str:
     return user.removeprefix("@").partition(":")[0]
 
 
-# Markdown as Matrix shows it: HTML made by us from text that is never trusted to be HTML. P5
-
-
 @cache
 def _markdown() -> MarkdownIt:
-    # Raw HTML is shown as text, and a single line break stays one, as people write in chats.
+    # Raw HTML is escaped, and a single line break is kept, as people write in chats.
     return MarkdownIt("commonmark", {"html": False, "breaks": True}).enable("strikethrough").disable("image")
 
 
 def to_html(text: str) -> str | None:
-    """None where the plain text says it all."""
+    """The text as HTML; None if it has no formatting."""
     html = str(_markdown().render(text)).strip()
     inner = html.removeprefix("<p>").removesuffix("</p>")
     return None if inner == text else html

@@ -1,4 +1,4 @@
-"""The Matrix account at work: logs in, makes the records right, attaches itself, and follows the homeserver. P7, P10"""
+"""Run the Matrix surface: log in, reconcile the rooms, attach to the router, and sync."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from coterie.surfaces.matrix.settings import MatrixSettings
 from coterie.surfaces.matrix.surface import MatrixSurface
 from coterie.surfaces.matrix.sync import SyncLoop
 
-FIRST = "first"
+FIRST_ROOM = "first"
 """The key of the room that every person gets."""
-UNREAD = "I could not read your last message: my device was not given its key. Please send it again."
+UNREAD = "I could not read your last message: my device did not get its key. Please send it again."
 _log = get_logger(__name__)
 
 
@@ -43,8 +43,8 @@ class MatrixService:
         files: Callable[[str], RoomFiles],
         portrait: Callable[[str], Portrait | None] = lambda _: None,
     ) -> None:
-        """`folder` is for its own things; `files` gives the files of a character, `portrait` its picture."""
-        self._board = router
+        """`folder` holds the login and the keys; `files` gives the files of a character, `portrait` its picture."""
+        self._router = router
         self._bus = bus
         self._settings = settings
         self._folder = folder
@@ -54,65 +54,65 @@ class MatrixService:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """At work in the background: a homeserver that is away keeps nobody else from starting."""
+        """Run in the background, so that an unreachable homeserver does not delay the start of the app."""
         stop = asyncio.Event()
-        work = asyncio.create_task(self._run(stop), name="matrix")
+        task = asyncio.create_task(self._run(stop), name="matrix")
         try:
             yield
         finally:
             stop.set()
-            work.cancel()
-            await asyncio.gather(work, return_exceptions=True)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     async def _run(self, stop: asyncio.Event) -> None:
         tries = 0
         while not stop.is_set():
             try:
-                async with self.connected() as following:
+                async with self.connected() as sync_loop:
                     tries = 0
-                    noting = asyncio.create_task(self._note_changes(), name="matrix notes")
+                    updating = asyncio.create_task(self._update_changed_rooms(), name="matrix room updates")
                     try:
-                        await following.run(stop)
+                        await sync_loop.run(stop)
                     finally:
-                        noting.cancel()
-                        await asyncio.gather(noting, return_exceptions=True)
+                        updating.cancel()
+                        await asyncio.gather(updating, return_exceptions=True)
             except (PlatformUnreachable, PlatformRateLimited, KeysRefused) as error:
                 tries += 1
                 _log.warning("Matrix cannot be reached", tries=tries, error=str(error))
                 await asyncio.sleep(backoff_s(tries, maximum=60.0))
             except LoggedOut as error:
                 if self._settings.password is None or tries:
-                    _log.error("Matrix is off", error=redact(str(error)))
+                    _log.error("Matrix is stopped", error=redact(str(error)))
                     return
                 tries += 1
-                _log.warning("logged out: logging in anew, as another device")
+                _log.warning("logged out: logging in again, as another device")
                 await asyncio.to_thread((self._folder / LOGIN_FILE).unlink, missing_ok=True)
             except CoterieError as error:
-                _log.error("Matrix is off", error=redact(str(error)))
+                _log.error("Matrix is stopped", error=redact(str(error)))
                 return
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[SyncLoop]:
-        """Logged in, with the records right; following is the caller's to do."""
+        """Log in, reconcile and attach; the caller runs the sync loop."""
         server, login, self.crypto = await connect(self._settings, self._folder)
         try:
             if self._settings.owner:
-                await self._board.people.link_owner(SURFACE, self._settings.owner)
-            self.topology = MatrixRooms(server, login.user, encrypted=self._settings.encrypted)
-            for room, state in (await self.topology.scan()).items():
+                await self._router.people.link_owner(SURFACE, self._settings.owner)
+            self.rooms = MatrixRooms(server, login.user, encrypted=self._settings.encrypted)
+            for room, state in (await self.rooms.scan()).items():
                 self.crypto.observe_state(room, state)
-            self.reconciler = Reconciler(self._board, self.topology)
+            self.reconciler = Reconciler(self._router, self.rooms)
             self.report = await self.reconciler.run()
-            _log.info("reconciled", rooms=len(self.topology.rooms), report=str(self.report))
-            surface = MatrixSurface(server, self.crypto, self.topology, self._files_in)
-            self._board.dispatcher.on(MemberChange, "invited", surface=SURFACE)(self.on_invite)
-            self._board.attach(surface)
-            noting = asyncio.create_task(self._note_all(), name="matrix notes at start")
+            _log.info("reconciled", rooms=len(self.rooms.rooms), report=str(self.report))
+            surface = MatrixSurface(server, self.crypto, self.rooms, self._files_in)
+            self._router.dispatcher.on(MemberChange, "invited", surface=SURFACE)(self.on_invite)
+            self._router.attach(surface)
+            updating = asyncio.create_task(self._update_all_rooms(), name="matrix room updates at start")
             try:
                 yield SyncLoop(
                     server,
                     login.user,
-                    self._board.inbound,
+                    self._router.inbound,
                     self._files_in,
                     self.reconcile_unknown,
                     self._settings.sync_s,
@@ -120,83 +120,82 @@ class MatrixService:
                     self.notify_undecryptable,
                 )
             finally:
-                self._board.detach(surface)
-                noting.cancel()
-                await asyncio.gather(noting, return_exceptions=True)
+                self._router.detach(surface)
+                updating.cancel()
+                await asyncio.gather(updating, return_exceptions=True)
         finally:
             self.crypto.close()
             await server.close()
 
     async def notify_undecryptable(self, room: str, account: str, session: str) -> None:
-        """Told once per key, and only to whom we know: whoever wrote it must know that it was not heard."""
-        if self._board.people.by_account(SURFACE, account) is not None:
+        """Notify a known sender that a message could not be read, once per key."""
+        if self._router.people.by_account(SURFACE, account) is not None:
             notice = OutgoingNotification(room=room_ref(room), text=UNREAD)
-            await self._board.notify(notice, f"unread.{hashlib.sha256(session.encode()).hexdigest()[:20]}")
+            await self._router.notify(notice, f"unread.{hashlib.sha256(session.encode()).hexdigest()[:20]}")
 
     async def on_invite(self, incoming: MemberChange) -> AsyncIterator[Outgoing]:
-        """A Space and a first room, once per person, however often and from wherever we are invited."""
-        person, account = self._board.chats.sender(incoming), incoming.account
-        await self.topology.server.join(incoming.room.id)
-        room = room_ref(await self.topology.room_for(account.id, "First chat", "Say something.", {"key": FIRST}))
-        if self._board.chats.rooms.find(room) is None:
-            _, greeting = await self._board.chats.begin_chat(room, person, title="First chat")
+        """Create a Space and a first room, once per person, however often we are invited."""
+        person, account = self._router.chats.sender(incoming), incoming.account
+        await self.rooms.server.join(incoming.room.id)
+        room = room_ref(await self.rooms.room_for(account.id, "First chat", "Say something.", {"key": FIRST_ROOM}))
+        if self._router.chats.rooms.find(room) is None:
+            _, greeting = await self._router.chats.begin_chat(room, person, title="First chat")
             if greeting:
                 yield OutgoingMessage(room=room, text=greeting)
         yield OutgoingNotification(room=incoming.room, text="Your chats are in the Space I invited you to. !help")
 
     async def reconcile_unknown(self, room: str) -> None:
-        """P10: a room that is ours and that our records do not know is made right before it is answered."""
-        if self._board.chats.rooms.find(room_ref(room)) is not None or room in self.topology.foreign:
+        """Restore the record of a room that we created before its messages are answered."""
+        if self._router.chats.rooms.find(room_ref(room)) is not None or room in self.rooms.foreign:
             return
         try:
-            made = self.topology.rooms.get(room) or await self.topology.load(room)
+            created = self.rooms.rooms.get(room) or await self.rooms.load(room)
         except MatrixRefused as error:
-            _log.warning("a room could not be looked at", room=room, error=str(error))
+            _log.warning("a room could not be read", room=room, error=str(error))
             return
-        if made is not None and not made.is_space and made.metadata.get("person"):
-            await self.reconciler.reconcile_room(made, self.report)
+        if created is not None and not created.is_space and created.metadata.get("person"):
+            await self.reconciler.reconcile_room(created, self.report)
             await self.reconciler.write_metadata()
 
     def _files_in(self, room: RoomRef) -> RoomFiles:
-        bound = self._board.chats.rooms.find(room)
-        owner = bound.character if bound is not None else "shared"
-        return self._files(owner)
+        bound = self._router.chats.rooms.find(room)
+        return self._files(bound.character if bound is not None else "shared")
 
-    async def _note_changes(self) -> None:
-        """Rooms tell what they are about; what is missed here is noted at the next start."""
-        async with self._bus.subscribe("event.>", limit=10_000, when_slow=WhenSlow.DROP_OLDEST) as news:
-            async for message in news:
+    async def _update_changed_rooms(self) -> None:
+        """Update rooms when their chat changes; a missed change is written at the next start."""
+        async with self._bus.subscribe("event.>", limit=10_000, when_slow=WhenSlow.DROP_OLDEST) as messages:
+            async for message in messages:
                 event: AnyEvent = message.body
                 if isinstance(event.payload, RoomBound | ContextChanged) and event.payload.room.surface == SURFACE:
                     await self.update_room(event.payload.room)
 
-    async def _note_all(self) -> None:
+    async def _update_all_rooms(self) -> None:
         await self.reconciler.write_metadata()
-        for bound in self._board.chats.rooms.on_surface(SURFACE):
+        for bound in self._router.chats.rooms.on_surface(SURFACE):
             await self.update_room(bound.room)
 
     async def update_room(self, room: RoomRef) -> None:
-        """Let a room's state event say what it is about now, and its picture show who is there."""
-        bound = self._board.chats.rooms.find(room)
+        """Write the room's metadata, and show the character's portrait as its avatar."""
+        bound = self._router.chats.rooms.find(room)
         if bound is not None:
             try:
                 await self._show_portrait(room.id, bound.character)
-                await self.topology.update_metadata(room.id, **room_metadata(bound, self._board))
+                await self.rooms.update_metadata(room.id, **room_metadata(bound, self._router))
             except CoterieError as error:
-                _log.info("a room was not noted", room=room.id, error=str(error))
+                _log.info("a room was not updated", room=room.id, error=str(error))
 
     async def _show_portrait(self, room: str, character: str) -> None:
         portrait = self._portrait(character)
-        mark = hashlib.sha256(portrait.data).hexdigest()[:16] if portrait is not None else ""
-        made = self.topology.rooms.get(room)
-        if portrait is None or made is None or made.metadata.get("portrait") == mark:
+        digest = hashlib.sha256(portrait.data).hexdigest()[:16] if portrait is not None else ""
+        created = self.rooms.rooms.get(room)
+        if portrait is None or created is None or created.metadata.get("portrait") == digest:
             return
-        server, size = self.topology.server, len(portrait.data)
-        uri = await server.upload(_once(portrait.data), size, portrait.media_type, "")
+        server, size = self.rooms.server, len(portrait.data)
+        uri = await server.upload(_single_chunk(portrait.data), size, portrait.media_type, "")
         info = {"mimetype": portrait.media_type, "size": size}
         await server.put_state(room, "m.room.avatar", "", {"url": uri, "info": info})
-        await self.topology.update_metadata(room, portrait=mark)
+        await self.rooms.update_metadata(room, portrait=digest)
 
 
-async def _once(data: bytes) -> AsyncIterator[bytes]:
+async def _single_chunk(data: bytes) -> AsyncIterator[bytes]:
     yield data

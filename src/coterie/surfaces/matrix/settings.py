@@ -1,4 +1,4 @@
-"""Which account speaks on Matrix, and how its rooms are made."""
+"""Settings of the Matrix surface."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from coterie.base.config import Section
 
 
 class MatrixSettings(Section):
-    """Matrix: an account of its own for your characters. Without a homeserver it is off."""
+    """Matrix: an account for your characters. Without a homeserver it is off."""
 
     homeserver: str = ""
-    """Its address, such as `https://matrix.example.org`; without it Matrix is off."""
+    """The address of the homeserver, such as `https://matrix.example.org`; without it Matrix is off."""
     user: str = ""
     """The account, such as `@coterie:example.org`."""
     password: SecretStr | None = None
     """Only for the first login; best as `env:NAME` or `secret:NAME`."""
     owner: str = ""
-    """Your own account there: it is you without any code."""
+    """Your own Matrix account; it needs no linking code."""
     encrypted: bool = True
-    """Whether the rooms it makes are end-to-end encrypted; rooms of yours are as you made them."""
+    """Whether the rooms that Coterie creates are end-to-end encrypted; your own rooms stay as they are."""
     sync_s: float = Field(default=30.0, ge=0)
-    """How long the homeserver may wait for news before it answers."""
+    """The long-polling timeout of a sync request."""

@@ -1,4 +1,4 @@
-"""Matrix as a surface: what goes out, as events with transaction ids made from what they answer. P5–P7"""
+"""The Matrix adapter: sends and edits messages and files, with the delivery token as transaction id."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ from coterie.surfaces.matrix.messages import COMMAND_PREFIX, SURFACE, room_ref, 
 from coterie.surfaces.matrix.rooms import MatrixRooms
 
 FilesOf = Callable[[RoomRef], RoomFiles]
-"""The workspace of whoever answers in a room."""
-_LONGEST = 8_000
-"""Bytes. An event may have 65,536, and an edit holds the text four times: twice as plain and twice as HTML."""
-_LONGEST_HTML = 14_000
-"""Bytes: twice this and twice the text, sealed, still fit. What is all markup is shown as it was written."""
+"""The files of the character who answers in a room."""
+_MAX_TEXT_BYTES = 8_000
+"""An event may have 65,536 bytes, and an edit has the text four times: twice as plain text and twice as HTML."""
+_MAX_HTML_BYTES = 14_000
+"""Twice this and twice the text still fit when encrypted. Longer HTML is left out."""
 _KINDS = {"image": "m.image", "audio": "m.audio", "video": "m.video"}
 
 
 class MatrixSurface:
     name = SURFACE
     capabilities = Capabilities(
-        max_length=_LONGEST,
+        max_length=_MAX_TEXT_BYTES,
         length_in_bytes=True,
         deduplicates=True,
         can_edit=True,
         can_create_rooms=True,
         command_prefix=COMMAND_PREFIX,
-        # Trap 8: homeservers allow a message every five seconds in the long run.
+        # Homeservers allow a message every five seconds in the long run.
         pace=EditPace(min_interval_s=1.0, max_interval_s=3.0, idle_s=1.0, max_edits=30),
     )
 
-    def __init__(self, server: Homeserver, crypto: OlmMachine, topology: MatrixRooms, files: FilesOf) -> None:
+    def __init__(self, server: Homeserver, crypto: OlmMachine, rooms: MatrixRooms, files: FilesOf) -> None:
         self._server = server
         self._crypto = crypto
-        self._topology = topology
+        self._rooms = rooms
         self._files = files
 
     async def send(self, outgoing: Deliverable, token: str) -> str:
@@ -66,20 +66,20 @@ class MatrixSurface:
     async def edit(self, outgoing: Deliverable, message: str, token: str) -> None:
         new = _content(outgoing)
         relation = {"rel_type": "m.replace", "event_id": message}
-        new.pop("m.relates_to", None)  # what it replaces stands in its thread already
+        new.pop("m.relates_to", None)  # the replaced message is in its thread already
         content = {**new, "body": f"* {new['body']}", "m.new_content": new, "m.relates_to": relation}
         await self._crypto.send(outgoing.room.id, "m.room.message", content, token)
         for number, file in enumerate(_attachments(outgoing)):
             await self._send_file(outgoing, file, f"{token}.f{number}")
 
     async def typing(self, room: RoomRef, on: bool) -> None:
-        await self._server.typing(room.id, self._topology.user, on)
+        await self._server.typing(room.id, self._rooms.user, on)
 
     async def create_room(self, person: Account, title: str, key: str) -> RoomRef:
-        return room_ref(await self._topology.room_for(person.id, title, "A chat of its own.", {"key": key}))
+        return room_ref(await self._rooms.room_for(person.id, title, "A chat of its own.", {"key": key}))
 
     async def rename_room(self, room: RoomRef, title: str) -> None:
-        if room.id in self._topology.rooms:
+        if room.id in self._rooms.rooms:
             await self._server.put_state(room.id, "m.room.name", "", {"name": title})
 
     async def _send_file(self, outgoing: Deliverable, file: Attachment, token: str) -> str:
@@ -91,9 +91,9 @@ class MatrixSurface:
             "info": {"mimetype": file.media_type, "size": file.size},
         }
         if await self._crypto.is_encrypted(outgoing.room.id):
-            sealed = EncryptedFile(chunks)
-            uri = await self._server.upload(sealed.chunks(), file.size, "application/octet-stream", "")
-            content["file"] = sealed.metadata(uri)
+            encrypted = EncryptedFile(chunks)
+            uri = await self._server.upload(encrypted.chunks(), file.size, "application/octet-stream", "")
+            content["file"] = encrypted.metadata(uri)
         else:
             content["url"] = await self._server.upload(chunks, file.size, file.media_type, file.name)
         if outgoing.thread is not None:
@@ -117,11 +117,11 @@ def _content(outgoing: Deliverable) -> Json:
     text = _text(outgoing)
     content: Json = {"msgtype": "m.notice" if isinstance(outgoing, OutgoingNotification) else "m.text", "body": text}
     html = to_html(text) if isinstance(outgoing, OutgoingMessage) else None
-    if html is not None and len(html.encode()) <= _LONGEST_HTML:
+    if html is not None and len(html.encode()) <= _MAX_HTML_BYTES:
         content |= {"format": "org.matrix.custom.html", "formatted_body": html}
     reply = outgoing.reply_to if isinstance(outgoing, OutgoingMessage) else None
     if outgoing.thread is not None:
-        # Clients that know no threads show it as a reply to the thread's first message.
+        # Clients without threads show it as a reply to the thread's first message.
         in_reply = {"event_id": reply or outgoing.thread}
         relation = {"rel_type": "m.thread", "event_id": outgoing.thread, "m.in_reply_to": in_reply}
         content["m.relates_to"] = {**relation, "is_falling_back": reply is None}

@@ -1,6 +1,6 @@
-"""Following the homeserver: what is new goes to the reception, in one transaction with how far we have read. Traps 1, 2
+"""Read the homeserver: each sync's events go to the inbox in one transaction with the new sync position.
 
-Whatever was missed while we were away is read back to where we left, so that every message is heard once, in order.
+After a pause, the messages missed meanwhile are read back to the last position, so that each is handled once, in order.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from coterie.surfaces.matrix.crypto.primitives import decrypt_file
 from coterie.surfaces.matrix.homeserver import Homeserver, Json, MatrixRefused
 from coterie.surfaces.matrix.messages import MEDIA_TYPES, SURFACE, read_event, read_invite, with_file
 
-_MOST_PAGES = 100
-_SOON_S = 2.0
-"""How long to wait for news while something cannot be opened: there may be more to do about it."""
+_MAX_PAGES = 100
+_PENDING_WAIT_S = 2.0
+"""The sync timeout while events wait for their keys, which may have to be requested."""
 _log = get_logger(__name__)
 
 
@@ -39,19 +39,19 @@ class SyncLoop:
         crypto: OlmMachine,
         on_undecryptable: Callable[[str, str, str], Awaitable[None]],
     ) -> None:
-        """`unknown` is asked about each room that something is said in, before it is handed over; `unread` is told
-        the room, the person and the key of what will not be opened any more."""
+        """`on_unknown_room` is called for each room before its messages are handed over; `on_undecryptable` with the
+        room, sender and session of events whose key did not arrive."""
         self._server = server
         self._own = own
-        self._reception = inbound
+        self._inbound = inbound
         self._files = files
-        self._unknown = on_unknown_room
+        self._on_unknown_room = on_unknown_room
         self._wait_s = wait_s
         self._crypto = crypto
-        self._unread = on_undecryptable
+        self._on_undecryptable = on_undecryptable
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until told to stop. A homeserver that is away is waited for, ever more patiently."""
+        """Sync until stopped. An unreachable homeserver is retried with growing pauses."""
         tries = 0
         while not stop.is_set():
             try:
@@ -61,104 +61,107 @@ class SyncLoop:
                 await _pause(stop, error.retry_after_s)
             except PlatformUnreachable as error:
                 tries += 1
-                _log.warning("the homeserver is away", tries=tries, error=str(error))
+                _log.warning("the homeserver cannot be reached", tries=tries, error=str(error))
                 await _pause(stop, backoff_s(tries, maximum=60.0))
 
     async def sync_once(self, wait_s: float | None = None) -> None:
-        since = self._reception.inbox.cursor(SURFACE)
+        since = self._inbound.inbox.cursor(SURFACE)
         wait_s = self._wait_s if wait_s is None else wait_s
-        told = await self._server.sync(since, min(wait_s, _SOON_S) if self._crypto.has_pending else wait_s)
-        rooms = told.get("rooms", {})
-        for room, info in rooms.get("join", {}).items():
-            self._crypto.observe_state(
-                room, [*info.get("state", {}).get("events", []), *info["timeline"].get("events", [])]
-            )
-            if info["timeline"].get("limited"):
+        sync = await self._server.sync(since, min(wait_s, _PENDING_WAIT_S) if self._crypto.has_pending else wait_s)
+        rooms = sync.get("rooms", {})
+        joined, invites = rooms.get("join", {}), rooms.get("invite", {})
+        for room, info in joined.items():
+            state, timeline = info.get("state", {}).get("events", []), info["timeline"]
+            self._crypto.observe_state(room, [*state, *timeline.get("events", [])])
+            if timeline.get("limited"):
                 self._crypto.forget_members(room)
-        waited = await self._crypto.receive_sync(told, first=since is None)
+
         incoming: list[Incoming] = []
-        for room, event in waited:
+        decrypted = await self._crypto.receive_sync(sync, first=since is None)
+        for room, event in decrypted:
             incoming += await self._read(room, [event])
-        invites = rooms.get("invite", {})
         found = (read_invite(room, info, self._own) for room, info in invites.items())
         incoming += [invite for invite in found if invite is not None]
-        # Without a place to go on from there is no telling what was answered: only what comes now is.
-        for room, info in rooms.get("join", {}).items() if since is not None else ():
+        # On the first sync it is unknown which messages were answered: only later ones are read.
+        for room, info in joined.items() if since is not None else ():
             try:
-                incoming += await self._heard(room, info["timeline"], since)
-            except MatrixRefused as error:  # we may have been sent away: one room's trouble is no other's
+                incoming += await self._read_timeline(room, info["timeline"], since)
+            except MatrixRefused as error:  # we may have been removed from this room; the others go on
                 _log.warning("a room could not be read", room=room, error=str(error))
+
         self._crypto.save_progress()
-        await self._reception.accept(incoming, SurfaceSynced(surface=SURFACE, cursor=told["next_batch"]))
-        self._crypto.release(waited)
+        await self._inbound.accept(incoming, SurfaceSynced(surface=SURFACE, cursor=sync["next_batch"]))
+        self._crypto.release(decrypted)
         for room in invites:
             await self._join(room)
-        await self._acknowledge(incoming)
+        await self._send_receipts(incoming)
         for lost in await self._crypto.request_missing_keys():
-            await self._unread(lost.room, lost.sender, lost.session)
+            await self._on_undecryptable(lost.room, lost.sender, lost.session)
             self._crypto.mark_notified(lost)
 
-    async def _heard(self, room: str, timeline: Json, since: str | None) -> list[Incoming]:
+    async def _read_timeline(self, room: str, timeline: Json, since: str | None) -> list[Incoming]:
         events = list(timeline.get("events", []))
         if timeline.get("limited") and timeline.get("prev_batch"):
-            events = [*await self._missed(room, timeline["prev_batch"], since), *events]
-        return await self._read(room, self._meant_for_us(events))
+            events = [*await self._read_gap(room, timeline["prev_batch"], since), *events]
+        return await self._read(room, self._after_invite(events))
 
-    def _meant_for_us(self, events: list[Json]) -> list[Json]:
-        """Without what was said before we were invited: it was not said to us, and sealed rooms give no key to it."""
-        for at in range(len(events) - 1, -1, -1):
-            about = (events[at].get("type"), events[at].get("state_key"))
-            if about == ("m.room.member", self._own) and events[at]["content"].get("membership") == "invite":
-                return events[at:]
+    def _after_invite(self, events: list[Json]) -> list[Json]:
+        """Without messages from before our invitation: they are not for us, and in encrypted rooms we have no key."""
+        for index in range(len(events) - 1, -1, -1):
+            event = events[index]
+            is_own_membership = (event.get("type"), event.get("state_key")) == ("m.room.member", self._own)
+            if is_own_membership and event["content"].get("membership") == "invite":
+                return events[index:]
         return events
 
     async def _read(self, room: str, events: list[Json]) -> list[Incoming]:
+        """The new messages and commands among these events, with their files."""
         found: list[Incoming] = []
-        for sealed in events:
-            event = self._crypto.decrypt(room, sealed)
+        for raw in events:
+            event = self._crypto.decrypt(room, raw)
             incoming = read_event(room, event, self._own) if event is not None else None
-            if incoming is None or self._reception.inbox.find(incoming) is not None:
+            if incoming is None or self._inbound.inbox.find(incoming) is not None:
                 continue
             if not found:
-                await self._unknown(room)
+                await self._on_unknown_room(room)
             if isinstance(incoming, IncomingMessage) and event and event["content"].get("msgtype") in MEDIA_TYPES:
                 incoming = await self._with_file(incoming, event["content"])
             found.append(incoming)
         return found
 
-    async def _missed(self, room: str, start: str, since: str | None) -> list[Json]:
-        """What lies between where we left and where the homeserver began to tell, oldest first."""
-        pages: list[Json] = []
+    async def _read_gap(self, room: str, start: str, since: str | None) -> list[Json]:
+        """The events between the last position and the beginning of this sync's timeline, oldest first."""
+        events: list[Json] = []
         position: str | None = start
-        for _ in range(_MOST_PAGES):
-            told = await self._server.messages_before(room, position or start, since)
-            pages += told.get("chunk", [])
-            position = told.get("end")
-            if position is None or not told.get("chunk") or position == since:
+        for _ in range(_MAX_PAGES):
+            page = await self._server.messages_before(room, position or start, since)
+            events += page.get("chunk", [])
+            position = page.get("end")
+            if position is None or not page.get("chunk") or position == since:
                 break
-        return list(reversed(pages))
+        return list(reversed(events))
 
     async def _with_file(self, incoming: IncomingMessage, content: Json) -> IncomingMessage:
-        """The file is saved before the message counts as heard; one that cannot be had is said to be missing."""
-        if not self._reception.is_known(incoming.account):
+        """The message with its file, which is saved first; if that fails, the text says so."""
+        if not self._inbound.is_known(incoming.account):
             return incoming
         name = str(content.get("filename") or content.get("body") or "file")
         media_type = str(content.get("info", {}).get("mimetype", "application/octet-stream"))
         try:
-            sealed = content.get("file")
-            uri = sealed["url"] if isinstance(sealed, dict) else content["url"]
+            encrypted = content.get("file")
+            uri = encrypted["url"] if isinstance(encrypted, dict) else content["url"]
             async with self._server.download(str(uri)) as chunks:
-                plain = decrypt_file(chunks, sealed) if isinstance(sealed, dict) else chunks
-                kept = await self._files(incoming.room).save(incoming.room, name, plain, media_type)
-            return with_file(incoming, kept)
+                plain = decrypt_file(chunks, encrypted) if isinstance(encrypted, dict) else chunks
+                saved = await self._files(incoming.room).save(incoming.room, name, plain, media_type)
+            return with_file(incoming, saved)
         except (RoomError, SurfaceError, KeyError) as error:
-            _log.warning("a file was not kept", room=incoming.room.id, error=str(error))
-            missing = f"{incoming.text}\n(a file came with this and could not be kept)".strip()
-            return incoming.model_copy(update={"text": missing})
+            _log.warning("a file was not saved", room=incoming.room.id, error=str(error))
+            text = f"{incoming.text}\n(a file came with this and could not be saved)".strip()
+            return incoming.model_copy(update={"text": text})
 
-    async def _acknowledge(self, incoming: list[Incoming]) -> None:
-        """Let people see that it was read. Nothing depends on it."""
-        last = {one.room.id: one.key for one in incoming if not isinstance(one, MemberChange)}
+    async def _send_receipts(self, incoming: list[Incoming]) -> None:
+        """Read receipts; errors do not matter."""
+        last = {event.room.id: event.key for event in incoming if not isinstance(event, MemberChange)}
         receipts = (self._server.receipt(room, event) for room, event in last.items())
         for result in await asyncio.gather(*receipts, return_exceptions=True):
             if isinstance(result, BaseException) and not isinstance(result, SurfaceError):

@@ -209,8 +209,8 @@ def _keep_known(known: Device | None, current: Device) -> Device:
     return current
 
 
-# Cross-signing: the account signs its devices, so that people who verified it once need not do so again. Its keys are in
-# a file of their own: with that file, losing the key store costs a device; without it, people see a new identity.
+# Cross-signing: the account signs its devices, so that people who verified it once need not do so again. Its keys are
+# in a file of their own: with that file, losing the key store costs a device; without it, people see a new identity.
 
 
 Part = Literal["master", "self_signing", "user_signing"]
