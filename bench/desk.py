@@ -85,7 +85,7 @@ class Office:
             CharactersProjection(),
             PeopleProjection(),
             TurnsProjection(),
-            *message_router.projections(),
+            *message_router.messaging_projections(),
             MemoryProjection(),
             UsageProjection(),
             *desk_mode.desk_projections(),

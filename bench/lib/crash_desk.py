@@ -161,7 +161,7 @@ def desk_views() -> list[Projection]:
         TurnsProjection(),
         MemoryProjection(),
         UsageProjection(),
-        *message_router.projections(),
+        *message_router.messaging_projections(),
         *desk_mode.desk_projections(),
     ]
 

@@ -22,7 +22,7 @@ from coterie.memory import Memory
 from coterie.memory.projection import MemoryProjection
 from coterie.modes.story.jobs import serialize_by_chat
 from coterie.modes.story.opening import Opening, OpeningPlace
-from coterie.modes.story.projections import projections
+from coterie.modes.story.projections import story_projections
 from coterie.modes.story.service import StoryService
 from coterie.modes.story.settings import StorySettings
 
@@ -36,7 +36,7 @@ def story_views() -> list[Projection]:
         TurnsProjection(),
         MemoryProjection(),
         UsageProjection(),
-        *projections(),
+        *story_projections(),
     ]
 
 

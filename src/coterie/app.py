@@ -18,53 +18,65 @@ from coterie.base.errors import CoterieError, ReadOnly
 from coterie.base.logging import LogSettings, get_logger
 from coterie.base.paths import Paths
 from coterie.base.secrets import SecretsStore, passphrase_from_env
-from coterie.characters.errors import NoSuchCharacter
-from coterie.characters.people import People, PeopleProjection, PeopleQueries, Visits, VisitsProjection
-from coterie.characters.service import Characters, CharactersProjection
-from coterie.characters.workspace import Workspaces, read_portrait
-from coterie.conversation.feed import Feed
-from coterie.conversation.turns import TurnsProjection
-from coterie.eventstore import Payload, Projection, Store
-from coterie.eventstore.events import NewEvent
-from coterie.eventstore.sqlite.snapshots import seed_from_snapshots
-from coterie.eventstore.worker import Handler, Worker
-from coterie.llm.router import Models
-from coterie.llm.settings import ModelsSettings
-from coterie.llm.usage import UsageProjection
-from coterie.memory import Memory
-from coterie.memory.projection import MemoryProjection
-from coterie.messaging import message_router
-from coterie.messaging.agents import AgentRegistry
-from coterie.messaging.files import FileLimits, RoomFiles
-from coterie.messaging.message_router import MessageRouter
-from coterie.messaging.ports import Conversation
-from coterie.messaging.settings import SurfacesSettings
-from coterie.modes.crowd import CrowdMetrics, CrowdService
-from coterie.modes.crowd import projections as crowd_mode
-from coterie.modes.desk import projections as desk_mode
-from coterie.modes.desk.service import DeskConversation, DeskService
-from coterie.modes.desk.settings import DeskSettings
-from coterie.modes.draft import DraftService
-from coterie.modes.draft import projections as draft_mode
-from coterie.modes.draft.settings import DraftSettings
-from coterie.modes.remote.connections import AgentConnections, AgentsSettings
-from coterie.modes.remote.conversation import RemoteConversation
-from coterie.modes.remote.events import RemoteChatProjection, RemoteChatQueries
-from coterie.modes.story import CharacterImporter, StoryConversation
-from coterie.modes.story import projections as story_mode
-from coterie.modes.story.jobs import serialize_by_chat
-from coterie.modes.story.service import StoryService
-from coterie.modes.story.settings import StorySettings
-from coterie.ops.backups import BACKUP_JOB as BACKUP
-from coterie.ops.backups import BackupService, BackupTaker, SnapshotTaker, StorageSettings, log_snapshot_warning
-from coterie.ops.metrics import Metrics
-from coterie.ops.settings_editor import SettingsEditor
-from coterie.surfaces.matrix.settings import MatrixSettings
-from coterie.surfaces.openai_api.settings import ApiSettings
+from coterie.characters import (
+    Characters,
+    CharactersProjection,
+    NoSuchCharacter,
+    People,
+    PeopleProjection,
+    PeopleQueries,
+    Visits,
+    VisitsProjection,
+    Workspaces,
+    read_portrait,
+)
+from coterie.conversation import Feed, TurnsProjection
+from coterie.eventstore import Handler, NewEvent, Payload, Projection, Store, Worker, seed_from_snapshots
+from coterie.llm import Models, ModelsSettings, UsageProjection
+from coterie.memory import Memory, MemoryProjection
+from coterie.messaging import (
+    AgentRegistry,
+    Conversation,
+    FileLimits,
+    MessageRouter,
+    RoomFiles,
+    SurfacesSettings,
+    messaging_projections,
+)
+from coterie.modes.crowd import CrowdMetrics, CrowdService, crowd_projections
+from coterie.modes.desk import DeskConversation, DeskService, DeskSettings, desk_projections
+from coterie.modes.draft import DraftService, DraftSettings, draft_projections
+from coterie.modes.remote import (
+    AgentConnections,
+    AgentsSettings,
+    RemoteChatProjection,
+    RemoteChatQueries,
+    RemoteConversation,
+)
+from coterie.modes.story import (
+    CharacterImporter,
+    StoryConversation,
+    StoryService,
+    StorySettings,
+    serialize_by_chat,
+    story_projections,
+)
+from coterie.ops import BACKUP_JOB as BACKUP
+from coterie.ops import (
+    BackupService,
+    BackupTaker,
+    Metrics,
+    SettingsEditor,
+    SnapshotTaker,
+    StorageSettings,
+    log_snapshot_warning,
+)
+from coterie.surfaces.matrix import MatrixSettings
+from coterie.surfaces.openai_api import ApiSettings
 from coterie.surfaces.web import SURFACE as WEB
-from coterie.surfaces.web.server_settings import ServerSettings
-from coterie.surfaces.webhook.surface import WebhookSettings
-from coterie.surfaces.webhook.surface import attached as webhook_attached
+from coterie.surfaces.web import ServerSettings
+from coterie.surfaces.webhook import WebhookSettings
+from coterie.surfaces.webhook import attached as webhook_attached
 
 _log = get_logger(__name__)
 
@@ -143,12 +155,12 @@ def all_projections() -> list[Projection]:
         TurnsProjection(),
         MemoryProjection(),
         UsageProjection(),
-        *message_router.projections(),
-        *story_mode.projections(),
-        *draft_mode.projections(),
-        *crowd_mode.projections(),
+        *messaging_projections(),
+        *story_projections(),
+        *draft_projections(),
+        *crowd_projections(),
         RemoteChatProjection(),
-        *desk_mode.desk_projections(),
+        *desk_projections(),
     ]
 
 
@@ -332,7 +344,7 @@ class App:
         if not self.settings.matrix.homeserver:
             yield
             return
-        from coterie.surfaces.matrix.service import (
+        from coterie.surfaces.matrix import (
             MatrixService,  # what seals rooms is loaded only where there are some
         )
 

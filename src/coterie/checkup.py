@@ -10,11 +10,19 @@ from coterie.app import Settings, agent_registry, load_settings
 from coterie.base.clock import Clock, SystemClock
 from coterie.base.errors import CoterieError
 from coterie.base.paths import Paths
-from coterie.llm.provider_health import check_providers
-from coterie.llm.settings import Catalogue
-from coterie.modes.desk.sandbox.sandbox import Sandbox
-from coterie.ops import doctor
-from coterie.ops.doctor import CheckResult, Doctor, RequiredPackage, deliveries_check
+from coterie.llm import Catalogue, check_providers
+from coterie.modes.desk import Sandbox
+from coterie.ops import (
+    CheckResult,
+    Doctor,
+    RequiredPackage,
+    clock_check,
+    deliveries_check,
+    packages_check,
+    port_check,
+    providers_check,
+    tools_check,
+)
 
 
 def build_doctor(paths: Paths, clock: Clock | None = None) -> Doctor:
@@ -36,11 +44,11 @@ def build_doctor(paths: Paths, clock: Clock | None = None) -> Doctor:
             yield CheckResult("Agents", "bad", problem.what, problem.fix)
 
     more = [
-        doctor.port_check(paths, settings.server.host, settings.server.port),
-        doctor.packages_check(_needs(settings)),
-        doctor.providers_check(lambda: asyncio.run(check_providers(Catalogue(settings.models)))),
+        port_check(paths, settings.server.host, settings.server.port),
+        packages_check(_needs(settings)),
+        providers_check(lambda: asyncio.run(check_providers(Catalogue(settings.models)))),
         sandbox,
-        doctor.tools_check(),
+        tools_check(),
         agents,
     ]
     return Doctor(
@@ -48,7 +56,7 @@ def build_doctor(paths: Paths, clock: Clock | None = None) -> Doctor:
         app.all_projections(),
         now,
         more,
-        log_checks=[doctor.clock_check(paths, now), deliveries_check(paths)],
+        log_checks=[clock_check(paths, now), deliveries_check(paths)],
     )
 
 

@@ -22,7 +22,7 @@ HELPERS = {"__init__", "common", "crowd_session"}
 def test_every_module_has_a_command() -> None:
     assert {
         sys.modules[load_command(name).registered_commands[0].callback.__module__].__name__ for name in COMMANDS
-    } == {  # type: ignore[union-attr]
+    } == {
         f"coterie.cli.{module}" for module in MODULES - HELPERS
     }
 

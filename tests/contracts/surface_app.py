@@ -14,7 +14,7 @@ from coterie.characters.people import People, PeopleProjection
 from coterie.characters.service import Characters, CharactersProjection
 from coterie.eventstore import Store
 from coterie.eventstore.sqlite.replay import replayed_hash
-from coterie.messaging.message_router import MessageRouter, projections
+from coterie.messaging.message_router import MessageRouter, messaging_projections
 from coterie.messaging.ports import ChatStatus, Conversation, NewChat, ReplyDelta, ReplyFinished, ReplyUpdate, Surface
 from coterie.messaging.protocol import Attachment
 from coterie.messaging.settings import SurfacesSettings
@@ -95,7 +95,7 @@ class SurfaceApp:
 
     def open(self) -> None:
         self.store = Store.open(
-            self.path, projections=[CharactersProjection(), PeopleProjection(), *projections()], clock=self.clock
+            self.path, projections=[CharactersProjection(), PeopleProjection(), *messaging_projections()], clock=self.clock
         )
         self.roster = Characters(self.store)
         self.people = People(self.store, self.clock)

@@ -1,1 +1,1 @@
-"""What every room stands on: errors, ids, time, configuration and logs. Imports nothing of ours."""
+"""Foundations that import nothing else of the package: errors, ids, clock, configuration, logs, files."""

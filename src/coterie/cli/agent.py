@@ -15,8 +15,8 @@ from coterie.cli.common import new_app
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from coterie.messaging.agents import AgentRegistry
-    from coterie.modes.remote.agent import AgentOutput, AgentTask
+    from coterie.messaging import AgentRegistry
+    from coterie.modes.remote import AgentOutput, AgentTask
 
 agent_app = new_app("agent")
 
@@ -25,8 +25,7 @@ agent_app = new_app("agent")
 def list_agents() -> None:
     """List what agents.yaml configures, and what is wrong with it."""
     import coterie.app  # noqa: F401 - declares every kind of event
-    from coterie.characters.errors import NoSuchCharacter
-    from coterie.characters.service import CharacterQueries
+    from coterie.characters import CharacterQueries, NoSuchCharacter
     from coterie.eventstore import LogReader
 
     paths = Paths.locate()
@@ -60,9 +59,8 @@ def check(name: Annotated[str, typer.Argument(help="A character of agents.yaml."
     import asyncio
 
     from coterie.base.logging import LogSettings, setup_logging
-    from coterie.messaging.agents import REMOTE
-    from coterie.modes.remote.connections import AgentsSettings, WebSocketConnection
-    from coterie.modes.remote.protocol import AgentError, PushFrame
+    from coterie.messaging import REMOTE
+    from coterie.modes.remote import AgentError, AgentsSettings, PushFrame, WebSocketConnection
 
     setup_logging(LogSettings(level="error"))  # a failure is printed once, as the error
     registry = _registry()
@@ -105,7 +103,7 @@ def serve(
     import os
 
     from coterie.base.network import is_loopback
-    from coterie.modes.remote.agent import Agent
+    from coterie.modes.remote import Agent
 
     token = os.environ.get(token_env)
     if token is None and not is_loopback(host):

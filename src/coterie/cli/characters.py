@@ -12,7 +12,7 @@ from coterie.base.text import escape_controls, one_line
 from coterie.cli.common import new_app, opened_app, opened_reader
 
 if TYPE_CHECKING:
-    from coterie.characters.cards import ImportedCard
+    from coterie.characters import ImportedCard
 
 characters_app = new_app("characters")
 cards_app = new_app("cards")
@@ -39,8 +39,7 @@ def new(
     """Create a character from options, from a card, or ready-made. Its folder gets SOUL.md, IDENTITY.md and USER.md."""
     import asyncio
 
-    from coterie.characters.identity import Identity
-    from coterie.characters.starter_characters import starter_character
+    from coterie.characters import Identity, starter_character
 
     if sum(source is not None for source in (name, card, ready)) != 1:
         raise ConfigError(
@@ -75,7 +74,7 @@ def new(
 @characters_app.command("list")
 def list_characters() -> None:
     """List every character. Works while a server runs."""
-    from coterie.characters.service import CharacterQueries
+    from coterie.characters import CharacterQueries
 
     with opened_reader() as reader:
         found = CharacterQueries(reader).all()
@@ -88,7 +87,7 @@ def list_characters() -> None:
 @characters_app.command()
 def show(name: _CharacterName) -> None:
     """Show a character with all its versions. Works while a server runs."""
-    from coterie.characters.service import CharacterQueries
+    from coterie.characters import CharacterQueries
 
     with opened_reader() as reader:
         queries = CharacterQueries(reader)
@@ -123,7 +122,7 @@ def import_chat(
     """Import a SillyTavern chat (JSONL) with its turns and swipes."""
     import asyncio
 
-    from coterie.characters.cards import TavernChat
+    from coterie.characters import TavernChat
     from coterie.modes.story import import_tavern_chat
 
     with opened_app() as app:
@@ -144,8 +143,7 @@ def export(
     force: _Force = False,
 ) -> None:
     """Write a character to a file: a card (.json, .png, .charx), or everything with --whole."""
-    from coterie.characters.cards import ExportedCard, export_card, format_of
-    from coterie.characters.errors import CardError
+    from coterie.characters import CardError, ExportedCard, export_card, format_of
     from coterie.modes.story import export_character
 
     if file.exists() and not force:
@@ -188,8 +186,7 @@ def check(
     where: Annotated[Path, typer.Argument(metavar="DIR", help="A folder with cards, or one card.")],
 ) -> None:
     """Read every card in a folder and describe it. Changes nothing; exits with 1 if any cannot be imported."""
-    from coterie.characters.cards import import_card
-    from coterie.characters.errors import CardError, NotACard
+    from coterie.characters import CardError, NotACard, import_card
 
     if not where.exists():
         raise NotACard(f"{where} does not exist.", "Name a folder with cards.")
@@ -220,8 +217,7 @@ def convert(
     force: _Force = False,
 ) -> None:
     """Convert a card to another format, and list what that format cannot hold."""
-    from coterie.characters.cards import export_card, format_of, import_card
-    from coterie.characters.errors import CardError
+    from coterie.characters import CardError, export_card, format_of, import_card
 
     if version not in (None, "v2", "v3"):
         raise CardError(f"There is no version {version} of cards to write.", "Use --as v2 or --as v3.")
@@ -240,8 +236,7 @@ def convert(
 
 
 def _read(path: Path) -> bytes:
-    from coterie.characters.cards import check_size
-    from coterie.characters.errors import CardError
+    from coterie.characters import CardError, check_size
 
     try:
         check_size(path.stat().st_size)
@@ -252,8 +247,7 @@ def _read(path: Path) -> bytes:
 
 def _check_round_trip(imported: ImportedCard) -> None:
     """Raise if an export of the card would not read back as the same card."""
-    from coterie.characters.cards import export_card, import_card
-    from coterie.characters.errors import BrokenCard
+    from coterie.characters import BrokenCard, export_card, import_card
 
     again = import_card(export_card(imported.card, imported.format).data, "export").card
     if again != imported.card:

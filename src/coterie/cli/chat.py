@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
     from coterie.app import App
-    from coterie.characters.service import Character
-    from coterie.conversation.turns import Turn
+    from coterie.characters import Character
+    from coterie.conversation import Turn
     from coterie.modes.story import Chat, StartedTurn
-    from coterie.surfaces.terminal.chat import TerminalConversation
+    from coterie.surfaces.terminal import TerminalConversation
 
 chat_app = new_app("chat")
 _SHOWN_LINES = 6
@@ -53,7 +53,7 @@ def chat(
 
 
 async def _run_full_screen(app: App, character: Character, fresh: bool) -> None:
-    from coterie.surfaces.terminal.chat import TerminalChat
+    from coterie.surfaces.terminal import TerminalChat
 
     async with app.running():
         await TerminalChat(await _open_conversation(app, character, fresh)).run_async()
@@ -61,9 +61,9 @@ async def _run_full_screen(app: App, character: Character, fresh: bool) -> None:
 
 async def _open_conversation(app: App, character: Character, fresh: bool) -> TerminalConversation:
     """The most recent chat with the character, or a new one."""
-    from coterie.characters.service import OWNER
+    from coterie.characters import OWNER
     from coterie.modes.story import StoryConversation
-    from coterie.surfaces.terminal.chat import PastMessage, TerminalConversation
+    from coterie.surfaces.terminal import PastMessage, TerminalConversation
 
     story = app.story
     chats = [] if fresh else story.chats.chats(host=character.id, person=OWNER)
@@ -89,7 +89,7 @@ class LineChat:
     """A chat that reads a line and prints the reply as it is generated."""
 
     def __init__(self, app: App, portal: BlockingPortal, character: Character, fresh: bool) -> None:
-        from coterie.characters.service import OWNER
+        from coterie.characters import OWNER
 
         self._app = app
         self._story = app.story
@@ -204,22 +204,20 @@ class LineChat:
 
 def _choose_character(app: App, portal: BlockingPortal | DirectPortal, name: str | None) -> Character:
     """The named character, the only one, or one chosen from a list. Creates a ready-made one if it is chosen."""
-    from coterie.characters import starter_characters
-    from coterie.characters.errors import NoSuchCharacter
-    from coterie.characters.starter_characters import NAMES, starter_character
+    from coterie.characters import STARTER_NAMES, NoSuchCharacter, starter_character, starter_summary
 
     characters = app.characters.all()
     if name is not None:
         try:
             return app.characters.find(name)
         except NoSuchCharacter:
-            starter = starter_character(name) if name.lower() in NAMES else None
+            starter = starter_character(name) if name.lower() in STARTER_NAMES else None
             if starter is None or any(character.name == starter.name for character in characters):
                 raise
             return portal.call(app.character_importer.author, starter)
     if len(characters) == 1:
         return characters[0]
-    choices = [character.name for character in characters] or [starter_characters.summary(each) for each in NAMES]
+    choices = [character.name for character in characters] or [starter_summary(each) for each in STARTER_NAMES]
     typer.echo("Choose a character:" if characters else "There are no characters yet. Choose a ready-made one:")
     for number, choice in enumerate(choices, 1):
         typer.echo(f"  {number}  {escape_controls(choice)}")
@@ -230,7 +228,7 @@ def _choose_character(app: App, portal: BlockingPortal | DirectPortal, name: str
         )
     if characters:
         return characters[int(answer) - 1]
-    return portal.call(app.character_importer.author, starter_character(NAMES[int(answer) - 1]))
+    return portal.call(app.character_importer.author, starter_character(STARTER_NAMES[int(answer) - 1]))
 
 
 def _show_error(error: Exception) -> None:

@@ -12,8 +12,7 @@ from coterie.base.text import one_line
 from coterie.cli.common import new_app, opened_app
 
 if TYPE_CHECKING:
-    from coterie.modes.crowd import LineSource
-    from coterie.modes.crowd.settings import CrowdConfigs
+    from coterie.modes.crowd import CrowdConfigs, LineSource
 
 crowd_app = new_app("crowd")
 
@@ -112,9 +111,9 @@ def add_character(
     room: RoomName = "late-shift",
 ) -> None:
     """Add a character to a room as a persona that shares its memory. Writes a persona file that you can edit."""
-    from coterie.characters.service import CharacterQueries
+    from coterie.characters import CharacterQueries
     from coterie.eventstore import LogReader
-    from coterie.modes.crowd.personas import persona_from_character
+    from coterie.modes.crowd import persona_from_character
 
     reader = LogReader(Paths.locate().database)
     try:
@@ -136,9 +135,7 @@ def replay(
     """Replay the last session of a room: identically, or with one persona changed."""
     from coterie.base.config import load_config
     from coterie.eventstore import LogReader
-    from coterie.modes.crowd.errors import BadRecording
-    from coterie.modes.crowd.personas import Persona
-    from coterie.modes.crowd.session.replay import Replay, last_session_events
+    from coterie.modes.crowd import BadRecording, Persona, Replay, last_session_events
 
     configs = _configs()
     changed = [load_config(Persona, file=change).settings] if change is not None else []
@@ -173,8 +170,7 @@ def decisions(
 ) -> None:
     """Show the last decisions of a persona to send a line, with their probabilities."""
     from coterie.eventstore import LogReader
-    from coterie.modes.crowd.events import CrowdTicked
-    from coterie.modes.crowd.session.replay import last_session_events
+    from coterie.modes.crowd import CrowdTicked, last_session_events
 
     reader = LogReader(Paths.locate().database)
     try:
@@ -196,7 +192,7 @@ def decisions(
 
 
 def _configs() -> CrowdConfigs:
-    from coterie.modes.crowd.settings import CrowdConfigs
+    from coterie.modes.crowd import CrowdConfigs
 
     return CrowdConfigs([Paths.locate().root / "configs"])
 

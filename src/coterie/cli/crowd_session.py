@@ -20,10 +20,18 @@ from coterie.base.ids import new_id
 from coterie.base.paths import Paths
 from coterie.base.text import one_line
 from coterie.eventstore import Bus
-from coterie.llm.router import Models
+from coterie.llm import Models
 from coterie.memory import Memory
-from coterie.modes.crowd import ChatAuthor, ChatMessage, ChatPost, CrowdRoom, CrowdService, LineSource, StreamContext
-from coterie.modes.crowd.session.stream_sources import contexts_from_lines
+from coterie.modes.crowd import (
+    ChatAuthor,
+    ChatMessage,
+    ChatPost,
+    CrowdRoom,
+    CrowdService,
+    LineSource,
+    StreamContext,
+    contexts_from_lines,
+)
 
 TYPED = "-"
 """The stream that means lines of standard input."""
@@ -48,8 +56,7 @@ def run_in_terminal(paths: Paths, plan: CrowdRun) -> None:
 
 def run_with_page(paths: Paths, plan: CrowdRun, port: int) -> None:
     """Run a room with the web page. Block until Ctrl-C, or the time is up."""
-    from coterie.surfaces.web.server import create_web, run_server
-    from coterie.surfaces.web.server_settings import ServerSettings
+    from coterie.surfaces.web import ServerSettings, create_web, run_server
 
     settings = Settings(models=load_settings(Paths.locate()).settings.models, server=ServerSettings(port=port))
     with open_store(paths) as store:
@@ -64,10 +71,7 @@ def run_gateway(paths: Paths, name: str, bus: str, seconds: float | None) -> Non
 
 
 async def _gateway(paths: Paths, name: str, bus: str, seconds: float | None) -> None:
-    from coterie.modes.crowd.cluster import Broker, ClusterGateway
-    from coterie.modes.crowd.gateway import Gateway
-    from coterie.modes.crowd.session.replay import admission_for
-    from coterie.modes.crowd.settings import CrowdConfigs
+    from coterie.modes.crowd import Broker, ClusterGateway, CrowdConfigs, Gateway, admission_for
 
     configs = CrowdConfigs([Paths.locate().root / "configs"])
     rules = configs.room(name)
@@ -138,7 +142,7 @@ async def _terminal_session(paths: Paths, plan: CrowdRun) -> None:
 
 
 async def _serve(room: CrowdRoom, port: int) -> asyncio.Server:
-    from coterie.surfaces.websocket.server import serve
+    from coterie.surfaces.websocket import serve
 
     typer.echo(f"The chat is at ws://127.0.0.1:{port}/rooms/{room.rules.name}")
     return await serve({room.rules.name: room}, port=port)

@@ -29,8 +29,8 @@ def backup(
     from coterie.app import load_settings
     from coterie.base.clock import SystemClock
     from coterie.base.errors import BackupError
-    from coterie.eventstore.sqlite.backup import check_backup, take_backup
-    from coterie.ops.backups import BackupTaker
+    from coterie.eventstore import check_backup, take_backup
+    from coterie.ops import BackupTaker
 
     paths = Paths.locate()
     if to is not None and to.exists():
@@ -53,7 +53,7 @@ def restore(
     """Check a backup, then replace the database with it. The replaced database is kept beside it."""
     from coterie.app import all_projections
     from coterie.base.clock import SystemClock
-    from coterie.ops.backups import restore_backup
+    from coterie.ops import restore_backup
 
     paths = Paths.locate()
     paths.prepare()
@@ -74,7 +74,7 @@ def verify(
     from coterie.app import all_projections, open_store
     from coterie.base.errors import Corrupt
     from coterie.eventstore import LogReader
-    from coterie.eventstore.sqlite.verify import verify as check
+    from coterie.eventstore import verify as check
 
     paths = Paths.locate()
     reader = LogReader(paths.database)
@@ -108,9 +108,8 @@ def purge(
 
     from coterie.app import open_store
     from coterie.base.errors import BadPoint
-    from coterie.eventstore import Purged
-    from coterie.eventstore.sqlite.snapshots import prune_snapshots
-    from coterie.ops.backups import database_copies
+    from coterie.eventstore import Purged, prune_snapshots
+    from coterie.ops import database_copies
 
     paths = Paths.locate()
     with open_store(paths) as store:

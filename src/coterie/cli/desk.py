@@ -34,7 +34,7 @@ def desk(
     fresh: Annotated[bool, typer.Option("--new", help="Begin a new conversation, even if there is one.")] = False,
 ) -> None:
     """Chat, line by line, with a character that works in the background. /help lists the commands."""
-    from coterie.characters.service import OWNER
+    from coterie.characters import OWNER
 
     with running_app() as (app, portal):
         character = app.characters.find(name)
@@ -50,7 +50,7 @@ class DeskLineChat:
     """A desk chat, line by line. Results of background work are printed before the next line is read."""
 
     def __init__(self, app: App, portal: BlockingPortal, chat: DeskChat) -> None:
-        from coterie.conversation.turns import TurnQueries
+        from coterie.conversation import TurnQueries
 
         self._desk = app.desk
         self._portal = portal

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
     from coterie.app import App
-    from coterie.characters.service import Character
+    from coterie.characters import Character
     from coterie.modes.draft import FileDocument, Member, Proposal, StartedReply
 
 draft_app = new_app("draft")
@@ -100,7 +100,7 @@ class _Session:
             return self.app.characters.find(name)
         if characters := self.app.characters.all():
             return characters[0]
-        from coterie.characters.identity import Identity
+        from coterie.characters import Identity
 
         editor = Identity(name="Editor", persona="A careful editor, who keeps the author's voice.")
         return self.portal.call(self.app.character_importer.author, editor)
@@ -225,7 +225,7 @@ class _Session:
 @contextmanager
 def _open(file: Path, plain: bool) -> Iterator[_Session]:
     with running_app() as (running, portal):
-        from coterie.characters.service import OWNER
+        from coterie.characters import OWNER
         from coterie.modes.draft import Contributor
 
         owner = Contributor(OWNER, running.characters.owner().name)

@@ -33,8 +33,8 @@ def reset(
     import asyncio
 
     from coterie.app import load_settings, open_store
-    from coterie.surfaces.matrix.login import log_in
-    from coterie.surfaces.matrix.login import reset as reset_matrix
+    from coterie.surfaces.matrix import log_in
+    from coterie.surfaces.matrix import reset as reset_matrix
 
     paths = Paths.locate()
     settings = load_settings(paths, passphrase=ask_passphrase).settings.matrix

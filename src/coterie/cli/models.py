@@ -11,7 +11,7 @@ from coterie.base.paths import Paths
 from coterie.cli.common import ask_passphrase, new_app, open_secrets_store, read_secret
 
 if TYPE_CHECKING:
-    from coterie.llm.settings import ModelsSettings
+    from coterie.llm import ModelsSettings
 
 models_app = new_app("models")
 secrets_app = new_app("secrets")
@@ -24,9 +24,7 @@ def list_models() -> None:
     """Show the model of each role, the configured providers, and model servers found on this machine."""
     import asyncio
 
-    from coterie.llm.errors import RoleUnset
-    from coterie.llm.provider_health import find_local_servers
-    from coterie.llm.settings import PRESETS, Catalogue, Role
+    from coterie.llm import PRESETS, Catalogue, Role, RoleUnset, find_local_servers
 
     settings = _settings()
     catalogue = Catalogue(settings)
@@ -62,8 +60,7 @@ def test_model(
     import asyncio
 
     from coterie.base.logging import LogSettings, setup_logging
-    from coterie.llm.provider_health import probe_model
-    from coterie.llm.settings import Catalogue, Role, Target
+    from coterie.llm import Catalogue, Role, Target, probe_model
 
     setup_logging(LogSettings(level="error"))
     settings = _settings()
@@ -101,7 +98,7 @@ def add_provider(
     """Write a provider to the configuration file, and use it for roles."""
     from coterie.app import load_settings, write_example_config
     from coterie.base.config import edit_config
-    from coterie.llm.settings import PRESETS
+    from coterie.llm import PRESETS
 
     if key is not None and not key.startswith(("secret:", "env:")):
         raise ConfigError(

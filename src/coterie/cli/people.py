@@ -22,7 +22,7 @@ _PERSON = typer.Argument(help="A name or id; `owner` is you.")
 def list_people() -> None:
     """List people, their accounts and pending requests for access. Works while a server runs."""
     from coterie.base.clock import SystemClock
-    from coterie.characters.people import PeopleQueries
+    from coterie.characters import PeopleQueries
 
     with opened_reader() as reader:
         people = PeopleQueries(reader)

@@ -17,9 +17,9 @@ from coterie.base.paths import Paths
 from coterie.cli.common import ask_passphrase, new_app, read_secret
 
 if TYPE_CHECKING:
-    from coterie.eventstore.sqlite.backup import StepProgress
-    from coterie.ops.backups import RestoreResult
-    from coterie.surfaces.web.server_settings import ServerSettings
+    from coterie.eventstore import StepProgress
+    from coterie.ops import RestoreResult
+    from coterie.surfaces.web import ServerSettings
 
 serve_app = new_app("serve")
 doctor_app = new_app("doctor")
@@ -37,10 +37,9 @@ def serve(
     from coterie.app import App, load_settings, open_store, write_example_config
     from coterie.base.clock import SystemClock
     from coterie.base.logging import setup_logging
-    from coterie.surfaces.openai_api.routes import openai_router
-    from coterie.surfaces.web.server import create_web, run_server
-    from coterie.surfaces.web.server_settings import ServerSettings, check_binding
-    from coterie.surfaces.webhook.routes import webhook_router
+    from coterie.surfaces.openai_api import openai_router
+    from coterie.surfaces.web import ServerSettings, check_binding, create_web, run_server
+    from coterie.surfaces.webhook import webhook_router
 
     paths = Paths.locate()
     passphrase = cache(ask_passphrase)
@@ -73,7 +72,7 @@ def restore_before_start(paths: Paths, backup: Path, progress: StepProgress) -> 
     """Restore a backup; a failure leaves the database as it was and is returned for the page to show."""
     from coterie.app import all_projections
     from coterie.base.clock import SystemClock
-    from coterie.ops.backups import RestoreResult, restore_backup
+    from coterie.ops import RestoreResult, restore_backup
 
     try:
         with _signals_deferred():
@@ -104,7 +103,7 @@ def _signals_deferred() -> Iterator[None]:
 @contextmanager
 def _show_progress(server: ServerSettings, *, on_page: bool) -> Iterator[StepProgress]:
     """Show progress on the terminal, or on a page at the server's address."""
-    from coterie.surfaces.web.ops.restore_page import RestorePage
+    from coterie.surfaces.web import RestorePage
 
     def on_terminal(what: str, done: int, total: int) -> None:
         typer.echo(f"{what}: {done} of {total}", err=True)
@@ -124,7 +123,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="One JSON object
 
     from coterie.app import load_settings
     from coterie.checkup import build_doctor
-    from coterie.ops.doctor import CheckResult
+    from coterie.ops import CheckResult
 
     paths = Paths.locate()
     results = list(build_doctor(paths).run())
@@ -154,8 +153,7 @@ def password(
     """Read a password, without echo or from standard input, and write its Argon2 hash to the configuration file."""
     from coterie.app import load_settings, write_example_config
     from coterie.base.config import edit_config
-    from coterie.surfaces.web.server_settings import ServerSettings
-    from coterie.surfaces.web.shared.login import hash_password
+    from coterie.surfaces.web import ServerSettings, hash_password
 
     paths = Paths.locate()
     write_example_config(paths)

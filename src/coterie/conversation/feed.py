@@ -11,8 +11,7 @@ from contextlib import asynccontextmanager
 
 from coterie.conversation.events import AssistantTokens, AssistantTurn
 from coterie.conversation.replies import LiveText, Replies
-from coterie.eventstore import AnyEvent, BusMessage, Store, WhenSlow
-from coterie.eventstore.bus import subject_token
+from coterie.eventstore import AnyEvent, BusMessage, Store, WhenSlow, subject_token
 
 FeedItem = AnyEvent | LiveText
 _PAGE_SIZE = 200

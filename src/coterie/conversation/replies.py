@@ -16,10 +16,8 @@ from coterie.base.redaction import redact
 from coterie.conversation.events import AssistantTokens, AssistantTurn
 from coterie.conversation.reply_filters import SpeakerGuard
 from coterie.conversation.turns import Turn, TurnQueries
-from coterie.eventstore import AnyEvent, BusMessage, NewEvent, NewJob, Store
-from coterie.eventstore.bus import Bus, subject_token
-from coterie.llm.errors import status_of
-from coterie.llm.messages import StreamedReply, TextDelta
+from coterie.eventstore import AnyEvent, Bus, BusMessage, NewEvent, NewJob, Store, subject_token
+from coterie.llm import StreamedReply, TextDelta, status_of
 
 FLUSH_TOKENS = 64
 FLUSH_S = 1.0

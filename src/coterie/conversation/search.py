@@ -68,7 +68,9 @@ class SearchHit:
     snippet: tuple[SnippetPart, ...]
 
 
-def search(store: Store, query: str, *, room: str | None = None, limit: int = 50, offset: int = 0) -> list[SearchHit]:
+def search_messages(
+    store: Store, query: str, *, room: str | None = None, limit: int = 50, offset: int = 0
+) -> list[SearchHit]:
     """Turns that have every word of the query, as a word or as its beginning; best first."""
     words = _WORD.findall(query)[:_MAX_WORDS]
     if not words:

@@ -1,27 +1,11 @@
-"""Memory of characters: storage, access rules, recall and extraction. Usable alone as a library.
-
-`from coterie.memory import Memory` is the entry point. It is imported on first use, so that modules which only need
-the events or the records do not import numpy.
-"""
-
-from __future__ import annotations
+"""Memory: what a character knows, who may know it, and how it is recalled. Usable alone as a library."""
 
 import os
-from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from coterie.memory.memory import Memory
+import lazy_loader
 
-# The matrices of a recall are so small that threads of the linear algebra library only slow it down. The variable must
-# be set before numpy is imported; a value from the environment is kept.
+# The matrices of one recall are small: threads of the linear algebra library cost more than they save.
+# The variable is read when numpy is first imported; a value that the user set stays.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-__all__ = ["Memory"]
-
-
-def __getattr__(name: str) -> Any:
-    if name == "Memory":
-        from coterie.memory.memory import Memory
-
-        return Memory
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

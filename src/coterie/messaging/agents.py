@@ -19,8 +19,7 @@ from coterie.base.errors import ConfigError, CoterieError
 from coterie.base.logging import get_logger
 from coterie.base.network import is_loopback_url
 from coterie.base.redaction import redact
-from coterie.characters.people import Person
-from coterie.characters.service import Character
+from coterie.characters import Character, Person
 
 REMOTE, STAND_IN = "remote", "stand-in"
 _MAX_CHARS = 1_000_000

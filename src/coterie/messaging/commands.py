@@ -10,8 +10,8 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
-from coterie.characters.people import Person
-from coterie.conversation.errors import NoSuchRoom, PermissionDenied, RoomError
+from coterie.characters import Person
+from coterie.conversation import NoSuchRoom, PermissionDenied, RoomError
 from coterie.eventstore import Event, NewEvent, Payload, Projection, Rows, Store, on
 from coterie.messaging.inbox import room_stream
 from coterie.messaging.ports import Surface

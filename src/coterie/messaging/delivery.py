@@ -21,8 +21,7 @@ from pydantic import TypeAdapter
 from coterie.base.clock import Clock, from_micros, to_micros
 from coterie.base.logging import get_logger
 from coterie.base.redaction import redact
-from coterie.eventstore import Event, LogReader, NewEvent, Payload, Projection, Rows, Store, on
-from coterie.eventstore.jobs import backoff_s
+from coterie.eventstore import Event, LogReader, NewEvent, Payload, Projection, Rows, Store, backoff_s, on
 from coterie.messaging.errors import PlatformRateLimited, PlatformRefused, PlatformUnreachable
 from coterie.messaging.inbox import room_stream
 from coterie.messaging.ports import Surface

@@ -13,7 +13,7 @@ SurfaceError               a platform did not take a message
 from __future__ import annotations
 
 from coterie.base.errors import CoterieError
-from coterie.conversation.errors import RoomError
+from coterie.conversation import RoomError
 
 
 class NoSuchMode(RoomError):

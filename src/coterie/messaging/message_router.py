@@ -12,8 +12,7 @@ from contextlib import suppress
 
 from coterie.base.clock import Clock
 from coterie.base.errors import CoterieError
-from coterie.characters.people import People
-from coterie.characters.service import Characters
+from coterie.characters import Characters, People
 from coterie.eventstore import NewEvent, Projection, Store
 from coterie.messaging.agents import AgentRegistry
 from coterie.messaging.commands import Commands, PendingQuestionsProjection
@@ -56,7 +55,7 @@ _TYPING_REPEAT_S = 5.0
 """The typing notice is sent again after this long: platforms let it expire."""
 
 
-def projections() -> list[Projection]:
+def messaging_projections() -> list[Projection]:
     return [InboxProjection(), OutboxProjection(), RoomsProjection(), PendingQuestionsProjection()]
 
 

@@ -10,8 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 from datetime import datetime, timedelta
 
 from coterie.base.clock import Clock
-from coterie.characters.errors import BadCode
-from coterie.characters.people import People
+from coterie.characters import BadCode, People
 from coterie.messaging.ports import Surface
 from coterie.messaging.protocol import (
     Account,

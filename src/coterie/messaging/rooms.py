@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from coterie.conversation.errors import NoSuchRoom
+from coterie.conversation import NoSuchRoom
 from coterie.eventstore import Event, NewEvent, Payload, Projection, Rows, Store, on
 from coterie.messaging.inbox import room_stream
 from coterie.messaging.ports import NewChat

@@ -15,9 +15,8 @@ from weakref import WeakValueDictionary
 from coterie.base.errors import CoterieError
 from coterie.base.logging import get_logger
 from coterie.base.redaction import redact
-from coterie.characters.people import People, Person
-from coterie.characters.service import Characters
-from coterie.conversation.errors import PermissionDenied
+from coterie.characters import Characters, People, Person
+from coterie.conversation import PermissionDenied
 from coterie.eventstore import Store
 from coterie.messaging.agents import AgentRegistry
 from coterie.messaging.errors import NoSuchMode

@@ -1,1 +1,1 @@
-"""Ways of being with characters. Modes do not know each other; each brings its events, views, commands and prompts."""
+"""The four ways to use characters (story, draft, crowd, desk) and remote agents. No mode imports another."""

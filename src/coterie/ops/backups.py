@@ -16,11 +16,21 @@ from coterie.base.config import Section
 from coterie.base.errors import BackupError, CoterieError, JobError
 from coterie.base.logging import get_logger
 from coterie.base.paths import Paths
-from coterie.eventstore import Job, NewEvent, Payload, Schedule, Store
-from coterie.eventstore.projection import Projection
-from coterie.eventstore.sqlite.backup import StepProgress, check_backup, restore, take_backup
-from coterie.eventstore.sqlite.snapshots import prune_snapshots, write_snapshot
-from coterie.eventstore.worker import JobResult
+from coterie.eventstore import (
+    Job,
+    JobResult,
+    NewEvent,
+    Payload,
+    Projection,
+    Schedule,
+    StepProgress,
+    Store,
+    check_backup,
+    prune_snapshots,
+    restore,
+    take_backup,
+    write_snapshot,
+)
 
 BACKUP_JOB = "backup"
 _CHECK_INTERVAL_S = 2.0

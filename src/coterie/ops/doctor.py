@@ -16,12 +16,9 @@ from typing import Literal
 from coterie.base.clock import Clock
 from coterie.base.errors import CoterieError, InUse
 from coterie.base.paths import Paths
-from coterie.eventstore import LogReader, Projection
-from coterie.eventstore.events import unknown_kinds
-from coterie.eventstore.sqlite.database import ProcessLock, sqlite_version
-from coterie.eventstore.sqlite.migrations import MIGRATIONS
-from coterie.llm.provider_health import ProviderHealth
-from coterie.messaging.delivery import Outbox, OutboxProjection
+from coterie.eventstore import MIGRATIONS, LogReader, ProcessLock, Projection, sqlite_version, unknown_kinds
+from coterie.llm import ProviderHealth
+from coterie.messaging import Outbox, OutboxProjection
 from coterie.ops.backups import list_backups
 
 _LITTLE_SPACE = 1 << 30

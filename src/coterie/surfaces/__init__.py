@@ -1,1 +1,1 @@
-"""Where people meet the characters. Surfaces do not know each other; the engine knows none of them."""
+"""The places where people reach characters: web, messengers, APIs, terminal. No surface imports another."""

@@ -84,7 +84,7 @@ class DeskHarness:
             CharactersProjection(),
             PeopleProjection(),
             TurnsProjection(),
-            *message_router.projections(),
+            *message_router.messaging_projections(),
             MemoryProjection(),
             UsageProjection(),
             *desk_mode.desk_projections(),

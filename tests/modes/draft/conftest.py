@@ -24,7 +24,7 @@ from coterie.llm.usage import UsageProjection
 from coterie.memory import Memory
 from coterie.memory.projection import MemoryProjection
 from coterie.modes.draft import Contributor, DraftService, Member, Proposal, StartedReply, Thread
-from coterie.modes.draft.projections import projections
+from coterie.modes.draft.projections import draft_projections
 from coterie.modes.draft.settings import DraftSettings
 
 LAMP = """# The lamp
@@ -74,7 +74,7 @@ class DraftHarness:
                 TurnsProjection(),
                 MemoryProjection(),
                 UsageProjection(),
-                *projections(),
+                *draft_projections(),
             ],
             clock=self.clock,
         )

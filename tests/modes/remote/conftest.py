@@ -18,7 +18,7 @@ from coterie.eventstore import Store
 from coterie.eventstore.sqlite.replay import replayed_hash
 from coterie.messaging.agents import AgentRegistry
 from coterie.messaging.files import RoomFiles
-from coterie.messaging.message_router import MessageRouter, projections
+from coterie.messaging.message_router import MessageRouter, messaging_projections
 from coterie.messaging.ports import Conversation
 from coterie.messaging.settings import SurfacesSettings
 from coterie.modes.remote.connections import AgentConnections, AgentsSettings
@@ -46,7 +46,7 @@ class RemoteHarness:
             PeopleProjection(),
             TurnsProjection(),
             RemoteChatProjection(),
-            *projections(),
+            *messaging_projections(),
         ]
         self.store = Store.open(self.folder / "coterie.db", projections=all_projections, clock=clock)
         self.roster, self.people = Characters(self.store), People(self.store, clock)

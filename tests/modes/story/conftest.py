@@ -26,7 +26,7 @@ from coterie.memory import Memory
 from coterie.memory.projection import MemoryProjection
 from coterie.modes.story.jobs import serialize_by_chat
 from coterie.modes.story.opening import Opening, OpeningPlace
-from coterie.modes.story.projections import projections
+from coterie.modes.story.projections import story_projections
 from coterie.modes.story.service import StoryService
 from coterie.modes.story.settings import StorySettings
 from coterie.modes.story.turns import StartedTurn
@@ -83,7 +83,7 @@ class StoryHarness:
             TurnsProjection(),
             MemoryProjection(),
             UsageProjection(),
-            *projections(),
+            *story_projections(),
         ]
         self.store = Store.open(self.path, projections=all_views, clock=self.clock)
         roles = dict.fromkeys(("narrative", "classifier", "compactor"), ("embedded/script",))

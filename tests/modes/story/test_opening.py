@@ -37,7 +37,7 @@ async def test_s8_the_classifier_fills_the_form_and_confirming_is_one_transactio
     assert stage.texts(chat.room) == ["Rain. Mara opens the door."]
 
 
-@pytest.mark.parametrize("name", shelf.NAMES)
+@pytest.mark.parametrize("name", shelf.STARTER_NAMES)
 async def test_s8_a_ready_made_character_brings_its_scene_and_asks_no_model(
     stage: StoryHarness, script: ScriptedModel, name: str
 ) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from coterie.conversation.search import search
+from coterie.conversation.search import search_messages
 from tests.modes.story.conftest import ScriptedModel, StoryHarness
 
 
 def found(stage: StoryHarness, question: str, room: str | None = None) -> list[str]:
-    turns = [stage.story.timeline.turn(one.room, one.turn).text for one in search(stage.store, question, room=room)]
+    turns = [stage.story.timeline.turn(one.room, one.turn).text for one in search_messages(stage.store, question, room=room)]
     return sorted(turns)
 
 

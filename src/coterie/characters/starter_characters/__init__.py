@@ -11,7 +11,7 @@ from typing import Any
 from coterie.characters.errors import NoSuchCharacter
 from coterie.characters.identity import Identity
 
-NAMES = ("maren", "teodor", "io")
+STARTER_NAMES = ("maren", "teodor", "io")
 _BESIDE = frozenset({"in_short", "opening"})
 """What is told of them but is not who they are."""
 
@@ -24,8 +24,8 @@ def _fields(name: str) -> dict[str, Any]:
 def starter_character(name: str) -> Identity:
     """A new character from the shelf, with an id of its own."""
     wanted = name.strip().lower()
-    if wanted not in NAMES:
-        raise NoSuchCharacter(f"There is no ready-made character {name}.", f"There are: {', '.join(NAMES)}.")
+    if wanted not in STARTER_NAMES:
+        raise NoSuchCharacter(f"There is no ready-made character {name}.", f"There are: {', '.join(STARTER_NAMES)}.")
     fields = {
         key: value.strip() if isinstance(value, str) else value
         for key, value in _fields(wanted).items()
@@ -34,7 +34,7 @@ def starter_character(name: str) -> Identity:
     return Identity.model_validate(fields)
 
 
-def summary(name: str) -> str:
+def starter_summary(name: str) -> str:
     """One line about one of them."""
     return str(_fields(name)["in_short"])
 
@@ -42,4 +42,4 @@ def summary(name: str) -> str:
 def opening_for(kickoff: str) -> Mapping[str, Any] | None:
     """The scene that the opening prose of one of them sets, read beforehand; None for anybody else's prose."""
     prose = kickoff.strip()
-    return next((_fields(name)["opening"] for name in NAMES if _fields(name)["kickoff"].strip() == prose), None)
+    return next((_fields(name)["opening"] for name in STARTER_NAMES if _fields(name)["kickoff"].strip() == prose), None)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
-from coterie.memory.text import STOP_WORDS
+from coterie.memory import STOP_WORDS
 from coterie.modes.crowd.protocol import ChatMessage, Trends
 from coterie.modes.crowd.protocol.messages import TrendCount
 

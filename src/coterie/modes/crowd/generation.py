@@ -12,10 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
 
-from coterie.llm.errors import ModelError
-from coterie.llm.messages import Priority, Prompt
-from coterie.llm.router import Caller, Models
-from coterie.llm.settings import Role
+from coterie.llm import Caller, ModelError, Models, Priority, Prompt, Role
 from coterie.modes.crowd.decisions import derive_seed
 from coterie.modes.crowd.events import LineOutcome
 from coterie.modes.crowd.personas import Situation

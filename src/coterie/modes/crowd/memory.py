@@ -10,10 +10,17 @@ import re
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 
-from coterie.memory import Memory
-from coterie.memory.access import ANYBODY, Viewpoint
-from coterie.memory.extraction import ExtractionRequest, ExtractionTurn, Extractor, Operation, Operations
-from coterie.memory.records import MemoryType
+from coterie.memory import (
+    ANYBODY,
+    ExtractionRequest,
+    ExtractionTurn,
+    Extractor,
+    Memory,
+    MemoryType,
+    Operation,
+    Operations,
+    Viewpoint,
+)
 from coterie.modes.crowd.chat_signals import SpamFilter
 from coterie.modes.crowd.decisions import ChatEntry
 from coterie.modes.crowd.events import room_stream

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints, field_validator
 
 from coterie.base.config import Section
-from coterie.characters.identity import Identity
+from coterie.characters import Identity
 
 Situation = Literal["hype", "fail", "question", "topic", "mention", "reply", "idle"]
 Trait = Annotated[float, Field(ge=0, le=1)]

@@ -8,7 +8,7 @@ from coterie.eventstore import Event, Projection, Rows, on
 from coterie.modes.crowd import events
 from coterie.modes.crowd.events import CrowdDrifted, CrowdDriftFrozen, CrowdDriftReverted
 
-__all__ = ["DriftProjection", "events", "projections"]
+__all__ = ["DriftProjection", "events", "crowd_projections"]
 
 
 class DriftProjection(Projection):
@@ -47,5 +47,5 @@ class DriftProjection(Projection):
         )
 
 
-def projections() -> list[Projection]:
+def crowd_projections() -> list[Projection]:
     return [DriftProjection()]

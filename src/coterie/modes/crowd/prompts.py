@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from coterie.llm.messages import PromptMessage
+from coterie.llm import PromptMessage
 from coterie.modes.crowd.personas import Persona, Situation
 from coterie.modes.crowd.protocol.messages import SpeakReason
 

@@ -14,13 +14,9 @@ from typing import Any, Literal
 from coterie.base.clock import Clock
 from coterie.base.errors import CoterieError
 from coterie.base.logging import get_logger
-from coterie.characters.identity import Identity
-from coterie.characters.people import PeopleQueries
+from coterie.characters import Identity, PeopleQueries
 from coterie.eventstore import BusMessage, Store
-from coterie.llm.errors import ModelError
-from coterie.llm.messages import Prompt
-from coterie.llm.router import Models
-from coterie.llm.settings import Role
+from coterie.llm import ModelError, Models, Prompt, Role
 from coterie.memory import Memory
 from coterie.modes.crowd.drift import PersonaDrift, SessionActivity
 from coterie.modes.crowd.errors import AlreadyLive, NoSuchCrowd

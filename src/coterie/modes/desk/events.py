@@ -9,9 +9,8 @@ from zoneinfo import ZoneInfo
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from coterie.base.errors import JobError
-from coterie.eventstore import Payload
-from coterie.eventstore.sqlite.jobs import Schedule
-from coterie.llm.messages import PromptMessage
+from coterie.eventstore import Payload, Schedule
+from coterie.llm import PromptMessage
 from coterie.modes.desk.errors import BadSchedule
 
 _MIN_INTERVAL_S = 60.0

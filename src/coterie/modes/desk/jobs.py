@@ -8,12 +8,9 @@ from datetime import datetime, timedelta
 
 from coterie.base.clock import to_micros
 from coterie.base.ids import new_id
-from coterie.conversation.events import AssistantTurn, AssistantTurnStarted
-from coterie.eventstore import NewEvent, NewJob, Payload
-from coterie.eventstore.worker import JobResult
-from coterie.memory.recall import RecalledMemory
-from coterie.memory.records import MemoryType
-from coterie.memory.writer import NewMemory
+from coterie.conversation import AssistantTurn, AssistantTurnStarted
+from coterie.eventstore import JobResult, NewEvent, NewJob, Payload
+from coterie.memory import MemoryType, NewMemory, RecalledMemory
 from coterie.modes.desk.errors import BadSchedule
 from coterie.modes.desk.events import (
     BranchStarted,

@@ -6,7 +6,7 @@ import json
 from datetime import datetime
 
 from coterie.base.clock import to_micros
-from coterie.conversation.events import AssistantTurn, UserTurn
+from coterie.conversation import AssistantTurn, UserTurn
 from coterie.eventstore import AnyEvent, Event, Projection, Rows, on
 from coterie.modes.desk.events import (
     BranchEnded,

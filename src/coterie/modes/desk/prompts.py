@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from coterie.base.clock import Clock
-from coterie.characters.service import Characters
-from coterie.characters.workspace import Workspaces
-from coterie.llm.messages import PromptMessage
+from coterie.characters import Characters, Workspaces
+from coterie.llm import PromptMessage
 from coterie.modes.desk.queries import (
     COMPLETIONS,
     BulletinQueries,

@@ -11,12 +11,10 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from coterie.base.clock import from_micros
-from coterie.characters.people import PeopleQueries
+from coterie.characters import PeopleQueries
 from coterie.eventstore import Store
-from coterie.llm.messages import PromptMessage
-from coterie.memory import Memory
-from coterie.memory.access import Viewpoint
-from coterie.memory.recall import RecalledMemory
+from coterie.llm import PromptMessage
+from coterie.memory import Memory, RecalledMemory, Viewpoint
 from coterie.modes.desk.errors import NoSuchProcess
 from coterie.modes.desk.events import ScheduleTime
 

@@ -7,9 +7,8 @@ from datetime import datetime
 
 from coterie.base.clock import Clock, to_micros
 from coterie.base.redaction import redact
-from coterie.eventstore import Job, NewEvent, NewJob, Store
-from coterie.eventstore.worker import JobResult
-from coterie.llm.errors import ModelError
+from coterie.eventstore import Job, JobResult, NewEvent, NewJob, Store
+from coterie.llm import ModelError
 from coterie.modes.desk.agents.channel import Channel
 from coterie.modes.desk.agents.processes import AgentDeps
 from coterie.modes.desk.errors import BadSchedule

@@ -10,18 +10,12 @@ from pathlib import Path
 
 from coterie.base.clock import Clock
 from coterie.base.ids import new_id
-from coterie.characters.service import Characters
-from coterie.characters.workspace import Workspaces
-from coterie.conversation.events import AssistantTurn, Segment, UserTurn
-from coterie.conversation.turns import Turn, TurnQueries
-from coterie.eventstore import Job, NewEvent, NewJob, Store, WhenSlow
-from coterie.eventstore.bus import subject_token
-from coterie.eventstore.worker import Handler, JobResult, Worker
-from coterie.llm.router import Models
-from coterie.llm.settings import Role
+from coterie.characters import Characters, Workspaces
+from coterie.conversation import AssistantTurn, Segment, Turn, TurnQueries, UserTurn
+from coterie.eventstore import Handler, Job, JobResult, NewEvent, NewJob, Store, WhenSlow, Worker, subject_token
+from coterie.llm import Models, Role
 from coterie.memory import Memory
-from coterie.messaging.ports import ChatStatus, NewChat, ReplyFinished, ReplyUpdate
-from coterie.messaging.protocol import Attachment, OutgoingMessage, RoomRef
+from coterie.messaging import Attachment, ChatStatus, NewChat, OutgoingMessage, ReplyFinished, ReplyUpdate, RoomRef
 from coterie.modes.desk.agents.branches import Branches, CharacterQuestions, MayTalk
 from coterie.modes.desk.agents.channel import Channel
 from coterie.modes.desk.agents.maintenance import UNKNOWN_WINDOW, Compactor, DeskMaintenance, StalledProcesses

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coterie.base.redaction import redact
-from coterie.characters.workspace import Workspaces
+from coterie.characters import Workspaces
 from coterie.eventstore import NewEvent, Store
 from coterie.modes.desk.errors import NoSuchSkill
 from coterie.modes.desk.events import SkillSwitched

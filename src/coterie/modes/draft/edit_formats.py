@@ -15,7 +15,7 @@ from typing import Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from coterie.llm.messages import OutputSchema
+from coterie.llm import OutputSchema
 
 ChangeFormat = Literal["auto", "tags", "search_replace", "json"]
 """`auto` is replaced, when a thread is opened, by the setting for the provider that answers in it."""

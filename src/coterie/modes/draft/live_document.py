@@ -17,8 +17,7 @@ from coterie.base.clock import Clock
 from coterie.base.errors import CoterieError
 from coterie.base.ids import new_id
 from coterie.base.logging import get_logger
-from coterie.eventstore import BusMessage, NewEvent, Store
-from coterie.eventstore.bus import subject_token
+from coterie.eventstore import BusMessage, NewEvent, Store, subject_token
 from coterie.modes.draft.diff import TextEdit, apply_edits, edits_between, merge_keeping_both
 from coterie.modes.draft.errors import InvalidUpdate, LiveDocumentGone
 from coterie.modes.draft.events import DocumentSaved, ThreadNoted

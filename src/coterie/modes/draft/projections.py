@@ -235,5 +235,5 @@ class NotificationProjection(Projection):
         rows.run(sql, (payload.person, workspace, payload.document))
 
 
-def projections() -> list[Projection]:
+def draft_projections() -> list[Projection]:
     return [ThreadProjection(), ProposalProjection(), NotificationProjection()]

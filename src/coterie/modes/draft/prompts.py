@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from coterie.characters.people import PeopleQueries
-from coterie.characters.service import OWNER, Character
-from coterie.conversation.turns import Turn
+from coterie.characters import OWNER, Character, PeopleQueries
+from coterie.conversation import Turn
 from coterie.eventstore import Store
-from coterie.llm.messages import Prompt, PromptMessage
-from coterie.memory import Memory
-from coterie.memory.access import Viewpoint
+from coterie.llm import Prompt, PromptMessage
+from coterie.memory import Memory, Viewpoint
 from coterie.modes.draft.edit_formats import FORMAT_INSTRUCTIONS, reply_schema
 from coterie.modes.draft.events import AnchorData, Member
 from coterie.modes.draft.git import DocumentVersion

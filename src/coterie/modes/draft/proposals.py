@@ -13,7 +13,7 @@ from typing import Literal
 
 from coterie.base.clock import Clock
 from coterie.base.ids import new_id
-from coterie.characters.service import Characters
+from coterie.characters import Characters
 from coterie.eventstore import NewEvent, Store
 from coterie.modes.draft.anchors import Anchor, anchor_at, find_similar, move_anchors
 from coterie.modes.draft.diff import TextEdit, edits_between, merge_texts, unified_diff

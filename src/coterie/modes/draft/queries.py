@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from coterie.base.clock import from_micros
-from coterie.conversation.errors import NoSuchRoom
+from coterie.conversation import NoSuchRoom
 from coterie.eventstore import Store
 from coterie.modes.draft.anchors import Anchor
 from coterie.modes.draft.errors import NoSuchDocument

@@ -7,10 +7,8 @@ import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from coterie.conversation.feed import Feed
-from coterie.conversation.turns import TurnQueries
-from coterie.llm.errors import ModelError
-from coterie.llm.messages import Chunk, ModelAnswer, StreamedReply, TextDelta
+from coterie.conversation import Feed, TurnQueries
+from coterie.llm import Chunk, ModelAnswer, ModelError, StreamedReply, TextDelta
 from coterie.modes.draft.edit_formats import EditBlock, ReplyParser, ReplyPart, TextPart
 from coterie.modes.draft.proposals import proposal_id
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from coterie.base.clock import Clock
-from coterie.characters.service import Characters
-from coterie.conversation.feed import Feed
-from coterie.conversation.replies import Replies
-from coterie.conversation.turns import TurnQueries
-from coterie.eventstore import Store
-from coterie.eventstore.worker import Handler
-from coterie.llm.router import Models
+from coterie.characters import Characters
+from coterie.conversation import Feed, Replies, TurnQueries
+from coterie.eventstore import Handler, Store
+from coterie.llm import Models
 from coterie.memory import Memory
 from coterie.modes.draft.documents import Documents, GitWorkspaces, LocalFiles
 from coterie.modes.draft.prompts import ListReaders, ThreadMemory

@@ -16,17 +16,10 @@ from weakref import WeakValueDictionary
 from coterie.base.errors import BadPoint
 from coterie.base.ids import new_id
 from coterie.base.logging import get_logger
-from coterie.characters.errors import NoSuchCharacter
-from coterie.characters.service import Characters
-from coterie.conversation.errors import Busy
-from coterie.conversation.events import AssistantTurnStarted, Segment, UserTurn
-from coterie.conversation.replies import Replies
-from coterie.conversation.turns import TurnQueries
-from coterie.eventstore import Job, NewEvent, NewJob, Store
-from coterie.eventstore.worker import Handler, JobResult
-from coterie.llm.errors import ModelError
-from coterie.llm.router import Caller, Models
-from coterie.llm.settings import Role
+from coterie.characters import Characters, NoSuchCharacter
+from coterie.conversation import AssistantTurnStarted, Busy, Replies, Segment, TurnQueries, UserTurn
+from coterie.eventstore import Handler, Job, JobResult, NewEvent, NewJob, Store
+from coterie.llm import Caller, ModelError, Models, Role
 from coterie.modes.draft.anchors import CONTEXT_LENGTH, Anchor, anchor_at, move_anchors, relocate
 from coterie.modes.draft.diff import Span, edits_between
 from coterie.modes.draft.documents import Documents, GitWorkspaces

@@ -16,11 +16,18 @@ from websockets.exceptions import ConnectionClosedError, InvalidStatus, WebSocke
 from coterie.base.config import Section
 from coterie.base.logging import get_logger
 from coterie.base.redaction import redact
-from coterie.characters.errors import NoSuchCharacter
-from coterie.characters.service import Character, Characters
-from coterie.eventstore.jobs import backoff_s
-from coterie.messaging.agents import REMOTE, STAND_IN, AgentEntry, AgentRegistry
-from coterie.messaging.protocol import Attachment, Deliverable, OutgoingNotification, RoomRef
+from coterie.characters import Character, Characters, NoSuchCharacter
+from coterie.eventstore import backoff_s
+from coterie.messaging import (
+    REMOTE,
+    STAND_IN,
+    AgentEntry,
+    AgentRegistry,
+    Attachment,
+    Deliverable,
+    OutgoingNotification,
+    RoomRef,
+)
 from coterie.modes.remote.events import RemoteChatQueries
 from coterie.modes.remote.protocol import (
     CHUNK_SIZE,

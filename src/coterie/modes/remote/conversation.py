@@ -14,17 +14,21 @@ from dataclasses import dataclass, field
 from coterie.base.ids import new_id
 from coterie.base.logging import get_logger
 from coterie.base.redaction import redact
-from coterie.characters.people import PeopleQueries
-from coterie.characters.service import Character, Characters
-from coterie.conversation.errors import NoSuchTurn
-from coterie.conversation.events import AssistantTurn, AssistantTurnStarted, Segment, UserTurn
-from coterie.conversation.turns import Turn, TurnQueries
-from coterie.eventstore import NewEvent, Store, Superseded
-from coterie.eventstore.ranges import Ranges
-from coterie.messaging.errors import BadFile
-from coterie.messaging.files import RoomFiles
-from coterie.messaging.ports import ChatStatus, NewChat, ReplyActivity, ReplyDelta, ReplyFinished, ReplyUpdate
-from coterie.messaging.protocol import Attachment, RoomRef
+from coterie.characters import Character, Characters, PeopleQueries
+from coterie.conversation import AssistantTurn, AssistantTurnStarted, NoSuchTurn, Segment, Turn, TurnQueries, UserTurn
+from coterie.eventstore import NewEvent, Ranges, Store, Superseded
+from coterie.messaging import (
+    Attachment,
+    BadFile,
+    ChatStatus,
+    NewChat,
+    ReplyActivity,
+    ReplyDelta,
+    ReplyFinished,
+    ReplyUpdate,
+    RoomFiles,
+    RoomRef,
+)
 from coterie.modes.remote.connections import (
     AgentConnection,
     AgentConnections,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from coterie.conversation.errors import NoSuchRoom
+from coterie.conversation import NoSuchRoom
 from coterie.eventstore import Event, Payload, Projection, Rows, Store, on
-from coterie.messaging.protocol import Attachment
+from coterie.messaging import Attachment
 
 
 class RemoteOpened(Payload, kind="remote_opened"):

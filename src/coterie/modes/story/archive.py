@@ -18,22 +18,27 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from coterie.base.ids import new_id
 from coterie.base.redaction import redact
-from coterie.characters.cards import export_card, import_card
-from coterie.characters.cards.card import Card
-from coterie.characters.cards.import_export import check_size
-from coterie.characters.cards.parsing import read_object
-from coterie.characters.cards.tavern_chat import TavernChat, TavernTurn
-from coterie.characters.errors import BrokenCard, CardError, NotACard
-from coterie.characters.identity import Identity
-from coterie.characters.service import OWNER, Character, CharacterAuthored, Characters
-from coterie.characters.workspace import Workspaces
-from coterie.conversation.events import AssistantTurn, AssistantTurnStarted, Segment, UserTurn
-from coterie.conversation.turns import Turn
+from coterie.characters import (
+    OWNER,
+    BrokenCard,
+    Card,
+    CardError,
+    Character,
+    CharacterAuthored,
+    Characters,
+    Identity,
+    NotACard,
+    TavernChat,
+    TavernTurn,
+    Workspaces,
+    check_size,
+    export_card,
+    import_card,
+    read_object,
+)
+from coterie.conversation import AssistantTurn, AssistantTurnStarted, Segment, Turn, UserTurn
 from coterie.eventstore import NewEvent, Store
-from coterie.memory import Memory
-from coterie.memory.jsonl import export_lines, import_lines
-from coterie.memory.memory import MAX_PINS
-from coterie.memory.writer import NewMemory
+from coterie.memory import MAX_PINS, Memory, NewMemory, export_lines, import_lines
 from coterie.modes.story.chat_context import supersede
 from coterie.modes.story.edits import Pins
 from coterie.modes.story.events import MAIN_WORLD, Relationship, RelationshipUpdated

@@ -7,13 +7,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from weakref import WeakValueDictionary
 
 from coterie.base.errors import Conflict
-from coterie.characters.errors import NoSuchCharacter
-from coterie.characters.service import Characters
-from coterie.conversation.errors import Busy
-from coterie.conversation.replies import Replies
-from coterie.conversation.turns import TurnQueries
-from coterie.eventstore import AnyEvent, NewEvent, NewJob, Store, Superseded
-from coterie.eventstore.ranges import Ranges
+from coterie.characters import Characters, NoSuchCharacter
+from coterie.conversation import Busy, Replies, TurnQueries
+from coterie.eventstore import AnyEvent, NewEvent, NewJob, Ranges, Store, Superseded
 from coterie.modes.story.queries import Chat, ChatQueries, Participants, RelationshipQueries
 
 Decision = tuple[Sequence[NewEvent], Sequence[NewJob]]

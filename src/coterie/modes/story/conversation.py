@@ -6,13 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 from coterie.base.ids import new_id
-from coterie.characters.service import OWNER, Characters
-from coterie.conversation.errors import Busy, PermissionDenied
-from coterie.conversation.events import AssistantTurn
-from coterie.conversation.feed import Feed
+from coterie.characters import OWNER, Characters
+from coterie.conversation import AssistantTurn, Busy, Feed, PermissionDenied
 from coterie.eventstore import NewEvent, Store
-from coterie.messaging.ports import ChatStatus, NewChat, ReplyDelta, ReplyFinished, ReplyUpdate
-from coterie.messaging.protocol import Attachment
+from coterie.messaging import Attachment, ChatStatus, NewChat, ReplyDelta, ReplyFinished, ReplyUpdate
 from coterie.modes.story.events import ManualEdit
 from coterie.modes.story.opening import Opening
 from coterie.modes.story.service import StoryService

@@ -14,13 +14,19 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
 from coterie.base.errors import CoterieError
-from coterie.characters.service import OWNER
+from coterie.characters import OWNER
 from coterie.eventstore import NewEvent, Store
-from coterie.memory import Memory
-from coterie.memory.errors import BadMemory, NoSuchMemory
-from coterie.memory.events import MemoryEdited, MemoryPinChanged
-from coterie.memory.memory import MAX_PINS
-from coterie.memory.records import MemoryRecord, StreamForks, all_records
+from coterie.memory import (
+    MAX_PINS,
+    BadMemory,
+    Memory,
+    MemoryEdited,
+    MemoryPinChanged,
+    MemoryRecord,
+    NoSuchMemory,
+    StreamForks,
+    all_records,
+)
 from coterie.modes.story.chat_context import ChatContext, Decision
 from coterie.modes.story.events import Activity, ManualEdit, Relationship
 from coterie.modes.story.queries import Chat, Container

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from coterie.characters.service import OWNER
+from coterie.characters import OWNER
 from coterie.eventstore import Payload
 
 MAIN_WORLD = "main"

@@ -11,12 +11,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from coterie.base.ids import new_id
-from coterie.characters.service import OWNER
-from coterie.conversation.errors import Busy
-from coterie.conversation.events import AssistantTurnStarted, UserTurn
-from coterie.eventstore import AnyEvent, Forked, NewEvent, NewJob, Payload
-from coterie.eventstore.events import CONTROL_KINDS
-from coterie.eventstore.ranges import Ranges
+from coterie.characters import OWNER
+from coterie.conversation import AssistantTurnStarted, Busy, UserTurn
+from coterie.eventstore import CONTROL_KINDS, AnyEvent, Forked, NewEvent, NewJob, Payload, Ranges
 from coterie.modes.story.chat_context import ChatContext, Decision, supersede
 from coterie.modes.story.events import (
     MAIN_WORLD,

@@ -15,18 +15,11 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from coterie.base.ids import new_id
-from coterie.characters.service import Characters
-from coterie.conversation.events import AssistantTurn
-from coterie.conversation.turns import Turn, TurnQueries
-from coterie.eventstore import Job, NewEvent, NewJob, Store
-from coterie.eventstore.worker import Handler, JobResult
-from coterie.llm.messages import Prompt
-from coterie.llm.router import Caller, Models
-from coterie.llm.settings import Role
-from coterie.llm.structured import classify
-from coterie.memory import Memory
-from coterie.memory.events import MemoryEdited
-from coterie.memory.writer import NewMemory
+from coterie.characters import Characters
+from coterie.conversation import AssistantTurn, Turn, TurnQueries
+from coterie.eventstore import Handler, Job, JobResult, NewEvent, NewJob, Store
+from coterie.llm import Caller, Models, Prompt, Role, classify
+from coterie.memory import Memory, MemoryEdited, NewMemory
 from coterie.modes.story.edits import Pins
 from coterie.modes.story.events import (
     ClockMoved,

@@ -11,14 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from coterie.base.clock import Clock
 from coterie.base.ids import new_id
-from coterie.characters.cards.lore_scan import Macros
-from coterie.characters.service import OWNER, Character, OwnerProfile
-from coterie.characters.starter_characters import opening_for
-from coterie.conversation.events import AssistantTurn, AssistantTurnStarted
+from coterie.characters import OWNER, Character, Macros, OwnerProfile, opening_for
+from coterie.conversation import AssistantTurn, AssistantTurnStarted
 from coterie.eventstore import AnyEvent, NewEvent, Payload, Reset, Rewound
-from coterie.llm.messages import Prompt
-from coterie.llm.router import Caller, Models
-from coterie.llm.structured import classify
+from coterie.llm import Caller, Models, Prompt, classify
 from coterie.modes.story.chat_context import ChatContext
 from coterie.modes.story.events import (
     MAIN_WORLD,

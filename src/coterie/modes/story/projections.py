@@ -45,7 +45,7 @@ RELATIONSHIP_KINDS = (
 RELATIONSHIP_COLUMNS = "of, toward, affinity, trust, summary, knowledge, chat, at"
 
 
-def projections() -> list[Projection]:
+def story_projections() -> list[Projection]:
     return [ChatProjection(), RelationshipProjection(), PromptProjection(), ReadMarkProjection()]
 
 

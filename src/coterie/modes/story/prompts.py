@@ -16,17 +16,23 @@ from typing import Literal
 
 from coterie.base.clock import Clock
 from coterie.base.errors import CoterieError
-from coterie.characters.cards.lore_scan import LoreContext, LoreMatch, LorePosition, Macros, find_lore
-from coterie.characters.service import OWNER, Character, Characters, OwnerProfile
-from coterie.characters.workspace import Workspaces, WorkspaceTexts
-from coterie.conversation.reply_filters import LengthLimit, SpeakerGuard
-from coterie.conversation.turns import Turn, TurnQueries
+from coterie.characters import (
+    OWNER,
+    Character,
+    Characters,
+    LoreContext,
+    LoreMatch,
+    LorePosition,
+    Macros,
+    OwnerProfile,
+    Workspaces,
+    WorkspaceTexts,
+    find_lore,
+)
+from coterie.conversation import LengthLimit, SpeakerGuard, Turn, TurnQueries
 from coterie.eventstore import Store
-from coterie.llm.messages import Prompt, PromptMessage
-from coterie.llm.router import Models
-from coterie.llm.settings import Role
-from coterie.memory import Memory
-from coterie.memory.recall import RecalledMemory
+from coterie.llm import Models, Prompt, PromptMessage, Role
+from coterie.memory import Memory, RecalledMemory
 from coterie.modes.story.events import Activity, PromptSent, SentPromptPart
 from coterie.modes.story.queries import Chat, ChatQueries, Participants, RelationshipQueries
 from coterie.modes.story.settings import StorySettings

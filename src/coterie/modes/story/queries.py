@@ -11,11 +11,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from coterie.base.clock import from_micros
-from coterie.characters.people import PeopleQueries
-from coterie.characters.service import OWNER, Characters, OwnerProfile
-from coterie.conversation.errors import NoSuchRoom, NoSuchTurn
-from coterie.conversation.search import SnippetPart
-from coterie.conversation.turns import Turn
+from coterie.characters import OWNER, Characters, OwnerProfile, PeopleQueries
+from coterie.conversation import NoSuchRoom, NoSuchTurn, SnippetPart, Turn
 from coterie.eventstore import NewEvent, Store
 from coterie.modes.story.events import (
     READ_MARKS_STREAM,

@@ -11,10 +11,9 @@ from collections.abc import Iterable, Sequence
 
 from coterie.base.errors import BadPoint
 from coterie.base.ids import new_id
-from coterie.characters.service import OWNER, CharacterReset, require_confirmation, reset_event
-from coterie.eventstore import AnyEvent, NewEvent, Reset, Rewound, Superseded
-from coterie.eventstore.ranges import Ranges
-from coterie.memory.events import MemoryForgotten
+from coterie.characters import OWNER, CharacterReset, require_confirmation, reset_event
+from coterie.eventstore import AnyEvent, NewEvent, Ranges, Reset, Rewound, Superseded
+from coterie.memory import MemoryForgotten
 from coterie.modes.story.chat_context import ChatContext, supersede
 from coterie.modes.story.events import GuestLeft, RelationshipsCleared, RelationshipUpdated, SceneSummarised
 

@@ -13,10 +13,10 @@ from typing import Literal
 from pydantic import BaseModel
 
 from coterie.base.errors import BadPoint
-from coterie.characters.service import OWNER
-from coterie.conversation.events import AssistantTurn, UserTurn
+from coterie.characters import OWNER
+from coterie.conversation import AssistantTurn, UserTurn
 from coterie.eventstore import AnyEvent, NewEvent, Reset, Rewound, Superseded
-from coterie.memory.events import MemoryAdded
+from coterie.memory import MemoryAdded
 from coterie.modes.story.chat_context import ChatContext, Decision, supersede
 from coterie.modes.story.events import (
     ChatForkOpened,

@@ -8,15 +8,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from coterie.base.clock import Clock
-from coterie.characters.errors import NoSuchCharacter
-from coterie.characters.service import OWNER, Character, Characters
-from coterie.characters.workspace import Workspaces
-from coterie.conversation import search
-from coterie.conversation.errors import Busy
-from coterie.conversation.events import AssistantTurn
-from coterie.eventstore import AnyEvent, NewEvent, Store
-from coterie.eventstore.worker import Handler
-from coterie.llm.router import Models
+from coterie.characters import OWNER, Character, Characters, NoSuchCharacter, Workspaces
+from coterie.conversation import AssistantTurn, Busy, search_messages
+from coterie.eventstore import AnyEvent, Handler, NewEvent, Store
+from coterie.llm import Models
 from coterie.memory import Memory
 from coterie.modes.story.chat_context import ChatContext, Decision
 from coterie.modes.story.edits import ChatDetails, Edits, FieldEdit
@@ -221,7 +216,7 @@ class StoryService:
     def search(self, query: str, *, room: str | None = None, limit: int = 50, offset: int = 0) -> list[ChatSearchHit]:
         """Turns that contain every word of the query, best match first; rooms of other modes are left out."""
         hits: list[ChatSearchHit] = []
-        for found in search.search(self._store, query, room=room, limit=limit, offset=offset):
+        for found in search_messages(self._store, query, room=room, limit=limit, offset=offset):
             if not self.chats.exists(found.room):
                 continue
             chat, turn = self.chats.chat(found.room), self.timeline.turn(found.room, found.turn)

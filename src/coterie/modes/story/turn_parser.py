@@ -12,11 +12,8 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from coterie.conversation.events import Segment
-from coterie.conversation.turns import Turn
-from coterie.llm.messages import Prompt
-from coterie.llm.router import Caller, Models
-from coterie.llm.structured import classify
+from coterie.conversation import Segment, Turn
+from coterie.llm import Caller, Models, Prompt, classify
 
 OOC_MARKER = "(("
 _CLOSERS = {"((": "))", "//": "\n", "[[": "]]", "{{": "}}", "<<": ">>", "(": ")", "[": "]"}

@@ -9,16 +9,20 @@ from dataclasses import dataclass
 from coterie.base.errors import BadPoint
 from coterie.base.ids import new_id
 from coterie.base.redaction import redact
-from coterie.characters.errors import NoSuchCharacter
-from coterie.characters.service import OWNER
-from coterie.conversation.errors import NoSuchTurn
-from coterie.conversation.events import AssistantTurn, AssistantTurnStarted, Segment, UserTurn, UserTurnEdit
-from coterie.conversation.turns import Turn, TurnQueries
-from coterie.eventstore import AnyEvent, NewEvent, NewJob, Store
-from coterie.eventstore.ranges import Ranges
-from coterie.llm.router import Caller, Models
-from coterie.llm.settings import Role
-from coterie.memory.events import MemoryUsed
+from coterie.characters import OWNER, NoSuchCharacter
+from coterie.conversation import (
+    AssistantTurn,
+    AssistantTurnStarted,
+    NoSuchTurn,
+    Segment,
+    Turn,
+    TurnQueries,
+    UserTurn,
+    UserTurnEdit,
+)
+from coterie.eventstore import AnyEvent, NewEvent, NewJob, Ranges, Store
+from coterie.llm import Caller, Models, Role
+from coterie.memory import MemoryUsed
 from coterie.modes.story.chat_context import ChatContext, Decision, supersede
 from coterie.modes.story.events import Activity, PersonJoined
 from coterie.modes.story.fork import ForkRelationships, world_of

@@ -19,7 +19,7 @@ from urllib.parse import quote
 import httpx
 
 from coterie.base.errors import CoterieError
-from coterie.messaging.errors import PlatformRateLimited, PlatformRefused, PlatformUnreachable, SurfaceError
+from coterie.messaging import PlatformRateLimited, PlatformRefused, PlatformUnreachable, SurfaceError
 
 
 class MatrixRefused(PlatformRefused):

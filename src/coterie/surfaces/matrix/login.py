@@ -16,11 +16,8 @@ from coterie.base.errors import ConfigError, Corrupt
 from coterie.base.files import write_private_json
 from coterie.base.logging import get_logger
 from coterie.base.redaction import redact
-from coterie.eventstore import NewEvent, Store
-from coterie.eventstore.sqlite.keystore import KeyStore
-from coterie.messaging.errors import SurfaceError
-from coterie.messaging.inbox import SurfaceSynced
-from coterie.messaging.rooms import RoomForgotten, Rooms
+from coterie.eventstore import KeyStore, NewEvent, Store
+from coterie.messaging import RoomForgotten, Rooms, SurfaceError, SurfaceSynced
 from coterie.surfaces.matrix.crypto.machine import OlmMachine, discard_device_keys
 from coterie.surfaces.matrix.homeserver import Homeserver, KeysLost, MatrixRefused
 from coterie.surfaces.matrix.messages import SURFACE

@@ -9,7 +9,7 @@ from typing import Any
 
 from markdown_it import MarkdownIt
 
-from coterie.messaging.protocol import (
+from coterie.messaging import (
     Account,
     Attachment,
     Incoming,

@@ -12,13 +12,9 @@ from typing import Any
 
 from coterie.base.errors import CoterieError
 from coterie.base.logging import get_logger
-from coterie.characters.errors import NoSuchCharacter, NoSuchPerson
-from coterie.characters.people import Person
-from coterie.conversation.errors import NoSuchRoom
-from coterie.messaging.errors import PlatformRateLimited
-from coterie.messaging.message_router import MessageRouter
-from coterie.messaging.ports import NewChat
-from coterie.messaging.rooms import RoomBinding
+from coterie.characters import NoSuchCharacter, NoSuchPerson, Person
+from coterie.conversation import NoSuchRoom
+from coterie.messaging import MessageRouter, NewChat, PlatformRateLimited, RoomBinding
 from coterie.surfaces.matrix.homeserver import Homeserver, Json
 from coterie.surfaces.matrix.messages import SURFACE, room_ref
 

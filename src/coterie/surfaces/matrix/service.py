@@ -11,14 +11,21 @@ from pathlib import Path
 from coterie.base.errors import CoterieError
 from coterie.base.logging import get_logger
 from coterie.base.redaction import redact
-from coterie.characters.workspace import Portrait
-from coterie.eventstore import AnyEvent, Bus, WhenSlow
-from coterie.eventstore.jobs import backoff_s
-from coterie.messaging.errors import PlatformRateLimited, PlatformUnreachable
-from coterie.messaging.files import RoomFiles
-from coterie.messaging.message_router import MessageRouter
-from coterie.messaging.protocol import MemberChange, Outgoing, OutgoingMessage, OutgoingNotification, RoomRef
-from coterie.messaging.rooms import ContextChanged, RoomBound
+from coterie.characters import Portrait
+from coterie.eventstore import AnyEvent, Bus, WhenSlow, backoff_s
+from coterie.messaging import (
+    ContextChanged,
+    MemberChange,
+    MessageRouter,
+    Outgoing,
+    OutgoingMessage,
+    OutgoingNotification,
+    PlatformRateLimited,
+    PlatformUnreachable,
+    RoomBound,
+    RoomFiles,
+    RoomRef,
+)
 from coterie.surfaces.matrix.homeserver import KeysRefused, LoggedOut, MatrixRefused
 from coterie.surfaces.matrix.login import LOGIN_FILE, connect
 from coterie.surfaces.matrix.messages import SURFACE, room_ref

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from coterie.messaging.files import RoomFiles
-from coterie.messaging.ports import Capabilities, EditPace
-from coterie.messaging.protocol import (
+from coterie.messaging import (
     Account,
     Attachment,
+    Capabilities,
     Deliverable,
+    EditPace,
     OutgoingMessage,
     OutgoingNotification,
     OutgoingReaction,
     OutgoingUI,
+    RoomFiles,
     RoomRef,
 )
 from coterie.surfaces.matrix.crypto.machine import OlmMachine

@@ -9,13 +9,20 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from coterie.base.logging import get_logger
-from coterie.conversation.errors import RoomError
-from coterie.eventstore.jobs import backoff_s
-from coterie.messaging.errors import PlatformRateLimited, PlatformUnreachable, SurfaceError
-from coterie.messaging.files import RoomFiles
-from coterie.messaging.inbox import SurfaceSynced
-from coterie.messaging.message_router import InboundProcessor
-from coterie.messaging.protocol import Incoming, IncomingMessage, MemberChange, RoomRef
+from coterie.conversation import RoomError
+from coterie.eventstore import backoff_s
+from coterie.messaging import (
+    InboundProcessor,
+    Incoming,
+    IncomingMessage,
+    MemberChange,
+    PlatformRateLimited,
+    PlatformUnreachable,
+    RoomFiles,
+    RoomRef,
+    SurfaceError,
+    SurfaceSynced,
+)
 from coterie.surfaces.matrix.crypto.machine import OlmMachine
 from coterie.surfaces.matrix.crypto.primitives import decrypt_file
 from coterie.surfaces.matrix.homeserver import Homeserver, Json, MatrixRefused

@@ -1,1 +1,5 @@
 """The OpenAI-compatible API: chat clients talk to characters as if they were models."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -22,12 +22,9 @@ from coterie.base.errors import CoterieError
 from coterie.base.ids import new_id
 from coterie.base.logging import get_logger
 from coterie.base.redaction import redact
-from coterie.characters.errors import NoSuchCharacter
-from coterie.characters.service import OWNER
-from coterie.llm.tokens import estimate_tokens, token_weights_for
-from coterie.messaging.message_router import MessageRouter
-from coterie.messaging.ports import ReplyDelta, ReplyFinished, ReplyUpdate, with_full_text
-from coterie.messaging.protocol import RoomRef
+from coterie.characters import OWNER, NoSuchCharacter
+from coterie.llm import estimate_tokens, token_weights_for
+from coterie.messaging import MessageRouter, ReplyDelta, ReplyFinished, ReplyUpdate, RoomRef, with_full_text
 from coterie.surfaces.openai_api.settings import ApiSettings
 
 NAME = "api"

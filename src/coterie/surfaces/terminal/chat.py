@@ -20,7 +20,7 @@ from coterie.base.ids import new_id
 from coterie.base.logging import get_logger
 from coterie.base.redaction import redact
 from coterie.base.text import escape_controls
-from coterie.messaging.ports import Conversation, ReplyActivity, ReplyDelta, ReplyUpdate, with_full_text
+from coterie.messaging import Conversation, ReplyActivity, ReplyDelta, ReplyUpdate, with_full_text
 
 HELP = "/retry another reply · /stop (Esc) end a reply · /context how the chat stands · /quit (Ctrl-Q) leave"
 _log = get_logger(__name__)

@@ -1,4 +1,5 @@
 """The web surface: pages, the HTTP API, health and metrics."""
 
-SURFACE = "web"
-"""How the page is called where people have accounts on surfaces."""
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,1 +1,5 @@
-"""The webhook and the OpenAI-compatible API: programs and other chat clients talk to characters here. D13, P15"""
+"""The webhook: programs send messages to characters and get their replies over HTTP."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

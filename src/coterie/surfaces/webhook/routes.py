@@ -18,18 +18,20 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from coterie.base.ids import new_id
-from coterie.messaging.delivery import QueuedMessage
-from coterie.messaging.errors import BadFile
-from coterie.messaging.files import FILES_FOLDER, RoomFiles, room_folder_name
-from coterie.messaging.message_router import MessageRouter
-from coterie.messaging.protocol import (
+from coterie.messaging import (
+    FILES_FOLDER,
     Account,
     Attachment,
+    BadFile,
     Incoming,
     IncomingCommand,
     IncomingMessage,
+    MessageRouter,
     OutgoingMessage,
+    QueuedMessage,
+    RoomFiles,
     RoomRef,
+    room_folder_name,
 )
 from coterie.surfaces.webhook.surface import CALLER, NAME, WebhookSettings, is_allowed_callback, text_of
 

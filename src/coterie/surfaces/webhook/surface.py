@@ -15,10 +15,17 @@ import httpx
 from pydantic import Field, SecretStr
 
 from coterie.base.config import Section
-from coterie.messaging.errors import PlatformRateLimited, PlatformRefused, PlatformUnreachable
-from coterie.messaging.message_router import MessageRouter
-from coterie.messaging.ports import Capabilities
-from coterie.messaging.protocol import Account, Deliverable, OutgoingReaction, RoomRef
+from coterie.messaging import (
+    Account,
+    Capabilities,
+    Deliverable,
+    MessageRouter,
+    OutgoingReaction,
+    PlatformRateLimited,
+    PlatformRefused,
+    PlatformUnreachable,
+    RoomRef,
+)
 
 # Who may call, and whom we may call back.
 

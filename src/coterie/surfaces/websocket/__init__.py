@@ -1,1 +1,5 @@
 """A crowd's chat over WebSocket: everybody's messages out, a person's messages in."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

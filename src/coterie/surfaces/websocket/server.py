@@ -17,9 +17,7 @@ from pydantic import ValidationError
 
 from coterie.base.errors import CoterieError, MissingExtra
 from coterie.base.network import is_loopback_url
-from coterie.modes.crowd.errors import MessageRefused
-from coterie.modes.crowd.gateway import MAX_OUTSTANDING_BYTES, ChatRoom, Encoding
-from coterie.modes.crowd.protocol import ChatAuthor, ChatPost
+from coterie.modes.crowd import MAX_OUTSTANDING_BYTES, ChatAuthor, ChatPost, ChatRoom, Encoding, MessageRefused
 
 try:
     from picows import WSFrame, WSListener, WSMsgType, WSTransport, WSUpgradeRequest, ws_create_server

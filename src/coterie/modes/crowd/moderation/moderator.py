@@ -16,7 +16,7 @@ import ahocorasick_rs
 from pydantic import Field
 
 from coterie.base.config import Section
-from coterie.memory.writer import remove_secrets
+from coterie.memory import remove_secrets
 from coterie.modes.crowd.moderation.wordlist import (
     DISGUISE_HINTS,
     MASKS,

@@ -12,17 +12,10 @@ from pydantic import Field
 
 from coterie.base.clock import Clock, to_micros
 from coterie.base.redaction import redact
-from coterie.characters.service import Character, Characters
-from coterie.characters.workspace import Workspaces
-from coterie.eventstore import Job, NewEvent, Store
-from coterie.eventstore.worker import JobResult
-from coterie.llm.errors import ModelError
-from coterie.llm.messages import Prompt, PromptMessage
-from coterie.llm.router import Caller, Models
-from coterie.llm.settings import Role
-from coterie.memory import Memory
-from coterie.memory.records import MemoryType
-from coterie.memory.writer import NewMemory
+from coterie.characters import Character, Characters, Workspaces
+from coterie.eventstore import Job, JobResult, NewEvent, Store
+from coterie.llm import Caller, ModelError, Models, Prompt, PromptMessage, Role
+from coterie.memory import Memory, MemoryType, NewMemory
 from coterie.modes.desk.agents.processes import AgentDeps, end_key
 from coterie.modes.desk.agents.tools import AgentTool, Toolbox, make_tool
 from coterie.modes.desk.errors import NotAsked

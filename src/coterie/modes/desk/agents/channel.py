@@ -15,13 +15,9 @@ from pydantic import Field, ValidationError
 
 from coterie.base.clock import Clock
 from coterie.base.redaction import redact
-from coterie.eventstore import Job
-from coterie.eventstore.worker import JobResult
-from coterie.llm.errors import ModelError
-from coterie.llm.messages import Prompt, PromptMessage
-from coterie.llm.router import Caller
-from coterie.llm.settings import Role
-from coterie.memory.records import MemoryType
+from coterie.eventstore import Job, JobResult
+from coterie.llm import Caller, ModelError, Prompt, PromptMessage, Role
+from coterie.memory import MemoryType
 from coterie.modes.desk.agents.maintenance import Compactor
 from coterie.modes.desk.agents.processes import AgentDeps
 from coterie.modes.desk.agents.tools import AgentTool, Toolbox, make_tool

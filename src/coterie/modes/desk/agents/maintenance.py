@@ -13,17 +13,9 @@ from pydantic import BaseModel, Field
 from coterie.base.clock import Clock
 from coterie.base.logging import get_logger
 from coterie.base.redaction import redact
-from coterie.eventstore import AnyEvent, Job, NewEvent, NewJob, Store, WhenSlow
-from coterie.eventstore.worker import JobResult
-from coterie.llm.errors import ModelError
-from coterie.llm.messages import Prompt, PromptMessage
-from coterie.llm.router import Caller, Models
-from coterie.llm.settings import Role
-from coterie.llm.structured import classify
-from coterie.memory import Memory
-from coterie.memory.events import MemoryAdded, MemoryForgotten, MemoryMerged, MemorySuperseded
-from coterie.memory.records import MemoryType
-from coterie.memory.writer import NewMemory
+from coterie.eventstore import AnyEvent, Job, JobResult, NewEvent, NewJob, Store, WhenSlow
+from coterie.llm import Caller, ModelError, Models, Prompt, PromptMessage, Role, classify
+from coterie.memory import Memory, MemoryAdded, MemoryForgotten, MemoryMerged, MemorySuperseded, MemoryType, NewMemory
 from coterie.modes.desk.agents.processes import Processes, end_key
 from coterie.modes.desk.errors import SummaryFailed
 from coterie.modes.desk.events import BranchEnded, BulletinWritten, HistoryCompacted, WorkerEnded

@@ -10,9 +10,8 @@ from typing import TypeVar
 
 from coterie.base.ids import new_id
 from coterie.eventstore import NewEvent, NewJob, Store
-from coterie.llm.router import Models
-from coterie.memory import Memory
-from coterie.memory.writer import NewMemory
+from coterie.llm import Models
+from coterie.memory import Memory, NewMemory
 from coterie.modes.desk.errors import NoSuchProcess, NotConfirmed
 from coterie.modes.desk.events import BranchEnded, WorkerEnded, WorkerResumed
 from coterie.modes.desk.jobs import worker_job

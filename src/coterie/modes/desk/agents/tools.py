@@ -21,9 +21,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from coterie.base.errors import ConfigError, CoterieError
 from coterie.base.logging import get_logger
 from coterie.base.redaction import redact
-from coterie.eventstore.jobs import backoff_s
-from coterie.llm.messages import ToolCall
-from coterie.llm.messages import ToolSpec as ToolSchema
+from coterie.eventstore import backoff_s
+from coterie.llm import ToolCall
+from coterie.llm import ToolSpec as ToolSchema
 from coterie.modes.desk.errors import BadTool, McpServerError, NotConfirmed
 from coterie.modes.desk.sandbox.sandbox import OUTPUT_BYTES
 from coterie.modes.desk.settings import McpServerSettings

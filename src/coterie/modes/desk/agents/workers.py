@@ -16,12 +16,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from coterie.base.redaction import redact
-from coterie.eventstore import Job, NewEvent
-from coterie.eventstore.worker import JobResult
-from coterie.llm.errors import ModelError
-from coterie.llm.messages import Prompt, PromptMessage
-from coterie.llm.router import Caller
-from coterie.llm.settings import Role
+from coterie.eventstore import Job, JobResult, NewEvent
+from coterie.llm import Caller, ModelError, Prompt, PromptMessage, Role
 from coterie.modes.desk.agents.processes import AgentDeps, end_key, how_to_answer
 from coterie.modes.desk.agents.tools import AgentTool, Toolbox, make_tool
 from coterie.modes.desk.errors import WorkspaceFileError

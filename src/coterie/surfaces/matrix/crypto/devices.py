@@ -17,7 +17,7 @@ from vodozemac import Account
 from coterie.base.errors import ConfigError
 from coterie.base.files import write_private_json
 from coterie.base.logging import get_logger
-from coterie.eventstore.sqlite.keystore import KeyPath, KeyStore
+from coterie.eventstore import KeyPath, KeyStore
 from coterie.surfaces.matrix.crypto.primitives import from_base64, has_signature, sign_json, to_base64
 from coterie.surfaces.matrix.homeserver import Homeserver, Json, KeysRefused, MatrixRefused
 

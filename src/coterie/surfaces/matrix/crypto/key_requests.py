@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from coterie.base.logging import get_logger
-from coterie.eventstore.sqlite.keystore import KeyPath, KeyStore
+from coterie.eventstore import KeyPath, KeyStore
 from coterie.surfaces.matrix.crypto.devices import MEGOLM, DeviceList, OwnDevice
 from coterie.surfaces.matrix.crypto.megolm import OutboundSessions, send_to_devices
 from coterie.surfaces.matrix.crypto.olm import OlmSessions

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from coterie.base.logging import get_logger
-from coterie.eventstore.sqlite.keystore import KeyPath, KeyStore
+from coterie.eventstore import KeyPath, KeyStore
 from coterie.surfaces.matrix.crypto.devices import MEGOLM, OLM, DeviceList, OwnDevice, sign_own_device
 from coterie.surfaces.matrix.crypto.key_requests import KEY_REQUEST, KeyRequests, PendingEvent, PendingEvents
 from coterie.surfaces.matrix.crypto.megolm import (

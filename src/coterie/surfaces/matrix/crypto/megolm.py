@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field
 from vodozemac import ExportedSessionKey, GroupSession, InboundGroupSession, MegolmMessage, SessionKey
 
 from coterie.base.logging import get_logger
-from coterie.eventstore.sqlite.keystore import KeyPath, KeyStore
+from coterie.eventstore import KeyPath, KeyStore
 from coterie.surfaces.matrix.crypto.devices import MEGOLM, PICKLE_KEY, Device, DeviceList, OwnDevice
 from coterie.surfaces.matrix.crypto.olm import OlmSessions, Undecryptable
 from coterie.surfaces.matrix.homeserver import Homeserver, Json

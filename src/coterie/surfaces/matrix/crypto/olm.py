@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from vodozemac import AnyOlmMessage, Curve25519PublicKey, PreKeyMessage, Session
 
 from coterie.base.logging import get_logger
-from coterie.eventstore.sqlite.keystore import KeyPath, KeyStore
+from coterie.eventstore import KeyPath, KeyStore
 from coterie.surfaces.matrix.crypto.devices import OLM, PICKLE_KEY, Device, OwnDevice
 from coterie.surfaces.matrix.crypto.primitives import from_base64, has_signature, to_base64
 from coterie.surfaces.matrix.homeserver import Homeserver, Json

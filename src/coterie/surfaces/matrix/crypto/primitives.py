@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 from vodozemac import Ed25519PublicKey, Ed25519Signature
 
-from coterie.messaging.errors import BadFile
+from coterie.messaging import BadFile
 from coterie.surfaces.matrix.homeserver import Json
 
 

@@ -13,10 +13,8 @@ from fastapi import Request, Response
 
 from coterie.base.errors import CoterieError
 from coterie.base.redaction import redact
-from coterie.characters import starter_characters as shelf
-from coterie.characters.identity import Identity
-from coterie.characters.service import Character
-from coterie.conversation.turns import TurnQueries
+from coterie.characters import STARTER_NAMES, Character, Identity, starter_character, starter_summary
+from coterie.conversation import TurnQueries
 from coterie.modes.crowd import character_id
 from coterie.modes.draft import Thread
 from coterie.modes.story import Chat, Opening, OpeningProposal, ReadMarks
@@ -314,4 +312,4 @@ def one_line_description(identity: Identity) -> str:
 
 
 def _ready() -> list[tuple[str, str, str]]:
-    return [(name, shelf.starter_character(name).name, shelf.summary(name)) for name in shelf.NAMES]
+    return [(name, starter_character(name).name, starter_summary(name)) for name in STARTER_NAMES]

@@ -8,10 +8,15 @@ from fastapi import APIRouter, Query, Request, Response, status
 from starlette.exceptions import HTTPException
 
 from coterie.base.ids import new_id
-from coterie.characters import starter_characters as shelf
-from coterie.characters.cards import TavernChat, export_card
-from coterie.characters.identity import Identity
-from coterie.characters.workspace import read_portrait
+from coterie.characters import (
+    STARTER_NAMES,
+    Identity,
+    TavernChat,
+    export_card,
+    read_portrait,
+    starter_character,
+    starter_summary,
+)
 from coterie.modes.story import (
     ExportFormat,
     Opening,
@@ -48,12 +53,12 @@ async def create_character(house: Here, told: CharacterRequest) -> CharacterResp
 
 @router.get("/ready", summary="Ready-made characters to pick from")
 async def ready_made() -> list[ReadyMadeCharacter]:
-    return [ReadyMadeCharacter(name=name, in_short=shelf.summary(name)) for name in shelf.NAMES]
+    return [ReadyMadeCharacter(name=name, in_short=starter_summary(name)) for name in STARTER_NAMES]
 
 
 @router.post("/ready/{name}", summary="Take in a ready-made character", status_code=status.HTTP_201_CREATED)
 async def create_ready_made(house: Here, name: str) -> CharacterResponse:
-    return CharacterResponse.of(await house.character_importer.author(shelf.starter_character(name)))
+    return CharacterResponse.of(await house.character_importer.author(starter_character(name)))
 
 
 @router.get("/{bot}", summary="A character with every version of it")

@@ -11,9 +11,8 @@ from typing import Any
 from fastapi import Request, Response
 
 from coterie.base.redaction import redact
-from coterie.characters.service import OWNER
-from coterie.conversation.replies import LiveText
-from coterie.conversation.turns import Turn, TurnQueries
+from coterie.characters import OWNER
+from coterie.conversation import LiveText, Turn, TurnQueries
 from coterie.modes.desk import DeskChat
 from coterie.surfaces.web.desk import routes
 from coterie.surfaces.web.shared.dependencies import Here, House

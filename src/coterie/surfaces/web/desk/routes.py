@@ -10,11 +10,10 @@ from fastapi import APIRouter, Query, Response, status
 from pydantic import Field
 
 from coterie.base.redaction import redact
-from coterie.characters.service import OWNER
-from coterie.conversation.turns import Turn, TurnQueries
-from coterie.llm.usage import UsageQueries
-from coterie.messaging.protocol import RoomRef
-from coterie.messaging.rooms import Rooms
+from coterie.characters import OWNER
+from coterie.conversation import Turn, TurnQueries
+from coterie.llm import UsageQueries
+from coterie.messaging import RoomRef, Rooms
 from coterie.modes.desk import (
     DeskChat,
     DeskConversation,

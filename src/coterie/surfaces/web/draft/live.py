@@ -12,9 +12,8 @@ from contextlib import AsyncExitStack
 from typing import Any
 from urllib.parse import quote, unquote
 
-from coterie.conversation.events import AssistantTurn, AssistantTurnStarted, UserTurn
-from coterie.eventstore import AnyEvent, WhenSlow
-from coterie.eventstore.bus import subject_token
+from coterie.conversation import AssistantTurn, AssistantTurnStarted, UserTurn
+from coterie.eventstore import AnyEvent, WhenSlow, subject_token
 from coterie.modes.draft import NoSuchDocument, Thread, parse_reply, visible_text
 from coterie.surfaces.web.shared.dependencies import House
 from coterie.surfaces.web.shared.prose import render_block, split_blocks

@@ -17,8 +17,8 @@ from fastapi import Request, Response
 from fastapi.responses import JSONResponse, RedirectResponse
 
 from coterie.base.redaction import redact
-from coterie.characters.errors import NoSuchCharacter, NoSuchPerson
-from coterie.conversation.turns import Turn
+from coterie.characters import NoSuchCharacter, NoSuchPerson
+from coterie.conversation import Turn
 from coterie.modes.draft import (
     DraftError,
     LiveDocument,

@@ -14,7 +14,7 @@ from fastapi.routing import APIRoute
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from coterie.base.redaction import redact
-from coterie.conversation.replies import LiveText
+from coterie.conversation import LiveText
 from coterie.modes.draft import (
     Contributor,
     EditConflict,

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from coterie.conversation.turns import Turn
+from coterie.conversation import Turn
 from coterie.modes.draft import (
     CHANGE_TRAILER,
     THREAD_TRAILER,

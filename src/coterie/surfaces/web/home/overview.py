@@ -11,10 +11,9 @@ from typing import Literal
 from urllib.parse import quote
 
 from coterie.base.redaction import redact
-from coterie.characters.people import VisitEnd
-from coterie.characters.service import OWNER
-from coterie.conversation.turns import Turn, TurnQueries
-from coterie.llm.usage import UsageQueries
+from coterie.characters import OWNER, VisitEnd
+from coterie.conversation import Turn, TurnQueries
+from coterie.llm import UsageQueries
 from coterie.modes.crowd import CrowdRoom
 from coterie.modes.desk import DeskChat, Process
 from coterie.modes.draft import Contributor, DraftError, PendingDocument

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import numpy as np
 from fastapi import APIRouter, Query, Request, Response
 
-from coterie.memory.records import DISCLOSURES, TYPES, MemoryRecord
+from coterie.memory import DISCLOSURES, TYPES, MemoryRecord
 from coterie.surfaces.web.memory import routes
 from coterie.surfaces.web.memory.routes import MemoryResponse
 from coterie.surfaces.web.shared.dependencies import Here, House

@@ -12,9 +12,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import Field, StringConstraints
 
 from coterie.base.redaction import redact
-from coterie.memory.errors import BadImport
-from coterie.memory.jsonl import export_lines, import_lines
-from coterie.memory.records import Disclosure, MemoryRecord, MemoryType
+from coterie.memory import BadImport, Disclosure, MemoryRecord, MemoryType, export_lines, import_lines
 from coterie.modes.story import reassign_memories
 from coterie.surfaces.web.shared.dependencies import FILE_BODY, Here, House, read_upload
 from coterie.surfaces.web.shared.errors import ERROR_RESPONSES

@@ -10,8 +10,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from coterie.base.redaction import redact
-from coterie.llm.settings import Role
-from coterie.llm.usage import DailyUsage, UsageQueries
+from coterie.llm import DailyUsage, Role, UsageQueries
 from coterie.surfaces.web.ops import routes
 from coterie.surfaces.web.shared.dependencies import Here, House
 from coterie.surfaces.web.shared.labels import DisplayNames

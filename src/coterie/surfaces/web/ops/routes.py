@@ -14,12 +14,9 @@ from typing import Annotated, Any
 from fastapi import APIRouter, BackgroundTasks, Query, Request, status
 
 from coterie.base.redaction import redact
-from coterie.eventstore.jobs import Job, JobState
-from coterie.llm.errors import RoleUnset
-from coterie.llm.provider_health import probe_model
-from coterie.llm.settings import Role, Target
-from coterie.llm.usage import ClassifierFailure, DailyUsage, UsageQueries
-from coterie.ops.backups import NotFromHere, StoredCopy
+from coterie.eventstore import Job, JobState
+from coterie.llm import ClassifierFailure, DailyUsage, Role, RoleUnset, Target, UsageQueries, probe_model
+from coterie.ops import NotFromHere, StoredCopy
 from coterie.surfaces.web.shared.dependencies import Here, House
 from coterie.surfaces.web.shared.errors import ERROR_RESPONSES
 from coterie.surfaces.web.story.schemas import DoneResponse, RequestModel, ResponseModel

@@ -12,9 +12,8 @@ from typing import Any
 
 from fastapi import Request, Response
 
-from coterie.llm.errors import RoleUnset
-from coterie.llm.settings import PRESETS, Role
-from coterie.ops.settings_editor import Setting
+from coterie.llm import PRESETS, Role, RoleUnset
+from coterie.ops import Setting
 from coterie.surfaces.web.settings.routes import people_overview
 from coterie.surfaces.web.shared.dependencies import Here, House
 from coterie.surfaces.web.shared.login import SESSION_COOKIE

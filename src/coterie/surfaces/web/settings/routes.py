@@ -11,12 +11,11 @@ from fastapi import APIRouter, Cookie, Request, Response, status
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
-from coterie.characters.people import EVERY_CHARACTER, PairingRequest, Person
-from coterie.characters.service import OWNER, OwnerProfile
-from coterie.ops.settings_editor import Setting
-from coterie.surfaces.web import SURFACE
+from coterie.characters import EVERY_CHARACTER, OWNER, OwnerProfile, PairingRequest, Person
+from coterie.ops import Setting
 from coterie.surfaces.web.shared.dependencies import (
     PERSON_COOKIE,
+    SURFACE,
     CurrentPerson,
     Here,
     House,

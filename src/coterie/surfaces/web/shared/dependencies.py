@@ -9,22 +9,17 @@ from typing import Annotated, Any, Protocol
 from fastapi import Cookie, Depends, Request
 
 from coterie.base.errors import CoterieError
-from coterie.characters.cards import check_size
-from coterie.characters.people import People, Visits
-from coterie.characters.people import Person as Known
-from coterie.characters.service import Characters
-from coterie.characters.workspace import Workspaces
-from coterie.conversation.feed import Feed
+from coterie.characters import Characters, People, Visits, Workspaces, check_size
+from coterie.characters import Person as Known
+from coterie.conversation import Feed
 from coterie.eventstore import Store
-from coterie.llm.router import Models
+from coterie.llm import Models
 from coterie.memory import Memory
 from coterie.modes.crowd import CrowdService
 from coterie.modes.desk import DeskService
 from coterie.modes.draft import Contributor, DraftService
 from coterie.modes.story import CharacterImporter, StoryService
-from coterie.ops.backups import BackupService
-from coterie.ops.settings_editor import SettingsEditor
-from coterie.surfaces.web import SURFACE
+from coterie.ops import BackupService, SettingsEditor
 
 
 class House(Protocol):
@@ -71,6 +66,7 @@ Here = Annotated[House, Depends(_house)]
 # person on the surface `web`. Where there is no token, whoever could come in is the owner, as everywhere on the page.
 
 
+SURFACE = "web"
 PERSON_COOKIE = "coterie-person"
 
 

@@ -19,15 +19,22 @@ from fastapi import APIRouter, Header
 from sse_starlette import EventSourceResponse, ServerSentEvent
 
 from coterie.base.redaction import redact
-from coterie.characters.service import OWNER
-from coterie.conversation.errors import NoSuchRoom, NoSuchTurn
-from coterie.conversation.events import AssistantTurn, AssistantTurnStarted, UserTurn, UserTurnEdit
-from coterie.conversation.feed import Feed, FeedSubscription
-from coterie.conversation.feed import FeedItem as Heard
-from coterie.conversation.replies import LiveText
-from coterie.conversation.turns import State, Turn
-from coterie.eventstore import AnyEvent, Reset, Rewound, Superseded
-from coterie.eventstore.jobs import JobDied
+from coterie.characters import OWNER
+from coterie.conversation import (
+    AssistantTurn,
+    AssistantTurnStarted,
+    Feed,
+    FeedSubscription,
+    LiveText,
+    NoSuchRoom,
+    NoSuchTurn,
+    State,
+    Turn,
+    UserTurn,
+    UserTurnEdit,
+)
+from coterie.conversation import FeedItem as Heard
+from coterie.eventstore import AnyEvent, JobDied, Reset, Rewound, Superseded
 from coterie.modes.story import Chat
 from coterie.surfaces.web.characters.routes import portrait_url
 from coterie.surfaces.web.shared.dependencies import Here, House

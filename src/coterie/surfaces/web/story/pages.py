@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 from fastapi import Query, Request, Response
 
-from coterie.characters import starter_characters as shelf
-from coterie.conversation.errors import NoSuchTurn
+from coterie.characters import STARTER_NAMES, starter_character, starter_summary
+from coterie.conversation import NoSuchTurn
 from coterie.modes.story import Chat, PromptQueries, ReadMarks
 from coterie.surfaces.web.shared.dependencies import Here, House
 from coterie.surfaces.web.shared.labels import DisplayNames
@@ -42,7 +42,7 @@ class ChatRow:
 async def chats(house: Here, request: Request) -> Response:
     listed = sorted((_chat_row(house, chat) for chat in house.story.chats.chats()), key=_latest, reverse=True)
     bots = house.characters.all()
-    meet = [(key, shelf.starter_character(key).name, shelf.summary(key)) for key in shelf.NAMES] if not bots else []
+    meet = [(key, starter_character(key).name, starter_summary(key)) for key in STARTER_NAMES] if not bots else []
     return page_response(request, "story/chats.html", chats=listed, bots=bots, meet=meet)
 
 

@@ -8,9 +8,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from coterie.base.redaction import redact
-from coterie.characters.service import Character, OwnerProfile
-from coterie.conversation.events import Segment
-from coterie.conversation.turns import Turn
+from coterie.characters import Character, OwnerProfile
+from coterie.conversation import Segment, Turn
 from coterie.modes.story import Chat, FieldEdit, InspectedPrompt, ReadMarks, StartedTurn, StoryService
 from coterie.surfaces.web.shared.dependencies import House
 

@@ -1,0 +1,14 @@
+from .agents.tools import McpServerState as McpServerState
+from .errors import DeskError as DeskError
+from .events import ScheduleTime as ScheduleTime
+from .projections import desk_projections as desk_projections
+from .queries import DeskChat as DeskChat
+from .queries import DeskSchedule as DeskSchedule
+from .queries import Process as Process
+from .queries import WorkerStep as WorkerStep
+from .sandbox.sandbox import Sandbox as Sandbox
+from .sandbox.sandbox import SandboxStatus as SandboxStatus
+from .service import DeskConversation as DeskConversation
+from .service import DeskService as DeskService
+from .settings import DeskSettings as DeskSettings
+from .skills import Skill as Skill

@@ -1,0 +1,11 @@
+from .agent import Agent as Agent
+from .agent import AgentOutput as AgentOutput
+from .agent import AgentTask as AgentTask
+from .connections import AgentConnections as AgentConnections
+from .connections import AgentsSettings as AgentsSettings
+from .connections import WebSocketConnection as WebSocketConnection
+from .conversation import RemoteConversation as RemoteConversation
+from .events import RemoteChatProjection as RemoteChatProjection
+from .events import RemoteChatQueries as RemoteChatQueries
+from .protocol import AgentError as AgentError
+from .protocol import PushFrame as PushFrame

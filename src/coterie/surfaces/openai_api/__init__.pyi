@@ -1,0 +1,2 @@
+from .routes import openai_router as openai_router
+from .settings import ApiSettings as ApiSettings
