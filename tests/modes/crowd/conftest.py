@@ -1,4 +1,4 @@
-"""A small room that is the same in every test: four regulars, a short stream, simulated time."""
+"""A simulated session of the shipped room, the same in every test."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ START = 1_767_225_600_000
 
 
 @pytest.fixture(scope="session")
-def roster() -> CrowdConfigs:
+def configs() -> CrowdConfigs:
     return CrowdConfigs()
 
 
 @pytest.fixture(scope="session")
-def room(roster: CrowdConfigs) -> RoomConfig:
-    return roster.room("late-shift")
+def room(configs: CrowdConfigs) -> RoomConfig:
+    return configs.room("late-shift")
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +32,7 @@ def script() -> Script:
 
 
 @pytest.fixture
-def play(roster: CrowdConfigs, room: RoomConfig, script: Script) -> Play:
+def play(configs: CrowdConfigs, room: RoomConfig, script: Script) -> Play:
     def played(
         minutes: float = 5,
         *,
@@ -42,22 +42,22 @@ def play(roster: CrowdConfigs, room: RoomConfig, script: Script) -> Play:
         seed: int = 7,
         workers: int = 1,
         rules: RoomConfig | None = None,
-        told: Script | None = None,
+        stream_script: Script | None = None,
     ) -> Simulation:
-        """`people` are seconds, name and text."""
-        here = rules or room
-        everybody = list(personas) if personas is not None else roster.personas_in(here)
-        door = admission_for(here, everybody, roster.moderator(here))
-        simulation = Simulation(here, everybody, door, seed=seed, start_ms=START, workers=workers)
-        heard = script_contexts(told or script, here.name, START, minutes=minutes) if stream else ()
+        """Run a simulation; `people` are seconds, name and text."""
+        config = rules or room
+        members = list(personas) if personas is not None else configs.personas_in(config)
+        admission = admission_for(config, members, configs.moderator(config))
+        simulation = Simulation(config, members, admission, seed=seed, start_ms=START, workers=workers)
+        contexts = script_contexts(stream_script or script, config.name, START, minutes=minutes) if stream else ()
         posts = [
             (
                 START + round(at * 1_000),
-                ChatPost(id=f"p{number}", room=here.name, author=ChatAuthor(name=name, kind="human"), text=text),
+                ChatPost(id=f"p{number}", room=config.name, author=ChatAuthor(name=name, kind="human"), text=text),
             )
             for number, (at, name, text) in enumerate(people)
         ]
-        simulation.run(minutes, heard, posts)
+        simulation.run(minutes, contexts, posts)
         return simulation
 
     return played

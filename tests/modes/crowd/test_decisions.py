@@ -15,12 +15,12 @@ MINUTES = 0.5
 
 
 def calls_per_persona(many: int) -> float:
-    roster = CrowdConfigs()
+    configs = CrowdConfigs()
     personas = crowd(many)
-    room = roster.room("late-shift").model_copy(update={"roster": tuple(persona.name for persona in personas)})
-    simulation = Simulation(room, personas, admission_for(room, personas, roster.moderator(room)), start_ms=START)
+    room = configs.room("late-shift").model_copy(update={"roster": tuple(persona.name for persona in personas)})
+    simulation = Simulation(room, personas, admission_for(room, personas, configs.moderator(room)), start_ms=START)
     script = Script.read(SHIPPED_CONFIGS / "streams" / "left-door.toml")
-    heard = list(script_contexts(script, room.name, START, minutes=MINUTES))
+    contexts = list(script_contexts(script, room.name, START, minutes=MINUTES))
     made = 0
 
     def count(_frame: FrameType, event: str, _argument: object) -> None:
@@ -29,12 +29,12 @@ def calls_per_persona(many: int) -> float:
 
     sys.setprofile(count)
     try:
-        simulation.run(MINUTES, heard)
+        simulation.run(MINUTES, contexts)
     finally:
         sys.setprofile(None)
     assert simulation.messages
     return made / many
 
 
-def test_c20_a_thousand_personas_cost_what_fifty_do_each() -> None:
+def test_c20_the_cost_per_persona_does_not_grow() -> None:
     assert calls_per_persona(1_000) <= 1.3 * calls_per_persona(50)

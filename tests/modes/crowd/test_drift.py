@@ -37,13 +37,13 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 @pytest.fixture
-def nonna(roster: CrowdConfigs) -> Persona:
-    return roster.personas()["nonna_exe"]
+def nonna(configs: CrowdConfigs) -> Persona:
+    return configs.personas()["nonna_exe"]
 
 
 def talk(count: int, text: str = "@nonna_exe how do you cook risotto with saffron?", who: int = 3) -> list[ChatEntry]:
     """So many questions by a few people, each answered."""
-    hearing, heard = ChatHistory(), []
+    history, entries = ChatHistory(), []
     for number in range(count):
         asked = {"id": f"den-{2 * number + 1}", "number": 2 * number + 1, "text": text, "mentions": ["nonna_exe"]}
         said = {"id": f"den-{2 * number + 2}", "number": 2 * number + 2, "text": "eat", "reply_to": asked["id"]}
@@ -51,17 +51,17 @@ def talk(count: int, text: str = "@nonna_exe how do you cook risotto with saffro
             ChatAuthor(name=f"p{number % who}", kind="human"),
             ChatAuthor(name="nonna_exe", kind="persona"),
         )
-        for told, author in ((asked, person), (said, persona)):
-            message = ChatMessage.model_validate({**told, "room": "den", "author": author, "ts": number * 40_000})
-            heard.append(hearing.add(message))
-    return heard
+        for fields, author in ((asked, person), (said, persona)):
+            message = ChatMessage.model_validate({**fields, "room": "den", "author": author, "ts": number * 40_000})
+            entries.append(history.add(message))
+    return entries
 
 
 @given(
     authored=st.floats(0, 1),
     deltas=st.lists(st.floats(-10, 10, allow_nan=False), max_size=60),
 )
-def test_c14_no_chat_pushes_a_trait_out_of_its_bounds(authored: float, deltas: list[float]) -> None:
+def test_c14_traits_stay_within_their_bounds(authored: float, deltas: list[float]) -> None:
     authored = round(authored, 2)
     value = authored
     for delta in deltas:
@@ -84,7 +84,7 @@ def test_c14_changes_have_reasons_and_evidence(nonna: Persona) -> None:
     assert set(nonna.interests) <= set(interests)
 
 
-def test_c14_one_persons_obsession_or_spam_is_not_taken_up(nonna: Persona) -> None:
+def test_c14_topics_of_one_person_or_spam_are_not_adopted(nonna: Persona) -> None:
     _, interests, _ = compute_drift(
         nonna, nonna.traits, nonna.interests, SessionActivity.from_history("nonna_exe", talk(6, who=1))
     )
@@ -93,39 +93,37 @@ def test_c14_one_persons_obsession_or_spam_is_not_taken_up(nonna: Persona) -> No
     assert (spam.answered, spam.mentioned_in) == ([], [])
 
 
-def test_c14_a_session_in_which_nothing_happened_changes_nobody(nonna: Persona) -> None:
+def test_c14_an_empty_session_changes_nothing(nonna: Persona) -> None:
     assert compute_drift(nonna, nonna.traits, nonna.interests, SessionActivity()) == (nonna.traits, nonna.interests, [])
 
 
-async def test_c14_snapshots_revert_exactly_and_the_frozen_stay(store: Store, nonna: Persona) -> None:
-    book = PersonaDrift(store, "den")
+async def test_c14_snapshots_revert_exactly_and_frozen_personas_stay(store: Store, nonna: Persona) -> None:
+    drift = PersonaDrift(store, "den")
     happened = SessionActivity.from_history("nonna_exe", talk(5))
-    states = [book.current(nonna)]
+    states = [drift.current(nonna)]
     for _ in range(4):
-        assert await book.apply_session(nonna, happened)
-        states.append(book.current(nonna))
-    assert [snapshot.number for snapshot in book.history(nonna)] == [0, 1, 2, 3, 4]
+        assert await drift.apply_session(nonna, happened)
+        states.append(drift.current(nonna))
+    assert [snapshot.number for snapshot in drift.history(nonna)] == [0, 1, 2, 3, 4]
     for number in (2, 4, 0, 3):
-        assert await book.revert(nonna, number) == states[number]
-    assert book.apply_current([nonna])[0].traits == states[3].traits
-    await book.freeze(nonna)
-    assert await book.apply_session(nonna, happened) == []
-    assert book.current(nonna) == states[3]
-    await book.freeze(nonna, False)
-    await book.apply_session(nonna, happened)
-    assert book.current(nonna).number == 5
+        assert await drift.revert(nonna, number) == states[number]
+    assert drift.apply_current([nonna])[0].traits == states[3].traits
+    await drift.freeze(nonna)
+    assert await drift.apply_session(nonna, happened) == []
+    assert drift.current(nonna) == states[3]
+    await drift.freeze(nonna, False)
+    await drift.apply_session(nonna, happened)
+    assert drift.current(nonna).number == 5
     with pytest.raises(DriftRefused, match="0, 1, 2, 3, 4, 5"):
-        await book.revert(nonna, 9)
+        await drift.revert(nonna, 9)
 
 
-async def test_c14_over_twenty_sessions_they_change_within_bounds_and_stay_who_they_are(
-    store: Store, roster: CrowdConfigs, play: Play
-) -> None:
-    room = roster.room("kitchen-radio")
-    authored = {persona.name: persona for persona in roster.personas_in(room)}
-    book = PersonaDrift(store, room.name)
+async def test_c14_twenty_sessions_stay_within_bounds(store: Store, configs: CrowdConfigs, play: Play) -> None:
+    room = configs.room("kitchen-radio")
+    authored = {persona.name: persona for persona in configs.personas_in(room)}
+    drift = PersonaDrift(store, room.name)
     for session in range(20):
-        now = book.apply_current(list(authored.values()))
+        now = drift.apply_current(list(authored.values()))
         people = [
             (
                 5 + 9 * n,
@@ -136,14 +134,14 @@ async def test_c14_over_twenty_sessions_they_change_within_bounds_and_stay_who_t
         ]
         simulation = play(2, personas=now, rules=room, people=people, seed=session)
         for name, persona in authored.items():
-            await book.apply_session(persona, SessionActivity.from_history(name, simulation.session.history.recent))
+            await drift.apply_session(persona, SessionActivity.from_history(name, simulation.session.history.recent))
     moved = 0.0
     for name, persona in authored.items():
-        traits = book.current(persona).traits
+        traits = drift.current(persona).traits
         shift = [abs(getattr(traits, trait) - getattr(persona.traits, trait)) for trait in TRAITS]
         moved += sum(shift)
         assert max(shift) <= 0.25 + 1e-9, name
-        interests = set(book.current(persona).interests)
+        interests = set(drift.current(persona).interests)
 
         def far(other: Persona, traits: Traits = traits, interests: set[str] = interests) -> float:
             apart = sum((getattr(traits, trait) - getattr(other.traits, trait)) ** 2 for trait in TRAITS)

@@ -1,4 +1,4 @@
-"""M2, M6, C5 in the crowd: what a persona's model is told of other rooms, and that everybody may be listening."""
+"""M2, M6, C5: which memories from elsewhere a persona recalls in a chat that anybody may read."""
 
 from __future__ import annotations
 
@@ -45,23 +45,23 @@ class Attic:
         player = ReplayProvider("embedded", default=self._answer)
         settings = ModelsSettings(roles={"crowd": ("embedded/script",)})
         self.models = Models(settings, store=self.store, providers={"embedded": player})
-        self.hall = CrowdService(self.store, self.memory, self.models, self.clock, folder / "configs")
+        self.service = CrowdService(self.store, self.memory, self.models, self.clock, folder / "configs")
 
     def _answer(self, request: CompletionRequest) -> RecordedCall:
-        told = "\n".join(message.text for message in request.prompt.messages)
-        self.asked.append(told)
+        text = "\n".join(message.text for message in request.prompt.messages)
+        self.asked.append(text)
         if "@" not in request.prompt.messages[-1].text:
             return RecordedCall(say=f"well, number {len(self.asked)}")
-        return RecordedCall(say="under the third one" if "third stone" in told else "no idea, sorry")
+        return RecordedCall(say="under the third one" if "third stone" in text else "no idea, sorry")
 
     def live_through(self, *people: str, **more: object) -> None:
         text = "the spare key is under the third stone"
         self.memory.add(text, owner=MARA.id, room=STORY, speaker="Ana", witnesses=(MARA.id, *people), **more)
 
     def prompt(self) -> str:
-        """What Mara's model is told when somebody in the chat asks her."""
+        """The instructions of Mara's model when a viewer asks her."""
         persona = persona_from_character(MARA)
-        keeper = PersonaMemory(
+        persona_memory = PersonaMemory(
             self.memory,
             "attic",
             [persona.name],
@@ -71,11 +71,11 @@ class Attic:
         brief = LineRequest(
             persona, 1, "mention", 1, recipient="ana", answered_text="where is the spare key?", recipient_is_person=True
         )
-        return instructions(replace(brief, memories=tuple(keeper.recall(brief))))
+        return instructions(replace(brief, memories=tuple(persona_memory.recall(brief))))
 
     async def ask(self, room: CrowdRoom, text: str) -> str:
         """What Mara answers in the chat."""
-        while room.live is None or room.live.session.trends is None:  # everybody listens
+        while room.live is None or room.live.session.trends is None:
             await asyncio.sleep(0.02)
         author = ChatAuthor(name="Ana", kind="human")
         said = await room.gateway.post(ChatPost(id="q1", room="attic", author=author, text=f"@mara_oke {text}"))
@@ -90,34 +90,34 @@ class Attic:
 async def attic(tmp_path: Path) -> AsyncIterator[Attic]:
     made = Attic(tmp_path)
     yield made
-    await made.hall.close()
+    await made.service.close()
     await made.models.close()
     made.store.close()
 
 
-async def test_m2_what_it_was_told_in_a_story_it_knows_in_the_crowd(attic: Attic) -> None:
+async def test_m2_memories_from_a_story_are_recalled_in_the_crowd(attic: Attic) -> None:
     attic.live_through(OWNER)
     assert "You remember: Ana: the spare key is under the third stone" in attic.prompt()
 
 
-async def test_m2_a_whisper_is_not_told_before_everybody(attic: Attic) -> None:
+async def test_m2_private_memories_are_not_recalled_in_public(attic: Attic) -> None:
     attic.live_through(OWNER, private=True)
     assert "third stone" not in attic.prompt()
 
 
-async def test_m2_what_one_person_was_there_for_is_not_told_where_another_may_look_in(attic: Attic) -> None:
+async def test_m2_a_memory_shared_with_one_person_is_not_recalled_where_others_read(attic: Attic) -> None:
     attic.live_through(OWNER)
     await People(attic.store, attic.clock).invite("Bo", minutes=5)
     assert "third stone" not in attic.prompt()
 
 
-async def test_m2_what_is_open_is_told_anywhere(attic: Attic) -> None:
+async def test_m2_open_memories_are_recalled_anywhere(attic: Attic) -> None:
     await People(attic.store, attic.clock).invite("Bo", minutes=5)
     attic.live_through(OWNER, disclosure="open")
     assert "third stone" in attic.prompt()
 
 
-async def test_m2_m6_what_is_bound_to_its_room_or_rewound_is_not_known(attic: Attic) -> None:
+async def test_m2_m6_room_bound_or_rewound_memories_are_not_recalled(attic: Attic) -> None:
     attic.live_through(OWNER, disclosure="room")
     assert "third stone" not in attic.prompt()
     attic.memory.add("the spare key has a red ribbon", owner=MARA.id, room="room:b", witnesses=(MARA.id, OWNER))
@@ -126,26 +126,28 @@ async def test_m2_m6_what_is_bound_to_its_room_or_rewound_is_not_known(attic: At
     assert "red ribbon" not in attic.prompt()
 
 
-async def test_c5_c17_somebody_of_the_cast_sits_in_a_room_remembers_and_the_evening_replays_to_the_byte(
+async def test_c5_c17_a_character_in_a_room_remembers_and_the_session_replays(
     attic: Attic,
 ) -> None:
     await Characters(attic.store).save(MARA)
     attic.live_through(OWNER)
-    persona = await attic.hall.add_member("attic", MARA)
+    persona = await attic.service.add_member("attic", MARA)
     assert (persona.name, character_id(persona)) == ("mara_oke", "mara")
-    assert await attic.hall.add_member("attic", MARA) == persona
-    room = await attic.hall.start("attic", str(attic.tale), line_source="model")
+    assert await attic.service.add_member("attic", MARA) == persona
+    room = await attic.service.start("attic", str(attic.tale), line_source="model")
     assert "mara_oke" in [each.name for each in room.authored_personas]
     assert await attic.ask(room, "where is the spare key?") == "@Ana under the third one"
     # What came to mind is not part of a decision, and the line is in the record: forgetting it changes nothing.
-    await attic.hall.stop("attic")
+    await attic.service.stop("attic")
     attic.store.append_blocking([NewEvent(STORY, Superseded(drop=((1, attic.store.reader.head(STORY)),)))])
-    replayed = Replay(last_session_events(attic.store.reader, "attic"), attic.hall.configs.moderator(room.rules)).run()
+    replayed = Replay(
+        last_session_events(attic.store.reader, "attic"), attic.service.configs.moderator(room.rules)
+    ).run()
     assert replayed.identical
     assert any("third one" in message.text for message in replayed.messages)
 
 
-async def test_c5_a_name_that_is_taken_by_somebody_else_is_refused(attic: Attic) -> None:
+async def test_c5_a_name_of_another_persona_is_refused(attic: Attic) -> None:
     other = Identity(name="Salt Lamp", persona="Somebody else altogether.")
     with pytest.raises(BadCrowdConfig, match="already"):
-        await attic.hall.add_member("attic", other)
+        await attic.service.add_member("attic", other)

@@ -1,4 +1,4 @@
-"""C18: what passes a room is counted, by stage, rule and outcome, and told in Prometheus' text form."""
+"""C18: messages, audits and lines are counted by stage, rule and outcome, in Prometheus format."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from coterie.modes.crowd.protocol import Trace
 from tests.modes.crowd.test_service import Place
 
 
-async def test_c18_stages_rules_and_rooms_are_told(tmp_path: Path) -> None:
+async def test_c18_metrics_cover_stages_rules_and_rooms(tmp_path: Path) -> None:
     place = Place(tmp_path, RecordedCall(say="hm"))
-    figures = CrowdMetrics(place.hall, place.store.bus)
-    await place.hall.room("attic")
+    metrics = CrowdMetrics(place.service, place.store.bus)
+    await place.service.room("attic")
     trace = Trace(spoken_ms=1_000, heard_ms=1_900, decided_ms=2_000, written_ms=4_000, posted_ms=4_500)
     author = ChatAuthor(name="salt_lamp", kind="persona")
-    figures.count(ChatMessage(id="attic-1", number=1, room="attic", author=author, text="hm", ts=4_600, trace=trace))
-    figures.count(AuditRecord(room="attic", ts=1, action="refused", rule="links", reason="no", author=author))
-    told = figures.text().decode()
-    assert 'coterie_crowd_messages_total{kind="persona",room="attic"} 1.0' in told
-    assert 'coterie_crowd_audits_total{action="refused",room="attic",rule="links"} 1.0' in told
-    assert 'coterie_crowd_stage_seconds_sum{room="attic",stage="understood"} 0.9' in told
-    assert 'coterie_crowd_stage_seconds_bucket{le="2.0",room="attic",stage="put into words"} 1.0' in told
-    assert 'coterie_crowd_readers{room="attic"} 0.0' in told
-    await place.hall.close()
+    metrics.count(ChatMessage(id="attic-1", number=1, room="attic", author=author, text="hm", ts=4_600, trace=trace))
+    metrics.count(AuditRecord(room="attic", ts=1, action="refused", rule="links", reason="no", author=author))
+    text = metrics.text().decode()
+    assert 'coterie_crowd_messages_total{kind="persona",room="attic"} 1.0' in text
+    assert 'coterie_crowd_audits_total{action="refused",room="attic",rule="links"} 1.0' in text
+    assert 'coterie_crowd_stage_seconds_sum{room="attic",stage="understood"} 0.9' in text
+    assert 'coterie_crowd_stage_seconds_bucket{le="2.0",room="attic",stage="put into words"} 1.0' in text
+    assert 'coterie_crowd_readers{room="attic"} 0.0' in text
+    await place.service.close()
     await place.models.close()
     place.store.close()

@@ -13,12 +13,12 @@ def life() -> Life:
     return live("kitchen-radio", 20, 2)
 
 
-def test_c14_twenty_sessions_change_them_measurably_and_within_bounds(life: Life) -> None:
+def test_c14_twenty_sessions_change_personas_within_bounds(life: Life) -> None:
     assert life.changed > 0.02
     assert life.largest_step <= 0.05 + 1e-9
     assert life.farthest <= MAX_TOTAL_DRIFT + 1e-9
 
 
-def test_c14_one_can_still_tell_who_is_who(life: Life) -> None:
+def test_c14_personas_stay_distinguishable(life: Life) -> None:
     share, chance = recognised(life)
     assert share >= chance + 0.5

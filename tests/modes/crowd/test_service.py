@@ -1,4 +1,4 @@
-"""C2, C5, C14, C19: the hall opens rooms, runs evenings, and tells what became of them."""
+"""C2, C5, C14, C19: the service opens rooms, runs sessions and reports on them."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ class Place:
         player = ReplayProvider("embedded", default=lambda _: answer)
         self.models = Models(settings, store=self.store, providers={"embedded": player})
         clock = SystemClock()
-        self.hall = CrowdService(self.store, Memory(self.store, clock=clock), self.models, clock, folder / "configs")
+        self.service = CrowdService(self.store, Memory(self.store, clock=clock), self.models, clock, folder / "configs")
 
     async def said(self, many: int) -> None:
         """Until so many messages were said."""
-        room = await self.hall.room("attic")
+        room = await self.service.room("attic")
         while room.gateway.admission.last_number < many:
             await asyncio.sleep(0.02)
 
@@ -72,38 +72,38 @@ class Place:
 async def place(tmp_path: Path) -> AsyncIterator[Place]:
     made = Place(tmp_path, RecordedCall(say="hm"))
     yield made
-    await made.hall.close()
+    await made.service.close()
     await made.models.close()
     made.store.close()
 
 
-async def test_c19_an_evening_starts_talks_and_stops(place: Place) -> None:
-    room = await place.hall.start("attic", str(place.tale), line_source="phrasebook")
+async def test_c19_a_session_starts_talks_and_stops(place: Place) -> None:
+    room = await place.service.start("attic", str(place.tale), line_source="phrasebook")
     with pytest.raises(AlreadyLive):
-        await place.hall.start("attic", str(place.tale), line_source="phrasebook")
+        await place.service.start("attic", str(place.tale), line_source="phrasebook")
     await place.said(4)
     states = [room.state]
     assert room.contexts
-    await place.hall.stop("attic")
+    await place.service.stop("attic")
     assert [*states, room.state] == ["live", "quiet"]
     lines = [each for each in room.gateway.latest(100) if each.trace is not None]
     assert lines
-    told = latency_stages(lines[0])
-    assert [stage.name for stage in told][-3:] == ["put into words", "typed", "let in"]
-    assert all(stage.seconds >= 0 for stage in told)
+    stages = latency_stages(lines[0])
+    assert [stage.name for stage in stages][-3:] == ["put into words", "typed", "let in"]
+    assert all(stage.seconds >= 0 for stage in stages)
     decided = find_decision(place.store, "attic", lines[0].trace.decision or "")  # type: ignore[union-attr]
     assert decided is not None
     assert decided.persona == lines[0].author.name
 
 
-async def test_c17_what_if_one_of_them_had_been_silent(place: Place) -> None:
-    room = await place.hall.start("attic", str(place.tale), line_source="phrasebook")
+async def test_c17_replay_with_one_persona_silent(place: Place) -> None:
+    room = await place.service.start("attic", str(place.tale), line_source="phrasebook")
     await place.said(8)
-    await place.hall.stop("attic")
+    await place.service.stop("attic")
     spoke = next(each.author.name for each in room.gateway.latest(100) if each.author.kind == "persona")
     persona = room.persona(spoke)
     shy = persona.model_copy(update={"traits": persona.traits.model_copy(update={"talkativeness": 0.0})})
-    moderator = place.hall.configs.moderator(room.rules)
+    moderator = place.service.configs.moderator(room.rules)
     replayed = replay_with_change(place.store.reader, "attic", moderator, shy)
     assert spoke in {each.author.name for each in replayed.only_recorded()}
     assert spoke not in {each.author.name for each in replayed.messages if each.reply_to is None}
@@ -111,20 +111,20 @@ async def test_c17_what_if_one_of_them_had_been_silent(place: Place) -> None:
     assert same.messages
 
 
-async def test_c14_everybody_looks_back_when_an_evening_ends(place: Place) -> None:
-    room = await place.hall.start("attic", str(place.tale), line_source="phrasebook")
+async def test_c14_drift_is_stored_when_a_session_ends(place: Place) -> None:
+    room = await place.service.start("attic", str(place.tale), line_source="phrasebook")
     await place.said(3)
     author = ChatAuthor(name="ana", kind="human")
     for number in range(3):
         post = ChatPost(id=f"p{number}", room="attic", author=author, text=f"@nonna_exe what about the soup {number}?")
         await room.gateway.post(post)
     await place.said(10)
-    await place.hall.stop("attic")
+    await place.service.stop("attic")
     assert len(room.drift.history(room.persona("nonna_exe"))) == 2
 
 
-async def test_c4_c16_rulings_are_in_force_and_in_the_audit(place: Place) -> None:
-    room = await place.hall.room("attic")
+async def test_c4_c16_rulings_apply_and_are_audited(place: Place) -> None:
+    room = await place.service.room("attic")
     await room.gateway.moderate(
         CrowdRuled(what="ban", who="ana", at_ms=room.gateway.now_ms(), by="Noor", reason="rude")
     )
@@ -132,49 +132,49 @@ async def test_c4_c16_rulings_are_in_force_and_in_the_audit(place: Place) -> Non
     assert (record.action, record.by, record.reason) == ("ban", "Noor", "rude")
 
 
-async def test_c19_what_cannot_be_is_told_at_once(place: Place) -> None:
+async def test_c19_invalid_requests_raise_at_once(place: Place) -> None:
     with pytest.raises(NoSuchCrowd):
-        await place.hall.room("nowhere")
+        await place.service.room("nowhere")
     with pytest.raises(BadCrowdConfig, match="no file"):
-        await place.hall.start("attic", "/nowhere/talk.srt")
-    room = await place.hall.room("attic")
+        await place.service.start("attic", "/nowhere/talk.srt")
+    room = await place.service.room("attic")
     with pytest.raises(NoSuchCrowd):
         room.persona("nobody")
     assert room.session_task is None
 
 
-async def test_c19_a_stream_that_breaks_ends_the_evening_with_a_reason(place: Place, tmp_path: Path) -> None:
+async def test_c19_a_broken_stream_ends_the_session_with_a_reason(place: Place, tmp_path: Path) -> None:
     broken = tmp_path / "broken.wav"
     broken.write_bytes(b"RIFFnothing")
-    room = await place.hall.start("attic", str(broken), line_source="phrasebook")
+    room = await place.service.start("attic", str(broken), line_source="phrasebook")
     assert room.session_task is not None
     await room.session_task
     assert room.problem
     assert room.state == "quiet"
 
 
-async def test_c5_an_edit_counts_from_the_next_evening(place: Place, tmp_path: Path) -> None:
-    room = await place.hall.start("attic", str(place.tale), line_source="phrasebook")
-    await place.hall.stop("attic")
+async def test_c5_an_edit_applies_from_the_next_session(place: Place, tmp_path: Path) -> None:
+    room = await place.service.start("attic", str(place.tale), line_source="phrasebook")
+    await place.service.stop("attic")
     file = tmp_path / "configs" / "rooms" / "attic.toml"
     file.write_text(ROOM.replace("The attic", "The cellar"))
-    await place.hall.start("attic", str(place.tale), line_source="phrasebook")
+    await place.service.start("attic", str(place.tale), line_source="phrasebook")
     assert room.rules.title == "The cellar"
 
 
-async def test_c5_c16_rules_are_changed_from_outside_and_kept(place: Place) -> None:
-    room = await place.hall.room("attic")
+async def test_c5_c16_changed_rules_apply_and_are_stored(place: Place) -> None:
+    room = await place.service.room("attic")
     link = ChatPost(id="a", room="attic", author=ChatAuthor(name="ana", kind="human"), text="see http://spam.example/x")
     with pytest.raises(MessageRefused):
         await room.gateway.post(link)
-    await place.hall.change_rules("attic", {"moderation": {"links": "allow"}, "tempo": {"lines_per_minute": 3}})
+    await place.service.change_rules("attic", {"moderation": {"links": "allow"}, "tempo": {"lines_per_minute": 3}})
     await room.gateway.post(link.model_copy(update={"id": "b"}))
     recorded = [event.payload for event in room.gateway._store.reader.read(room.gateway.stream)]
     kinds = [payload.kind for payload in recorded]
     assert kinds == ["crowd_audited", "crowd_governed", "crowd_said"], "a replay takes it at the same moment"
     assert RoomConfig.model_validate(recorded[1].model_dump()["rules"]) == room.rules
-    kept = place.hall.configs.room("attic")
+    kept = place.service.configs.room("attic")
     assert (kept.tempo.lines_per_minute, kept.moderation.links, kept.title) == (3, "allow", "The attic")
     with pytest.raises(BadCrowdConfig, match="lines_per_minute"):
-        await place.hall.change_rules("attic", {"tempo": {"lines_per_minute": -1}})
-    assert place.hall.configs.room("attic") == kept
+        await place.service.change_rules("attic", {"tempo": {"lines_per_minute": -1}})
+    assert place.service.configs.room("attic") == kept

@@ -13,23 +13,23 @@ from coterie.modes.crowd.generation import LineRules, _is_near_copy, _word_pairs
 from coterie.modes.crowd.personas import character_from_persona, memory_owner
 from coterie.modes.crowd.settings import SHIPPED_CONFIGS, CrowdConfigs
 
-ROSTER = CrowdConfigs()
-PERSONAS = ROSTER.personas()
+CONFIGS = CrowdConfigs()
+PERSONAS = CONFIGS.personas()
 SITUATIONS = {"hype", "fail", "question", "topic", "mention", "reply", "idle"}
 
 
 def test_c5_fifty_personas_and_three_rooms_ship() -> None:
     assert len(PERSONAS) == 50
-    assert set(ROSTER.rooms()) == {"late-shift", "speedrun-lab", "kitchen-radio"}
-    assert len(ROSTER.personas_in(ROSTER.room("late-shift"))) == 50
+    assert set(CONFIGS.rooms()) == {"late-shift", "speedrun-lab", "kitchen-radio"}
+    assert len(CONFIGS.personas_in(CONFIGS.room("late-shift"))) == 50
 
 
 @pytest.mark.parametrize("name", PERSONAS)
-def test_c5_a_shipped_persona_has_something_to_say_that_may_be_said(name: str) -> None:
+def test_c5_shipped_lines_pass_moderation_and_line_rules(name: str) -> None:
     persona = PERSONAS[name]
     assert set(persona.lines) == SITUATIONS
     assert len(persona.interests) >= 4
-    moderator = ROSTER.moderator(ROSTER.room("kitchen-radio"))
+    moderator = CONFIGS.moderator(CONFIGS.room("kitchen-radio"))
     for line in (line for lines in persona.lines.values() for line in lines):
         said = line.format(topic="soup", name="ana", emote=persona.emotes[0])
         assert moderator.check(said, strict=True).findings == (), said
@@ -37,7 +37,7 @@ def test_c5_a_shipped_persona_has_something_to_say_that_may_be_said(name: str) -
         assert len(said) <= 140
 
 
-def test_c5_no_two_of_them_talk_alike() -> None:
+def test_c5_personas_have_different_lines() -> None:
     lines = [
         (name, _word_pairs(line))
         for name, persona in PERSONAS.items()
@@ -61,48 +61,48 @@ def test_c5_traits_span_the_range() -> None:
         assert max(values) - min(values) >= 0.4, trait
 
 
-def test_c5_own_files_win_and_an_edit_applies_live(tmp_path: Path) -> None:
+def test_c5_own_files_take_precedence_and_edits_apply(tmp_path: Path) -> None:
     (tmp_path / "personas").mkdir()
     file = tmp_path / "personas" / "tuba_dad.toml"
     text = (SHIPPED_CONFIGS / "personas" / "tuba_dad.toml").read_text(encoding="utf-8")
     file.write_text(text.replace("meme_level = 0.6", "meme_level = 0.9"), encoding="utf-8")
-    roster = CrowdConfigs([tmp_path])
-    assert roster.personas()["tuba_dad"].traits.meme_level == 0.9
-    assert roster.personas()["tuba_dad"] is roster.personas()["tuba_dad"]
+    configs = CrowdConfigs([tmp_path])
+    assert configs.personas()["tuba_dad"].traits.meme_level == 0.9
+    assert configs.personas()["tuba_dad"] is configs.personas()["tuba_dad"]
     file.write_text(text.replace("meme_level = 0.6", "meme_level = 0.1"), encoding="utf-8")
     os.utime(file, ns=(1, 1))
-    assert roster.personas()["tuba_dad"].traits.meme_level == 0.1
-    assert len(roster.personas()) == 50
+    assert configs.personas()["tuba_dad"].traits.meme_level == 0.1
+    assert len(configs.personas()) == 50
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [("name = 'other'\nbio = 'x'", "bio"), ("nmae = 'x'", "name"), ("= 3", "TOML")],
 )
-def test_c5_a_wrong_file_says_what_is_wrong(tmp_path: Path, text: str, said: str) -> None:
+def test_c5_an_invalid_file_raises_a_clear_error(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "personas").mkdir()
     (tmp_path / "personas" / "odd.toml").write_text(text)
     with pytest.raises(BadCrowdConfig, match=said):
         CrowdConfigs([tmp_path]).personas()
 
 
-def test_c5_a_room_that_names_nobody_we_know(tmp_path: Path) -> None:
+def test_c5_a_room_with_an_unknown_persona(tmp_path: Path) -> None:
     (tmp_path / "rooms").mkdir()
     (tmp_path / "rooms" / "odd.toml").write_text("name = 'odd'\ntitle = 'Odd'\nroster = ['nobody_here']")
-    roster = CrowdConfigs([tmp_path])
+    configs = CrowdConfigs([tmp_path])
     with pytest.raises(BadCrowdConfig, match="nobody_here"):
-        roster.personas_in(roster.room("odd"))
+        configs.personas_in(configs.room("odd"))
     with pytest.raises(BadCrowdConfig, match="late-shift"):
-        roster.room("nowhere")
+        configs.room("nowhere")
 
 
-def test_c5_sleep_goes_round_midnight() -> None:
+def test_c5_sleep_hours_may_span_midnight() -> None:
     owl = PERSONAS["moss_granny"]
     assert owl.sleep == "21-05"
     assert [hour for hour in range(24) if owl.is_asleep(hour * 3_600_000)] == [0, 1, 2, 3, 4, 21, 22, 23]
 
 
-def test_c5_all_fifty_can_be_characters_of_the_cast(tmp_path: Path) -> None:
+def test_c5_all_personas_can_be_characters(tmp_path: Path) -> None:
     personas = CrowdConfigs().personas()
     made = {name: character_from_persona(persona) for name, persona in personas.items()}
     assert len(made) == 50

@@ -37,7 +37,7 @@ class Model:
         return np.stack([self.follows.get(each, chances(t0=0.9)) for each in self.beginnings])
 
 
-def test_c9_a_better_beginning_does_not_win_when_it_leads_nowhere() -> None:
+def test_c9_a_better_prefix_loses_if_its_continuations_are_unlikely() -> None:
     first = chances(t1=0.5, t2=0.4)
     follows: dict[tuple[int, ...], LogProbabilities] = {
         (1,): chances(t3=0.15, t4=0.15, t5=0.15, t6=0.15),
@@ -49,7 +49,7 @@ def test_c9_a_better_beginning_does_not_win_when_it_leads_nowhere() -> None:
     assert likeliest(first, greedy.step, most=10, width=1).tokens[0] == 1
 
 
-def test_c9_words_that_never_end_are_cut_and_count_for_little() -> None:
+def test_c9_a_text_without_an_end_is_cut_and_ranks_low() -> None:
     class Repeats(Model):
         def step(self, places: list[int], tokens: list[int]) -> LogProbabilities:
             super().step(places, tokens)
@@ -62,7 +62,7 @@ def test_c9_words_that_never_end_are_cut_and_count_for_little() -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 5), st.integers(1, 6))
-def test_c9_what_is_found_is_short_enough_and_no_surer_than_certain(seed: int, width: int, most: int) -> None:
+def test_c9_hypotheses_respect_the_length_limit_and_probability_bounds(seed: int, width: int, most: int) -> None:
     chance = np.random.default_rng(seed)
 
     def follow(count: int) -> LogProbabilities:
@@ -78,7 +78,7 @@ def test_c9_what_is_found_is_short_enough_and_no_surer_than_certain(seed: int, w
         assert each.score() <= 1e-5
 
 
-def test_c9_what_else_speaks_for_words_can_outweigh_how_they_sound() -> None:
+def test_c9_an_extra_score_can_outweigh_the_acoustic_score() -> None:
     sounds, reads = Hypothesis((1, 2), -1.0), Hypothesis((1, 3), -1.4)
     assert sounds.score() > reads.score()
     assert sounds.score(-3.0) < reads.score(-1.0)

@@ -1,4 +1,4 @@
-"""C9: a word that is expected wins where it was half heard, and not where something else was said."""
+"""C9: an expected word wins if the audio is unclear, and not if another word was said clearly."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def chances(**likely: float) -> LogProbabilities:
     return np.log(found)
 
 
-def heard(
+def best_text(
     first: LogProbabilities, after_ch: LogProbabilities | None = None, *, words: tuple[str, ...] = ("chat",)
 ) -> str:
     beginnings: list[tuple[int, ...]] = [()]
@@ -35,21 +35,21 @@ def heard(
     return b"".join(TOKENS[token] for token in found.tokens).decode().replace("▁", "")
 
 
-def test_c9_an_expected_word_wins_where_it_was_half_heard() -> None:
-    assert heard(chances(t5=0.6, t4=0.3), words=()) == "check"
-    assert heard(chances(t5=0.6, t4=0.3)) == "chat"
+def test_c9_an_expected_word_wins_if_the_audio_is_unclear() -> None:
+    assert best_text(chances(t5=0.6, t4=0.3), words=()) == "check"
+    assert best_text(chances(t5=0.6, t4=0.3)) == "chat"
 
 
-def test_c9_an_expected_word_wins_in_pieces_too() -> None:
-    assert heard(chances(t1=0.9), chances(t2=0.7, t3=0.2), words=()) == "Chet"
-    assert heard(chances(t1=0.9), chances(t2=0.7, t3=0.2)) == "Chat"
+def test_c9_an_expected_word_of_several_tokens_wins() -> None:
+    assert best_text(chances(t1=0.9), chances(t2=0.7, t3=0.2), words=()) == "Chet"
+    assert best_text(chances(t1=0.9), chances(t2=0.7, t3=0.2)) == "Chat"
 
 
-def test_c9_what_was_clearly_said_is_not_bent_to_the_expected() -> None:
-    assert heard(chances(t6=0.97, t4=0.005)) == "that"
+def test_c9_a_clear_word_is_not_replaced_by_an_expected_one() -> None:
+    assert best_text(chances(t6=0.97, t4=0.005)) == "that"
 
 
-def test_c9_only_the_last_piece_of_an_expected_word_is_made_likelier() -> None:
+def test_c9_only_the_completing_token_gets_the_bonus() -> None:
     expected = WordBoost(["chat"], TOKENS)
     assert set(expected.bonus(())) == {CHAT}
     assert set(expected.bonus((THAT,))) == {CHAT}
@@ -58,13 +58,13 @@ def test_c9_only_the_last_piece_of_an_expected_word_is_made_likelier() -> None:
     assert set(expected.bonus((CH, AT))) == {CHAT}
 
 
-def test_c9_nothing_is_expected_where_no_word_is_named() -> None:
+def test_c9_without_expected_words_there_is_no_bonus() -> None:
     assert not WordBoost([], TOKENS).bonus((CH,))
     assert not WordBoost(["unspellable"], TOKENS).bonus(())
 
 
-def test_c9_what_may_begin_is_left_as_it_was_given() -> None:
+def test_c9_the_first_distribution_is_not_modified() -> None:
     first = chances(t5=0.6, t4=0.3)
     before = first.copy()
-    heard(first)
+    best_text(first)
     assert (first == before).all()

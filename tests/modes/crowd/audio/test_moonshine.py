@@ -1,4 +1,4 @@
-"""C9: what is heard a second and a third time, and which hearing counts."""
+"""C9: audio variants and the choice between their transcriptions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ScriptedRecogniser(Moonshine):
         return self.left.pop(0)
 
 
-def test_c9_longer_is_lower_and_as_loud() -> None:
+def test_c9_stretching_lowers_the_pitch_and_keeps_the_volume() -> None:
     longer = AudioVariant(stretch=1.25).apply(tone(1_000))
     assert len(longer) == round(0.5 * SAMPLE_RATE * 1.25)
     strongest = np.abs(np.fft.rfft(longer)).argmax() * SAMPLE_RATE / len(longer)
@@ -38,7 +38,7 @@ def test_c9_longer_is_lower_and_as_loud() -> None:
     assert loudness(longer) == pytest.approx(loudness(tone(1_000)), rel=0.01)
 
 
-def test_c9_longer_brings_in_nothing_that_was_not_there() -> None:
+def test_c9_stretching_adds_no_frequencies() -> None:
     longer = AudioVariant(stretch=1.07).apply(tone(6_000))
     spectrum = np.abs(np.fft.rfft(longer)) ** 2
     hertz = np.fft.rfftfreq(len(longer), 1 / SAMPLE_RATE)
@@ -46,24 +46,26 @@ def test_c9_longer_brings_in_nothing_that_was_not_there() -> None:
     assert elsewhere / spectrum.sum() < 0.001
 
 
-def test_c9_brighter_makes_low_sounds_quieter_than_high_ones() -> None:
+def test_c9_pre_emphasis_attenuates_low_frequencies() -> None:
     hearing = AudioVariant(pre_emphasis=0.5)
     assert loudness(hearing.apply(tone(200))) < 0.6 * loudness(tone(200))
     assert loudness(hearing.apply(tone(5_000))) > loudness(tone(5_000))
 
 
-def test_c9_a_hearing_that_changes_nothing_leaves_the_sound_as_it_came() -> None:
+def test_c9_the_default_variant_leaves_the_audio_unchanged() -> None:
     sound = tone(440)
     assert (AudioVariant().apply(sound) == sound).all()
 
 
-def test_c9_two_hearings_of_the_same_words_need_no_third() -> None:
-    ear = ScriptedRecogniser(Transcription("left", -0.3), Transcription("Left.", -0.2), Transcription("lift", -0.1))
-    assert ear.transcribe(tone(440)) == "Left."
-    assert len(ear.left) == 1
+def test_c9_two_equal_transcriptions_need_no_third() -> None:
+    recogniser = ScriptedRecogniser(
+        Transcription("left", -0.3), Transcription("Left.", -0.2), Transcription("lift", -0.1)
+    )
+    assert recogniser.transcribe(tone(440)) == "Left."
+    assert len(recogniser.left) == 1
 
 
-def test_c9_where_two_hearings_differ_the_surest_of_three_counts() -> None:
+def test_c9_the_best_of_three_wins_if_the_first_two_differ() -> None:
     assert (
         ScriptedRecogniser(
             Transcription("left", -0.3), Transcription("lift", -0.2), Transcription("loft", -0.1)
@@ -78,7 +80,7 @@ def test_c9_where_two_hearings_differ_the_surest_of_three_counts() -> None:
     )
 
 
-def test_c9_somebody_who_does_not_pause_is_heard_too() -> None:
+def test_c9_speech_without_a_pause_is_transcribed() -> None:
     pytest.importorskip("onnxruntime")
     pytest.importorskip("moonshine_voice")
     assert isinstance(Moonshine().transcribe(tone(200, seconds=12)), str)

@@ -73,7 +73,7 @@ def test_c9_a_pause_ends_an_utterance_and_a_click_is_none() -> None:
 
 
 @given(st.text("x.", min_size=1, max_size=300))
-def test_c9_whatever_is_heard_utterances_are_short_in_order_and_apart(pattern: str) -> None:
+def test_c9_utterances_are_short_ordered_and_do_not_overlap(pattern: str) -> None:
     cutting = UtteranceDetector(loud)
     found = [each for piece in pieces(pattern) if (each := cutting.add(piece)) is not None]
     if (last := cutting.finish()) is not None:
@@ -85,7 +85,7 @@ def test_c9_whatever_is_heard_utterances_are_short_in_order_and_apart(pattern: s
     assert sum(np.count_nonzero(each.samples) for each in found) <= pattern.count("x") * SAMPLE_RATE // 10
 
 
-async def test_c9_a_file_plays_at_the_pace_of_life(tmp_path: Path) -> None:
+async def test_c9_a_file_is_read_in_real_time(tmp_path: Path) -> None:
     write(tmp_path / "a.wav", "x" * 20)
     clock = ManualClock()
     slept: list[float] = []
@@ -94,8 +94,8 @@ async def test_c9_a_file_plays_at_the_pace_of_life(tmp_path: Path) -> None:
         slept.append(seconds)
         clock.advance(seconds)
 
-    heard = [piece async for piece in AudioSource(str(tmp_path / "a.wav"), clock, sleep=sleep).chunks()]
-    assert {len(piece) for piece in heard} == {CHUNK_BYTES}
+    chunks = [chunk async for chunk in AudioSource(str(tmp_path / "a.wav"), clock, sleep=sleep).chunks()]
+    assert {len(chunk) for chunk in chunks} == {CHUNK_BYTES}
     assert sum(slept) == pytest.approx(2.0, abs=CHUNK_S)
     slept.clear()
     [_ async for _ in AudioSource(str(tmp_path / "a.wav"), clock, speed=4, sleep=sleep).chunks()]
@@ -103,14 +103,14 @@ async def test_c9_a_file_plays_at_the_pace_of_life(tmp_path: Path) -> None:
 
 
 @needs_ffmpeg
-async def test_c9_ffmpeg_reads_what_is_not_plain(tmp_path: Path) -> None:
+async def test_c9_ffmpeg_reads_other_formats(tmp_path: Path) -> None:
     write(tmp_path / "-stereo.wav", "x" * 10, rate=44_100, channels=2)
-    heard = [piece async for piece in AudioSource(str(tmp_path / "-stereo.wav"), SystemClock(), speed=100).chunks()]
-    assert len(heard) == pytest.approx(1 / CHUNK_S, abs=2)
+    chunks = [chunk async for chunk in AudioSource(str(tmp_path / "-stereo.wav"), SystemClock(), speed=100).chunks()]
+    assert len(chunks) == pytest.approx(1 / CHUNK_S, abs=2)
 
 
 @needs_ffmpeg
-async def test_c9_a_file_leads_to_no_address(tmp_path: Path) -> None:
+async def test_c9_a_file_cannot_open_a_url(tmp_path: Path) -> None:
     asked = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -127,7 +127,7 @@ async def test_c9_a_file_leads_to_no_address(tmp_path: Path) -> None:
 
 
 @needs_ffmpeg
-async def test_c9_an_address_is_read_through_ffmpeg(tmp_path: Path) -> None:
+async def test_c9_a_url_is_read_through_ffmpeg(tmp_path: Path) -> None:
     write(tmp_path / "a.wav", "x" * 10, rate=22_050)
     sound = (tmp_path / "a.wav").read_bytes()
 
@@ -142,15 +142,15 @@ async def test_c9_an_address_is_read_through_ffmpeg(tmp_path: Path) -> None:
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/live"
-        heard = [piece async for piece in AudioSource(address, SystemClock()).chunks()]
-    assert len(heard) == pytest.approx(1 / CHUNK_S, abs=2)
+        chunks = [chunk async for chunk in AudioSource(address, SystemClock()).chunks()]
+    assert len(chunks) == pytest.approx(1 / CHUNK_S, abs=2)
 
 
 @pytest.mark.parametrize(
     ("source", "sound"),
     [("talk.wav", True), ("https://example.org/live.m3u8", True), ("rtmp://host/app", True), ("talk.srt", False)],
 )
-def test_c9_what_is_sound(source: str, sound: bool) -> None:
+def test_c9_audio_sources_are_recognised(source: str, sound: bool) -> None:
     assert is_audio_source(source) == sound
 
 
@@ -170,21 +170,21 @@ def test_c9_unknown_recognisers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 class Slow:
-    """Understands the first utterance only when it is told to."""
+    """Returns the first utterance only once it is released."""
 
     name = "slow"
 
     def __init__(self) -> None:
         self.go = threading.Event()
-        self.heard: list[float] = []
+        self.durations: list[float] = []
 
     def transcribe(self, samples: Samples) -> str:
         assert self.go.wait(60)
-        self.heard.append(len(samples) / SAMPLE_RATE)
-        return f"utterance {len(self.heard)}"
+        self.durations.append(len(samples) / SAMPLE_RATE)
+        return f"utterance {len(self.durations)}"
 
 
-async def test_c9_what_waits_is_understood_at_once() -> None:
+async def test_c9_waiting_utterances_are_transcribed_together() -> None:
     recogniser = Slow()
 
     async def sound() -> AsyncIterator[bytes]:
@@ -195,7 +195,7 @@ async def test_c9_what_waits_is_understood_at_once() -> None:
 
     contexts = transcribe_stream(sound(), recogniser, "den", SystemClock(), UtteranceDetector(loud))
     assert [context.summary async for context in contexts] == ["utterance 1", "utterance 2"]
-    assert recogniser.heard[1] > 2 * recogniser.heard[0]
+    assert recogniser.durations[1] > 2 * recogniser.durations[0]
 
 
 @needs_flite
@@ -219,7 +219,7 @@ async def test_c9_speech_becomes_a_question_to_the_chat(tmp_path: Path) -> None:
 
 
 @needs_flite
-def test_c9_what_flite_is_asked_to_say_is_data() -> None:
+def test_c9_text_for_flite_is_data() -> None:
     assert len(synthesise("-o /tmp/evil.wav; rm -rf /")) > SAMPLE_RATE
     with pytest.raises(AudioUnavailable, match="16 kHz"):
         synthesise("hello", voice="kal")

@@ -11,7 +11,7 @@ from coterie.modes.crowd.session.stream_context import asks_chat
 
 
 @pytest.mark.parametrize(
-    ("heard", "meant"),
+    ("transcript", "fixed"),
     [
         ("Chet should we climb or swim?", "Chat should we climb or swim?"),
         ("Okay, Chad, what is in the barrel?", "Okay, chat, what is in the barrel?"),
@@ -28,12 +28,12 @@ from coterie.modes.crowd.session.stream_context import asks_chat
         ("Okay chat. Which rope is ours?", "Okay chat, Which rope is ours?"),
     ],
 )
-def test_c9_the_chat_is_called_by_its_name(heard: str, meant: str) -> None:
-    assert fix_transcript(heard) == meant
+def test_c9_an_address_to_the_chat_is_corrected(transcript: str, fixed: str) -> None:
+    assert fix_transcript(transcript) == fixed
 
 
 @pytest.mark.parametrize(
-    "heard",
+    "transcript",
     [
         "Check the map before we leave.",
         "Check what is behind the barrel.",
@@ -55,11 +55,11 @@ def test_c9_the_chat_is_called_by_its_name(heard: str, meant: str) -> None:
         "Some body of water.",
     ],
 )
-def test_c9_what_is_not_a_call_is_left_alone(heard: str) -> None:
-    assert fix_transcript(heard) == heard
+def test_c9_other_names_are_left_alone(transcript: str) -> None:
+    assert fix_transcript(transcript) == transcript
 
 
-def test_c9_words_are_spelt_as_today() -> None:
+def test_c9_old_spellings_are_modernised() -> None:
     assert fix_transcript("Any one here to-night? Every one leaves to-morrow.") == (
         "Anyone here tonight? Everyone leaves tomorrow."
     )
@@ -67,7 +67,7 @@ def test_c9_words_are_spelt_as_today() -> None:
 
 
 @given(st.text(max_size=200))
-def test_c9_putting_right_is_done_once_and_loses_no_sentence(text: str) -> None:
+def test_c9_fixing_is_idempotent_and_keeps_all_sentences(text: str) -> None:
     once = fix_transcript(text)
     assert fix_transcript(once) == once
     assert len(once.split()) <= len(text.split())
@@ -137,5 +137,5 @@ def test_c9_a_question_needs_no_question_mark(said: str) -> None:
         "They say, you will find a rope.",
     ],
 )
-def test_c9_what_sounds_like_a_question_and_is_none(said: str) -> None:
+def test_c9_other_sentences_are_not_questions_to_the_chat(said: str) -> None:
     assert not asks_chat(said)

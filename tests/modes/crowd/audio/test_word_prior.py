@@ -23,14 +23,14 @@ PRIOR = LanguageModelPrior()
         ("They don't know.", "They dont no."),
     ],
 )
-def test_c9_what_people_say_is_likelier_than_what_sounds_like_it(likely: str, unlikely: str) -> None:
+def test_c9_real_sentences_are_likelier_than_similar_sounding_ones(likely: str, unlikely: str) -> None:
     assert PRIOR.log_probability(likely) > PRIOR.log_probability(unlikely)
 
 
-def test_c9_marks_and_capitals_do_not_count() -> None:
+def test_c9_punctuation_and_case_are_ignored() -> None:
     assert PRIOR.log_probability("It’s the LEFT door!") == PRIOR.log_probability("it's the left door")
 
 
 @given(st.text(max_size=80))
-def test_c9_whatever_was_heard_has_some_chance(text: str) -> None:
+def test_c9_every_text_has_a_finite_log_probability(text: str) -> None:
     assert -math.inf < PRIOR.log_probability(text) < 0

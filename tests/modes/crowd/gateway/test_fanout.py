@@ -1,4 +1,4 @@
-"""C3: one frame a tick for everybody; a slow reader gets a snapshot later and holds nobody up."""
+"""C3: one frame per tick for all readers; a slow reader is skipped and gets a snapshot later."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Reader:
         self.frames.append(json.loads(data))
 
     @property
-    def heard(self) -> list[list[int]]:
+    def numbers(self) -> list[list[int]]:
         return [[message["number"] for message in frame["messages"]] for frame in self.frames]
 
 
@@ -37,7 +37,7 @@ def a_room() -> tuple[Fanout, list[ChatMessage]]:
     return Fanout(lambda many: said[-many:], last_sent=1), said
 
 
-async def test_c3_what_falls_into_a_tick_shares_a_frame() -> None:
+async def test_c3_messages_of_a_tick_share_a_frame() -> None:
     fanout, _ = a_room()
     ana, bo = Reader(), Reader()
     fanout.join(ana)
@@ -47,8 +47,8 @@ async def test_c3_what_falls_into_a_tick_shares_a_frame() -> None:
     assert len(ana.frames) == 1
     while fanout.frames < 2:
         await asyncio.sleep(0.01)
-    assert ana.heard == [[], [2, 3, 4]]
-    assert bo.heard == [[1], [2, 3, 4]]
+    assert ana.numbers == [[], [2, 3, 4]]
+    assert bo.numbers == [[1], [2, 3, 4]]
 
 
 async def test_c3_a_slow_reader_is_skipped_then_gets_a_snapshot() -> None:
@@ -61,8 +61,8 @@ async def test_c3_a_slow_reader_is_skipped_then_gets_a_snapshot() -> None:
         said.append(message(number))
         fanout.send(said[-1:])
         fanout.flush()
-    assert quick.heard == [[], [1], [2], [3]]
-    assert slow.heard == [[]]
+    assert quick.numbers == [[], [1], [2], [3]]
+    assert slow.numbers == [[]]
     assert (fanout.readers, fanout.dropped) == (2, 3)
     fanout.resume(slow)
     said.append(message(4))
@@ -71,11 +71,11 @@ async def test_c3_a_slow_reader_is_skipped_then_gets_a_snapshot() -> None:
     said.append(message(5))
     fanout.send(said[-1:])
     fanout.flush()
-    assert slow.heard == [[], [1, 2, 3, 4], [5]]
+    assert slow.numbers == [[], [1, 2, 3, 4], [5]]
     assert [frame["type"] for frame in slow.frames] == ["snapshot", "snapshot", "messages"]
 
 
-async def test_c3_what_is_still_to_come_is_in_no_snapshot_and_is_told_once() -> None:
+async def test_c3_pending_messages_are_in_no_snapshot_and_sent_once() -> None:
     fanout, said = a_room()
     said += [message(1), message(2)]
     ana, bo = Reader(), Reader()
@@ -83,17 +83,17 @@ async def test_c3_what_is_still_to_come_is_in_no_snapshot_and_is_told_once() -> 
     fanout.join(bo, missed=[message(1), message(2)])
     fanout.send([message(2)])
     fanout.flush()
-    assert ana.heard == bo.heard == [[1], [2]]
+    assert ana.numbers == bo.numbers == [[1], [2]]
 
 
-async def test_c3_whoever_leaves_is_not_written_to() -> None:
+async def test_c3_a_reader_that_left_gets_nothing() -> None:
     fanout, _ = a_room()
     ana = Reader()
     fanout.join(ana)
     fanout.leave(ana)
     fanout.send([message(1)])
     fanout.flush()
-    assert ana.heard == [[]]
+    assert ana.numbers == [[]]
     assert fanout.readers == 0
 
 
@@ -109,7 +109,7 @@ class Stuck(Reader):
         self._fanout.pause(self)
 
 
-async def test_c3_a_reader_may_fall_behind_while_it_is_written_to() -> None:
+async def test_c3_a_reader_may_pause_during_a_write() -> None:
     fanout, said = a_room()
     before, stuck, behind = Reader(), Stuck(fanout), Reader()
     fanout.join(before)
@@ -121,12 +121,12 @@ async def test_c3_a_reader_may_fall_behind_while_it_is_written_to() -> None:
         said.append(message(number))
         fanout.send(said[-1:])
         fanout.flush()
-    assert before.heard == behind.heard == [[], [1], [2], [3], [4], [5]]
-    assert stuck.heard == [[], [1, 2, 3]]
+    assert before.numbers == behind.numbers == [[], [1], [2], [3], [4], [5]]
+    assert stuck.numbers == [[], [1, 2, 3]]
     assert (fanout.readers, fanout.dropped, fanout.frames) == (3, 4, 11)
 
 
-async def test_c3_whoever_has_drained_and_falls_behind_again_gets_nothing_until_it_drains() -> None:
+async def test_c3_a_reader_that_pauses_again_gets_nothing_until_it_resumes() -> None:
     fanout, said = a_room()
     slow = Reader()
     fanout.join(slow)
@@ -136,16 +136,16 @@ async def test_c3_whoever_has_drained_and_falls_behind_again_gets_nothing_until_
     said.append(message(1))
     fanout.send(said)
     fanout.flush()
-    assert slow.heard == [[]]
+    assert slow.numbers == [[]]
     fanout.resume(slow)
     said.append(message(2))
     fanout.send(said[-1:])
     fanout.flush()
-    assert slow.heard == [[], [1, 2]]
+    assert slow.numbers == [[], [1, 2]]
 
 
 @pytest.mark.parametrize("slow", [False, True])
-async def test_c3_whoever_has_left_stays_away_even_if_its_socket_drains_late(slow: bool) -> None:
+async def test_c3_a_reader_that_left_cannot_resume(slow: bool) -> None:
     fanout, said = a_room()
     ana = Reader()
     fanout.join(ana)
@@ -157,4 +157,4 @@ async def test_c3_whoever_has_left_stays_away_even_if_its_socket_drains_late(slo
     said.append(message(1))
     fanout.send(said)
     fanout.flush()
-    assert (ana.heard, fanout.readers) == ([[]], 0)
+    assert (ana.numbers, fanout.readers) == ([[]], 0)

@@ -1,4 +1,4 @@
-"""C3, C4: what the gateway lets in, refuses and remembers; nothing is dropped without a word."""
+"""C3, C4: what the gateway admits, refuses and stores; nothing is dropped silently."""
 
 from __future__ import annotations
 
@@ -45,8 +45,10 @@ def open_gateway(tmp_path: Path, clock: ManualClock) -> Iterator[Callable[..., G
             stores.pop().close()
         store = Store.open(tmp_path / "coterie.db", clock=clock)
         stores.append(store)
-        door = Admission("den", MODERATOR, RoomLimits.model_validate(limits), emotes={"catNod"}, names=["moss_granny"])
-        return Gateway(store, door, clock)
+        admission = Admission(
+            "den", MODERATOR, RoomLimits.model_validate(limits), emotes={"catNod"}, names=["moss_granny"]
+        )
+        return Gateway(store, admission, clock)
 
     yield opened
     while stores:
@@ -67,7 +69,7 @@ async def refusal(gateway: Gateway, sent: ChatPost) -> MessageRefused:
     return caught.value
 
 
-async def test_c3_a_message_is_numbered_read_and_durable(open_gateway: Callable[..., Gateway]) -> None:
+async def test_c3_a_message_is_numbered_parsed_and_durable(open_gateway: Callable[..., Gateway]) -> None:
     gateway = open_gateway()
     message = await gateway.post(post("  hi @MOSS_granny catNod ", future_field=7))
     assert (message.id, message.number, message.text) == ("den-1", 1, "hi @MOSS_granny catNod")
@@ -122,7 +124,7 @@ async def test_c16_a_redaction_is_audited_with_the_message(open_gateway: Callabl
     assert "ana@example.org" not in raw
 
 
-async def test_c16_a_persona_may_not_say_what_is_only_noted_of_a_person(open_gateway: Callable[..., Gateway]) -> None:
+async def test_c16_personas_are_refused_what_is_flagged_for_people(open_gateway: Callable[..., Gateway]) -> None:
     gateway = open_gateway()
     assert (await gateway.post(post("oh damn"))).number == 1
     assert (await refusal(gateway, post("oh damn", "moss_granny", kind="persona"))).rule == "blocklist:mild"
@@ -168,7 +170,7 @@ async def test_c3_slow_mode_followers_timeouts_and_bans(
     assert ("ban", "ban") in ruled
 
 
-async def test_c16_the_kill_switch_silences_a_room_and_outlives_a_restart(open_gateway: Callable[..., Gateway]) -> None:
+async def test_c16_the_kill_switch_survives_a_restart(open_gateway: Callable[..., Gateway]) -> None:
     gateway = open_gateway()
     await gateway.moderate(CrowdRuled(what="kill", at_ms=0, reason="raid"))
     assert (await refusal(gateway, post("hello"))).rule == "killed"
@@ -181,7 +183,7 @@ async def test_c16_the_kill_switch_silences_a_room_and_outlives_a_restart(open_g
     assert (await again.post(post("hello"))).number == 1
 
 
-async def test_c3_whoever_comes_back_gets_what_they_missed(
+async def test_c3_a_returning_reader_gets_missed_messages(
     open_gateway: Callable[..., Gateway], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gateway = open_gateway(burst=1_000)
@@ -196,16 +198,16 @@ async def test_c3_whoever_comes_back_gets_what_they_missed(
     assert await gateway.after(40) == []
 
 
-async def test_c2_the_firehose_is_told_after_the_commit_in_order(open_gateway: Callable[..., Gateway]) -> None:
+async def test_c2_messages_are_published_after_the_commit_in_order(open_gateway: Callable[..., Gateway]) -> None:
     gateway = open_gateway(burst=100)
     async with gateway._store.bus.subscribe("chat.firehose.den") as firehose:
         answers = [gateway.post(post(f"line {number}")) for number in range(20)]
-        heard = [(await anext(firehose)).body for _ in answers]
-    assert heard == [await answer for answer in answers]
-    assert [message.number for message in heard] == list(range(1, 21))
+        published = [(await anext(firehose)).body for _ in answers]
+    assert published == [await answer for answer in answers]
+    assert [message.number for message in published] == list(range(1, 21))
 
 
-def door() -> Admission:
+def create_admission() -> Admission:
     limits = RoomLimits(burst=1_000_000, per_minute=1_000_000)
     return Admission("den", MODERATOR, limits, emotes={"catNod"}, names=["moss_granny"])
 
@@ -214,27 +216,27 @@ def door() -> Admission:
     st.text(min_size=1, max_size=600),
     st.dictionaries(st.sampled_from([*ChatMessage.model_fields, "mood", "x"]), st.integers() | st.text()),
 )
-def test_c1_whatever_is_let_in_fits_the_contract(text: str, extra: dict[str, object]) -> None:
-    """The door builds messages without validating them again, so this does."""
+def test_c1_admitted_messages_match_the_schema(text: str, extra: dict[str, object]) -> None:
+    """Admission builds messages without validating them again, so this does."""
     own = {name: value for name, value in extra.items() if name not in ChatPost.model_fields}
     sent = post(f"@moss_granny {text}").model_dump(exclude_none=True)
-    decided = door().admit(ChatPost.model_validate({**sent, **own}), now_ms=7)
-    if isinstance(decided, Admitted):
-        message = decided.message
+    decision = create_admission().admit(ChatPost.model_validate({**sent, **own}), now_ms=7)
+    if isinstance(decision, Admitted):
+        message = decision.message
         assert ChatMessage.from_json(message.to_json()).model_dump() == message.model_dump()
         assert list(json.loads(message.to_json()))[:3] == ["id", "number", "room"]
         assert (message.number, message.ts, message.mentions) == (1, 7, ("moss_granny",))
         assert message.model_extra == {name: value for name, value in own.items() if name in ("mood", "x")}
 
 
-def test_c1_a_text_that_is_no_text_does_not_come_to_the_door() -> None:
+def test_c1_invalid_unicode_is_rejected() -> None:
     with pytest.raises(ValidationError):
         post("a lone half \ud800")
 
 
-def test_c3_a_changed_copy_of_a_message_leaves_the_others_as_they_are() -> None:
-    here = door()
-    first, second = (here.admit(post(text), now_ms=7) for text in ("catNod one", "two"))
+def test_c3_copies_of_messages_are_independent() -> None:
+    admission = create_admission()
+    first, second = (admission.admit(post(text), now_ms=7) for text in ("catNod one", "two"))
     assert isinstance(first, Admitted)
     assert isinstance(second, Admitted)
     changed = first.message.model_copy(update={"text": "else", "beside": 1})
@@ -244,7 +246,7 @@ def test_c3_a_changed_copy_of_a_message_leaves_the_others_as_they_are() -> None:
     assert first.message.model_extra == second.message.model_extra == {}
 
 
-def test_c3_a_full_book_of_buckets_forgets_only_the_full_ones() -> None:
+def test_c3_only_full_buckets_are_dropped() -> None:
     from coterie.modes.crowd.gateway.admission import TokenBuckets
 
     buckets = TokenBuckets(RoomLimits(burst=1, per_minute=60))

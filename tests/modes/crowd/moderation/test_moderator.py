@@ -85,7 +85,7 @@ def test_c16_evasions_are_caught_and_scunthorpe_passes(moderator: Moderator) -> 
     assert [text for text in innocents(seed=4, many=600) if moderator.check(text).refusal is not None] == []
 
 
-def test_c16_severity_is_answered_as_the_room_says() -> None:
+def test_c16_the_policy_decides_by_severity() -> None:
     lists = read_wordlists([SHIPPED_CONFIGS / "moderation"])
     lenient = Moderator(lists, ModerationPolicy(mild="allow", coarse="flag"))
     assert [f.action for f in Moderator(lists).check("oh damn").findings] == ["flagged"]
@@ -106,7 +106,7 @@ def test_c16_severity_is_answered_as_the_room_says() -> None:
         ("my card is 4111 1111 1111 1111", "my card is [card]", "redact:key"),
     ],
 )
-def test_c16_personal_data_is_taken_out(moderator: Moderator, text: str, shown: str, rule: str) -> None:
+def test_c16_personal_data_is_redacted(moderator: Moderator, text: str, shown: str, rule: str) -> None:
     verdict = moderator.check(text)
     assert verdict.text == shown
     assert [finding.rule for finding in verdict.findings] == [rule]
@@ -129,13 +129,13 @@ def test_c16_ordinary_numbers_stay(moderator: Moderator, text: str) -> None:
 
 
 @given(st.text(alphabet=st.sampled_from("ab1 23-+@.()x79 Street"), max_size=60))
-def test_c16_redacting_twice_changes_nothing(text: str) -> None:
+def test_c16_redaction_is_idempotent(text: str) -> None:
     once = redact(text).text
     assert redact(once).text == once
 
 
 @given(st.text(max_size=200))
-def test_c16_nothing_makes_it_fall_over(text: str) -> None:
+def test_c16_no_text_raises(text: str) -> None:
     Moderator(read_wordlists([SHIPPED_CONFIGS / "moderation"])).check(text)
 
 
@@ -144,20 +144,20 @@ _LOOK = MessageScanner(read_wordlists([SHIPPED_CONFIGS / "moderation"]))
 
 
 @given(_CHAT)
-def test_c16_one_look_misses_no_disguise(text: str) -> None:
+def test_c16_the_scan_misses_no_disguise(text: str) -> None:
     plain = fold(text)
     assert _LOOK.scan(plain).disguises or not list(alternative_readings(plain))
 
 
 @given(st.lists(st.sampled_from([*_PRIVATE, *"ab .@1２＠", "(at)", " at ", "dot"]), max_size=8).map("".join))
-def test_c16_one_look_misses_nothing_that_is_to_be_taken_out(text: str) -> None:
+def test_c16_the_scan_misses_no_redaction(text: str) -> None:
     verdict = Moderator([], ModerationPolicy(links="allow")).check(text)
     assert redact(verdict.text).text == verdict.text
     if text.isascii():
         assert verdict.text == redact(text).text
 
 
-def test_c16_a_number_in_full_width_digits_is_a_number() -> None:
+def test_c16_full_width_digits_are_redacted() -> None:
     assert Moderator([]).check("call １２３４５６７８９").text == "call [phone]"
 
 
@@ -173,14 +173,14 @@ def test_c16_links_by_policy() -> None:
     assert hosts("notyoutube.com") == ["notyoutube.com"]
 
 
-def test_c16_a_persons_own_list_replaces_the_shipped_one(tmp_path: Path) -> None:
+def test_c16_an_own_list_replaces_the_shipped_one(tmp_path: Path) -> None:
     (tmp_path / "mild.txt").write_text("# severity: 3\nbanana\n")
     changed = Moderator(read_wordlists([SHIPPED_CONFIGS / "moderation", tmp_path]))
     assert changed.check("oh damn").findings == ()
     assert changed.check("banana").refusal is not None
 
 
-def test_c16_a_wrong_list_says_which(tmp_path: Path) -> None:
+def test_c16_an_invalid_list_is_named_in_the_error(tmp_path: Path) -> None:
     (tmp_path / "own.txt").write_text("# severity: 9\nbanana\n")
     with pytest.raises(ConfigError, match=r"own\.txt"):
         read_wordlists([tmp_path])

@@ -1,4 +1,4 @@
-"""C6, C7, C9, C10, C17 live: a room on real time, a scripted voice or model, and a log that replays to the byte."""
+"""C6, C7, C9, C10, C17: a live session in real time with a scripted model, and its replay."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ def store(tmp_path: Path) -> Iterator[Store]:
     opened.close()
 
 
-async def evening(
-    store: Store, roster: CrowdConfigs, voice: MakeVoice, *, said: str = "", enough: int = 0
+async def run_session(
+    store: Store, configs: CrowdConfigs, writer: MakeVoice, *, said: str = "", enough: int = 0
 ) -> list[ChatMessage]:
-    room = roster.room("late-shift").model_copy(update={"tempo": HURRIED})
-    personas = roster.personas_in(room)
-    gateway = Gateway(store, admission_for(room, personas, roster.moderator(room)), SystemClock())
+    room = configs.room("late-shift").model_copy(update={"tempo": HURRIED})
+    personas = configs.personas_in(room)
+    gateway = Gateway(store, admission_for(room, personas, configs.moderator(room)), SystemClock())
     await gateway.recover()
-    live = LiveSession(room, personas, gateway, store.bus, voice, seed=3)
+    live = LiveSession(room, personas, gateway, store.bus, writer, seed=3)
 
-    async def told() -> AsyncIterator[StreamContext]:
+    async def contexts() -> AsyncIterator[StreamContext]:
         async for context in contexts_from_script(TALE, room.name, SystemClock()):
             yield context
             if said and context.number == 5:
@@ -71,21 +71,21 @@ async def evening(
             waited += 1
             await asyncio.sleep(0.1)
 
-    await live.run(told(), linger_s=4)
+    await live.run(contexts(), linger_s=4)
     return gateway.latest(10_000)
 
 
-async def test_c17_a_live_evening_replays_to_the_byte(store: Store, roster: CrowdConfigs, room: RoomConfig) -> None:
-    messages = await evening(store, roster, CannedLineWriter, said="@nonna_exe is there soup?")
+async def test_c17_a_live_session_replays_to_the_byte(store: Store, configs: CrowdConfigs, room: RoomConfig) -> None:
+    messages = await run_session(store, configs, CannedLineWriter, said="@nonna_exe is there soup?")
     assert len([each for each in messages if each.author.kind == "persona"]) > 10
     question = next(each for each in messages if each.author.kind == "human")
     assert "nonna_exe" in {each.author.name for each in messages if each.reply_to == question.id}
-    replayed = Replay(last_session_events(store.reader, "late-shift"), roster.moderator(room)).run()
+    replayed = Replay(last_session_events(store.reader, "late-shift"), configs.moderator(room)).run()
     assert replayed.hash == replayed.recorded_hash
     assert replayed.identical
-    again = await evening(store, roster, CannedLineWriter)
+    again = await run_session(store, configs, CannedLineWriter)
     assert again[-1].number > messages[-1].number
-    second = Replay(last_session_events(store.reader, "late-shift"), roster.moderator(room)).run()
+    second = Replay(last_session_events(store.reader, "late-shift"), configs.moderator(room)).run()
     assert second.identical
     assert second.messages[0].number == messages[-1].number + 1
 
@@ -95,7 +95,7 @@ def models(store: Store, answer: Callable[[CompletionRequest], RecordedCall]) ->
     return Models(settings, store=store, providers={"embedded": ReplayProvider("embedded", default=answer)})
 
 
-async def test_c7_a_model_writes_the_lines_and_bad_ones_are_not_said(store: Store, roster: CrowdConfigs) -> None:
+async def test_c7_a_model_writes_lines_and_bad_ones_are_not_posted(store: Store, configs: CrowdConfigs) -> None:
     asked: list[CompletionRequest] = []
 
     def answer(request: CompletionRequest) -> RecordedCall:
@@ -106,7 +106,7 @@ async def test_c7_a_model_writes_the_lines_and_bad_ones_are_not_said(store: Stor
         return RecordedCall(say=f'"number {number} is the {number}th thing about {number} doors"\nand a second line')
 
     asking = models(store, answer)
-    messages = await evening(store, roster, lambda manners: ModelLineWriter(asking, manners, "late-shift"), enough=3)
+    messages = await run_session(store, configs, lambda rules: ModelLineWriter(asking, rules, "late-shift"), enough=3)
     texts = [each.text for each in messages]
     assert texts
     assert all(text.split("number ")[1].endswith("doors") for text in texts)
@@ -116,16 +116,16 @@ async def test_c7_a_model_writes_the_lines_and_bad_ones_are_not_said(store: Stor
     assert "which door" in user.text
     name = system.text.split()[2].rstrip(",")
     assert [message.role for message in shown] == ["user", "assistant"] * (len(shown) // 2)
-    own = {line for lines in roster.personas()[name].lines.values() for line in lines}
+    own = {line for lines in configs.personas()[name].lines.values() for line in lines}
     assert {message.text for message in shown if message.role == "assistant"} <= own
     written = [each for each in last_session_events(store.reader, "late-shift") if isinstance(each, CrowdWritten)]
     assert {each.model for each in written if each.outcome == "written"} == {"embedded/script"}
 
 
-async def test_c7_a_person_gets_an_answer_even_if_the_model_is_gone(store: Store, roster: CrowdConfigs) -> None:
+async def test_c7_a_person_gets_an_answer_without_a_model(store: Store, configs: CrowdConfigs) -> None:
     asking = models(store, lambda request: RecordedCall(error=RecordedError(kind="BadRequest")))
-    messages = await evening(
-        store, roster, lambda manners: ModelLineWriter(asking, manners, "late-shift"), said="@salt_lamp well?"
+    messages = await run_session(
+        store, configs, lambda rules: ModelLineWriter(asking, rules, "late-shift"), said="@salt_lamp well?"
     )
     assert [each.author.name for each in messages if each.author.kind == "persona"] == ["salt_lamp"]
     written = [each for each in last_session_events(store.reader, "late-shift") if isinstance(each, CrowdWritten)]
@@ -140,31 +140,33 @@ async def test_c7_a_person_gets_an_answer_even_if_the_model_is_gone(store: Store
         ("Answer with one short line of chat, as yourself.", "refused"),
     ],
 )
-async def test_c7_c13_what_it_remembers_it_may_say_and_what_it_was_told_it_may_not(
-    roster: CrowdConfigs, store: Store, said: str, outcome: str
+async def test_c7_c13_a_line_may_repeat_memories_but_not_instructions(
+    configs: CrowdConfigs, store: Store, said: str, outcome: str
 ) -> None:
-    voice = ModelLineWriter(models(store, lambda request: RecordedCall(say=said)), LineRules(100), "late-shift")
+    writer = ModelLineWriter(models(store, lambda request: RecordedCall(say=said)), LineRules(100), "late-shift")
     kept = ("the spare key is under the third stone by the gate",)
-    line = await voice.write(LineRequest(roster.personas()["salt_lamp"], 1, "base", 1, memories=kept), 5)
+    line = await writer.write(LineRequest(configs.personas()["salt_lamp"], 1, "base", 1, memories=kept), 5)
     assert line.outcome == outcome, line.reason
 
 
-async def test_c7_what_is_late_is_dropped(roster: CrowdConfigs, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_c7_late_lines_are_dropped(configs: CrowdConfigs, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     async def never(brief: LineRequest, deadline_s: float) -> WrittenLine:
         await asyncio.sleep(60)
         return WrittenLine("written", "too late")
 
-    voice = ModelLineWriter(models(store, lambda request: RecordedCall(say="hi")), LineRules(100), "late-shift")
-    monkeypatch.setattr(voice, "_ask", never)
-    persona = roster.personas()["salt_lamp"]
-    line = await voice.write(LineRequest(persona, 1, "base", 1), 0.01)
+    writer = ModelLineWriter(models(store, lambda request: RecordedCall(say="hi")), LineRules(100), "late-shift")
+    monkeypatch.setattr(writer, "_ask", never)
+    persona = configs.personas()["salt_lamp"]
+    line = await writer.write(LineRequest(persona, 1, "base", 1), 0.01)
     assert (line.outcome, line.text) == ("late", "")
-    answered = await voice.write(LineRequest(persona, 1, "mention", 1, recipient="ana", recipient_is_person=True), 0.01)
+    answered = await writer.write(
+        LineRequest(persona, 1, "mention", 1, recipient="ana", recipient_is_person=True), 0.01
+    )
     assert answered.outcome == "written"
     assert answered.text.startswith("@ana ")
 
 
-def test_c9_a_context_is_small_whatever_is_said() -> None:
+def test_c9_a_context_stays_below_the_size_limit() -> None:
     rolling = RollingContext("den")
     for number in range(40):
         context = rolling.add("ärger über große türen und öfen " * 20, number * 2_000, "chat_question")
@@ -215,7 +217,7 @@ async def test_c9_lines_of_a_growing_file(tmp_path: Path) -> None:
         ("we walk a little further", None),
     ],
 )
-def test_c9_moments_from_words(text: str, kind: str | None) -> None:
+def test_c9_events_are_detected_in_sentences(text: str, kind: str | None) -> None:
     found = detect_event(text)
     assert (found[0] if found else None) == kind
 

@@ -1,4 +1,4 @@
-"""C6, C7, C8, C15, C17, C20: who speaks and why, what dies out, and an evening that is the same everywhere."""
+"""C6, C7, C8, C15, C17, C20: decisions to speak, damping, line rules and reproducible sessions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def message(number: int, text: str, at: float, kind: str = "human", **fields: ob
     )
 
 
-def test_c6_every_decision_shows_its_numbers(play: Play) -> None:
+def test_c6_every_decision_has_its_factors(play: Play) -> None:
     simulation = play(3)
     thoughts = simulation.session.recent_decisions["frame_perfect"]
     assert len(thoughts) == 120
@@ -67,14 +67,14 @@ def test_c6_a_mention_by_a_person_is_answered_within_seconds_and_not_by_everyone
         assert min(answer.ts for answer in answers) - question.ts <= 10_000
 
 
-def test_c8_without_a_stream_and_without_people_the_room_falls_quiet(play: Play) -> None:
+def test_c8_without_stream_and_people_the_room_becomes_quiet(play: Play) -> None:
     assert play(20, stream=False).messages == []
     once = play(30, stream=False, people=[(5, "ana", "hello everyone, anyone here?")]).messages
     assert 1 < len(once) < 60
     assert max(each.ts for each in once) < START + 20 * 60_000
 
 
-def test_c8_chains_die_out_and_damping_is_what_does_it(play: Play, room: RoomConfig) -> None:
+def test_c8_damping_ends_chains_of_personas(play: Play, room: RoomConfig) -> None:
     damped = play(15).messages
     assert longest_chain(damped) <= 4
     assert 0 < reproduction(damped) < 0.8
@@ -85,13 +85,13 @@ def test_c8_chains_die_out_and_damping_is_what_does_it(play: Play, room: RoomCon
     assert reproduction(wild) > reproduction(damped)
 
 
-def test_c15_a_hype_moment_is_a_wave_of_lines_that_differ(play: Play) -> None:
+def test_c15_a_hype_event_causes_many_different_lines(play: Play) -> None:
     walk = [ScriptLine(at=at, say="we walk a little further along the path") for at in range(0, 180, 6)]
     win = ScriptLine(at=121, say="yes, we did it!", event="hype")
-    told = Script(line=tuple(sorted([*walk, win], key=lambda line: line.at)))
+    stream_script = Script(line=tuple(sorted([*walk, win], key=lambda line: line.at)))
     before = during = after = 0
     for seed in range(4):
-        messages = play(3, told=told, seed=seed).messages
+        messages = play(3, stream_script=stream_script, seed=seed).messages
         seconds = [(each.ts - START) / 1_000 for each in messages]
         before += sum(105 <= at < 120 for at in seconds)
         during += sum(122 <= at < 137 for at in seconds)
@@ -101,7 +101,7 @@ def test_c15_a_hype_moment_is_a_wave_of_lines_that_differ(play: Play) -> None:
     assert during >= 2 * max(before, after)
 
 
-def test_c10_a_message_tells_where_its_seconds_went(play: Play) -> None:
+def test_c10_a_message_has_a_latency_trace(play: Play) -> None:
     for each in play(3).messages:
         assert each.trace is not None
         assert each.trace.heard_ms is not None
@@ -176,28 +176,28 @@ def test_c7_an_answer_to_a_person_may_repeat_an_older_line() -> None:
     assert rules.rejection_reason("here. under the awning", to_person=True) == ""
 
 
-def test_c17_the_same_evening_whatever_the_workers_and_the_order(play: Play, roster: CrowdConfigs) -> None:
+def test_c17_the_session_does_not_depend_on_workers_and_order(play: Play, configs: CrowdConfigs) -> None:
     people = [(30, "ana", "@nonna_exe hi"), (70, "bo", "nice run so far")]
     one = play(4, people=people)
     many = play(4, people=people, workers=3)
-    backwards = play(4, people=people, personas=list(reversed(roster.personas_in(one.session.room))))
+    backwards = play(4, people=people, personas=list(reversed(configs.personas_in(one.session.room))))
     assert firehose_hash(one.messages) == firehose_hash(many.messages) == firehose_hash(backwards.messages)
     assert one.events[1:] == many.events[1:]
     assert firehose_hash(play(4, people=people, seed=8).messages) != firehose_hash(one.messages)
 
 
-def test_c17_chance_is_made_of_names_not_of_hash_seeds() -> None:
+def test_c17_random_numbers_do_not_depend_on_the_hash_seed() -> None:
     code = "from coterie.modes.crowd.decisions import derive_random; print(derive_random(1, 'ana', 3))"
-    told = {
+    outputs = {
         subprocess.run(
             [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True
         ).stdout
         for seed in ("0", "1", "77")
     }
-    assert told == {f"{derive_random(1, 'ana', 3)}\n".encode()}
+    assert outputs == {f"{derive_random(1, 'ana', 3)}\n".encode()}
 
 
-def test_c17_a_stored_evening_replays_to_the_byte(play: Play, roster: CrowdConfigs, tmp_path: Path) -> None:
+def test_c17_a_stored_session_replays_to_the_byte(play: Play, configs: CrowdConfigs, tmp_path: Path) -> None:
     simulation = play(
         5, people=[(40, "ana", "@salt_lamp admit it, that was good"), (41, "ana", "write ana@example.org")]
     )
@@ -207,51 +207,51 @@ def test_c17_a_stored_evening_replays_to_the_byte(play: Play, roster: CrowdConfi
     again = Store.open(tmp_path / "coterie.db")
     events = [event.payload for event in again.reader.read("room:late-shift", limit=100_000)]
     again.close()
-    replayed = Replay(events, roster.moderator(simulation.session.room)).run()
+    replayed = Replay(events, configs.moderator(simulation.session.room)).run()
     assert replayed.identical
     assert replayed.hash == firehose_hash(simulation.messages)
     assert replayed.decisions == 300
 
 
-def test_c17_a_changed_persona_changes_the_evening_and_the_difference_is_shown(
-    play: Play, roster: CrowdConfigs
+def test_c17_a_changed_persona_changes_the_session_and_the_difference_is_shown(
+    play: Play, configs: CrowdConfigs
 ) -> None:
     simulation = play(5)
-    quiet = roster.personas()["crit_happens"]
+    quiet = configs.personas()["crit_happens"]
     shy = quiet.model_copy(update={"traits": quiet.traits.model_copy(update={"talkativeness": 0.0})})
-    replayed = Replay(simulation.events, roster.moderator(simulation.session.room), changed={shy.name: shy}).run()
+    replayed = Replay(simulation.events, configs.moderator(simulation.session.room), changed={shy.name: shy}).run()
     assert not replayed.identical
     assert {each.author.name for each in replayed.only_recorded()} >= {"crit_happens"}
     assert "crit_happens" not in {each.author.name for each in replayed.messages}
     assert len(replayed.messages) > len(simulation.messages) / 2
-    unchanged = Replay(simulation.events, roster.moderator(simulation.session.room), changed={quiet.name: quiet}).run()
+    unchanged = Replay(simulation.events, configs.moderator(simulation.session.room), changed={quiet.name: quiet}).run()
     assert [(m.author.name, m.text) for m in unchanged.messages] == [
         (m.author.name, m.text) for m in simulation.messages
     ]
 
 
-def test_c17_a_log_without_a_beginning_cannot_be_replayed(roster: CrowdConfigs, room: RoomConfig) -> None:
+def test_c17_a_log_without_a_beginning_cannot_be_replayed(configs: CrowdConfigs, room: RoomConfig) -> None:
     with pytest.raises(BadRecording, match="how the session began"):
-        Replay([], roster.moderator(room))
+        Replay([], configs.moderator(room))
 
 
-def test_c17_rules_changed_mid_evening_count_in_a_replay_from_that_moment(play: Play, roster: CrowdConfigs) -> None:
+def test_c17_a_replay_applies_rule_changes_at_their_time(play: Play, configs: CrowdConfigs) -> None:
     simulation = play(3)
     room = simulation.session.room
     events = list(simulation.events)
     middle = len(events) // 2
     stern = room.model_copy(update={"limits": RoomLimits(burst=1, per_minute=0.001)})
     governed = CrowdGoverned(rules=stern.model_dump(mode="json"))
-    replayed = Replay([*events[:middle], governed, *events[middle:]], roster.moderator(room)).run()
+    replayed = Replay([*events[:middle], governed, *events[middle:]], configs.moderator(room)).run()
     before = [event.message for event in events[:middle] if isinstance(event, CrowdSaid)]
     after = [message.author.name for message in replayed.messages[len(before) :]]
     assert replayed.messages[: len(before)] == before
     assert 0 < len(set(after)) == len(after) < len(simulation.messages) - len(before)
 
 
-def test_c17_a_replay_goes_by_the_rules_as_they_were_written_then(play: Play, roster: CrowdConfigs) -> None:
+def test_c17_a_replay_uses_the_recorded_rules(play: Play, configs: CrowdConfigs) -> None:
     simulation = play(2)
     today = ModerationPolicy(links="none", mild="refuse")
-    there = Replay(simulation.events, roster.moderator(simulation.session.room).with_policy(today))
+    there = Replay(simulation.events, configs.moderator(simulation.session.room).with_policy(today))
     assert there.run().identical
     assert there._admission._moderator.policy == simulation.session.room.moderation
